@@ -1,0 +1,1 @@
+//! Addresses: the embedded pools, and delegated IPAM plugins.

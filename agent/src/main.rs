@@ -1,0 +1,2 @@
+//! podwire.
+fn main() {}

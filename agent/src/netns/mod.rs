@@ -1,0 +1,1 @@
+//! Kernel plumbing: netlink and network namespaces; the only room with unsafe code.

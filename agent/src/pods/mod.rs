@@ -1,0 +1,1 @@
+//! What a pod should get: sources and annotation formats.

@@ -1,0 +1,2 @@
+//! The CNI plugin `podwire-cni`.
+fn main() {}
