@@ -55,7 +55,7 @@ pub struct PodRef {
     pub uid: Option<String>,
 }
 
-impl RouteIntent {
+impl RouteSpec {
     /// A route with nothing but a destination and perhaps a next hop.
     pub fn new(dst: IpNet, gateway: Option<IpAddr>) -> Self {
         Self { dst, gateway, mtu: None, advmss: None, priority: None, table: None, scope: None }
@@ -73,7 +73,7 @@ impl fmt::Display for PodRef {
 
 /// One interface that a pod should get, whoever said so.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct InterfaceIntent {
+pub struct InterfaceSpec {
     /// Its name in the pod; None is CNI_IFNAME.
     pub pod_ifname: Option<String>,
     /// Its MAC address; None lets us make one.
@@ -83,14 +83,14 @@ pub struct InterfaceIntent {
     /// Next hops of its default routes.
     pub gateways: Vec<IpAddr>,
     /// Its other routes.
-    pub routes: Vec<RouteIntent>,
+    pub routes: Vec<RouteSpec>,
     /// Its MTU in bytes; None is the node's.
     pub mtu: Option<u32>,
 }
 
 /// A route that a pod should get.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RouteIntent {
+pub struct RouteSpec {
     /// Destination; host bits are none of ours to keep.
     pub dst: IpNet,
     /// Next hop; None is a destination on the link itself.
@@ -229,7 +229,7 @@ pub enum PlanError {
 /// When a wish can't be met; see [`PlanError`].
 pub fn plan(
     subject: &Subject<'_>,
-    interfaces: &[InterfaceIntent],
+    interfaces: &[InterfaceSpec],
     node: &NodeFacts,
 ) -> Result<Vec<PortPlan>, PlanError> {
     let mut ports: Vec<PortPlan> = Vec::with_capacity(interfaces.len());
@@ -243,7 +243,7 @@ pub fn plan(
     Ok(ports)
 }
 
-fn plan_port(subject: &Subject<'_>, intent: &InterfaceIntent, node: &NodeFacts) -> Result<PortPlan, PlanError> {
+fn plan_port(subject: &Subject<'_>, intent: &InterfaceSpec, node: &NodeFacts) -> Result<PortPlan, PlanError> {
     let key = subject.key;
     let pod_name = intent.pod_ifname.as_deref().unwrap_or(&key.ifname);
     check_addresses(pod_name, &intent.addresses)?;
@@ -394,7 +394,7 @@ fn not_in_its_subnet(address: &IpNet) -> Option<&'static str> {
     }
 }
 
-fn plan_routes(interface: &str, intent: &InterfaceIntent) -> Result<Vec<Route>, PlanError> {
+fn plan_routes(interface: &str, intent: &InterfaceSpec) -> Result<Vec<Route>, PlanError> {
     let mut routes: Vec<Route> = Vec::with_capacity(intent.gateways.len() + intent.routes.len());
     for gateway in &intent.gateways {
         let dst = match gateway {

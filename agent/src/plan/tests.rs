@@ -14,24 +14,24 @@ fn node() -> NodeFacts {
     NodeFacts { bridge: "br-int".into(), netdev_datapath: true, default_mtu: 1500 }
 }
 
-fn intent(addresses: &[&str], gateways: &[&str]) -> InterfaceIntent {
-    InterfaceIntent {
+fn intent(addresses: &[&str], gateways: &[&str]) -> InterfaceSpec {
+    InterfaceSpec {
         addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
         gateways: gateways.iter().map(|text| text.parse().unwrap()).collect(),
-        ..InterfaceIntent::default()
+        ..InterfaceSpec::default()
     }
 }
 
-fn route(dst: &str, gateway: Option<&str>) -> RouteIntent {
-    RouteIntent::new(dst.parse().unwrap(), gateway.map(|text| text.parse().unwrap()))
+fn route(dst: &str, gateway: Option<&str>) -> RouteSpec {
+    RouteSpec::new(dst.parse().unwrap(), gateway.map(|text| text.parse().unwrap()))
 }
 
-fn planned(interfaces: &[InterfaceIntent]) -> Result<Vec<PortPlan>, PlanError> {
+fn planned(interfaces: &[InterfaceSpec]) -> Result<Vec<PortPlan>, PlanError> {
     let (key, pod) = (key("eth0"), pod());
     plan(&Subject { key: &key, pod: Some(&pod), netns: "/run/netns/a" }, interfaces, &node())
 }
 
-fn refusal(intent: InterfaceIntent) -> String {
+fn refusal(intent: InterfaceSpec) -> String {
     planned(&[intent]).unwrap_err().to_string()
 }
 
@@ -69,7 +69,7 @@ fn a_container_without_a_pod_is_known_by_its_id_and_a_later_interface_by_its_nam
     for (pod, ifname, expected) in cases {
         let key = key(ifname);
         let subject = Subject { key: &key, pod: pod.as_ref(), netns: "/n" };
-        let ports = plan(&subject, &[InterfaceIntent::default()], &node()).unwrap();
+        let ports = plan(&subject, &[InterfaceSpec::default()], &node()).unwrap();
         assert_eq!(ports[0].iface_id, expected);
         assert_eq!(ports[0].external_ids["iface-id"], expected);
     }
@@ -109,14 +109,14 @@ fn tx_checksum_offload_is_turned_off_only_on_a_userspace_datapath() {
     for netdev_datapath in [true, false] {
         let (key, node) = (key("eth0"), NodeFacts { netdev_datapath, ..node() });
         let subject = Subject { key: &key, pod: None, netns: "/n" };
-        let ports = plan(&subject, &[InterfaceIntent::default()], &node).unwrap();
+        let ports = plan(&subject, &[InterfaceSpec::default()], &node).unwrap();
         assert_eq!(ports[0].link.pod_tx_checksum_off, netdev_datapath);
     }
 }
 
 #[test]
 fn the_mtu_has_its_bounds_and_ipv6_a_higher_lower_one() {
-    let with_mtu = |addresses: &[&str], mtu| InterfaceIntent { mtu: Some(mtu), ..intent(addresses, &[]) };
+    let with_mtu = |addresses: &[&str], mtu| InterfaceSpec { mtu: Some(mtu), ..intent(addresses, &[]) };
     for (addresses, mtu) in [(["10.1.2.3/24"], 68), (["10.1.2.3/24"], 65_535), (["fd00::3/64"], 1280)] {
         assert_eq!(planned(&[with_mtu(&addresses, mtu)]).unwrap()[0].link.mtu, mtu);
     }
@@ -151,7 +151,7 @@ fn macs_that_no_interface_can_bear_are_refused() {
         ([0; 6], "mac 00:00:00:00:00:00 of eth0 is all zero"),
         ([1, 0, 0x5e, 0, 0, 1], "mac 01:00:5E:00:00:01 of eth0 is a group address"),
     ] {
-        let wish = InterfaceIntent { mac: Some(mac.into()), ..intent(&["10.1.2.3/24"], &[]) };
+        let wish = InterfaceSpec { mac: Some(mac.into()), ..intent(&["10.1.2.3/24"], &[]) };
         assert_eq!(refusal(wish), expected);
     }
 }
@@ -170,7 +170,7 @@ fn next_hops_that_lead_nowhere_are_refused() {
         refusal(intent(&["10.1.2.3/24"], &["224.0.0.1"])),
         "gateway 224.0.0.1 of eth0 is a multicast address"
     );
-    let with_route = |dst, gateway| InterfaceIntent {
+    let with_route = |dst, gateway| InterfaceSpec {
         routes: vec![route(dst, Some(gateway))],
         ..intent(&["10.1.2.3/24", "fd00::3/64"], &[])
     };
@@ -198,7 +198,7 @@ fn nothing_may_be_given_twice() {
 fn the_result_lists_both_ends_and_ties_addresses_to_the_pods() {
     let (key, pod) = (key("eth0"), pod());
     let subject = Subject { key: &key, pod: Some(&pod), netns: "/run/netns/a" };
-    let second = InterfaceIntent { pod_ifname: Some("net0".into()), ..intent(&["10.9.0.3/24"], &[]) };
+    let second = InterfaceSpec { pod_ifname: Some("net0".into()), ..intent(&["10.9.0.3/24"], &[]) };
     let ports = plan(&subject, &[intent(&["10.1.2.3/24"], &["10.1.2.1"]), second], &node()).unwrap();
     let result = result::result(&subject, &ports, &["h1".into(), "h2".into()], Default::default());
     let names: Vec<(&str, Option<&str>)> =
