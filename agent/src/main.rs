@@ -22,8 +22,12 @@ enum Command {
 
 fn main() -> ExitCode {
     // Before anything else: the spawner must stay small, and it is no command for people.
-    if std::env::args_os().nth(1).is_some_and(|argument| argument == spawner::SUBCOMMAND) {
-        return spawner::main_loop();
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|argument| argument == spawner::SUBCOMMAND)
+    {
+        return spawner::main_loop()
+            .map_or_else(|error| failed("spawner", &error), |()| ExitCode::SUCCESS);
     }
     let Command::Agent(arguments) = Cli::parse().command;
     let log = arguments.log.clone();
@@ -32,9 +36,11 @@ fn main() -> ExitCode {
         .and_then(podwire::run::agent);
     match started {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("podwire agent: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed("agent", &error),
     }
+}
+
+fn failed(command: &str, error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("podwire {command}: {error}");
+    ExitCode::FAILURE
 }

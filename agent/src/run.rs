@@ -100,15 +100,23 @@ pub fn agent(config: Config) -> Result<(), StartError> {
         }
         let _ = std::fs::remove_file(&agent.config.socket);
         tracing::info!("stopped; pods keep their network");
-        Ok(())
+        Ok::<(), StartError>(())
     })?;
     drop(run_dir);
     Ok(())
 }
 
 fn stop_on_signal(stop: CancellationToken) -> Result<(), StartError> {
-    let watch = |kind| signal(kind).map_err(|source| StartError::Process { step: "watch signals", source });
-    let (mut terminate, mut interrupt) = (watch(SignalKind::terminate())?, watch(SignalKind::interrupt())?);
+    let watch = |kind| {
+        signal(kind).map_err(|source| StartError::Process {
+            step: "watch signals",
+            source,
+        })
+    };
+    let (mut terminate, mut interrupt) = (
+        watch(SignalKind::terminate())?,
+        watch(SignalKind::interrupt())?,
+    );
     tokio::spawn(async move {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -124,11 +132,15 @@ fn stop_on_signal(stop: CancellationToken) -> Result<(), StartError> {
 /// # Errors
 /// When the filter is not one.
 pub fn init_log(filter: &str) -> Result<(), StartError> {
-    let parsed = tracing_subscriber::EnvFilter::try_new(filter).map_err(|error| StartError::LogFilter {
-        filter: filter.to_owned(),
-        problem: error.to_string(),
-    })?;
-    let log = tracing_subscriber::fmt().with_env_filter(parsed).with_writer(io::stderr).with_target(false);
+    let parsed =
+        tracing_subscriber::EnvFilter::try_new(filter).map_err(|error| StartError::LogFilter {
+            filter: filter.to_owned(),
+            problem: error.to_string(),
+        })?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(parsed)
+        .with_writer(io::stderr)
+        .with_target(false);
     if io::stderr().is_terminal() {
         log.init();
     } else {

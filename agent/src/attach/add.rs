@@ -6,10 +6,9 @@ use std::time::Instant;
 
 use podwire_cni::spec::CniResult;
 
-use super::intent::{Intent, delegate_call, owner};
+use super::intent::{Intent, owner};
 use super::turns::{Cancel, Place};
 use super::{Agent, Call, Error, READY_DEADLINE, Reason};
-use crate::ipam::delegate;
 use crate::journal::{self, State};
 use crate::netns::{HostEnd, HostLink, Netns, PodEnd};
 use crate::observe::Trace;
@@ -33,11 +32,24 @@ pub(super) struct Undo {
 
 impl Agent {
     /// Attaches a container; the text is what the plugin prints.
-    pub(super) async fn add(&self, call: &Call, cancel: &Arc<Cancel>, trace: &mut Trace) -> Result<String, Error> {
-        let prev_result = call.conf.prev_result().map_err(|error| Error::Request(error.into()))?;
-        let netns = Netns::open(&call.netns)?;
+    pub(super) async fn add(
+        &self,
+        call: &Call,
+        cancel: &Arc<Cancel>,
+        trace: &mut Trace,
+    ) -> Result<String, Error> {
+        let prev_result = call
+            .conf
+            .prev_result()
+            .map_err(|error| Error::Request(error.into()))?;
+        let netns = Netns::open(&call.invocation.netns)?;
         let key = &call.key;
-        let line = self.pod_lines.join_add(call.pod_line(), &key.container_id, &key.ifname, Arc::clone(cancel));
+        let line = self.pod_lines.join_add(
+            call.pod_line(),
+            &key.container_id,
+            &key.ifname,
+            Arc::clone(cancel),
+        );
         let sandbox = self.sandbox_lines.join_add(
             call.sandbox_line(),
             &key.container_id,
@@ -80,11 +92,13 @@ impl Agent {
     /// The namespace, if the path still leads to it: while an ADD waits its sandbox may be removed, and another pod's
     /// namespace may get its path.
     fn still_there(&self, call: &Call, opened: Netns) -> Result<Netns, Error> {
-        let now = Netns::open(&call.netns)?;
+        let now = Netns::open(&call.invocation.netns)?;
         if now.id() == opened.id() {
             return Ok(opened);
         }
-        Err(Error::NetnsReplaced { path: call.netns.clone() })
+        Err(Error::NetnsReplaced {
+            path: call.invocation.netns.clone(),
+        })
     }
 
     /// Removes what an earlier attachment of the same key left behind, such as that of a container whose id came again after
@@ -93,8 +107,16 @@ impl Agent {
         if self.ports.find(&call.key).is_empty() {
             return Ok(());
         }
-        if self.netlink.observe(Arc::clone(netns), &call.key.ifname).await?.is_some() {
-            let (name, netns) = (call.key.ifname.clone(), call.netns.clone().into());
+        if self
+            .netlink
+            .observe(Arc::clone(netns), &call.key.ifname)
+            .await?
+            .is_some()
+        {
+            let (name, netns) = (
+                call.key.ifname.clone(),
+                call.invocation.netns.clone().into(),
+            );
             return Err(crate::netns::Error::PodInterfaceExists { name, netns }.into());
         }
         tracing::info!(attachment = %call.key, "removing what an earlier attachment of the same key left");
@@ -110,11 +132,17 @@ impl Agent {
         trace: &mut Trace,
     ) -> Result<CniResult, Error> {
         let asking = Instant::now();
-        let Intent { interfaces, dns, from_annotation } = self.intent(call, undo).await?;
+        let Intent {
+            interfaces,
+            dns,
+            from_annotation,
+        } = self.intent(call, undo).await?;
         let subject = call.subject();
         let node = self.ports.node_facts(self.config.mtu)?;
-        let planned = plan::plan(&subject, &interfaces, &node)
-            .map_err(|source| Error::Plan { source, from_annotation })?;
+        let planned = plan::plan(&subject, &interfaces, &node).map_err(|source| Error::Plan {
+            source,
+            from_annotation,
+        })?;
         trace.phase("plan and addresses", asking);
         ended_early(cancel)?;
 
@@ -124,12 +152,17 @@ impl Agent {
         trace.phase("intent log", writing);
 
         // The netlink thread makes the pairs in order and goes on with each pod end while OVSDB is told of the host ends.
-        let attaching: Vec<_> =
-            planned.iter().map(|port| self.netlink.attach(Arc::clone(netns), port.link.clone())).collect();
-        let (host_ends, pod_ends): (Vec<_>, Vec<_>) =
-            attaching.into_iter().map(|attaching| (attaching.host_ready, attaching.configured)).unzip();
+        let attaching: Vec<_> = planned
+            .iter()
+            .map(|port| self.netlink.attach(Arc::clone(netns), port.link.clone()))
+            .collect();
+        let (host_ends, pod_ends): (Vec<_>, Vec<_>) = attaching
+            .into_iter()
+            .map(|attaching| (attaching.host_ready, attaching.configured))
+            .unzip();
         let hosts = self.host_ends(host_ends, undo, trace).await?;
-        let (rows, pods) = tokio::join!(self.add_rows(&planned, &hosts, undo), configured(pod_ends));
+        let (rows, pods) =
+            tokio::join!(self.add_rows(&planned, &hosts, undo), configured(pod_ends));
         let (pods, rows) = (pods?, rows?);
         trace.span("ovsdb: transaction", rows.sent, rows.took);
         for step in pods.iter().flat_map(|pod| &pod.steps) {
@@ -147,7 +180,8 @@ impl Agent {
             tracing::debug!(attachment = %call.key, "{error}");
         }
         self.clear_replaced(rows.replaced).await;
-        self.journal.advance(&call.key, State::Adding, State::Live)?;
+        self.journal
+            .advance(&call.key, State::Adding, State::Live)?;
         let names: Vec<String> = hosts.into_iter().map(|host| host.link.name).collect();
         let result = plan::result::result(&subject, &planned, &names, dns);
         trace.phase("announce and answer", finishing);
@@ -190,7 +224,10 @@ impl Agent {
         let new: Vec<NewPort<'_>> = planned
             .iter()
             .zip(hosts)
-            .map(|(plan, host)| NewPort { plan, host_name: &host.link.name })
+            .map(|(plan, host)| NewPort {
+                plan,
+                host_name: &host.link.name,
+            })
             .collect();
         undo.rows = true;
         Ok(self.ports.add(&new).await?)
@@ -205,14 +242,17 @@ impl Agent {
                     tracing::warn!(attachment = %key, %error, "an older sandbox's leftovers stay until its DEL");
                 }
             }
-            self.remove_link(&record.name).await.unwrap_or_else(|error| tracing::warn!(%error, "link stays"));
+            self.remove_link(&record.name)
+                .await
+                .unwrap_or_else(|error| tracing::warn!(%error, "link stays"));
         }
     }
 
     fn entry(&self, call: &Call, netns: &Netns, planned: &[PortPlan]) -> journal::Entry {
         let pod = call.pod.as_ref().map(ToString::to_string);
         let bridge = self.config.bridge.clone();
-        let mut entry = journal::Entry::new(call.key.clone(), pod, call.netns.clone(), bridge);
+        let mut entry =
+            journal::Entry::new(call.key.clone(), pod, call.invocation.netns.clone(), bridge);
         let id = netns.id();
         entry.netns_id = Some((id.dev, id.ino));
         entry.ports = planned
@@ -236,10 +276,7 @@ impl Agent {
             errors.extend(self.netlink.delete(undo.links).await.err().map(Error::from));
         }
         if undo.delegated {
-            if let Some(ipam) = &call.conf.ipam {
-                let told = delegate::del(&self.spawner, &delegate_call(call, &ipam.plugin_type)).await;
-                errors.extend(told.err().map(Error::from));
-            }
+            errors.extend(self.delegated_del(call).await.err());
         }
         let owner = owner(call);
         for address in undo.addresses {
@@ -248,7 +285,9 @@ impl Agent {
         if undo.journal {
             let closed = match errors.is_empty() {
                 true => self.journal.forget(&call.key),
-                false => self.journal.advance(&call.key, State::Adding, State::Deleting),
+                false => self
+                    .journal
+                    .advance(&call.key, State::Adding, State::Deleting),
             };
             errors.extend(closed.err().map(Error::from));
         }
@@ -259,7 +298,10 @@ impl Agent {
 }
 
 /// Both lines' turn, or the reason not to wait for it.
-async fn wait_for_turn<K: Eq + std::hash::Hash + Clone>(place: &Place<K>, cancel: &Cancel) -> Result<(), Error> {
+async fn wait_for_turn<K: Eq + std::hash::Hash + Clone>(
+    place: &Place<K>,
+    cancel: &Cancel,
+) -> Result<(), Error> {
     tokio::select! {
         biased;
         reason = cancel.cancelled() => Err(Error::Cancelled(reason)),

@@ -28,15 +28,24 @@ impl Addresses {
     ///
     /// # Errors
     /// When two subnets overlap.
-    pub fn open(subnets: Vec<subnet::SubnetSpec>, run_dir: &Path) -> Result<Self, subnet::SpecError> {
+    pub fn open(
+        subnets: Vec<subnet::SubnetSpec>,
+        run_dir: &Path,
+    ) -> Result<Self, subnet::SpecError> {
         let mut pools = Pools::new(subnets)?;
         let cursor_path = run_dir.join("addresses.json");
         match fs::read(&cursor_path).map(|text| serde_json::from_slice::<Vec<Cursor>>(&text)) {
             Ok(Ok(cursors)) => pools.restore_cursor(&cursors),
-            Ok(Err(error)) => tracing::warn!(path = %cursor_path.display(), %error, "passed over: not a cursor"),
+            Ok(Err(error)) => {
+                tracing::warn!(path = %cursor_path.display(), %error, "passed over: not a cursor")
+            }
             Err(_) => {}
         }
-        Ok(Self { pools: Mutex::new(pools), cursor_path, moved: Notify::new() })
+        Ok(Self {
+            pools: Mutex::new(pools),
+            cursor_path,
+            moved: Notify::new(),
+        })
     }
 
     /// One address of every family that has a subnet, or nothing.
@@ -114,7 +123,9 @@ impl Addresses {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Pools> {
-        self.pools.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.pools
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 

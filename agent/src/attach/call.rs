@@ -1,6 +1,6 @@
 //! A CNI request as the verbs see it: checked, and nothing done yet.
 
-use podwire_cni::env::Args;
+use podwire_cni::env::{Args, Invocation};
 use podwire_cni::spec::{CniVersion, Command, NetConf, SpecError};
 use podwire_cni::wire;
 
@@ -15,12 +15,8 @@ pub struct Call {
     pub key: AttachmentKey,
     /// The pod, when the runtime named one.
     pub pod: Option<PodRef>,
-    /// CNI_NETNS; may be empty for DEL.
-    pub netns: String,
-    /// CNI_PATH.
-    pub path: String,
-    /// CNI_ARGS as it came, for a delegated plugin.
-    pub raw_args: String,
+    /// The parameters as they came; CNI_NETNS may be empty for DEL.
+    pub invocation: Invocation,
     /// CNI_ARGS, read.
     pub args: Args,
     /// The network configuration.
@@ -45,20 +41,25 @@ impl Call {
     /// The body is not of a wire version we speak, the environment or the configuration is not valid, or the
     /// configuration's version lacks the verb.
     pub fn parse(body: &[u8]) -> Result<Self, Refused> {
-        let latest = |error| Refused { version: CniVersion::LATEST, error };
+        let latest = |error| Refused {
+            version: CniVersion::LATEST,
+            error,
+        };
         let request = wire::Request::decode(body).map_err(|error| latest(error.into()))?;
-        let call = request.invocation;
+        let invocation = request.invocation;
         let text = request.config.get().as_bytes();
         // DEL must not fail for what an ADD was refused for: it would be repeated without end.
-        let conf = match call.command {
+        let conf = match invocation.command {
             Command::Del => NetConf::parse_for_del(text),
             _ => NetConf::parse(text),
         }
         .map_err(|error| latest(error.into()))?;
         let version = conf.cni_version;
         let refused = |error| Refused { version, error };
-        version.allows(call.command).map_err(|error| refused(error.into()))?;
-        let args = match (Args::parse(&call.args), call.command) {
+        version
+            .allows(invocation.command)
+            .map_err(|error| refused(error.into()))?;
+        let args = match (Args::parse(&invocation.args), invocation.command) {
             (Ok(args), _) => args,
             (Err(_), Command::Del | Command::Gc | Command::Status) => Args::default(),
             (Err(error), _) => return Err(refused(error.into())),
@@ -69,16 +70,14 @@ impl Call {
             uid: args.pod_uid().map(str::to_owned),
         });
         Ok(Self {
-            verb: call.command,
+            verb: invocation.command,
             key: AttachmentKey {
                 network: conf.name.clone(),
-                container_id: call.container_id,
-                ifname: call.ifname,
+                container_id: invocation.container_id.clone(),
+                ifname: invocation.ifname.clone(),
             },
             pod,
-            netns: call.netns,
-            path: call.path,
-            raw_args: call.args,
+            invocation,
             args,
             conf,
             traceparent: request.traceparent,
@@ -87,12 +86,19 @@ impl Call {
 
     /// What the plan needs to know of it.
     pub fn subject(&self) -> Subject<'_> {
-        Subject { key: &self.key, pod: self.pod.as_ref(), netns: &self.netns }
+        Subject {
+            key: &self.key,
+            pod: self.pod.as_ref(),
+            netns: &self.invocation.netns,
+        }
     }
 
     /// What requests for one pod on one network have in common: they run in order.
     pub fn pod_line(&self) -> (String, String) {
-        let who = self.pod.as_ref().map_or_else(|| self.key.container_id.clone(), PodRef::to_string);
+        let who = self
+            .pod
+            .as_ref()
+            .map_or_else(|| self.key.container_id.clone(), PodRef::to_string);
         (self.key.network.clone(), who)
     }
 

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use super::intent::delegate_call;
+use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
-use crate::ipam::{Owner, delegate};
+use crate::ipam::Owner;
 use crate::journal::{Entry, State};
 use crate::netns::{HostLink, LinkState};
 use crate::observe::Trace;
@@ -16,20 +16,27 @@ impl Agent {
     /// Detaches a container.
     pub(super) async fn del(&self, call: &Call, trace: &mut Trace) -> Result<(), Error> {
         let key = &call.key;
-        let place = self.sandbox_lines.join_del(call.sandbox_line(), &key.container_id, &key.ifname);
+        let place =
+            self.sandbox_lines
+                .join_del(call.sandbox_line(), &key.container_id, &key.ifname);
         let queued = Instant::now();
         place.turn().await;
         trace.phase("queue", queued);
         let removing = Instant::now();
         let mut errors = self.remove(key).await;
         trace.phase("link and rows", removing);
-        if let Some(ipam) = &call.conf.ipam {
-            let telling = Instant::now();
-            let told = delegate::del(&self.spawner, &delegate_call(call, &ipam.plugin_type)).await;
-            errors.extend(told.err().map(Error::from));
-            trace.phase("delegated ipam", telling);
-        }
+        let telling = Instant::now();
+        errors.extend(self.delegated_del(call).await.err());
+        trace.phase("delegated ipam", telling);
         Error::gather(errors)
+    }
+
+    /// Tells a delegated IPAM plugin that its addresses are free again; without one it is nothing.
+    pub(super) async fn delegated_del(&self, call: &Call) -> Result<(), Error> {
+        let Some(plugin) = delegate_of(call)? else {
+            return Ok(());
+        };
+        Ok(plugin.del(&self.spawner, delegate_call(call)).await?)
     }
 
     /// Removes an attachment's rows, links, addresses and intent log entry, going on after an error.
@@ -45,14 +52,23 @@ impl Agent {
                 None
             }
         };
-        let known = self.ports.synced(READY_DEADLINE).await.map(|()| self.ports.find(key));
+        let known = self
+            .ports
+            .synced(READY_DEADLINE)
+            .await
+            .map(|()| self.ports.find(key));
         let mut names: Vec<&str> = Vec::new();
         match (&known, &entry) {
-            (Ok(records), _) if !records.is_empty() => names.extend(records.iter().map(|record| record.name.as_str())),
+            (Ok(records), _) if !records.is_empty() => {
+                names.extend(records.iter().map(|record| record.name.as_str()))
+            }
             (_, Some(entry)) => names.extend(link_names(entry)),
             _ => {}
         }
-        let (rows, links) = tokio::join!(self.remove_rows(key), self.remove_links(&names, entry.as_ref()));
+        let (rows, links) = tokio::join!(
+            self.remove_rows(key),
+            self.remove_links(&names, entry.as_ref())
+        );
         errors.extend(links);
         let addresses = addresses(&known, entry.as_ref());
         if let Err(error) = self.netlink.flush_conntrack(addresses).await {
@@ -88,7 +104,10 @@ impl Agent {
         for name in names {
             match self.netlink.host_link(name).await {
                 Ok(Some(link)) if is_ours(&link, entry) => {
-                    links.push(HostLink { ifindex: link.ifindex, name: link.name });
+                    links.push(HostLink {
+                        ifindex: link.ifindex,
+                        name: link.name,
+                    });
                 }
                 Ok(_) => {}
                 Err(error) => errors.push(error.into()),
@@ -105,7 +124,11 @@ impl Agent {
         Error::gather(self.remove_links(&[name], None).await)
     }
 
-    fn note_deletion(&self, key: &AttachmentKey, entry: Option<Entry>) -> Result<(), crate::journal::Error> {
+    fn note_deletion(
+        &self,
+        key: &AttachmentKey,
+        entry: Option<Entry>,
+    ) -> Result<(), crate::journal::Error> {
         let bridge = self.config.bridge.clone();
         let entry = entry.unwrap_or_else(|| Entry::new(key.clone(), None, String::new(), bridge));
         self.journal.forget(key)?;
@@ -115,20 +138,36 @@ impl Agent {
 }
 
 fn link_names(entry: &Entry) -> impl Iterator<Item = &str> {
-    entry.ports.iter().flat_map(|port| &port.host_names).map(String::as_str)
+    entry
+        .ports
+        .iter()
+        .flat_map(|port| &port.host_names)
+        .map(String::as_str)
 }
 
 /// Whether a link of a recorded name is the one recorded: a veth, and with the MAC we gave it when the intent log knows it.
 fn is_ours(link: &LinkState, entry: Option<&Entry>) -> bool {
     let mac = link.mac.map(mac_text);
     link.kind.as_deref() == Some("veth")
-        && entry.is_none_or(|entry| entry.ports.iter().any(|port| Some(&port.host_mac) == mac.as_ref()))
+        && entry.is_none_or(|entry| {
+            entry
+                .ports
+                .iter()
+                .any(|port| Some(&port.host_mac) == mac.as_ref())
+        })
 }
 
 fn addresses(known: &Result<Vec<PortRecord>, PortError>, entry: Option<&Entry>) -> Vec<IpAddr> {
     let rows = known.iter().flatten().map(|record| &record.external_ids);
-    let entries = entry.into_iter().flat_map(|entry| &entry.ports).map(|port| &port.external_ids);
-    let mut addresses: Vec<IpAddr> = rows.chain(entries).flat_map(ports::addresses).map(|net| net.addr()).collect();
+    let entries = entry
+        .into_iter()
+        .flat_map(|entry| &entry.ports)
+        .map(|port| &port.external_ids);
+    let mut addresses: Vec<IpAddr> = rows
+        .chain(entries)
+        .flat_map(ports::addresses)
+        .map(|net| net.addr())
+        .collect();
     addresses.sort_unstable();
     addresses.dedup();
     addresses

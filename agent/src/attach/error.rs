@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use podwire_cni::spec::{ErrorCode, SpecError};
-use podwire_ovs::{TransactError, WaitError};
+use podwire_ovs::transact::TransactError;
 
 use super::turns::Reason;
 use crate::ipam::delegate::DelegateError;
 use crate::ipam::pool::PoolError;
+use crate::journal;
 use crate::netns::{self, NetnsError};
 use crate::plan::PlanError;
 use crate::pods::AnnotationError;
 use crate::ports::PortError;
-use crate::{journal, ports};
 
 /// A verb's failure.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +24,9 @@ pub enum Error {
     #[error("CNI_NETNS: {0}")]
     Netns(#[from] NetnsError),
     /// While the ADD waited its sandbox was removed, and another namespace got the path.
-    #[error("CNI_NETNS: {path} became another network namespace while this ADD waited for its turn")]
+    #[error(
+        "CNI_NETNS: {path} became another network namespace while this ADD waited for its turn"
+    )]
     NetnsReplaced {
         /// CNI_NETNS.
         path: String,
@@ -35,6 +37,14 @@ pub enum Error {
     /// The pod's annotation is not valid.
     #[error("{0}")]
     Annotation(#[from] AnnotationError),
+    /// The pod is annotated, but not for this network.
+    #[error("annotation {annotation} has no entry for network {network}")]
+    NotAnnotated {
+        /// Which annotation.
+        annotation: &'static str,
+        /// The network that this request is for.
+        network: String,
+    },
     /// The wishes can't be met; they came from the pod's annotation or from the configuration.
     #[error("{source}")]
     Plan {
@@ -106,12 +116,21 @@ impl Error {
         match self {
             Self::Request(error) => error.code,
             Self::Netns(NetnsError::Io { .. }) => ErrorCode::IO,
-            Self::Netns(_) | Self::NetnsReplaced { .. } | Self::Kernel(netns::Error::PodInterfaceExists { .. }) => {
+            Self::Netns(_)
+            | Self::NetnsReplaced { .. }
+            | Self::Kernel(netns::Error::PodInterfaceExists { .. }) => {
                 ErrorCode::INVALID_ENVIRONMENT
             }
             Self::Kernel(_) => ErrorCode::KERNEL_REFUSED,
-            Self::Annotation(_) | Self::Plan { from_annotation: true, .. } => ErrorCode::INVALID_ANNOTATION,
-            Self::Plan { .. } | Self::NoPrevResult | Self::NoValidAttachments => ErrorCode::INVALID_CONFIG,
+            Self::Annotation(_)
+            | Self::NotAnnotated { .. }
+            | Self::Plan {
+                from_annotation: true,
+                ..
+            } => ErrorCode::INVALID_ANNOTATION,
+            Self::Plan { .. } | Self::NoPrevResult | Self::NoValidAttachments => {
+                ErrorCode::INVALID_CONFIG
+            }
             Self::Address(PoolError::Taken { .. }) => ErrorCode::ADDRESS_TAKEN,
             Self::Address(PoolError::Exhausted { .. }) => ErrorCode::TRY_AGAIN,
             Self::Address(_) | Self::NoAddressSource => ErrorCode::INVALID_CONFIG,
@@ -122,7 +141,9 @@ impl Error {
             Self::Cancelled(_) | Self::Busy { .. } | Self::Starting { .. } => ErrorCode::TRY_AGAIN,
             Self::Differs(_) => ErrorCode::CHECK_MISMATCH,
             Self::Several(errors) => errors.first().map_or(ErrorCode::INTERNAL, Self::code),
-            Self::NotReady { degraded: false, .. } => ErrorCode::NOT_AVAILABLE,
+            Self::NotReady {
+                degraded: false, ..
+            } => ErrorCode::NOT_AVAILABLE,
             Self::NotReady { degraded: true, .. } => ErrorCode::NOT_AVAILABLE_DEGRADED,
         }
     }
@@ -149,7 +170,9 @@ fn port_code(error: &PortError) -> ErrorCode {
     match error {
         PortError::Refused { .. } => ErrorCode::PORT_REFUSED,
         PortError::Transact { source, .. } => match source {
-            TransactError::Operation { .. } | TransactError::Commit { .. } => ErrorCode::PORT_REFUSED,
+            TransactError::Operation { .. } | TransactError::Commit { .. } => {
+                ErrorCode::PORT_REFUSED
+            }
             _ => ErrorCode::TRY_AGAIN,
         },
         _ => ErrorCode::TRY_AGAIN,
@@ -158,10 +181,17 @@ fn port_code(error: &PortError) -> ErrorCode {
 
 fn reason_text(reason: &Reason) -> String {
     match reason {
-        Reason::ClientGone => "the client closed its connection before the ADD was done; it was rolled back".to_owned(),
-        Reason::Superseded { by } => {
-            format!("sandbox {by} of the same pod came later and takes this one's place; this ADD was rolled back")
+        Reason::ClientGone => {
+            "the client closed its connection before the ADD was done; it was rolled back"
+                .to_owned()
         }
-        Reason::Deleted => "a DEL of this attachment came while its ADD ran; the ADD was rolled back".to_owned(),
+        Reason::Superseded { by } => {
+            format!(
+                "sandbox {by} of the same pod came later and takes this one's place; this ADD was rolled back"
+            )
+        }
+        Reason::Deleted => {
+            "a DEL of this attachment came while its ADD ran; the ADD was rolled back".to_owned()
+        }
     }
 }

@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use super::intent::delegate_call;
+use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
-use crate::ipam::delegate;
 use crate::observe::Trace;
 use crate::plan::AttachmentKey;
 
 impl Agent {
     /// Removes every attachment of the network that `cni.dev/valid-attachments` does not list, and goes on after an error.
     pub(super) async fn gc(&self, call: &Call, trace: &mut Trace) -> Result<(), Error> {
-        let valid = call.conf.valid_attachments().ok_or(Error::NoValidAttachments)?;
+        let valid = call
+            .conf
+            .valid_attachments()
+            .ok_or(Error::NoValidAttachments)?;
         self.settled().await?;
         self.ports.synced(READY_DEADLINE).await?;
         let sweeping = Instant::now();
@@ -26,14 +28,16 @@ impl Agent {
             if is_valid || self.sandbox_lines.is_busy(&line) {
                 continue;
             }
-            let place = self.sandbox_lines.join_del(line, &key.container_id, &key.ifname);
+            let place = self
+                .sandbox_lines
+                .join_del(line, &key.container_id, &key.ifname);
             place.turn().await;
             tracing::info!(attachment = %key, "removed: the runtime no longer lists it");
             errors.extend(self.remove(&key).await);
         }
         trace.phase("sweep", sweeping);
-        if let Some(ipam) = &call.conf.ipam {
-            let told = delegate::gc(&self.spawner, &delegate_call(call, &ipam.plugin_type)).await;
+        if let Some(plugin) = delegate_of(call)? {
+            let told = plugin.gc(&self.spawner, delegate_call(call)).await;
             errors.extend(told.err().map(Error::from));
         }
         Error::gather(errors)

@@ -103,13 +103,21 @@ impl Agent {
     ///
     /// # Errors
     /// The error object to print.
-    pub async fn serve(self: Arc<Self>, body: Bytes, cancel: Arc<Cancel>) -> Result<String, String> {
+    pub async fn serve(
+        self: Arc<Self>,
+        body: Bytes,
+        cancel: Arc<Cancel>,
+    ) -> Result<String, String> {
         let trace = Trace::start();
         let call = match Call::parse(&body) {
             Ok(call) => call,
             Err(Refused { version, error }) => {
-                let outcome = Outcome::Failed { code: error.code.0, msg: error.to_string() };
-                self.recorder.finish("refused", Subject::default(), trace, outcome);
+                let outcome = Outcome::Failed {
+                    code: error.code.0,
+                    msg: error.to_string(),
+                };
+                self.recorder
+                    .finish("refused", Subject::default(), trace, outcome);
                 return Err(error.to_json(version));
             }
         };
@@ -119,13 +127,22 @@ impl Agent {
         let result = self.admit_and_run(&call, &cancel, &mut trace).await;
         let outcome = match &result {
             Ok(_) => Outcome::Ok("ok"),
-            Err(error) => Outcome::Failed { code: error.code().0, msg: error.to_string() },
+            Err(error) => Outcome::Failed {
+                code: error.code().0,
+                msg: error.to_string(),
+            },
         };
-        self.recorder.finish(call.verb.as_str(), subject(call), trace, outcome);
+        self.recorder
+            .finish(call.verb.as_str(), subject(call), trace, outcome);
         result.map_err(|error| error.to_spec().to_json(version))
     }
 
-    async fn admit_and_run(&self, call: &Call, cancel: &Arc<Cancel>, trace: &mut Trace) -> Result<String, Error> {
+    async fn admit_and_run(
+        &self,
+        call: &Call,
+        cancel: &Arc<Cancel>,
+        trace: &mut Trace,
+    ) -> Result<String, Error> {
         let _admitted = self.admit()?;
         match call.verb {
             Command::Add => self.add(call, cancel, trace).await,
@@ -153,13 +170,18 @@ impl Agent {
         if *settled.borrow() {
             return Ok(());
         }
-        match tokio::time::timeout(READY_DEADLINE, settled.wait_for(|settled| *settled)).await {
-            Ok(Ok(_)) => Ok(()),
-            _ => {
-                self.ports.ready(READY_DEADLINE).await?;
-                Err(Error::Starting { awaited: "the ports that are already there", waited: READY_DEADLINE })
-            }
+        let in_time =
+            tokio::time::timeout(READY_DEADLINE, settled.wait_for(|settled| *settled)).await;
+        if matches!(in_time, Ok(Ok(_))) {
+            return Ok(());
         }
+        drop(in_time);
+        // The usual reason is the database; its error says more.
+        self.ports.ready(Duration::ZERO).await?;
+        Err(Error::Starting {
+            awaited: "the ports that are already there",
+            waited: READY_DEADLINE,
+        })
     }
 
     /// The last operations as JSON.
@@ -207,6 +229,10 @@ fn subject(call: Call) -> Subject {
 }
 
 fn version_json() -> String {
-    let supported: Vec<&str> = CniVersion::ALL.iter().map(|version| version.as_str()).collect();
-    serde_json::json!({ "cniVersion": CniVersion::LATEST.as_str(), "supportedVersions": supported }).to_string()
+    let supported: Vec<&str> = CniVersion::ALL
+        .iter()
+        .map(|version| version.as_str())
+        .collect();
+    serde_json::json!({ "cniVersion": CniVersion::LATEST.as_str(), "supportedVersions": supported })
+        .to_string()
 }

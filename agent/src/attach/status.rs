@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::intent::delegate_call;
+use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error};
-use crate::ipam::delegate;
 
 /// How long STATUS waits for an answer of ovs-vswitchd; runtimes ask it as often as every 0.5 s.
 const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
@@ -13,8 +12,8 @@ impl Agent {
     /// Answers STATUS.
     pub(super) async fn status(&self, call: &Call) -> Result<(), Error> {
         self.readiness().await?;
-        if let Some(ipam) = &call.conf.ipam {
-            delegate::status(&self.spawner, &delegate_call(call, &ipam.plugin_type)).await?;
+        if let Some(plugin) = delegate_of(call)? {
+            plugin.status(&self.spawner, delegate_call(call)).await?;
         }
         Ok(())
     }
@@ -30,7 +29,9 @@ impl Agent {
         let degraded = switch.is_err();
         reasons.extend(switch.err().map(|error| error.to_string()));
         if reasons.is_empty() && !*self.settled.borrow() {
-            reasons.push("the agent is still looking through the ports that it found at start".to_owned());
+            reasons.push(
+                "the agent is still looking through the ports that it found at start".to_owned(),
+            );
         }
         if reasons.is_empty() {
             return Ok(());

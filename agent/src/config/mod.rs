@@ -1,10 +1,10 @@
 //! What the agent is told: flags and their environment variables, checked at start.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use ipnet::IpNet;
 
 use crate::ipam::subnet::SubnetSpec;
 use crate::plan::{MAX_MTU, MIN_MTU, MIN_MTU_IPV6};
@@ -16,38 +16,78 @@ const DEFAULT_SUBNETS: [&str; 2] = ["10.186.0.0/22", "fd70:6f64:7769:7265::/64"]
 #[derive(Debug, Clone, Args)]
 pub struct AgentArgs {
     /// Directory for the socket, the lock and the intent log; on tmpfs, as it must not outlive the links
-    #[arg(long, value_name = "DIR", default_value = "/run/podwire", env = "PODWIRE_RUN_DIR")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/run/podwire",
+        env = "PODWIRE_RUN_DIR"
+    )]
     pub run_dir: PathBuf,
     /// Socket on which plugins are served [default: RUN_DIR/agent.sock]
     #[arg(long, value_name = "PATH", env = "PODWIRE_SOCKET")]
     pub socket: Option<PathBuf>,
     /// Open vSwitch's database
-    #[arg(long, value_name = "REMOTE", default_value = "unix:/var/run/openvswitch/db.sock", env = "PODWIRE_OVSDB")]
+    #[arg(
+        long,
+        value_name = "REMOTE",
+        default_value = "unix:/var/run/openvswitch/db.sock",
+        env = "PODWIRE_OVSDB"
+    )]
     pub ovsdb: String,
     /// Directory of ovs-vswitchd's pidfile and control socket [default: the database socket's]
     #[arg(long, value_name = "DIR", env = "PODWIRE_OVS_RUNDIR")]
     pub ovs_rundir: Option<PathBuf>,
     /// Bridge that pods' ports go on; made when missing
-    #[arg(long, value_name = "NAME", default_value = "br-int", env = "PODWIRE_BRIDGE")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "br-int",
+        env = "PODWIRE_BRIDGE"
+    )]
     pub bridge: String,
     /// Subnet for pods that nothing else gives an address: CIDR[,gateway=IP][,range=IP-IP]...[,exclude=IP|CIDR]...
     /// May be repeated [default: 10.186.0.0/22 and fd70:6f64:7769:7265::/64]
-    #[arg(long = "subnet", value_name = "SPEC", env = "PODWIRE_SUBNETS", value_delimiter = ' ')]
+    #[arg(
+        long = "subnet",
+        value_name = "SPEC",
+        env = "PODWIRE_SUBNETS",
+        value_delimiter = ' '
+    )]
     pub subnets: Vec<String>,
     /// Leave the bridge's local port alone: somebody else is the pods' gateway
     #[arg(long, env = "PODWIRE_NO_GATEWAY")]
     pub no_gateway: bool,
     /// MTU of a pod's interface, in bytes, when neither its annotation nor the network configuration has one
-    #[arg(long, value_name = "BYTES", default_value_t = 1500, env = "PODWIRE_MTU")]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = 1500,
+        env = "PODWIRE_MTU"
+    )]
     pub mtu: u32,
     /// How long an ADD may wait for Open vSwitch, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, env = "PODWIRE_ADD_TIMEOUT")]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 30,
+        env = "PODWIRE_ADD_TIMEOUT"
+    )]
     pub add_timeout: u64,
     /// Operations under way at once; more are told to try again later
-    #[arg(long, value_name = "NUMBER", default_value_t = 256, env = "PODWIRE_MAX_OPERATIONS")]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 256,
+        env = "PODWIRE_MAX_OPERATIONS"
+    )]
     pub max_operations: usize,
     /// What is logged: a level, or filters as in `info,podwire_ovs=debug`
-    #[arg(long, value_name = "FILTER", default_value = "info", env = "PODWIRE_LOG")]
+    #[arg(
+        long,
+        value_name = "FILTER",
+        default_value = "info",
+        env = "PODWIRE_LOG"
+    )]
     pub log: String,
 }
 
@@ -109,7 +149,9 @@ impl Config {
             return Err(bad("--max-operations", "0", "at least 1 is needed"));
         }
         Ok(Self {
-            socket: args.socket.unwrap_or_else(|| args.run_dir.join("agent.sock")),
+            socket: args
+                .socket
+                .unwrap_or_else(|| args.run_dir.join("agent.sock")),
             run_dir: args.run_dir,
             ovsdb,
             ovs_rundir,
@@ -123,12 +165,18 @@ impl Config {
     }
 
     /// The gateways that the bridge's local port is to carry, with their subnets' prefix lengths.
-    pub fn gateway_addresses(&self) -> Vec<ipnet::IpNet> {
+    pub fn gateway_addresses(&self) -> Vec<IpNet> {
         if !self.gateway {
             return Vec::new();
         }
-        self.subnets.iter().map(SubnetSpec::gateway_address).collect()
+        self.subnets.iter().map(gateway_address).collect()
     }
+}
+
+fn gateway_address(subnet: &SubnetSpec) -> IpNet {
+    // The length is that of a prefix of the same family, for the gateway lies in the subnet.
+    IpNet::new(subnet.gateway(), subnet.subnet().prefix_len())
+        .unwrap_or_else(|_| subnet.gateway().into())
 }
 
 fn ovsdb_socket(remote: &str) -> Result<PathBuf, ConfigError> {
@@ -142,38 +190,59 @@ fn ovsdb_socket(remote: &str) -> Result<PathBuf, ConfigError> {
 fn subnets(given: &[String]) -> Result<Vec<SubnetSpec>, ConfigError> {
     let chosen: Vec<&str> = if given.is_empty() {
         let has_ipv6 = Path::new("/proc/sys/net/ipv6").exists();
-        DEFAULT_SUBNETS.into_iter().filter(|subnet| has_ipv6 || !subnet.contains("::")).collect()
+        DEFAULT_SUBNETS
+            .into_iter()
+            .filter(|subnet| has_ipv6 || !subnet.contains("::"))
+            .collect()
     } else {
         given.iter().map(String::as_str).collect()
     };
     let mut subnets: Vec<SubnetSpec> = Vec::with_capacity(chosen.len());
     for text in chosen {
-        let subnet: SubnetSpec = text.parse().map_err(|error| bad("--subnet", text, &format!("{error}")))?;
+        let subnet: SubnetSpec = text
+            .parse()
+            .map_err(|error| bad("--subnet", text, &format!("{error}")))?;
         subnets.push(subnet);
     }
     Ok(subnets)
 }
 
 fn check_mtu(mtu: u32, subnets: &[SubnetSpec]) -> Result<(), ConfigError> {
-    let has_ipv6 = subnets.iter().any(|subnet| matches!(subnet.gateway_address().addr(), IpAddr::V6(_)));
+    let has_ipv6 = subnets.iter().any(|subnet| subnet.gateway().is_ipv6());
     let least = if has_ipv6 { MIN_MTU_IPV6 } else { MIN_MTU };
     if (least..=MAX_MTU).contains(&mtu) {
         return Ok(());
     }
-    Err(bad("--mtu", &mtu.to_string(), &format!("expected {least} to {MAX_MTU}")))
+    Err(bad(
+        "--mtu",
+        &mtu.to_string(),
+        &format!("expected {least} to {MAX_MTU}"),
+    ))
 }
 
 /// A bridge's name is its local port's, and so a link's.
 fn check_bridge(name: &str) -> Result<(), ConfigError> {
     let fits = (1..=15).contains(&name.len()) && name != "." && name != "..";
-    if fits && name.bytes().all(|byte| byte.is_ascii_graphic() && !b"/:".contains(&byte)) {
+    if fits
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && !b"/:".contains(&byte))
+    {
         return Ok(());
     }
-    Err(bad("--bridge", name, "expected a link's name: 1 to 15 characters without '/', ':' and spaces"))
+    Err(bad(
+        "--bridge",
+        name,
+        "expected a link's name: 1 to 15 characters without '/', ':' and spaces",
+    ))
 }
 
 fn bad(flag: &'static str, value: &str, problem: &str) -> ConfigError {
-    ConfigError { flag, value: value.to_owned(), problem: problem.to_owned() }
+    ConfigError {
+        flag,
+        value: value.to_owned(),
+        problem: problem.to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -43,11 +43,19 @@ pub async fn keep_gateway(agent: Arc<Agent>) {
             // The index tells one local port from the next; that it was set down is an operator's doing, and stays.
             Some(state) if done != Some(state.ifindex) => {
                 let deadline = Instant::now() + LOCAL_PORT_DEADLINE;
-                match agent.netlink.ensure_addresses(&name, addresses.clone(), true, deadline).await {
+                match agent
+                    .netlink
+                    .ensure_addresses(&name, addresses.clone(), true, deadline)
+                    .await
+                {
                     Ok(state) => {
                         done = Some(state.ifindex);
                         let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-                        tracing::info!(link = name, addresses = list.join(","), "the pods' gateway is up");
+                        tracing::info!(
+                            link = name,
+                            addresses = list.join(","),
+                            "the pods' gateway is up"
+                        );
                     }
                     Err(error) => tracing::error!(%error, "the pods have no gateway"),
                 }

@@ -23,7 +23,11 @@ pub async fn run(agent: Arc<Agent>, settled: watch::Sender<bool>) {
     let mut changes = agent.ports.subscribe();
     loop {
         agent.ports.wait_synced().await;
-        if let Err(error) = agent.ports.ensure_bridge(&bridge::wanted(&agent).await).await {
+        if let Err(error) = agent
+            .ports
+            .ensure_bridge(&bridge::wanted(&agent).await)
+            .await
+        {
             tracing::error!(%error, bridge = agent.config.bridge, "the bridge can't be made");
         }
         if !*settled.borrow() {
@@ -41,11 +45,15 @@ pub async fn run(agent: Arc<Agent>, settled: watch::Sender<bool>) {
 /// Holds the addresses that ports have: rows are the record, the pools only its index.
 fn hold_addresses(agent: &Agent) {
     for record in agent.ports.all() {
-        let Some(owner) = owner(&record) else { continue };
+        let Some(owner) = owner(&record) else {
+            continue;
+        };
         for address in crate::ports::addresses(&record.external_ids) {
             match agent.addresses.claim(address.addr(), &owner) {
                 Ok(_) | Err(PoolError::OutsideSubnets { .. }) => {}
-                Err(error) => tracing::warn!(port = record.name, %error, "a port has an address that it should not have"),
+                Err(error) => {
+                    tracing::warn!(port = record.name, %error, "a port has an address that it should not have")
+                }
             }
         }
     }
@@ -68,7 +76,10 @@ async fn finish_interrupted(agent: &Agent, states: &[State]) {
     for error in errors {
         tracing::error!(%error, "an intent log entry can't be read; what it stands for is left to GC");
     }
-    for (state, entry) in entries.into_iter().filter(|(state, _)| states.contains(state)) {
+    for (state, entry) in entries
+        .into_iter()
+        .filter(|(state, _)| states.contains(state))
+    {
         tracing::info!(attachment = %entry.key, ?state, "finishing what was interrupted");
         for error in agent.remove(&entry.key).await {
             tracing::warn!(attachment = %entry.key, %error, "not finished");

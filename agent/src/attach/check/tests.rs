@@ -35,8 +35,16 @@ fn seen() -> Observed {
             peer_ifindex: Some(7),
             group: 0,
         },
-        addresses: vec!["10.1.2.3/24".parse().unwrap(), "fd00::3/64".parse().unwrap(), "fe80::1/64".parse().unwrap()],
-        routes: vec![route("0.0.0.0/0", Some("10.1.2.1")), route("10.9.0.0/16", None), route("10.1.2.0/24", None)],
+        addresses: vec![
+            "10.1.2.3/24".parse().unwrap(),
+            "fd00::3/64".parse().unwrap(),
+            "fe80::1/64".parse().unwrap(),
+        ],
+        routes: vec![
+            route("0.0.0.0/0", Some("10.1.2.1")),
+            route("10.9.0.0/16", None),
+            route("10.1.2.0/24", None),
+        ],
         tx_checksum: None,
     }
 }
@@ -62,17 +70,32 @@ fn each_difference_is_told_in_words() {
             |it| it.link.mac = Some([0x0a; 6].into()),
             "interface eth0 has MAC 0a:0a:0a:0a:0a:0a, and prevResult has 0a:58:0a:01:02:03",
         ),
-        (|it| it.link.mtu = 1500, "interface eth0 has MTU 1500, and prevResult has 1400"),
-        (|it| drop(it.addresses.remove(0)), "interface eth0 has lost address 10.1.2.3/24"),
-        (|it| drop(it.addresses.remove(1)), "interface eth0 has lost address fd00::3/64"),
-        (|it| drop(it.routes.remove(0)), "interface eth0 has lost the route to 0.0.0.0/0 by 10.1.2.1"),
+        (
+            |it| it.link.mtu = 1500,
+            "interface eth0 has MTU 1500, and prevResult has 1400",
+        ),
+        (
+            |it| drop(it.addresses.remove(0)),
+            "interface eth0 has lost address 10.1.2.3/24",
+        ),
+        (
+            |it| drop(it.addresses.remove(1)),
+            "interface eth0 has lost address fd00::3/64",
+        ),
+        (
+            |it| drop(it.routes.remove(0)),
+            "interface eth0 has lost the route to 0.0.0.0/0 by 10.1.2.1",
+        ),
     ];
     for (change, expected) in cases {
         let mut seen = seen();
         change(&mut seen);
         assert_eq!(found(&prev(), Some(&seen)).as_deref(), Some(expected));
     }
-    assert_eq!(found(&prev(), None).as_deref(), Some("the pod has no interface eth0"));
+    assert_eq!(
+        found(&prev(), None).as_deref(),
+        Some("the pod has no interface eth0")
+    );
     let mut rerouted = seen();
     rerouted.routes[0].gateway = Some("10.1.2.9".parse().unwrap());
     assert!(found(&prev(), Some(&rerouted)).is_some());
