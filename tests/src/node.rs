@@ -19,6 +19,9 @@ use crate::{Agent, AgentOptions, Pod, links};
 /// How long a daemon may take to come up or go. Ample: what it bounds takes milliseconds.
 pub(crate) const DAEMON_LIMIT: Duration = Duration::from_secs(15);
 
+/// How long a tool such as ip or ping may take.
+const TOOL_LIMIT: Duration = Duration::from_secs(30);
+
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const DATABASE: &str = "/run/openvswitch/conf.db";
 
@@ -298,7 +301,8 @@ impl TestNode {
 pub(crate) fn run_in(place: &Place, program: &str, arguments: &[&str]) -> Result<String, Failure> {
     let mut command = Command::new(program);
     command.args(arguments);
-    let finished = place.run(|| process::finish(command, b"", Duration::from_secs(30)))??;
+    let command = process::bound_to_parent(&command);
+    let finished = place.run(|| process::finish(command, b"", TOOL_LIMIT))??;
     finished.success(&format!("{program} {}", arguments.join(" ")))
 }
 

@@ -116,18 +116,7 @@ impl Daemon {
             .open(log)
             .step(|| format!("open {}", log.display()))?;
         let errors = output.try_clone().step(|| "duplicate a descriptor")?;
-        // setpriv(1) sets PR_SET_PDEATHSIG and execs: the same process, still the keeper's child.
-        let mut bound = Command::new("setpriv");
-        bound
-            .args(["--pdeathsig", "KILL", "--"])
-            .arg(command.get_program())
-            .args(command.get_args());
-        for (variable, value) in command.get_envs() {
-            match value {
-                Some(value) => bound.env(variable, value),
-                None => bound.env_remove(variable),
-            };
-        }
+        let mut bound = bound_to_parent(command);
         bound.stdin(Stdio::null()).stdout(output).stderr(errors);
         let child = keeper.spawn(bound).step(|| format!("start {name}"))?;
         let (hang_up, held) = std::io::pipe().step(|| "make a pipe")?;
@@ -217,6 +206,23 @@ impl Drop for Daemon {
         // with the keeper.
         let _ = self.end_by(Signal::SIGKILL, Duration::from_secs(10));
     }
+}
+
+/// The same program, killed when the thread that spawns it ends: setpriv(1) sets PR_SET_PDEATHSIG
+/// and execs it, so the process id is the spawned one.
+pub(crate) fn bound_to_parent(command: &Command) -> Command {
+    let mut bound = Command::new("setpriv");
+    bound
+        .args(["--pdeathsig", "KILL", "--"])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (variable, value) in command.get_envs() {
+        match value {
+            Some(value) => bound.env(variable, value),
+            None => bound.env_remove(variable),
+        };
+    }
+    bound
 }
 
 /// Waits for the child, and stores its status in the same moment as its id becomes free.
