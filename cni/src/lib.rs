@@ -1,1 +1,12 @@
-//! CNI specification types, error codes, and the wire format between plugin and agent.
+//! What the CNI specification lays down, as types, and the wire format between the plugin and
+//! the agent.
+//!
+//! Three rooms, each usable alone: [`spec`] holds versions, network configurations, results and
+//! errors in every supported version of the specification; [`env`] the variables and arguments
+//! by which a runtime calls a plugin; [`wire`] the request that the plugin posts to the agent
+//! and the reply it prints. All of it is pure: bytes in, types or typed errors out. The plugin
+//! (`main.rs`) adds the sockets and the agent adds everything else.
+
+pub mod env;
+pub mod spec;
+pub mod wire;

@@ -1,0 +1,262 @@
+//! Who goes when: requests for one pod run in the order in which they came, those for different pods at the same time.
+//!
+//! kubelet may start a second sandbox of a pod while the first one's ADD still runs, and the order in which their ADDs end
+//! is then chance. The rule is: the last ADD to arrive whose client is still there wins. One that runs already is told to
+//! end and undoes itself; one that waits finds out when its turn comes, since by then the newer one's client may have gone.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// Why an operation is asked to end before its time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// The client's connection was closed: the runtime killed the plugin.
+    ClientGone,
+    /// An ADD for a newer sandbox of the same pod arrived.
+    Superseded {
+        /// The newer sandbox's container id.
+        by: String,
+    },
+    /// A DEL of the same attachment arrived.
+    Deleted,
+}
+
+/// The means to tell a running operation to end.
+#[derive(Debug, Default)]
+pub struct Cancel {
+    token: CancellationToken,
+    reason: OnceLock<Reason>,
+}
+
+impl Cancel {
+    /// Tells the operation to end; the first reason stays.
+    pub fn cancel(&self, reason: Reason) {
+        let _ = self.reason.set(reason);
+        self.token.cancel();
+    }
+
+    /// The reason, once there is one.
+    pub fn reason(&self) -> Option<&Reason> {
+        self.reason.get()
+    }
+
+    /// Ends when the operation is told to end, with the reason.
+    pub async fn cancelled(&self) -> Reason {
+        self.token.cancelled().await;
+        self.reason.get().cloned().unwrap_or(Reason::ClientGone)
+    }
+}
+
+/// An operation in line.
+#[derive(Debug)]
+struct Waiter {
+    sandbox: String,
+    /// None for a DEL: nobody cancels it.
+    add: Option<Adding>,
+    turn: Notify,
+}
+
+#[derive(Debug)]
+struct Adding {
+    ifname: String,
+    cancel: Arc<Cancel>,
+}
+
+type Lines<K> = Mutex<HashMap<K, VecDeque<Arc<Waiter>>>>;
+
+/// One waiting line for each key.
+#[derive(Debug)]
+pub struct Turns<K> {
+    lines: Arc<Lines<K>>,
+}
+
+impl<K> Default for Turns<K> {
+    fn default() -> Self {
+        Self { lines: Arc::default() }
+    }
+}
+
+/// A place in a line; leaving it lets the next one go.
+#[derive(Debug)]
+pub struct Place<K: Eq + Hash> {
+    lines: Arc<Lines<K>>,
+    key: K,
+    waiter: Arc<Waiter>,
+}
+
+impl<K: Eq + Hash + Clone> Turns<K> {
+    /// Takes the last place in `key`'s line for an ADD. The ADD at the front, if it is for another sandbox, is told to end.
+    pub fn join_add(&self, key: K, sandbox: &str, ifname: &str, cancel: Arc<Cancel>) -> Place<K> {
+        let add = Adding { ifname: ifname.to_owned(), cancel };
+        self.join(key, sandbox, Some(add), |front| {
+            if front.sandbox != sandbox {
+                front.cancel(Reason::Superseded { by: sandbox.to_owned() });
+            }
+        })
+    }
+
+    /// Takes the last place in `key`'s line for a DEL. ADDs of the same attachment that are ahead are told to end.
+    pub fn join_del(&self, key: K, sandbox: &str, ifname: &str) -> Place<K> {
+        let place = self.join(key, sandbox, None, |_| {});
+        for waiter in lock(&self.lines).get(&place.key).into_iter().flatten() {
+            if waiter.sandbox == sandbox && waiter.add.as_ref().is_some_and(|add| add.ifname == ifname) {
+                waiter.cancel(Reason::Deleted);
+            }
+        }
+        place
+    }
+
+    /// Whether anything is in line for `key`.
+    pub fn is_busy(&self, key: &K) -> bool {
+        lock(&self.lines).contains_key(key)
+    }
+
+    fn join(&self, key: K, sandbox: &str, add: Option<Adding>, tell_front: impl FnOnce(&Waiter)) -> Place<K> {
+        let waiter = Arc::new(Waiter { sandbox: sandbox.to_owned(), add, turn: Notify::new() });
+        let mut lines = lock(&self.lines);
+        let line = lines.entry(key.clone()).or_default();
+        match line.front() {
+            None => waiter.turn.notify_one(),
+            Some(front) => tell_front(front),
+        }
+        line.push_back(Arc::clone(&waiter));
+        Place { lines: Arc::clone(&self.lines), key, waiter }
+    }
+}
+
+impl Waiter {
+    fn cancel(&self, reason: Reason) {
+        if let Some(add) = &self.add {
+            add.cancel.cancel(reason);
+        }
+    }
+}
+
+impl<K: Eq + Hash> Place<K> {
+    /// Ends when this place is the first in its line.
+    pub async fn turn(&self) {
+        self.waiter.turn.notified().await;
+    }
+
+    /// The sandbox of an ADD that came later, for another sandbox, and whose client is still there.
+    pub fn newer_sandbox(&self) -> Option<String> {
+        let lines = lock(&self.lines);
+        let line = lines.get(&self.key)?;
+        line.iter()
+            .rev()
+            .take_while(|waiter| !Arc::ptr_eq(waiter, &self.waiter))
+            .find(|waiter| waiter.add.is_some() && waiter.sandbox != self.waiter.sandbox)
+            .map(|waiter| waiter.sandbox.clone())
+    }
+}
+
+impl<K: Eq + Hash> Drop for Place<K> {
+    fn drop(&mut self) {
+        let mut lines = lock(&self.lines);
+        let Some(line) = lines.get_mut(&self.key) else { return };
+        let was_first = line.front().is_some_and(|front| Arc::ptr_eq(front, &self.waiter));
+        line.retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
+        match line.front() {
+            None => drop(lines.remove(&self.key)),
+            Some(next) if was_first => next.turn.notify_one(),
+            Some(_) => {}
+        }
+    }
+}
+
+fn lock<K>(lines: &Lines<K>) -> std::sync::MutexGuard<'_, HashMap<K, VecDeque<Arc<Waiter>>>> {
+    // Nothing that can panic runs while the lines are held.
+    lines.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Poll;
+
+    fn add(turns: &Turns<&'static str>, sandbox: &str) -> (Place<&'static str>, Arc<Cancel>) {
+        let cancel = Arc::new(Cancel::default());
+        (turns.join_add("pod", sandbox, "eth0", Arc::clone(&cancel)), cancel)
+    }
+
+    async fn is_my_turn(place: &Place<&'static str>) -> bool {
+        let mut turn = std::pin::pin!(place.turn());
+        std::future::poll_fn(|context| Poll::Ready(turn.as_mut().poll(context).is_ready())).await
+    }
+
+    #[tokio::test]
+    async fn turns_come_in_order_of_arrival_and_a_line_is_gone_with_its_last_place() {
+        let turns = Turns::default();
+        let (first, _) = add(&turns, "a");
+        let (second, _) = add(&turns, "a");
+        assert!(is_my_turn(&first).await);
+        assert!(!is_my_turn(&second).await);
+        drop(first);
+        assert!(is_my_turn(&second).await);
+        drop(second);
+        assert!(!turns.is_busy(&"pod"));
+    }
+
+    #[tokio::test]
+    async fn lines_of_different_pods_do_not_wait_for_each_other() {
+        let turns = Turns::default();
+        let (first, _) = add(&turns, "a");
+        let other = turns.join_add("other", "b", "eth0", Arc::default());
+        assert!(is_my_turn(&first).await);
+        assert!(is_my_turn(&other).await);
+    }
+
+    #[tokio::test]
+    async fn a_newer_sandbox_ends_the_add_that_runs_and_outranks_those_that_wait() {
+        let turns = Turns::default();
+        let (running, running_cancel) = add(&turns, "a");
+        let (waiting, waiting_cancel) = add(&turns, "b");
+        let (newest, newest_cancel) = add(&turns, "c");
+        assert_eq!(running_cancel.reason(), Some(&Reason::Superseded { by: "b".into() }));
+        assert_eq!(waiting_cancel.reason(), None);
+        assert_eq!(waiting.newer_sandbox().as_deref(), Some("c"));
+        drop(newest);
+        assert_eq!(waiting.newer_sandbox(), None, "the newer one's client went away before its turn");
+        assert_eq!(newest_cancel.reason(), None);
+        drop(running);
+    }
+
+    #[tokio::test]
+    async fn a_second_interface_of_one_sandbox_waits_and_cancels_nothing() {
+        let turns = Turns::default();
+        let (first, cancel) = add(&turns, "a");
+        let second = turns.join_add("pod", "a", "net1", Arc::default());
+        assert_eq!(cancel.reason(), None);
+        assert_eq!(first.newer_sandbox(), None);
+        drop(first);
+        assert!(is_my_turn(&second).await);
+    }
+
+    #[tokio::test]
+    async fn a_del_ends_the_add_of_its_own_attachment_and_of_no_other() {
+        let turns = Turns::default();
+        let (running, cancel) = add(&turns, "a");
+        let other_cancel = Arc::new(Cancel::default());
+        let _other = turns.join_add("pod", "a", "net1", Arc::clone(&other_cancel));
+        let del = turns.join_del("pod", "a", "eth0");
+        assert_eq!(cancel.cancelled().await, Reason::Deleted);
+        assert_eq!(other_cancel.reason(), None);
+        assert!(!is_my_turn(&del).await);
+        drop(running);
+    }
+
+    #[tokio::test]
+    async fn a_place_given_up_while_waiting_is_skipped() {
+        let turns = Turns::default();
+        let (first, _) = add(&turns, "a");
+        let (second, _) = add(&turns, "a");
+        let (third, _) = add(&turns, "a");
+        drop(second);
+        drop(first);
+        assert!(is_my_turn(&third).await);
+    }
+}

@@ -1,0 +1,244 @@
+//! The intent log: one small file per attachment under the run directory, written before an ADD's first side effect.
+//!
+//! OVSDB is the record of what is there. The journal covers the two times when it can't be: between an ADD's first side
+//! effect and its row, so that an interrupted ADD is undone by the next agent; and after a DEL that OVSDB was not there to
+//! hear, so that the row goes as soon as it is. The files live on tmpfs, that is exactly as long as links and namespaces do,
+//! and so they need no fsync. A state is a file's suffix, so that changing it is one rename.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::{AttachmentKey, stable_hash};
+
+/// Longest attachment name that is used as a file name as it is; NAME_MAX is 255.
+const LONGEST_PLAIN_NAME: usize = 200;
+
+/// The format of the files.
+const FORMAT: u32 = 1;
+
+/// Where an attachment stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// An ADD is under way, or was when the agent died.
+    Adding,
+    /// The ADD ended well.
+    Live,
+    /// DEL has done what it could without OVSDB; the rows are still to go.
+    Deleting,
+}
+
+impl State {
+    const ALL: [Self; 3] = [Self::Adding, Self::Live, Self::Deleting];
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Adding => "adding",
+            Self::Live => "json",
+            Self::Deleting => "deleting",
+        }
+    }
+}
+
+/// What is needed to undo an attachment, or to make its port again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// The format of the file.
+    pub format: u32,
+    /// Which attachment it is.
+    pub key: AttachmentKey,
+    /// `namespace/name` of the pod, when the runtime named one.
+    pub pod: Option<String>,
+    /// CNI_NETNS.
+    pub netns: String,
+    /// Device and inode of the namespace: a path may be reused by another pod.
+    pub netns_id: Option<(u64, u64)>,
+    /// The bridge that the ports belong on.
+    pub bridge: String,
+    /// The ports, one per interface.
+    pub ports: Vec<EntryPort>,
+    /// The network configuration, when a delegated IPAM plugin must be told of a rollback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipam_conf: Option<String>,
+}
+
+/// One interface of an entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EntryPort {
+    /// The names that the host end may bear, in the order in which they are tried.
+    pub host_names: Vec<String>,
+    /// MAC address of the host end: with the name, it tells our link from a foreign one.
+    pub host_mac: String,
+    /// The external_ids of its Interface row.
+    pub external_ids: std::collections::BTreeMap<String, String>,
+}
+
+impl Entry {
+    /// An entry in today's format.
+    pub fn new(key: AttachmentKey, pod: Option<String>, netns: String, bridge: String) -> Self {
+        Self { format: FORMAT, key, pod, netns, netns_id: None, bridge, ports: Vec::new(), ipam_conf: None }
+    }
+}
+
+/// Why the journal could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or directory of the journal could not be made, written, read or removed.
+    #[error("{step} {path}: {source}")]
+    Io {
+        /// What was attempted.
+        step: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A file is not one of ours, or was cut short.
+    #[error("read {path}: {source}")]
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// Where parsing ended.
+        source: serde_json::Error,
+    },
+}
+
+/// The directory of entries.
+#[derive(Debug, Clone)]
+pub struct Journal {
+    directory: PathBuf,
+}
+
+impl Journal {
+    /// Opens the journal in `run_dir/attachments`, making the directory (0700) when it is missing.
+    ///
+    /// # Errors
+    /// When the directory can't be made.
+    pub fn open(run_dir: &Path) -> Result<Self, Error> {
+        let directory = run_dir.join("attachments");
+        match DirBuilder::new().mode(0o700).create(&directory) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(source) => return Err(Error::Io { step: "make directory", path: directory, source }),
+        }
+        Ok(Self { directory })
+    }
+
+    /// Writes an entry in state [`State::Adding`], replacing what was there for this attachment.
+    ///
+    /// # Errors
+    /// When the file can't be written; nothing is left then.
+    pub fn begin(&self, entry: &Entry) -> Result<(), Error> {
+        let path = self.path(&entry.key, State::Adding);
+        let text = serde_json::to_vec(entry).map_err(|source| Error::Malformed { path: path.clone(), source })?;
+        let written = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_CLOEXEC)
+            .open(&path)
+            .and_then(|mut file| file.write_all(&text));
+        if let Err(source) = written {
+            // A half-written entry could not be undone by anyone: nothing has been made yet, so it may go.
+            let _ = fs::remove_file(&path);
+            return Err(Error::Io { step: "write", path, source });
+        }
+        Ok(())
+    }
+
+    /// Moves an attachment's entry to another state; that there is none is no error.
+    ///
+    /// # Errors
+    /// When the file can't be renamed.
+    pub fn advance(&self, key: &AttachmentKey, from: State, to: State) -> Result<(), Error> {
+        let path = self.path(key, from);
+        match fs::rename(&path, self.path(key, to)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::Io { step: "rename", path, source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The entry of an attachment and its state, if there is one.
+    ///
+    /// # Errors
+    /// When a file is there and can't be read.
+    pub fn find(&self, key: &AttachmentKey) -> Result<Option<(State, Entry)>, Error> {
+        for state in State::ALL {
+            if let Some(entry) = read(&self.path(key, state))? {
+                if entry.key == *key {
+                    return Ok(Some((state, entry)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes every entry of an attachment.
+    ///
+    /// # Errors
+    /// When a file is there and can't be removed.
+    pub fn forget(&self, key: &AttachmentKey) -> Result<(), Error> {
+        for state in State::ALL {
+            let path = self.path(key, state);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::Io { step: "remove", path, source: error });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// All entries, and what could not be read.
+    pub fn entries(&self) -> (Vec<(State, Entry)>, Vec<Error>) {
+        let (mut entries, mut errors) = (Vec::new(), Vec::new());
+        let files = match fs::read_dir(&self.directory) {
+            Ok(files) => files,
+            Err(source) => {
+                errors.push(Error::Io { step: "list", path: self.directory.clone(), source });
+                return (entries, errors);
+            }
+        };
+        for path in files.flatten().map(|file| file.path()) {
+            let suffix = path.extension().and_then(|suffix| suffix.to_str()).unwrap_or("");
+            let Some(state) = State::ALL.into_iter().find(|state| state.suffix() == suffix) else { continue };
+            match read(&path) {
+                Ok(Some(entry)) => entries.push((state, entry)),
+                Ok(None) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        (entries, errors)
+    }
+
+    fn path(&self, key: &AttachmentKey, state: State) -> PathBuf {
+        // Neither part can hold a ':' (CNI spec: containerID and network name are [a-zA-Z0-9_.-]; an interface name has none).
+        let mut name = format!("{}:{}:{}", key.container_id, key.ifname, key.network);
+        if name.len() > LONGEST_PLAIN_NAME {
+            name = format!("{:016x}{:016x}", stable_hash(&[&name]), stable_hash(&["2", &name]));
+        }
+        self.directory.join(format!("{name}.{}", state.suffix()))
+    }
+}
+
+fn read(path: &Path) -> Result<Option<Entry>, Error> {
+    match fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|source| Error::Malformed { path: path.to_owned(), source }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(Error::Io { step: "read", path: path.to_owned(), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+fn key(container: &str) -> AttachmentKey {
+    AttachmentKey { network: "pods".into(), container_id: container.into(), ifname: "eth0".into() }
+}
+
+fn entry(container: &str) -> Entry {
+    Entry::new(key(container), Some("default/web".into()), "/run/netns/a".into(), "br-int".into())
+}
+
+#[test]
+fn an_entry_is_found_in_each_state_and_gone_once_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    let entry = entry("abc");
+    journal.begin(&entry).unwrap();
+    assert_eq!(journal.find(&entry.key).unwrap(), Some((State::Adding, entry.clone())));
+    journal.advance(&entry.key, State::Adding, State::Live).unwrap();
+    assert_eq!(journal.find(&entry.key).unwrap(), Some((State::Live, entry.clone())));
+    journal.advance(&entry.key, State::Live, State::Deleting).unwrap();
+    assert_eq!(journal.entries().0, [(State::Deleting, entry.clone())]);
+    journal.forget(&entry.key).unwrap();
+    journal.forget(&entry.key).unwrap();
+    assert_eq!(journal.find(&entry.key).unwrap(), None);
+}
+
+#[test]
+fn only_root_can_read_the_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    journal.begin(&entry("abc")).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&journal.directory), 0o700);
+    assert_eq!(mode(&journal.path(&key("abc"), State::Adding)), 0o600);
+}
+
+#[test]
+fn container_ids_longer_than_a_file_name_still_have_an_entry_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    let long = "a".repeat(400);
+    let other = format!("{}b", "a".repeat(399));
+    journal.begin(&entry(&long)).unwrap();
+    journal.begin(&entry(&other)).unwrap();
+    assert_eq!(journal.entries().0.len(), 2);
+    assert_eq!(journal.find(&key(&long)).unwrap().unwrap().1.key, key(&long));
+}
+
+#[test]
+fn a_file_cut_short_is_reported_by_name_and_hides_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    journal.begin(&entry("good")).unwrap();
+    fs::write(journal.path(&key("bad"), State::Live), b"{\"format\":1,").unwrap();
+    let (entries, errors) = journal.entries();
+    assert_eq!(entries.len(), 1);
+    assert!(errors[0].to_string().contains("bad:eth0:pods.json"), "{}", errors[0]);
+    assert!(journal.find(&key("bad")).is_err());
+}
+
+#[test]
+fn a_link_in_place_of_an_entry_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    let victim = dir.path().join("victim");
+    fs::write(&victim, b"precious").unwrap();
+    std::os::unix::fs::symlink(&victim, journal.path(&key("abc"), State::Adding)).unwrap();
+    assert!(journal.begin(&entry("abc")).is_err());
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+}

@@ -1,0 +1,200 @@
+//! A pod's network namespace: opened once, checked on the descriptor, and entered only to open a socket in it.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::stat::{Mode, fstat};
+use nix::sys::statfs::{FsType, fstatfs};
+
+use super::NetnsError;
+
+/// The path through which a thread names its own network namespace.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// linux/magic.h; libc has no name for it.
+const NSFS_MAGIC: FsType = FsType(0x6e73_6673);
+
+/// What identifies a namespace for as long as it lives: two paths with one id are the same namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NetnsId {
+    /// The device of nsfs.
+    pub dev: u64,
+    /// The namespace's inode; may be given to a new namespace once this one is gone.
+    pub ino: u64,
+}
+
+/// An open network namespace that is not the agent's own. It lives at least as long as this.
+#[derive(Debug)]
+pub struct Netns {
+    path: PathBuf,
+    fd: OwnedFd,
+    id: NetnsId,
+}
+
+impl Netns {
+    /// Opens the namespace that a runtime named (CNI_NETNS).
+    ///
+    /// Everything is checked on the descriptor, so what was checked is what will be used. "The agent's own" is the namespace
+    /// of the calling thread. A namespace owned by another user namespace is as good as any.
+    pub fn open(path: impl AsRef<Path>) -> Result<Netns, NetnsError> {
+        let path = path.as_ref();
+        let io = |step| {
+            move |errno| NetnsError::Io {
+                step,
+                path: path.to_owned(),
+                errno,
+            }
+        };
+        // Non-blocking: a fifo in this place must not hang the agent.
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let fd = open(path, flags, Mode::empty()).map_err(|errno| match errno {
+            Errno::ENOENT | Errno::ENOTDIR => NetnsError::Absent {
+                path: path.to_owned(),
+            },
+            // A socket can't be opened, nor a device without a driver.
+            Errno::ENXIO => not_a_namespace(path, "a socket or device"),
+            errno => io("open")(errno),
+        })?;
+        if fstatfs(&fd).map_err(io("identify"))?.filesystem_type() != NSFS_MAGIC {
+            return Err(not_a_namespace(path, file_kind(&fd)));
+        }
+        let kind = nstype(fd.as_fd()).map_err(io("identify"))?;
+        if kind != CloneFlags::CLONE_NEWNET.bits() {
+            return Err(not_a_namespace(path, nstype_name(kind)));
+        }
+        let id = id(fd.as_fd()).map_err(io("identify"))?;
+        let own = open_own()
+            .and_then(|own| self::id(own.as_fd()))
+            .map_err(io("compare"))?;
+        if id == own {
+            return Err(NetnsError::OwnNamespace {
+                path: path.to_owned(),
+            });
+        }
+        Ok(Netns {
+            path: path.to_owned(),
+            fd,
+            id,
+        })
+    }
+
+    /// What identifies it.
+    pub fn id(&self) -> NetnsId {
+        self.id
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl AsFd for Netns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Where a thread of this room belongs, and the way back.
+#[derive(Debug)]
+pub(super) struct Home(OwnedFd);
+
+impl Home {
+    /// The calling thread's namespace.
+    pub(super) fn of_this_thread() -> nix::Result<Home> {
+        open_own().map(Home)
+    }
+
+    /// Runs `inside` with the calling thread in the given namespace, and returns home.
+    ///
+    /// Only for opening sockets and sysctls: what is opened keeps the namespace, so the thread is away for about 10 µs.
+    /// A thread that can't get home would work on the pod's links as if they were the host's; the process ends instead.
+    pub(super) fn visit<T>(&self, netns: &Netns, inside: impl FnOnce() -> T) -> nix::Result<T> {
+        setns(netns.as_fd(), CloneFlags::CLONE_NEWNET)?;
+        let way_back = WayBack(&self.0);
+        let result = inside();
+        drop(way_back);
+        Ok(result)
+    }
+}
+
+/// Goes home when dropped, so that a panic inside the visit can't strand the thread.
+struct WayBack<'a>(&'a OwnedFd);
+
+impl Drop for WayBack<'_> {
+    fn drop(&mut self) {
+        if let Err(errno) = setns(self.0, CloneFlags::CLONE_NEWNET) {
+            tracing::error!(%errno, "cannot return to the host's network namespace; ending the agent");
+            std::process::abort();
+        }
+    }
+}
+
+fn open_own() -> nix::Result<OwnedFd> {
+    open(OWN, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())
+}
+
+fn id(fd: BorrowedFd<'_>) -> nix::Result<NetnsId> {
+    let stat = fstat(fd)?;
+    Ok(NetnsId {
+        dev: stat.st_dev,
+        ino: stat.st_ino,
+    })
+}
+
+#[allow(
+    unsafe_code,
+    reason = "NS_GET_NSTYPE is an ioctl; no safe wrapper exists"
+)]
+fn nstype(fd: BorrowedFd<'_>) -> nix::Result<i32> {
+    /// linux/nsfs.h: `_IO(0xb7, 0x3)`.
+    const NS_GET_NSTYPE: nix::libc::Ioctl = 0xb703;
+    // SAFETY: the descriptor is open for the length of the call, and this ioctl takes no argument and touches no memory of
+    // ours (fs/nsfs.c, ns_ioctl): it returns the type as its value.
+    Errno::result(unsafe { nix::libc::ioctl(fd.as_raw_fd(), NS_GET_NSTYPE) })
+}
+
+fn not_a_namespace(path: &Path, found: &'static str) -> NetnsError {
+    NetnsError::NotANamespace {
+        path: path.to_owned(),
+        found,
+    }
+}
+
+fn nstype_name(kind: i32) -> &'static str {
+    match CloneFlags::from_bits_truncate(kind) {
+        CloneFlags::CLONE_NEWNS => "a mount namespace",
+        CloneFlags::CLONE_NEWUTS => "a UTS namespace",
+        CloneFlags::CLONE_NEWIPC => "an IPC namespace",
+        CloneFlags::CLONE_NEWPID => "a PID namespace",
+        CloneFlags::CLONE_NEWUSER => "a user namespace",
+        CloneFlags::CLONE_NEWCGROUP => "a cgroup namespace",
+        _ => "a namespace of another type",
+    }
+}
+
+fn file_kind(fd: &OwnedFd) -> &'static str {
+    let Ok(kind) = fd
+        .try_clone()
+        .map(std::fs::File::from)
+        .and_then(|f| f.metadata())
+        .map(|m| m.file_type())
+    else {
+        return "an unreadable file";
+    };
+    if kind.is_file() {
+        "a plain file"
+    } else if kind.is_dir() {
+        "a directory"
+    } else if kind.is_fifo() {
+        "a fifo"
+    } else if kind.is_char_device() || kind.is_block_device() {
+        "a device"
+    } else {
+        "some other file"
+    }
+}

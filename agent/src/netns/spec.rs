@@ -1,0 +1,171 @@
+//! What a caller asks for, and what it gets back: plain data.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+use macaddr::MacAddr6;
+
+use super::Error;
+
+/// One veth pair to make, as the plan has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkSpec {
+    /// Names for the host end, in order of preference; the first that is free is taken. At most 15 bytes each.
+    pub host_names: Vec<String>,
+    /// The interface's name in the pod (CNI_IFNAME).
+    pub pod_name: String,
+    /// The host end's MAC. Given at creation, so that udev leaves it alone.
+    pub host_mac: MacAddr6,
+    /// The pod end's MAC.
+    pub pod_mac: MacAddr6,
+    /// The MTU of both ends: 68 to 65535, at least 1280 with IPv6.
+    pub mtu: u32,
+    /// The pod end's addresses, each with its prefix length.
+    pub addresses: Vec<IpNet>,
+    /// The routes over the pod end, set in this order.
+    pub routes: Vec<Route>,
+    /// Switch TX checksum offload off on the pod end: a netdev (userspace) datapath does not fill partial checksums in.
+    pub pod_tx_checksum_off: bool,
+    /// Keep what [`PodEnd::announce`] needs.
+    pub announce: bool,
+}
+
+/// A route over the pod's interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// The destination; its host bits are ignored.
+    pub dst: IpNet,
+    /// The next hop; none means that the destination is on the link.
+    pub gateway: Option<IpAddr>,
+    /// The path MTU (RTAX_MTU).
+    pub mtu: Option<u32>,
+    /// The advertised MSS (RTAX_ADVMSS).
+    pub advmss: Option<u32>,
+    /// The metric; the kernel's default is 0 for IPv4 and 1024 for IPv6.
+    pub priority: Option<u32>,
+    /// The table; the main one (254) when not given.
+    pub table: Option<u32>,
+    /// The scope, IPv4 only (`RT_SCOPE_*`): without it, link for a route without gateway, global for one with.
+    pub scope: Option<u8>,
+    /// Take the gateway as reachable on the link although no address says so. Set by itself when the gateway lies in
+    /// none of the pod's own subnets.
+    pub onlink: bool,
+}
+
+impl Route {
+    /// A route with nothing special.
+    pub fn new(dst: IpNet, gateway: Option<IpAddr>) -> Route {
+        Route {
+            dst,
+            gateway,
+            mtu: None,
+            advmss: None,
+            priority: None,
+            table: None,
+            scope: None,
+            onlink: false,
+        }
+    }
+}
+
+/// One timed step of an attachment, for traces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// What was done.
+    pub name: &'static str,
+    /// When it began.
+    pub start: Instant,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// A host link, named in both of the ways that must agree before it may be deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HostLink {
+    /// Its index in the host's namespace.
+    pub ifindex: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// The host's end of a pair that has just been made.
+#[derive(Debug, Clone)]
+pub struct HostEnd {
+    /// The link, as [`delete`](super::Netlink::delete) takes it.
+    pub link: HostLink,
+    /// The pod end's index, in the pod's namespace.
+    pub pod_ifindex: u32,
+    /// Where the time went so far.
+    pub steps: Vec<Step>,
+}
+
+/// The pod's end of a pair, configured.
+#[derive(Debug)]
+pub struct PodEnd {
+    /// Its index in the pod's namespace.
+    pub ifindex: u32,
+    /// Where the time went since the host end was ready.
+    pub steps: Vec<Step>,
+}
+
+impl PodEnd {
+    /// Sends a gratuitous ARP or an unsolicited neighbour advertisement for each address, from the pod's interface.
+    /// Returns what could not be sent.
+    pub fn announce(&self) -> Vec<Error> {
+        Vec::new()
+    }
+}
+
+/// What is known of a link in the host's namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkState {
+    /// Its index.
+    pub ifindex: u32,
+    /// Its name.
+    pub name: String,
+    /// Set up (IFF_UP); says nothing of the carrier.
+    pub up: bool,
+    /// Its MAC; none for a link without Ethernet addresses.
+    pub mac: Option<MacAddr6>,
+    /// Its MTU.
+    pub mtu: u32,
+    /// Its kind (IFLA_INFO_KIND): "veth", "tun", "openvswitch"; none for hardware and lo.
+    pub kind: Option<String>,
+    /// The index of the other end (IFLA_LINK), in whichever namespace that lives.
+    pub peer_ifindex: Option<u32>,
+    /// Its group (IFLA_GROUP); 0 unless somebody set one.
+    pub group: u32,
+}
+
+/// An interface in a pod's namespace, for CHECK.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// Index, MAC, MTU, kind, peer.
+    pub link: LinkState,
+    /// Every address it bears, with its prefix length; those that the kernel made (fe80::) as well.
+    pub addresses: Vec<IpNet>,
+    /// The unicast routes over it, in every table but the kernel's local one.
+    pub routes: Vec<ObservedRoute>,
+    /// Whether TX checksum offload is on; none when the driver does not say.
+    pub tx_checksum: Option<bool>,
+}
+
+/// A route as the kernel has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedRoute {
+    /// The destination.
+    pub dst: IpNet,
+    /// The next hop, if any.
+    pub gateway: Option<IpAddr>,
+    /// RTAX_MTU, if set.
+    pub mtu: Option<u32>,
+    /// The metric.
+    pub priority: u32,
+    /// The table.
+    pub table: u32,
+    /// `RT_SCOPE_*`.
+    pub scope: u8,
+    /// `RTPROT_*`: 2 is the kernel's own (connected routes).
+    pub protocol: u8,
+}

@@ -1,0 +1,44 @@
+//! What ADD answers, from the plan and the names that were free.
+
+use podwire_cni::spec::{CniResult, Dns, Interface, IpConfig, Route};
+
+use super::{PortPlan, Subject, mac_text};
+
+/// The result of an ADD: each port's host end and pod end, its addresses on the pod end, its routes.
+///
+/// `host_names` are the names that the host ends got, one for each port.
+pub fn result(subject: &Subject<'_>, ports: &[PortPlan], host_names: &[String], dns: Dns) -> CniResult {
+    let mut result = CniResult { dns, ..CniResult::default() };
+    for (port, host_name) in ports.iter().zip(host_names) {
+        let link = &port.link;
+        result.interfaces.push(Interface {
+            name: host_name.clone(),
+            mac: Some(mac_text(link.host_mac)),
+            mtu: Some(link.mtu),
+            ..Interface::default()
+        });
+        let pod_end = result.interfaces.len();
+        result.interfaces.push(Interface {
+            name: link.pod_name.clone(),
+            mac: Some(mac_text(link.pod_mac)),
+            sandbox: Some(subject.netns.to_owned()),
+            mtu: Some(link.mtu),
+            ..Interface::default()
+        });
+        result.ips.extend(link.addresses.iter().map(|address| IpConfig {
+            address: *address,
+            gateway: port.gateways.iter().copied().find(|gateway| gateway.is_ipv4() == address.addr().is_ipv4()),
+            interface: Some(pod_end),
+        }));
+        result.routes.extend(link.routes.iter().map(|route| Route {
+            dst: route.dst,
+            gw: route.gateway,
+            mtu: route.mtu,
+            advmss: route.advmss,
+            priority: route.priority,
+            table: route.table,
+            scope: route.scope.map(u32::from),
+        }));
+    }
+    result
+}

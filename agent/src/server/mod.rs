@@ -1,0 +1,196 @@
+//! The agent's front door: HTTP/1.1 on a unix socket, one task per connection.
+//!
+//! A connection is looked at before a byte of it is read: whoever is not root is turned away. What one client can cost the
+//! others is bounded: connections, header and body in size and in time. Each verb runs in a task of its own, which the
+//! connection only waits for: when the client goes away (the runtime killed the plugin) the operation is told, and undoes
+//! itself.
+
+pub mod socket;
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use podwire_cni::spec::{CniVersion, ErrorCode, SpecError};
+use podwire_cni::wire;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::attach::{Agent, Cancel, Reason};
+
+/// Connections held at once. Each costs a descriptor and some kilobytes; runtimes hold one per verb under way.
+const MAX_CONNECTIONS: usize = 1024;
+/// A plugin sends its whole request at once; what takes longer is no plugin.
+const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
+/// After an accept that failed for lack of descriptors or memory nothing tells when there will be some again.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+/// Largest header; ours has three fields.
+const MAX_HEADER: usize = 16 * 1024;
+
+type Response = hyper::Response<Full<Bytes>>;
+
+/// Serves until `stop` is cancelled, then waits for what is under way.
+pub async fn serve(listener: UnixListener, agent: Arc<Agent>, stop: CancellationToken) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let connections = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.cancelled() => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "accept failed; trying again shortly");
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
+                continue;
+            }
+        };
+        if let Err(refused) = is_root(&stream) {
+            tracing::warn!("connection refused: {refused}");
+            continue;
+        }
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            tracing::warn!(MAX_CONNECTIONS, "connection refused: too many are open");
+            continue;
+        };
+        let (agent, stop) = (Arc::clone(&agent), stop.clone());
+        connections.spawn(async move {
+            connection(stream, agent, stop).await;
+            drop(place);
+        });
+    }
+    connections.close();
+    connections.wait().await;
+}
+
+/// Whether the peer is root, by the credentials that the kernel took when it connected (SO_PEERCRED, unix(7)).
+fn is_root(stream: &UnixStream) -> Result<(), String> {
+    match stream.peer_cred() {
+        Ok(peer) if peer.uid() == 0 => Ok(()),
+        Ok(peer) => Err(format!("uid {} (pid {}) is not root", peer.uid(), peer.pid().unwrap_or(0))),
+        Err(error) => Err(format!("peer credentials: {error}")),
+    }
+}
+
+async fn connection(stream: UnixStream, agent: Arc<Agent>, stop: CancellationToken) {
+    let service = service_fn(|request| {
+        let agent = Arc::clone(&agent);
+        async move { Ok::<_, Infallible>(respond(request, agent).await) }
+    });
+    let mut connection = std::pin::pin!(
+        hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(REQUEST_DEADLINE)
+            .max_buf_size(MAX_HEADER)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            // A request under way is answered; an idle connection is closed.
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection ended");
+    }
+}
+
+async fn respond(request: hyper::Request<Incoming>, agent: Arc<Agent>) -> Response {
+    let path = request.uri().path().to_owned();
+    match (request.method(), path.as_str()) {
+        (&Method::POST, wire::PATH) => cni(request, agent).await,
+        (&Method::GET, "/v1/health") => json(StatusCode::OK, agent.health().await),
+        (&Method::GET, "/v1/traces") => json(StatusCode::OK, agent.traces(last(request.uri().query()))),
+        (&Method::GET, "/v1/ports") => json(StatusCode::OK, agent.ports()),
+        (_, wire::PATH) => problem(StatusCode::METHOD_NOT_ALLOWED, ErrorCode::DECODE, "CNI requests are POSTed"),
+        (method, path) => {
+            problem(StatusCode::NOT_FOUND, ErrorCode::DECODE, format!("the agent serves no {method} {path}"))
+        }
+    }
+}
+
+async fn cni(request: hyper::Request<Incoming>, agent: Arc<Agent>) -> Response {
+    let body = Limited::new(request.into_body(), wire::MAX_BODY).collect();
+    let body = match tokio::time::timeout(REQUEST_DEADLINE, body).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) => {
+            let limit = wire::MAX_BODY;
+            let msg = format!("request body can't be read (the limit is {limit} bytes): {error}");
+            return problem(StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::IO, msg);
+        }
+        Err(_) => {
+            let msg = format!("request body did not arrive within {REQUEST_DEADLINE:?}");
+            return problem(StatusCode::REQUEST_TIMEOUT, ErrorCode::IO, msg);
+        }
+    };
+    let cancel = Arc::new(Cancel::default());
+    let on_disconnect = CancelOnDrop(Some(Arc::clone(&cancel)));
+    let reply = tokio::spawn(agent.serve(body, cancel)).await;
+    on_disconnect.disarm();
+    match reply {
+        Ok(Ok(result)) => json(StatusCode::OK, result),
+        Ok(Err(error)) => json(StatusCode::INTERNAL_SERVER_ERROR, error),
+        Err(error) => {
+            tracing::error!(%error, "an operation's task died");
+            let msg = "the agent met an error of its own; its log has more";
+            problem(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::INTERNAL, msg)
+        }
+    }
+}
+
+/// Tells an operation that its client is gone, when hyper drops the request's future.
+struct CancelOnDrop(Option<Arc<Cancel>>);
+
+impl CancelOnDrop {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(cancel) = self.0.take() {
+            cancel.cancel(Reason::ClientGone);
+        }
+    }
+}
+
+fn last(query: Option<&str>) -> usize {
+    query
+        .and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("last=")))
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(usize::MAX)
+}
+
+fn problem(status: StatusCode, code: ErrorCode, msg: impl Into<String>) -> Response {
+    json(status, SpecError::new(code, msg).to_json(CniVersion::LATEST))
+}
+
+fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// Raises the limit of open descriptors to the hard one: each pod being wired holds a few.
+///
+/// # Errors
+/// When the limit can't be read or set.
+pub fn raise_descriptor_limit() -> io::Result<()> {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
+}

@@ -1,0 +1,78 @@
+//! CNI_ARGS: `K=V;K=V`.
+
+use std::collections::BTreeMap;
+
+use crate::spec::{ErrorCode, SpecError, excerpt};
+
+/// The arguments of a call. A value may hold '='; of several values of one key the last
+/// counts, as in libcni; an empty pair (a ';' at the end) is passed over.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Args(BTreeMap<String, String>);
+
+/// A part of CNI_ARGS that is not `K=V`. Its code is 4.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("CNI_ARGS: {} is not of the form KEY=value", excerpt(.0))]
+pub struct ArgsError(pub String);
+
+impl From<ArgsError> for SpecError {
+    fn from(error: ArgsError) -> Self {
+        Self::new(ErrorCode::INVALID_ENVIRONMENT, error.to_string())
+    }
+}
+
+impl Args {
+    /// Reads `K=V;K=V`.
+    ///
+    /// # Errors
+    /// A part has no '=' or nothing before it.
+    pub fn parse(text: &str) -> Result<Self, ArgsError> {
+        let pairs = text.split(';').filter(|pair| !pair.is_empty());
+        let read = |pair: &str| match pair.split_once('=') {
+            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+            _ => Err(ArgsError(pair.to_owned())),
+        };
+        pairs.map(read).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The value of a key, when there is one and it is not empty.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0
+            .get(key)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
+    }
+
+    /// The pod's namespace, from Kubernetes runtimes (podman sends none).
+    pub fn pod_namespace(&self) -> Option<&str> {
+        self.get("K8S_POD_NAMESPACE")
+    }
+
+    /// The pod's name, or under podman the container's.
+    pub fn pod_name(&self) -> Option<&str> {
+        self.get("K8S_POD_NAME")
+    }
+
+    /// The pod's uid; for a static pod that of its manifest, not of the mirror pod.
+    pub fn pod_uid(&self) -> Option<&str> {
+        self.get("K8S_POD_UID")
+    }
+
+    /// The id of the pod's sandbox.
+    pub fn infra_container_id(&self) -> Option<&str> {
+        self.get("K8S_POD_INFRA_CONTAINER_ID")
+    }
+
+    /// Whether the runtime asks that unknown keys be ignored. podwire ignores them anyway: the
+    /// specification leaves the keys to runtime and operator.
+    pub fn ignore_unknown(&self) -> bool {
+        self.get("IgnoreUnknown")
+            .is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true"))
+    }
+
+    /// All pairs, by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+}

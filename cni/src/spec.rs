@@ -1,0 +1,23 @@
+//! The CNI specification as types: one internal form, read from and written in any of the
+//! supported versions (0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0).
+//!
+//! The text meant by "CNI spec" is SPEC.md of containernetworking/cni at 1.1.0, sections named
+//! where they matter.
+
+mod command;
+mod conf;
+mod error;
+mod fields;
+mod result;
+mod version;
+
+pub use command::Command;
+pub use conf::{
+    Attachment, Bandwidth, CniArgs, ConfError, IpamConf, NetConf, RequestedIp, RuntimeConfig,
+};
+pub use error::{ErrorCode, SpecError};
+pub use fields::FieldError;
+pub use result::{CniResult, Dns, Interface, IpConfig, ResultError, Route};
+pub use version::{CniVersion, VersionError};
+
+pub(crate) use error::excerpt;

@@ -1,0 +1,192 @@
+//! Reading the members of a JSON object one by one, so that an error can name the member and
+//! its value: serde's own messages name a line and a column of text that the operator never saw.
+
+use serde_json::{Map, Value};
+
+use super::error::excerpt;
+
+/// A member of a configuration or result that is missing or not valid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FieldError {
+    /// A required member is absent, null or empty.
+    #[error("{field} is missing")]
+    Missing {
+        /// The member, as a path from the root: `ipam.type`.
+        field: String,
+    },
+    /// A member is there and wrong.
+    #[error("{field}: {value} is not {expected}")]
+    Invalid {
+        /// The member, as a path from the root: `runtimeConfig.ips[1]`.
+        field: String,
+        /// Its value as JSON, cut when long.
+        value: String,
+        /// What it should be, as in "an IP address".
+        expected: String,
+    },
+}
+
+impl FieldError {
+    pub(super) fn invalid(
+        field: impl Into<String>,
+        value: &Value,
+        expected: impl Into<String>,
+    ) -> Self {
+        let value = match value {
+            Value::String(text) => excerpt(text),
+            Value::Array(_) => "a list".to_owned(),
+            Value::Object(_) => "an object".to_owned(),
+            other => other.to_string(),
+        };
+        Self::Invalid {
+            field: field.into(),
+            value,
+            expected: expected.into(),
+        }
+    }
+}
+
+/// The members of one object, taken out one by one. A null counts as absent everywhere: Go
+/// runtimes write an unset list or map so.
+pub(super) struct Fields {
+    at: String,
+    members: Map<String, Value>,
+}
+
+impl Fields {
+    /// The root object.
+    pub(super) fn root(members: Map<String, Value>) -> Self {
+        Self {
+            at: String::new(),
+            members,
+        }
+    }
+
+    /// The object at path `at`.
+    pub(super) fn of(at: &str, value: Value) -> Result<Self, FieldError> {
+        match value {
+            Value::Object(members) => Ok(Self {
+                at: at.to_owned(),
+                members,
+            }),
+            other => Err(FieldError::invalid(at, &other, "an object")),
+        }
+    }
+
+    /// The path of a member from the root.
+    pub(super) fn path(&self, name: &str) -> String {
+        if self.at.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{}.{name}", self.at)
+        }
+    }
+
+    pub(super) fn missing(&self, name: &str) -> FieldError {
+        FieldError::Missing {
+            field: self.path(name),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Whether the member is written at all, be it as null.
+    pub(super) fn mentions(&self, name: &str) -> bool {
+        self.members.contains_key(name)
+    }
+
+    pub(super) fn take(&mut self, name: &str) -> Option<Value> {
+        self.members.remove(name).filter(|value| !value.is_null())
+    }
+
+    /// A string; empty counts as absent, as Go's decoders have it.
+    pub(super) fn string(&mut self, name: &str) -> Result<Option<String>, FieldError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::String(text)) if text.is_empty() => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(FieldError::invalid(self.path(name), &other, "a string")),
+        }
+    }
+
+    /// A string that `parse` can read.
+    pub(super) fn parsed<T>(
+        &mut self,
+        name: &str,
+        expected: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, FieldError> {
+        let Some(text) = self.string(name)? else {
+            return Ok(None);
+        };
+        match parse(&text) {
+            Some(parsed) => Ok(Some(parsed)),
+            None => Err(FieldError::invalid(
+                self.path(name),
+                &Value::String(text),
+                expected,
+            )),
+        }
+    }
+
+    /// A whole number that `accept` lets pass.
+    pub(super) fn number<T: TryFrom<u64>>(
+        &mut self,
+        name: &str,
+        expected: &str,
+        accept: impl Fn(&T) -> bool,
+    ) -> Result<Option<T>, FieldError> {
+        let Some(value) = self.take(name) else {
+            return Ok(None);
+        };
+        match value
+            .as_u64()
+            .and_then(|number| T::try_from(number).ok())
+            .filter(accept)
+        {
+            Some(number) => Ok(Some(number)),
+            None => Err(FieldError::invalid(self.path(name), &value, expected)),
+        }
+    }
+
+    /// An object.
+    pub(super) fn object(&mut self, name: &str) -> Result<Option<Self>, FieldError> {
+        let path = self.path(name);
+        self.take(name)
+            .map(|value| Self::of(&path, value))
+            .transpose()
+    }
+
+    /// A list, each element read by `read`, which is given the element's own path.
+    pub(super) fn list<T>(
+        &mut self,
+        name: &str,
+        read: impl Fn(String, Value) -> Result<T, FieldError>,
+    ) -> Result<Vec<T>, FieldError> {
+        let path = self.path(name);
+        match self.take(name) {
+            None => Ok(Vec::new()),
+            Some(Value::Array(elements)) => elements
+                .into_iter()
+                .enumerate()
+                .map(|(at, element)| read(format!("{path}[{at}]"), element))
+                .collect(),
+            Some(other) => Err(FieldError::invalid(path, &other, "a list")),
+        }
+    }
+
+    /// A list of strings.
+    pub(super) fn strings(&mut self, name: &str) -> Result<Vec<String>, FieldError> {
+        self.list(name, |path, element| match element {
+            Value::String(text) => Ok(text),
+            other => Err(FieldError::invalid(path, &other, "a string")),
+        })
+    }
+
+    /// Whatever has not been taken.
+    pub(super) fn rest(self) -> Map<String, Value> {
+        self.members
+    }
+}

@@ -1,0 +1,35 @@
+//! What goes between plugin and agent: one `POST /v1/cni` over HTTP/1.1 on a unix socket, its
+//! body a [`Request`] as JSON, `Content-Length` both ways, and one reply.
+//!
+//! A reply of status 200 bears in its body exactly the bytes for the plugin's stdout (none for
+//! a verb that answers nothing), and the plugin exits 0. A reply of any other status bears a CNI
+//! error object, which the plugin prints before it exits 1. So all meaning is in the agent, and
+//! a plugin of one version serves agents of many.
+
+pub mod http;
+mod request;
+
+use std::ops::RangeInclusive;
+
+pub use request::{Request, WireError};
+
+/// The version that this build's plugin writes.
+pub const WIRE_VERSION: u32 = 1;
+/// The versions that this build's agent reads. It keeps the one before the newest, so that a
+/// node's agent can be upgraded before its plugin file.
+pub const WIRE_VERSIONS: RangeInclusive<u32> = 1..=1;
+/// The header with the version, on requests and replies.
+pub const WIRE_HEADER: &str = "podwire-wire";
+/// The path to post to.
+pub const PATH: &str = "/v1/cni";
+/// The agent's socket, unless told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/podwire/agent.sock";
+
+/// The largest network configuration, in bytes. A pod's annotations travel in it, and
+/// Kubernetes allows 256 KiB of them.
+pub const MAX_CONFIG: usize = 1 << 20;
+/// The largest body of a request, in bytes: a configuration, and the variables with room for
+/// their escaping.
+pub const MAX_REQUEST: usize = MAX_CONFIG + (1 << 20);
+/// The largest body of a reply, in bytes: it can hold a prevResult of a largest configuration.
+pub const MAX_REPLY: usize = MAX_CONFIG + (1 << 20);

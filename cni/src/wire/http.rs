@@ -1,0 +1,141 @@
+//! The plugin's half of HTTP/1.1 (RFC 9112), without IO: one POST out, one reply in. Only what
+//! the agent speaks is understood, and everything else is refused by name: a reply is either
+//! whole and of the announced length, or an error.
+
+use super::{MAX_REPLY, PATH, WIRE_HEADER, WIRE_VERSION};
+
+/// The longest head of a reply, status line and headers, in bytes.
+pub const MAX_HEAD: usize = 8 * 1024;
+
+/// A reply's head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// The status code, 200 to 599.
+    pub status: u16,
+    /// Where the body begins, in bytes from the start of the reply.
+    pub body_at: usize,
+    /// The body's length in bytes, at most [`MAX_REPLY`].
+    pub body_len: usize,
+}
+
+/// Why a reply cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HttpError {
+    /// The head does not end within [`MAX_HEAD`].
+    #[error("its head is longer than {MAX_HEAD} bytes")]
+    HeadTooLong,
+    /// The first line is not `HTTP/1.x NNN …`.
+    #[error("its first line is {0}, not an HTTP/1.1 status line")]
+    StatusLine(String),
+    /// A line of the head is not `name: value`.
+    #[error("its head has the line {0}, which is not a header")]
+    Header(String),
+    /// The body has a transfer coding, which the agent never uses.
+    #[error("it has the transfer coding {0}; only Content-Length is understood")]
+    TransferCoding(String),
+    /// There is no Content-Length.
+    #[error("it has no Content-Length")]
+    NoLength,
+    /// The Content-Length is not a number, or there are two that differ.
+    #[error("its Content-Length is {0}")]
+    BadLength(String),
+    /// The body is longer than [`MAX_REPLY`].
+    #[error("it announces {0} bytes, and at most {MAX_REPLY} are taken")]
+    BodyTooLong(u64),
+}
+
+/// The whole POST for a body.
+pub fn post(body: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "POST {PATH} HTTP/1.1\r\nhost: podwire\r\n{WIRE_HEADER}: {WIRE_VERSION}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    let mut post = Vec::with_capacity(head.len() + body.len());
+    post.extend_from_slice(head.as_bytes());
+    post.extend_from_slice(body);
+    post
+}
+
+/// Reads the head of a reply from the bytes that have come so far. `None` when its end has not
+/// come yet.
+///
+/// # Errors
+/// The head can never become one that is understood.
+pub fn head(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
+    let window = &bytes[..bytes.len().min(MAX_HEAD)];
+    let Some(end) = window.windows(4).position(|four| four == b"\r\n\r\n") else {
+        return if bytes.len() >= MAX_HEAD {
+            Err(HttpError::HeadTooLong)
+        } else {
+            Ok(None)
+        };
+    };
+    let mut lines = bytes[..end].split(|byte| *byte == b'\n').map(trim);
+    let status = status(lines.next().unwrap_or_default())?;
+    let mut length = None;
+    for line in lines {
+        let colon = line.iter().position(|byte| *byte == b':');
+        let (name, value) = match colon {
+            Some(colon) if colon > 0 => (&line[..colon], trim(&line[colon + 1..])),
+            _ => return Err(HttpError::Header(quote(line))),
+        };
+        if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            return Err(HttpError::TransferCoding(quote(value)));
+        }
+        if name.eq_ignore_ascii_case(b"content-length") {
+            let this = number(value).ok_or_else(|| HttpError::BadLength(quote(value)))?;
+            if length.is_some_and(|other| other != this) {
+                return Err(HttpError::BadLength(
+                    "given twice, and differently".to_owned(),
+                ));
+            }
+            length = Some(this);
+        }
+    }
+    let length = length.ok_or(HttpError::NoLength)?;
+    match usize::try_from(length) {
+        Ok(body_len) if body_len <= MAX_REPLY => Ok(Some(Head {
+            status,
+            body_at: end + 4,
+            body_len,
+        })),
+        _ => Err(HttpError::BodyTooLong(length)),
+    }
+}
+
+/// RFC 9112 §4. An interim reply (1xx) is refused with the rest: nothing in the request asks
+/// for one.
+fn status(line: &[u8]) -> Result<u16, HttpError> {
+    let code = line
+        .strip_prefix(b"HTTP/1.")
+        .and_then(|rest| rest.split_at_checked(2))
+        .filter(|(minor, _)| [b"0 ", b"1 "].iter().any(|known| *minor == *known))
+        .map(|(_, rest)| rest.split(|byte| *byte == b' ').next().unwrap_or_default())
+        .filter(|code| code.len() == 3)
+        .and_then(number)
+        .filter(|code| (200..600).contains(code));
+    match code.and_then(|code| u16::try_from(code).ok()) {
+        Some(code) => Ok(code),
+        None => Err(HttpError::StatusLine(quote(line))),
+    }
+}
+
+/// Digits only: a sign, which Rust's own parser lets pass, is no part of HTTP's numbers.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+fn trim(line: &[u8]) -> &[u8] {
+    line.trim_ascii()
+}
+
+fn quote(line: &[u8]) -> String {
+    crate::spec::excerpt(&String::from_utf8_lossy(line))
+}
+
+#[cfg(test)]
+mod tests;
