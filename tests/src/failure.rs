@@ -75,6 +75,16 @@ pub enum Failure {
         /// What was wrong, with the plugin's output.
         detail: String,
     },
+    /// Something is not as it should be.
+    #[error("{object}: expected {expected}, found {seen}")]
+    Unlike {
+        /// What was looked at.
+        object: String,
+        /// What should have been there.
+        expected: String,
+        /// What was there.
+        seen: String,
+    },
     /// Packets did not arrive, or not as sent.
     #[error("{traffic}: {detail}")]
     Traffic {

@@ -1,7 +1,7 @@
 //! A node: namespaces of its own, an Open vSwitch of its own, and what is left of pods on it.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -189,6 +189,17 @@ impl TestNode {
         Pod::new(self, name)
     }
 
+    /// The names of the node's daemons and of everything that they have started, sorted.
+    pub fn processes(&self) -> Result<Vec<String>, Failure> {
+        process::with_environment(&self.process_mark())
+    }
+
+    /// `VARIABLE=value`, in the environment of every process of this node and of no other.
+    pub fn process_mark(&self) -> String {
+        let (variable, value) = self.keeper.mark();
+        format!("{variable}={value}")
+    }
+
     /// What podwire has left on this node: links, OVS rows and attachment records that belong to
     /// pods. What makes up br-int itself is not counted.
     pub fn leftovers(&self) -> Result<Leftovers, Failure> {
@@ -275,6 +286,18 @@ impl Drop for TestNode {
 }
 
 impl TestNode {
+    /// Copies the node's logs into a directory of the machine.
+    pub fn keep_logs(&self, directory: &Path) -> Result<(), Failure> {
+        let logs = self.path("/run/log");
+        for entry in std::fs::read_dir(&logs)
+            .step(|| format!("list {}", logs.display()))?
+            .flatten()
+        {
+            std::fs::copy(entry.path(), directory.join(entry.file_name())).step(|| "copy a log")?;
+        }
+        Ok(())
+    }
+
     /// The last lines of every log of the node.
     pub fn logs(&self) -> String {
         const LINES: usize = 60;

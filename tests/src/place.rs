@@ -16,6 +16,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::failure::{Failure, Step};
+use crate::random;
 
 const NO_PATH: Option<&str> = None;
 
@@ -90,6 +91,7 @@ impl Place {
 /// The thread that holds a node's mount namespace and spawns its daemons.
 #[derive(Debug)]
 pub(crate) struct Keeper {
+    id: String,
     place: Place,
     root: PathBuf,
     orders: Option<mpsc::Sender<Order>>,
@@ -125,6 +127,7 @@ impl Keeper {
             .map_err(|_| std::io::Error::other("the thread ended without an answer"))
             .step(|| "make the node's namespaces")??;
         Ok(Keeper {
+            id: random::hex(16),
             place,
             root,
             orders: Some(orders),
@@ -134,6 +137,11 @@ impl Keeper {
 
     pub(crate) fn place(&self) -> &Place {
         &self.place
+    }
+
+    /// The environment variable by which the node's daemons, and what they start, are known.
+    pub(crate) fn mark(&self) -> (&'static str, &str) {
+        ("PODWIRE_TEST_NODE", &self.id)
     }
 
     /// A path of the node as every thread of this process can open it.

@@ -117,6 +117,8 @@ impl Daemon {
             .step(|| format!("open {}", log.display()))?;
         let errors = output.try_clone().step(|| "duplicate a descriptor")?;
         let mut bound = bound_to_parent(command);
+        let (variable, value) = keeper.mark();
+        bound.env(variable, value);
         bound.stdin(Stdio::null()).stdout(output).stderr(errors);
         let child = keeper.spawn(bound).step(|| format!("start {name}"))?;
         let (hang_up, held) = std::io::pipe().step(|| "make a pipe")?;
@@ -223,6 +225,27 @@ pub(crate) fn bound_to_parent(command: &Command) -> Command {
         };
     }
     bound
+}
+
+/// The names of all running processes that were started with `variable` (`NAME=value`) in their
+/// environment, by themselves or by an ancestor. Reading another process's environment takes root.
+pub fn with_environment(variable: &str) -> Result<Vec<String>, Failure> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir("/proc").step(|| "list /proc")?.flatten() {
+        // Entries that are no process, and processes that end meanwhile, have no such file.
+        let Ok(environment) = std::fs::read(entry.path().join("environ")) else {
+            continue;
+        };
+        if environment
+            .split(|byte| *byte == 0)
+            .any(|entry| entry == variable.as_bytes())
+        {
+            let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            names.push(name.trim_end().to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// Waits for the child, and stores its status in the same moment as its id becomes free.
