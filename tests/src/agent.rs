@@ -49,10 +49,10 @@ pub struct Agent<'node> {
 }
 
 impl<'node> Agent<'node> {
-    /// Starts the agent on `node` and waits until `GET /v1/health` answers 200.
+    /// Starts the agent on `node` and waits until it says that it is ready.
     pub fn start(node: &'node TestNode, options: &AgentOptions) -> Result<Agent<'node>, Failure> {
         let agent = Agent::launch(node, options)?;
-        agent.await_health(200)?;
+        agent.await_ready(true)?;
         Ok(agent)
     }
 
@@ -117,9 +117,11 @@ impl<'node> Agent<'node> {
         serde_json::from_str(&body).map_err(|error| bad(format!("not JSON ({error}): {body}")))
     }
 
-    /// Waits until `GET /v1/health` answers with this status.
-    pub fn await_health(&self, status: u16) -> Result<(), Failure> {
-        self.await_answer(&format!("status {status}"), |answer| answer == status)
+    /// Waits until `GET /v1/health` says that the agent is ready, or that it is not.
+    pub fn await_ready(&self, ready: bool) -> Result<(), Failure> {
+        self.await_answer(&format!("\"ready\": {ready}"), |health| {
+            health["ready"] == ready
+        })
     }
 
     /// Stops it in good order (SIGTERM) and says how it ended.
@@ -146,16 +148,16 @@ impl<'node> Agent<'node> {
 
     /// Asks for the agent's health each time when something happens in its directory or log, until
     /// the answer is wanted.
-    fn await_answer(&self, awaited: &str, wanted: impl Fn(u16) -> bool) -> Result<(), Failure> {
+    fn await_answer(&self, awaited: &str, wanted: impl Fn(&Value) -> bool) -> Result<(), Failure> {
         // The socket's appearance is an event; that the process listens on it, or that its health
         // changed, is none to an outsider, so the question is also repeated.
         const REPEAT: Duration = Duration::from_millis(20);
         let changes = Watch::new(&self.run_dir())?;
         let until = Instant::now() + DAEMON_LIMIT;
         loop {
-            let seen = match http::get(&self.socket(), "/v1/health") {
-                Ok((status, _)) if wanted(status) => return Ok(()),
-                Ok((status, body)) => format!("{status} {body}"),
+            let seen = match self.get_json("/v1/health") {
+                Ok(health) if wanted(&health) => return Ok(()),
+                Ok(health) => health.to_string(),
                 Err(failure) => failure.to_string(),
             };
             let left = until.saturating_duration_since(Instant::now());

@@ -32,9 +32,11 @@ pub struct Link {
 
 /// All links of a place.
 pub fn list(place: &Place) -> Result<Vec<Link>, Failure> {
-    let printed = run_in(place, "ip", &["-details", "-json", "link", "show"])?;
-    let parsed: Vec<Value> = serde_json::from_str(&printed).step(|| "parse the output of ip")?;
-    Ok(parsed.iter().map(link).collect())
+    let shown = json(place, &["-details", "-json", "link", "show"])?;
+    Ok(shown
+        .as_array()
+        .map(|links| links.iter().map(link).collect())
+        .unwrap_or_default())
 }
 
 fn link(shown: &Value) -> Link {
@@ -49,6 +51,54 @@ fn link(shown: &Value) -> Link {
             .as_array()
             .is_some_and(|flags| flags.contains(&Value::from("UP"))),
     }
+}
+
+/// One link of a place; `None` when there is none of this name.
+pub fn find(place: &Place, name: &str) -> Result<Option<Link>, Failure> {
+    Ok(list(place)?.into_iter().find(|link| link.name == name))
+}
+
+/// The addresses of a link with their prefix lengths, but for IPv6 link-local ones, sorted.
+pub fn addresses(place: &Place, link: &str) -> Result<Vec<String>, Failure> {
+    let shown = json(place, &["-json", "address", "show", "dev", link])?;
+    let all = shown[0]["addr_info"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let wanted = all.iter().filter(|address| address["scope"] != "link");
+    let mut addresses: Vec<String> = wanted
+        .map(|address| {
+            format!(
+                "{}/{}",
+                address["local"].as_str().unwrap_or_default(),
+                address["prefixlen"]
+            )
+        })
+        .collect();
+    addresses.sort();
+    Ok(addresses)
+}
+
+/// The routes of the main table that somebody asked for, as `ip` writes them: those of one family,
+/// without the kernel's own.
+pub fn routes(place: &Place, family: &str) -> Result<Vec<Value>, Failure> {
+    let shown = json(place, &["-json", family, "route", "show"])?;
+    let all = shown.as_array().cloned().unwrap_or_default();
+    Ok(all
+        .into_iter()
+        .filter(|route| route["protocol"] != "kernel")
+        .collect())
+}
+
+fn json(place: &Place, arguments: &[&str]) -> Result<Value, Failure> {
+    let printed = run_in(place, "ip", arguments)?;
+    // ip prints nothing at all where there is nothing to list.
+    let printed = if printed.trim().is_empty() {
+        "[]"
+    } else {
+        printed.as_str()
+    };
+    serde_json::from_str(printed).step(|| "parse the output of ip")
 }
 
 /// A message of the kernel's RTNLGRP_LINK group.

@@ -172,6 +172,12 @@ impl TestNode {
         self.ovsdb().rows(table)
     }
 
+    /// The Interface row of a container's first interface, known by its external_ids.
+    pub fn interface_of(&self, container: &str) -> Result<Option<Row>, Failure> {
+        let mut rows = self.ovsdb_rows("Interface")?.into_iter();
+        Ok(rows.find(|row| row["external_ids"]["sandbox"] == container))
+    }
+
     /// Runs `ovs-vsctl`, which waits for ovs-vswitchd to apply a change unless told not to, and
     /// returns its output.
     pub fn vsctl(&self, arguments: &[&str]) -> Result<String, Failure> {

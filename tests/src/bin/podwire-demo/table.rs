@@ -15,21 +15,22 @@ pub(crate) fn render(
     agent: &Agent<'_>,
     pods: &[Wired<'_>],
 ) -> Result<String, Failure> {
-    let interfaces = node.ovsdb_rows("Interface")?;
     let head = ["pod", "addresses", "MAC", "host veth", "ofport", "ADD"].map(str::to_owned);
     let mut rows = vec![head];
     for wired in pods {
-        let interface = interfaces
-            .iter()
-            .find(|row| row["external_ids"]["sandbox"] == wired.pod.container.as_str());
         let name = format!("demo/{}", wired.wish.name);
+        let interface = node.interface_of(&wired.pod.container)?;
         expect(
             &name,
             "an Interface row with its sandbox",
             interface.is_some(),
-            || format!("{interfaces:?}"),
+            || "none".to_owned(),
         )?;
-        let column = |column: &str| interface.map_or(Value::Null, |row| row[column].clone());
+        let column = |column: &str| {
+            interface
+                .as_ref()
+                .map_or(Value::Null, |row| row[column].clone())
+        };
         let addresses: Vec<String> = members(&wired.result["ips"])
             .iter()
             .map(|ip| text(&ip["address"]))
