@@ -1,1 +1,51 @@
-//! Fixtures.
+//! Fixtures that run the real thing: namespaces, ovsdb-server, ovs-vswitchd, the podwire agent and
+//! the podwire-cni plugin, as a runtime would start them.
+//!
+//! A [`TestNode`] is a machine of its own as far as its programs can tell: a network namespace, and
+//! a mount namespace with an empty `/run`, so that each program finds its usual paths
+//! (`/run/openvswitch/db.sock`, `/run/podwire/agent.sock`, `/run/netns/cni-…`) and no two tests meet.
+//! Nothing of it has a name outside: when the test process ends, however it ends, the kernel takes
+//! the namespaces, the mounts and (by PR_SET_PDEATHSIG) the daemons with it.
+//!
+//! A test makes a node, starts what it wants on it, makes [`Pod`]s and execs the plugin for them:
+//!
+//! ```no_run
+//! use podwire_tests::{AgentOptions, TestNode};
+//!
+//! # fn main() -> Result<(), podwire_tests::Failure> {
+//! let node = TestNode::with_ovs()?;
+//! let agent = node.start_agent(&AgentOptions::default())?;
+//! let pod = node.pod("web")?;
+//! let result = pod.add()?.success()?;
+//! assert_eq!(result["cniVersion"], "1.1.0");
+//! pod.del()?.success()?;
+//! agent.stop()?;
+//! node.leftovers()?.assert_none();
+//! # Ok(())
+//! # }
+//! ```
+
+mod agent;
+mod binaries;
+mod failure;
+mod http;
+pub mod links;
+mod node;
+mod ovsdb;
+mod place;
+mod plugin;
+mod pod;
+pub mod process;
+mod random;
+pub mod traffic;
+mod watch;
+
+pub use agent::{Agent, AgentOptions};
+pub use binaries::{agent_binary, plugin_binary};
+pub use failure::{Failure, Step};
+pub use node::{Leftovers, TestNode};
+pub use ovsdb::{Ovsdb, Row};
+pub use place::Place;
+pub use plugin::{CniError, PluginRun, conf, conf_of_version};
+pub use pod::Pod;
+pub use random::{container_id, hex, uuid};

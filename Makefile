@@ -1,0 +1,79 @@
+# The entry points. `make help` lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+CARGO ?= cargo
+
+# The plugin is exec'ed for every verb: static, and as small and as quick to map as can be.
+PLUGIN_FLAGS := -C target-feature=+crt-static -C relocation-model=static
+
+DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
+TEST_PACKAGES := $(DEMO_PACKAGES) containernetworking-plugins conntrack strace golang-go golang-github-appc-cni-dev
+
+# Where the fixtures find the binaries under test; a value from the environment is kept.
+export PODWIRE_BIN ?= $(CURDIR)/target/debug/podwire
+export PODWIRE_PLUGIN ?= $(CURDIR)/target/plugin/podwire-cni
+
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+
+.PHONY: demo
+demo: root ## wire two pods on a private Open vSwitch, show them talking, and clean up
+	@.ci/packages $(DEMO_PACKAGES)
+	@$(CARGO) build --quiet --release -p podwire --bin podwire
+	@$(MAKE) --no-print-directory plugin
+	@$(CARGO) build --quiet -p podwire-tests --bin podwire-demo
+	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo
+
+.PHONY: test
+test: root test-packages build cnitool ## all tests: unit, property, end-to-end on real components, doc
+	$(CARGO) test --quiet --workspace --doc
+	if $(CARGO) nextest --version >/dev/null 2>&1; then \
+		$(CARGO) nextest run --workspace; \
+	else \
+		$(CARGO) test --workspace --lib --bins --tests; \
+	fi
+
+.PHONY: lint
+lint: ## formatting, clippy and rustdoc, each without a warning
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+
+.PHONY: build
+build: plugin ## what the tests exec: the agent (debug) and the plugin (as shipped)
+	$(CARGO) build -p podwire --bin podwire
+
+.PHONY: plugin
+plugin: ## the static plugin, target/plugin/podwire-cni
+	@$(CARGO) rustc --quiet -p podwire-cni --bin podwire-cni --profile plugin -- $(PLUGIN_FLAGS)
+
+.PHONY: release
+release: plugin ## the binaries as shipped: target/release/podwire and target/plugin/podwire-cni
+	$(CARGO) build --release -p podwire --bin podwire
+
+.PHONY: install
+install: release ## podwire into $(PREFIX)/bin, the plugin into /opt/cni/bin under both its names
+	install -D -m 0755 target/release/podwire $(DESTDIR)$(PREFIX)/bin/podwire
+	install -D -m 0755 target/plugin/podwire-cni $(DESTDIR)/opt/cni/bin/podwire-cni
+	ln -sf podwire-cni $(DESTDIR)/opt/cni/bin/ovn-k8s-cni-overlay
+
+.PHONY: cnitool
+cnitool: target/tools/cnitool ## the reference client of the CNI project, from Debian's source package
+
+target/tools/cnitool: | test-packages
+	.ci/cnitool $@
+
+.PHONY: test-packages
+test-packages:
+	@.ci/packages $(TEST_PACKAGES)
+
+# Namespaces, veths and Open vSwitch are made for real.
+.PHONY: root
+root:
+	@if (( EUID != 0 )); then echo "make: the fixtures make namespaces and links: run this as root" >&2; exit 1; fi

@@ -1,0 +1,180 @@
+//! The podwire agent as a daemon of a node.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::failure::{Failure, Step};
+use crate::node::DAEMON_LIMIT;
+use crate::process::Daemon;
+use crate::watch::{Watch, Woken};
+use crate::{TestNode, agent_binary, http};
+
+const LOG: &str = "/run/log/agent.log";
+const SOCKET: &str = "agent.sock";
+
+/// How to start the agent. The default is no option at all, as a user's first `podwire agent`.
+#[derive(Clone, Debug, Default)]
+pub struct AgentOptions {
+    /// `--run-dir`; without it /run/podwire.
+    pub run_dir: Option<String>,
+    /// Further command line arguments.
+    pub arguments: Vec<String>,
+    /// Environment variables.
+    pub environment: Vec<(String, String)>,
+}
+
+impl AgentOptions {
+    /// Adds command line arguments.
+    pub fn with<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> AgentOptions {
+        self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Adds a `--subnet`.
+    pub fn subnet(self, subnet: &str) -> AgentOptions {
+        self.with(["--subnet", subnet])
+    }
+}
+
+/// A running agent. Dropping it kills it.
+#[derive(Debug)]
+pub struct Agent<'node> {
+    node: &'node TestNode,
+    options: AgentOptions,
+    daemon: Daemon,
+}
+
+impl<'node> Agent<'node> {
+    /// Starts the agent on `node` and waits until it says that it is ready.
+    pub fn start(node: &'node TestNode, options: &AgentOptions) -> Result<Agent<'node>, Failure> {
+        let agent = Agent::launch(node, options)?;
+        agent.await_ready(true)?;
+        Ok(agent)
+    }
+
+    /// Starts the agent and waits until its socket answers at all: for tests in which it can't be
+    /// healthy yet.
+    pub fn launch(node: &'node TestNode, options: &AgentOptions) -> Result<Agent<'node>, Failure> {
+        let mut command = Command::new(agent_binary()?);
+        command.arg("agent");
+        if let Some(directory) = &options.run_dir {
+            command.args(["--run-dir", directory]);
+        }
+        command.args(&options.arguments);
+        command.envs(
+            options
+                .environment
+                .iter()
+                .map(|(variable, value)| (variable, value)),
+        );
+        let run_dir = node.path(options.run_dir.as_deref().unwrap_or("/run/podwire"));
+        std::fs::create_dir_all(&run_dir).step(|| format!("make {}", run_dir.display()))?;
+        let daemon = Daemon::start(node.keeper(), &command, &node.path(LOG))?;
+        let agent = Agent {
+            node,
+            options: options.clone(),
+            daemon,
+        };
+        agent.await_answer("any answer", |_| true)?;
+        Ok(agent)
+    }
+
+    /// The agent's process id.
+    pub fn pid(&self) -> u32 {
+        self.daemon.pid()
+    }
+
+    /// The agent's socket, as this process can open it.
+    pub fn socket(&self) -> PathBuf {
+        self.run_dir().join(SOCKET)
+    }
+
+    /// What the agent has logged so far.
+    pub fn log(&self) -> Result<String, Failure> {
+        std::fs::read_to_string(self.daemon.log()).step(|| "read the agent's log")
+    }
+
+    /// `GET` of one of the agent's pages: status and body.
+    pub fn get(&self, path: &str) -> Result<(u16, String), Failure> {
+        http::get(&self.socket(), path)
+    }
+
+    /// `GET` of one of the agent's pages that must answer 200 and JSON.
+    pub fn get_json(&self, path: &str) -> Result<Value, Failure> {
+        let (status, body) = self.get(path)?;
+        let bad = |answer| Failure::Http {
+            path: path.into(),
+            socket: self.socket(),
+            answer,
+        };
+        if status != 200 {
+            return Err(bad(format!("{status}: {body}")));
+        }
+        serde_json::from_str(&body).map_err(|error| bad(format!("not JSON ({error}): {body}")))
+    }
+
+    /// Waits until `GET /v1/health` says that the agent is ready, or that it is not.
+    pub fn await_ready(&self, ready: bool) -> Result<(), Failure> {
+        self.await_answer(&format!("\"ready\": {ready}"), |health| {
+            health["ready"] == ready
+        })
+    }
+
+    /// Stops it in good order (SIGTERM) and says how it ended.
+    pub fn stop(self) -> Result<ExitStatus, Failure> {
+        self.daemon.end_by(Signal::SIGTERM, DAEMON_LIMIT)
+    }
+
+    /// Kills it; its socket file stays behind.
+    pub fn kill(self) -> Result<(), Failure> {
+        self.daemon.end_by(Signal::SIGKILL, DAEMON_LIMIT).map(drop)
+    }
+
+    /// Kills it and starts another with the same options.
+    pub fn kill_and_restart(self) -> Result<Agent<'node>, Failure> {
+        let (node, options) = (self.node, self.options.clone());
+        self.kill()?;
+        Agent::start(node, &options)
+    }
+
+    fn run_dir(&self) -> PathBuf {
+        self.node
+            .path(self.options.run_dir.as_deref().unwrap_or("/run/podwire"))
+    }
+
+    /// Asks for the agent's health each time when something happens in its directory or log, until
+    /// the answer is wanted.
+    fn await_answer(&self, awaited: &str, wanted: impl Fn(&Value) -> bool) -> Result<(), Failure> {
+        // The socket's appearance is an event; that the process listens on it, or that its health
+        // changed, is none to an outsider, so the question is also repeated.
+        const REPEAT: Duration = Duration::from_millis(20);
+        let changes = Watch::new(&self.run_dir())?;
+        let until = Instant::now() + DAEMON_LIMIT;
+        loop {
+            let seen = match self.get_json("/v1/health") {
+                Ok(health) if wanted(&health) => return Ok(()),
+                Ok(health) => health.to_string(),
+                Err(failure) => failure.to_string(),
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            let woken = changes.wait(self.daemon.end(), left.min(REPEAT))?;
+            if woken == Woken::Ended || left.is_zero() {
+                let ended = self.daemon.ended().map_or("it runs".to_owned(), |status| {
+                    format!("it ended with {status}")
+                });
+                return Err(Failure::Deadline {
+                    awaited: format!("{awaited} from the agent's GET /v1/health"),
+                    waited: DAEMON_LIMIT - left,
+                    seen: format!(
+                        "{seen}; {ended}; its log says:\n{}",
+                        self.log().unwrap_or_default()
+                    ),
+                });
+            }
+        }
+    }
+}

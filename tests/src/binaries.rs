@@ -1,0 +1,35 @@
+//! Where the workspace's own binaries are.
+
+use std::path::{Path, PathBuf};
+
+use crate::Failure;
+
+/// The `podwire` binary: `$PODWIRE_BIN`, else the workspace's `target/debug/podwire`.
+pub fn agent_binary() -> Result<PathBuf, Failure> {
+    find("podwire", "PODWIRE_BIN", "target/debug/podwire")
+}
+
+/// The plugin as it is shipped: `$PODWIRE_PLUGIN`, else the workspace's
+/// `target/plugin/podwire-cni`.
+pub fn plugin_binary() -> Result<PathBuf, Failure> {
+    find("podwire-cni", "PODWIRE_PLUGIN", "target/plugin/podwire-cni")
+}
+
+/// The workspace's root directory.
+pub(crate) fn workspace() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().unwrap_or(tests).to_path_buf()
+}
+
+fn find(name: &'static str, variable: &'static str, default: &str) -> Result<PathBuf, Failure> {
+    let path = std::env::var_os(variable).map_or_else(|| workspace().join(default), PathBuf::from);
+    if path.is_absolute() && path.is_file() {
+        Ok(path)
+    } else {
+        Err(Failure::NotBuilt {
+            name,
+            path,
+            variable,
+        })
+    }
+}

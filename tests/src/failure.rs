@@ -1,0 +1,111 @@
+//! What can go wrong in a fixture, told so that the reader of a test log needs nothing else.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// A step of a fixture that did not work. What the code under test answers is never a `Failure`
+/// until a test asks for success (see [`crate::PluginRun::success`]).
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// A system call or file operation failed.
+    #[error("{step}: {source}")]
+    System {
+        /// What was being done, and to what.
+        step: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// An awaited event did not come in time.
+    #[error("waited {waited:?} for {awaited}; instead: {seen}")]
+    Deadline {
+        /// What was awaited.
+        awaited: String,
+        /// For how long.
+        waited: Duration,
+        /// What was there when the wait ended.
+        seen: String,
+    },
+    /// A program ended with another status than success.
+    #[error("`{command}` ended with {status}: {output}")]
+    Exit {
+        /// The program and its arguments.
+        command: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// What it printed, both streams.
+        output: String,
+    },
+    /// A binary of the workspace that the fixture execs is not there.
+    #[error("{name} is not at {path}: build it with `make build`, or set {variable} to its path")]
+    NotBuilt {
+        /// The binary's name.
+        name: &'static str,
+        /// Where it was looked for.
+        path: PathBuf,
+        /// The environment variable that overrides the path.
+        variable: &'static str,
+    },
+    /// ovsdb-server refused a request or answered something that is not JSON-RPC.
+    #[error("OVSDB request {request}: {answer}")]
+    Ovsdb {
+        /// The request as sent.
+        request: String,
+        /// The answer, or what stood in its place.
+        answer: String,
+    },
+    /// The agent's socket answered something else than was asked for.
+    #[error("GET {path} on {socket}: {answer}")]
+    Http {
+        /// The path of the request.
+        path: String,
+        /// The socket.
+        socket: PathBuf,
+        /// The answer.
+        answer: String,
+    },
+    /// The plugin, or what it printed, was not what the test asked for.
+    #[error("{command} of {container}: {detail}")]
+    Plugin {
+        /// CNI_COMMAND.
+        command: String,
+        /// The container id, shortened.
+        container: String,
+        /// What was wrong, with the plugin's output.
+        detail: String,
+    },
+    /// Something is not as it should be.
+    #[error("{object}: expected {expected}, found {seen}")]
+    Unlike {
+        /// What was looked at.
+        object: String,
+        /// What should have been there.
+        expected: String,
+        /// What was there.
+        seen: String,
+    },
+    /// Packets did not arrive, or not as sent.
+    #[error("{traffic}: {detail}")]
+    Traffic {
+        /// Which traffic, from where to where.
+        traffic: String,
+        /// What happened.
+        detail: String,
+    },
+}
+
+/// Names the step that a system error belongs to.
+pub trait Step<T> {
+    /// Turns the error into a [`Failure::System`] of this step; `step` is evaluated on error only.
+    fn step<S: Into<String>>(self, step: impl FnOnce() -> S) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
+    fn step<S: Into<String>>(self, step: impl FnOnce() -> S) -> Result<T, Failure> {
+        self.map_err(|e| Failure::System {
+            step: step().into(),
+            source: e.into(),
+        })
+    }
+}

@@ -1,0 +1,181 @@
+//! Links of a network namespace: what is there, and what has happened.
+
+use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::LinkAttribute;
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use serde_json::Value;
+
+use crate::failure::{Failure, Step};
+use crate::node::run_in;
+use crate::place::Place;
+
+/// linux/rtnetlink.h
+const RTNLGRP_LINK: u32 = 1;
+
+/// A link as `ip -details -json link` tells it.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// Its name.
+    pub name: String,
+    /// Its index.
+    pub index: u64,
+    /// `veth`, `tun`, …; `None` for lo.
+    pub kind: Option<String>,
+    /// Its MAC address.
+    pub mac: String,
+    /// Its MTU.
+    pub mtu: u64,
+    /// Whether it is administratively up.
+    pub up: bool,
+}
+
+/// All links of a place.
+pub fn list(place: &Place) -> Result<Vec<Link>, Failure> {
+    let shown = json(place, &["-details", "-json", "link", "show"])?;
+    Ok(shown
+        .as_array()
+        .map(|links| links.iter().map(link).collect())
+        .unwrap_or_default())
+}
+
+fn link(shown: &Value) -> Link {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    Link {
+        name: text(&shown["ifname"]).unwrap_or_default(),
+        index: shown["ifindex"].as_u64().unwrap_or_default(),
+        kind: text(&shown["linkinfo"]["info_kind"]),
+        mac: text(&shown["address"]).unwrap_or_default(),
+        mtu: shown["mtu"].as_u64().unwrap_or_default(),
+        up: shown["flags"]
+            .as_array()
+            .is_some_and(|flags| flags.contains(&Value::from("UP"))),
+    }
+}
+
+/// One link of a place; `None` when there is none of this name.
+pub fn find(place: &Place, name: &str) -> Result<Option<Link>, Failure> {
+    Ok(list(place)?.into_iter().find(|link| link.name == name))
+}
+
+/// The addresses of a link with their prefix lengths, but for IPv6 link-local ones, sorted.
+pub fn addresses(place: &Place, link: &str) -> Result<Vec<String>, Failure> {
+    let shown = json(place, &["-json", "address", "show", "dev", link])?;
+    let all = shown[0]["addr_info"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let wanted = all.iter().filter(|address| address["scope"] != "link");
+    let mut addresses: Vec<String> = wanted
+        .map(|address| {
+            format!(
+                "{}/{}",
+                address["local"].as_str().unwrap_or_default(),
+                address["prefixlen"]
+            )
+        })
+        .collect();
+    addresses.sort();
+    Ok(addresses)
+}
+
+/// The routes of the main table that somebody asked for, as `ip` writes them: those of one family,
+/// without the kernel's own.
+pub fn routes(place: &Place, family: &str) -> Result<Vec<Value>, Failure> {
+    let shown = json(place, &["-json", family, "route", "show"])?;
+    let all = shown.as_array().cloned().unwrap_or_default();
+    Ok(all
+        .into_iter()
+        .filter(|route| route["protocol"] != "kernel")
+        .collect())
+}
+
+fn json(place: &Place, arguments: &[&str]) -> Result<Value, Failure> {
+    let printed = run_in(place, "ip", arguments)?;
+    // ip prints nothing at all where there is nothing to list.
+    let printed = if printed.trim().is_empty() {
+        "[]"
+    } else {
+        printed.as_str()
+    };
+    serde_json::from_str(printed).step(|| "parse the output of ip")
+}
+
+/// A message of the kernel's RTNLGRP_LINK group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkEvent {
+    /// What the message tells.
+    pub change: Change,
+    /// The link's index.
+    pub index: u32,
+    /// The name it had then.
+    pub name: String,
+}
+
+/// The type of a link message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// RTM_NEWLINK: made, or something about it changed.
+    New,
+    /// RTM_DELLINK: gone from this namespace, by deletion or by a move to another.
+    Gone,
+}
+
+/// Records every link message of one network namespace from its creation on.
+#[derive(Debug)]
+pub struct LinkRecorder(Socket);
+
+impl LinkRecorder {
+    /// Starts to listen in `place`.
+    pub fn start(place: &Place) -> Result<LinkRecorder, Failure> {
+        place
+            .run(|| {
+                let mut socket = Socket::new(NETLINK_ROUTE)?;
+                // The kernel drops messages that don't fit (ENOBUFS), which would be an error below.
+                socket.set_rx_buf_sz(4 << 20)?;
+                socket.set_non_blocking(true)?;
+                socket.bind(&SocketAddr::new(0, 0))?;
+                socket.add_membership(RTNLGRP_LINK)?;
+                Ok(LinkRecorder(socket))
+            })?
+            .map_err(|error: std::io::Error| error)
+            .step(|| "listen to link messages")
+    }
+
+    /// The messages since the last call. The kernel queues a message before the request that
+    /// causes it returns, so what a finished ADD did is here in full.
+    pub fn events(&self) -> Result<Vec<LinkEvent>, Failure> {
+        let mut events = Vec::new();
+        loop {
+            let datagram = match self.0.recv_from_full() {
+                Ok((datagram, _)) => datagram,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(events),
+                Err(error) => return Err(error).step(|| "read link messages"),
+            };
+            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&datagram)
+                .map_err(std::io::Error::other)
+                .step(|| "parse a link message")?;
+            events.extend(event(message.payload));
+        }
+    }
+}
+
+fn event(payload: NetlinkPayload<RouteNetlinkMessage>) -> Option<LinkEvent> {
+    let (change, link) = match payload {
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => (Change::New, link),
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link)) => (Change::Gone, link),
+        _ => return None,
+    };
+    let name = link
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            LinkAttribute::IfName(name) => Some(name.clone()),
+            _ => None,
+        })?;
+    Some(LinkEvent {
+        change,
+        index: link.header.index,
+        name,
+    })
+}

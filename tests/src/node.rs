@@ -1,0 +1,383 @@
+//! A node: namespaces of its own, an Open vSwitch of its own, and what is left of pods on it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::failure::{Failure, Step};
+use crate::ovsdb::{Ovsdb, Row};
+use crate::place::{Keeper, Place};
+use crate::process::{self, Daemon};
+use crate::watch::{Watch, Woken};
+use crate::{Agent, AgentOptions, Pod, links};
+
+/// How long a daemon may take to come up or go. Ample: what it bounds takes milliseconds.
+pub(crate) const DAEMON_LIMIT: Duration = Duration::from_secs(15);
+
+/// How long a tool such as ip or ping may take.
+const TOOL_LIMIT: Duration = Duration::from_secs(30);
+
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+const DATABASE: &str = "/run/openvswitch/conf.db";
+
+/// The database's socket, at the same path on every node.
+pub(crate) const OVSDB_SOCKET: &str = "/run/openvswitch/db.sock";
+
+/// A machine as far as its programs can tell; see the crate's documentation.
+///
+/// Dropped during a panic it prints the logs of its daemons first.
+#[derive(Debug)]
+pub struct TestNode {
+    // Fields drop in this order: the daemons, then the thread that spawned them.
+    vswitchd: Mutex<Option<Daemon>>,
+    ovsdb_server: Mutex<Option<Daemon>>,
+    keeper: Keeper,
+}
+
+impl TestNode {
+    /// A node on which nothing runs yet.
+    pub fn new() -> Result<TestNode, Failure> {
+        let keeper = Keeper::start()?;
+        let node = TestNode {
+            vswitchd: Mutex::new(None),
+            ovsdb_server: Mutex::new(None),
+            keeper,
+        };
+        node.run("ip", &["link", "set", "lo", "up"])?;
+        Ok(node)
+    }
+
+    /// A node with a running Open vSwitch that has no bridge yet.
+    pub fn with_ovs() -> Result<TestNode, Failure> {
+        let node = TestNode::new()?;
+        node.start_ovsdb_server()?;
+        node.start_vswitchd()?;
+        Ok(node)
+    }
+
+    /// Where the node's programs run.
+    pub fn place(&self) -> &Place {
+        self.keeper.place()
+    }
+
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
+    /// A path of the node, such as `/run/podwire/agent.sock`, as this process can open it from any
+    /// thread.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.keeper.outside(path)
+    }
+
+    /// Runs a program on the node and returns its standard output.
+    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String, Failure> {
+        run_in(self.place(), program, arguments)
+    }
+
+    /// Starts ovsdb-server, on the database that is there or a new one, and waits until it listens.
+    pub fn start_ovsdb_server(&self) -> Result<(), Failure> {
+        let fresh = !self.path(DATABASE).exists();
+        if fresh {
+            self.run("ovsdb-tool", &["create", DATABASE, SCHEMA])?;
+        }
+        let mut command = Command::new("ovsdb-server");
+        command.args([
+            DATABASE,
+            &format!("--remote=punix:{OVSDB_SOCKET}"),
+            "--pidfile",
+            "--no-chdir",
+            "-vconsole:info",
+        ]);
+        // Its main() opens the remotes before the control socket.
+        let daemon = self.start_ovs_daemon(&command, "ovsdb-server")?;
+        *lock(&self.ovsdb_server) = Some(daemon);
+        if fresh {
+            // As `ovs-vsctl init` does: the one row that ovs-vswitchd waits for.
+            self.ovsdb()
+                .transact(&[json!({"op": "insert", "table": "Open_vSwitch", "row": {}})])?;
+        }
+        Ok(())
+    }
+
+    /// Starts ovs-vswitchd and waits until it has taken up the configuration. ovsdb-server must run.
+    pub fn start_vswitchd(&self) -> Result<(), Failure> {
+        let mut command = Command::new("ovs-vswitchd");
+        command.args([
+            &format!("unix:{OVSDB_SOCKET}"),
+            "--pidfile",
+            "--no-chdir",
+            "-vconsole:info",
+        ]);
+        let daemon = self.start_ovs_daemon(&command, "ovs-vswitchd")?;
+        *lock(&self.vswitchd) = Some(daemon);
+        self.await_vswitchd()
+    }
+
+    /// Waits until ovs-vswitchd has applied what the database says now.
+    pub fn await_vswitchd(&self) -> Result<(), Failure> {
+        let database = self.ovsdb();
+        let results = database.transact(&[
+            json!({"op": "select", "table": "Open_vSwitch", "where": [], "columns": ["cur_cfg"]}),
+            json!({"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["next_cfg", "+=", 1]]}),
+        ])?;
+        let before = &results[0]["rows"][0]["cur_cfg"];
+        let limit = u64::try_from(DAEMON_LIMIT.as_millis()).unwrap_or(u64::MAX);
+        database.transact(&[json!({
+            "op": "wait", "timeout": limit, "table": "Open_vSwitch", "where": [],
+            "columns": ["cur_cfg"], "until": "!=", "rows": [{"cur_cfg": before}],
+        })])?;
+        Ok(())
+    }
+
+    /// Stops ovsdb-server in good order (SIGTERM).
+    pub fn stop_ovsdb_server(&self) -> Result<(), Failure> {
+        end(&self.ovsdb_server, Signal::SIGTERM)
+    }
+
+    /// Kills ovsdb-server; its socket file stays behind.
+    pub fn kill_ovsdb_server(&self) -> Result<(), Failure> {
+        end(&self.ovsdb_server, Signal::SIGKILL)
+    }
+
+    /// Stops ovs-vswitchd in good order (SIGTERM).
+    pub fn stop_vswitchd(&self) -> Result<(), Failure> {
+        end(&self.vswitchd, Signal::SIGTERM)
+    }
+
+    /// Kills ovs-vswitchd; its pid file and control socket stay behind.
+    pub fn kill_vswitchd(&self) -> Result<(), Failure> {
+        end(&self.vswitchd, Signal::SIGKILL)
+    }
+
+    /// Sends a signal, such as SIGSTOP, to ovs-vswitchd.
+    pub fn signal_vswitchd(&self, signal: Signal) -> Result<(), Failure> {
+        lock(&self.vswitchd)
+            .as_ref()
+            .map_or(Ok(()), |daemon| daemon.signal(signal))
+    }
+
+    /// The node's database.
+    pub fn ovsdb(&self) -> Ovsdb {
+        Ovsdb::at(self.path(OVSDB_SOCKET))
+    }
+
+    /// All rows of a table of the node's database.
+    pub fn ovsdb_rows(&self, table: &str) -> Result<Vec<Row>, Failure> {
+        self.ovsdb().rows(table)
+    }
+
+    /// The Interface row of a container's first interface, known by its external_ids.
+    pub fn interface_of(&self, container: &str) -> Result<Option<Row>, Failure> {
+        let mut rows = self.ovsdb_rows("Interface")?.into_iter();
+        Ok(rows.find(|row| row["external_ids"]["sandbox"] == container))
+    }
+
+    /// Runs `ovs-vsctl`, which waits for ovs-vswitchd to apply a change unless told not to, and
+    /// returns its output.
+    pub fn vsctl(&self, arguments: &[&str]) -> Result<String, Failure> {
+        let arguments: Vec<&str> = ["--timeout=10"].iter().chain(arguments).copied().collect();
+        self.run("ovs-vsctl", &arguments)
+    }
+
+    /// Starts the agent and waits until it says that it is ready.
+    pub fn start_agent(&self, options: &AgentOptions) -> Result<Agent<'_>, Failure> {
+        Agent::start(self, options)
+    }
+
+    /// A pod sandbox with an empty network namespace, of the pod `tests/<name>`.
+    pub fn pod(&self, name: &str) -> Result<Pod<'_>, Failure> {
+        Pod::new(self, name)
+    }
+
+    /// The names of the node's daemons and of everything that they have started, sorted.
+    pub fn processes(&self) -> Result<Vec<String>, Failure> {
+        process::with_environment(&self.process_mark())
+    }
+
+    /// `VARIABLE=value`, in the environment of every process of this node and of no other.
+    pub fn process_mark(&self) -> String {
+        let (variable, value) = self.keeper.mark();
+        format!("{variable}={value}")
+    }
+
+    /// What podwire has left on this node: links, OVS rows and attachment records that belong to
+    /// pods. What makes up br-int itself is not counted.
+    pub fn leftovers(&self) -> Result<Leftovers, Failure> {
+        let text = |row: &Row, column: &str| row[column].as_str().unwrap_or_default().to_owned();
+        let bridges: Vec<String> = self
+            .ovsdb_rows("Bridge")?
+            .iter()
+            .map(|row| text(row, "name"))
+            .collect();
+        let mut rows = Vec::new();
+        for table in ["Port", "Interface"] {
+            let names = self
+                .ovsdb_rows(table)?
+                .iter()
+                .map(|row| text(row, "name"))
+                .collect::<Vec<_>>();
+            rows.extend(
+                names
+                    .into_iter()
+                    .filter(|name| !bridges.contains(name))
+                    .map(|name| format!("{table} {name}")),
+            );
+        }
+        for table in ["QoS", "Queue"] {
+            rows.extend(
+                self.ovsdb_rows(table)?
+                    .iter()
+                    .map(|row| format!("{table} {}", text(row, "_uuid"))),
+            );
+        }
+        let links = links::list(self.place())?;
+        let links = links
+            .into_iter()
+            .filter(|link| link.kind.as_deref() == Some("veth"))
+            .map(|link| link.name)
+            .collect();
+        let records = match std::fs::read_dir(self.path("/run/podwire/attachments")) {
+            Ok(entries) => entries
+                .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+                .collect(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error).step(|| "list the attachment records"),
+        };
+        Ok(Leftovers {
+            links,
+            rows,
+            records,
+        })
+    }
+
+    fn start_ovs_daemon(&self, command: &Command, name: &str) -> Result<Daemon, Failure> {
+        let directory = Watch::new(&self.path("/run/openvswitch"))?;
+        let daemon = Daemon::start(
+            &self.keeper,
+            command,
+            &self.path(&format!("/run/log/{name}.log")),
+        )?;
+        let control = self.path(&format!("/run/openvswitch/{name}.{}.ctl", daemon.pid()));
+        let until = Instant::now() + DAEMON_LIMIT;
+        while !control.exists() {
+            let woken = directory.wait(
+                daemon.end(),
+                until.saturating_duration_since(Instant::now()),
+            )?;
+            if woken != Woken::Changed {
+                let log = std::fs::read_to_string(daemon.log()).unwrap_or_default();
+                return Err(Failure::Deadline {
+                    awaited: format!("the control socket of {name}"),
+                    waited: DAEMON_LIMIT,
+                    seen: format!("{woken:?}, and its log says:\n{log}"),
+                });
+            }
+        }
+        Ok(daemon)
+    }
+}
+
+impl Drop for TestNode {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.logs());
+        }
+    }
+}
+
+impl TestNode {
+    /// Copies the node's logs into a directory of the machine.
+    pub fn keep_logs(&self, directory: &Path) -> Result<(), Failure> {
+        let logs = self.path("/run/log");
+        for entry in std::fs::read_dir(&logs)
+            .step(|| format!("list {}", logs.display()))?
+            .flatten()
+        {
+            std::fs::copy(entry.path(), directory.join(entry.file_name())).step(|| "copy a log")?;
+        }
+        Ok(())
+    }
+
+    /// The last lines of every log of the node.
+    pub fn logs(&self) -> String {
+        const LINES: usize = 60;
+        let mut text = String::new();
+        for entry in std::fs::read_dir(self.path("/run/log"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let log = std::fs::read_to_string(entry.path()).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(LINES)..];
+            text.push_str(&format!(
+                "---- {} (last {LINES} lines at most)\n",
+                entry.file_name().to_string_lossy()
+            ));
+            text.extend(tail.iter().flat_map(|line| [line, "\n"]));
+        }
+        text
+    }
+}
+
+/// Runs a program in a place and returns its standard output.
+pub(crate) fn run_in(place: &Place, program: &str, arguments: &[&str]) -> Result<String, Failure> {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let command = process::bound_to_parent(&command);
+    let finished = place.run(|| process::finish(command, b"", TOOL_LIMIT))??;
+    finished.success(&format!("{program} {}", arguments.join(" ")))
+}
+
+fn end(daemon: &Mutex<Option<Daemon>>, signal: Signal) -> Result<(), Failure> {
+    match lock(daemon).take() {
+        Some(daemon) => daemon.end_by(signal, DAEMON_LIMIT).map(drop),
+        None => Ok(()),
+    }
+}
+
+fn lock(daemon: &Mutex<Option<Daemon>>) -> MutexGuard<'_, Option<Daemon>> {
+    daemon.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What [`TestNode::leftovers`] found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Leftovers {
+    /// veth links in the node's network namespace.
+    pub links: Vec<String>,
+    /// Rows of Port, Interface, QoS and Queue, as `Table name`.
+    pub rows: Vec<String>,
+    /// Files in the agent's directory of attachments.
+    pub records: Vec<String>,
+}
+
+impl Leftovers {
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        *self == Leftovers::default()
+    }
+
+    /// Panics when anything is left, and says what.
+    #[track_caller]
+    pub fn assert_none(&self) {
+        assert!(self.is_empty(), "left behind: {self}");
+    }
+}
+
+impl fmt::Display for Leftovers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "links [{}], rows [{}], records [{}]",
+            self.links.join(", "),
+            self.rows.join(", "),
+            self.records.join(", ")
+        )
+    }
+}

@@ -1,0 +1,97 @@
+//! The plugin's side of a runtime: network configurations, and what came of an exec.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::Failure;
+use crate::process::Finished;
+
+/// The capability by which containerd hands a pod's annotations over.
+pub(crate) const ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
+
+/// A minimal network configuration of CNI 1.1.0.
+pub fn conf() -> Value {
+    conf_of_version("1.1.0")
+}
+
+/// A minimal network configuration of a CNI version.
+pub fn conf_of_version(version: &str) -> Value {
+    json!({"cniVersion": version, "name": "pods", "type": "podwire-cni", "capabilities": {(ANNOTATIONS): true}})
+}
+
+/// One exec of the plugin, ended.
+#[derive(Debug)]
+pub struct PluginRun {
+    /// CNI_COMMAND.
+    pub command: String,
+    /// CNI_CONTAINERID.
+    pub container: String,
+    /// How it ended and what it printed.
+    pub finished: Finished,
+}
+
+/// An error as the specification has plugins print it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CniError {
+    /// The CNI version that it is printed in.
+    pub cni_version: String,
+    /// The error code.
+    pub code: u64,
+    /// The short message.
+    pub msg: String,
+    /// The details; empty when there are none.
+    pub details: String,
+}
+
+impl PluginRun {
+    /// From just before the fork until the plugin was reaped.
+    pub fn duration(&self) -> Duration {
+        self.finished.duration
+    }
+
+    /// The result of a plugin that must have succeeded; `null` when it printed nothing.
+    pub fn success(&self) -> Result<Value, Failure> {
+        if !self.finished.status.success() {
+            return Err(self.wrong("it should have succeeded"));
+        }
+        if self.finished.stdout.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_str(&self.finished.stdout)
+            .map_err(|error| self.wrong(&format!("its output is not JSON: {error}")))
+    }
+
+    /// The error of a plugin that must have failed, with nothing but one error on its output.
+    pub fn error(&self) -> Result<CniError, Failure> {
+        if self.finished.status.success() {
+            return Err(self.wrong("it should have failed"));
+        }
+        let printed: Value = serde_json::from_str(&self.finished.stdout)
+            .map_err(|error| self.wrong(&format!("its output is not one JSON value: {error}")))?;
+        let text = |member: &str| printed[member].as_str().map(str::to_owned);
+        let error = (|| {
+            Some(CniError {
+                cni_version: text("cniVersion")?,
+                code: printed["code"].as_u64()?,
+                msg: text("msg").filter(|msg| !msg.is_empty())?,
+                details: text("details").unwrap_or_default(),
+            })
+        })();
+        error.ok_or_else(|| self.wrong("its output lacks cniVersion, code or msg"))
+    }
+
+    fn wrong(&self, detail: &str) -> Failure {
+        let Finished {
+            status,
+            stdout,
+            stderr,
+            ..
+        } = &self.finished;
+        Failure::Plugin {
+            command: self.command.clone(),
+            container: self.container.chars().take(12).collect(),
+            detail: format!("{detail}: {status}, stdout {stdout:?}, stderr {stderr:?}"),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! A pod sandbox, and the runtime that execs the plugin for it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use serde_json::{Map, Value, json};
+
+use crate::failure::{Failure, Step};
+use crate::node::run_in;
+use crate::place::Place;
+use crate::plugin::{ANNOTATIONS, PluginRun, conf};
+use crate::process::finish;
+use crate::{TestNode, plugin_binary, random};
+
+/// Longer than every deadline of the plugin itself.
+const PLUGIN_LIMIT: Duration = Duration::from_secs(150);
+
+/// A pod sandbox of a node: a network namespace, bind-mounted where containerd puts it, and the
+/// identity that the runtime tells the plugin. The namespace goes when the pod is dropped; what the
+/// plugin made for it does not, unless it lives in there.
+#[derive(Debug)]
+pub struct Pod<'node> {
+    node: &'node TestNode,
+    place: Place,
+    /// K8S_POD_NAMESPACE.
+    pub namespace: String,
+    /// K8S_POD_NAME.
+    pub name: String,
+    /// K8S_POD_UID.
+    pub uid: String,
+    /// CNI_CONTAINERID.
+    pub container: String,
+    /// CNI_NETNS, as a path on the node.
+    pub netns: String,
+    /// CNI_IFNAME.
+    pub interface: String,
+    /// What the runtime hands over as the pod's annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl<'node> Pod<'node> {
+    /// A sandbox of the pod `tests/<name>`, with a fresh container id and pod uid.
+    pub fn new(node: &'node TestNode, name: &str) -> Result<Pod<'node>, Failure> {
+        let place = node.place().with_new_network()?;
+        let netns = format!("/run/netns/cni-{}", random::uuid());
+        place.run(|| pin_network(&netns))??;
+        Ok(Pod {
+            node,
+            place,
+            namespace: "tests".into(),
+            name: name.into(),
+            uid: random::uuid(),
+            container: random::container_id(),
+            netns,
+            interface: "eth0".into(),
+            annotations: BTreeMap::new(),
+        })
+    }
+
+    /// A further sandbox of the same pod, as kubelet's retry makes it.
+    pub fn another_sandbox(&self) -> Result<Pod<'node>, Failure> {
+        let mut pod = Pod::new(self.node, &self.name)?;
+        pod.namespace.clone_from(&self.namespace);
+        pod.uid.clone_from(&self.uid);
+        pod.annotations.clone_from(&self.annotations);
+        Ok(pod)
+    }
+
+    /// Adds an annotation.
+    pub fn annotate(mut self, key: &str, value: &Value) -> Pod<'node> {
+        self.annotations.insert(key.into(), value.to_string());
+        self
+    }
+
+    /// Adds `k8s.ovn.org/pod-networks` with this entry for the default network.
+    pub fn on_default_network(self, entry: &Value) -> Pod<'node> {
+        self.annotate("k8s.ovn.org/pod-networks", &json!({ "default": entry }))
+    }
+
+    /// Where the pod's processes run.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Runs a program in the pod's network namespace and returns its standard output.
+    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String, Failure> {
+        run_in(&self.place, program, arguments)
+    }
+
+    /// Takes the namespace away from under the pod, as a runtime or a reboot of the sandbox does
+    /// before a late DEL. [`Pod::place`] is the node's own from then on.
+    pub fn remove_netns(&mut self) -> Result<(), Failure> {
+        self.place = self.node.place().clone();
+        self.node.place().run(|| unpin_network(&self.netns))?
+    }
+
+    /// ADD with the minimal configuration.
+    pub fn add(&self) -> Result<PluginRun, Failure> {
+        self.exec("ADD", &conf())
+    }
+
+    /// CHECK with the minimal configuration and the ADD's result.
+    pub fn check(&self, result: &Value) -> Result<PluginRun, Failure> {
+        let mut conf = conf();
+        conf["prevResult"] = result.clone();
+        self.exec("CHECK", &conf)
+    }
+
+    /// DEL with the minimal configuration and no prevResult.
+    pub fn del(&self) -> Result<PluginRun, Failure> {
+        self.exec("DEL", &conf())
+    }
+
+    /// Execs the plugin for this pod; the annotations go into the configuration's runtimeConfig.
+    pub fn exec(&self, command: &str, conf: &Value) -> Result<PluginRun, Failure> {
+        self.exec_with(
+            command,
+            self.with_annotations(conf).to_string().as_bytes(),
+            &[],
+        )
+    }
+
+    /// Execs the plugin for this pod with exactly this input and with changes to its environment:
+    /// `None` takes a variable away.
+    pub fn exec_with(
+        &self,
+        command: &str,
+        stdin: &[u8],
+        changes: &[(&str, Option<&str>)],
+    ) -> Result<PluginRun, Failure> {
+        self.exec_binary(&plugin_binary()?, command, stdin, changes)
+    }
+
+    /// [`Pod::exec_with`] of another plugin binary.
+    pub fn exec_binary(
+        &self,
+        binary: &Path,
+        command: &str,
+        stdin: &[u8],
+        changes: &[(&str, Option<&str>)],
+    ) -> Result<PluginRun, Failure> {
+        let mut plugin = Command::new(binary);
+        plugin.current_dir("/").envs(self.environment(command));
+        for (variable, value) in changes {
+            match value {
+                Some(value) => plugin.env(variable, value),
+                None => plugin.env_remove(variable),
+            };
+        }
+        let finished = self
+            .node
+            .place()
+            .run(|| finish(plugin, stdin, PLUGIN_LIMIT))??;
+        Ok(PluginRun {
+            command: command.into(),
+            container: self.container.clone(),
+            finished,
+        })
+    }
+
+    /// The variables that containerd adds to its own environment, CNI_ARGS in random order: it
+    /// keeps them in a map.
+    pub fn environment(&self, command: &str) -> Vec<(&'static str, String)> {
+        let mut arguments = [
+            "IgnoreUnknown=1".to_owned(),
+            format!("K8S_POD_NAMESPACE={}", self.namespace),
+            format!("K8S_POD_NAME={}", self.name),
+            format!("K8S_POD_INFRA_CONTAINER_ID={}", self.container),
+            format!("K8S_POD_UID={}", self.uid),
+        ];
+        random::shuffle(&mut arguments);
+        vec![
+            ("CNI_COMMAND", command.to_owned()),
+            ("CNI_CONTAINERID", self.container.clone()),
+            ("CNI_NETNS", self.netns.clone()),
+            ("CNI_IFNAME", self.interface.clone()),
+            ("CNI_ARGS", arguments.join(";")),
+            ("CNI_PATH", "/usr/lib/cni".to_owned()),
+        ]
+    }
+
+    fn with_annotations(&self, conf: &Value) -> Value {
+        let mut conf = conf.clone();
+        let declared = conf["capabilities"][ANNOTATIONS] == true;
+        if declared && !self.annotations.is_empty() {
+            let runtime = conf.as_object_mut().map(|conf| {
+                conf.entry("runtimeConfig")
+                    .or_insert_with(|| Map::new().into())
+            });
+            if let Some(runtime) = runtime {
+                runtime[ANNOTATIONS] = json!(self.annotations);
+            }
+        }
+        conf
+    }
+}
+
+impl Drop for Pod<'_> {
+    fn drop(&mut self) {
+        // Fails only when the namespace has been unmounted before; all is gone with the node anyway.
+        let _ = self.node.place().run(|| unpin_network(&self.netns));
+    }
+}
+
+/// Bind-mounts the calling thread's network namespace on `path`.
+fn pin_network(path: &str) -> Result<(), Failure> {
+    std::fs::write(path, "").step(|| format!("make {path}"))?;
+    mount(
+        Some("/proc/thread-self/ns/net"),
+        path,
+        None::<&str>,
+        MsFlags::MS_BIND,
+        None::<&str>,
+    )
+    .step(|| format!("mount the network namespace on {path}"))
+}
+
+fn unpin_network(path: &str) -> Result<(), Failure> {
+    umount2(path, MntFlags::MNT_DETACH).step(|| format!("unmount {path}"))?;
+    std::fs::remove_file(path).step(|| format!("remove {path}"))
+}

@@ -1,0 +1,66 @@
+//! Waiting for files, woken by inotify.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+
+use crate::failure::{Failure, Step};
+
+/// Why a [`Watch::wait`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// Something in the watched directory or file changed.
+    Changed,
+    /// The process whose end was watched too has ended.
+    Ended,
+    /// Neither happened in time.
+    TimedOut,
+}
+
+/// Changes of a directory's entries or of a file's content.
+pub(crate) struct Watch(Inotify);
+
+impl Watch {
+    /// Watches `path`, which must exist.
+    pub(crate) fn new(path: &Path) -> Result<Watch, Failure> {
+        let flags =
+            AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_MODIFY;
+        let watch =
+            Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).step(|| "inotify")?;
+        watch
+            .add_watch(path, flags)
+            .step(|| format!("watch {}", path.display()))?;
+        Ok(Watch(watch))
+    }
+
+    /// Waits for a change, for the hang-up of `end`, or for `limit` to pass.
+    pub(crate) fn wait(&self, end: BorrowedFd<'_>, limit: Duration) -> Result<Woken, Failure> {
+        let mut fds = [
+            PollFd::new(self.0.as_fd(), PollFlags::POLLIN),
+            PollFd::new(end, PollFlags::POLLIN),
+        ];
+        let until = Instant::now() + limit;
+        loop {
+            // Rounded up: a poll of 0 ms would spin through the last millisecond.
+            let left = until.saturating_duration_since(Instant::now()).as_millis() + 1;
+            match poll(
+                &mut fds,
+                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX),
+            ) {
+                Err(Errno::EINTR) => continue,
+                Err(errno) => return Err(errno).step(|| "poll inotify"),
+                Ok(0) => return Ok(Woken::TimedOut),
+                Ok(_) => break,
+            }
+        }
+        match self.0.read_events() {
+            Ok(_) => Ok(Woken::Changed),
+            Err(Errno::EAGAIN) => Ok(Woken::Ended),
+            Err(errno) => Err(errno).step(|| "read inotify"),
+        }
+    }
+}

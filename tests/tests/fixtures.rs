@@ -1,0 +1,214 @@
+//! The fixtures themselves: they are what every other test believes.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use podwire_tests::links::{self, Change, LinkRecorder};
+use podwire_tests::{Failure, Pod, TestNode, process, traffic};
+
+/// Wires a pod without podwire, by the tools that podwire replaces.
+fn wire_by_hand(
+    node: &TestNode,
+    pod: &Pod<'_>,
+    host: &str,
+    addresses: [&str; 2],
+) -> Result<(), Failure> {
+    node.run(
+        "ip",
+        &[
+            "link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", &pod.netns,
+        ],
+    )?;
+    node.run("ip", &["link", "set", host, "up"])?;
+    node.vsctl(&["add-port", "br-int", host])?;
+    pod.run("ethtool", &["-K", "eth0", "tx", "off"])?;
+    pod.run("ip", &["address", "add", addresses[0], "dev", "eth0"])?;
+    pod.run(
+        "ip",
+        &["address", "add", addresses[1], "dev", "eth0", "nodad"],
+    )?;
+    pod.run("ip", &["link", "set", "eth0", "up"])?;
+    Ok(())
+}
+
+fn bridge(node: &TestNode) -> Result<(), Failure> {
+    node.vsctl(&[
+        "add-br",
+        "br-int",
+        "--",
+        "set",
+        "bridge",
+        "br-int",
+        "datapath_type=netdev",
+    ])
+    .map(drop)
+}
+
+#[test]
+fn a_node_starts_with_an_open_vswitch_that_applies_changes() {
+    let node = TestNode::with_ovs().unwrap();
+    bridge(&node).unwrap();
+    let interface = node.ovsdb_rows("Interface").unwrap().remove(0);
+    assert_eq!(interface["name"], "br-int");
+    assert_eq!(interface["ofport"], 65534);
+}
+
+#[test]
+fn traffic_flows_between_pods_in_both_families() {
+    let node = TestNode::with_ovs().unwrap();
+    bridge(&node).unwrap();
+    let [web, db] = ["web", "db"].map(|name| node.pod(name).unwrap());
+    wire_by_hand(&node, &web, "web", ["10.9.0.1/24", "fd09::1/64"]).unwrap();
+    wire_by_hand(&node, &db, "db", ["10.9.0.2/24", "fd09::2/64"]).unwrap();
+    for address in ["10.9.0.2", "fd09::2"] {
+        let address: IpAddr = address.parse().unwrap();
+        traffic::ping(web.place(), address, 2).unwrap();
+        traffic::tcp_echo(web.place(), db.place(), address, 1 << 20).unwrap();
+        traffic::udp_echo(web.place(), db.place(), address, 1200).unwrap();
+    }
+}
+
+#[test]
+fn traffic_that_nobody_carries_is_a_failure() {
+    let node = TestNode::new().unwrap();
+    let [web, db] = ["web", "db"].map(|name| node.pod(name).unwrap());
+    let address: IpAddr = "127.0.0.1".parse().unwrap();
+    db.run("ip", &["link", "set", "lo", "up"]).unwrap();
+    assert!(traffic::ping(web.place(), address, 1).is_err());
+    assert!(traffic::tcp_echo(web.place(), db.place(), address, 1 << 10).is_err());
+    assert!(traffic::udp_echo(web.place(), db.place(), address, 100).is_err());
+}
+
+#[test]
+fn leftovers_are_links_rows_and_records_of_pods_but_not_the_bridge() {
+    let node = TestNode::with_ovs().unwrap();
+    bridge(&node).unwrap();
+    node.leftovers().unwrap().assert_none();
+    let pod = node.pod("web").unwrap();
+    wire_by_hand(
+        &node,
+        &pod,
+        "0123456789abcde",
+        ["10.9.0.1/24", "fd09::1/64"],
+    )
+    .unwrap();
+    node.vsctl(&[
+        "set",
+        "port",
+        "0123456789abcde",
+        "qos=@q",
+        "--",
+        "--id=@q",
+        "create",
+        "qos",
+        "type=linux-htb",
+    ])
+    .unwrap();
+    std::fs::create_dir_all(node.path("/run/podwire/attachments")).unwrap();
+    std::fs::write(node.path("/run/podwire/attachments/a"), "").unwrap();
+    let left = node.leftovers().unwrap();
+    assert_eq!(left.links, ["0123456789abcde"]);
+    assert_eq!(
+        left.rows[..2],
+        ["Port 0123456789abcde", "Interface 0123456789abcde"]
+    );
+    assert!(left.rows[2].starts_with("QoS "), "{left}");
+    assert_eq!(left.records, ["a"]);
+}
+
+#[test]
+fn daemons_stop_die_and_come_back_each_apart() {
+    let node = TestNode::with_ovs().unwrap();
+    bridge(&node).unwrap();
+    node.kill_vswitchd().unwrap();
+    node.vsctl(&["--no-wait", "add-port", "br-int", "lost"])
+        .unwrap();
+    node.start_vswitchd().unwrap();
+    let interfaces = node.ovsdb_rows("Interface").unwrap();
+    let lost = interfaces.iter().find(|row| row["name"] == "lost").unwrap();
+    assert_eq!(lost["ofport"], -1, "{lost:?}");
+    node.kill_ovsdb_server().unwrap();
+    assert!(node.ovsdb_rows("Bridge").is_err());
+    node.start_ovsdb_server().unwrap();
+    assert_eq!(
+        node.ovsdb_rows("Bridge").unwrap().len(),
+        1,
+        "the database outlives its server"
+    );
+    node.stop_vswitchd().unwrap();
+    node.stop_ovsdb_server().unwrap();
+}
+
+#[test]
+fn nodes_do_not_see_each_other_and_leave_the_machine_alone() {
+    let (one, other) = (TestNode::with_ovs().unwrap(), TestNode::with_ovs().unwrap());
+    bridge(&one).unwrap();
+    assert!(other.ovsdb_rows("Bridge").unwrap().is_empty());
+    let names = |node: &TestNode| {
+        links::list(node.place())
+            .unwrap()
+            .into_iter()
+            .map(|link| link.name)
+            .collect::<Vec<_>>()
+    };
+    assert!(names(&one).contains(&"br-int".to_owned()));
+    assert_eq!(names(&other), ["lo"]);
+    assert!(!std::path::Path::new("/run/openvswitch/db.sock").exists());
+    let mounts = std::fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+    assert!(
+        !mounts.contains("podwire-node"),
+        "a mount of a node reached the machine"
+    );
+}
+
+#[test]
+fn a_dropped_node_takes_its_daemons_along() {
+    let node = TestNode::with_ovs().unwrap();
+    let pids = ["ovsdb-server", "ovs-vswitchd"].map(|name| {
+        let pid =
+            std::fs::read_to_string(node.path(&format!("/run/openvswitch/{name}.pid"))).unwrap();
+        format!("/proc/{}", pid.trim())
+    });
+    assert!(pids.iter().all(|pid| std::path::Path::new(pid).exists()));
+    drop(node);
+    assert!(!pids.iter().any(|pid| std::path::Path::new(pid).exists()));
+}
+
+#[test]
+fn a_link_recorder_tells_creation_rename_and_move() {
+    let node = TestNode::new().unwrap();
+    let pod = node.pod("web").unwrap();
+    let recorder = LinkRecorder::start(node.place()).unwrap();
+    node.run(
+        "ip",
+        &["link", "add", "one", "type", "veth", "peer", "name", "two"],
+    )
+    .unwrap();
+    node.run("ip", &["link", "set", "one", "name", "uno"])
+        .unwrap();
+    node.run("ip", &["link", "set", "two", "netns", &pod.netns])
+        .unwrap();
+    let events = recorder.events().unwrap();
+    let of = |change, name: &str| {
+        events
+            .iter()
+            .filter(|event| event.change == change && event.name == name)
+            .count()
+    };
+    assert!(
+        of(Change::New, "one") > 0 && of(Change::New, "uno") > 0 && of(Change::Gone, "two") > 0,
+        "{events:?}"
+    );
+    assert!(recorder.events().unwrap().is_empty());
+}
+
+#[test]
+fn a_program_that_does_not_end_is_killed_at_its_deadline() {
+    let mut command = std::process::Command::new("sleep");
+    command.arg("1000");
+    let failure = process::finish(command, b"", Duration::from_millis(50)).unwrap_err();
+    assert!(
+        failure.to_string().contains("the end of `sleep 1000`"),
+        "{failure}"
+    );
+}
