@@ -1,14 +1,16 @@
 //! MACs for interfaces whose MAC nobody chose.
 //!
-//! An interface with an IPv4 address gets ovn-kubernetes' form, `0a:58` and the four address bytes: it is unique wherever
-//! the address is, and operators read the address off it. Any other gets one derived from a seed, so that a repeated
-//! request gives the same MAC and no record of it is needed.
+//! An interface with an IPv4 address gets ovn-kubernetes' form, `0a:58` and the four address bytes:
+//! it is unique wherever the address is, and operators read the address off it. Any other gets one
+//! derived from a seed, so that a repeated request gives the same MAC and no record of it is
+//! needed.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use macaddr::MacAddr6;
 
-/// The MAC for an interface with these addresses: by the first IPv4 address if there is one, else generated from `seed`.
+/// The MAC for an interface with these addresses: by the first IPv4 address if there is one, else
+/// generated from `seed`.
 pub fn choose(addresses: &[IpAddr], seed: &[&str]) -> MacAddr6 {
     addresses
         .iter()
@@ -27,19 +29,21 @@ pub fn from_ipv4(address: Ipv4Addr) -> MacAddr6 {
 
 /// A MAC that depends on nothing but `seed` (by custom network, container id, interface name).
 ///
-/// It is unicast, locally administered, and of the quadrant `x2` that RFC 8948 section 4 leaves to local
-/// administrators; `0a:58…` lies in another quadrant, so the two forms never meet. 44 bits are free: among 1,000 interfaces
-/// of one network the chance that any two agree is 3 in 10^8.
+/// It is unicast, locally administered, and of the quadrant `x2` that RFC 8948 section 4 leaves to
+/// local administrators; `0a:58…` lies in another quadrant, so the two forms never meet. 44 bits
+/// are free: among 1,000 interfaces of one network the chance that any two agree is 3 in 10^8.
 pub fn generate(seed: &[&str]) -> MacAddr6 {
     let [_, _, first, rest @ ..] = scatter(seed).to_be_bytes();
     let [b, c, d, e, f] = rest;
     MacAddr6::new((first & 0xf0) | 0x02, b, c, d, e, f)
 }
 
-/// 64-bit FNV-1a over the parts, finished as MurmurHash3 does so that every input bit reaches every output bit.
+/// 64-bit FNV-1a over the parts, finished as MurmurHash3 does so that every input bit reaches every
+/// output bit.
 ///
-/// Written out since the value must outlive a process: the standard library's hashers promise nothing between versions.
-/// Each part goes in behind its length, so that `["a", "bc"]` and `["ab", "c"]` differ.
+/// Written out since the value must outlive a process: the standard library's hashers promise
+/// nothing between versions. Each part goes in behind its length, so that `["a", "bc"]` and `["ab",
+/// "c"]` differ.
 fn scatter(seed: &[&str]) -> u64 {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;

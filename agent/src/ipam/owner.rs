@@ -6,8 +6,9 @@ use std::hash::{Hash, Hasher};
 
 /// The attachment that an address belongs to.
 ///
-/// Two owners are equal when network, container id and interface name are: that triple is what the CNI spec calls an
-/// attachment, and all that a DEL without prevResult knows. The pod is there for people, and does not take part.
+/// Two owners are equal when network, container id and interface name are: that triple is what the
+/// CNI spec calls an attachment, and all that a DEL without prevResult knows. The pod is there for
+/// people, and does not take part.
 #[derive(Debug, Clone)]
 pub struct Owner {
     /// The network's name, as in the network configuration.

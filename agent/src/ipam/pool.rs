@@ -1,21 +1,26 @@
-//! The embedded address pools of plain mode: which attachment holds which address of the node's subnets.
+//! The embedded address pools of plain mode: which attachment holds which address of the node's
+//! subnets.
 //!
-//! Pure and in memory. The caller records every allocation (in the port's external_ids) and after a restart claims what it
-//! finds recorded, then restores the cursor; nothing else needs to survive. One attachment gets one address of each family
-//! that has a subnet; several subnets of a family spill over in the order they were given, the next one serving only while
-//! every address of those before it is held.
+//! Pure and in memory. The caller records every allocation (in the port's external_ids) and after a
+//! restart claims what it finds recorded, then restores the cursor; nothing else needs to survive.
+//! One attachment gets one address of each family that has a subnet; several subnets of a family
+//! spill over in the order they were given, the next one serving only while every address of those
+//! before it is held.
 //!
-//! An address that was released is not given out again while another will do: peers' neighbour caches, conntrack entries
-//! and endpoint lists still know it. The search goes on from where the last one ended (next-fit), and only when no other
-//! address is free does the one that was released longest ago come back. The last [`RESTING_MAX`] releases are remembered
-//! exactly; an older one counts as free, behind the cursor like any other.
+//! An address that was released is not given out again while another will do: peers' neighbour
+//! caches, conntrack entries and endpoint lists still know it. The search goes on from where the
+//! last one ended (next-fit), and only when no other address is free does the one that was released
+//! longest ago come back. The last [`RESTING_MAX`] releases are remembered exactly; an older one
+//! counts as free, behind the cursor like any other.
 //!
-//! Ranges bound what is handed out unasked. A claim (a static wish, or a record read back) may name any address of the
-//! subnet that is not reserved: the rest of a subnet with ranges is where operators put the addresses they choose by hand.
+//! Ranges bound what is handed out unasked. A claim (a static wish, or a record read back) may name
+//! any address of the subnet that is not reserved: the rest of a subnet with ranges is where
+//! operators put the addresses they choose by hand.
 //!
-//! Every operation is logarithmic in the number of addresses in use and linear in the number of subnets; the size of
-//! a subnet does not matter. Sharing between tasks is the caller's.
+//! Every operation is logarithmic in the number of addresses in use and linear in the number of
+//! subnets; the size of a subnet does not matter. Sharing between tasks is the caller's.
 
+mod error;
 mod intervals;
 mod subnet_pool;
 
@@ -28,15 +33,17 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::family::bits;
-use super::subnet::{Reserved, SpecError, SubnetSpec};
+use super::subnet::{SpecError, SubnetSpec};
 use super::{Family, Owner};
+pub use error::PoolError;
 use subnet_pool::SubnetPool;
 
-/// How many released addresses of a subnet are kept in the order of their release: bounds memory (about 300 KB) where a
-/// large IPv6 subnet never wraps, and covers every address of a /20.
+/// How many released addresses of a subnet are kept in the order of their release: bounds memory
+/// (about 300 KB) where a large IPv6 subnet never wraps, and covers every address of a /20.
 pub const RESTING_MAX: usize = 4096;
 
-/// How many of them a [`Cursor`] takes over a restart: what a node deletes within a minute or two, in about 1 KB of text.
+/// How many of them a [`Cursor`] takes over a restart: what a node deletes within a minute or two,
+/// in about 1 KB of text.
 pub const RESTING_KEPT: usize = 64;
 
 /// The node's pools.
@@ -70,69 +77,19 @@ pub struct Usage {
     pub claimed_beside_ranges: u128,
 }
 
-/// Where a subnet's search stands and what was released last, for the caller to keep over a restart.
+/// Where a subnet's search stands and what was released last, for the caller to keep over a
+/// restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
     /// The subnet.
     pub subnet: IpNet,
-    /// The address at which the next search begins; absent before the first one and behind the subnet's last address.
+    /// The address at which the next search begins; absent before the first one and behind the
+    /// subnet's last address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<IpAddr>,
     /// The last releases, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resting: Vec<IpAddr>,
-}
-
-/// Why an address was not given, or not taken back.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PoolError {
-    /// No subnet is configured, or none of the family.
-    #[error("no subnet is configured to take {} address from for {owner}", any_or(*.family))]
-    NoSubnet {
-        /// The family asked for; `None` for any.
-        family: Option<Family>,
-        /// Who asked.
-        owner: Owner,
-    },
-    /// Every address of a family is held.
-    #[error("no {family} address is left for {owner}: {}", Listed(subnets))]
-    Exhausted {
-        /// The family.
-        family: Family,
-        /// Who asked.
-        owner: Owner,
-        /// That family's subnets.
-        subnets: Vec<Usage>,
-    },
-    /// Another attachment holds the address.
-    #[error("address {address} belongs to {holder}")]
-    Taken {
-        /// The address.
-        address: IpAddr,
-        /// Who holds it.
-        holder: Owner,
-    },
-    /// The address is in no subnet of the node.
-    #[error(
-        "address {address} is in none of the node's subnets ({})",
-        Listed(subnets)
-    )]
-    OutsideSubnets {
-        /// The address.
-        address: IpAddr,
-        /// All subnets.
-        subnets: Vec<IpNet>,
-    },
-    /// The address is never given to a pod.
-    #[error("address {address} is not for pods: it is the {reserved} of {subnet}")]
-    Reserved {
-        /// The address.
-        address: IpAddr,
-        /// Its subnet.
-        subnet: IpNet,
-        /// What it is.
-        reserved: Reserved,
-    },
 }
 
 impl Pools {
@@ -188,7 +145,8 @@ impl Pools {
             .collect())
     }
 
-    /// Gives `owner` one address of `family`: for a request that brings a static address of the other family.
+    /// Gives `owner` one address of `family`: for a request that brings a static address of the
+    /// other family.
     ///
     /// # Errors
     /// [`PoolError::NoSubnet`] and [`PoolError::Exhausted`].
@@ -201,7 +159,8 @@ impl Pools {
         Ok(self.hand_out(candidate, owner))
     }
 
-    /// Gives `owner` this very address: a static wish, or a record read back after a restart. It may hold it already.
+    /// Gives `owner` this very address: a static wish, or a record read back after a restart. It
+    /// may hold it already.
     ///
     /// # Errors
     /// [`PoolError::Taken`], [`PoolError::OutsideSubnets`], [`PoolError::Reserved`].
@@ -296,8 +255,9 @@ impl Pools {
         self.subnets.iter().map(SubnetPool::cursor).collect()
     }
 
-    /// Goes on from where an earlier run stood, before or after its records are claimed. What no longer fits (a subnet that
-    /// is gone, an address that is held or excluded by now) is passed over: the cursor is a courtesy to caches, not a record.
+    /// Goes on from where an earlier run stood, before or after its records are claimed. What no
+    /// longer fits (a subnet that is gone, an address that is held or excluded by now) is passed
+    /// over: the cursor is a courtesy to caches, not a record.
     pub fn restore_cursor(&mut self, cursors: &[Cursor]) {
         for cursor in cursors {
             for pool in self
@@ -376,27 +336,6 @@ fn allocated(spec: &SubnetSpec, address: IpAddr) -> Allocated {
     Allocated {
         address,
         gateway: spec.gateway(),
-    }
-}
-
-fn any_or(family: Option<Family>) -> &'static str {
-    match family {
-        None => "any",
-        Some(Family::V4) => "an IPv4",
-        Some(Family::V6) => "an IPv6",
-    }
-}
-
-/// A list for people, its members separated by commas.
-struct Listed<'a, T>(&'a [T]);
-
-impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, item) in self.0.iter().enumerate() {
-            let separator = if index == 0 { "" } else { ", " };
-            write!(f, "{separator}{item}")?;
-        }
-        Ok(())
     }
 }
 

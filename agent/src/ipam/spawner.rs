@@ -1,14 +1,15 @@
 //! Programs are started by a process of their own.
 //!
-//! The agent never forks: what a fork inherits of an agent at work (locks, memory, a seccomp filter, dropped capabilities) is
-//! of no use to a plugin, and exec inherits the lock-down. So before it starts a thread or drops a capability the agent
-//! starts itself once more, as the hidden subcommand [`SUBCOMMAND`]; that process serves [`main_loop`] on its standard
-//! input, a socket, and runs each program asked for in a thread of its own. No async runtime lives there.
+//! The agent never forks: what a fork inherits of an agent at work (locks, memory, a seccomp
+//! filter, dropped capabilities) is of no use to a plugin, and exec inherits the lock-down. So
+//! before it starts a thread or drops a capability the agent starts itself once more, as the hidden
+//! subcommand [`SUBCOMMAND`]; that process serves [`main_loop`] on its standard input, a socket,
+//! and runs each program asked for in a thread of its own. No async runtime lives there.
 //!
-//! Messages are JSON behind a length (see `wire`), requests and replies are matched by number, and any number may be under
-//! way. When the agent's end closes, for whatever reason, the spawner kills what it still runs and exits. That is
-//! why it asks for no PR_SET_PDEATHSIG: the signal would end it before it could, and is sent when the *thread* that
-//! started it ends (prctl(2)).
+//! Messages are JSON behind a length (see `wire`), requests and replies are matched by number, and
+//! any number may be under way. When the agent's end closes, for whatever reason, the spawner kills
+//! what it still runs and exits. That is why it asks for no PR_SET_PDEATHSIG: the signal would end
+//! it before it could, and is sent when the *thread* that started it ends (prctl(2)).
 
 mod client;
 mod process;
@@ -23,7 +24,8 @@ pub use process::main_loop;
 
 use serde::{Deserialize, Serialize};
 
-/// The argument with which `podwire` becomes a spawner. `main` calls [`main_loop`] for it and nothing else.
+/// The argument with which `podwire` becomes a spawner. `main` calls [`main_loop`] for it and
+/// nothing else.
 pub const SUBCOMMAND: &str = "spawner";
 
 /// What a program may write to its standard output and to its standard error, each, in bytes.
@@ -144,7 +146,7 @@ impl fmt::Display for Exit {
 }
 
 /// The end of what a program said, for an error.
-pub(super) fn last_words(stderr: &str) -> String {
+pub(crate) fn last_words(stderr: &str) -> String {
     const SHOWN: usize = 400;
     let text = stderr.trim_end();
     let mut from = text.len().saturating_sub(SHOWN);

@@ -33,7 +33,8 @@ pub struct InterfaceIntent {
     pub routes: Vec<RouteIntent>,
     /// Its MTU in bytes, 68 to 65535, and at least 1280 when it has an IPv6 address.
     pub mtu: Option<u32>,
-    /// A link-local IPv6 gateway, the default route of a layer-2 network whose router advertises itself.
+    /// A link-local IPv6 gateway, the default route of a layer-2 network whose router advertises
+    /// itself.
     pub lla_gateway: Option<Ipv6Addr>,
     /// The number that OVN gave this port on a layer-2 topology.
     pub tunnel_id: Option<u32>,
@@ -59,7 +60,8 @@ pub enum Role {
     Primary,
     /// A further network.
     Secondary,
-    /// The cluster's default network of a pod whose primary network is another: kubelet's probes and nothing else.
+    /// The cluster's default network of a pod whose primary network is another: kubelet's probes
+    /// and nothing else.
     InfrastructureLocked,
 }
 

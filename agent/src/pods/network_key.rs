@@ -3,10 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A network of a pod: the cluster's default one, or one that a NetworkAttachmentDefinition describes.
+/// A network of a pod: the cluster's default one, or one that a NetworkAttachmentDefinition
+/// describes.
 ///
-/// Written `default`, `ns/nad`, or `ns/nad/1` where a pod attaches to the same definition again: the index counts the
-/// further attachments from 1, so that `ns/nad` and `ns/nad/0` cannot both name the first.
+/// Written `default`, `ns/nad`, or `ns/nad/1` where a pod attaches to the same definition again:
+/// the index counts the further attachments from 1, so that `ns/nad` and `ns/nad/0` cannot both
+/// name the first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NetworkKey {
     /// The cluster's default network.

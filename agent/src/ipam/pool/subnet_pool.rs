@@ -9,8 +9,8 @@ use crate::ipam::Owner;
 use crate::ipam::family::bits;
 use crate::ipam::subnet::SubnetSpec;
 
-/// Every assignable address is in exactly one of `free`, `resting` and `held`; only addresses beside the ranges, which a
-/// claim may name, are in `held` or nowhere.
+/// Every assignable address is in exactly one of `free`, `resting` and `held`; only addresses
+/// beside the ranges, which a claim may name, are in `held` or nowhere.
 #[derive(Debug, Clone)]
 pub(super) struct SubnetPool {
     pub(super) spec: SubnetSpec,
@@ -89,6 +89,11 @@ impl SubnetPool {
             used: held - self.held_beside_ranges,
             claimed_beside_ranges: self.held_beside_ranges,
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn resting_len(&self) -> usize {
+        self.resting.len()
     }
 
     pub(super) fn cursor(&self) -> Cursor {

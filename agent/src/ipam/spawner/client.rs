@@ -20,15 +20,16 @@ use super::{Exec, Output, SUBCOMMAND, SpawnError};
 /// How much longer than the program the spawner itself may take before it counts as stuck.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A spawner that was started and is not yet in use: what stands between the start, which must come before the
-/// agent's first thread, and the first use, which needs the async runtime.
+/// A spawner that was started and is not yet in use: what stands between the start, which must come
+/// before the agent's first thread, and the first use, which needs the async runtime.
 #[derive(Debug)]
 pub struct SpawnerProcess {
     child: Child,
     stream: StdUnixStream,
 }
 
-/// A connection to the spawner, to be cloned at will. The spawner exits when the last clone is gone.
+/// A connection to the spawner, to be cloned at will. The spawner exits when the last clone is
+/// gone.
 #[derive(Debug, Clone)]
 pub struct Spawner {
     shared: Arc<Shared>,
@@ -46,8 +47,9 @@ struct Shared {
 struct Waiting(Mutex<Option<HashMap<u64, oneshot::Sender<Outcome>>>>);
 
 impl Spawner {
-    /// Starts the spawner: this very program with the argument [`SUBCOMMAND`], nothing of its environment, and
-    /// standard error shared. To be called before the process has a second thread and before it gives up any privilege.
+    /// Starts the spawner: this very program with the argument [`SUBCOMMAND`], nothing of its
+    /// environment, and standard error shared. To be called before the process has a second thread
+    /// and before it gives up any privilege.
     ///
     /// # Errors
     /// socketpair(2) or the start of the process failed.
@@ -154,8 +156,8 @@ impl SpawnerProcess {
     }
 }
 
-/// One task writes, so that a dropped caller leaves no half message behind. Ends, and closes our end, with the last
-/// [`Spawner`].
+/// One task writes, so that a dropped caller leaves no half message behind. Ends, and closes our
+/// end, with the last [`Spawner`].
 async fn send_all(mut outbox: mpsc::UnboundedReceiver<Vec<u8>>, mut writer: OwnedWriteHalf) {
     while let Some(request) = outbox.recv().await {
         if writer.write_all(&request).await.is_err() {
@@ -179,7 +181,8 @@ async fn receive_all(
         }
     };
     waiting.close();
-    // At the end of the stream it has exited, having killed what it ran; one that sent nonsense has to be stopped.
+    // At the end of the stream it has exited, having killed what it ran; one that sent nonsense has
+    // to be stopped.
     let _ = child.kill();
     let status = tokio::task::spawn_blocking(move || child.wait()).await;
     if requests.upgrade().is_some() {

@@ -10,10 +10,12 @@ use std::thread;
 use super::run::{self, Event};
 use super::wire::{self, Outcome, Reply, Request};
 
-/// The stack of a thread that runs a program, in bytes; what it uses is a few poll entries and the start of a process.
+/// The stack of a thread that runs a program, in bytes; what it uses is a few poll entries and the
+/// start of a process.
 const STACK: usize = 128 << 10;
 
-/// What `podwire spawner` does: serves the agent at the other end of standard input until that end closes.
+/// What `podwire spawner` does: serves the agent at the other end of standard input until that end
+/// closes.
 ///
 /// # Errors
 /// Standard input is not a socket, or what came over it was no request.

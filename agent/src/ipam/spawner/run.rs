@@ -1,7 +1,9 @@
-//! One program, from start to end, in one thread: fed, listened to, held to its time and to its measure.
+//! One program, from start to end, in one thread: fed, listened to, held to its time and to its
+//! measure.
 //!
-//! The end is that of the process, not of its output: a plugin may leave a child of its own that keeps standard output
-//! open for ever. So the exit is an event beside the pipes, and what the pipes hold at that moment is the output.
+//! The end is that of the process, not of its output: a plugin may leave a child of its own that
+//! keeps standard output open for ever. So the exit is an event beside the pipes, and what the
+//! pipes hold at that moment is the output.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,8 +22,8 @@ use nix::unistd::Pid;
 use super::wire::Outcome;
 use super::{Exec, Exit, OUTPUT_MAX, Output};
 
-/// How long a killed program may take to die before the reply goes out without waiting for that: SIGKILL acts at once
-/// but on a process that the kernel itself holds.
+/// How long a killed program may take to die before the reply goes out without waiting for that:
+/// SIGKILL acts at once but on a process that the kernel itself holds.
 const DYING: Duration = Duration::from_secs(1);
 
 /// The stack of the thread that waits for the exit, in bytes.
@@ -74,7 +76,8 @@ pub(super) fn run(
         let waiter = thread::Builder::new()
             .stack_size(STACK)
             .spawn_scoped(scope, move || {
-                // WNOWAIT leaves the zombie: its number, and its group's, stay ours until it is reaped below.
+                // WNOWAIT leaves the zombie: its number, and its group's, stay ours until it is
+                // reaped below.
                 let _ = waitid(
                     Id::Pid(process),
                     WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT,

@@ -1,4 +1,5 @@
-//! What agent and spawner say to each other: JSON behind its length, four bytes, most significant first.
+//! What agent and spawner say to each other: JSON behind its length, four bytes, most significant
+//! first.
 
 use std::io::{self, Read, Write};
 
@@ -6,7 +7,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{Exec, Output};
 
-/// The largest message, in bytes, without its length: two outputs of 1 MiB, each byte of which JSON may spell with six.
+/// The largest message, in bytes, without its length: two outputs of 1 MiB, each byte of which JSON
+/// may spell with six.
 pub(super) const MESSAGE_MAX: usize = 16 << 20;
 
 /// The length of the length.
@@ -56,7 +58,8 @@ impl Outcome {
     }
 }
 
-/// The message as it goes over the socket. An oversized one is for the caller to hold back: see [`MESSAGE_MAX`].
+/// The message as it goes over the socket. An oversized one is for the caller to hold back: see
+/// [`MESSAGE_MAX`].
 pub(super) fn encode(message: &impl Serialize) -> Vec<u8> {
     let mut frame = vec![0; PREFIX];
     serde_json::to_writer(&mut frame, message)
