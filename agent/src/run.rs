@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::signal::SigSet;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -63,6 +64,10 @@ pub enum StartError {
 /// When it can't start; once it serves, it ends well.
 pub fn agent(config: Config) -> Result<(), StartError> {
     let process = |step| move |source| StartError::Process { step, source };
+    // A parent may leave signals blocked, and then SIGTERM would never come; threads inherit the mask of this one.
+    SigSet::empty()
+        .thread_set_mask()
+        .map_err(|errno| process("unblock signals")(errno.into()))?;
     server::raise_descriptor_limit().map_err(process("raise the limit of open files"))?;
     let run_dir = RunDir::open(&config.run_dir)?;
     let addresses = Addresses::open(config.subnets.clone(), &config.run_dir)?;
