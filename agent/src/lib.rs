@@ -1,4 +1,16 @@
-//! The podwire node agent.
+//! The podwire node agent, one room for each of its concerns. A request flows downward, and no room imports one above it:
+//! [`server`], [`reconcile`], [`attach`], [`pods`], [`ipam`], [`plan`], [`netns`], [`ports`], [`journal`], [`observe`],
+//! [`config`].
+
+pub mod attach;
+pub mod config;
 pub mod ipam;
+pub mod journal;
 pub mod netns;
+pub mod observe;
+pub mod plan;
 pub mod pods;
+pub mod ports;
+pub mod reconcile;
+pub mod run;
+pub mod server;

@@ -5,7 +5,7 @@
 //! errors in every supported version of the specification; [`env`] the variables and arguments
 //! by which a runtime calls a plugin; [`wire`] the request that the plugin posts to the agent
 //! and the reply it prints. All of it is pure: bytes in, types or typed errors out. The plugin
-//! (`main.rs`) adds the sockets and the agent adds everything else.
+//! (`plugin/main.rs`) adds the sockets and the agent adds everything else.
 
 pub mod env;
 pub mod spec;

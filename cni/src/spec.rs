@@ -13,7 +13,8 @@ mod version;
 
 pub use command::Command;
 pub use conf::{
-    Attachment, Bandwidth, CniArgs, ConfError, IpamConf, NetConf, RequestedIp, RuntimeConfig,
+    Attachment, Bandwidth, CniArgs, ConfError, IpamConf, NetConf, Preamble, RequestedIp,
+    RuntimeConfig,
 };
 pub use error::{ErrorCode, SpecError};
 pub use fields::FieldError;

@@ -1,1 +1,13 @@
-//! OVSDB client.
+//! Open vSwitch's databases for podwire: OVSDB (RFC 7047) from the bytes of the protocol up to the ports of a switch.
+//!
+//! From the top: [`vswitch`] knows the tables of Open vSwitch and turns "add this port" into a transaction; [`client`] keeps a
+//! connection, a [`replica`] of the watched tables, and sends [`transact`]ions, several callers' in one round trip where they come
+//! together; [`wire`] is the protocol without IO; [`value`] is what columns hold. [`unixctl`] asks a daemon itself.
+
+pub mod client;
+pub mod replica;
+pub mod transact;
+pub mod unixctl;
+pub mod value;
+pub mod vswitch;
+pub mod wire;

@@ -70,19 +70,21 @@ type Lines<K> = Mutex<HashMap<K, VecDeque<Arc<Waiter>>>>;
 
 /// One waiting line for each key.
 #[derive(Debug)]
-pub struct Turns<K> {
+pub(super) struct Turns<K> {
     lines: Arc<Lines<K>>,
 }
 
 impl<K> Default for Turns<K> {
     fn default() -> Self {
-        Self { lines: Arc::default() }
+        Self {
+            lines: Arc::default(),
+        }
     }
 }
 
 /// A place in a line; leaving it lets the next one go.
 #[derive(Debug)]
-pub struct Place<K: Eq + Hash> {
+pub(super) struct Place<K: Eq + Hash> {
     lines: Arc<Lines<K>>,
     key: K,
     waiter: Arc<Waiter>,
@@ -90,20 +92,33 @@ pub struct Place<K: Eq + Hash> {
 
 impl<K: Eq + Hash + Clone> Turns<K> {
     /// Takes the last place in `key`'s line for an ADD. The ADD at the front, if it is for another sandbox, is told to end.
-    pub fn join_add(&self, key: K, sandbox: &str, ifname: &str, cancel: Arc<Cancel>) -> Place<K> {
-        let add = Adding { ifname: ifname.to_owned(), cancel };
+    pub(super) fn join_add(
+        &self,
+        key: K,
+        sandbox: &str,
+        ifname: &str,
+        cancel: Arc<Cancel>,
+    ) -> Place<K> {
+        let add = Adding {
+            ifname: ifname.to_owned(),
+            cancel,
+        };
         self.join(key, sandbox, Some(add), |front| {
             if front.sandbox != sandbox {
-                front.cancel(Reason::Superseded { by: sandbox.to_owned() });
+                front.cancel(Reason::Superseded {
+                    by: sandbox.to_owned(),
+                });
             }
         })
     }
 
     /// Takes the last place in `key`'s line for a DEL. ADDs of the same attachment that are ahead are told to end.
-    pub fn join_del(&self, key: K, sandbox: &str, ifname: &str) -> Place<K> {
+    pub(super) fn join_del(&self, key: K, sandbox: &str, ifname: &str) -> Place<K> {
         let place = self.join(key, sandbox, None, |_| {});
         for waiter in lock(&self.lines).get(&place.key).into_iter().flatten() {
-            if waiter.sandbox == sandbox && waiter.add.as_ref().is_some_and(|add| add.ifname == ifname) {
+            if waiter.sandbox == sandbox
+                && waiter.add.as_ref().is_some_and(|add| add.ifname == ifname)
+            {
                 waiter.cancel(Reason::Deleted);
             }
         }
@@ -111,12 +126,22 @@ impl<K: Eq + Hash + Clone> Turns<K> {
     }
 
     /// Whether anything is in line for `key`.
-    pub fn is_busy(&self, key: &K) -> bool {
+    pub(super) fn is_busy(&self, key: &K) -> bool {
         lock(&self.lines).contains_key(key)
     }
 
-    fn join(&self, key: K, sandbox: &str, add: Option<Adding>, tell_front: impl FnOnce(&Waiter)) -> Place<K> {
-        let waiter = Arc::new(Waiter { sandbox: sandbox.to_owned(), add, turn: Notify::new() });
+    fn join(
+        &self,
+        key: K,
+        sandbox: &str,
+        add: Option<Adding>,
+        tell_front: impl FnOnce(&Waiter),
+    ) -> Place<K> {
+        let waiter = Arc::new(Waiter {
+            sandbox: sandbox.to_owned(),
+            add,
+            turn: Notify::new(),
+        });
         let mut lines = lock(&self.lines);
         let line = lines.entry(key.clone()).or_default();
         match line.front() {
@@ -124,7 +149,11 @@ impl<K: Eq + Hash + Clone> Turns<K> {
             Some(front) => tell_front(front),
         }
         line.push_back(Arc::clone(&waiter));
-        Place { lines: Arc::clone(&self.lines), key, waiter }
+        Place {
+            lines: Arc::clone(&self.lines),
+            key,
+            waiter,
+        }
     }
 }
 
@@ -138,12 +167,12 @@ impl Waiter {
 
 impl<K: Eq + Hash> Place<K> {
     /// Ends when this place is the first in its line.
-    pub async fn turn(&self) {
+    pub(super) async fn turn(&self) {
         self.waiter.turn.notified().await;
     }
 
     /// The sandbox of an ADD that came later, for another sandbox, and whose client is still there.
-    pub fn newer_sandbox(&self) -> Option<String> {
+    pub(super) fn newer_sandbox(&self) -> Option<String> {
         let lines = lock(&self.lines);
         let line = lines.get(&self.key)?;
         line.iter()
@@ -157,8 +186,12 @@ impl<K: Eq + Hash> Place<K> {
 impl<K: Eq + Hash> Drop for Place<K> {
     fn drop(&mut self) {
         let mut lines = lock(&self.lines);
-        let Some(line) = lines.get_mut(&self.key) else { return };
-        let was_first = line.front().is_some_and(|front| Arc::ptr_eq(front, &self.waiter));
+        let Some(line) = lines.get_mut(&self.key) else {
+            return;
+        };
+        let was_first = line
+            .front()
+            .is_some_and(|front| Arc::ptr_eq(front, &self.waiter));
         line.retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
         match line.front() {
             None => drop(lines.remove(&self.key)),
@@ -170,7 +203,9 @@ impl<K: Eq + Hash> Drop for Place<K> {
 
 fn lock<K>(lines: &Lines<K>) -> std::sync::MutexGuard<'_, HashMap<K, VecDeque<Arc<Waiter>>>> {
     // Nothing that can panic runs while the lines are held.
-    lines.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    lines
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -180,7 +215,10 @@ mod tests {
 
     fn add(turns: &Turns<&'static str>, sandbox: &str) -> (Place<&'static str>, Arc<Cancel>) {
         let cancel = Arc::new(Cancel::default());
-        (turns.join_add("pod", sandbox, "eth0", Arc::clone(&cancel)), cancel)
+        (
+            turns.join_add("pod", sandbox, "eth0", Arc::clone(&cancel)),
+            cancel,
+        )
     }
 
     async fn is_my_turn(place: &Place<&'static str>) -> bool {
@@ -216,11 +254,18 @@ mod tests {
         let (running, running_cancel) = add(&turns, "a");
         let (waiting, waiting_cancel) = add(&turns, "b");
         let (newest, newest_cancel) = add(&turns, "c");
-        assert_eq!(running_cancel.reason(), Some(&Reason::Superseded { by: "b".into() }));
+        assert_eq!(
+            running_cancel.reason(),
+            Some(&Reason::Superseded { by: "b".into() })
+        );
         assert_eq!(waiting_cancel.reason(), None);
         assert_eq!(waiting.newer_sandbox().as_deref(), Some("c"));
         drop(newest);
-        assert_eq!(waiting.newer_sandbox(), None, "the newer one's client went away before its turn");
+        assert_eq!(
+            waiting.newer_sandbox(),
+            None,
+            "the newer one's client went away before its turn"
+        );
         assert_eq!(newest_cancel.reason(), None);
         drop(running);
     }

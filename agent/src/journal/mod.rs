@@ -81,7 +81,16 @@ pub struct EntryPort {
 impl Entry {
     /// An entry in today's format.
     pub fn new(key: AttachmentKey, pod: Option<String>, netns: String, bridge: String) -> Self {
-        Self { format: FORMAT, key, pod, netns, netns_id: None, bridge, ports: Vec::new(), ipam_conf: None }
+        Self {
+            format: FORMAT,
+            key,
+            pod,
+            netns,
+            netns_id: None,
+            bridge,
+            ports: Vec::new(),
+            ipam_conf: None,
+        }
     }
 }
 
@@ -124,7 +133,13 @@ impl Journal {
         match DirBuilder::new().mode(0o700).create(&directory) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(source) => return Err(Error::Io { step: "make directory", path: directory, source }),
+            Err(source) => {
+                return Err(Error::Io {
+                    step: "make directory",
+                    path: directory,
+                    source,
+                });
+            }
         }
         Ok(Self { directory })
     }
@@ -135,7 +150,10 @@ impl Journal {
     /// When the file can't be written; nothing is left then.
     pub fn begin(&self, entry: &Entry) -> Result<(), Error> {
         let path = self.path(&entry.key, State::Adding);
-        let text = serde_json::to_vec(entry).map_err(|source| Error::Malformed { path: path.clone(), source })?;
+        let text = serde_json::to_vec(entry).map_err(|source| Error::Malformed {
+            path: path.clone(),
+            source,
+        })?;
         let written = OpenOptions::new()
             .write(true)
             .create(true)
@@ -147,7 +165,11 @@ impl Journal {
         if let Err(source) = written {
             // A half-written entry could not be undone by anyone: nothing has been made yet, so it may go.
             let _ = fs::remove_file(&path);
-            return Err(Error::Io { step: "write", path, source });
+            return Err(Error::Io {
+                step: "write",
+                path,
+                source,
+            });
         }
         Ok(())
     }
@@ -159,9 +181,11 @@ impl Journal {
     pub fn advance(&self, key: &AttachmentKey, from: State, to: State) -> Result<(), Error> {
         let path = self.path(key, from);
         match fs::rename(&path, self.path(key, to)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::Io { step: "rename", path, source: error })
-            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::Io {
+                step: "rename",
+                path,
+                source: error,
+            }),
             _ => Ok(()),
         }
     }
@@ -190,7 +214,11 @@ impl Journal {
             let path = self.path(key, state);
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(Error::Io { step: "remove", path, source: error });
+                    return Err(Error::Io {
+                        step: "remove",
+                        path,
+                        source: error,
+                    });
                 }
                 _ => {}
             }
@@ -204,13 +232,25 @@ impl Journal {
         let files = match fs::read_dir(&self.directory) {
             Ok(files) => files,
             Err(source) => {
-                errors.push(Error::Io { step: "list", path: self.directory.clone(), source });
+                errors.push(Error::Io {
+                    step: "list",
+                    path: self.directory.clone(),
+                    source,
+                });
                 return (entries, errors);
             }
         };
         for path in files.flatten().map(|file| file.path()) {
-            let suffix = path.extension().and_then(|suffix| suffix.to_str()).unwrap_or("");
-            let Some(state) = State::ALL.into_iter().find(|state| state.suffix() == suffix) else { continue };
+            let suffix = path
+                .extension()
+                .and_then(|suffix| suffix.to_str())
+                .unwrap_or("");
+            let Some(state) = State::ALL
+                .into_iter()
+                .find(|state| state.suffix() == suffix)
+            else {
+                continue;
+            };
             match read(&path) {
                 Ok(Some(entry)) => entries.push((state, entry)),
                 Ok(None) => {}
@@ -224,7 +264,11 @@ impl Journal {
         // Neither part can hold a ':' (CNI spec: containerID and network name are [a-zA-Z0-9_.-]; an interface name has none).
         let mut name = format!("{}:{}:{}", key.container_id, key.ifname, key.network);
         if name.len() > LONGEST_PLAIN_NAME {
-            name = format!("{:016x}{:016x}", stable_hash(&[&name]), stable_hash(&["2", &name]));
+            name = format!(
+                "{:016x}{:016x}",
+                stable_hash(&[&name]),
+                stable_hash(&["2", &name])
+            );
         }
         self.directory.join(format!("{name}.{}", state.suffix()))
     }
@@ -234,9 +278,16 @@ fn read(path: &Path) -> Result<Option<Entry>, Error> {
     match fs::read(path) {
         Ok(text) => serde_json::from_slice(&text)
             .map(Some)
-            .map_err(|source| Error::Malformed { path: path.to_owned(), source }),
+            .map_err(|source| Error::Malformed {
+                path: path.to_owned(),
+                source,
+            }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(Error::Io { step: "read", path: path.to_owned(), source }),
+        Err(source) => Err(Error::Io {
+            step: "read",
+            path: path.to_owned(),
+            source,
+        }),
     }
 }
 

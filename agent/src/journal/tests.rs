@@ -3,11 +3,20 @@ use std::os::unix::fs::PermissionsExt as _;
 use super::*;
 
 fn key(container: &str) -> AttachmentKey {
-    AttachmentKey { network: "pods".into(), container_id: container.into(), ifname: "eth0".into() }
+    AttachmentKey {
+        network: "pods".into(),
+        container_id: container.into(),
+        ifname: "eth0".into(),
+    }
 }
 
 fn entry(container: &str) -> Entry {
-    Entry::new(key(container), Some("default/web".into()), "/run/netns/a".into(), "br-int".into())
+    Entry::new(
+        key(container),
+        Some("default/web".into()),
+        "/run/netns/a".into(),
+        "br-int".into(),
+    )
 }
 
 #[test]
@@ -16,10 +25,20 @@ fn an_entry_is_found_in_each_state_and_gone_once_forgotten() {
     let journal = Journal::open(dir.path()).unwrap();
     let entry = entry("abc");
     journal.begin(&entry).unwrap();
-    assert_eq!(journal.find(&entry.key).unwrap(), Some((State::Adding, entry.clone())));
-    journal.advance(&entry.key, State::Adding, State::Live).unwrap();
-    assert_eq!(journal.find(&entry.key).unwrap(), Some((State::Live, entry.clone())));
-    journal.advance(&entry.key, State::Live, State::Deleting).unwrap();
+    assert_eq!(
+        journal.find(&entry.key).unwrap(),
+        Some((State::Adding, entry.clone()))
+    );
+    journal
+        .advance(&entry.key, State::Adding, State::Live)
+        .unwrap();
+    assert_eq!(
+        journal.find(&entry.key).unwrap(),
+        Some((State::Live, entry.clone()))
+    );
+    journal
+        .advance(&entry.key, State::Live, State::Deleting)
+        .unwrap();
     assert_eq!(journal.entries().0, [(State::Deleting, entry.clone())]);
     journal.forget(&entry.key).unwrap();
     journal.forget(&entry.key).unwrap();
@@ -45,7 +64,10 @@ fn container_ids_longer_than_a_file_name_still_have_an_entry_each() {
     journal.begin(&entry(&long)).unwrap();
     journal.begin(&entry(&other)).unwrap();
     assert_eq!(journal.entries().0.len(), 2);
-    assert_eq!(journal.find(&key(&long)).unwrap().unwrap().1.key, key(&long));
+    assert_eq!(
+        journal.find(&key(&long)).unwrap().unwrap().1.key,
+        key(&long)
+    );
 }
 
 #[test]
@@ -56,7 +78,11 @@ fn a_file_cut_short_is_reported_by_name_and_hides_no_other() {
     fs::write(journal.path(&key("bad"), State::Live), b"{\"format\":1,").unwrap();
     let (entries, errors) = journal.entries();
     assert_eq!(entries.len(), 1);
-    assert!(errors[0].to_string().contains("bad:eth0:pods.json"), "{}", errors[0]);
+    assert!(
+        errors[0].to_string().contains("bad:eth0:pods.json"),
+        "{}",
+        errors[0]
+    );
     assert!(journal.find(&key("bad")).is_err());
 }
 

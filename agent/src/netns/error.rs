@@ -219,10 +219,10 @@ pub enum Error {
         refusal: Refusal,
     },
     /// Conntrack entries could not be removed.
-    #[error("cannot flush the conntrack entries of {address}: {refusal}")]
+    #[error("cannot flush the conntrack entries of {addresses:?}: {refusal}")]
     FlushConntrack {
         /// Whose.
-        address: IpAddr,
+        addresses: Vec<IpAddr>,
         /// The kernel's answer.
         refusal: Refusal,
     },
@@ -234,4 +234,16 @@ pub enum Error {
         /// For how long.
         waited: Duration,
     },
+}
+
+impl Error {
+    /// Whether the step failed because its link has gone in the meantime.
+    pub(super) fn link_is_gone(&self) -> bool {
+        match self {
+            Error::SetAddress { refusal, .. } | Error::SetUp { refusal, .. } => {
+                refusal.errno == Errno::ENODEV
+            }
+            _ => false,
+        }
+    }
 }

@@ -7,10 +7,24 @@
 //!
 //! This is the only room that may contain unsafe code.
 
+mod announce;
+mod answer;
+mod attach;
+mod configure;
+mod conntrack;
 mod error;
-#[expect(dead_code, reason = "the threads that visit namespaces come next")]
+mod ethtool;
+mod generic;
+mod monitor;
 mod ns;
+mod observe;
+mod reaper;
+mod request;
+mod socket;
 mod spec;
+mod sysctl;
+mod threads;
+mod wire;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,6 +32,9 @@ use std::time::Instant;
 
 use ipnet::IpNet;
 use tokio::sync::{oneshot, watch};
+
+use attach::Attachment;
+use threads::{Change, Reader, Threads};
 
 pub use error::{Error, NetnsError, Refusal};
 pub use ns::{Netns, NetnsId};
@@ -27,9 +44,10 @@ pub use spec::{
 
 /// The two results of an attachment under way.
 ///
-/// `host_ready` comes first, as soon as Open vSwitch may take the host end; `configured` when the pod's side is complete.
-/// After an error in either nothing more happens. Before `host_ready` has been answered with `Ok` the room itself removes
-/// what a failure (or a dropped receiver) leaves; from then on the link is the caller's, to be removed with
+/// `host_ready` comes first, as soon as Open vSwitch may take the host end; `configured` when the
+/// pod's side is complete. After an error in either nothing more happens. Until `host_ready` has been
+/// answered with `Ok` the room itself removes what a failure leaves, and also what is made for a
+/// receiver that was dropped; from then on the link is the caller's, to be removed with
 /// [`Netlink::delete`].
 #[derive(Debug)]
 pub struct Attaching {
@@ -41,57 +59,90 @@ pub struct Attaching {
 
 /// The handle to the kernel's networking; cheap to clone. The threads end with the last clone.
 #[derive(Debug, Clone)]
-pub struct Netlink {}
+pub struct Netlink {
+    threads: Arc<Threads>,
+}
 
 impl Netlink {
     /// Opens the sockets and starts the threads, in the network namespace of the calling thread.
     pub fn start() -> Result<Netlink, Error> {
-        Ok(Netlink {})
+        Ok(Netlink {
+            threads: Arc::new(Threads::start()?),
+        })
     }
 
     /// Makes one veth pair, both ends in their final place, and configures the pod's end.
     pub fn attach(&self, netns: Arc<Netns>, spec: LinkSpec) -> Attaching {
-        let (_, host_ready) = oneshot::channel();
-        let (_, configured) = oneshot::channel();
-        let _ = (netns, spec);
+        let (to_host_ready, host_ready) = oneshot::channel();
+        let (to_configured, configured) = oneshot::channel();
+        let attachment = Attachment {
+            netns,
+            spec,
+            host_ready: to_host_ready,
+            configured: to_configured,
+        };
+        // With the thread gone the receivers find their senders dropped.
+        let _ = self
+            .threads
+            .changes
+            .send(Change::Attach(Box::new(attachment)));
         Attaching {
             host_ready,
             configured,
         }
     }
 
-    /// Removes host links with their peers; done when the kernel has told that they are gone, or when they were not there.
+    /// Removes host links, with their peers. Done when the kernel has told that they are gone, or
+    /// when they were not there.
     ///
-    /// A link is touched only if it is a veth and bears both the name and the index given.
+    /// A link is touched only if it is a veth and bears both the name and the index given; all are
+    /// tried, and the first refusal is returned.
     pub async fn delete(&self, links: Vec<HostLink>) -> Result<(), Error> {
-        let _ = links;
-        Err(Error::Stopped)
+        let submitted: Vec<_> = links
+            .into_iter()
+            .map(|link| (link.name.clone(), self.threads.reaper.submit(link)))
+            .collect();
+        let mut result = Ok(());
+        for (link, gone) in submitted {
+            let outcome = gone.await.map_err(|_| Error::Stopped);
+            let outcome =
+                outcome.and_then(|gone| gone.map_err(|refusal| Error::Delete { link, refusal }));
+            result = result.and(outcome);
+        }
+        result
     }
 
-    /// What the kernel says of one interface in a pod's namespace; `None` when there is no such interface.
+    /// What the kernel says of one interface in a pod's namespace; `None` when there is none.
     pub async fn observe(
         &self,
         netns: Arc<Netns>,
         ifname: &str,
     ) -> Result<Option<Observed>, Error> {
-        let _ = (netns, ifname);
-        Err(Error::Stopped)
+        let ifname = ifname.to_owned();
+        self.read(move |reader| {
+            let mut pod = attach::enter(&reader.home, &netns, socket::Netlink::route)?;
+            observe::interface(&mut pod, &ifname)
+        })
+        .await
     }
 
     /// The host link of that name, asked of the kernel now.
     pub async fn host_link(&self, name: &str) -> Result<Option<LinkState>, Error> {
-        let _ = name;
-        Err(Error::Stopped)
+        let name = name.to_owned();
+        self.read(move |reader| observe::link_named(&mut reader.host, &name))
+            .await
     }
 
     /// Every veth in the host's namespace.
     pub async fn list_veths(&self) -> Result<Vec<LinkState>, Error> {
-        Err(Error::Stopped)
+        self.read(|reader| observe::veths(&mut reader.host)).await
     }
 
-    /// Gives a host link addresses (and sets it up), waiting until `deadline` for a link of that name to appear.
+    /// Gives a host link addresses (and sets it up), waiting until `deadline` for a link of that
+    /// name to appear. Returns the link that has them.
     ///
-    /// Addresses that are there already stay, none is removed.
+    /// Addresses that are there already stay, none is removed. A link that is made anew while this
+    /// is under way gets them as well.
     pub async fn ensure_addresses(
         &self,
         link: &str,
@@ -99,26 +150,93 @@ impl Netlink {
         up: bool,
         deadline: Instant,
     ) -> Result<LinkState, Error> {
-        let _ = (link, addresses, up, deadline);
-        Err(Error::Stopped)
+        let began = Instant::now();
+        let late = || Error::LinkAwaited {
+            link: link.to_owned(),
+            waited: began.elapsed(),
+        };
+        let mut states = self.watch_link(link);
+        loop {
+            let state = until(&mut states, deadline, Option::is_some)
+                .await?
+                .ok_or_else(late)?;
+            let (done, result) = oneshot::channel();
+            let (link, addresses) = (state.clone(), addresses.clone());
+            let change = Change::HostAddresses {
+                link,
+                addresses,
+                up,
+                done,
+            };
+            self.threads
+                .changes
+                .send(change)
+                .map_err(|_| Error::Stopped)?;
+            match result.await.map_err(|_| Error::Stopped)? {
+                Ok(()) => return Ok(state),
+                // Its end is told, or about to be; then another is awaited.
+                Err(error) if error.link_is_gone() => {
+                    let another = |now: &Option<LinkState>| {
+                        now.as_ref().is_none_or(|now| now.ifindex != state.ifindex)
+                    };
+                    until(&mut states, deadline, another).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// The newest known state of the host link of that name, `None` while there is none.
     ///
-    /// A link that was deleted and made again under the same name shows another `ifindex`.
+    /// A reader that is slow sees the newest state, not each. A link that was deleted and made again
+    /// under the same name shows another `ifindex`.
     pub fn watch_link(&self, name: &str) -> watch::Receiver<Option<LinkState>> {
-        let _ = name;
-        watch::channel(None).1
+        self.threads.links.watch(name)
     }
 
     /// Removes the host's conntrack entries from or to these addresses; returns how many went.
+    ///
+    /// A kernel without conntrack has none. Connections tracked by a netdev datapath are
+    /// vswitchd's own and not touched.
     pub async fn flush_conntrack(&self, addresses: Vec<IpAddr>) -> Result<usize, Error> {
-        let _ = addresses;
-        Err(Error::Stopped)
+        let (done, removed) = oneshot::channel();
+        let flush = conntrack::Flush { addresses, done };
+        self.threads
+            .flushes
+            .send(flush)
+            .map_err(|_| Error::Stopped)?;
+        removed.await.map_err(|_| Error::Stopped)?
     }
 
-    /// Whether this kernel has the Open vSwitch datapath (the question itself makes it load the module).
+    /// Whether this kernel has the Open vSwitch datapath. The question itself makes a kernel that
+    /// has it as a module load it.
     pub async fn kernel_datapath_available(&self) -> Result<bool, Error> {
-        Err(Error::Stopped)
+        self.read(|_| generic::has_family("ovs_datapath")).await
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&mut Reader) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (done, result) = oneshot::channel();
+        let read = Box::new(|reader: &mut Reader| {
+            // The one who asked may have gone.
+            let _ = done.send(read(reader));
+        });
+        self.threads.reads.send(read).map_err(|_| Error::Stopped)?;
+        result.await.map_err(|_| Error::Stopped)?
+    }
+}
+
+/// Waits until the link is as wanted, and returns its state then; `None` at the deadline.
+async fn until(
+    states: &mut watch::Receiver<Option<LinkState>>,
+    deadline: Instant,
+    wanted: impl FnMut(&Option<LinkState>) -> bool,
+) -> Result<Option<LinkState>, Error> {
+    match tokio::time::timeout_at(deadline.into(), states.wait_for(wanted)).await {
+        Ok(Ok(state)) => Ok(state.clone()),
+        Ok(Err(_)) => Err(Error::Stopped),
+        Err(_) => Ok(None),
     }
 }

@@ -1,13 +1,12 @@
 //! A pod's network namespace: opened once, checked on the descriptor, and entered only to open a socket in it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sched::{CloneFlags, setns};
-use nix::sys::stat::{Mode, fstat};
+use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::sys::statfs::{FsType, fstatfs};
 
 use super::NetnsError;
@@ -49,19 +48,21 @@ impl Netns {
                 errno,
             }
         };
-        // Non-blocking: a fifo in this place must not hang the agent.
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        let fd = open(path, flags, Mode::empty()).map_err(|errno| match errno {
+        // A path first, and the file behind it only when it is known to be a namespace: to open what an unknown path leads to
+        // can wait for ever (a fifo) or set a device to work.
+        let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+        let handle = open(path, flags, Mode::empty()).map_err(|errno| match errno {
             Errno::ENOENT | Errno::ENOTDIR => NetnsError::Absent {
                 path: path.to_owned(),
             },
-            // A socket can't be opened, nor a device without a driver.
-            Errno::ENXIO => not_a_namespace(path, "a socket or device"),
             errno => io("open")(errno),
         })?;
-        if fstatfs(&fd).map_err(io("identify"))?.filesystem_type() != NSFS_MAGIC {
-            return Err(not_a_namespace(path, file_kind(&fd)));
+        if fstatfs(&handle).map_err(io("identify"))?.filesystem_type() != NSFS_MAGIC {
+            return Err(not_a_namespace(path, file_kind(&handle)));
         }
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        let same = format!("/proc/self/fd/{}", handle.as_raw_fd());
+        let fd = open(same.as_str(), flags, Mode::empty()).map_err(io("open"))?;
         let kind = nstype(fd.as_fd()).map_err(io("identify"))?;
         if kind != CloneFlags::CLONE_NEWNET.bits() {
             return Err(not_a_namespace(path, nstype_name(kind)));
@@ -177,24 +178,14 @@ fn nstype_name(kind: i32) -> &'static str {
     }
 }
 
-fn file_kind(fd: &OwnedFd) -> &'static str {
-    let Ok(kind) = fd
-        .try_clone()
-        .map(std::fs::File::from)
-        .and_then(|f| f.metadata())
-        .map(|m| m.file_type())
-    else {
-        return "an unreadable file";
-    };
-    if kind.is_file() {
-        "a plain file"
-    } else if kind.is_dir() {
-        "a directory"
-    } else if kind.is_fifo() {
-        "a fifo"
-    } else if kind.is_char_device() || kind.is_block_device() {
-        "a device"
-    } else {
-        "some other file"
+fn file_kind(handle: &OwnedFd) -> &'static str {
+    let mode = fstat(handle).map_or(0, |stat| stat.st_mode);
+    match SFlag::from_bits_truncate(mode) & SFlag::S_IFMT {
+        SFlag::S_IFREG => "a plain file",
+        SFlag::S_IFDIR => "a directory",
+        SFlag::S_IFIFO => "a fifo",
+        SFlag::S_IFSOCK => "a socket",
+        SFlag::S_IFCHR | SFlag::S_IFBLK => "a device",
+        _ => "some other file",
     }
 }

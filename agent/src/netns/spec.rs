@@ -1,12 +1,15 @@
 //! What a caller asks for, and what it gets back: plain data.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use macaddr::MacAddr6;
+use nix::libc;
 
 use super::Error;
+use super::announce::Announcer;
 
 /// One veth pair to make, as the plan has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +72,48 @@ impl Route {
     }
 }
 
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_route(
+            f,
+            self.dst,
+            self.gateway,
+            self.priority,
+            self.table,
+            self.mtu,
+        )
+    }
+}
+
+impl fmt::Display for ObservedRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let priority = Some(self.priority).filter(|p| *p != 0);
+        let table = Some(self.table).filter(|t| *t != libc::RT_TABLE_MAIN.into());
+        write_route(f, self.dst, self.gateway, priority, table, self.mtu)
+    }
+}
+
+/// As `ip route` writes it, but for the link.
+fn write_route(
+    f: &mut fmt::Formatter<'_>,
+    dst: IpNet,
+    gateway: Option<IpAddr>,
+    priority: Option<u32>,
+    table: Option<u32>,
+    mtu: Option<u32>,
+) -> fmt::Result {
+    write!(f, "{dst}")?;
+    if let Some(gateway) = gateway {
+        write!(f, " via {gateway}")?;
+    }
+    for (what, number) in [("metric", priority), ("table", table), ("mtu", mtu)] {
+        if let Some(number) = number {
+            write!(f, " {what} {number}")?;
+        }
+    }
+    Ok(())
+}
+
 /// One timed step of an attachment, for traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
@@ -107,13 +152,17 @@ pub struct PodEnd {
     pub ifindex: u32,
     /// Where the time went since the host end was ready.
     pub steps: Vec<Step>,
+    pub(super) announcer: Option<Announcer>,
 }
 
 impl PodEnd {
     /// Sends a gratuitous ARP or an unsolicited neighbour advertisement for each address, from the pod's interface.
-    /// Returns what could not be sent.
+    /// Returns what could not be sent; nothing at all is sent when [`LinkSpec::announce`] was not set. Does not block.
     pub fn announce(&self) -> Vec<Error> {
-        Vec::new()
+        self.announcer
+            .as_ref()
+            .map(Announcer::announce)
+            .unwrap_or_default()
     }
 }
 

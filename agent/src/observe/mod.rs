@@ -77,7 +77,11 @@ pub struct Trace {
 impl Trace {
     /// Starts the clock.
     pub fn start() -> Self {
-        Self { started: Instant::now(), started_wall: SystemTime::now(), phases: Vec::with_capacity(16) }
+        Self {
+            started: Instant::now(),
+            started_wall: SystemTime::now(),
+            phases: Vec::with_capacity(16),
+        }
     }
 
     /// Records a step that ran from `start` until now.
@@ -124,10 +128,16 @@ impl Recorder {
     pub fn finish(&self, verb: &'static str, subject: Subject, trace: Trace, outcome: Outcome) {
         let duration = trace.elapsed();
         let pod = subject.pod.as_deref().unwrap_or("");
-        let (container, ifname, ms) = (&subject.container, &subject.ifname, duration.as_secs_f64() * 1e3);
+        let (container, ifname, ms) = (
+            &subject.container,
+            &subject.ifname,
+            duration.as_secs_f64() * 1e3,
+        );
         match &outcome {
             Outcome::Ok(_) => tracing::info!(verb, container, ifname, pod, ms, "done"),
-            Outcome::Failed { code, msg } => tracing::warn!(verb, container, ifname, pod, ms, code, "{msg}"),
+            Outcome::Failed { code, msg } => {
+                tracing::warn!(verb, container, ifname, pod, ms, code, "{msg}")
+            }
         }
         let operation = Operation {
             verb,
@@ -138,7 +148,9 @@ impl Recorder {
             started_unix_micros: trace
                 .started_wall
                 .duration_since(UNIX_EPOCH)
-                .map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX)),
+                .map_or(0, |since| {
+                    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+                }),
             duration_micros: micros(duration),
             outcome,
             phases: trace.phases,
@@ -153,12 +165,18 @@ impl Recorder {
     /// The kept operations, oldest first, at most `last` of them.
     pub fn operations(&self, last: usize) -> Vec<Operation> {
         let operations = self.lock();
-        operations.iter().skip(operations.len().saturating_sub(last)).cloned().collect()
+        operations
+            .iter()
+            .skip(operations.len().saturating_sub(last))
+            .cloned()
+            .collect()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Operation>> {
         // A panic while the ring was held leaves it whole: every change is one push or pop.
-        self.operations.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.operations
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -175,22 +193,43 @@ mod tests {
     fn the_ring_keeps_the_newest_operations_and_drops_the_oldest() {
         let recorder = Recorder::default();
         for n in 0..KEPT_OPERATIONS + 3 {
-            let subject = Subject { container: n.to_string(), ..Subject::default() };
+            let subject = Subject {
+                container: n.to_string(),
+                ..Subject::default()
+            };
             recorder.finish("ADD", subject, Trace::start(), Outcome::Ok("ok"));
         }
         let kept = recorder.operations(usize::MAX);
         assert_eq!(kept.len(), KEPT_OPERATIONS);
         assert_eq!(kept[0].container, "3");
-        assert_eq!(recorder.operations(1)[0].container, (KEPT_OPERATIONS + 2).to_string());
+        assert_eq!(
+            recorder.operations(1)[0].container,
+            (KEPT_OPERATIONS + 2).to_string()
+        );
     }
 
     #[test]
     fn a_trace_is_serialised_as_the_tools_read_it() {
         let recorder = Recorder::default();
         let mut trace = Trace::start();
-        trace.span("netlink: veth pair", trace.started + Duration::from_micros(10), Duration::from_nanos(250_040));
-        let outcome = Outcome::Failed { code: 11, msg: "later".into() };
-        recorder.finish("ADD", Subject { pod: Some("a/b".into()), ..Subject::default() }, trace, outcome);
+        trace.span(
+            "netlink: veth pair",
+            trace.started + Duration::from_micros(10),
+            Duration::from_nanos(250_040),
+        );
+        let outcome = Outcome::Failed {
+            code: 11,
+            msg: "later".into(),
+        };
+        recorder.finish(
+            "ADD",
+            Subject {
+                pod: Some("a/b".into()),
+                ..Subject::default()
+            },
+            trace,
+            outcome,
+        );
         let json = serde_json::to_value(recorder.operations(1)).unwrap();
         assert_eq!(json[0]["phases"][0]["startMicros"], 10.0);
         assert_eq!(json[0]["phases"][0]["durationMicros"], 250.0);

@@ -18,7 +18,11 @@ pub fn pod_mac(addresses: &[IpNet], seed: &[&str]) -> MacAddr6 {
         let [a, b, c, d, ..] = stable_hash(seed).to_be_bytes();
         [a, b, c, d]
     });
-    let prefix = if ipv4.is_some() { [0x0a, 0x58] } else { [0x0a, 0x59] };
+    let prefix = if ipv4.is_some() {
+        [0x0a, 0x58]
+    } else {
+        [0x0a, 0x59]
+    };
     MacAddr6::new(prefix[0], prefix[1], tail[0], tail[1], tail[2], tail[3])
 }
 
@@ -40,14 +44,21 @@ mod tests {
 
     #[test]
     fn a_pod_with_an_ipv4_address_has_it_in_its_mac() {
-        let addresses = ["fd00::5/64".parse().unwrap(), "10.186.1.5/22".parse().unwrap()];
+        let addresses = [
+            "fd00::5/64".parse().unwrap(),
+            "10.186.1.5/22".parse().unwrap(),
+        ];
         assert_eq!(pod_mac(&addresses, &["a"]).to_string(), "0A:58:0A:BA:01:05");
     }
 
     #[test]
     fn every_made_address_is_unicast_and_locally_administered() {
         for seed in ["a", "b", "c", "d"] {
-            for mac in [pod_mac(&[], &[seed]), host_mac(&[seed]), bridge_mac(&[seed])] {
+            for mac in [
+                pod_mac(&[], &[seed]),
+                host_mac(&[seed]),
+                bridge_mac(&[seed]),
+            ] {
                 assert!(mac.is_unicast() && mac.is_local(), "{mac}");
             }
         }

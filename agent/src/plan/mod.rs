@@ -40,7 +40,11 @@ pub struct AttachmentKey {
 
 impl fmt::Display for AttachmentKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of container {} on network {}", self.ifname, self.container_id, self.network)
+        write!(
+            f,
+            "{} of container {} on network {}",
+            self.ifname, self.container_id, self.network
+        )
     }
 }
 
@@ -55,10 +59,18 @@ pub struct PodRef {
     pub uid: Option<String>,
 }
 
-impl RouteIntent {
+impl RouteSpec {
     /// A route with nothing but a destination and perhaps a next hop.
     pub fn new(dst: IpNet, gateway: Option<IpAddr>) -> Self {
-        Self { dst, gateway, mtu: None, advmss: None, priority: None, table: None, scope: None }
+        Self {
+            dst,
+            gateway,
+            mtu: None,
+            advmss: None,
+            priority: None,
+            table: None,
+            scope: None,
+        }
     }
 }
 
@@ -73,7 +85,7 @@ impl fmt::Display for PodRef {
 
 /// One interface that a pod should get, whoever said so.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct InterfaceIntent {
+pub struct InterfaceSpec {
     /// Its name in the pod; None is CNI_IFNAME.
     pub pod_ifname: Option<String>,
     /// Its MAC address; None lets us make one.
@@ -83,14 +95,14 @@ pub struct InterfaceIntent {
     /// Next hops of its default routes.
     pub gateways: Vec<IpAddr>,
     /// Its other routes.
-    pub routes: Vec<RouteIntent>,
+    pub routes: Vec<RouteSpec>,
     /// Its MTU in bytes; None is the node's.
     pub mtu: Option<u32>,
 }
 
 /// A route that a pod should get.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RouteIntent {
+pub struct RouteSpec {
     /// Destination; host bits are none of ours to keep.
     pub dst: IpNet,
     /// Next hop; None is a destination on the link itself.
@@ -229,29 +241,47 @@ pub enum PlanError {
 /// When a wish can't be met; see [`PlanError`].
 pub fn plan(
     subject: &Subject<'_>,
-    interfaces: &[InterfaceIntent],
+    interfaces: &[InterfaceSpec],
     node: &NodeFacts,
 ) -> Result<Vec<PortPlan>, PlanError> {
     let mut ports: Vec<PortPlan> = Vec::with_capacity(interfaces.len());
     for intent in interfaces {
         let port = plan_port(subject, intent, node)?;
-        if ports.iter().any(|other| other.link.pod_name == port.link.pod_name) {
-            return Err(PlanError::TwoOfOneName { name: port.link.pod_name });
+        if ports
+            .iter()
+            .any(|other| other.link.pod_name == port.link.pod_name)
+        {
+            return Err(PlanError::TwoOfOneName {
+                name: port.link.pod_name,
+            });
         }
         ports.push(port);
     }
     Ok(ports)
 }
 
-fn plan_port(subject: &Subject<'_>, intent: &InterfaceIntent, node: &NodeFacts) -> Result<PortPlan, PlanError> {
+fn plan_port(
+    subject: &Subject<'_>,
+    intent: &InterfaceSpec,
+    node: &NodeFacts,
+) -> Result<PortPlan, PlanError> {
     let key = subject.key;
     let pod_name = intent.pod_ifname.as_deref().unwrap_or(&key.ifname);
     check_addresses(pod_name, &intent.addresses)?;
-    let mtu = check_mtu(pod_name, intent.mtu.unwrap_or(node.default_mtu), &intent.addresses)?;
+    let mtu = check_mtu(
+        pod_name,
+        intent.mtu.unwrap_or(node.default_mtu),
+        &intent.addresses,
+    )?;
     let seed = [key.network.as_str(), &key.container_id, pod_name];
-    let pod_mac = intent.mac.unwrap_or_else(|| mac::pod_mac(&intent.addresses, &seed));
+    let pod_mac = intent
+        .mac
+        .unwrap_or_else(|| mac::pod_mac(&intent.addresses, &seed));
     if pod_mac.is_nil() || pod_mac.is_multicast() {
-        return Err(PlanError::Mac { interface: pod_name.to_owned(), mac: pod_mac });
+        return Err(PlanError::Mac {
+            interface: pod_name.to_owned(),
+            mac: pod_mac,
+        });
     }
     let iface_id = iface_id(subject, pod_name);
     let external_ids = external_ids(subject, pod_name, &iface_id, pod_mac, &intent.addresses);
@@ -266,14 +296,27 @@ fn plan_port(subject: &Subject<'_>, intent: &InterfaceIntent, node: &NodeFacts) 
         pod_tx_checksum_off: node.netdev_datapath,
         announce: !intent.addresses.is_empty(),
     };
-    Ok(PortPlan { link, iface_id, external_ids, gateways: intent.gateways.clone() })
+    Ok(PortPlan {
+        link,
+        iface_id,
+        external_ids,
+        gateways: intent.gateways.clone(),
+    })
 }
 
 /// `<namespace>_<pod>` for a pod's first interface, `_<interface>` added for others; the container's id without a pod.
 fn iface_id(subject: &Subject<'_>, pod_ifname: &str) -> String {
     let mut id = match subject.pod {
-        Some(PodRef { namespace: Some(namespace), name, .. }) => format!("{namespace}_{name}"),
-        Some(PodRef { namespace: None, name, .. }) => name.clone(),
+        Some(PodRef {
+            namespace: Some(namespace),
+            name,
+            ..
+        }) => format!("{namespace}_{name}"),
+        Some(PodRef {
+            namespace: None,
+            name,
+            ..
+        }) => name.clone(),
         None => subject.key.container_id.clone(),
     };
     if pod_ifname != "eth0" {
@@ -344,23 +387,40 @@ pub fn mac_text(mac: MacAddr6) -> String {
 }
 
 fn check_mtu(interface: &str, mtu: u32, addresses: &[IpNet]) -> Result<u32, PlanError> {
-    let has_ipv6 = addresses.iter().any(|address| matches!(address, IpNet::V6(_)));
+    let has_ipv6 = addresses
+        .iter()
+        .any(|address| matches!(address, IpNet::V6(_)));
     let least = if has_ipv6 { MIN_MTU_IPV6 } else { MIN_MTU };
     if (least..=MAX_MTU).contains(&mtu) {
         Ok(mtu)
     } else {
-        Err(PlanError::Mtu { interface: interface.to_owned(), mtu, least })
+        Err(PlanError::Mtu {
+            interface: interface.to_owned(),
+            mtu,
+            least,
+        })
     }
 }
 
 fn check_addresses(interface: &str, addresses: &[IpNet]) -> Result<(), PlanError> {
     for (at, address) in addresses.iter().enumerate() {
         if let Some(what) = not_a_host(address.addr()).or_else(|| not_in_its_subnet(address)) {
-            return Err(PlanError::Address { interface: interface.to_owned(), address: *address, what });
+            return Err(PlanError::Address {
+                interface: interface.to_owned(),
+                address: *address,
+                what,
+            });
         }
-        if addresses[..at].iter().any(|other| other.addr() == address.addr()) {
+        if addresses[..at]
+            .iter()
+            .any(|other| other.addr() == address.addr())
+        {
             let (interface, value) = (interface.to_owned(), address.to_string());
-            return Err(PlanError::Twice { interface, what: "address", value });
+            return Err(PlanError::Twice {
+                interface,
+                what: "address",
+                value,
+            });
         }
     }
     Ok(())
@@ -394,7 +454,7 @@ fn not_in_its_subnet(address: &IpNet) -> Option<&'static str> {
     }
 }
 
-fn plan_routes(interface: &str, intent: &InterfaceIntent) -> Result<Vec<Route>, PlanError> {
+fn plan_routes(interface: &str, intent: &InterfaceSpec) -> Result<Vec<Route>, PlanError> {
     let mut routes: Vec<Route> = Vec::with_capacity(intent.gateways.len() + intent.routes.len());
     for gateway in &intent.gateways {
         let dst = match gateway {
@@ -402,14 +462,25 @@ fn plan_routes(interface: &str, intent: &InterfaceIntent) -> Result<Vec<Route>, 
             IpAddr::V6(_) => IpNet::new_assert(Ipv6Addr::UNSPECIFIED.into(), 0),
         };
         let onlink = check_gateway(interface, "gateway", *gateway, &intent.addresses)?;
-        push_route(interface, &mut routes, Route { onlink, ..Route::new(dst, Some(*gateway)) })?;
+        push_route(
+            interface,
+            &mut routes,
+            Route {
+                onlink,
+                ..Route::new(dst, Some(*gateway))
+            },
+        )?;
     }
     for wish in &intent.routes {
         let dst = wish.dst.trunc();
         let mut onlink = false;
         if let Some(gateway) = wish.gateway {
             if gateway.is_ipv4() != dst.addr().is_ipv4() {
-                return Err(PlanError::RouteFamily { interface: interface.to_owned(), dst, gateway });
+                return Err(PlanError::RouteFamily {
+                    interface: interface.to_owned(),
+                    dst,
+                    gateway,
+                });
             }
             onlink = check_gateway(interface, "route's next hop", gateway, &intent.addresses)?;
         }
@@ -430,10 +501,16 @@ fn plan_routes(interface: &str, intent: &InterfaceIntent) -> Result<Vec<Route>, 
 }
 
 fn push_route(interface: &str, routes: &mut Vec<Route>, route: Route) -> Result<(), PlanError> {
-    let is_same = |other: &Route| (other.dst, other.priority, other.table) == (route.dst, route.priority, route.table);
+    let is_same = |other: &Route| {
+        (other.dst, other.priority, other.table) == (route.dst, route.priority, route.table)
+    };
     if routes.iter().any(is_same) {
         let (interface, value) = (interface.to_owned(), route.dst.to_string());
-        return Err(PlanError::Twice { interface, what: "route", value });
+        return Err(PlanError::Twice {
+            interface,
+            what: "route",
+            value,
+        });
     }
     routes.push(route);
     Ok(())
@@ -447,14 +524,31 @@ fn check_gateway(
     addresses: &[IpNet],
 ) -> Result<bool, PlanError> {
     if let Some(what) = not_a_host(gateway) {
-        return Err(PlanError::Gateway { interface: interface.to_owned(), field, gateway, what });
+        return Err(PlanError::Gateway {
+            interface: interface.to_owned(),
+            field,
+            gateway,
+            what,
+        });
     }
     if addresses.iter().any(|address| address.addr() == gateway) {
         let what = "the interface's own address";
-        return Err(PlanError::Gateway { interface: interface.to_owned(), field, gateway, what });
+        return Err(PlanError::Gateway {
+            interface: interface.to_owned(),
+            field,
+            gateway,
+            what,
+        });
     }
-    if !addresses.iter().any(|address| address.addr().is_ipv4() == gateway.is_ipv4()) {
-        return Err(PlanError::NoAddressForGateway { interface: interface.to_owned(), field, gateway });
+    if !addresses
+        .iter()
+        .any(|address| address.addr().is_ipv4() == gateway.is_ipv4())
+    {
+        return Err(PlanError::NoAddressForGateway {
+            interface: interface.to_owned(),
+            field,
+            gateway,
+        });
     }
     let is_link_local = matches!(gateway, IpAddr::V6(ip) if ip.is_unicast_link_local());
     Ok(!is_link_local && !addresses.iter().any(|address| address.contains(&gateway)))

@@ -4,7 +4,7 @@
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 /// IFNAMSIZ less its terminating NUL.
-pub const LONGEST_LINK_NAME: usize = 15;
+const LONGEST_LINK_NAME: usize = 15;
 
 /// The names that the host end of a pod's veth pair may bear, best first.
 ///
@@ -18,7 +18,10 @@ pub fn host_link_names(network: &str, container_id: &str, ifname: &str) -> Vec<S
         names.extend(container_id.get(..LONGEST_LINK_NAME).map(str::to_owned));
     }
     for salt in ["", "again"] {
-        names.push(format!("pw{}", base32(stable_hash(&[network, container_id, ifname, salt]))));
+        names.push(format!(
+            "pw{}",
+            base32(stable_hash(&[network, container_id, ifname, salt]))
+        ));
     }
     names
 }
@@ -28,7 +31,9 @@ pub fn host_link_names(network: &str, container_id: &str, ifname: &str) -> Vec<S
 pub fn stable_hash(parts: &[&str]) -> u64 {
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(PRIME);
-    parts.iter().fold(0xcbf2_9ce4_8422_2325, |hash, part| step(part.bytes().fold(hash, step), 0))
+    parts.iter().fold(0xcbf2_9ce4_8422_2325, |hash, part| {
+        step(part.bytes().fold(hash, step), 0)
+    })
 }
 
 /// 13 characters that hold 64 bits.
@@ -54,9 +59,17 @@ mod tests {
 
     #[test]
     fn ids_that_are_not_hexadecimal_or_too_short_and_later_interfaces_get_a_derived_name() {
-        for (id, ifname) in [("test-container-1", "eth0"), ("eth0", "eth0"), ("abc", "eth0"), (ID, "net1")] {
+        for (id, ifname) in [
+            ("test-container-1", "eth0"),
+            ("eth0", "eth0"),
+            ("abc", "eth0"),
+            (ID, "net1"),
+        ] {
             for name in host_link_names("pods", id, ifname) {
-                assert!(name.starts_with("pw") && name.len() == LONGEST_LINK_NAME, "{name}");
+                assert!(
+                    name.starts_with("pw") && name.len() == LONGEST_LINK_NAME,
+                    "{name}"
+                );
             }
         }
     }
@@ -77,6 +90,9 @@ mod tests {
 
     #[test]
     fn a_derived_name_stays_the_same_from_version_to_version() {
-        assert_eq!(host_link_names("pods", "c", "eth0"), ["pwcqk880ebkk0px", "pw6pzmwgmanm7kq"]);
+        assert_eq!(
+            host_link_names("pods", "c", "eth0"),
+            ["pwcqk880ebkk0px", "pw6pzmwgmanm7kq"]
+        );
     }
 }

@@ -7,8 +7,16 @@ use super::{PortPlan, Subject, mac_text};
 /// The result of an ADD: each port's host end and pod end, its addresses on the pod end, its routes.
 ///
 /// `host_names` are the names that the host ends got, one for each port.
-pub fn result(subject: &Subject<'_>, ports: &[PortPlan], host_names: &[String], dns: Dns) -> CniResult {
-    let mut result = CniResult { dns, ..CniResult::default() };
+pub fn result(
+    subject: &Subject<'_>,
+    ports: &[PortPlan],
+    host_names: &[String],
+    dns: Dns,
+) -> CniResult {
+    let mut result = CniResult {
+        dns,
+        ..CniResult::default()
+    };
     for (port, host_name) in ports.iter().zip(host_names) {
         let link = &port.link;
         result.interfaces.push(Interface {
@@ -25,10 +33,16 @@ pub fn result(subject: &Subject<'_>, ports: &[PortPlan], host_names: &[String], 
             mtu: Some(link.mtu),
             ..Interface::default()
         });
-        result.ips.extend(link.addresses.iter().map(|address| IpConfig {
-            address: *address,
-            gateway: port.gateways.iter().copied().find(|gateway| gateway.is_ipv4() == address.addr().is_ipv4()),
-            interface: Some(pod_end),
+        result.ips.extend(link.addresses.iter().map(|address| {
+            IpConfig {
+                address: *address,
+                gateway: port
+                    .gateways
+                    .iter()
+                    .copied()
+                    .find(|gateway| gateway.is_ipv4() == address.addr().is_ipv4()),
+                interface: Some(pod_end),
+            }
         }));
         result.routes.extend(link.routes.iter().map(|route| Route {
             dst: route.dst,

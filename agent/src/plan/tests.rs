@@ -3,43 +3,69 @@ use super::*;
 const ID: &str = "3f2b9c0d1e4a5b6c7d8e9f00112233445566778899aabbccddeeff0011223344";
 
 fn key(ifname: &str) -> AttachmentKey {
-    AttachmentKey { network: "pods".into(), container_id: ID.into(), ifname: ifname.into() }
-}
-
-fn pod() -> PodRef {
-    PodRef { namespace: Some("default".into()), name: "web".into(), uid: Some("uid-1".into()) }
-}
-
-fn node() -> NodeFacts {
-    NodeFacts { bridge: "br-int".into(), netdev_datapath: true, default_mtu: 1500 }
-}
-
-fn intent(addresses: &[&str], gateways: &[&str]) -> InterfaceIntent {
-    InterfaceIntent {
-        addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
-        gateways: gateways.iter().map(|text| text.parse().unwrap()).collect(),
-        ..InterfaceIntent::default()
+    AttachmentKey {
+        network: "pods".into(),
+        container_id: ID.into(),
+        ifname: ifname.into(),
     }
 }
 
-fn route(dst: &str, gateway: Option<&str>) -> RouteIntent {
-    RouteIntent::new(dst.parse().unwrap(), gateway.map(|text| text.parse().unwrap()))
+fn pod() -> PodRef {
+    PodRef {
+        namespace: Some("default".into()),
+        name: "web".into(),
+        uid: Some("uid-1".into()),
+    }
 }
 
-fn planned(interfaces: &[InterfaceIntent]) -> Result<Vec<PortPlan>, PlanError> {
+fn node() -> NodeFacts {
+    NodeFacts {
+        bridge: "br-int".into(),
+        netdev_datapath: true,
+        default_mtu: 1500,
+    }
+}
+
+fn intent(addresses: &[&str], gateways: &[&str]) -> InterfaceSpec {
+    InterfaceSpec {
+        addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+        gateways: gateways.iter().map(|text| text.parse().unwrap()).collect(),
+        ..InterfaceSpec::default()
+    }
+}
+
+fn route(dst: &str, gateway: Option<&str>) -> RouteSpec {
+    RouteSpec::new(
+        dst.parse().unwrap(),
+        gateway.map(|text| text.parse().unwrap()),
+    )
+}
+
+fn planned(interfaces: &[InterfaceSpec]) -> Result<Vec<PortPlan>, PlanError> {
     let (key, pod) = (key("eth0"), pod());
-    plan(&Subject { key: &key, pod: Some(&pod), netns: "/run/netns/a" }, interfaces, &node())
+    plan(
+        &Subject {
+            key: &key,
+            pod: Some(&pod),
+            netns: "/run/netns/a",
+        },
+        interfaces,
+        &node(),
+    )
 }
 
-fn refusal(intent: InterfaceIntent) -> String {
+fn refusal(intent: InterfaceSpec) -> String {
     planned(&[intent]).unwrap_err().to_string()
 }
 
 #[test]
 fn the_row_bears_what_ovn_operators_and_del_look_for() {
     let ports = planned(&[intent(&["10.1.2.3/24", "fd00::3/64"], &["10.1.2.1"])]).unwrap();
-    let ids: Vec<(&str, &str)> =
-        ports[0].external_ids.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let ids: Vec<(&str, &str)> = ports[0]
+        .external_ids
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect();
     assert_eq!(
         ids,
         [
@@ -62,14 +88,25 @@ fn a_container_without_a_pod_is_known_by_its_id_and_a_later_interface_by_its_nam
     let cases = [
         (Some(pod()), "eth0", "default_web".to_owned()),
         (Some(pod()), "net1", "default_web_net1".to_owned()),
-        (Some(PodRef { namespace: None, ..pod() }), "eth0", "web".to_owned()),
+        (
+            Some(PodRef {
+                namespace: None,
+                ..pod()
+            }),
+            "eth0",
+            "web".to_owned(),
+        ),
         (None, "eth0", ID.to_owned()),
         (None, "net1", format!("{ID}_net1")),
     ];
     for (pod, ifname, expected) in cases {
         let key = key(ifname);
-        let subject = Subject { key: &key, pod: pod.as_ref(), netns: "/n" };
-        let ports = plan(&subject, &[InterfaceIntent::default()], &node()).unwrap();
+        let subject = Subject {
+            key: &key,
+            pod: pod.as_ref(),
+            netns: "/n",
+        };
+        let ports = plan(&subject, &[InterfaceSpec::default()], &node()).unwrap();
         assert_eq!(ports[0].iface_id, expected);
         assert_eq!(ports[0].external_ids["iface-id"], expected);
     }
@@ -78,13 +115,22 @@ fn a_container_without_a_pod_is_known_by_its_id_and_a_later_interface_by_its_nam
 #[test]
 fn gateways_become_default_routes_and_link_routes_come_before_those_that_need_them() {
     let mut wish = intent(&["10.1.2.3/24", "fd00::3/64"], &["10.1.2.1", "fd00::1"]);
-    wish.routes = vec![route("10.9.0.7/16", Some("10.1.2.9")), route("10.8.0.0/16", None)];
+    wish.routes = vec![
+        route("10.9.0.7/16", Some("10.1.2.9")),
+        route("10.8.0.0/16", None),
+    ];
     let ports = planned(&[wish]).unwrap();
     let routes: Vec<(String, Option<String>, bool)> = ports[0]
         .link
         .routes
         .iter()
-        .map(|route| (route.dst.to_string(), route.gateway.map(|gw| gw.to_string()), route.onlink))
+        .map(|route| {
+            (
+                route.dst.to_string(),
+                route.gateway.map(|gw| gw.to_string()),
+                route.onlink,
+            )
+        })
         .collect();
     assert_eq!(
         routes,
@@ -99,29 +145,64 @@ fn gateways_become_default_routes_and_link_routes_come_before_those_that_need_th
 
 #[test]
 fn a_next_hop_outside_every_subnet_is_taken_to_be_on_the_link_and_a_link_local_one_always_is() {
-    let ports = planned(&[intent(&["10.1.2.3/32", "fd00::3/128"], &["169.254.1.1", "fe80::1"])]).unwrap();
-    let onlink: Vec<bool> = ports[0].link.routes.iter().map(|route| route.onlink).collect();
+    let ports = planned(&[intent(
+        &["10.1.2.3/32", "fd00::3/128"],
+        &["169.254.1.1", "fe80::1"],
+    )])
+    .unwrap();
+    let onlink: Vec<bool> = ports[0]
+        .link
+        .routes
+        .iter()
+        .map(|route| route.onlink)
+        .collect();
     assert_eq!(onlink, [true, false]);
 }
 
 #[test]
 fn tx_checksum_offload_is_turned_off_only_on_a_userspace_datapath() {
     for netdev_datapath in [true, false] {
-        let (key, node) = (key("eth0"), NodeFacts { netdev_datapath, ..node() });
-        let subject = Subject { key: &key, pod: None, netns: "/n" };
-        let ports = plan(&subject, &[InterfaceIntent::default()], &node).unwrap();
+        let (key, node) = (
+            key("eth0"),
+            NodeFacts {
+                netdev_datapath,
+                ..node()
+            },
+        );
+        let subject = Subject {
+            key: &key,
+            pod: None,
+            netns: "/n",
+        };
+        let ports = plan(&subject, &[InterfaceSpec::default()], &node).unwrap();
         assert_eq!(ports[0].link.pod_tx_checksum_off, netdev_datapath);
     }
 }
 
 #[test]
 fn the_mtu_has_its_bounds_and_ipv6_a_higher_lower_one() {
-    let with_mtu = |addresses: &[&str], mtu| InterfaceIntent { mtu: Some(mtu), ..intent(addresses, &[]) };
-    for (addresses, mtu) in [(["10.1.2.3/24"], 68), (["10.1.2.3/24"], 65_535), (["fd00::3/64"], 1280)] {
-        assert_eq!(planned(&[with_mtu(&addresses, mtu)]).unwrap()[0].link.mtu, mtu);
+    let with_mtu = |addresses: &[&str], mtu| InterfaceSpec {
+        mtu: Some(mtu),
+        ..intent(addresses, &[])
+    };
+    for (addresses, mtu) in [
+        (["10.1.2.3/24"], 68),
+        (["10.1.2.3/24"], 65_535),
+        (["fd00::3/64"], 1280),
+    ] {
+        assert_eq!(
+            planned(&[with_mtu(&addresses, mtu)]).unwrap()[0].link.mtu,
+            mtu
+        );
     }
-    assert_eq!(refusal(with_mtu(&["10.1.2.3/24"], 67)), "mtu 67 of eth0 is not between 68 and 65535");
-    assert_eq!(refusal(with_mtu(&["10.1.2.3/24"], 65_536)), "mtu 65536 of eth0 is not between 68 and 65535");
+    assert_eq!(
+        refusal(with_mtu(&["10.1.2.3/24"], 67)),
+        "mtu 67 of eth0 is not between 68 and 65535"
+    );
+    assert_eq!(
+        refusal(with_mtu(&["10.1.2.3/24"], 65_536)),
+        "mtu 65536 of eth0 is not between 68 and 65535"
+    );
     assert_eq!(
         refusal(with_mtu(&["fd00::3/64"], 1279)),
         "mtu 1279 of eth0 is not between 1280 and 65535 (IPv6 needs at least 1280)"
@@ -131,27 +212,54 @@ fn the_mtu_has_its_bounds_and_ipv6_a_higher_lower_one() {
 #[test]
 fn what_can_be_no_hosts_address_is_refused_by_name_and_value() {
     let cases = [
-        ("0.0.0.0/0", "address 0.0.0.0/0 of eth0 is the unspecified address"),
-        ("224.0.0.1/24", "address 224.0.0.1/24 of eth0 is a multicast address"),
-        ("127.0.0.1/8", "address 127.0.0.1/8 of eth0 is a loopback address"),
-        ("10.1.2.0/24", "address 10.1.2.0/24 of eth0 is its subnet's network address"),
-        ("10.1.2.255/24", "address 10.1.2.255/24 of eth0 is its subnet's broadcast address"),
-        ("ff02::1/64", "address ff02::1/64 of eth0 is a multicast address"),
+        (
+            "0.0.0.0/0",
+            "address 0.0.0.0/0 of eth0 is the unspecified address",
+        ),
+        (
+            "224.0.0.1/24",
+            "address 224.0.0.1/24 of eth0 is a multicast address",
+        ),
+        (
+            "127.0.0.1/8",
+            "address 127.0.0.1/8 of eth0 is a loopback address",
+        ),
+        (
+            "10.1.2.0/24",
+            "address 10.1.2.0/24 of eth0 is its subnet's network address",
+        ),
+        (
+            "10.1.2.255/24",
+            "address 10.1.2.255/24 of eth0 is its subnet's broadcast address",
+        ),
+        (
+            "ff02::1/64",
+            "address ff02::1/64 of eth0 is a multicast address",
+        ),
         ("::1/128", "address ::1/128 of eth0 is a loopback address"),
     ];
     for (address, expected) in cases {
         assert_eq!(refusal(intent(&[address], &[])), expected);
     }
-    assert!(planned(&[intent(&["10.1.2.0/31"], &[])]).is_ok(), "RFC 3021");
+    assert!(
+        planned(&[intent(&["10.1.2.0/31"], &[])]).is_ok(),
+        "RFC 3021"
+    );
 }
 
 #[test]
 fn macs_that_no_interface_can_bear_are_refused() {
     for (mac, expected) in [
         ([0; 6], "mac 00:00:00:00:00:00 of eth0 is all zero"),
-        ([1, 0, 0x5e, 0, 0, 1], "mac 01:00:5E:00:00:01 of eth0 is a group address"),
+        (
+            [1, 0, 0x5e, 0, 0, 1],
+            "mac 01:00:5E:00:00:01 of eth0 is a group address",
+        ),
     ] {
-        let wish = InterfaceIntent { mac: Some(mac.into()), ..intent(&["10.1.2.3/24"], &[]) };
+        let wish = InterfaceSpec {
+            mac: Some(mac.into()),
+            ..intent(&["10.1.2.3/24"], &[])
+        };
         assert_eq!(refusal(wish), expected);
     }
 }
@@ -170,7 +278,7 @@ fn next_hops_that_lead_nowhere_are_refused() {
         refusal(intent(&["10.1.2.3/24"], &["224.0.0.1"])),
         "gateway 224.0.0.1 of eth0 is a multicast address"
     );
-    let with_route = |dst, gateway| InterfaceIntent {
+    let with_route = |dst, gateway| InterfaceSpec {
         routes: vec![route(dst, Some(gateway))],
         ..intent(&["10.1.2.3/24", "fd00::3/64"], &[])
     };
@@ -191,21 +299,55 @@ fn nothing_may_be_given_twice() {
         "route 0.0.0.0/0 is given twice for eth0"
     );
     let two = [intent(&["10.1.2.3/24"], &[]), intent(&["10.1.3.3/24"], &[])];
-    assert_eq!(planned(&two).unwrap_err().to_string(), "two interfaces are both to be named eth0");
+    assert_eq!(
+        planned(&two).unwrap_err().to_string(),
+        "two interfaces are both to be named eth0"
+    );
 }
 
 #[test]
 fn the_result_lists_both_ends_and_ties_addresses_to_the_pods() {
     let (key, pod) = (key("eth0"), pod());
-    let subject = Subject { key: &key, pod: Some(&pod), netns: "/run/netns/a" };
-    let second = InterfaceIntent { pod_ifname: Some("net0".into()), ..intent(&["10.9.0.3/24"], &[]) };
-    let ports = plan(&subject, &[intent(&["10.1.2.3/24"], &["10.1.2.1"]), second], &node()).unwrap();
-    let result = result::result(&subject, &ports, &["h1".into(), "h2".into()], Default::default());
-    let names: Vec<(&str, Option<&str>)> =
-        result.interfaces.iter().map(|link| (link.name.as_str(), link.sandbox.as_deref())).collect();
+    let subject = Subject {
+        key: &key,
+        pod: Some(&pod),
+        netns: "/run/netns/a",
+    };
+    let second = InterfaceSpec {
+        pod_ifname: Some("net0".into()),
+        ..intent(&["10.9.0.3/24"], &[])
+    };
+    let ports = plan(
+        &subject,
+        &[intent(&["10.1.2.3/24"], &["10.1.2.1"]), second],
+        &node(),
+    )
+    .unwrap();
+    let result = result::result(
+        &subject,
+        &ports,
+        &["h1".into(), "h2".into()],
+        Default::default(),
+    );
+    let names: Vec<(&str, Option<&str>)> = result
+        .interfaces
+        .iter()
+        .map(|link| (link.name.as_str(), link.sandbox.as_deref()))
+        .collect();
     let sandbox = Some("/run/netns/a");
-    assert_eq!(names, [("h1", None), ("eth0", sandbox), ("h2", None), ("net0", sandbox)]);
-    assert_eq!((result.ips[0].interface, result.ips[1].interface), (Some(1), Some(3)));
+    assert_eq!(
+        names,
+        [
+            ("h1", None),
+            ("eth0", sandbox),
+            ("h2", None),
+            ("net0", sandbox)
+        ]
+    );
+    assert_eq!(
+        (result.ips[0].interface, result.ips[1].interface),
+        (Some(1), Some(3))
+    );
     assert_eq!(result.ips[0].gateway, Some("10.1.2.1".parse().unwrap()));
     assert_eq!(result.ips[1].gateway, None);
     assert_eq!(result.routes.len(), 1);

@@ -77,7 +77,11 @@ pub async fn serve(listener: UnixListener, agent: Arc<Agent>, stop: Cancellation
 fn is_root(stream: &UnixStream) -> Result<(), String> {
     match stream.peer_cred() {
         Ok(peer) if peer.uid() == 0 => Ok(()),
-        Ok(peer) => Err(format!("uid {} (pid {}) is not root", peer.uid(), peer.pid().unwrap_or(0))),
+        Ok(peer) => Err(format!(
+            "uid {} (pid {}) is not root",
+            peer.uid(),
+            peer.pid().unwrap_or(0)
+        )),
         Err(error) => Err(format!("peer credentials: {error}")),
     }
 }
@@ -112,21 +116,29 @@ async fn respond(request: hyper::Request<Incoming>, agent: Arc<Agent>) -> Respon
     match (request.method(), path.as_str()) {
         (&Method::POST, wire::PATH) => cni(request, agent).await,
         (&Method::GET, "/v1/health") => json(StatusCode::OK, agent.health().await),
-        (&Method::GET, "/v1/traces") => json(StatusCode::OK, agent.traces(last(request.uri().query()))),
-        (&Method::GET, "/v1/ports") => json(StatusCode::OK, agent.ports()),
-        (_, wire::PATH) => problem(StatusCode::METHOD_NOT_ALLOWED, ErrorCode::DECODE, "CNI requests are POSTed"),
-        (method, path) => {
-            problem(StatusCode::NOT_FOUND, ErrorCode::DECODE, format!("the agent serves no {method} {path}"))
+        (&Method::GET, "/v1/traces") => {
+            json(StatusCode::OK, agent.traces(last(request.uri().query())))
         }
+        (&Method::GET, "/v1/ports") => json(StatusCode::OK, agent.ports()),
+        (_, wire::PATH) => problem(
+            StatusCode::METHOD_NOT_ALLOWED,
+            ErrorCode::DECODE,
+            "CNI requests are POSTed",
+        ),
+        (method, path) => problem(
+            StatusCode::NOT_FOUND,
+            ErrorCode::DECODE,
+            format!("the agent serves no {method} {path}"),
+        ),
     }
 }
 
 async fn cni(request: hyper::Request<Incoming>, agent: Arc<Agent>) -> Response {
-    let body = Limited::new(request.into_body(), wire::MAX_BODY).collect();
+    let body = Limited::new(request.into_body(), wire::MAX_REQUEST).collect();
     let body = match tokio::time::timeout(REQUEST_DEADLINE, body).await {
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(error)) => {
-            let limit = wire::MAX_BODY;
+            let limit = wire::MAX_REQUEST;
             let msg = format!("request body can't be read (the limit is {limit} bytes): {error}");
             return problem(StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::IO, msg);
         }
@@ -175,13 +187,18 @@ fn last(query: Option<&str>) -> usize {
 }
 
 fn problem(status: StatusCode, code: ErrorCode, msg: impl Into<String>) -> Response {
-    json(status, SpecError::new(code, msg).to_json(CniVersion::LATEST))
+    json(
+        status,
+        SpecError::new(code, msg).to_json(CniVersion::LATEST),
+    )
 }
 
 fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 

@@ -2,7 +2,9 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 
@@ -23,7 +25,9 @@ pub enum SocketError {
         source: io::Error,
     },
     /// Another user could swap what is in it.
-    #[error("{path} belongs to uid {uid} with mode {mode:o}; it must belong to root and be writable by nobody else")]
+    #[error(
+        "{path} belongs to uid {uid} with mode {mode:o}; it must belong to root and be writable by nobody else"
+    )]
     UnsafeDirectory {
         /// The directory.
         path: PathBuf,
@@ -61,18 +65,32 @@ impl RunDir {
             .mode(0o600)
             .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_CLOEXEC)
             .open(&lock_path)
-            .map_err(|source| SocketError::Io { step: "open", path: lock_path.clone(), source })?;
+            .map_err(|source| SocketError::Io {
+                step: "open",
+                path: lock_path.clone(),
+                source,
+            })?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => Ok(Self { _lock: lock }),
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(SocketError::Held { path: lock_path }),
-            Err((_, errno)) => Err(SocketError::Io { step: "lock", path: lock_path, source: errno.into() }),
+            Err((_, errno)) => Err(SocketError::Io {
+                step: "lock",
+                path: lock_path,
+                source: errno.into(),
+            }),
         }
     }
 }
 
 /// Makes a directory that only root may enter; an existing one is taken when only root may write to it.
 fn make_private_directory(path: &Path) -> Result<(), SocketError> {
-    let io = |step| move |source| SocketError::Io { step, path: path.to_owned(), source };
+    let io = |step| {
+        move |source| SocketError::Io {
+            step,
+            path: path.to_owned(),
+            source,
+        }
+    };
     match DirBuilder::new().recursive(true).mode(0o700).create(path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -84,10 +102,15 @@ fn make_private_directory(path: &Path) -> Result<(), SocketError> {
         return Err(io("use")(io::Error::from(io::ErrorKind::NotADirectory)));
     }
     if found.uid() != nix::unistd::geteuid().as_raw() || mode & 0o022 != 0 {
-        return Err(SocketError::UnsafeDirectory { path: path.to_owned(), uid: found.uid(), mode });
+        return Err(SocketError::UnsafeDirectory {
+            path: path.to_owned(),
+            uid: found.uid(),
+            mode,
+        });
     }
     if mode & 0o077 != 0 {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(io("close to others"))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+            .map_err(io("close to others"))?;
     }
     Ok(())
 }
@@ -111,7 +134,9 @@ pub fn listen(path: &Path) -> Result<UnixListener, SocketError> {
     }
     let listener = StdListener::bind(&new).map_err(io("bind"))?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o600)).map_err(io("restrict"))?;
-    listener.set_nonblocking(true).map_err(io("set non-blocking"))?;
+    listener
+        .set_nonblocking(true)
+        .map_err(io("set non-blocking"))?;
     fs::rename(&new, path).map_err(io("rename"))?;
     UnixListener::from_std(listener).map_err(io("watch"))
 }
@@ -136,7 +161,10 @@ mod tests {
         let run = dir.path().join("run");
         fs::create_dir(&run).unwrap();
         fs::set_permissions(&run, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(RunDir::open(&run), Err(SocketError::UnsafeDirectory { mode: 0o777, .. })));
+        assert!(matches!(
+            RunDir::open(&run),
+            Err(SocketError::UnsafeDirectory { mode: 0o777, .. })
+        ));
         fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).unwrap();
         RunDir::open(&run).unwrap();
         assert_eq!(fs::metadata(&run).unwrap().mode() & 0o777, 0o700);
@@ -158,7 +186,8 @@ mod tests {
         drop(listen(&path).unwrap());
         let listener = listen(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        let (client, accepted) = tokio::join!(tokio::net::UnixStream::connect(&path), listener.accept());
+        let (client, accepted) =
+            tokio::join!(tokio::net::UnixStream::connect(&path), listener.accept());
         assert!(client.is_ok() && accepted.is_ok());
     }
 }

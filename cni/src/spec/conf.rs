@@ -1,5 +1,6 @@
 //! The network configuration, as a runtime passes it on stdin.
 
+mod preamble;
 mod read;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,8 @@ use ipnet::IpNet;
 use macaddr::MacAddr6;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+
+pub use preamble::Preamble;
 
 use super::{
     CniResult, CniVersion, Dns, ErrorCode, FieldError, ResultError, SpecError, VersionError,

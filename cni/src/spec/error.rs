@@ -34,12 +34,16 @@ impl ErrorCode {
     pub const NOT_AVAILABLE_DEGRADED: Self = Self(51);
     /// Another, newer sandbox of the same pod has taken its place.
     pub const SUPERSEDED: Self = Self(100);
-    /// Every address of the range is taken.
-    pub const RANGE_EXHAUSTED: Self = Self(101);
     /// The address that was asked for belongs to another attachment.
     pub const ADDRESS_TAKEN: Self = Self(102);
     /// CHECK found a difference from prevResult.
     pub const CHECK_MISMATCH: Self = Self(103);
+    /// The pod's annotation is not valid, or asks for what can't be.
+    pub const INVALID_ANNOTATION: Self = Self(104);
+    /// Open vSwitch refused the port.
+    pub const PORT_REFUSED: Self = Self(105);
+    /// The kernel refused a step of the wiring.
+    pub const KERNEL_REFUSED: Self = Self(106);
     /// An error in podwire itself.
     pub const INTERNAL: Self = Self(199);
 
@@ -74,12 +78,14 @@ impl ErrorCode {
             Self::SUPERSEDED,
             "superseded by a newer sandbox of the same pod",
         ),
-        (Self::RANGE_EXHAUSTED, "address range used up"),
         (Self::ADDRESS_TAKEN, "requested address taken"),
         (
             Self::CHECK_MISMATCH,
             "the attachment differs from prevResult",
         ),
+        (Self::INVALID_ANNOTATION, "invalid pod annotation"),
+        (Self::PORT_REFUSED, "Open vSwitch refused the port"),
+        (Self::KERNEL_REFUSED, "the kernel refused a step"),
         (Self::INTERNAL, "an error in podwire itself"),
     ];
 

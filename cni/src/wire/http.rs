@@ -42,6 +42,31 @@ pub enum HttpError {
     /// The body is longer than [`MAX_REPLY`].
     #[error("it announces {0} bytes, and at most {MAX_REPLY} are taken")]
     BodyTooLong(u64),
+    /// More bytes came than the Content-Length announced.
+    #[error("it announces {announced} bytes and brings {came}")]
+    Excess {
+        /// The Content-Length.
+        announced: usize,
+        /// The bytes of the body so far.
+        came: usize,
+    },
+}
+
+impl Head {
+    /// Whether these bytes, from the start of the reply, hold all of its body.
+    ///
+    /// # Errors
+    /// They hold more than that.
+    pub fn is_whole(&self, bytes: &[u8]) -> Result<bool, HttpError> {
+        let came = bytes.len().saturating_sub(self.body_at);
+        if came > self.body_len {
+            return Err(HttpError::Excess {
+                announced: self.body_len,
+                came,
+            });
+        }
+        Ok(came == self.body_len && bytes.len() >= self.body_at)
+    }
 }
 
 /// The whole POST for a body.

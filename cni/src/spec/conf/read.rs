@@ -1,6 +1,7 @@
 //! From JSON to [`NetConf`], member by member.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use macaddr::MacAddr6;
@@ -38,10 +39,7 @@ pub(super) fn conf(bytes: &[u8], on_fault: Faults) -> Result<NetConf, ConfError>
         .string("type")?
         .ok_or_else(|| fields.missing("type"))?;
 
-    let mut faults = FaultList {
-        on_fault,
-        ignored: Vec::new(),
-    };
+    let mut faults = FaultList::of(on_fault);
     Ok(NetConf {
         cni_version,
         name,
@@ -51,9 +49,7 @@ pub(super) fn conf(bytes: &[u8], on_fault: Faults) -> Result<NetConf, ConfError>
         ipam: faults.settle(ipam(&mut fields))?,
         mtu: faults.settle(mtu(&mut fields))?,
         dns: faults.settle(Dns::read(&mut fields))?,
-        agent_socket: faults.settle(fields.parsed("agentSocket", "an absolute path", |text| {
-            text.starts_with('/').then(|| text.into())
-        }))?,
+        agent_socket: faults.settle(agent_socket(&mut fields))?,
         timeout: faults.settle(timeout(&mut fields))?,
         net_attach_def_name: faults.settle(fields.string("netAttachDefName"))?,
         capabilities: faults.settle(capabilities(&mut fields))?,
@@ -65,13 +61,23 @@ pub(super) fn conf(bytes: &[u8], on_fault: Faults) -> Result<NetConf, ConfError>
     })
 }
 
-struct FaultList {
+pub(super) struct FaultList {
     on_fault: Faults,
     ignored: Vec<FieldError>,
 }
 
 impl FaultList {
-    fn settle<T: Default>(&mut self, member: Result<T, FieldError>) -> Result<T, FieldError> {
+    pub(super) fn of(on_fault: Faults) -> Self {
+        Self {
+            on_fault,
+            ignored: Vec::new(),
+        }
+    }
+
+    pub(super) fn settle<T: Default>(
+        &mut self,
+        member: Result<T, FieldError>,
+    ) -> Result<T, FieldError> {
         match member {
             Err(fault) if self.on_fault == Faults::SetAside => {
                 self.ignored.push(fault);
@@ -82,7 +88,7 @@ impl FaultList {
     }
 }
 
-fn version(fields: &mut Fields) -> Result<CniVersion, ConfError> {
+pub(super) fn version(fields: &mut Fields) -> Result<CniVersion, ConfError> {
     Ok(fields
         .string("cniVersion")?
         .ok_or(VersionError::Missing)?
@@ -209,7 +215,13 @@ fn mtu(fields: &mut Fields) -> Result<Option<u32>, FieldError> {
         .filter(|mtu| *mtu != 0))
 }
 
-fn timeout(fields: &mut Fields) -> Result<Option<Duration>, FieldError> {
+pub(super) fn agent_socket(fields: &mut Fields) -> Result<Option<PathBuf>, FieldError> {
+    fields.parsed("agentSocket", "an absolute path", |text| {
+        text.starts_with('/').then(|| text.into())
+    })
+}
+
+pub(super) fn timeout(fields: &mut Fields) -> Result<Option<Duration>, FieldError> {
     let expected = format!("a number of seconds, 1 to {LONGEST_TIMEOUT}");
     let accept = |seconds: &u64| (1..=LONGEST_TIMEOUT).contains(seconds);
     Ok(fields

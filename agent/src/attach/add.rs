@@ -1,0 +1,335 @@
+//! ADD: all or nothing.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use podwire_cni::spec::CniResult;
+
+use super::intent::{Intent, owner};
+use super::turns::{Cancel, Place};
+use super::{Agent, Call, Error, READY_DEADLINE, Reason};
+use crate::journal::{self, State};
+use crate::netns::{HostEnd, HostLink, Netns, PodEnd};
+use crate::observe::Trace;
+use crate::plan::{self, PortPlan, mac_text};
+use crate::ports::NewPort;
+
+/// What an ADD has done so far, in the order in which it would have to be done again.
+#[derive(Debug, Default)]
+pub(super) struct Undo {
+    /// Addresses held for it in the node's own subnets.
+    pub(super) addresses: Vec<IpAddr>,
+    /// A delegated IPAM plugin was asked.
+    pub(super) delegated: bool,
+    /// The intent log has an entry.
+    journal: bool,
+    /// Links that were made.
+    links: Vec<HostLink>,
+    /// The rows were sent, and may be there whatever the answer was.
+    rows: bool,
+}
+
+impl Agent {
+    /// Attaches a container; the text is what the plugin prints.
+    pub(super) async fn add(
+        &self,
+        call: &Call,
+        cancel: &Arc<Cancel>,
+        trace: &mut Trace,
+    ) -> Result<String, Error> {
+        let prev_result = call
+            .conf
+            .prev_result()
+            .map_err(|error| Error::Request(error.into()))?;
+        let netns = Netns::open(&call.invocation.netns)?;
+        let key = &call.key;
+        let line = self.pod_lines.join_add(
+            call.pod_line(),
+            &key.container_id,
+            &key.ifname,
+            Arc::clone(cancel),
+        );
+        let sandbox = self.sandbox_lines.join_add(
+            call.sandbox_line(),
+            &key.container_id,
+            &key.ifname,
+            Arc::clone(cancel),
+        );
+        let queued = Instant::now();
+        wait_for_turn(&line, cancel).await?;
+        wait_for_turn(&sandbox, cancel).await?;
+        if let Some(by) = line.newer_sandbox() {
+            return Err(Error::Cancelled(Reason::Superseded { by }));
+        }
+        trace.phase("queue", queued);
+        let netns = Arc::new(self.still_there(call, netns)?);
+
+        let ready = Instant::now();
+        self.settled().await?;
+        self.ports.ready(READY_DEADLINE).await?;
+        self.clear_leftovers(call, &netns).await?;
+        trace.phase("agent: ready", ready);
+
+        let mut undo = Undo::default();
+        match self.wire(call, &netns, cancel, &mut undo, trace).await {
+            Ok(result) => {
+                let result = match prev_result {
+                    Some(prev) => result.merge(prev),
+                    None => result,
+                };
+                Ok(result.to_json(call.conf.cni_version))
+            }
+            Err(error) => {
+                let undoing = Instant::now();
+                self.roll_back(call, undo).await;
+                trace.phase("roll back", undoing);
+                Err(error)
+            }
+        }
+    }
+
+    /// The namespace, if the path still leads to it: while an ADD waits its sandbox may be removed, and another pod's
+    /// namespace may get its path.
+    fn still_there(&self, call: &Call, opened: Netns) -> Result<Netns, Error> {
+        let now = Netns::open(&call.invocation.netns)?;
+        if now.id() == opened.id() {
+            return Ok(opened);
+        }
+        Err(Error::NetnsReplaced {
+            path: call.invocation.netns.clone(),
+        })
+    }
+
+    /// Removes what an earlier attachment of the same key left behind, such as that of a container whose id came again after
+    /// its namespace had been deleted. One that is whole stays, and the ADD is refused (CNI spec §2, ADD).
+    async fn clear_leftovers(&self, call: &Call, netns: &Arc<Netns>) -> Result<(), Error> {
+        if self.ports.find(&call.key).is_empty() {
+            return Ok(());
+        }
+        if self
+            .netlink
+            .observe(Arc::clone(netns), &call.key.ifname)
+            .await?
+            .is_some()
+        {
+            let (name, netns) = (
+                call.key.ifname.clone(),
+                call.invocation.netns.clone().into(),
+            );
+            return Err(crate::netns::Error::PodInterfaceExists { name, netns }.into());
+        }
+        tracing::info!(attachment = %call.key, "removing what an earlier attachment of the same key left");
+        Error::gather(self.remove(&call.key).await)
+    }
+
+    async fn wire(
+        &self,
+        call: &Call,
+        netns: &Arc<Netns>,
+        cancel: &Cancel,
+        undo: &mut Undo,
+        trace: &mut Trace,
+    ) -> Result<CniResult, Error> {
+        let asking = Instant::now();
+        let Intent {
+            interfaces,
+            dns,
+            from_annotation,
+        } = self.intent(call, undo).await?;
+        let subject = call.subject();
+        let node = self.ports.node_facts(self.config.mtu)?;
+        let planned = plan::plan(&subject, &interfaces, &node).map_err(|source| Error::Plan {
+            source,
+            from_annotation,
+        })?;
+        trace.phase("plan and addresses", asking);
+        ended_early(cancel)?;
+
+        let writing = Instant::now();
+        self.journal.begin(&self.entry(call, netns, &planned))?;
+        undo.journal = true;
+        trace.phase("intent log", writing);
+
+        // The netlink thread makes the pairs in order and goes on with each pod end while OVSDB is told of the host ends.
+        let attaching: Vec<_> = planned
+            .iter()
+            .map(|port| self.netlink.attach(Arc::clone(netns), port.link.clone()))
+            .collect();
+        let (host_ends, pod_ends): (Vec<_>, Vec<_>) = attaching
+            .into_iter()
+            .map(|attaching| (attaching.host_ready, attaching.configured))
+            .unzip();
+        let hosts = self.host_ends(host_ends, undo, trace).await?;
+        let (rows, pods) =
+            tokio::join!(self.add_rows(&planned, &hosts, undo), configured(pod_ends));
+        let (pods, rows) = (pods?, rows?);
+        trace.span("ovsdb: transaction", rows.sent, rows.took);
+        for step in pods.iter().flat_map(|pod| &pod.steps) {
+            trace.span(step.name, step.start, step.took);
+        }
+
+        let waiting = Instant::now();
+        tokio::select! {
+            ports = self.ports.wait_ofports(&rows.interfaces, self.config.add_timeout) => ports?,
+            reason = cancel.cancelled() => return Err(Error::Cancelled(reason)),
+        };
+        trace.phase("ovs-vswitchd: ofport", waiting);
+        let finishing = Instant::now();
+        for error in pods.iter().flat_map(PodEnd::announce) {
+            tracing::debug!(attachment = %call.key, "{error}");
+        }
+        self.clear_replaced(rows.replaced).await;
+        self.journal
+            .advance(&call.key, State::Adding, State::Live)?;
+        let names: Vec<String> = hosts.into_iter().map(|host| host.link.name).collect();
+        let result = plan::result::result(&subject, &planned, &names, dns);
+        trace.phase("announce and answer", finishing);
+        Ok(result)
+    }
+
+    /// The host ends, when every pair is made. On failure those that were made are in `undo`.
+    async fn host_ends(
+        &self,
+        receivers: Vec<tokio::sync::oneshot::Receiver<Result<HostEnd, crate::netns::Error>>>,
+        undo: &mut Undo,
+        trace: &mut Trace,
+    ) -> Result<Vec<HostEnd>, Error> {
+        let mut hosts = Vec::with_capacity(receivers.len());
+        let mut failed = None;
+        for receiver in receivers {
+            match receiver.await.unwrap_or(Err(crate::netns::Error::Stopped)) {
+                Ok(host) => {
+                    undo.links.push(host.link.clone());
+                    for step in &host.steps {
+                        trace.span(step.name, step.start, step.took);
+                    }
+                    hosts.push(host);
+                }
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        match failed {
+            None => Ok(hosts),
+            Some(error) => Err(error.into()),
+        }
+    }
+
+    async fn add_rows(
+        &self,
+        planned: &[PortPlan],
+        hosts: &[HostEnd],
+        undo: &mut Undo,
+    ) -> Result<crate::ports::Added, Error> {
+        let new: Vec<NewPort<'_>> = planned
+            .iter()
+            .zip(hosts)
+            .map(|(plan, host)| NewPort {
+                plan,
+                host_name: &host.link.name,
+            })
+            .collect();
+        undo.rows = true;
+        Ok(self.ports.add(&new).await?)
+    }
+
+    /// Removes the links and addresses of older sandboxes whose rows this ADD replaced.
+    async fn clear_replaced(&self, replaced: Vec<crate::ports::PortRecord>) {
+        for record in replaced {
+            if let Some(key) = &record.key {
+                tracing::info!(attachment = %key, "replaced by a newer sandbox of the same pod");
+                for error in self.remove(key).await {
+                    tracing::warn!(attachment = %key, %error, "an older sandbox's leftovers stay until its DEL");
+                }
+            }
+            self.remove_link(&record.name)
+                .await
+                .unwrap_or_else(|error| tracing::warn!(%error, "link stays"));
+        }
+    }
+
+    fn entry(&self, call: &Call, netns: &Netns, planned: &[PortPlan]) -> journal::Entry {
+        let pod = call.pod.as_ref().map(ToString::to_string);
+        let bridge = self.config.bridge.clone();
+        let mut entry =
+            journal::Entry::new(call.key.clone(), pod, call.invocation.netns.clone(), bridge);
+        let id = netns.id();
+        entry.netns_id = Some((id.dev, id.ino));
+        entry.ports = planned
+            .iter()
+            .map(|port| journal::EntryPort {
+                host_names: port.link.host_names.clone(),
+                host_mac: mac_text(port.link.host_mac),
+                external_ids: port.external_ids.clone(),
+            })
+            .collect();
+        entry
+    }
+
+    /// Takes back what an ADD did. What can't be taken back now stays in the intent log, and is when OVSDB is there again.
+    async fn roll_back(&self, call: &Call, undo: Undo) {
+        let mut errors: Vec<Error> = Vec::new();
+        if undo.rows {
+            errors.extend(self.remove_rows(&call.key).await.err().map(Error::from));
+        }
+        if !undo.links.is_empty() {
+            errors.extend(self.netlink.delete(undo.links).await.err().map(Error::from));
+        }
+        if undo.delegated {
+            errors.extend(self.delegated_del(call).await.err());
+        }
+        let owner = owner(call);
+        for address in undo.addresses {
+            self.addresses.release(address, &owner);
+        }
+        if undo.journal {
+            let closed = match errors.is_empty() {
+                true => self.journal.forget(&call.key),
+                false => self
+                    .journal
+                    .advance(&call.key, State::Adding, State::Deleting),
+            };
+            errors.extend(closed.err().map(Error::from));
+        }
+        for error in errors {
+            tracing::warn!(attachment = %call.key, %error, "roll-back is not complete");
+        }
+    }
+}
+
+/// Both lines' turn, or the reason not to wait for it.
+async fn wait_for_turn<K: Eq + std::hash::Hash + Clone>(
+    place: &Place<K>,
+    cancel: &Cancel,
+) -> Result<(), Error> {
+    tokio::select! {
+        biased;
+        reason = cancel.cancelled() => Err(Error::Cancelled(reason)),
+        () = place.turn() => Ok(()),
+    }
+}
+
+/// The pod ends, when every one is configured; all are waited for, since a half-configured one is still being worked on.
+async fn configured(
+    receivers: Vec<tokio::sync::oneshot::Receiver<Result<PodEnd, crate::netns::Error>>>,
+) -> Result<Vec<PodEnd>, Error> {
+    let mut pods = Vec::with_capacity(receivers.len());
+    let mut failed = None;
+    for receiver in receivers {
+        match receiver.await.unwrap_or(Err(crate::netns::Error::Stopped)) {
+            Ok(pod) => pods.push(pod),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    match failed {
+        None => Ok(pods),
+        Some(error) => Err(error.into()),
+    }
+}
+
+fn ended_early(cancel: &Cancel) -> Result<(), Error> {
+    match cancel.reason() {
+        None => Ok(()),
+        Some(reason) => Err(Error::Cancelled(reason.clone())),
+    }
+}

@@ -1,0 +1,134 @@
+//! Who holds which address of the node's own subnets: the pools behind a lock, and their cursor on disk.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use tokio::sync::Notify;
+
+use crate::ipam::Owner;
+use crate::ipam::pool::{Allocated, Cursor, PoolError, Pools};
+use crate::ipam::{Family, subnet};
+
+/// The node's pools.
+///
+/// What is held is recorded in the ports' external_ids and claimed back from there at start. Only where the search for a
+/// free address stands, and what was released last, is in no row; it is kept beside the intent log, so that an agent's
+/// restart does not hand out what was released a moment ago.
+#[derive(Debug)]
+pub struct Addresses {
+    pools: Mutex<Pools>,
+    cursor_path: PathBuf,
+    moved: Notify,
+}
+
+impl Addresses {
+    /// Empty pools of these subnets, going on from where the last agent stood.
+    ///
+    /// # Errors
+    /// When two subnets overlap.
+    pub fn open(
+        subnets: Vec<subnet::SubnetSpec>,
+        run_dir: &Path,
+    ) -> Result<Self, subnet::SpecError> {
+        let mut pools = Pools::new(subnets)?;
+        let cursor_path = run_dir.join("addresses.json");
+        match fs::read(&cursor_path).map(|text| serde_json::from_slice::<Vec<Cursor>>(&text)) {
+            Ok(Ok(cursors)) => pools.restore_cursor(&cursors),
+            Ok(Err(error)) => {
+                tracing::warn!(path = %cursor_path.display(), %error, "passed over: not a cursor")
+            }
+            Err(_) => {}
+        }
+        Ok(Self {
+            pools: Mutex::new(pools),
+            cursor_path,
+            moved: Notify::new(),
+        })
+    }
+
+    /// One address of every family that has a subnet, or nothing.
+    ///
+    /// # Errors
+    /// No subnet, or no address left.
+    pub fn allocate(&self, owner: &Owner) -> Result<Vec<Allocated>, PoolError> {
+        let allocated = self.lock().allocate(owner);
+        self.moved.notify_one();
+        allocated
+    }
+
+    /// One address of one family.
+    ///
+    /// # Errors
+    /// No subnet of it, or no address left.
+    pub fn allocate_family(&self, family: Family, owner: &Owner) -> Result<Allocated, PoolError> {
+        let allocated = self.lock().allocate_family(family, owner);
+        self.moved.notify_one();
+        allocated
+    }
+
+    /// The families that have a subnet.
+    pub fn families(&self) -> Vec<Family> {
+        self.lock().families()
+    }
+
+    /// This very address. An older sandbox of the same pod gives it up: it is about to be replaced.
+    ///
+    /// # Errors
+    /// Taken by another pod, not for pods, or in no subnet.
+    pub fn claim(&self, address: IpAddr, owner: &Owner) -> Result<Allocated, PoolError> {
+        let mut pools = self.lock();
+        match pools.claim(address, owner) {
+            Err(PoolError::Taken { holder, .. }) if is_same_pod(&holder, owner) => {
+                pools.release(address, &holder)?;
+                pools.claim(address, owner)
+            }
+            other => other,
+        }
+    }
+
+    /// Takes one address back, if `owner` still has it.
+    pub fn release(&self, address: IpAddr, owner: &Owner) {
+        // Another holder took it over, as the newer sandbox of a pod does: then it is not this one's to give back.
+        let _ = self.lock().release(address, owner);
+        self.moved.notify_one();
+    }
+
+    /// Takes back whatever `owner` has.
+    pub fn release_all(&self, owner: &Owner) {
+        self.lock().release_all(owner);
+        self.moved.notify_one();
+    }
+
+    /// Who has this address.
+    pub fn owner_of(&self, address: IpAddr) -> Option<Owner> {
+        self.lock().owner_of(address).cloned()
+    }
+
+    /// Writes the cursor down whenever it has moved. Never ends.
+    ///
+    /// Off the path of every request: an agent that dies in between loses a courtesy to ARP caches, nothing else.
+    pub async fn keep_cursor(&self) {
+        loop {
+            self.moved.notified().await;
+            let cursor = self.lock().cursor();
+            let written = serde_json::to_vec(&cursor)
+                .map_err(std::io::Error::from)
+                .and_then(|text| fs::write(&self.cursor_path, text));
+            if let Err(error) = written {
+                tracing::warn!(path = %self.cursor_path.display(), %error, "the address cursor can't be written");
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Pools> {
+        self.pools
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+fn is_same_pod(a: &Owner, b: &Owner) -> bool {
+    a.network == b.network && a.ifname == b.ifname && a.pod.is_some() && a.pod == b.pod
+}

@@ -1,0 +1,109 @@
+//! A CNI request as the verbs see it: checked, and nothing done yet.
+
+use podwire_cni::env::{Args, Invocation};
+use podwire_cni::spec::{CniVersion, Command, NetConf, SpecError};
+use podwire_cni::wire;
+
+use crate::plan::{AttachmentKey, PodRef, Subject};
+
+/// One call of the plugin.
+#[derive(Debug)]
+pub struct Call {
+    /// The verb.
+    pub verb: Command,
+    /// The attachment; container id and interface are empty for GC and STATUS.
+    pub key: AttachmentKey,
+    /// The pod, when the runtime named one.
+    pub pod: Option<PodRef>,
+    /// The parameters as they came; CNI_NETNS may be empty for DEL.
+    pub invocation: Invocation,
+    /// CNI_ARGS, read.
+    pub args: Args,
+    /// The network configuration.
+    pub conf: NetConf,
+    /// TRACEPARENT.
+    pub traceparent: Option<String>,
+}
+
+/// A refusal, with the version to say it in.
+#[derive(Debug)]
+pub struct Refused {
+    /// The configuration's version, as far as it could be read.
+    pub version: CniVersion,
+    /// Why.
+    pub error: SpecError,
+}
+
+impl Call {
+    /// Reads a request's body.
+    ///
+    /// # Errors
+    /// The body is not of a wire version we speak, the environment or the configuration is not valid, or the
+    /// configuration's version lacks the verb.
+    pub fn parse(body: &[u8]) -> Result<Self, Refused> {
+        let latest = |error| Refused {
+            version: CniVersion::LATEST,
+            error,
+        };
+        let request = wire::Request::decode(body).map_err(|error| latest(error.into()))?;
+        let invocation = request.invocation;
+        let text = request.config.get().as_bytes();
+        // DEL must not fail for what an ADD was refused for: it would be repeated without end.
+        let conf = match invocation.command {
+            Command::Del => NetConf::parse_for_del(text),
+            _ => NetConf::parse(text),
+        }
+        .map_err(|error| latest(error.into()))?;
+        let version = conf.cni_version;
+        let refused = |error| Refused { version, error };
+        version
+            .allows(invocation.command)
+            .map_err(|error| refused(error.into()))?;
+        let args = match (Args::parse(&invocation.args), invocation.command) {
+            (Ok(args), _) => args,
+            (Err(_), Command::Del | Command::Gc | Command::Status) => Args::default(),
+            (Err(error), _) => return Err(refused(error.into())),
+        };
+        let pod = args.pod_name().map(|name| PodRef {
+            namespace: args.pod_namespace().map(str::to_owned),
+            name: name.to_owned(),
+            uid: args.pod_uid().map(str::to_owned),
+        });
+        Ok(Self {
+            verb: invocation.command,
+            key: AttachmentKey {
+                network: conf.name.clone(),
+                container_id: invocation.container_id.clone(),
+                ifname: invocation.ifname.clone(),
+            },
+            pod,
+            invocation,
+            args,
+            conf,
+            traceparent: request.traceparent,
+        })
+    }
+
+    /// What the plan needs to know of it.
+    pub fn subject(&self) -> Subject<'_> {
+        Subject {
+            key: &self.key,
+            pod: self.pod.as_ref(),
+            netns: &self.invocation.netns,
+        }
+    }
+
+    /// What requests for one pod on one network have in common: they run in order.
+    pub fn pod_line(&self) -> (String, String) {
+        let who = self
+            .pod
+            .as_ref()
+            .map_or_else(|| self.key.container_id.clone(), PodRef::to_string);
+        (self.key.network.clone(), who)
+    }
+
+    /// What requests for one sandbox on one network have in common.
+    pub fn sandbox_line(&self) -> (String, String) {
+        (self.key.network.clone(), self.key.container_id.clone())
+    }
+}

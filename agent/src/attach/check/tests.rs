@@ -1,0 +1,112 @@
+use podwire_cni::spec::CniVersion;
+
+use super::*;
+use crate::netns::LinkState;
+
+fn prev() -> CniResult {
+    CniResult::from_json(
+        br#"{"cniVersion":"1.1.0",
+            "interfaces":[{"name":"h","mac":"fe:00:00:00:00:01"},
+                          {"name":"eth0","mac":"0a:58:0a:01:02:03","mtu":1400,"sandbox":"/run/netns/a"}],
+            "ips":[{"address":"10.1.2.3/24","gateway":"10.1.2.1","interface":1},{"address":"fd00::3/64","interface":1}],
+            "routes":[{"dst":"0.0.0.0/0","gw":"10.1.2.1"},{"dst":"10.9.0.0/16"}]}"#,
+    )
+    .unwrap()
+}
+
+fn seen() -> Observed {
+    let route = |dst: &str, gateway: Option<&str>| ObservedRoute {
+        dst: dst.parse().unwrap(),
+        gateway: gateway.map(|text| text.parse().unwrap()),
+        mtu: None,
+        priority: 0,
+        table: MAIN_TABLE,
+        scope: 0,
+        protocol: 4,
+    };
+    Observed {
+        link: LinkState {
+            ifindex: 2,
+            name: "eth0".into(),
+            up: true,
+            mac: Some([0x0a, 0x58, 0x0a, 1, 2, 3].into()),
+            mtu: 1400,
+            kind: Some("veth".into()),
+            peer_ifindex: Some(7),
+            group: 0,
+        },
+        addresses: vec![
+            "10.1.2.3/24".parse().unwrap(),
+            "fd00::3/64".parse().unwrap(),
+            "fe80::1/64".parse().unwrap(),
+        ],
+        routes: vec![
+            route("0.0.0.0/0", Some("10.1.2.1")),
+            route("10.9.0.0/16", None),
+            route("10.1.2.0/24", None),
+        ],
+        tx_checksum: None,
+    }
+}
+
+fn found(prev: &CniResult, seen: Option<&Observed>) -> Option<String> {
+    difference(prev, 1, &prev.interfaces[1], seen)
+}
+
+#[test]
+fn what_add_answered_is_no_difference_in_any_version() {
+    for version in CniVersion::ALL {
+        let prev = CniResult::from_json(prev().to_json(version).as_bytes()).unwrap();
+        assert_eq!(found(&prev, Some(&seen())), None, "{version}");
+    }
+}
+
+#[test]
+fn each_difference_is_told_in_words() {
+    type Change = fn(&mut Observed);
+    let cases: [(Change, &str); 6] = [
+        (|it| it.link.up = false, "interface eth0 is down"),
+        (
+            |it| it.link.mac = Some([0x0a; 6].into()),
+            "interface eth0 has MAC 0a:0a:0a:0a:0a:0a, and prevResult has 0a:58:0a:01:02:03",
+        ),
+        (
+            |it| it.link.mtu = 1500,
+            "interface eth0 has MTU 1500, and prevResult has 1400",
+        ),
+        (
+            |it| drop(it.addresses.remove(0)),
+            "interface eth0 has lost address 10.1.2.3/24",
+        ),
+        (
+            |it| drop(it.addresses.remove(1)),
+            "interface eth0 has lost address fd00::3/64",
+        ),
+        (
+            |it| drop(it.routes.remove(0)),
+            "interface eth0 has lost the route to 0.0.0.0/0 by 10.1.2.1",
+        ),
+    ];
+    for (change, expected) in cases {
+        let mut seen = seen();
+        change(&mut seen);
+        assert_eq!(found(&prev(), Some(&seen)).as_deref(), Some(expected));
+    }
+    assert_eq!(
+        found(&prev(), None).as_deref(),
+        Some("the pod has no interface eth0")
+    );
+    let mut rerouted = seen();
+    rerouted.routes[0].gateway = Some("10.1.2.9".parse().unwrap());
+    assert!(found(&prev(), Some(&rerouted)).is_some());
+}
+
+#[test]
+fn what_a_later_plugin_changed_and_wrote_into_prev_result_is_no_difference() {
+    let (mut prev, mut seen) = (prev(), seen());
+    prev.interfaces[1].mac = Some("02:00:00:00:00:09".into());
+    prev.interfaces[1].mtu = Some(1300);
+    seen.link.mac = Some([2, 0, 0, 0, 0, 9].into());
+    seen.link.mtu = 1300;
+    assert_eq!(found(&prev, Some(&seen)), None);
+}

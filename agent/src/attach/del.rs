@@ -1,0 +1,174 @@
+//! DEL: always ends well. It needs neither namespace nor pod nor prevResult, does every step it can, and repeats safely.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use super::intent::{delegate_call, delegate_of};
+use super::{Agent, Call, Error, READY_DEADLINE};
+use crate::ipam::Owner;
+use crate::journal::{Entry, State};
+use crate::netns::{HostLink, LinkState};
+use crate::observe::Trace;
+use crate::plan::{AttachmentKey, mac_text};
+use crate::ports::{self, PortError, PortRecord};
+
+impl Agent {
+    /// Detaches a container.
+    pub(super) async fn del(&self, call: &Call, trace: &mut Trace) -> Result<(), Error> {
+        let key = &call.key;
+        let place =
+            self.sandbox_lines
+                .join_del(call.sandbox_line(), &key.container_id, &key.ifname);
+        let queued = Instant::now();
+        place.turn().await;
+        trace.phase("queue", queued);
+        let removing = Instant::now();
+        let mut errors = self.remove(key).await;
+        trace.phase("link and rows", removing);
+        let telling = Instant::now();
+        errors.extend(self.delegated_del(call).await.err());
+        trace.phase("delegated ipam", telling);
+        Error::gather(errors)
+    }
+
+    /// Tells a delegated IPAM plugin that its addresses are free again; without one it is nothing.
+    pub(super) async fn delegated_del(&self, call: &Call) -> Result<(), Error> {
+        let Some(plugin) = delegate_of(call)? else {
+            return Ok(());
+        };
+        Ok(plugin.del(&self.spawner, delegate_call(call)).await?)
+    }
+
+    /// Removes an attachment's rows, links, addresses and intent log entry, going on after an error.
+    ///
+    /// With OVSDB away the link and the addresses go all the same, and the intent log says that the rows are still to go:
+    /// the pod is gone for good, and a DEL that fails is repeated without end.
+    pub(crate) async fn remove(&self, key: &AttachmentKey) -> Vec<Error> {
+        let mut errors = Vec::new();
+        let entry = match self.journal.find(key) {
+            Ok(found) => found.map(|(_, entry)| entry),
+            Err(error) => {
+                errors.push(error.into());
+                None
+            }
+        };
+        let known = self
+            .ports
+            .synced(READY_DEADLINE)
+            .await
+            .map(|()| self.ports.find(key));
+        let mut names: Vec<&str> = Vec::new();
+        match (&known, &entry) {
+            (Ok(records), _) if !records.is_empty() => {
+                names.extend(records.iter().map(|record| record.name.as_str()))
+            }
+            (_, Some(entry)) => names.extend(link_names(entry)),
+            _ => {}
+        }
+        let (rows, links) = tokio::join!(
+            self.remove_rows(key),
+            self.remove_links(&names, entry.as_ref())
+        );
+        errors.extend(links);
+        let addresses = addresses(&known, entry.as_ref());
+        if let Err(error) = self.netlink.flush_conntrack(addresses).await {
+            tracing::debug!(attachment = %key, %error, "connection tracking entries stay");
+        }
+        self.addresses.release_all(&Owner {
+            network: key.network.clone(),
+            container_id: key.container_id.clone(),
+            ifname: key.ifname.clone(),
+            pod: None,
+        });
+        let noted = match rows {
+            Ok(()) if errors.is_empty() => self.journal.forget(key),
+            Ok(()) => Ok(()),
+            Err(error) => {
+                tracing::warn!(attachment = %key, %error, "the rows go when the database is there again");
+                self.note_deletion(key, entry)
+            }
+        };
+        errors.extend(noted.err().map(Error::from));
+        errors
+    }
+
+    /// Removes an attachment's rows.
+    pub(super) async fn remove_rows(&self, key: &AttachmentKey) -> Result<(), PortError> {
+        self.ports.synced(READY_DEADLINE).await?;
+        self.ports.remove(&self.ports.find(key)).await
+    }
+
+    async fn remove_links(&self, names: &[&str], entry: Option<&Entry>) -> Vec<Error> {
+        let mut links = Vec::with_capacity(names.len());
+        let mut errors = Vec::new();
+        for name in names {
+            match self.netlink.host_link(name).await {
+                Ok(Some(link)) if is_ours(&link, entry) => {
+                    links.push(HostLink {
+                        ifindex: link.ifindex,
+                        name: link.name,
+                    });
+                }
+                Ok(_) => {}
+                Err(error) => errors.push(error.into()),
+            }
+        }
+        if !links.is_empty() {
+            errors.extend(self.netlink.delete(links).await.err().map(Error::from));
+        }
+        errors
+    }
+
+    /// Removes one veth of the host.
+    pub(super) async fn remove_link(&self, name: &str) -> Result<(), Error> {
+        Error::gather(self.remove_links(&[name], None).await)
+    }
+
+    fn note_deletion(
+        &self,
+        key: &AttachmentKey,
+        entry: Option<Entry>,
+    ) -> Result<(), crate::journal::Error> {
+        let bridge = self.config.bridge.clone();
+        let entry = entry.unwrap_or_else(|| Entry::new(key.clone(), None, String::new(), bridge));
+        self.journal.forget(key)?;
+        self.journal.begin(&entry)?;
+        self.journal.advance(key, State::Adding, State::Deleting)
+    }
+}
+
+fn link_names(entry: &Entry) -> impl Iterator<Item = &str> {
+    entry
+        .ports
+        .iter()
+        .flat_map(|port| &port.host_names)
+        .map(String::as_str)
+}
+
+/// Whether a link of a recorded name is the one recorded: a veth, and with the MAC we gave it when the intent log knows it.
+fn is_ours(link: &LinkState, entry: Option<&Entry>) -> bool {
+    let mac = link.mac.map(mac_text);
+    link.kind.as_deref() == Some("veth")
+        && entry.is_none_or(|entry| {
+            entry
+                .ports
+                .iter()
+                .any(|port| Some(&port.host_mac) == mac.as_ref())
+        })
+}
+
+fn addresses(known: &Result<Vec<PortRecord>, PortError>, entry: Option<&Entry>) -> Vec<IpAddr> {
+    let rows = known.iter().flatten().map(|record| &record.external_ids);
+    let entries = entry
+        .into_iter()
+        .flat_map(|entry| &entry.ports)
+        .map(|port| &port.external_ids);
+    let mut addresses: Vec<IpAddr> = rows
+        .chain(entries)
+        .flat_map(ports::addresses)
+        .map(|net| net.addr())
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}

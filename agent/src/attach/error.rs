@@ -1,0 +1,197 @@
+//! Why a verb failed, and which CNI code the runtime is told. docs/errors.md is the same table for people.
+
+use std::time::Duration;
+
+use podwire_cni::spec::{ErrorCode, SpecError};
+use podwire_ovs::transact::TransactError;
+
+use super::turns::Reason;
+use crate::ipam::delegate::DelegateError;
+use crate::ipam::pool::PoolError;
+use crate::journal;
+use crate::netns::{self, NetnsError};
+use crate::plan::PlanError;
+use crate::pods::AnnotationError;
+use crate::ports::PortError;
+
+/// A verb's failure.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The request itself is not valid.
+    #[error("{0}")]
+    Request(SpecError),
+    /// CNI_NETNS names no namespace that a pod could be in.
+    #[error("CNI_NETNS: {0}")]
+    Netns(#[from] NetnsError),
+    /// While the ADD waited its sandbox was removed, and another namespace got the path.
+    #[error(
+        "CNI_NETNS: {path} became another network namespace while this ADD waited for its turn"
+    )]
+    NetnsReplaced {
+        /// CNI_NETNS.
+        path: String,
+    },
+    /// The kernel refused a step.
+    #[error("{0}")]
+    Kernel(#[from] netns::Error),
+    /// The pod's annotation is not valid.
+    #[error("{0}")]
+    Annotation(#[from] AnnotationError),
+    /// The pod is annotated, but not for this network.
+    #[error("annotation {annotation} has no entry for network {network}")]
+    NotAnnotated {
+        /// Which annotation.
+        annotation: &'static str,
+        /// The network that this request is for.
+        network: String,
+    },
+    /// The wishes can't be met; they came from the pod's annotation or from the configuration.
+    #[error("{source}")]
+    Plan {
+        /// Why not.
+        source: PlanError,
+        /// Whether the pod's annotation said so, and not the network configuration.
+        from_annotation: bool,
+    },
+    /// No address could be had, or not the one asked for.
+    #[error("{0}")]
+    Address(#[from] PoolError),
+    /// No subnet is configured, and nothing else gives the pod an address.
+    #[error(
+        "nothing gives this pod an address: there is no pod-networks annotation, no ipam in the network configuration, \
+         and the agent has no --subnet"
+    )]
+    NoAddressSource,
+    /// A delegated IPAM plugin failed.
+    #[error("{0}")]
+    Ipam(#[from] DelegateError),
+    /// The intent log could not be written.
+    #[error("intent log: {0}")]
+    Journal(#[from] journal::Error),
+    /// The port could not be made or found.
+    #[error("{0}")]
+    Port(#[from] PortError),
+    /// The operation was told to end.
+    #[error("{}", reason_text(.0))]
+    Cancelled(Reason),
+    /// CHECK found a difference.
+    #[error("{0}")]
+    Differs(String),
+    /// CHECK without what it is to compare with.
+    #[error("CHECK needs prevResult in the network configuration, and there is none")]
+    NoPrevResult,
+    /// GC without a list would remove every attachment.
+    #[error("GC needs cni.dev/valid-attachments in the network configuration, and there is none")]
+    NoValidAttachments,
+    /// Several steps of a DEL or GC failed; the others were done.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Several(Vec<Error>),
+    /// STATUS: an ADD would not be served.
+    #[error("{}", reasons.join("; "))]
+    NotReady {
+        /// Every reason.
+        reasons: Vec<String>,
+        /// Whether running pods may have lost their connectivity as well.
+        degraded: bool,
+    },
+    /// More operations are under way than the agent admits.
+    #[error("{limit} operations are under way, which is all that the agent admits at once")]
+    Busy {
+        /// How many.
+        limit: usize,
+    },
+    /// The agent has not yet looked through what it found at start.
+    #[error("the agent is starting: waited {waited:?} for {awaited}")]
+    Starting {
+        /// What is missing.
+        awaited: &'static str,
+        /// How long it was awaited.
+        waited: Duration,
+    },
+}
+
+impl Error {
+    /// The code that the runtime is told.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Request(error) => error.code,
+            Self::Netns(NetnsError::Io { .. }) => ErrorCode::IO,
+            Self::Netns(_)
+            | Self::NetnsReplaced { .. }
+            | Self::Kernel(netns::Error::PodInterfaceExists { .. }) => {
+                ErrorCode::INVALID_ENVIRONMENT
+            }
+            Self::Kernel(_) => ErrorCode::KERNEL_REFUSED,
+            Self::Annotation(_)
+            | Self::NotAnnotated { .. }
+            | Self::Plan {
+                from_annotation: true,
+                ..
+            } => ErrorCode::INVALID_ANNOTATION,
+            Self::Plan { .. } | Self::NoPrevResult | Self::NoValidAttachments => {
+                ErrorCode::INVALID_CONFIG
+            }
+            Self::Address(PoolError::Taken { .. }) => ErrorCode::ADDRESS_TAKEN,
+            Self::Address(PoolError::Exhausted { .. }) => ErrorCode::TRY_AGAIN,
+            Self::Address(_) | Self::NoAddressSource => ErrorCode::INVALID_CONFIG,
+            Self::Ipam(error) => error.code(),
+            Self::Journal(_) => ErrorCode::IO,
+            Self::Port(error) => port_code(error),
+            Self::Cancelled(Reason::Superseded { .. }) => ErrorCode::SUPERSEDED,
+            Self::Cancelled(_) | Self::Busy { .. } | Self::Starting { .. } => ErrorCode::TRY_AGAIN,
+            Self::Differs(_) => ErrorCode::CHECK_MISMATCH,
+            Self::Several(errors) => errors.first().map_or(ErrorCode::INTERNAL, Self::code),
+            Self::NotReady {
+                degraded: false, ..
+            } => ErrorCode::NOT_AVAILABLE,
+            Self::NotReady { degraded: true, .. } => ErrorCode::NOT_AVAILABLE_DEGRADED,
+        }
+    }
+
+    /// The error as the specification writes it.
+    pub fn to_spec(&self) -> SpecError {
+        match self {
+            Self::Request(error) => error.clone(),
+            other => SpecError::new(other.code(), other.to_string()),
+        }
+    }
+
+    /// One error for several; none for none.
+    pub fn gather(mut errors: Vec<Self>) -> Result<(), Self> {
+        match errors.len() {
+            0 => Ok(()),
+            1 => Err(errors.remove(0)),
+            _ => Err(Self::Several(errors)),
+        }
+    }
+}
+
+fn port_code(error: &PortError) -> ErrorCode {
+    match error {
+        PortError::Refused { .. } => ErrorCode::PORT_REFUSED,
+        PortError::Transact { source, .. } => match source {
+            TransactError::Operation { .. } | TransactError::Commit { .. } => {
+                ErrorCode::PORT_REFUSED
+            }
+            _ => ErrorCode::TRY_AGAIN,
+        },
+        _ => ErrorCode::TRY_AGAIN,
+    }
+}
+
+fn reason_text(reason: &Reason) -> String {
+    match reason {
+        Reason::ClientGone => {
+            "the client closed its connection before the ADD was done; it was rolled back"
+                .to_owned()
+        }
+        Reason::Superseded { by } => {
+            format!(
+                "sandbox {by} of the same pod came later and takes this one's place; this ADD was rolled back"
+            )
+        }
+        Reason::Deleted => {
+            "a DEL of this attachment came while its ADD ran; the ADD was rolled back".to_owned()
+        }
+    }
+}

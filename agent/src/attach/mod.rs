@@ -1,0 +1,238 @@
+//! ADD, DEL, CHECK, GC and STATUS, each told as a short story; who goes when, deadlines and rollback.
+//!
+//! A verb here says what is done in which order and what happens when a step fails. How a step is done is the business of
+//! the rooms below: [`crate::netns`] for the kernel, [`crate::ports`] for Open vSwitch, [`crate::ipam`] for addresses.
+
+mod add;
+mod addresses;
+mod call;
+mod check;
+mod del;
+mod error;
+mod gc;
+mod intent;
+mod status;
+mod turns;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hyper::body::Bytes;
+use podwire_cni::spec::{CniVersion, Command};
+use tokio::sync::watch;
+
+pub use addresses::Addresses;
+pub use call::{Call, Refused};
+pub use error::Error;
+pub use turns::{Cancel, Reason};
+
+use crate::config::Config;
+use crate::ipam::spawner::Spawner;
+use crate::journal::Journal;
+use crate::netns::Netlink;
+use crate::observe::{Outcome, Recorder, Subject, Trace};
+use crate::ports::Ports;
+use turns::Turns;
+
+/// How long a verb waits for what is usually there at once: a current replica, the look through what was found at start.
+const READY_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Everything that the verbs work with; one for the process.
+#[derive(Debug)]
+pub struct Agent {
+    /// The settings.
+    pub config: Config,
+    /// The kernel.
+    pub netlink: Netlink,
+    /// Open vSwitch.
+    pub ports: Ports,
+    /// The intent log.
+    pub journal: Journal,
+    /// Who has which address.
+    pub addresses: Addresses,
+    /// Starts delegated IPAM plugins.
+    pub spawner: Spawner,
+    /// What was done.
+    pub recorder: Recorder,
+    /// True once what was found at start has been looked through.
+    pub settled: watch::Receiver<bool>,
+    pod_lines: Turns<(String, String)>,
+    sandbox_lines: Turns<(String, String)>,
+    operations: AtomicUsize,
+}
+
+/// The parts of an agent that are made before it.
+#[derive(Debug)]
+pub struct Parts {
+    /// The settings.
+    pub config: Config,
+    /// The kernel.
+    pub netlink: Netlink,
+    /// Open vSwitch.
+    pub ports: Ports,
+    /// The intent log.
+    pub journal: Journal,
+    /// Who has which address.
+    pub addresses: Addresses,
+    /// Starts delegated IPAM plugins.
+    pub spawner: Spawner,
+    /// True once what was found at start has been looked through.
+    pub settled: watch::Receiver<bool>,
+}
+
+impl Agent {
+    /// Puts the parts together.
+    pub fn new(parts: Parts) -> Self {
+        Self {
+            config: parts.config,
+            netlink: parts.netlink,
+            ports: parts.ports,
+            journal: parts.journal,
+            addresses: parts.addresses,
+            spawner: parts.spawner,
+            recorder: Recorder::default(),
+            settled: parts.settled,
+            pod_lines: Turns::default(),
+            sandbox_lines: Turns::default(),
+            operations: AtomicUsize::new(0),
+        }
+    }
+
+    /// Serves one request; the bytes are what the plugin prints.
+    ///
+    /// # Errors
+    /// The error object to print.
+    pub async fn serve(
+        self: Arc<Self>,
+        body: Bytes,
+        cancel: Arc<Cancel>,
+    ) -> Result<String, String> {
+        let trace = Trace::start();
+        let call = match Call::parse(&body) {
+            Ok(call) => call,
+            Err(Refused { version, error }) => {
+                let outcome = Outcome::Failed {
+                    code: error.code.0,
+                    msg: error.to_string(),
+                };
+                self.recorder
+                    .finish("refused", Subject::default(), trace, outcome);
+                return Err(error.to_json(version));
+            }
+        };
+        drop(body);
+        let version = call.conf.cni_version;
+        let mut trace = trace;
+        let result = self.admit_and_run(&call, &cancel, &mut trace).await;
+        let outcome = match &result {
+            Ok(_) => Outcome::Ok("ok"),
+            Err(error) => Outcome::Failed {
+                code: error.code().0,
+                msg: error.to_string(),
+            },
+        };
+        self.recorder
+            .finish(call.verb.as_str(), subject(call), trace, outcome);
+        result.map_err(|error| error.to_spec().to_json(version))
+    }
+
+    async fn admit_and_run(
+        &self,
+        call: &Call,
+        cancel: &Arc<Cancel>,
+        trace: &mut Trace,
+    ) -> Result<String, Error> {
+        let _admitted = self.admit()?;
+        match call.verb {
+            Command::Add => self.add(call, cancel, trace).await,
+            Command::Del => self.del(call, trace).await.map(|()| String::new()),
+            Command::Check => self.check(call, trace).await.map(|()| String::new()),
+            Command::Gc => self.gc(call, trace).await.map(|()| String::new()),
+            Command::Status => self.status(call).await.map(|()| String::new()),
+            // The plugin answers it alone; who asks the agent gets the same.
+            Command::Version => Ok(version_json()),
+        }
+    }
+
+    fn admit(&self) -> Result<Admitted<'_>, Error> {
+        let limit = self.config.max_operations;
+        let admitted = Admitted(&self.operations);
+        if self.operations.fetch_add(1, Ordering::Relaxed) >= limit {
+            return Err(Error::Busy { limit });
+        }
+        Ok(admitted)
+    }
+
+    /// Waits until what was found at start has been looked through: before that, nobody knows which addresses are taken.
+    async fn settled(&self) -> Result<(), Error> {
+        let mut settled = self.settled.clone();
+        if *settled.borrow() {
+            return Ok(());
+        }
+        let in_time =
+            tokio::time::timeout(READY_DEADLINE, settled.wait_for(|settled| *settled)).await;
+        if matches!(in_time, Ok(Ok(_))) {
+            return Ok(());
+        }
+        drop(in_time);
+        // The usual reason is the database; its error says more.
+        self.ports.ready(Duration::ZERO).await?;
+        Err(Error::Starting {
+            awaited: "the ports that are already there",
+            waited: READY_DEADLINE,
+        })
+    }
+
+    /// The last operations as JSON.
+    pub fn traces(&self, last: usize) -> String {
+        serde_json::json!({ "operations": self.recorder.operations(last) }).to_string()
+    }
+
+    /// The ports that OVSDB has of ours, as JSON.
+    pub fn ports(&self) -> String {
+        serde_json::json!({ "ports": self.ports.all() }).to_string()
+    }
+
+    /// What `GET /v1/health` answers: that the agent serves, and whether an ADD would succeed.
+    pub async fn health(&self) -> String {
+        let ready = self.readiness().await;
+        let reasons = match &ready {
+            Ok(()) => Vec::new(),
+            Err(error) => vec![error.to_string()],
+        };
+        serde_json::json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "ready": ready.is_ok(),
+            "reasons": reasons,
+        })
+        .to_string()
+    }
+}
+
+/// One of the operations under way.
+struct Admitted<'a>(&'a AtomicUsize);
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn subject(call: Call) -> Subject {
+    Subject {
+        pod: call.pod.as_ref().map(ToString::to_string),
+        container: call.key.container_id,
+        ifname: call.key.ifname,
+        traceparent: call.traceparent,
+    }
+}
+
+fn version_json() -> String {
+    let supported: Vec<&str> = CniVersion::ALL
+        .iter()
+        .map(|version| version.as_str())
+        .collect();
+    serde_json::json!({ "cniVersion": CniVersion::LATEST.as_str(), "supportedVersions": supported })
+        .to_string()
+}

@@ -1,0 +1,281 @@
+//! Delegated IPAM plugins, as the CNI spec, section 4 ("Delegated Plugin Execution"), has them.
+//!
+//! A network configuration with an `ipam` section names a plugin by its file name. It is looked
+//! for in CNI_PATH, run with the parameters and the whole configuration that the agent was called
+//! with, and its answer is taken as it is. ADD, DEL and CHECK are for every plugin. GC and STATUS
+//! came with version 1.1.0 and are forwarded to a plugin that may be older: one that does not
+//! know the verb is [`Answer::NotServed`], which is no failure, for it has nothing to collect and
+//! no reason not to serve.
+//!
+//! When an ADD fails here for any other reason than a refusal by the plugin itself (a timeout, an
+//! unreadable result), an address may have been allocated all the same: the caller's rollback
+//! runs DEL, as after a failure of its own.
+
+mod error;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use podwire_cni::env::Invocation;
+use podwire_cni::spec::{CniResult, Command, ErrorCode, ResultError, SpecError};
+use serde::Deserialize;
+
+use super::spawner::{Exec, Exit, Output, Spawner};
+pub use error::DelegateError;
+
+/// PATH for plugins, since they inherit nothing: some look for tools of their own.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// An IPAM plugin that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delegate {
+    kind: String,
+    path: PathBuf,
+}
+
+/// What the agent was called with, for the plugin to be called with the same.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// The parameters. The verb in it does not count: a failed ADD is followed by a DEL.
+    pub invocation: &'a Invocation,
+    /// The whole network configuration, as it came.
+    pub config: &'a str,
+    /// How long the plugin may take.
+    pub timeout: Duration,
+}
+
+/// What became of a verb that not every plugin knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// The plugin served it.
+    Served,
+    /// The plugin is older than the verb.
+    NotServed,
+}
+
+impl Delegate {
+    /// Looks for the plugin `kind` in the directories of `cni_path` (CNI_PATH, separated by
+    /// colons). A relative directory is passed over: it would be relative to the agent.
+    ///
+    /// # Errors
+    /// [`DelegateError::NotAName`], [`DelegateError::NotFound`].
+    pub fn find(kind: &str, cni_path: &str) -> Result<Self, DelegateError> {
+        if matches!(kind, "" | "." | "..") || kind.contains(['/', '\0']) {
+            return Err(DelegateError::NotAName {
+                kind: kind.to_owned(),
+            });
+        }
+        cni_path
+            .split(':')
+            .map(Path::new)
+            .filter(|dir| dir.is_absolute())
+            .map(|dir| dir.join(kind))
+            .find(|path| is_executable_file(path))
+            .map(|path| Self {
+                kind: kind.to_owned(),
+                path,
+            })
+            .ok_or_else(|| DelegateError::NotFound {
+                kind: kind.to_owned(),
+                searched: cni_path.to_owned(),
+            })
+    }
+
+    /// The file that will be run.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// ADD: the addresses, routes and DNS that the plugin chose.
+    ///
+    /// # Errors
+    /// [`DelegateError`].
+    pub async fn add(&self, spawner: &Spawner, call: Call<'_>) -> Result<CniResult, DelegateError> {
+        let stdout = self.call(spawner, call, Command::Add).await?;
+        let result =
+            CniResult::from_json(stdout.as_bytes()).map_err(|reason| DelegateError::Result {
+                kind: self.kind.clone(),
+                command: Command::Add,
+                reason,
+            })?;
+        if result.ips.is_empty() {
+            return Err(DelegateError::NoAddress {
+                kind: self.kind.clone(),
+            });
+        }
+        Ok(result)
+    }
+
+    /// DEL: gives back what ADD took.
+    ///
+    /// # Errors
+    /// [`DelegateError`].
+    pub async fn del(&self, spawner: &Spawner, call: Call<'_>) -> Result<(), DelegateError> {
+        self.call(spawner, call, Command::Del).await.map(drop)
+    }
+
+    /// CHECK: whether the plugin still holds what is in the configuration's prevResult.
+    ///
+    /// # Errors
+    /// [`DelegateError`].
+    pub async fn check(&self, spawner: &Spawner, call: Call<'_>) -> Result<(), DelegateError> {
+        self.call(spawner, call, Command::Check).await.map(drop)
+    }
+
+    /// GC: gives back what belongs to none of the configuration's valid attachments. A plugin
+    /// that refuses the configuration's version holds nothing for it.
+    ///
+    /// # Errors
+    /// [`DelegateError`].
+    pub async fn gc(&self, spawner: &Spawner, call: Call<'_>) -> Result<Answer, DelegateError> {
+        match self.call(spawner, call, Command::Gc).await {
+            Ok(_) => Ok(Answer::Served),
+            Err(DelegateError::Refused { error, .. })
+                if is_unknown_verb(&error) || error.code == ErrorCode::INCOMPATIBLE_VERSION =>
+            {
+                Ok(Answer::NotServed)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// STATUS: whether the plugin would serve an ADD. One that does not know the verb is asked
+    /// for its versions instead, for an ADD in a version that it lacks is sure to fail.
+    ///
+    /// # Errors
+    /// [`DelegateError`].
+    pub async fn status(&self, spawner: &Spawner, call: Call<'_>) -> Result<Answer, DelegateError> {
+        match self.call(spawner, call, Command::Status).await {
+            Ok(_) => Ok(Answer::Served),
+            Err(DelegateError::Refused { error, .. }) if is_unknown_verb(&error) => {
+                self.confirm_version(spawner, call).await?;
+                Ok(Answer::NotServed)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn confirm_version(
+        &self,
+        spawner: &Spawner,
+        call: Call<'_>,
+    ) -> Result<(), DelegateError> {
+        let stdout = self.call(spawner, call, Command::Version).await?;
+        let supported = serde_json::from_str(&stdout)
+            .map(|Versions { supported_versions }| supported_versions)
+            .map_err(|error| DelegateError::Result {
+                kind: self.kind.clone(),
+                command: Command::Version,
+                reason: ResultError::NotJson(error.to_string()),
+            })?;
+        // A configuration that has come this far has a version; without one the plugin decides.
+        match serde_json::from_str(call.config) {
+            Ok(Versioned {
+                cni_version: version,
+            }) if !supported.contains(&version) => Err(DelegateError::Version {
+                kind: self.kind.clone(),
+                version,
+                supported,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs the plugin, and returns its standard output if it succeeded.
+    async fn call(
+        &self,
+        spawner: &Spawner,
+        call: Call<'_>,
+        command: Command,
+    ) -> Result<String, DelegateError> {
+        let exec = Exec {
+            path: self.path.to_string_lossy().into_owned(),
+            args: Vec::new(),
+            env: environment(call.invocation, command),
+            stdin: call.config.to_owned(),
+            timeout: call.timeout,
+        };
+        let kind = || self.kind.clone();
+        match spawner.run(exec).await {
+            Ok(Output {
+                exit: Exit::Status(0),
+                stdout,
+                ..
+            }) => Ok(stdout),
+            Ok(Output {
+                exit,
+                stdout,
+                stderr,
+            }) => match SpecError::from_json(stdout.as_bytes()) {
+                Some(error) => Err(DelegateError::Refused {
+                    kind: kind(),
+                    command,
+                    error,
+                }),
+                None => Err(DelegateError::Died {
+                    kind: kind(),
+                    command,
+                    exit,
+                    stderr,
+                }),
+            },
+            Err(source) => Err(DelegateError::Run {
+                kind: kind(),
+                command,
+                source,
+            }),
+        }
+    }
+}
+
+/// All variables of a call; an empty one counts as unset with every plugin, so it is left out.
+fn environment(invocation: &Invocation, command: Command) -> Vec<(String, String)> {
+    [
+        ("CNI_COMMAND", command.as_str()),
+        ("CNI_CONTAINERID", &invocation.container_id),
+        ("CNI_NETNS", &invocation.netns),
+        ("CNI_IFNAME", &invocation.ifname),
+        ("CNI_ARGS", &invocation.args),
+        ("CNI_PATH", &invocation.path),
+        ("PATH", PATH),
+    ]
+    .into_iter()
+    .filter(|(_, value)| !value.is_empty())
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .collect()
+}
+
+fn is_executable_file(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether a plugin's answer to GC or STATUS means that it does not know the verb.
+///
+/// The verb is answered by code 4, an invalid CNI_COMMAND. But the reference plugins' skeleton
+/// before 1.1 first looks for a container id and answers 3 (host-local 1.1.1 does); neither verb
+/// concerns a container, so 3 has no other meaning here.
+fn is_unknown_verb(error: &SpecError) -> bool {
+    matches!(
+        error.code,
+        ErrorCode::INVALID_ENVIRONMENT | ErrorCode::UNKNOWN_CONTAINER
+    )
+}
+
+/// What VERSION answers.
+#[derive(Deserialize)]
+struct Versions {
+    #[serde(rename = "supportedVersions")]
+    supported_versions: Vec<String>,
+}
+
+/// The version of a configuration.
+#[derive(Deserialize)]
+struct Versioned {
+    #[serde(rename = "cniVersion")]
+    cni_version: String,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! What goes wrong with a plugin, and the code a runtime is told for it.
+
+use nix::errno::Errno;
+use podwire_cni::spec::{Command, ErrorCode, ResultError, SpecError};
+
+use crate::ipam::spawner::{Exit, SpawnError, last_words};
+
+/// Why a plugin's answer is missing, or what it refused.
+#[derive(Debug, thiserror::Error)]
+pub enum DelegateError {
+    /// `ipam.type` is more than a file name.
+    #[error("ipam.type {kind:?} is not the file name of a plugin")]
+    NotAName {
+        /// As configured.
+        kind: String,
+    },
+    /// No directory of CNI_PATH holds it.
+    #[error(
+        "IPAM plugin {kind}: no executable file of that name in CNI_PATH ({searched:?}; only absolute directories count)"
+    )]
+    NotFound {
+        /// As configured.
+        kind: String,
+        /// CNI_PATH.
+        searched: String,
+    },
+    /// The plugin could not be run to its end.
+    #[error("IPAM plugin {kind}, {command}: {source}")]
+    Run {
+        /// The plugin.
+        kind: String,
+        /// The verb.
+        command: Command,
+        /// Why.
+        source: SpawnError,
+    },
+    /// The plugin answered with an error.
+    #[error("IPAM plugin {kind}, {command}: {error}")]
+    Refused {
+        /// The plugin.
+        kind: String,
+        /// The verb.
+        command: Command,
+        /// Its error.
+        error: SpecError,
+    },
+    /// The plugin failed and printed no error that the specification knows.
+    #[error(
+        "IPAM plugin {kind}, {command}: it {exit} without saying why{}",
+        last_words(stderr)
+    )]
+    Died {
+        /// The plugin.
+        kind: String,
+        /// The verb.
+        command: Command,
+        /// How it ended.
+        exit: Exit,
+        /// Its standard error.
+        stderr: String,
+    },
+    /// The plugin's result could not be read.
+    #[error("IPAM plugin {kind}, {command}: its result cannot be used: {reason}")]
+    Result {
+        /// The plugin.
+        kind: String,
+        /// The verb.
+        command: Command,
+        /// What is wrong with it.
+        reason: ResultError,
+    },
+    /// The plugin's result holds no address.
+    #[error("IPAM plugin {kind}, ADD: its result holds no address")]
+    NoAddress {
+        /// The plugin.
+        kind: String,
+    },
+    /// The plugin does not serve the configuration's version, as its VERSION says.
+    #[error(
+        "IPAM plugin {kind} serves the CNI versions {supported:?}, and the configuration is of {version:?}"
+    )]
+    Version {
+        /// The plugin.
+        kind: String,
+        /// The configuration's version.
+        version: String,
+        /// What the plugin lists.
+        supported: Vec<String>,
+    },
+}
+
+impl DelegateError {
+    /// The code a runtime is told: the plugin's own when it gave one.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotAName { .. } | Self::NotFound { .. } => ErrorCode::INVALID_CONFIG,
+            Self::Refused { error, .. } => error.code,
+            Self::Version { .. } => ErrorCode::INCOMPATIBLE_VERSION,
+            Self::Result { .. } | Self::NoAddress { .. } => ErrorCode::DECODE,
+            Self::Died { .. } => ErrorCode::IO,
+            Self::Run { source, .. } => match source {
+                SpawnError::Timeout { .. } | SpawnError::Unresponsive { .. } => {
+                    ErrorCode::TRY_AGAIN
+                }
+                // An upgrade is writing the file at this moment.
+                SpawnError::Start { errno, .. } if *errno == Some(Errno::ETXTBSY as i32) => {
+                    ErrorCode::TRY_AGAIN
+                }
+                SpawnError::Gone { .. } => ErrorCode::INTERNAL,
+                _ => ErrorCode::IO,
+            },
+        }
+    }
+}
+
+/// The error for the runtime: the plugin's code and details, and its words behind its name.
+impl From<DelegateError> for SpecError {
+    fn from(error: DelegateError) -> Self {
+        let (code, mut msg) = (error.code(), error.to_string());
+        let mut details = String::new();
+        if let DelegateError::Refused {
+            kind,
+            command,
+            error,
+        } = error
+        {
+            msg = format!("IPAM plugin {kind}, {command}: {}", error.msg);
+            details = error.details;
+        }
+        Self::new(code, msg).with_details(details)
+    }
+}

@@ -1,0 +1,356 @@
+//! The embedded address pools of plain mode: which attachment holds which address of the node's
+//! subnets.
+//!
+//! Pure and in memory. The caller records every allocation (in the port's external_ids) and after a
+//! restart claims what it finds recorded, then restores the cursor; nothing else needs to survive.
+//! One attachment gets one address of each family that has a subnet; several subnets of a family
+//! spill over in the order they were given, the next one serving only while every address of those
+//! before it is held.
+//!
+//! An address that was released is not given out again while another will do: peers' neighbour
+//! caches, conntrack entries and endpoint lists still know it. The search goes on from where the
+//! last one ended (next-fit), and only when no other address is free does the one that was released
+//! longest ago come back. The last [`RESTING_MAX`] releases are remembered exactly; an older one
+//! counts as free, behind the cursor like any other.
+//!
+//! Ranges bound what is handed out unasked. A claim (a static wish, or a record read back) may name
+//! any address of the subnet that is not reserved: the rest of a subnet with ranges is where
+//! operators put the addresses they choose by hand.
+//!
+//! Every operation is logarithmic in the number of addresses in use and linear in the number of
+//! subnets; the size of a subnet does not matter. Sharing between tasks is the caller's.
+
+mod error;
+mod intervals;
+mod subnet_pool;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use super::family::bits;
+use super::subnet::{SpecError, SubnetSpec};
+use super::{Family, Owner};
+pub use error::PoolError;
+use subnet_pool::SubnetPool;
+
+/// How many released addresses of a subnet are kept in the order of their release: bounds memory
+/// (about 300 KB) where a large IPv6 subnet never wraps, and covers every address of a /20.
+pub const RESTING_MAX: usize = 4096;
+
+/// How many of them a [`Cursor`] takes over a restart: what a node deletes within a minute or two,
+/// in about 1 KB of text.
+pub const RESTING_KEPT: usize = 64;
+
+/// The node's pools.
+#[derive(Debug, Clone, Default)]
+pub struct Pools {
+    subnets: Vec<SubnetPool>,
+    held: BTreeMap<Arc<Owner>, Vec<IpAddr>>,
+}
+
+/// An address that was given to an owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allocated {
+    /// The address, with the prefix length of its subnet.
+    pub address: IpNet,
+    /// The subnet's gateway.
+    pub gateway: IpAddr,
+}
+
+/// How full a subnet is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// The subnet.
+    pub subnet: IpNet,
+    /// Its gateway.
+    pub gateway: IpAddr,
+    /// How many addresses its ranges hold for pods.
+    pub capacity: u128,
+    /// How many of those are held.
+    pub used: u128,
+    /// How many addresses are held that lie beside the ranges: static wishes.
+    pub claimed_beside_ranges: u128,
+}
+
+/// Where a subnet's search stands and what was released last, for the caller to keep over a
+/// restart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cursor {
+    /// The subnet.
+    pub subnet: IpNet,
+    /// The address at which the next search begins; absent before the first one and behind the
+    /// subnet's last address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<IpAddr>,
+    /// The last releases, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resting: Vec<IpAddr>,
+}
+
+impl Pools {
+    /// Pools of these subnets, all free.
+    ///
+    /// # Errors
+    /// [`SpecError::SubnetsOverlap`].
+    pub fn new(subnets: Vec<SubnetSpec>) -> Result<Self, SpecError> {
+        let mut sorted: Vec<IpNet> = subnets.iter().map(SubnetSpec::subnet).collect();
+        sorted.sort_unstable_by_key(|net| (Family::of(net.addr()), bits(net.addr())));
+        if let Some(pair) = sorted
+            .windows(2)
+            .find(|pair| pair[0].contains(&pair[1]) || pair[1].contains(&pair[0]))
+        {
+            return Err(SpecError::SubnetsOverlap {
+                first: pair[0],
+                second: pair[1],
+            });
+        }
+        Ok(Self {
+            subnets: subnets.into_iter().map(SubnetPool::new).collect(),
+            held: BTreeMap::new(),
+        })
+    }
+
+    /// The families that have a subnet, IPv4 first.
+    pub fn families(&self) -> Vec<Family> {
+        [Family::V4, Family::V6]
+            .into_iter()
+            .filter(|family| self.of_family(*family).next().is_some())
+            .collect()
+    }
+
+    /// Gives `owner` one address of every family that has a subnet, or nothing.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSubnet`] and [`PoolError::Exhausted`].
+    pub fn allocate(&mut self, owner: &Owner) -> Result<Vec<Allocated>, PoolError> {
+        let families = self.families();
+        if families.is_empty() {
+            return Err(PoolError::NoSubnet {
+                family: None,
+                owner: owner.clone(),
+            });
+        }
+        let candidates: Vec<_> = families
+            .into_iter()
+            .map(|family| self.candidate(family, owner))
+            .collect::<Result<_, _>>()?;
+        Ok(candidates
+            .into_iter()
+            .map(|candidate| self.hand_out(candidate, owner))
+            .collect())
+    }
+
+    /// Gives `owner` one address of `family`: for a request that brings a static address of the
+    /// other family.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSubnet`] and [`PoolError::Exhausted`].
+    pub fn allocate_family(
+        &mut self,
+        family: Family,
+        owner: &Owner,
+    ) -> Result<Allocated, PoolError> {
+        let candidate = self.candidate(family, owner)?;
+        Ok(self.hand_out(candidate, owner))
+    }
+
+    /// Gives `owner` this very address: a static wish, or a record read back after a restart. It
+    /// may hold it already.
+    ///
+    /// # Errors
+    /// [`PoolError::Taken`], [`PoolError::OutsideSubnets`], [`PoolError::Reserved`].
+    pub fn claim(&mut self, address: IpAddr, owner: &Owner) -> Result<Allocated, PoolError> {
+        let Some(index) = self.subnet_of(address) else {
+            let subnets = self.subnets.iter().map(|pool| pool.spec.subnet()).collect();
+            return Err(PoolError::OutsideSubnets { address, subnets });
+        };
+        let pool = &mut self.subnets[index];
+        let allocated = allocated(&pool.spec, address);
+        if let Some(reserved) = pool.spec.reserved(address) {
+            return Err(PoolError::Reserved {
+                address,
+                subnet: pool.spec.subnet(),
+                reserved,
+            });
+        }
+        match pool.holder(bits(address)) {
+            Some(holder) if **holder == *owner => return Ok(allocated),
+            Some(holder) => {
+                return Err(PoolError::Taken {
+                    address,
+                    holder: Owner::clone(holder),
+                });
+            }
+            None => {}
+        }
+        let owner = Arc::new(owner.clone());
+        pool.hold(bits(address), Arc::clone(&owner));
+        self.held.entry(owner).or_default().push(address);
+        Ok(allocated)
+    }
+
+    /// Takes `address` back from `owner`. False when nobody held it: a DEL may come twice.
+    ///
+    /// # Errors
+    /// [`PoolError::Taken`] when another attachment holds it; it keeps it.
+    pub fn release(&mut self, address: IpAddr, owner: &Owner) -> Result<bool, PoolError> {
+        match self.owner_of(address) {
+            None => Ok(false),
+            Some(holder) if holder != owner => Err(PoolError::Taken {
+                address,
+                holder: holder.clone(),
+            }),
+            Some(_) => {
+                if let Some(addresses) = self.held.get_mut(owner) {
+                    addresses.retain(|held| *held != address);
+                    if addresses.is_empty() {
+                        self.held.remove(owner);
+                    }
+                }
+                self.take_back(address);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Takes back all that `owner` holds, and says what that was.
+    pub fn release_all(&mut self, owner: &Owner) -> Vec<IpAddr> {
+        let addresses = self.held.remove(owner).unwrap_or_default();
+        for address in &addresses {
+            self.take_back(*address);
+        }
+        addresses
+    }
+
+    /// Who holds `address`.
+    pub fn owner_of(&self, address: IpAddr) -> Option<&Owner> {
+        let pool = &self.subnets[self.subnet_of(address)?];
+        pool.holder(bits(address)).map(Arc::as_ref)
+    }
+
+    /// What `owner` holds, in the order it got it.
+    pub fn addresses_of(&self, owner: &Owner) -> &[IpAddr] {
+        self.held.get(owner).map_or(&[], Vec::as_slice)
+    }
+
+    /// Every owner with what it holds.
+    pub fn holders(&self) -> impl Iterator<Item = (&Owner, &[IpAddr])> {
+        self.held
+            .iter()
+            .map(|(owner, addresses)| (owner.as_ref(), addresses.as_slice()))
+    }
+
+    /// How full each subnet is, in the order they were given.
+    pub fn usage(&self) -> Vec<Usage> {
+        self.subnets.iter().map(SubnetPool::usage).collect()
+    }
+
+    /// What to keep over a restart so that released addresses go on resting.
+    pub fn cursor(&self) -> Vec<Cursor> {
+        self.subnets.iter().map(SubnetPool::cursor).collect()
+    }
+
+    /// Goes on from where an earlier run stood, before or after its records are claimed. What no
+    /// longer fits (a subnet that is gone, an address that is held or excluded by now) is passed
+    /// over: the cursor is a courtesy to caches, not a record.
+    pub fn restore_cursor(&mut self, cursors: &[Cursor]) {
+        for cursor in cursors {
+            for pool in self
+                .subnets
+                .iter_mut()
+                .filter(|pool| pool.spec.subnet() == cursor.subnet)
+            {
+                pool.restore(cursor);
+            }
+        }
+    }
+
+    fn candidate(&self, family: Family, owner: &Owner) -> Result<Candidate, PoolError> {
+        let mut subnets = Vec::new();
+        for (index, pool) in self.of_family(family) {
+            if let Some(number) = pool.candidate() {
+                return Ok(Candidate { index, number });
+            }
+            subnets.push(pool.usage());
+        }
+        let owner = owner.clone();
+        Err(match subnets.is_empty() {
+            true => PoolError::NoSubnet {
+                family: Some(family),
+                owner,
+            },
+            false => PoolError::Exhausted {
+                family,
+                owner,
+                subnets,
+            },
+        })
+    }
+
+    fn hand_out(&mut self, candidate: Candidate, owner: &Owner) -> Allocated {
+        let pool = &mut self.subnets[candidate.index];
+        let owner = Arc::new(owner.clone());
+        pool.hand_out(candidate.number, Arc::clone(&owner));
+        let allocated = allocated(&pool.spec, pool.spec.family().address(candidate.number));
+        self.held
+            .entry(owner)
+            .or_default()
+            .push(allocated.address.addr());
+        allocated
+    }
+
+    fn take_back(&mut self, address: IpAddr) {
+        if let Some(index) = self.subnet_of(address) {
+            self.subnets[index].take_back(bits(address));
+        }
+    }
+
+    fn of_family(&self, family: Family) -> impl Iterator<Item = (usize, &SubnetPool)> {
+        self.subnets
+            .iter()
+            .enumerate()
+            .filter(move |(_, pool)| pool.spec.family() == family)
+    }
+
+    fn subnet_of(&self, address: IpAddr) -> Option<usize> {
+        self.subnets
+            .iter()
+            .position(|pool| pool.spec.subnet().contains(&address))
+    }
+}
+
+/// A free address, by its subnet's place and its number.
+struct Candidate {
+    index: usize,
+    number: u128,
+}
+
+fn allocated(spec: &SubnetSpec, address: IpAddr) -> Allocated {
+    let address = IpNet::new(address, spec.subnet().prefix_len())
+        .expect("the address is of the subnet's family, so the subnet's prefix length fits it");
+    Allocated {
+        address,
+        gateway: spec.gateway(),
+    }
+}
+
+/// `10.186.0.0/22: 1021 of 1021 in use`.
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {} of {} in use",
+            self.subnet, self.used, self.capacity
+        )
+    }
+}
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! Why a pool refuses.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::Usage;
+use crate::ipam::subnet::Reserved;
+use crate::ipam::{Family, Owner};
+
+/// Why an address was not given, or not taken back.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    /// No subnet is configured, or none of the family.
+    #[error("no subnet is configured to take {} address from for {owner}", any_or(*.family))]
+    NoSubnet {
+        /// The family asked for; `None` for any.
+        family: Option<Family>,
+        /// Who asked.
+        owner: Owner,
+    },
+    /// Every address of a family is held.
+    #[error("no {family} address is left for {owner}: {}", Listed(subnets))]
+    Exhausted {
+        /// The family.
+        family: Family,
+        /// Who asked.
+        owner: Owner,
+        /// That family's subnets.
+        subnets: Vec<Usage>,
+    },
+    /// Another attachment holds the address.
+    #[error("address {address} belongs to {holder}")]
+    Taken {
+        /// The address.
+        address: IpAddr,
+        /// Who holds it.
+        holder: Owner,
+    },
+    /// The address is in no subnet of the node.
+    #[error(
+        "address {address} is in none of the node's subnets ({})",
+        Listed(subnets)
+    )]
+    OutsideSubnets {
+        /// The address.
+        address: IpAddr,
+        /// All subnets.
+        subnets: Vec<IpNet>,
+    },
+    /// The address is never given to a pod.
+    #[error("address {address} is not for pods: it is the {reserved} of {subnet}")]
+    Reserved {
+        /// The address.
+        address: IpAddr,
+        /// Its subnet.
+        subnet: IpNet,
+        /// What it is.
+        reserved: Reserved,
+    },
+}
+
+fn any_or(family: Option<Family>) -> &'static str {
+    match family {
+        None => "any",
+        Some(Family::V4) => "an IPv4",
+        Some(Family::V6) => "an IPv6",
+    }
+}
+
+/// A list for people, its members separated by commas.
+struct Listed<'a, T>(&'a [T]);
+
+impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, item) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            write!(f, "{separator}{item}")?;
+        }
+        Ok(())
+    }
+}

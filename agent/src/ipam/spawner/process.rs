@@ -1,0 +1,109 @@
+//! The spawner's own process.
+
+use std::collections::HashMap;
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use super::run::{self, Event};
+use super::wire::{self, Outcome, Reply, Request};
+
+/// The stack of a thread that runs a program, in bytes; what it uses is a few poll entries and the
+/// start of a process.
+const STACK: usize = 128 << 10;
+
+/// What `podwire spawner` does: serves the agent at the other end of standard input until that end
+/// closes.
+///
+/// # Errors
+/// Standard input is not a socket, or what came over it was no request.
+pub fn main_loop() -> io::Result<()> {
+    let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    stream.peer_addr().map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("the spawner is started by the agent, over a socket: {error}"),
+        )
+    })?;
+    serve(&stream)
+}
+
+/// Serves until the other end closes; then kills what still runs, reaps it, and returns.
+pub(super) fn serve(stream: &UnixStream) -> io::Result<()> {
+    let replies = Replies(Mutex::new(stream));
+    let running = Running::default();
+    thread::scope(|scope| {
+        let mut requests = stream;
+        let end = loop {
+            match wire::read(&mut requests) {
+                Ok(Some(Request::Run { id, exec })) => {
+                    let started = running.enter(id).and_then(|(events, notify)| {
+                        let (replies, running) = (&replies, &running);
+                        thread::Builder::new()
+                            .stack_size(STACK)
+                            .spawn_scoped(scope, move || {
+                                run::run(&exec, events, notify, |outcome| {
+                                    replies.send(id, outcome)
+                                });
+                                running.leave(id);
+                            })
+                    });
+                    if let Err(error) = started {
+                        running.leave(id);
+                        replies.send(id, Outcome::not_started(&error));
+                    }
+                }
+                Ok(Some(Request::Cancel { id })) => running.cancel(id),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        running.cancel_all();
+        end
+    })
+}
+
+struct Replies<'a>(Mutex<&'a UnixStream>);
+
+impl Replies<'_> {
+    fn send(&self, id: u64, outcome: Outcome) {
+        let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // An agent that is gone is noticed where requests are read.
+        let _ = wire::write(&mut *stream, &Reply { id, outcome });
+    }
+}
+
+/// How to reach each run that is under way.
+#[derive(Default)]
+struct Running(Mutex<HashMap<u64, PipeWriter>>);
+
+impl Running {
+    /// Known from before the run begins, so that a cancellation cannot come too early.
+    fn enter(&self, id: u64) -> io::Result<(PipeReader, PipeWriter)> {
+        let (events, notify) = io::pipe()?;
+        self.lock().insert(id, notify.try_clone()?);
+        Ok((events, notify))
+    }
+
+    fn leave(&self, id: u64) {
+        self.lock().remove(&id);
+    }
+
+    fn cancel(&self, id: u64) {
+        if let Some(notify) = self.lock().get(&id) {
+            Event::Cancelled.send(notify);
+        }
+    }
+
+    fn cancel_all(&self) {
+        for notify in self.lock().values() {
+            Event::Cancelled.send(notify);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, PipeWriter>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

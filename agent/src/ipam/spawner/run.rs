@@ -1,0 +1,354 @@
+//! One program, from start to end, in one thread: fed, listened to, held to its time and to its
+//! measure.
+//!
+//! The end is that of the process, not of its output: a plugin may leave a child of its own that
+//! keeps standard output open for ever. So the exit is an event beside the pipes, and what the
+//! pipes hold at that moment is the output.
+
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+use super::wire::Outcome;
+use super::{Exec, Exit, OUTPUT_MAX, Output};
+
+/// How long a killed program may take to die before the reply goes out without waiting for that:
+/// SIGKILL acts at once but on a process that the kernel itself holds.
+const DYING: Duration = Duration::from_secs(1);
+
+/// The stack of the thread that waits for the exit, in bytes.
+const STACK: usize = 64 << 10;
+
+/// What may happen to a run beside its pipes, as a byte in its event pipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The process ended and can be reaped.
+    Exited,
+    /// Nobody waits for the reply any more.
+    Cancelled,
+}
+
+impl Event {
+    pub(super) fn send(self, mut notify: &PipeWriter) {
+        let byte = match self {
+            Self::Exited => b'x',
+            Self::Cancelled => b'c',
+        };
+        // A closed pipe means that the run is over, and two bytes always fit an open one.
+        let _ = notify.write_all(&[byte]);
+    }
+
+    fn receive(mut events: &PipeReader) -> io::Result<Self> {
+        let mut byte = [0];
+        events.read_exact(&mut byte)?;
+        Ok(if byte == *b"x" {
+            Self::Exited
+        } else {
+            Self::Cancelled
+        })
+    }
+}
+
+/// Runs `exec`, calls `reply` once with the outcome, then reaps.
+pub(super) fn run(
+    exec: &Exec,
+    events: PipeReader,
+    notify: PipeWriter,
+    reply: impl FnOnce(Outcome),
+) {
+    let mut child = match start(exec) {
+        Ok(child) => child,
+        Err(error) => return reply(Outcome::not_started(&error)),
+    };
+    thread::scope(|scope| {
+        let process =
+            Pid::from_raw(i32::try_from(child.id()).expect("a process id is a positive i32"));
+        let waiter = thread::Builder::new()
+            .stack_size(STACK)
+            .spawn_scoped(scope, move || {
+                // WNOWAIT leaves the zombie: its number, and its group's, stay ours until it is
+                // reaped below.
+                let _ = waitid(
+                    Id::Pid(process),
+                    WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT,
+                );
+                Event::Exited.send(&notify);
+            });
+        let end = match waiter {
+            Ok(_) => Conversation::begin(&mut child, exec, &events).and_then(Conversation::hold),
+            Err(error) => Err(error),
+        };
+        let outcome = match end {
+            Ok(End::Exited { stdout, stderr }) => match child.wait() {
+                Ok(status) => return reply(Outcome::Ended(output(status, &stdout, &stderr))),
+                Err(error) => Outcome::Io {
+                    reason: format!("waiting for its exit status: {error}"),
+                },
+            },
+            Ok(End::TimedOut { stderr }) => Outcome::TimedOut {
+                stderr: lossy(&stderr),
+            },
+            Ok(End::TooMuch { stream }) => Outcome::TooMuchOutput {
+                stream: stream.to_owned(),
+            },
+            Ok(End::Cancelled) => Outcome::Cancelled,
+            Err(error) => Outcome::Io {
+                reason: error.to_string(),
+            },
+        };
+        kill(&mut child, process);
+        await_exit(&events);
+        reply(outcome);
+        let _ = child.wait();
+    });
+}
+
+fn start(exec: &Exec) -> io::Result<Child> {
+    Command::new(&exec.path)
+        .args(&exec.args)
+        .env_clear()
+        .envs(exec.env.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+}
+
+/// Kills the process and all of its group that has not left it.
+fn kill(child: &mut Child, process: Pid) {
+    // A group that is gone is what is wanted.
+    let _ = killpg(process, Signal::SIGKILL);
+    let _ = child.kill();
+}
+
+/// Waits for the exit of a process that was killed, for [`DYING`] at the most.
+fn await_exit(events: &PipeReader) {
+    let deadline = Instant::now() + DYING;
+    loop {
+        let mut fds = [PollFd::new(events.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, timeout_until(deadline)) {
+            Ok(0) => return,
+            Err(Errno::EINTR) => {}
+            Err(_) => return,
+            Ok(_) => match Event::receive(events) {
+                Ok(Event::Cancelled) => {}
+                Ok(Event::Exited) | Err(_) => return,
+            },
+        }
+    }
+}
+
+fn output(status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Output {
+    let exit = match (status.code(), status.signal()) {
+        (Some(code), _) => Exit::Status(code),
+        (None, signal) => Exit::Signal(signal.unwrap_or_default()),
+    };
+    Output {
+        exit,
+        stdout: lossy(stdout),
+        stderr: lossy(stderr),
+    }
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// How the conversation with a program ended.
+enum End {
+    Exited { stdout: Vec<u8>, stderr: Vec<u8> },
+    TimedOut { stderr: Vec<u8> },
+    TooMuch { stream: &'static str },
+    Cancelled,
+}
+
+/// The pipes to and from a program, and what went over them.
+struct Conversation<'a> {
+    deadline: Instant,
+    events: &'a PipeReader,
+    stdin: Option<ChildStdin>,
+    unsent: &'a [u8],
+    stdout: Listener<ChildStdout>,
+    stderr: Listener<ChildStderr>,
+}
+
+impl<'a> Conversation<'a> {
+    fn begin(child: &mut Child, exec: &'a Exec, events: &'a PipeReader) -> io::Result<Self> {
+        let missing = || io::Error::other("a pipe that was asked for is not there");
+        let stdin = child.stdin.take().ok_or_else(missing)?;
+        let stdout = child.stdout.take().ok_or_else(missing)?;
+        let stderr = child.stderr.take().ok_or_else(missing)?;
+        for fd in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
+            // Our ends only: each end of a pipe has flags of its own.
+            fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        }
+        let now = Instant::now();
+        Ok(Self {
+            // A time too long for the clock is no limit in practice.
+            deadline: now
+                .checked_add(exec.timeout)
+                .unwrap_or(now + Duration::from_secs(u32::MAX.into())),
+            events,
+            stdin: Some(stdin),
+            unsent: exec.stdin.as_bytes(),
+            stdout: Listener::new("output", stdout),
+            stderr: Listener::new("error", stderr),
+        })
+    }
+
+    fn hold(mut self) -> io::Result<End> {
+        loop {
+            let ready = self.wait()?;
+            if ready.events {
+                match Event::receive(self.events)? {
+                    Event::Cancelled => return Ok(End::Cancelled),
+                    Event::Exited => return self.conclude(),
+                }
+            }
+            if ready.stdin {
+                self.feed();
+            }
+            self.stdout.listen(ready.stdout)?;
+            self.stderr.listen(ready.stderr)?;
+            if let Some(stream) = self.too_much() {
+                return Ok(End::TooMuch { stream });
+            }
+            if Instant::now() >= self.deadline {
+                return Ok(End::TimedOut {
+                    stderr: self.stderr.heard,
+                });
+            }
+        }
+    }
+
+    /// The process has exited: what its pipes hold now is all of its own output.
+    fn conclude(mut self) -> io::Result<End> {
+        self.stdout.listen(true)?;
+        self.stderr.listen(true)?;
+        Ok(match self.too_much() {
+            Some(stream) => End::TooMuch { stream },
+            None => End::Exited {
+                stdout: self.stdout.heard,
+                stderr: self.stderr.heard,
+            },
+        })
+    }
+
+    fn too_much(&self) -> Option<&'static str> {
+        self.stdout.too_much().or(self.stderr.too_much())
+    }
+
+    /// Blocks until something can be done or the time is over.
+    fn wait<'b>(&'b self) -> io::Result<Ready> {
+        let mut fds = vec![PollFd::new(self.events.as_fd(), PollFlags::POLLIN)];
+        let mut watch = |pipe: Option<BorrowedFd<'b>>, flags| {
+            let fd = pipe?;
+            fds.push(PollFd::new(fd, flags));
+            Some(fds.len() - 1)
+        };
+        let stdin = watch(self.stdin.as_ref().map(AsFd::as_fd), PollFlags::POLLOUT);
+        let stdout = watch(
+            self.stdout.pipe.as_ref().map(AsFd::as_fd),
+            PollFlags::POLLIN,
+        );
+        let stderr = watch(
+            self.stderr.pipe.as_ref().map(AsFd::as_fd),
+            PollFlags::POLLIN,
+        );
+        match poll(&mut fds, timeout_until(self.deadline)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let is_ready = |place: Option<usize>| place.is_some_and(|at| fds[at].any().unwrap_or(true));
+        Ok(Ready {
+            events: is_ready(Some(0)),
+            stdin: is_ready(stdin),
+            stdout: is_ready(stdout),
+            stderr: is_ready(stderr),
+        })
+    }
+
+    /// Writes what the pipe takes. A program that does not read its standard input is free not to.
+    fn feed(&mut self) {
+        let Some(stdin) = &mut self.stdin else {
+            return;
+        };
+        match stdin.write(self.unsent) {
+            Ok(written) => self.unsent = &self.unsent[written..],
+            Err(error) if is_momentary(&error) => {}
+            Err(_) => self.unsent = &[],
+        }
+        if self.unsent.is_empty() {
+            self.stdin = None;
+        }
+    }
+}
+
+/// Which of a conversation's files can be used without waiting.
+struct Ready {
+    events: bool,
+    stdin: bool,
+    stdout: bool,
+    stderr: bool,
+}
+
+/// One stream of a program's output.
+struct Listener<R> {
+    stream: &'static str,
+    /// `None` once every writer has closed it.
+    pipe: Option<R>,
+    heard: Vec<u8>,
+}
+
+impl<R: Read> Listener<R> {
+    fn new(stream: &'static str, pipe: R) -> Self {
+        Self {
+            stream,
+            pipe: Some(pipe),
+            heard: Vec::new(),
+        }
+    }
+
+    /// Takes in what is there, and at most a little more than is allowed.
+    fn listen(&mut self, ready: bool) -> io::Result<()> {
+        let Some(pipe) = self.pipe.as_mut().filter(|_| ready) else {
+            return Ok(());
+        };
+        let room = (OUTPUT_MAX + 1).saturating_sub(self.heard.len());
+        match pipe.take(room as u64).read_to_end(&mut self.heard) {
+            Ok(_) => self.pipe = None,
+            Err(error) if is_momentary(&error) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn too_much(&self) -> Option<&'static str> {
+        (self.heard.len() > OUTPUT_MAX).then_some(self.stream)
+    }
+}
+
+fn is_momentary(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+/// Rounded up, so that the deadline has passed when poll(2) says so.
+fn timeout_until(deadline: Instant) -> PollTimeout {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let millis = left.as_millis() + u128::from(!left.is_zero());
+    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+}

@@ -1,0 +1,151 @@
+//! Gratuitous ARP and unsolicited neighbour advertisements, which tell the bridge and the neighbours where an address has
+//! moved to. They must leave from the pod's interface, once Open vSwitch forwards for it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use macaddr::MacAddr6;
+use nix::libc;
+use nix::sys::socket::{
+    AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrLike, sendto, socket,
+};
+
+use super::Error;
+
+/// A packet socket in the pod's namespace, and what it is to announce.
+#[derive(Debug)]
+pub(super) struct Announcer {
+    socket: OwnedFd,
+    ifindex: u32,
+    mac: MacAddr6,
+    addresses: Vec<IpAddr>,
+}
+
+/// Opens the packet socket in the calling thread's namespace. It has no protocol, so it receives nothing.
+pub(super) fn open() -> nix::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    socket(AddressFamily::Packet, SockType::Raw, flags, None)
+}
+
+impl Announcer {
+    pub(super) fn new(
+        socket: OwnedFd,
+        ifindex: u32,
+        mac: MacAddr6,
+        addresses: Vec<IpAddr>,
+    ) -> Announcer {
+        Announcer {
+            socket,
+            ifindex,
+            mac,
+            addresses,
+        }
+    }
+
+    /// Sends one frame for each address; returns those that were refused.
+    pub(super) fn announce(&self) -> Vec<Error> {
+        let destination = device(self.ifindex);
+        let send = |address: &IpAddr| {
+            let frame = match *address {
+                IpAddr::V4(address) => gratuitous_arp(self.mac, address),
+                IpAddr::V6(address) => unsolicited_advertisement(self.mac, address),
+            };
+            sendto(
+                self.socket.as_raw_fd(),
+                &frame,
+                &destination,
+                MsgFlags::MSG_DONTWAIT,
+            )
+            .err()
+            .map(|errno| Error::Announce {
+                address: *address,
+                refusal: errno.into(),
+            })
+        };
+        self.addresses.iter().filter_map(send).collect()
+    }
+}
+
+/// The address of "out of this link"; the frame itself bears the Ethernet destination.
+#[allow(
+    unsafe_code,
+    reason = "nix makes a LinkAddr from a raw sockaddr_ll only"
+)]
+fn device(ifindex: u32) -> LinkAddr {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as libc::c_ushort,
+        sll_protocol: 0,
+        sll_ifindex: ifindex as libc::c_int,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 6,
+        sll_addr: [0; 8],
+    };
+    let length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: `address` is a whole sockaddr_ll of the length given and outlives the call, which copies it.
+    unsafe { LinkAddr::from_raw((&raw const address).cast(), Some(length)) }
+        .expect("a sockaddr_ll of its own family and length is a LinkAddr")
+}
+
+const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
+const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+
+/// An ARP request for the sender's own address, as the kernel sends it (`inetdev_send_gratuitous_arp`; RFC 5227 §3).
+fn gratuitous_arp(mac: MacAddr6, address: Ipv4Addr) -> Vec<u8> {
+    let mut frame = ethernet([0xff; 6], mac, ETHERTYPE_ARP);
+    // Ethernet, IPv4, their address lengths, request.
+    frame.extend([0, 1, 0x08, 0, 6, 4, 0, 1]);
+    frame.extend(mac.as_bytes());
+    frame.extend(address.octets());
+    frame.extend([0; 6]);
+    frame.extend(address.octets());
+    frame
+}
+
+/// A neighbour advertisement to all nodes, with the override flag (RFC 4861 §4.4 and §7.2.6).
+fn unsolicited_advertisement(mac: MacAddr6, address: Ipv6Addr) -> Vec<u8> {
+    const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+    const OVERRIDE: u8 = 0x20;
+    const TARGET_LINK_LAYER_ADDRESS: [u8; 2] = [2, 1];
+    const ICMPV6: u8 = 58;
+    let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
+    let mut icmp = vec![NEIGHBOUR_ADVERTISEMENT, 0, 0, 0, OVERRIDE, 0, 0, 0];
+    icmp.extend(address.octets());
+    icmp.extend(TARGET_LINK_LAYER_ADDRESS);
+    icmp.extend(mac.as_bytes());
+    let length = icmp.len() as u8;
+
+    // RFC 8200 §8.1: the checksum covers source, destination, length and protocol.
+    let mut covered = Vec::from(address.octets());
+    covered.extend(all_nodes.octets());
+    covered.extend([0, 0, 0, length, 0, 0, 0, ICMPV6]);
+    covered.extend(&icmp);
+    icmp[2..4].copy_from_slice(&internet_checksum(&covered).to_be_bytes());
+
+    let mut frame = ethernet([0x33, 0x33, 0, 0, 0, 1], mac, ETHERTYPE_IPV6);
+    // Version 6; hop limit 255, or the receiver drops it (RFC 4861 §7.1.2).
+    frame.extend([0x60, 0, 0, 0, 0, length, ICMPV6, 255]);
+    frame.extend(address.octets());
+    frame.extend(all_nodes.octets());
+    frame.extend(icmp);
+    frame
+}
+
+fn ethernet(destination: [u8; 6], source: MacAddr6, ethertype: [u8; 2]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(86);
+    frame.extend(destination);
+    frame.extend(source.as_bytes());
+    frame.extend(ethertype);
+    frame
+}
+
+/// RFC 1071, over an even number of bytes.
+fn internet_checksum(bytes: &[u8]) -> u16 {
+    let sum: u32 = bytes
+        .chunks_exact(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+        .sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !((folded & 0xffff) + (folded >> 16)) as u16
+}

@@ -1,0 +1,302 @@
+//! One attachment, as the netlink thread carries it out: the pair, the silent host end, and then the pod's side.
+
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use ipnet::IpNet;
+use nix::errno::Errno;
+use tokio::sync::oneshot;
+
+use super::announce::{self, Announcer};
+use super::configure::{set_addresses, set_loopback_up, set_routes};
+use super::ns::Home;
+use super::reaper::Reaper;
+use super::request::{self, CREATE_NEW, Indexes};
+use super::socket::Netlink;
+use super::sysctl::set_disable_ipv6;
+use super::{
+    Error, HostEnd, HostLink, LinkSpec, LinkState, Netns, PodEnd, Refusal, Step, ethtool, observe,
+};
+
+/// Chosen indexes start here, far above those that the kernel counts up from 1.
+const FIRST_INDEX: u32 = 1 << 30;
+
+/// How many chosen indexes may turn out to be taken before the kernel's EEXIST is passed on.
+const INDEX_ATTEMPTS: usize = 8;
+
+/// An attachment that was asked for.
+pub(super) struct Attachment {
+    pub(super) netns: Arc<Netns>,
+    pub(super) spec: LinkSpec,
+    pub(super) host_ready: oneshot::Sender<Result<HostEnd, Error>>,
+    pub(super) configured: oneshot::Sender<Result<PodEnd, Error>>,
+}
+
+/// The second half of an attachment: its pair is there, the pod's end not configured yet.
+pub(super) struct PodSide {
+    netns: Arc<Netns>,
+    spec: LinkSpec,
+    ifindex: u32,
+    configured: oneshot::Sender<Result<PodEnd, Error>>,
+}
+
+/// What the netlink thread works with.
+pub(super) struct Wiring {
+    home: Home,
+    host: Netlink,
+    reaper: Arc<Reaper>,
+    next_index: u32,
+}
+
+impl Wiring {
+    /// To be called in the host's namespace.
+    pub(super) fn new(home: Home, host: Netlink, reaper: Arc<Reaper>) -> Wiring {
+        // Not from the beginning each time: a restarted agent's pods still have the indexes of the one before.
+        let next_index = RandomState::new().hash_one(std::process::id()) as u32;
+        Wiring {
+            home,
+            host,
+            reaper,
+            next_index,
+        }
+    }
+
+    /// Makes the pair and readies the host end. Returns what is left to do, unless it failed or nobody waits any more.
+    pub(super) fn host_side(&mut self, attachment: Attachment) -> Option<PodSide> {
+        let Attachment {
+            netns,
+            spec,
+            host_ready,
+            configured,
+        } = attachment;
+        if host_ready.is_closed() {
+            return None;
+        }
+        let mut steps = Steps::default();
+        let made = steps.time("make pair", || self.make_pair(&netns, &spec));
+        let (link, indexes) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                let _ = host_ready.send(Err(error));
+                return None;
+            }
+        };
+        let ready = self.ready_host_end(&link, &mut steps);
+        let taken = match ready {
+            Ok(()) => {
+                let (link, pod_ifindex) = (link.clone(), indexes.pod);
+                host_ready
+                    .send(Ok(HostEnd {
+                        link,
+                        pod_ifindex,
+                        steps: steps.0,
+                    }))
+                    .is_ok()
+            }
+            Err(error) => {
+                let _ = host_ready.send(Err(error));
+                false
+            }
+        };
+        if !taken {
+            // Until somebody has taken the link over, it is ours to remove.
+            drop(self.reaper.submit(link));
+            return None;
+        }
+        Some(PodSide {
+            netns,
+            spec,
+            ifindex: indexes.pod,
+            configured,
+        })
+    }
+
+    /// Configures the pod's end.
+    pub(super) fn pod_side(&mut self, pod: PodSide) {
+        let end = self.configure(&pod);
+        // Nobody waiting means that the caller is about to delete the link.
+        let _ = pod.configured.send(end);
+    }
+
+    /// Gives a host link addresses, and sets it up.
+    pub(super) fn set_host_addresses(
+        &mut self,
+        link: &LinkState,
+        addresses: &[IpNet],
+        up: bool,
+    ) -> Result<(), Error> {
+        let name = &link.name;
+        set_addresses(&mut self.host, name, link.ifindex, addresses, || {
+            set_disable_ipv6(name, false)
+        })?;
+        if up {
+            self.host
+                .request(request::set_up(link.ifindex), 0)
+                .map_err(|refusal| Error::SetUp {
+                    link: name.clone(),
+                    refusal,
+                })?;
+        }
+        Ok(())
+    }
+
+    /// One RTM_NEWLINK, repeated with another name or other indexes when those are taken.
+    fn make_pair(&mut self, netns: &Netns, spec: &LinkSpec) -> Result<(HostLink, Indexes), Error> {
+        let taken = || Error::HostNamesTaken {
+            names: spec.host_names.clone(),
+        };
+        let mut names = spec.host_names.iter();
+        let mut name = names.next().ok_or_else(taken)?;
+        let mut attempts = 0;
+        loop {
+            let indexes = self.next_indexes();
+            let message = request::pair(spec, name, indexes, netns.as_fd());
+            let refusal = match self.host.request(message, CREATE_NEW) {
+                Ok(()) => {
+                    return Ok((
+                        HostLink {
+                            ifindex: indexes.host,
+                            name: name.clone(),
+                        },
+                        indexes,
+                    ));
+                }
+                Err(refusal) => refusal,
+            };
+            // EEXIST does not say which of the two names and two indexes is taken.
+            if refusal.errno == Errno::EEXIST {
+                if self.pod_has(netns, &spec.pod_name)? {
+                    let (name, netns) = (spec.pod_name.clone(), netns.path().to_owned());
+                    return Err(Error::PodInterfaceExists { name, netns });
+                }
+                if observe::link_named(&mut self.host, name)?.is_some() {
+                    name = names.next().ok_or_else(taken)?;
+                    continue;
+                }
+                attempts += 1;
+                if attempts < INDEX_ATTEMPTS {
+                    continue;
+                }
+            }
+            return Err(Error::MakePair {
+                host: name.clone(),
+                pod: spec.pod_name.clone(),
+                netns: netns.path().to_owned(),
+                refusal,
+            });
+        }
+    }
+
+    fn pod_has(&self, netns: &Netns, name: &str) -> Result<bool, Error> {
+        let mut pod = self.inside(netns, Netlink::route)?;
+        Ok(observe::link_named(&mut pod, name)?.is_some())
+    }
+
+    fn next_indexes(&mut self) -> Indexes {
+        self.next_index = self.next_index.wrapping_add(2);
+        let pod = FIRST_INDEX | self.next_index & (FIRST_INDEX - 2);
+        Indexes { pod, host: pod + 1 }
+    }
+
+    fn ready_host_end(&mut self, link: &HostLink, steps: &mut Steps) -> Result<(), Error> {
+        steps.time("host end silent", || set_disable_ipv6(&link.name, true))?;
+        steps
+            .time("host end up", || {
+                self.host.request(request::set_up(link.ifindex), 0)
+            })
+            .map_err(|refusal| Error::SetUp {
+                link: link.name.clone(),
+                refusal,
+            })
+    }
+
+    fn configure(&mut self, pod: &PodSide) -> Result<PodEnd, Error> {
+        let PodSide {
+            netns,
+            spec,
+            ifindex,
+            ..
+        } = pod;
+        let name = &spec.pod_name;
+        let mut steps = Steps::default();
+        let (mut socket, packet) = steps.time("pod sockets", || {
+            self.inside(netns, || {
+                Ok((
+                    Netlink::route()?,
+                    spec.announce.then(announce::open).transpose()?,
+                ))
+            })
+        })?;
+        steps.time("pod addresses", || {
+            set_loopback_up(&mut socket)?;
+            set_addresses(&mut socket, name, *ifindex, &spec.addresses, || {
+                // Where the runtime switched IPv6 off by default, loopback has it off as well.
+                self.inside(netns, || {
+                    Ok(set_disable_ipv6("lo", false).and(set_disable_ipv6(name, false)))
+                })?
+            })
+        })?;
+        steps.time("pod routes", || set_routes(&mut socket, spec, *ifindex))?;
+        if spec.pod_tx_checksum_off {
+            steps
+                .time("pod tx checksum", || {
+                    ethtool::tx_checksum_off(&socket, name)
+                })
+                .map_err(|errno| Error::TxChecksum {
+                    link: name.clone(),
+                    refusal: errno.into(),
+                })?;
+        }
+        let announcer = packet.map(|socket: OwnedFd| {
+            let addresses = spec.addresses.iter().map(IpNet::addr).collect();
+            Announcer::new(socket, *ifindex, spec.pod_mac, addresses)
+        });
+        Ok(PodEnd {
+            ifindex: *ifindex,
+            steps: steps.0,
+            announcer,
+        })
+    }
+
+    fn inside<T>(
+        &self,
+        netns: &Netns,
+        open: impl FnOnce() -> std::io::Result<T>,
+    ) -> Result<T, Error> {
+        enter(&self.home, netns, open)
+    }
+}
+
+/// Opens something in a namespace, with the error of this room.
+pub(super) fn enter<T>(
+    home: &Home,
+    netns: &Netns,
+    open: impl FnOnce() -> std::io::Result<T>,
+) -> Result<T, Error> {
+    home.visit(netns, open)
+        .map_err(Refusal::from)
+        .and_then(|opened| opened.map_err(Refusal::from))
+        .map_err(|refusal| Error::EnterNetns {
+            netns: netns.path().to_owned(),
+            refusal,
+        })
+}
+
+/// Collects how long each step took.
+#[derive(Default)]
+struct Steps(Vec<Step>);
+
+impl Steps {
+    fn time<T>(&mut self, name: &'static str, step: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = step();
+        self.0.push(Step {
+            name,
+            start,
+            took: start.elapsed(),
+        });
+        result
+    }
+}

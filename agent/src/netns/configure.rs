@@ -1,0 +1,145 @@
+//! Addresses and routes, set in batches.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use nix::errno::Errno;
+
+use super::request::{self, CREATE_NEW, LOOPBACK};
+use super::socket::{Netlink, Outcome};
+use super::wire::Batch;
+use super::{Error, LinkSpec, Refusal, Route, observe};
+
+pub(super) fn set_loopback_up(socket: &mut Netlink) -> Result<(), Error> {
+    socket
+        .request(request::set_up(LOOPBACK), 0)
+        .map_err(|refusal| Error::SetUp {
+            link: "lo".to_owned(),
+            refusal,
+        })
+}
+
+/// Adds the addresses that are not there yet. `enable_ipv6` is called when the link turns out to have IPv6 off: to try and
+/// be refused costs nothing on the many nodes where it is on.
+pub(super) fn set_addresses(
+    socket: &mut Netlink,
+    link: &str,
+    index: u32,
+    addresses: &[IpNet],
+    enable_ipv6: impl FnOnce() -> Result<(), Error>,
+) -> Result<(), Error> {
+    let refused = |address: IpNet, refusal| Error::SetAddress {
+        address,
+        link: link.to_owned(),
+        refusal,
+    };
+    let mut again = Vec::new();
+    for (address, outcome) in addresses
+        .iter()
+        .zip(add_all(socket, index, addresses, refused)?)
+    {
+        match outcome {
+            // `addrconf_add_dev`: "IPv6 is disabled on this device".
+            Err(refusal) if refusal.errno == Errno::EACCES && address.addr().is_ipv6() => {
+                again.push(*address)
+            }
+            outcome => outcome.map_err(|refusal| refused(*address, refusal))?,
+        }
+    }
+    if again.is_empty() {
+        return Ok(());
+    }
+    enable_ipv6()?;
+    for (address, outcome) in again.iter().zip(add_all(socket, index, &again, refused)?) {
+        outcome.map_err(|refusal| refused(*address, refusal))?;
+    }
+    Ok(())
+}
+
+fn add_all(
+    socket: &mut Netlink,
+    index: u32,
+    addresses: &[IpNet],
+    refused: impl Fn(IpNet, Refusal) -> Error,
+) -> Result<Vec<Outcome>, Error> {
+    let Some(first) = addresses.first() else {
+        return Ok(Vec::new());
+    };
+    let mut batch = Batch::default();
+    addresses
+        .iter()
+        .for_each(|a| batch.push(request::add_address(*a, index), CREATE_NEW));
+    let outcomes = socket
+        .apply(&mut batch)
+        .map_err(|refusal| refused(*first, refusal))?;
+    let there_is_fine = |outcome| match outcome {
+        Err(Refusal {
+            errno: Errno::EEXIST,
+            ..
+        }) => Ok(()),
+        outcome => outcome,
+    };
+    Ok(outcomes.into_iter().map(there_is_fine).collect())
+}
+
+pub(super) fn set_routes(socket: &mut Netlink, spec: &LinkSpec, index: u32) -> Result<(), Error> {
+    let Some(first) = spec.routes.first() else {
+        return Ok(());
+    };
+    let link = &spec.pod_name;
+    let refused = |route: &Route, refusal| Error::SetRoute {
+        route: route.to_string(),
+        link: link.clone(),
+        refusal,
+    };
+    let mut batch = Batch::default();
+    for route in &spec.routes {
+        let onlink = route.onlink || !reachable(route, spec);
+        batch.push(request::add_route(route, onlink, index), CREATE_NEW);
+    }
+    let outcomes = socket
+        .apply(&mut batch)
+        .map_err(|refusal| refused(first, refusal))?;
+    for (route, outcome) in spec.routes.iter().zip(outcomes) {
+        match outcome {
+            Err(refusal) if refusal.errno == Errno::EEXIST => {
+                let Some((existing, same)) = observe::route_in_place(socket, route, index)? else {
+                    return Err(refused(route, refusal));
+                };
+                if !same {
+                    let (route, link) = (route.to_string(), link.clone());
+                    return Err(Error::RouteTaken {
+                        route,
+                        link,
+                        existing,
+                    });
+                }
+            }
+            outcome => outcome.map_err(|refusal| refused(route, refusal))?,
+        }
+    }
+    Ok(())
+}
+
+/// Whether the kernel will find the gateway on the link without being told (`fib_check_nh`, `ip6_route_check_nh`).
+fn reachable(route: &Route, spec: &LinkSpec) -> bool {
+    let Some(gateway) = route.gateway else {
+        return true;
+    };
+    let link_local = match gateway {
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+        IpAddr::V4(_) => false,
+    };
+    let on_link = spec
+        .routes
+        .iter()
+        .filter(|r| r.gateway.is_none())
+        .map(|r| r.dst);
+    link_local
+        || spec
+            .addresses
+            .iter()
+            .copied()
+            .chain(on_link)
+            .any(|net| net.contains(&gateway))
+}

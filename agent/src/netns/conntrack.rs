@@ -1,0 +1,151 @@
+//! Removing a gone pod's conntrack entries, so that the next pod with its address does not inherit
+//! its connections.
+//!
+//! The kernel deletes one entry by its tuple or all of them, never by address
+//! (`ctnetlink_flush_conntrack` answers CTA_FILTER with EOPNOTSUPP). So the entries are listed, and
+//! those of the pod deleted one by one. The list walks every bucket of the kernel's table, of which
+//! a node has 65 536 or more, whether in use or not: 10 ms here. Therefore one walk serves all that
+//! wait, and where the table is empty none is made.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::IpAddr;
+use std::sync::mpsc::Receiver;
+
+use nix::errno::Errno;
+use nix::libc;
+use tokio::sync::oneshot;
+
+use super::socket::Netlink;
+use super::wire::{Batch, Message, attribute, ip, put};
+use super::{Error, Refusal};
+
+/// How many entries the host's namespace has; absent while the kernel has no conntrack.
+const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
+
+/// linux/netfilter/nfnetlink_conntrack.h; libc has no names for these.
+const IPCTNL_MSG_CT_NEW: u16 = 0;
+const IPCTNL_MSG_CT_GET: u16 = 1;
+const IPCTNL_MSG_CT_DELETE: u16 = 2;
+const CTA_TUPLE_ORIG: u16 = 1;
+const CTA_TUPLE_REPLY: u16 = 2;
+const CTA_ID: u16 = 12;
+const CTA_ZONE: u16 = 18;
+const CTA_TUPLE_IP: u16 = 1;
+const CTA_IP_V4_SRC: u16 = 1;
+const CTA_IP_V6_SRC: u16 = 3;
+
+/// `struct nfgenmsg`: family, version and a resource id, before the attributes.
+const NFGENMSG: usize = 4;
+
+/// Requests that fit into one datagram, by far.
+const DELETES_AT_ONCE: usize = 256;
+
+/// Addresses whose entries are to go, and who wants to know how many did.
+pub(super) struct Flush {
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) done: oneshot::Sender<Result<usize, Error>>,
+}
+
+/// The conntrack thread's whole life. `socket` is none where the kernel has no nfnetlink.
+pub(super) fn run(mut socket: Option<Netlink>, requests: &Receiver<Flush>) {
+    while let Ok(first) = requests.recv() {
+        let together: Vec<Flush> = std::iter::once(first).chain(requests.try_iter()).collect();
+        let mut removed: HashMap<IpAddr, usize> = together
+            .iter()
+            .flat_map(|flush| &flush.addresses)
+            .map(|ip| (*ip, 0))
+            .collect();
+        let result = match &mut socket {
+            Some(socket) if any_entries() => flush(socket, &mut removed),
+            _ => Ok(()),
+        };
+        for Flush { addresses, done } in together {
+            let count = addresses.iter().filter_map(|ip| removed.get(ip)).sum();
+            let _ = done.send(
+                result
+                    .clone()
+                    .map(|()| count)
+                    .map_err(|refusal| Error::FlushConntrack { addresses, refusal }),
+            );
+        }
+    }
+}
+
+fn any_entries() -> bool {
+    // When in doubt, look.
+    fs::read_to_string(COUNT).map_or_else(
+        |error| error.kind() != std::io::ErrorKind::NotFound,
+        |count| count.trim() != "0",
+    )
+}
+
+/// Removes the entries of all these addresses, and counts them.
+fn flush(socket: &mut Netlink, removed: &mut HashMap<IpAddr, usize>) -> Result<(), Refusal> {
+    let list = || {
+        let mut batch = Batch::default();
+        batch.push_raw(
+            kind(IPCTNL_MSG_CT_GET),
+            libc::NLM_F_DUMP as u16,
+            &[0; NFGENMSG],
+        );
+        batch
+    };
+    let doomed = socket.dump(list, |message| entry_of(message, removed))?;
+    for some in doomed.chunks(DELETES_AT_ONCE) {
+        let mut batch = Batch::default();
+        some.iter()
+            .for_each(|(_, entry)| batch.push_raw(kind(IPCTNL_MSG_CT_DELETE), 0, entry));
+        for ((address, _), outcome) in some.iter().zip(socket.apply(&mut batch)?) {
+            match outcome {
+                Ok(()) => *removed.entry(*address).or_default() += 1,
+                // It ended by itself since it was listed.
+                Err(refusal) if refusal.errno == Errno::ENOENT => {}
+                Err(refusal) => return Err(refusal),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The wanted address that the entry belongs to, and what deletes it.
+///
+/// A connection that a pod began has the pod as the source of its original direction, one that it
+/// answered has it as the source of the reply; that holds with any translation of the other side.
+fn entry_of(message: &Message<'_>, wanted: &HashMap<IpAddr, usize>) -> Option<(IpAddr, Vec<u8>)> {
+    if message.kind != kind(IPCTNL_MSG_CT_NEW) {
+        return None;
+    }
+    let header = message.body.get(..NFGENMSG)?;
+    let entry = &message.body[NFGENMSG..];
+    let original = attribute(entry, CTA_TUPLE_ORIG)?;
+    let address = [Some(original), attribute(entry, CTA_TUPLE_REPLY)]
+        .into_iter()
+        .flatten()
+        .filter_map(source)
+        .find(|source| wanted.contains_key(source))?;
+    // The tuple and its zone find the entry; its id makes sure that it is the one that was listed.
+    let mut delete = header.to_vec();
+    put(
+        &mut delete,
+        CTA_TUPLE_ORIG | libc::NLA_F_NESTED as u16,
+        original,
+    );
+    for kind in [CTA_ZONE, CTA_ID] {
+        if let Some(value) = attribute(entry, kind) {
+            put(&mut delete, kind, value);
+        }
+    }
+    Some((address, delete))
+}
+
+fn source(tuple: &[u8]) -> Option<IpAddr> {
+    let addresses = attribute(tuple, CTA_TUPLE_IP)?;
+    attribute(addresses, CTA_IP_V4_SRC)
+        .or_else(|| attribute(addresses, CTA_IP_V6_SRC))
+        .and_then(ip)
+}
+
+fn kind(of_conntrack: u16) -> u16 {
+    (libc::NFNL_SUBSYS_CTNETLINK as u16) << 8 | of_conntrack
+}

@@ -1,0 +1,239 @@
+//! What the host's links are, kept current by the kernel's notifications (RTNLGRP_LINK), and those who wait for a change.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use netlink_sys::{Socket, SocketAddr};
+use nix::libc;
+use nix::sys::socket::{setsockopt, sockopt};
+use tokio::sync::watch;
+
+use super::reaper::Grave;
+use super::wire::{Batch, messages};
+use super::{LinkState, answer, request, socket};
+
+/// Room for some thousand notifications; a node that restarts its pods makes that many while the thread waits for a CPU.
+const RECEIVE_BUFFER: usize = 8 << 20;
+
+/// A notification is one message of at most this (`NLMSG_GOODSIZE`, or a page).
+const RECEIVE: usize = 32 * 1024;
+
+/// The links of the host's namespace, as last told by the kernel.
+#[derive(Debug, Default)]
+pub(super) struct Links(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    by_index: HashMap<u32, LinkState>,
+    watches: HashMap<String, watch::Sender<Option<LinkState>>>,
+    graves: HashMap<u32, Vec<Grave>>,
+}
+
+impl Links {
+    /// The newest state of the link of that name, from now on.
+    pub(super) fn watch(&self, name: &str) -> watch::Receiver<Option<LinkState>> {
+        let table = &mut *self.table();
+        let now = || {
+            table
+                .by_index
+                .values()
+                .find(|link| link.name == name)
+                .cloned()
+        };
+        match table.watches.get(name) {
+            Some(sender) => sender.subscribe(),
+            None => {
+                let (sender, receiver) = watch::channel(now());
+                table.watches.insert(name.to_owned(), sender);
+                receiver
+            }
+        }
+    }
+
+    /// Settles the grave once the kernel tells that this link is gone.
+    pub(super) fn await_gone(&self, ifindex: u32, grave: Grave) {
+        self.table().graves.entry(ifindex).or_default().push(grave);
+    }
+
+    /// Those who still wait for this link's end, to be settled otherwise.
+    pub(super) fn take_waiting(&self, ifindex: u32) -> Vec<Grave> {
+        self.table().graves.remove(&ifindex).unwrap_or_default()
+    }
+
+    /// Whether any link bears this group.
+    pub(super) fn has_group(&self, group: u32) -> bool {
+        self.table()
+            .by_index
+            .values()
+            .any(|link| link.group == group)
+    }
+
+    fn changed(&self, link: LinkState) {
+        let table = &mut *self.table();
+        let before = table.by_index.insert(link.ifindex, link.clone());
+        if before.as_ref() == Some(&link) {
+            return;
+        }
+        if let Some(before) = before.filter(|before| before.name != link.name) {
+            table.tell(&before.name, None);
+        }
+        table.tell(&link.name.clone(), Some(link));
+    }
+
+    fn gone(&self, ifindex: u32) {
+        let graves = {
+            let table = &mut *self.table();
+            if let Some(link) = table.by_index.remove(&ifindex) {
+                table.tell(&link.name, None);
+            }
+            table.graves.remove(&ifindex).unwrap_or_default()
+        };
+        for grave in graves {
+            grave.settle(Ok(()));
+        }
+    }
+
+    /// Takes the kernel's whole list in place of notifications that were lost.
+    fn replace(&self, list: Vec<LinkState>) {
+        let missing: Vec<u32> = {
+            let table = self.table();
+            let known = table.by_index.keys().chain(table.graves.keys());
+            known
+                .filter(|i| !list.iter().any(|link| link.ifindex == **i))
+                .copied()
+                .collect()
+        };
+        missing.into_iter().for_each(|ifindex| self.gone(ifindex));
+        list.into_iter().for_each(|link| self.changed(link));
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Each change is complete before anything that could panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn tell(&mut self, name: &str, state: Option<LinkState>) {
+        let Some(sender) = self.watches.get(name) else {
+            return;
+        };
+        if sender.receiver_count() == 0 {
+            self.watches.remove(name);
+            return;
+        }
+        // One link's end must not hide another that has taken its name already.
+        let stale = state.is_none() && self.by_index.values().any(|link| link.name == name);
+        if !stale {
+            sender.send_replace(state);
+        }
+    }
+}
+
+/// Listens until [`Stopper::stop`].
+pub(super) struct Monitor {
+    links: Arc<Links>,
+    events: Socket,
+    list: socket::Netlink,
+    stopper: u32,
+}
+
+impl Monitor {
+    /// Subscribes, and only then reads the list: what changes between the two is told again.
+    pub(super) fn new() -> io::Result<(Monitor, Stopper)> {
+        let mut events = Socket::new(netlink_sys::protocols::NETLINK_ROUTE)?;
+        setsockopt(&events.as_fd(), sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
+        events.bind(&SocketAddr::new(0, 1 << (libc::RTNLGRP_LINK - 1)))?;
+        let mut target = SocketAddr::new(0, 0);
+        events.get_address(&mut target)?;
+        let mut stop = Socket::new(netlink_sys::protocols::NETLINK_ROUTE)?;
+        let stopper = stop.bind_auto()?.port_number();
+
+        let mut monitor = Monitor {
+            links: Arc::default(),
+            events,
+            list: socket::Netlink::route()?,
+            stopper,
+        };
+        monitor
+            .read_list()
+            .map_err(|refusal| io::Error::from(refusal.errno))?;
+        Ok((
+            monitor,
+            Stopper {
+                socket: stop,
+                target,
+            },
+        ))
+    }
+
+    /// What it keeps current.
+    pub(super) fn links(&self) -> Arc<Links> {
+        self.links.clone()
+    }
+
+    /// The thread's whole life.
+    pub(super) fn run(mut self) {
+        let mut buffer = Vec::with_capacity(RECEIVE);
+        loop {
+            buffer.clear();
+            match self.events.recv_from(&mut buffer, 0) {
+                Ok((_, from)) if from.port_number() == self.stopper => return,
+                // Anybody with the privilege may send to a netlink socket; only the kernel is believed.
+                Ok((_, from)) if from.port_number() != 0 => {}
+                Ok(_) => self.take(&buffer),
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    tracing::warn!("link notifications were lost; reading the list of links");
+                    if let Err(refusal) = self.read_list() {
+                        tracing::error!(%refusal, "cannot read the list of links");
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    tracing::error!(%error, "cannot receive link notifications any more");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&self, datagram: &[u8]) {
+        for message in messages(datagram) {
+            // The bridge family tells of bridge ports with the same message types.
+            if message.body.first() != Some(&(libc::AF_UNSPEC as u8)) {
+                continue;
+            }
+            match (message.kind, answer::link(&message)) {
+                (libc::RTM_NEWLINK, Some(link)) => self.links.changed(link),
+                (libc::RTM_DELLINK, Some(link)) => self.links.gone(link.ifindex),
+                _ => {}
+            }
+        }
+    }
+
+    fn read_list(&mut self) -> Result<(), super::Refusal> {
+        let request = || Batch::of(request::list_links(None), request::DUMP);
+        let list = self.list.dump(request, answer::link)?;
+        self.links.replace(list);
+        Ok(())
+    }
+}
+
+/// Ends the monitor's thread, which nothing else can wake from `recv`: a message from this socket is the sign.
+#[derive(Debug)]
+pub(super) struct Stopper {
+    socket: Socket,
+    target: SocketAddr,
+}
+
+impl Stopper {
+    pub(super) fn stop(&self) {
+        let mut nothing = Batch::default();
+        nothing.push_raw(libc::NLMSG_NOOP as u16, 0, &[]);
+        if let Err(error) = self.socket.send_to(nothing.numbered(0), &self.target, 0) {
+            tracing::warn!(%error, "cannot stop the link monitor");
+        }
+    }
+}

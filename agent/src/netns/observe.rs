@@ -1,0 +1,119 @@
+//! Reading: what an interface, a route or the list of links is, asked of the kernel now.
+
+use ipnet::IpNet;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::link::InfoKind;
+use nix::errno::Errno;
+use nix::libc;
+
+use super::socket::Netlink;
+use super::wire::Batch;
+use super::{Error, LinkState, Observed, ObservedRoute, Refusal, Route, answer, ethtool, request};
+
+/// An interface with its addresses and routes, in the socket's namespace.
+pub(super) fn interface(socket: &mut Netlink, name: &str) -> Result<Option<Observed>, Error> {
+    let Some(link) = link_named(socket, name)? else {
+        return Ok(None);
+    };
+    let index = link.ifindex;
+    let addresses = socket
+        .dump(
+            || Batch::of(request::list_addresses(index), request::DUMP),
+            |message| answer::address_on(index, message),
+        )
+        .map_err(reading(|| format!("the addresses of {name}")))?;
+    let mut routes = Vec::new();
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        let over_this = list_routes(socket, family, Some(index))
+            .map_err(reading(|| format!("the routes over {name}")))?;
+        routes.extend(over_this.into_iter().map(|(_, route)| route));
+    }
+    let tx_checksum = ethtool::tx_checksum(&*socket, name).ok();
+    Ok(Some(Observed {
+        link,
+        addresses,
+        routes,
+        tx_checksum,
+    }))
+}
+
+/// The link of that name, in the socket's namespace.
+pub(super) fn link_named(socket: &mut Netlink, name: &str) -> Result<Option<LinkState>, Error> {
+    one_link(socket, Batch::of(request::get_link_named(name), 0))
+        .map_err(reading(|| format!("link {name}")))
+}
+
+/// Every veth of the socket's namespace.
+pub(super) fn veths(socket: &mut Netlink) -> Result<Vec<LinkState>, Error> {
+    socket
+        .dump(
+            || Batch::of(request::list_links(Some(InfoKind::Veth)), request::DUMP),
+            // A kernel before 4.20 lists all.
+            |message| answer::link(message).filter(|link| link.kind.as_deref() == Some("veth")),
+        )
+        .map_err(reading(|| "the list of veths".to_owned()))
+}
+
+/// The route that keeps another from being set, in words, and whether it is the very one that was wanted.
+pub(super) fn route_in_place(
+    socket: &mut Netlink,
+    wanted: &Route,
+    index: u32,
+) -> Result<Option<(String, bool)>, Error> {
+    let family = match wanted.dst {
+        IpNet::V4(_) => AddressFamily::Inet,
+        IpNet::V6(_) => AddressFamily::Inet6,
+    };
+    let all = list_routes(socket, family, None)
+        .map_err(reading(|| format!("the routes to {}", wanted.dst)))?;
+    let in_place = all.into_iter().find(|(_, route)| {
+        route.dst == wanted.dst.trunc()
+            && route.table == wanted.table.unwrap_or(libc::RT_TABLE_MAIN.into())
+            && route.priority == priority(wanted)
+    });
+    let Some((link, route)) = in_place else {
+        return Ok(None);
+    };
+    let same = link == index && route.gateway == wanted.gateway && route.mtu == wanted.mtu;
+    let over = one_link(socket, Batch::of(request::get_link(link), 0))
+        .ok()
+        .flatten()
+        .map_or_else(|| format!("link {link}"), |link| link.name);
+    Ok(Some((format!("{route} dev {over}"), same)))
+}
+
+fn priority(route: &Route) -> u32 {
+    /// `IP6_RT_PRIO_USER`, which also stands for 0 when asked for.
+    const IPV6_DEFAULT: u32 = 1024;
+    match (route.dst, route.priority) {
+        (IpNet::V6(_), None | Some(0)) => IPV6_DEFAULT,
+        (_, priority) => priority.unwrap_or(0),
+    }
+}
+
+fn one_link(socket: &mut Netlink, mut batch: Batch) -> Result<Option<LinkState>, Refusal> {
+    match socket.fetch(&mut batch, answer::link)?.pop() {
+        Some(Err(refusal)) if refusal.errno == Errno::ENODEV => Ok(None),
+        Some(found) => found,
+        None => Ok(None),
+    }
+}
+
+/// The kernel filters by link where it can (4.20 and later), and it is done here again for one that can't.
+fn list_routes(
+    socket: &mut Netlink,
+    family: AddressFamily,
+    index: Option<u32>,
+) -> Result<Vec<(u32, ObservedRoute)>, Refusal> {
+    socket.dump(
+        || Batch::of(request::list_routes(family, index), request::DUMP),
+        |message| answer::route(message).filter(|(link, _)| index.is_none_or(|i| i == *link)),
+    )
+}
+
+fn reading(what: impl FnOnce() -> String) -> impl FnOnce(Refusal) -> Error {
+    move |refusal| Error::Read {
+        what: what(),
+        refusal,
+    }
+}

@@ -1,0 +1,189 @@
+//! A blocking netlink socket: a batch of requests out, a verdict for each back.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::{Socket, SocketAddr};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
+
+use super::Refusal;
+use super::wire::{Batch, Message, messages, verdict};
+
+/// Fits the largest datagram that the kernel makes for a dump (`NLMSG_GOODSIZE` to 32 KiB, `netlink_dump`).
+const RECEIVE: usize = 32 * 1024;
+
+/// The kernel carries a request out inside `sendmsg`, and its answer is queued when that returns. Not to find it there
+/// means that it was lost; waiting for ever would then hang every later attachment.
+const ANSWER_SECONDS: i64 = 10;
+
+/// How often a dump that a concurrent change upset (NLM_F_DUMP_INTR) is begun again.
+const DUMP_ATTEMPTS: usize = 5;
+
+/// What came back for one request.
+pub(super) type Outcome = Result<(), Refusal>;
+
+/// A netlink socket that stays in the namespace in which it was opened, on whichever thread it is used.
+pub(super) struct Netlink {
+    socket: Socket,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl Netlink {
+    /// A socket for links, addresses and routes, in the calling thread's namespace.
+    pub(super) fn route() -> io::Result<Netlink> {
+        Netlink::open(netlink_sys::protocols::NETLINK_ROUTE)
+    }
+
+    /// A socket of any netlink protocol (`NETLINK_*`).
+    pub(super) fn open(protocol: isize) -> io::Result<Netlink> {
+        let socket = Socket::new(protocol)?;
+        // Both since 4.12 and 4.3; what they give up when missing is text.
+        socket.set_ext_ack(true)?;
+        socket.set_cap_ack(true)?;
+        // Since 4.20. Without it dumps are not filtered in the kernel; the readers filter again.
+        let _ = socket.set_netlink_get_strict_chk(true);
+        let patience = TimeVal::seconds(ANSWER_SECONDS);
+        setsockopt(&socket.as_fd(), sockopt::ReceiveTimeout, &patience)?;
+        // Destination 0 is the kernel; a connected socket also refuses what others send.
+        socket.connect(&SocketAddr::new(0, 0))?;
+        Ok(Netlink {
+            socket,
+            sequence: 0,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Sends the requests as one datagram and returns the verdict on each, in order.
+    ///
+    /// An error of the whole means that the requests may or may not have been carried out.
+    pub(super) fn apply(&mut self, batch: &mut Batch) -> Result<Vec<Outcome>, Refusal> {
+        let expected = batch.len();
+        let first = self.send(batch)?;
+        let mut outcomes = Vec::with_capacity(expected);
+        while outcomes.len() < expected {
+            self.receive(|message| {
+                let number = message.sequence.wrapping_sub(first) as usize;
+                if message.kind == libc::NLMSG_ERROR as u16 && number == outcomes.len() {
+                    outcomes.push(verdict(&message));
+                }
+            })?;
+        }
+        Ok(outcomes)
+    }
+
+    /// Sends one request and returns the kernel's verdict.
+    pub(super) fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> Outcome {
+        self.apply(&mut Batch::of(message, flags))?
+            .pop()
+            .unwrap_or(Ok(()))
+    }
+
+    /// Sends requests that each bring one object, and reads what `read` makes of each answer.
+    pub(super) fn fetch<T>(
+        &mut self,
+        batch: &mut Batch,
+        read: impl Fn(&Message<'_>) -> Option<T>,
+    ) -> Result<Vec<Result<Option<T>, Refusal>>, Refusal> {
+        let expected = batch.len();
+        let first = self.send(batch)?;
+        let mut results = Vec::with_capacity(expected);
+        let mut found = None;
+        while results.len() < expected {
+            self.receive(|message| {
+                if message.sequence.wrapping_sub(first) as usize != results.len() {
+                } else if message.kind == libc::NLMSG_ERROR as u16 {
+                    let object = found.take();
+                    results.push(verdict(&message).map(|()| object));
+                } else {
+                    found = read(&message);
+                }
+            })?;
+        }
+        Ok(results)
+    }
+
+    /// Asks for a list; `request` makes the batch of one that asks, anew for each attempt.
+    pub(super) fn dump<T>(
+        &mut self,
+        request: impl Fn() -> Batch,
+        read: impl Fn(&Message<'_>) -> Option<T>,
+    ) -> Result<Vec<T>, Refusal> {
+        for _ in 0..DUMP_ATTEMPTS {
+            let mut list = Vec::new();
+            let (mut upset, mut end) = (false, None);
+            let first = self.send(&mut request())?;
+            while end.is_none() {
+                self.receive(|message| {
+                    if message.sequence != first {
+                        return;
+                    }
+                    upset |= message.flags & libc::NLM_F_DUMP_INTR as u16 != 0;
+                    match i32::from(message.kind) {
+                        libc::NLMSG_DONE | libc::NLMSG_ERROR => end = Some(verdict(&message)),
+                        _ => list.extend(read(&message)),
+                    }
+                })?;
+            }
+            end.unwrap_or(Ok(()))?;
+            if !upset {
+                return Ok(list);
+            }
+        }
+        Err(Refusal {
+            errno: Errno::EINTR,
+            text: Some(format!(
+                "changed under each of {DUMP_ATTEMPTS} attempts to list it"
+            )),
+        })
+    }
+
+    fn send(&mut self, batch: &mut Batch) -> Result<u32, Refusal> {
+        let first = self.sequence.wrapping_add(1);
+        self.sequence = self.sequence.wrapping_add(batch.len() as u32);
+        let datagram = batch.numbered(first);
+        retry_interrupted(|| self.socket.send(datagram, 0))?;
+        Ok(first)
+    }
+
+    fn receive(&mut self, mut each: impl FnMut(Message<'_>)) -> Result<(), Refusal> {
+        self.buffer.clear();
+        self.buffer.reserve(RECEIVE);
+        match retry_interrupted(|| self.socket.recv(&mut self.buffer, 0)) {
+            Ok(_) => messages(&self.buffer).for_each(&mut each),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(Refusal {
+                    errno: Errno::ETIMEDOUT,
+                    text: Some(format!("no answer from the kernel in {ANSWER_SECONDS} s")),
+                });
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Netlink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for Netlink {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+fn retry_interrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}

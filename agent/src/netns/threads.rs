@@ -1,0 +1,152 @@
+//! The room's threads, and the queues that lead to them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread;
+
+use ipnet::IpNet;
+use tokio::sync::oneshot;
+
+use super::attach::{Attachment, PodSide, Wiring};
+use super::conntrack::{self, Flush};
+use super::monitor::{Links, Monitor, Stopper};
+use super::ns::Home;
+use super::reaper::{self, Reaper};
+use super::{Error, LinkState, Refusal, socket};
+
+/// A change that waits for the netlink thread.
+pub(super) enum Change {
+    /// Make and configure a pair.
+    Attach(Box<Attachment>),
+    /// Give a host link addresses.
+    HostAddresses {
+        link: LinkState,
+        addresses: Vec<IpNet>,
+        up: bool,
+        done: oneshot::Sender<Result<(), Error>>,
+    },
+}
+
+/// Something to be read, by the thread that reads; the answer goes where the closure sends it.
+pub(super) type Read = Box<dyn FnOnce(&mut Reader) + Send>;
+
+/// What the reading thread works with.
+pub(super) struct Reader {
+    /// The way back from a pod's namespace.
+    pub(super) home: Home,
+    /// The host's links.
+    pub(super) host: socket::Netlink,
+}
+
+/// The threads' near ends. Dropping it ends them, each after the work that it has.
+#[derive(Debug)]
+pub(super) struct Threads {
+    pub(super) changes: Sender<Change>,
+    pub(super) reads: Sender<Read>,
+    pub(super) flushes: Sender<Flush>,
+    pub(super) links: Arc<Links>,
+    pub(super) reaper: Arc<Reaper>,
+    stopper: Stopper,
+}
+
+impl Threads {
+    /// Opens every socket, and starts the threads once all are open.
+    pub(super) fn start() -> Result<Threads, Error> {
+        let home = || Home::of_this_thread().map_err(opening("own namespace"));
+        let route = || socket::Netlink::route().map_err(opening("route"));
+        let (monitor, stopper) = Monitor::new().map_err(opening("link notification"))?;
+        let links = monitor.links();
+        let reaper = Reaper::new(links.clone());
+        let reaper_sockets = reaper::sockets().map_err(opening("route"))?;
+        let wiring = Wiring::new(home()?, route()?, reaper.clone());
+        let reader = Reader {
+            home: home()?,
+            host: route()?,
+        };
+        let conntrack = socket::Netlink::open(netlink_sys::protocols::NETLINK_NETFILTER).ok();
+
+        let (changes, to_make) = channel();
+        let (reads, to_read) = channel();
+        let (flushes, to_flush) = channel();
+        // From here on a failure drops this, which ends the threads that run already.
+        let threads = Threads {
+            changes,
+            reads,
+            flushes,
+            links,
+            reaper,
+            stopper,
+        };
+        spawn("podwire-links", move || monitor.run())?;
+        spawn("podwire-netlink", move || make(wiring, &to_make))?;
+        spawn("podwire-observe", move || read(reader, &to_read))?;
+        spawn("podwire-flush", move || {
+            conntrack::run(conntrack, &to_flush)
+        })?;
+        for socket in reaper_sockets {
+            let reaper = threads.reaper.clone();
+            spawn("podwire-reaper", move || reaper.run(socket))?;
+        }
+        Ok(threads)
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        self.reaper.close();
+    }
+}
+
+/// The netlink thread. In a burst the pairs come first: Open vSwitch, to which each is handed at once, takes longer than all
+/// that remains to be done in the pods.
+fn make(mut wiring: Wiring, changes: &Receiver<Change>) {
+    let mut pods: VecDeque<PodSide> = VecDeque::new();
+    loop {
+        let change = match pods.is_empty() {
+            true => changes.recv().map_err(|_| TryRecvError::Disconnected),
+            false => changes.try_recv(),
+        };
+        match change {
+            Ok(Change::Attach(attachment)) => pods.extend(wiring.host_side(*attachment)),
+            Ok(Change::HostAddresses {
+                link,
+                addresses,
+                up,
+                done,
+            }) => {
+                let _ = done.send(wiring.set_host_addresses(&link, &addresses, up));
+            }
+            Err(reason) => match pods.pop_front() {
+                Some(pod) => wiring.pod_side(pod),
+                None if reason == TryRecvError::Disconnected => return,
+                None => {}
+            },
+        }
+    }
+}
+
+fn read(mut reader: Reader, reads: &Receiver<Read>) {
+    while let Ok(read) = reads.recv() {
+        read(&mut reader);
+    }
+}
+
+fn spawn(name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .map(drop)
+        .map_err(|error| Error::StartThread {
+            thread: name,
+            refusal: error.into(),
+        })
+}
+
+fn opening<E: Into<Refusal>>(what: &'static str) -> impl Fn(E) -> Error {
+    move |error| Error::OpenSocket {
+        what,
+        refusal: error.into(),
+    }
+}

@@ -1,0 +1,217 @@
+//! Netlink messages in and out of bytes.
+//!
+//! Route messages are built with netlink-packet-route. What the kernel answers is read attribute by attribute, only those
+//! that are needed: a newer kernel's unknown or longer attribute can then not spoil an answer. Conntrack and generic
+//! netlink, of which the room needs four messages, are written by hand on the same footing.
+
+use std::net::IpAddr;
+
+use macaddr::MacAddr6;
+use netlink_packet_core::{NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use nix::errno::Errno;
+use nix::libc;
+
+use super::Refusal;
+
+/// The size of `struct nlmsghdr`; every message starts with one, aligned to four bytes.
+pub(super) const HEADER: usize = 16;
+
+/// Requests that go to the kernel in one datagram; it works them off in order, each on its own (`netlink_rcv_skb`).
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    starts: Vec<usize>,
+}
+
+impl Batch {
+    /// A batch of one.
+    pub(super) fn of(message: RouteNetlinkMessage, flags: u16) -> Batch {
+        let mut batch = Batch::default();
+        batch.push(message, flags);
+        batch
+    }
+
+    /// Adds a route message; NLM_F_REQUEST and NLM_F_ACK need not be given.
+    pub(super) fn push(&mut self, message: RouteNetlinkMessage, flags: u16) {
+        let mut message = NetlinkMessage::new(
+            NetlinkHeader::default(),
+            NetlinkPayload::InnerMessage(message),
+        );
+        message.header.flags = request_flags(flags);
+        message.finalize();
+        let start = self.begin();
+        self.bytes.resize(start + message.buffer_len(), 0);
+        message.serialize(&mut self.bytes[start..]);
+    }
+
+    /// Adds a message of any other family: its fixed header and attributes, as the kernel wants them.
+    pub(super) fn push_raw(&mut self, kind: u16, flags: u16, body: &[u8]) {
+        let start = self.begin();
+        let length = (HEADER + body.len()) as u32;
+        self.bytes.extend_from_slice(&length.to_ne_bytes());
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        self.bytes
+            .extend_from_slice(&request_flags(flags).to_ne_bytes());
+        self.bytes.extend_from_slice(&[0; 8]);
+        self.bytes.extend_from_slice(body);
+        debug_assert_eq!(self.bytes.len(), start + HEADER + body.len());
+    }
+
+    /// How many requests it holds.
+    pub(super) fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// The datagram, its messages numbered from `first`.
+    pub(super) fn numbered(&mut self, first: u32) -> &[u8] {
+        for (number, start) in self.starts.iter().enumerate() {
+            let sequence = first.wrapping_add(number as u32);
+            self.bytes[start + 8..start + 12].copy_from_slice(&sequence.to_ne_bytes());
+        }
+        &self.bytes
+    }
+
+    fn begin(&mut self) -> usize {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+        self.starts.push(self.bytes.len());
+        self.bytes.len()
+    }
+}
+
+fn request_flags(flags: u16) -> u16 {
+    let request = flags | libc::NLM_F_REQUEST as u16;
+    // A dump ends with NLMSG_DONE; an ack to it would come on top.
+    if flags & libc::NLM_F_DUMP as u16 == libc::NLM_F_DUMP as u16 {
+        request
+    } else {
+        request | libc::NLM_F_ACK as u16
+    }
+}
+
+/// One message from the kernel.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Message<'a> {
+    /// `RTM_*`, `NLMSG_*` or the family's own.
+    pub(super) kind: u16,
+    /// `NLM_F_*`.
+    pub(super) flags: u16,
+    /// Which request it answers.
+    pub(super) sequence: u32,
+    /// All after the netlink header.
+    pub(super) body: &'a [u8],
+}
+
+/// The messages of a datagram; ends at the first that is cut short.
+pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    std::iter::from_fn(move || {
+        let length = u32_at(datagram, 0)? as usize;
+        let body = datagram.get(HEADER..length)?;
+        let message = Message {
+            kind: u16_at(datagram, 4)?,
+            flags: u16_at(datagram, 6)?,
+            sequence: u32_at(datagram, 8)?,
+            body,
+        };
+        datagram = datagram
+            .get(length.next_multiple_of(4)..)
+            .unwrap_or_default();
+        Some(message)
+    })
+}
+
+/// The attributes in `bytes`, as (type without flag bits, payload); ends at the first that is cut short.
+pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = u16_at(bytes, 0)? as usize;
+        let kind = u16_at(bytes, 2)? & libc::NLA_TYPE_MASK as u16;
+        let payload = bytes.get(4..length)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, payload))
+    })
+}
+
+/// The payload of the first attribute of that type.
+pub(super) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    attributes(bytes)
+        .find(|(k, _)| *k == kind)
+        .map(|(_, payload)| payload)
+}
+
+/// Appends an attribute.
+pub(super) fn put(bytes: &mut Vec<u8>, kind: u16, payload: &[u8]) {
+    bytes.extend_from_slice(&((4 + payload.len()) as u16).to_ne_bytes());
+    bytes.extend_from_slice(&kind.to_ne_bytes());
+    bytes.extend_from_slice(payload);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+}
+
+/// The verdict in an NLMSG_ERROR (or NLMSG_DONE) message: an ack, or why not.
+///
+/// The socket has NETLINK_CAP_ACK set, so the request is never quoted behind the header of the request.
+pub(super) fn verdict(message: &Message<'_>) -> Result<(), Refusal> {
+    let errno = u32_at(message.body, 0).unwrap_or_default() as i32;
+    if errno == 0 {
+        return Ok(());
+    }
+    let told = message.flags & libc::NLM_F_ACK_TLVS as u16 != 0;
+    let behind = if message.kind == libc::NLMSG_DONE as u16 {
+        4
+    } else {
+        4 + HEADER
+    };
+    let text = message
+        .body
+        .get(behind..)
+        .filter(|_| told)
+        .and_then(|tlvs| attribute(tlvs, NLMSGERR_ATTR_MSG))
+        .and_then(string);
+    Err(Refusal {
+        errno: Errno::from_raw(-errno),
+        text,
+    })
+}
+
+/// linux/netlink.h, `enum nlmsgerr_attrs`.
+const NLMSGERR_ATTR_MSG: u16 = 1;
+
+/// A native-endian u16 at an offset.
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes
+        .get(at..at + 2)?
+        .try_into()
+        .ok()
+        .map(u16::from_ne_bytes)
+}
+
+/// A native-endian u32 at an offset.
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes
+        .get(at..at + 4)?
+        .try_into()
+        .ok()
+        .map(u32::from_ne_bytes)
+}
+
+/// A string with or without its terminating zero.
+pub(super) fn string(payload: &[u8]) -> Option<String> {
+    let end = payload
+        .iter()
+        .position(|b| *b == 0)
+        .unwrap_or(payload.len());
+    std::str::from_utf8(&payload[..end]).ok().map(str::to_owned)
+}
+
+/// An address of either family, by its length.
+pub(super) fn ip(payload: &[u8]) -> Option<IpAddr> {
+    match payload.len() {
+        4 => <[u8; 4]>::try_from(payload).ok().map(IpAddr::from),
+        16 => <[u8; 16]>::try_from(payload).ok().map(IpAddr::from),
+        _ => None,
+    }
+}
+
+/// A MAC.
+pub(super) fn mac(payload: &[u8]) -> Option<MacAddr6> {
+    <[u8; 6]>::try_from(payload).ok().map(MacAddr6::from)
+}

@@ -1,0 +1,114 @@
+//! How every annotation format refuses a value: what, where, and why.
+
+use std::fmt::{self, Display};
+
+use ipnet::IpNet;
+
+use super::intent::RoleError;
+use super::network_key::NetworkKeyError;
+
+/// An annotation that says something impossible, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "annotation {annotation}{}{}: {}{problem}",
+    Place(", network ", network),
+    Place(", ", field),
+    Shown(value)
+)]
+pub struct AnnotationError {
+    /// The annotation's name.
+    pub annotation: &'static str,
+    /// The key of the network, or the place in the list, it was said for.
+    pub network: Option<Box<str>>,
+    /// The member, as in `routes[1].dest`.
+    pub field: Option<Box<str>>,
+    /// The value as written, as JSON; shortened.
+    pub value: Option<Box<str>>,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What is wrong with an annotation's value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// The annotation is no JSON.
+    #[error("not JSON: {0}")]
+    NotJson(String),
+    /// JSON of another kind.
+    #[error("not {0}")]
+    Type(&'static str),
+    /// A member that must be there is not.
+    #[error("missing")]
+    Missing,
+    /// Not a network's name.
+    #[error(transparent)]
+    Network(NetworkKeyError),
+    /// Not a MAC.
+    #[error("not a MAC address of six bytes")]
+    Mac,
+    /// A MAC that no interface may have.
+    #[error("not a MAC address for an interface: it is {0}")]
+    MacKind(&'static str),
+    /// Not a CIDR.
+    #[error("not an address with a prefix length")]
+    Cidr,
+    /// Not an IP address.
+    #[error("not an IP address")]
+    Address,
+    /// An address that no interface may have.
+    #[error("not an address for an interface: it is {0}")]
+    AddressKind(&'static str),
+    /// The same address twice.
+    #[error("stands twice")]
+    Repeated,
+    /// The legacy singular member says other than the plural one.
+    #[error("conflicts with {plural}, which begins with {first:?}")]
+    Conflict {
+        /// The plural member.
+        plural: &'static str,
+        /// Its first element.
+        first: String,
+    },
+    /// A default route among the routes.
+    #[error("a default route: it belongs in {0}")]
+    DefaultRoute(&'static str),
+    /// The next hop is not of the destination's family.
+    #[error("not of the family of its destination {0}")]
+    NextHopFamily(IpNet),
+    /// Not a link-local IPv6 address.
+    #[error("not a link-local IPv6 address (fe80::/10)")]
+    LinkLocal,
+    /// An MTU out of bounds.
+    #[error("not an MTU between {least} and 65535{}", if *.least > 68 { ", as IPv6 needs" } else { "" })]
+    Mtu {
+        /// The least that would do.
+        least: u32,
+    },
+    /// Not a role.
+    #[error(transparent)]
+    Role(RoleError),
+}
+
+/// `, network default`, or nothing.
+struct Place<'a>(&'static str, &'a Option<Box<str>>);
+
+impl Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            Some(text) => write!(f, "{}{text}", self.0),
+            None => Ok(()),
+        }
+    }
+}
+
+/// `"10.0.0.300/24" is `, or nothing.
+struct Shown<'a>(&'a Option<Box<str>>);
+
+impl Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(value) => write!(f, "{value}: "),
+            None => Ok(()),
+        }
+    }
+}

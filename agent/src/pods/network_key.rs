@@ -1,0 +1,105 @@
+//! The names by which annotations tell a pod's networks apart.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A network of a pod: the cluster's default one, or one that a NetworkAttachmentDefinition
+/// describes.
+///
+/// Written `default`, `ns/nad`, or `ns/nad/1` where a pod attaches to the same definition again:
+/// the index counts the further attachments from 1, so that `ns/nad` and `ns/nad/0` cannot both
+/// name the first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NetworkKey {
+    /// The cluster's default network.
+    Default,
+    /// A NetworkAttachmentDefinition.
+    Nad {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// 0 for the pod's first attachment to it.
+        index: u32,
+    },
+}
+
+/// Not the name of a network.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NetworkKeyError {
+    /// Neither `default` nor parts between slashes.
+    #[error("not a network: neither \"default\" nor namespace/name nor namespace/name/index")]
+    Form,
+    /// A part is no Kubernetes name.
+    #[error("not a network: {0:?} is not a Kubernetes name (a-z, 0-9, - and .)")]
+    Name(String),
+    /// The index is no number from 1.
+    #[error("not a network: the index {0:?} is not a number from 1")]
+    Index(String),
+}
+
+impl FromStr for NetworkKey {
+    type Err = NetworkKeyError;
+
+    fn from_str(text: &str) -> Result<Self, NetworkKeyError> {
+        if text == "default" {
+            return Ok(Self::Default);
+        }
+        let parts: Vec<&str> = text.split('/').collect();
+        let (namespace, name, index) = match parts[..] {
+            [namespace, name] => (namespace, name, 0),
+            [namespace, name, index] => (namespace, name, parse_index(index)?),
+            _ => return Err(NetworkKeyError::Form),
+        };
+        for part in [namespace, name] {
+            if !is_kubernetes_name(part) {
+                return Err(NetworkKeyError::Name(part.to_owned()));
+            }
+        }
+        Ok(Self::Nad {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            index,
+        })
+    }
+}
+
+/// One spelling per number: no sign, no leading zero, else two keys would name one network.
+fn parse_index(text: &str) -> Result<u32, NetworkKeyError> {
+    match text.parse() {
+        Ok(index) if index > 0 && text.starts_with(|first: char| ('1'..='9').contains(&first)) => {
+            Ok(index)
+        }
+        _ => Err(NetworkKeyError::Index(text.to_owned())),
+    }
+}
+
+/// A DNS-1123 subdomain, which is what the API server demands of both names.
+fn is_kubernetes_name(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = text.as_bytes();
+    bytes.len() <= 253
+        && bytes.first().is_some_and(|first| inner(*first))
+        && bytes.last().is_some_and(|last| inner(*last))
+        && bytes
+            .iter()
+            .all(|byte| inner(*byte) || matches!(byte, b'-' | b'.'))
+}
+
+impl fmt::Display for NetworkKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Nad {
+                namespace,
+                name,
+                index: 0,
+            } => write!(f, "{namespace}/{name}"),
+            Self::Nad {
+                namespace,
+                name,
+                index,
+            } => write!(f, "{namespace}/{name}/{index}"),
+        }
+    }
+}

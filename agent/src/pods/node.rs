@@ -1,0 +1,247 @@
+//! A place in an annotation's JSON, which knows its way from the root: what reads a value can
+//! refuse it by name.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::str::FromStr;
+
+use ipnet::IpNet;
+use macaddr::MacAddr6;
+use serde_json::{Map, Value};
+
+use super::annotation::{AnnotationError, Problem};
+
+/// How much of a refused value an error shows, in characters: it ends up in a pod's event.
+const SHOWN: usize = 120;
+
+/// The least MTU of an interface, in bytes (RFC 791).
+const MTU_LEAST: u32 = 68;
+/// The least MTU of an interface with an IPv6 address, in bytes (RFC 8200, section 5).
+const MTU_LEAST_IPV6: u32 = 1280;
+/// The largest MTU, in bytes.
+const MTU_MOST: u32 = 65535;
+
+/// Reads an annotation as JSON.
+pub(super) fn document(annotation: &'static str, text: &str) -> Result<Value, AnnotationError> {
+    serde_json::from_str(text).map_err(|error| AnnotationError {
+        annotation,
+        network: None,
+        field: None,
+        value: Some(shown(text)),
+        problem: Problem::NotJson(error.to_string()),
+    })
+}
+
+/// A value and where it stands.
+#[derive(Debug, Clone)]
+pub(super) struct Node<'a> {
+    annotation: &'static str,
+    network: Option<&'a str>,
+    field: String,
+    value: &'a Value,
+}
+
+impl<'a> Node<'a> {
+    pub(super) fn root(annotation: &'static str, value: &'a Value) -> Self {
+        Self {
+            annotation,
+            network: None,
+            field: String::new(),
+            value,
+        }
+    }
+
+    /// The members, each as the root of the network that its name names.
+    pub(super) fn networks(&self) -> Result<Vec<(&'a str, Self)>, AnnotationError> {
+        let member = |(name, value): (&'a String, &'a Value)| {
+            let network = Some(name.as_str());
+            (
+                name.as_str(),
+                Self {
+                    annotation: self.annotation,
+                    network,
+                    field: String::new(),
+                    value,
+                },
+            )
+        };
+        Ok(self.object()?.iter().map(member).collect())
+    }
+
+    /// The member `name`. Null and the empty string count as absent, as Go's decoders have it.
+    pub(super) fn member(&self, name: &str) -> Result<Option<Self>, AnnotationError> {
+        let Some(value) = self.object()?.get(name) else {
+            return Ok(None);
+        };
+        if value.is_null() || value.as_str() == Some("") {
+            return Ok(None);
+        }
+        let field = self.path(name);
+        Ok(Some(Self {
+            field,
+            value,
+            ..*self
+        }))
+    }
+
+    /// The member `name`, which must be there.
+    pub(super) fn required(&self, name: &str) -> Result<Self, AnnotationError> {
+        self.member(name)?.ok_or_else(|| AnnotationError {
+            field: Some(self.path(name).into()),
+            value: None,
+            ..self.refuse(Problem::Missing)
+        })
+    }
+
+    /// The elements of the list `name`; none when it is absent.
+    pub(super) fn elements(&self, name: &str) -> Result<Vec<Self>, AnnotationError> {
+        match self.member(name)? {
+            Some(list) => list.items(),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The elements of this list.
+    pub(super) fn items(&self) -> Result<Vec<Self>, AnnotationError> {
+        let list = self
+            .value
+            .as_array()
+            .ok_or_else(|| self.refuse(Problem::Type("a list")))?;
+        let item = |(at, value)| Self {
+            field: format!("{}[{at}]", self.field),
+            value,
+            ..*self
+        };
+        Ok(list.iter().enumerate().map(item).collect())
+    }
+
+    pub(super) fn object(&self) -> Result<&'a Map<String, Value>, AnnotationError> {
+        self.value
+            .as_object()
+            .ok_or_else(|| self.refuse(Problem::Type("an object")))
+    }
+
+    pub(super) fn text(&self) -> Result<&'a str, AnnotationError> {
+        self.value
+            .as_str()
+            .ok_or_else(|| self.refuse(Problem::Type("a string")))
+    }
+
+    pub(super) fn parse<T>(&self, problem: fn(T::Err) -> Problem) -> Result<T, AnnotationError>
+    where
+        T: FromStr,
+    {
+        self.text()?
+            .parse()
+            .map_err(|error| self.refuse(problem(error)))
+    }
+
+    /// A MAC that an interface may have: the kernel takes no other (is_valid_ether_addr).
+    pub(super) fn mac(&self) -> Result<MacAddr6, AnnotationError> {
+        let mac: MacAddr6 = self.parse(|_| Problem::Mac)?;
+        if mac.is_nil() {
+            return Err(self.refuse(Problem::MacKind("all zero")));
+        }
+        if mac.is_multicast() {
+            return Err(self.refuse(Problem::MacKind("a multicast address")));
+        }
+        Ok(mac)
+    }
+
+    /// An interface's address with its prefix length.
+    pub(super) fn interface_address(&self) -> Result<IpNet, AnnotationError> {
+        let net: IpNet = self.parse(|_| Problem::Cidr)?;
+        let kind = match net.addr() {
+            address if address.is_unspecified() => "the unspecified address",
+            address if address.is_multicast() => "a multicast address",
+            address if address.is_loopback() => "a loopback address",
+            _ => return Ok(net),
+        };
+        Err(self.refuse(Problem::AddressKind(kind)))
+    }
+
+    /// A destination; host bits are masked, as Go's ParseCIDR does for those who write them.
+    pub(super) fn destination(&self) -> Result<IpNet, AnnotationError> {
+        Ok(self.parse::<IpNet>(|_| Problem::Cidr)?.trunc())
+    }
+
+    /// A gateway's address.
+    pub(super) fn gateway(&self) -> Result<IpAddr, AnnotationError> {
+        let address: IpAddr = self.parse(|_| Problem::Address)?;
+        if address.is_unspecified() {
+            return Err(self.refuse(Problem::AddressKind("the unspecified address")));
+        }
+        if address.is_multicast() {
+            return Err(self.refuse(Problem::AddressKind("a multicast address")));
+        }
+        Ok(address)
+    }
+
+    /// The next hop of a route to `dst`.
+    pub(super) fn next_hop(&self, dst: IpNet) -> Result<IpAddr, AnnotationError> {
+        let next_hop = self.gateway()?;
+        if next_hop.is_ipv4() != dst.addr().is_ipv4() {
+            return Err(self.refuse(Problem::NextHopFamily(dst)));
+        }
+        Ok(next_hop)
+    }
+
+    /// A link-local IPv6 address.
+    pub(super) fn link_local(&self) -> Result<Ipv6Addr, AnnotationError> {
+        match self.parse(|_| Problem::LinkLocal)? {
+            IpAddr::V6(address) if address.is_unicast_link_local() => Ok(address),
+            _ => Err(self.refuse(Problem::LinkLocal)),
+        }
+    }
+
+    /// A whole number of 32 bits.
+    pub(super) fn number(&self) -> Result<u32, AnnotationError> {
+        let number = self
+            .value
+            .as_u64()
+            .and_then(|number| u32::try_from(number).ok());
+        number.ok_or_else(|| self.refuse(Problem::Type("a whole number of at most 32 bits")))
+    }
+
+    /// The MTU of an interface with these addresses.
+    pub(super) fn mtu(&self, addresses: &[IpNet]) -> Result<u32, AnnotationError> {
+        let least = match addresses.iter().any(|address| address.addr().is_ipv6()) {
+            true => MTU_LEAST_IPV6,
+            false => MTU_LEAST,
+        };
+        match self
+            .value
+            .as_u64()
+            .and_then(|number| u32::try_from(number).ok())
+        {
+            Some(mtu) if (least..=MTU_MOST).contains(&mtu) => Ok(mtu),
+            _ => Err(self.refuse(Problem::Mtu { least })),
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        match self.field.as_str() {
+            "" => name.to_owned(),
+            parent => format!("{parent}.{name}"),
+        }
+    }
+
+    /// The error that this value is refused with.
+    pub(super) fn refuse(&self, problem: Problem) -> AnnotationError {
+        AnnotationError {
+            annotation: self.annotation,
+            network: self.network.map(Box::from),
+            field: Some(self.field.as_str())
+                .filter(|field| !field.is_empty())
+                .map(Box::from),
+            value: Some(shown(&self.value.to_string())),
+            problem,
+        }
+    }
+}
+
+fn shown(text: &str) -> Box<str> {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}… ({} bytes)", &text[..end], text.len()).into(),
+        None => text.into(),
+    }
+}

@@ -1,0 +1,127 @@
+//! An Interface row read back: which attachment it is for, and how it is.
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+use podwire_ovs::replica::Db;
+use podwire_ovs::value::Uuid;
+use podwire_ovs::vswitch::{Interface, PortRows};
+use serde::Serialize;
+
+use crate::plan::{AttachmentKey, ids};
+
+/// A port as the replica has it.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PortRecord {
+    /// Name of port, interface and host link.
+    pub name: String,
+    /// The attachment; None when the row is not podwire's.
+    pub key: Option<AttachmentKey>,
+    /// `namespace/name` of the pod.
+    pub pod: Option<String>,
+    /// The interface's name in the pod.
+    pub pod_ifname: Option<String>,
+    /// The bridge it is on.
+    pub bridge: Option<String>,
+    /// Its OpenFlow port number; -1 when Open vSwitch could not use the link.
+    pub ofport: Option<i64>,
+    /// Why it could not.
+    pub error: Option<String>,
+    /// All external_ids, other writers' as well.
+    pub external_ids: BTreeMap<String, String>,
+    /// The Interface row.
+    #[serde(skip)]
+    pub interface: Uuid,
+    /// What has to go when it goes.
+    #[serde(skip)]
+    pub rows: Option<PortRows>,
+}
+
+impl PortRecord {
+    /// Reads a row and what belongs to it.
+    pub fn read(db: &Db, interface: Interface<'_>) -> Self {
+        let external_ids: BTreeMap<String, String> = interface
+            .external_ids()
+            .strings()
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect();
+        let port = db
+            .port_of_interface(interface.uuid())
+            .map(|port| port.uuid());
+        let bridge = port.and_then(|port| db.bridge_of_port(port));
+        Self {
+            name: interface.name().to_owned(),
+            key: key(&external_ids),
+            pod: external_ids.get(ids::POD).cloned(),
+            pod_ifname: external_ids.get(ids::POD_IF_NAME).cloned(),
+            bridge: bridge.map(|bridge| bridge.name().to_owned()),
+            ofport: interface.ofport(),
+            error: interface
+                .error()
+                .filter(|text| !text.is_empty())
+                .map(str::to_owned),
+            interface: interface.uuid(),
+            rows: port.and_then(|port| {
+                db.port_rows(port, |row| {
+                    row.map("external_ids").str(ids::SANDBOX).is_some()
+                })
+            }),
+            external_ids,
+        }
+    }
+}
+
+/// The attachment that a row is for; a row without podwire's keys is somebody else's.
+fn key(external_ids: &BTreeMap<String, String>) -> Option<AttachmentKey> {
+    Some(AttachmentKey {
+        network: external_ids.get(ids::NETWORK)?.clone(),
+        container_id: external_ids.get(ids::SANDBOX)?.clone(),
+        ifname: external_ids.get(ids::IFNAME)?.clone(),
+    })
+}
+
+/// The addresses that external_ids record; what is no address is passed over.
+pub fn addresses(external_ids: &BTreeMap<String, String>) -> impl Iterator<Item = IpNet> {
+    let list = external_ids
+        .get(ids::IP_ADDRESSES)
+        .map_or("", String::as_str);
+    list.split(',').filter_map(|text| text.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+        entries
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn a_row_is_ours_only_with_all_that_keys_an_attachment() {
+        let full = [
+            ("podwire.io/network", "pods"),
+            ("sandbox", "abc"),
+            ("podwire.io/ifname", "eth0"),
+        ];
+        assert_eq!(
+            key(&map(&full)).unwrap().to_string(),
+            "eth0 of container abc on network pods"
+        );
+        for missing in 0..full.len() {
+            let mut rest = full.to_vec();
+            rest.remove(missing);
+            assert_eq!(key(&map(&rest)), None);
+        }
+    }
+
+    #[test]
+    fn recorded_addresses_come_back_and_what_is_none_is_passed_over() {
+        let ids = map(&[("ip_addresses", "10.1.2.3/24,fd00::3/64,,x")]);
+        let read: Vec<String> = addresses(&ids).map(|net| net.to_string()).collect();
+        assert_eq!(read, ["10.1.2.3/24", "fd00::3/64"]);
+    }
+}

@@ -1,0 +1,150 @@
+//! The agent's life: what is made in which order, and how it ends.
+
+use std::io::{self, IsTerminal as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::attach::{Addresses, Agent, Parts};
+use crate::config::{Config, ConfigError};
+use crate::ipam::spawner::Spawner;
+use crate::ipam::subnet;
+use crate::journal::{self, Journal};
+use crate::netns::{self, Netlink};
+use crate::ports::Ports;
+use crate::server::socket::{self, RunDir, SocketError};
+use crate::{reconcile, server};
+
+/// How long what is under way may take to end after SIGTERM; then the next agent undoes it.
+const STOP_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Why the agent did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A setting is not valid.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    /// Two subnets overlap.
+    #[error("--subnet: {0}")]
+    Subnets(#[from] subnet::SpecError),
+    /// The log filter is not one.
+    #[error("--log {filter}: {problem}")]
+    LogFilter {
+        /// As given.
+        filter: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The run directory or the socket could not be made.
+    #[error("{0}")]
+    Socket(#[from] SocketError),
+    /// The intent log could not be opened.
+    #[error("intent log: {0}")]
+    Journal(#[from] journal::Error),
+    /// The netlink threads could not be started.
+    #[error("{0}")]
+    Netlink(#[from] netns::Error),
+    /// A thing of the process itself failed.
+    #[error("{step}: {source}")]
+    Process {
+        /// What was attempted.
+        step: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Runs the agent until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When it can't start; once it serves, it ends well.
+pub fn agent(config: Config) -> Result<(), StartError> {
+    let process = |step| move |source| StartError::Process { step, source };
+    server::raise_descriptor_limit().map_err(process("raise the limit of open files"))?;
+    let run_dir = RunDir::open(&config.run_dir)?;
+    let addresses = Addresses::open(config.subnets.clone(), &config.run_dir)?;
+    let journal = Journal::open(&config.run_dir)?;
+    // The spawner is forked while there is one thread; the kernel's threads come before tokio's.
+    let spawner = Spawner::start().map_err(process("start the spawner of ipam plugins"))?;
+    let netlink = Netlink::start()?;
+    // One thread: an ADD is a chain of short steps between waits, and a hop to another thread costs more than a step.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(process("start the runtime"))?;
+    runtime.block_on(async {
+        let (settled_sender, settled) = watch::channel(false);
+        let ports = Ports::connect(&config);
+        let spawner = spawner.connect().map_err(process("watch the spawner"))?;
+        let listener = socket::listen(&config.socket)?;
+        let agent = Arc::new(Agent::new(Parts { config, netlink, ports, journal, addresses, spawner, settled }));
+        let stop = CancellationToken::new();
+        stop_on_signal(stop.clone())?;
+        tokio::spawn(reconcile::run(Arc::clone(&agent), settled_sender));
+        tokio::spawn(reconcile::keep_gateway(Arc::clone(&agent)));
+        tokio::spawn({
+            let agent = Arc::clone(&agent);
+            async move { agent.addresses.keep_cursor().await }
+        });
+        tracing::info!(socket = %agent.config.socket.display(), version = env!("CARGO_PKG_VERSION"), "serving");
+        let serving = server::serve(listener, Arc::clone(&agent), stop.clone());
+        tokio::pin!(serving);
+        tokio::select! {
+            () = &mut serving => {}
+            () = async { stop.cancelled().await; tokio::time::sleep(STOP_DEADLINE).await } => {
+                tracing::warn!(?STOP_DEADLINE, "operations are still under way; the next agent undoes them");
+            }
+        }
+        let _ = std::fs::remove_file(&agent.config.socket);
+        tracing::info!("stopped; pods keep their network");
+        Ok::<(), StartError>(())
+    })?;
+    drop(run_dir);
+    Ok(())
+}
+
+fn stop_on_signal(stop: CancellationToken) -> Result<(), StartError> {
+    let watch = |kind| {
+        signal(kind).map_err(|source| StartError::Process {
+            step: "watch signals",
+            source,
+        })
+    };
+    let (mut terminate, mut interrupt) = (
+        watch(SignalKind::terminate())?,
+        watch(SignalKind::interrupt())?,
+    );
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        stop.cancel();
+    });
+    Ok(())
+}
+
+/// Sends the log to stderr: text for a person at a terminal, JSON for a collector.
+///
+/// # Errors
+/// When the filter is not one.
+pub fn init_log(filter: &str) -> Result<(), StartError> {
+    let parsed =
+        tracing_subscriber::EnvFilter::try_new(filter).map_err(|error| StartError::LogFilter {
+            filter: filter.to_owned(),
+            problem: error.to_string(),
+        })?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(parsed)
+        .with_writer(io::stderr)
+        .with_target(false);
+    if io::stderr().is_terminal() {
+        log.init();
+    } else {
+        log.json().flatten_event(true).with_ansi(false).init();
+    }
+    Ok(())
+}

@@ -1,2 +1,0 @@
-//! The CNI plugin `podwire-cni`.
-fn main() {}

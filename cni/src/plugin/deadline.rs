@@ -1,0 +1,59 @@
+//! The one deadline that all waits of a call share.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// A point in time, and the span that led to it, for messages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline {
+    start: Instant,
+    pub(crate) span: Duration,
+}
+
+/// Why a wait for a descriptor ended without it being ready.
+#[derive(Debug)]
+pub(crate) enum WaitError {
+    Expired,
+    Poll(Errno),
+}
+
+impl Deadline {
+    /// From now on.
+    pub(crate) fn after(span: Duration) -> Self {
+        Self {
+            start: Instant::now(),
+            span,
+        }
+    }
+
+    /// Another span from the same start.
+    pub(crate) fn with(self, span: Duration) -> Self {
+        Self { span, ..self }
+    }
+
+    /// What is left; never zero, since that means "for ever" to the kernel's socket timeouts.
+    pub(crate) fn left(self) -> Option<Duration> {
+        self.span
+            .checked_sub(self.start.elapsed())
+            .filter(|left| *left >= Duration::from_micros(1))
+    }
+
+    /// Waits until a descriptor can be read from or written to, or has an error to be fetched
+    /// that way.
+    pub(crate) fn wait(self, fd: impl AsFd, event: PollFlags) -> Result<(), WaitError> {
+        loop {
+            let left = self.left().ok_or(WaitError::Expired)?;
+            // Rounded up: a wait of 0 ms would spin through the last millisecond.
+            let millis = i32::try_from(left.as_millis() + 1).unwrap_or(i32::MAX);
+            let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
+            match poll(&mut [PollFd::new(fd.as_fd(), event)], timeout) {
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(WaitError::Poll(errno)),
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The CNI plugin. It decides nothing about pods: it reads the runtime's variables and the
+//! configuration on stdin, checks what it must to post them to the agent, and prints the
+//! agent's answer. It blocks, has one thread, and ends by its deadline whatever the runtime or
+//! the agent do; the agent notices its death by the closed connection.
+//!
+//! Stdout gets exactly one JSON object or nothing. Nothing depends on the name it is called by.
+
+#![cfg_attr(not(test), no_main)]
+
+mod agent;
+mod deadline;
+mod input;
+mod output;
+
+#[cfg(not(test))]
+use std::ffi::c_char;
+use std::ffi::c_int;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use podwire_cni::env::{self, EnvError, Invocation};
+use podwire_cni::spec::{CniVersion, Command, ConfError, Preamble, SpecError};
+use podwire_cni::wire::{self, Request};
+use serde_json::value::RawValue;
+
+use agent::{AgentError, Reply};
+use deadline::Deadline;
+use input::InputError;
+
+/// ADD, CHECK and GC end after this time. kubelet gives up on a sandbox after 2 minutes, counted
+/// from before we were started: an error that names the step must come earlier than that.
+const ADD_DEADLINE: Duration = Duration::from_secs(110);
+/// DEL ends after this time: podman and CRI-O kill it after a minute, and CRI-O may not call
+/// again.
+const DEL_DEADLINE: Duration = Duration::from_secs(55);
+/// STATUS ends after this time; CRI-O asks every few seconds.
+const STATUS_DEADLINE: Duration = Duration::from_secs(5);
+/// VERSION waits this long for a configuration, which it can do without.
+const VERSION_DEADLINE: Duration = Duration::from_secs(1);
+
+/// The variable with the agent's socket, for configurations that name none.
+const SOCKET_VARIABLE: &str = "PODWIRE_SOCKET";
+/// The variable by which libcni hands over a trace context.
+const TRACE_VARIABLE: &str = "TRACEPARENT";
+/// A longer trace context than this is dropped: version 00 has 55 characters.
+const LONGEST_TRACEPARENT: usize = 256;
+
+/// The entry point, in place of Rust's own: that one reads /proc/self/maps and makes a signal
+/// stack, for a message at stack overflow, which costs 7 % of the time from exec to exit
+/// (measured for VERSION). Of what else it does we need two things, and `run` does them.
+#[cfg(not(test))]
+#[expect(
+    unsafe_code,
+    reason = "names a symbol, the one that crt1.o calls; there is no unsafe block"
+)]
+#[unsafe(no_mangle)]
+extern "C" fn main(_argc: c_int, _argv: *const *const c_char) -> c_int {
+    run()
+}
+
+/// Serves one call; the exit code is 0 or 1.
+#[cfg_attr(test, expect(dead_code, reason = "the test harness has its own main"))]
+fn run() -> c_int {
+    output::report_panics();
+    output::block_sigpipe();
+    if !output::is_open() {
+        // The agent's socket would get its number, and with it what is printed.
+        return output::FAILURE;
+    }
+    match call() {
+        Ok(Reply { served, body }) => output::reply(&body, served),
+        Err(Failure { version, cause }) => {
+            if matches!(cause, PluginError::Env(EnvError::NoCommand))
+                && std::io::stderr().is_terminal()
+            {
+                eprintln!("{}", about());
+            }
+            output::failure(&cause.into(), version)
+        }
+    }
+}
+
+/// Why there is no answer, and the version to say it in.
+struct Failure {
+    version: CniVersion,
+    cause: PluginError,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum PluginError {
+    #[error(transparent)]
+    Env(#[from] EnvError),
+    #[error(transparent)]
+    Input(#[from] InputError),
+    #[error(transparent)]
+    Conf(#[from] ConfError),
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+}
+
+impl From<PluginError> for SpecError {
+    fn from(error: PluginError) -> Self {
+        match error {
+            PluginError::Env(error) => error.into(),
+            PluginError::Input(error) => error.into(),
+            PluginError::Conf(error) => error.into(),
+            PluginError::Agent(error) => error.into(),
+        }
+    }
+}
+
+/// One call, from the environment to what goes to stdout.
+fn call() -> Result<Reply, Failure> {
+    // Until the configuration has said otherwise.
+    let newest = |cause| Failure {
+        version: CniVersion::LATEST,
+        cause,
+    };
+    let variables = env::VARIABLES
+        .into_iter()
+        .filter_map(|name| Some((name, std::env::var_os(name)?)));
+    let invocation = env::parse(variables).map_err(|error| newest(error.into()))?;
+    if invocation.command == Command::Version {
+        return Ok(Reply {
+            served: true,
+            body: supported_versions().into_bytes(),
+        });
+    }
+
+    let deadline = Deadline::after(match invocation.command {
+        Command::Add | Command::Check | Command::Gc | Command::Version => ADD_DEADLINE,
+        Command::Del => DEL_DEADLINE,
+        Command::Status => STATUS_DEADLINE,
+    });
+    let conf = input::configuration(deadline).map_err(|error| newest(error.into()))?;
+    let preamble =
+        Preamble::parse(&conf, invocation.command).map_err(|error| newest(error.into()))?;
+    post(invocation, conf, &preamble, deadline).map_err(|cause| Failure {
+        version: preamble.cni_version,
+        cause,
+    })
+}
+
+fn post(
+    invocation: Invocation,
+    conf: String,
+    preamble: &Preamble,
+    deadline: Deadline,
+) -> Result<Reply, PluginError> {
+    let deadline = preamble
+        .timeout
+        .map_or(deadline, |timeout| deadline.with(timeout));
+    let config =
+        RawValue::from_string(conf).map_err(|error| ConfError::NotJson(error.to_string()))?;
+    let command = invocation.command;
+    let request = Request {
+        invocation,
+        config,
+        traceparent: traceparent(),
+    };
+    let socket = preamble
+        .agent_socket
+        .clone()
+        .unwrap_or_else(socket_by_environment);
+    Ok(agent::serve(&socket, command, &request.encode(), deadline)?)
+}
+
+/// The answer to VERSION (CNI spec, section 2, "VERSION"), in the version of the configuration
+/// if there is one on stdin. A runtime may give none, and a person at a terminal will not.
+fn supported_versions() -> String {
+    let version = if std::io::stdin().is_terminal() {
+        None
+    } else {
+        let conf = input::configuration(Deadline::after(VERSION_DEADLINE)).ok();
+        conf.and_then(|conf| Preamble::parse(&conf, Command::Version).ok())
+    };
+    let version = version.map_or(CniVersion::LATEST, |preamble| preamble.cni_version);
+    let all = CniVersion::ALL
+        .map(|version| format!("{:?}", version.as_str()))
+        .join(",");
+    format!(
+        "{{\"cniVersion\":{:?},\"supportedVersions\":[{all}]}}",
+        version.as_str()
+    )
+}
+
+fn socket_by_environment() -> PathBuf {
+    match std::env::var_os(SOCKET_VARIABLE) {
+        Some(socket) if !socket.is_empty() => socket.into(),
+        _ => wire::DEFAULT_SOCKET.into(),
+    }
+}
+
+/// A broken trace context must not cost a pod its network.
+fn traceparent() -> Option<String> {
+    let text = std::env::var(TRACE_VARIABLE).ok()?;
+    let usable = !text.is_empty() && text.len() <= LONGEST_TRACEPARENT && text.is_ascii();
+    usable.then_some(text)
+}
+
+fn about() -> String {
+    let name = std::env::args_os().next().map(PathBuf::from);
+    let name = name
+        .as_deref()
+        .and_then(|path| path.file_name())
+        .unwrap_or_default();
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        "{}: the CNI plugin of podwire {version}. Container runtimes call it, with CNI_COMMAND and \
+         other variables set\nand a network configuration on stdin. To see that it works: \
+         CNI_COMMAND=VERSION {}",
+        name.display(),
+        name.display()
+    )
+}

@@ -1,0 +1,284 @@
+//! A connection to an OVSDB server that looks after itself, the replica it feeds, and the transactions it carries.
+//!
+//! [`Client::start`] returns at once; one task connects, takes a snapshot, follows the updates and comes back after every loss. Nothing
+//! here polls: waits end by an update, a reconnect or their deadline.
+//!
+//! **Group commit.** While a request is in flight, transactions that arrive gather, and go as one request when its reply is there.
+//! An idle client sends at once. Each caller has its own outcome: a caller whose operation fails gets that error, and the others are
+//! sent again without it; when the server names no operation, they are sent singly. Order is kept. A guarded transaction goes alone.
+//!
+//! **Order of replies and updates.** `ovsdb_jsonrpc_session_send` in ovsdb/jsonrpc-server.c flushes a client's monitors before each
+//! reply, and this client applies what it reads in order: when [`Client::transact`] returns `Ok`, its changes are in the replica.
+
+mod config;
+mod connection;
+mod queue;
+mod row_waits;
+mod stats;
+mod task;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use crate::replica::{Db, Row};
+use crate::transact::{Outcome, TransactError, Transaction};
+use crate::value::Uuid;
+
+pub use config::{ClientConfig, GroupCommit, Remote, RemoteError, Stream};
+pub use stats::StatsSnapshot;
+
+use task::Shared;
+
+/// A handle to a connection; clones share it. The connection ends with the last of them.
+#[derive(Clone, Debug)]
+pub struct Client {
+    handle: Arc<Handle>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    shared: Arc<Shared>,
+}
+
+/// How the connection is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// There is none. The replica holds what was last known.
+    Disconnected {
+        /// Since when.
+        since: Instant,
+        /// Why the last attempt or connection ended; `None` before the first.
+        last_error: Option<Arc<str>>,
+    },
+    /// The server answers; its snapshot is awaited.
+    Connected,
+    /// The replica is what the server has.
+    Synced,
+}
+
+/// The replica's version and the connection's state. Each difference between two of these is a reason to look again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Counts the updates and snapshots that changed a row.
+    pub generation: u64,
+    /// Counts the snapshots taken, one for each connection.
+    pub resyncs: u64,
+    /// The connection's state.
+    pub state: State,
+}
+
+/// Why a wait ended without what it waited for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WaitError {
+    /// The deadline came first.
+    #[error("waited {waited:?} for {awaited}; seen instead: {seen}")]
+    Timeout {
+        /// What was awaited.
+        awaited: String,
+        /// For how long.
+        waited: Duration,
+        /// The row as it was, or the state of the connection.
+        seen: String,
+    },
+    /// The table is not among those watched.
+    #[error("table {0} is not watched")]
+    NotWatched(String),
+    /// The client's task has ended, with the runtime it ran on.
+    #[error("the OVSDB client has ended while {0} was awaited")]
+    Ended(String),
+}
+
+impl Client {
+    /// Starts a client on the current tokio runtime.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, as `tokio::spawn` does.
+    pub fn start(config: ClientConfig) -> Self {
+        let shared = Arc::new(Shared::new(config));
+        tokio::spawn(task::run(Arc::clone(&shared)));
+        Self {
+            handle: Arc::new(Handle { shared }),
+        }
+    }
+
+    /// Commits a transaction and returns what it did, with its changes in the replica already.
+    ///
+    /// Without a connection it waits for one, up to the deadline. Dropping the future takes the transaction back unless it has been
+    /// sent; after that it runs to its end.
+    ///
+    /// # Errors
+    /// See [`TransactError`], where each variant says whether the transaction may be committed all the same.
+    pub async fn transact(
+        &self,
+        transaction: &Transaction,
+        deadline: Instant,
+    ) -> Result<Outcome, TransactError> {
+        let shared = &self.handle.shared;
+        if transaction.is_empty() {
+            return Ok(Outcome::default());
+        }
+        let started = Instant::now();
+        let mut ticket = shared.submit(transaction)?;
+        match timeout_at(deadline, ticket.reply()).await {
+            Ok(outcome) => outcome,
+            Err(_) => match ticket.withdraw() {
+                queue::Withdrawn::Unsent => Err(self.timed_out(false, started)),
+                queue::Withdrawn::Sent => Err(self.timed_out(true, started)),
+                queue::Withdrawn::Answered(outcome) => outcome,
+            },
+        }
+    }
+
+    /// Looks at the replica. The look is short: updates wait for its end.
+    pub fn read<T>(&self, look: impl FnOnce(&Db) -> T) -> T {
+        look(&self.handle.shared.db())
+    }
+
+    /// Waits until the replica, while it is in sync with the server, shows what is `awaited`. The predicate is called once at the
+    /// start and once after each change.
+    ///
+    /// Every change of any row wakes it; where many wait for their own row use [`Self::wait_row`].
+    ///
+    /// # Errors
+    /// [`WaitError::Timeout`] at the deadline.
+    pub async fn wait<T>(
+        &self,
+        awaited: &str,
+        deadline: Instant,
+        mut predicate: impl FnMut(&Db) -> Option<T>,
+    ) -> Result<T, WaitError> {
+        let started = Instant::now();
+        let mut versions = self.subscribe();
+        loop {
+            let synced = versions.borrow_and_update().state == State::Synced;
+            if synced && let Some(found) = self.read(&mut predicate) {
+                return Ok(found);
+            }
+            match timeout_at(deadline, versions.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Err(WaitError::Ended(awaited.to_owned())),
+                Err(_) => {
+                    let seen = if synced {
+                        "a replica in sync, without it".to_owned()
+                    } else {
+                        self.state().to_string()
+                    };
+                    return Err(WaitError::Timeout {
+                        awaited: awaited.to_owned(),
+                        waited: started.elapsed(),
+                        seen,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Waits until one row shows what the predicate looks for. It is called once at the start, after each change of that row, with
+    /// `None` when the row is gone, and after each resync; never while the replica is out of sync.
+    ///
+    /// For a row that [`Self::transact`] has inserted the wait may begin after the transaction returned: no update is missed, and
+    /// `None` means that the row has been deleted since.
+    ///
+    /// # Errors
+    /// [`WaitError::Timeout`] at the deadline, with the row as it was then.
+    pub async fn wait_row<T>(
+        &self,
+        table: &str,
+        row: Uuid,
+        deadline: Instant,
+        mut predicate: impl FnMut(Option<&Row<'_>>) -> Option<T>,
+    ) -> Result<T, WaitError> {
+        let started = Instant::now();
+        let shared = &self.handle.shared;
+        let number = shared
+            .db()
+            .table_number(table)
+            .ok_or_else(|| WaitError::NotWatched(table.to_owned()))?;
+        let waiter = shared.row_waits.register((number, row));
+        loop {
+            let synced = self.state() == State::Synced;
+            if synced && let Some(found) = self.read(|db| predicate(db.row(table, row).as_ref())) {
+                return Ok(found);
+            }
+            if timeout_at(deadline, waiter.woken()).await.is_ok() {
+                if shared.has_ended() {
+                    return Err(WaitError::Ended(format!("a change of {table} {row}")));
+                }
+                continue;
+            }
+            let seen = match self.state() {
+                State::Synced => self.read(|db| {
+                    db.row(table, row)
+                        .map_or_else(|| "no such row".to_owned(), |row| row.to_string())
+                }),
+                state => state.to_string(),
+            };
+            return Err(WaitError::Timeout {
+                awaited: format!("a change of {table} {row}"),
+                waited: started.elapsed(),
+                seen,
+            });
+        }
+    }
+
+    /// Waits until the replica is in sync with the server.
+    ///
+    /// # Errors
+    /// [`WaitError::Timeout`] at the deadline, with why the last attempt failed.
+    pub async fn synced(&self, deadline: Instant) -> Result<(), WaitError> {
+        self.wait("OVSDB to be in sync", deadline, |_| Some(()))
+            .await
+    }
+
+    /// How the connection is now.
+    pub fn state(&self) -> State {
+        self.handle.shared.version.borrow().state.clone()
+    }
+
+    /// The present version, and a wake-up at each later one. A slow subscriber sees the last, never a queue of them.
+    pub fn subscribe(&self) -> watch::Receiver<Version> {
+        self.handle.shared.version.subscribe()
+    }
+
+    /// Ends a pause before the next connection attempt.
+    pub fn nudge(&self) {
+        self.handle.shared.nudge.notify_one();
+    }
+
+    /// Counters since the start.
+    pub fn stats(&self) -> StatsSnapshot {
+        self.handle.shared.stats.snapshot()
+    }
+
+    fn timed_out(&self, sent: bool, started: Instant) -> TransactError {
+        TransactError::Timeout {
+            sent,
+            waited: started.elapsed(),
+            seen: self.state().to_string(),
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+impl std::fmt::Display for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Disconnected { since, last_error } => {
+                write!(f, "no connection for {:?}", since.elapsed())?;
+                last_error
+                    .as_ref()
+                    .map_or(Ok(()), |error| write!(f, " ({error})"))
+            }
+            Self::Connected => f.write_str("connected, without the database's snapshot yet"),
+            Self::Synced => f.write_str("connected and in sync"),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+
+use crate::replica::{MonitorMethod, TableSpec};
+use crate::wire::Limits;
+
+/// What a client connects to, watches, and holds itself to.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// Where the server is.
+    pub remote: Remote,
+    /// The database, such as `Open_vSwitch`.
+    pub database: &'static str,
+    /// What the replica holds.
+    pub tables: Vec<TableSpec>,
+    /// The monitor request to begin with. When the server does not know [`MonitorMethod::Conditional`], the plain one is used.
+    pub monitor: MonitorMethod,
+    /// What the server may make us hold.
+    pub limits: Limits,
+    /// After this long without a byte from the server it is asked for an echo, and after as long again the connection is given up.
+    pub probe: Duration,
+    /// How long one attempt to connect may take.
+    pub connect_timeout: Duration,
+    /// The pause before the third attempt; the second is immediate, and each later pause is twice as long as the one before.
+    pub backoff_first: Duration,
+    /// The longest pause between attempts.
+    pub backoff_max: Duration,
+    /// How transactions share requests.
+    pub group: GroupCommit,
+    /// How many callers may wait for their transaction to be sent.
+    pub queue: usize,
+    /// The largest transaction, in bytes of JSON.
+    pub transaction_bytes: usize,
+}
+
+/// The most that one request carries. A transaction larger than `bytes` still goes, alone.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupCommit {
+    /// How many transactions; 1 switches group commit off.
+    pub transactions: usize,
+    /// How many bytes.
+    pub bytes: usize,
+}
+
+/// Where a server listens: the `unix:` form of ovsdb(7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remote {
+    /// A Unix domain socket.
+    Unix(PathBuf),
+}
+
+/// The text is no remote that this client can connect to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not an OVSDB remote that podwire connects to; it takes unix:/path")]
+pub struct RemoteError(String);
+
+/// What a connection runs on.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+impl ClientConfig {
+    /// The defaults for a database at a remote.
+    pub fn new(remote: Remote, database: &'static str, tables: Vec<TableSpec>) -> Self {
+        Self {
+            remote,
+            database,
+            tables,
+            monitor: MonitorMethod::Conditional,
+            limits: Limits::default(),
+            probe: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(5),
+            backoff_first: Duration::from_millis(50),
+            backoff_max: Duration::from_secs(2),
+            group: GroupCommit::default(),
+            queue: 4096,
+            transaction_bytes: 4 << 20,
+        }
+    }
+}
+
+impl Default for GroupCommit {
+    fn default() -> Self {
+        Self {
+            transactions: 64,
+            bytes: 1 << 20,
+        }
+    }
+}
+
+impl GroupCommit {
+    /// One transaction in each request.
+    pub const OFF: Self = Self {
+        transactions: 1,
+        bytes: 0,
+    };
+}
+
+impl Remote {
+    /// Connects. A remote of another kind needs only its stream here.
+    pub(super) async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        match self {
+            Self::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+        }
+    }
+}
+
+impl FromStr for Remote {
+    type Err = RemoteError;
+
+    fn from_str(text: &str) -> Result<Self, RemoteError> {
+        match text.strip_prefix("unix:") {
+            Some(path) if !path.is_empty() => Ok(Self::Unix(path.into())),
+            _ => Err(RemoteError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}

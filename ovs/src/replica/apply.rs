@@ -1,0 +1,107 @@
+use std::collections::HashSet;
+
+use super::parse::{MonitorMethod, RowChange};
+use super::{Changes, Db, ReplicaError, Schema};
+
+impl Db {
+    /// Takes the server's schema, of which the columns' types decide how updates are read. Rows known under another schema are
+    /// forgotten; they count as changed.
+    ///
+    /// # Errors
+    /// [`ReplicaError::NoTable`] when a watched table is missing; nothing is usable then but another schema.
+    pub fn set_schema(&mut self, schema: &Schema) -> Result<Changes, ReplicaError> {
+        let mut changes = Changes::default();
+        for (number, table) in self.tables.iter_mut().enumerate() {
+            changes.rows.extend(
+                table
+                    .set_schema(schema)?
+                    .into_iter()
+                    .map(|uuid| (number, uuid)),
+            );
+        }
+        Ok(changes)
+    }
+
+    /// Makes the replica equal to the reply of a monitor request, and tells which rows differed.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Update`] when it can't be read, [`ReplicaError::UnknownRow`] when it changes a row instead of giving it; the
+    /// replica is as before then.
+    pub fn load(&mut self, method: MonitorMethod, snapshot: &str) -> Result<Changes, ReplicaError> {
+        let rows = self.parse(method, snapshot)?;
+        if let Some((number, uuid, _)) = rows
+            .iter()
+            .find(|(.., change)| !matches!(change, RowChange::Put(_)))
+        {
+            let table = self.tables[*number].spec().name;
+            return Err(ReplicaError::UnknownRow { table, uuid: *uuid });
+        }
+        let mut changes = Changes::default();
+        let present: HashSet<_> = rows.iter().map(|&(table, uuid, _)| (table, uuid)).collect();
+        for (number, table) in self.tables.iter_mut().enumerate() {
+            let gone: Vec<_> = table
+                .uuids()
+                .filter(|&uuid| !present.contains(&(number, uuid)))
+                .collect();
+            for uuid in gone {
+                table.remove(uuid);
+                changes.rows.push((number, uuid));
+            }
+        }
+        for (number, uuid, change) in rows {
+            if let RowChange::Put(cells) = change
+                && self.tables[number].put(uuid, cells)
+            {
+                changes.rows.push((number, uuid));
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Applies one `update` or `update2` notification's `<table-updates>`, and tells which rows changed.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Update`] when it can't be read; the replica is as before then. [`ReplicaError::UnknownRow`] when it changes a
+    /// row that was never told of; what came before it is applied, and a fresh snapshot is needed.
+    pub fn apply(&mut self, method: MonitorMethod, updates: &str) -> Result<Changes, ReplicaError> {
+        let mut changes = Changes::default();
+        for (number, uuid, change) in self.parse(method, updates)? {
+            let table = &mut self.tables[number];
+            let known = match change {
+                RowChange::Put(cells) => {
+                    if !table.put(uuid, cells) {
+                        continue;
+                    }
+                    true
+                }
+                RowChange::Set(cells) => table.set(uuid, cells),
+                RowChange::Removed => table.remove(uuid),
+            };
+            if !known {
+                return Err(ReplicaError::UnknownRow {
+                    table: table.spec().name,
+                    uuid,
+                });
+            }
+            changes.rows.push((number, uuid));
+        }
+        Ok(changes)
+    }
+
+    /// The monitored columns of each table: the third parameter of a monitor request.
+    pub(crate) fn encode_monitor_requests(&self, out: &mut Vec<u8>) {
+        let requests: serde_json::Map<_, _> = self
+            .tables
+            .iter()
+            .map(|table| {
+                let columns: Vec<_> = table.served_columns().collect();
+                (
+                    table.spec().name.to_owned(),
+                    serde_json::json!([{ "columns": columns }]),
+                )
+            })
+            .collect();
+        serde_json::to_writer(out, &requests)
+            .expect("writing a map of strings to a Vec has no way to fail");
+    }
+}

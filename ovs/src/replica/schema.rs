@@ -1,0 +1,285 @@
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer};
+
+use super::ReplicaError;
+use crate::value::{Atom, Map, Real, Uuid, Value};
+
+/// The columns' types of a database, as `get_schema` tells them (RFC 7047 §3.2).
+#[derive(Clone, Debug, Deserialize)]
+pub struct Schema {
+    tables: HashMap<String, TableSchema>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct TableSchema {
+    columns: HashMap<String, ColumnSchema>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ColumnSchema {
+    #[serde(rename = "type")]
+    column_type: ColumnType,
+}
+
+/// A column's type: RFC 7047 §3.2 `<type>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ColumnType {
+    /// Of the elements, or of a map's keys.
+    pub key: AtomType,
+    /// Of a map's values.
+    pub value: Option<AtomType>,
+    /// The least number of elements, 0 or 1.
+    pub min: u64,
+    /// The greatest number of elements.
+    pub max: u64,
+}
+
+/// The type of an atom: RFC 7047 §3.2 `<atomic-type>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AtomType {
+    /// `integer`
+    Integer,
+    /// `real`
+    Real,
+    /// `boolean`
+    Boolean,
+    /// `string`
+    String,
+    /// `uuid`
+    Uuid,
+}
+
+/// The value is not of the column's type.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{found} where {expected} belongs")]
+pub(super) struct TypeMismatch {
+    found: &'static str,
+    expected: String,
+}
+
+impl Schema {
+    /// Reads the result of `get_schema`.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Schema`] when it is not a schema.
+    pub fn parse(json: &str) -> Result<Self, ReplicaError> {
+        serde_json::from_str(json).map_err(ReplicaError::Schema)
+    }
+
+    /// A column's type. `None` when there is no such column.
+    pub fn column(&self, table: &str, column: &str) -> Option<ColumnType> {
+        Some(self.tables.get(table)?.columns.get(column)?.column_type)
+    }
+
+    pub(super) fn has_table(&self, table: &str) -> bool {
+        self.tables.contains_key(table)
+    }
+}
+
+impl ColumnType {
+    /// The value of a column that was never set (RFC 7047 §5.2.1).
+    pub fn default_value(&self) -> Value {
+        match (self.value, self.min) {
+            (Some(_), _) => Value::Map(Map::EMPTY),
+            (None, 0) => Value::empty(),
+            (None, _) => Value::Atom(self.key.default_atom()),
+        }
+    }
+
+    /// Whether `update2` gives a change to such a column as a difference. `ovsdb_datum_diff` in lib/ovsdb-data.c does so for
+    /// "composite" types, those of more than one element; an optional column is given whole.
+    pub(super) fn is_diffed(&self) -> bool {
+        self.max > 1
+    }
+
+    /// The value in this type, where the JSON notation leaves it open: `1` may be a real.
+    pub(super) fn conform(&self, value: Value) -> Result<Value, TypeMismatch> {
+        let value = self.conform_difference(value)?;
+        let count = value.len() as u64;
+        if count < self.min && self.value.is_none() || count > self.max {
+            return Err(TypeMismatch {
+                found: "a wrong number of elements",
+                expected: format!("{self:?}"),
+            });
+        }
+        Ok(value)
+    }
+
+    /// Like [`Self::conform`] for a difference, whose number of elements is free.
+    pub(super) fn conform_difference(&self, value: Value) -> Result<Value, TypeMismatch> {
+        match (value, self.value) {
+            (Value::Atom(atom), None) => Ok(Value::Atom(self.key.conform(atom)?)),
+            (Value::Set(set), None) if self.key == AtomType::Real => set
+                .into_iter()
+                .map(|atom| self.key.conform(atom))
+                .collect::<Result<_, _>>()
+                .map(Value::from_set),
+            (Value::Set(set), None) => match set.iter().find(|atom| !self.key.fits(atom)) {
+                None => Ok(Value::Set(set)),
+                Some(atom) => Err(self.key.mismatch(atom)),
+            },
+            (Value::Map(map), Some(value_type)) => {
+                let entries = map
+                    .into_entries()
+                    .into_iter()
+                    .map(|(key, value)| Ok((self.key.conform(key)?, value_type.conform(value)?)));
+                let entries = entries.collect::<Result<Vec<_>, TypeMismatch>>()?;
+                // Only reals change, and only to their own value.
+                Map::from_entries(entries)
+                    .map(Value::Map)
+                    .ok_or_else(|| TypeMismatch {
+                        found: "a key that comes twice",
+                        expected: format!("{self:?}"),
+                    })
+            }
+            (Value::Map(_), None) => Err(TypeMismatch {
+                found: "a map",
+                expected: format!("{self:?}"),
+            }),
+            (_, Some(_)) => Err(TypeMismatch {
+                found: "a set",
+                expected: format!("{self:?}"),
+            }),
+        }
+    }
+}
+
+impl AtomType {
+    fn default_atom(self) -> Atom {
+        match self {
+            Self::Integer => Atom::Integer(0),
+            Self::Real => Atom::Real(Real::ZERO),
+            Self::Boolean => Atom::Boolean(false),
+            Self::String => Atom::String(Box::default()),
+            Self::Uuid => Atom::Uuid(Uuid::from_bytes([0; 16])),
+        }
+    }
+
+    fn fits(self, atom: &Atom) -> bool {
+        matches!(
+            (self, atom),
+            (Self::Integer, Atom::Integer(_))
+                | (Self::Real, Atom::Real(_))
+                | (Self::Boolean, Atom::Boolean(_))
+                | (Self::String, Atom::String(_))
+                | (Self::Uuid, Atom::Uuid(_))
+        )
+    }
+
+    fn conform(self, atom: Atom) -> Result<Atom, TypeMismatch> {
+        match atom {
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "the server wrote a double with no fraction; it reads back the same way"
+            )]
+            Atom::Integer(integer) if self == Self::Real => {
+                Ok(Real::new(integer as f64).map_or(Atom::Integer(integer), Atom::Real))
+            }
+            atom if self.fits(&atom) => Ok(atom),
+            atom => Err(self.mismatch(&atom)),
+        }
+    }
+
+    fn mismatch(self, atom: &Atom) -> TypeMismatch {
+        let found = match atom {
+            Atom::Integer(_) => "an integer",
+            Atom::Real(_) => "a real",
+            Atom::Boolean(_) => "a boolean",
+            Atom::String(_) => "a string",
+            Atom::Uuid(_) | Atom::Named(_) => "a uuid",
+        };
+        TypeMismatch {
+            found,
+            expected: format!("{self:?}"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ColumnType {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Type {
+            Atomic(AtomType),
+            Full {
+                key: Base,
+                value: Option<Base>,
+                #[serde(default = "one")]
+                min: u64,
+                #[serde(default)]
+                max: Max,
+            },
+        }
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Base {
+            Atomic(AtomType),
+            Full {
+                #[serde(rename = "type")]
+                atom_type: AtomType,
+            },
+        }
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Max {
+            Count(u64),
+            Unlimited(String),
+        }
+        impl Default for Max {
+            fn default() -> Self {
+                Self::Count(1)
+            }
+        }
+        impl Base {
+            fn atom_type(&self) -> AtomType {
+                match self {
+                    Self::Atomic(atom_type) | Self::Full { atom_type } => *atom_type,
+                }
+            }
+        }
+        fn one() -> u64 {
+            1
+        }
+
+        let (key, value, min, max) = match Type::deserialize(deserializer)? {
+            Type::Atomic(key) => {
+                return Ok(Self {
+                    key,
+                    value: None,
+                    min: 1,
+                    max: 1,
+                });
+            }
+            Type::Full {
+                key,
+                value,
+                min,
+                max,
+            } => (
+                key.atom_type(),
+                value.map(|value| value.atom_type()),
+                min,
+                max,
+            ),
+        };
+        let max = match max {
+            Max::Count(max) => max,
+            Max::Unlimited(word) if word == "unlimited" => u64::MAX,
+            Max::Unlimited(word) => {
+                return Err(de::Error::invalid_value(
+                    de::Unexpected::Str(&word),
+                    &"a number or \"unlimited\"",
+                ));
+            }
+        };
+        Ok(Self {
+            key,
+            value,
+            min,
+            max,
+        })
+    }
+}

@@ -1,0 +1,303 @@
+use std::collections::{BTreeSet, HashMap};
+
+use super::{ColumnType, Index, ReplicaError, Row, Schema, TableSpec};
+use crate::value::{Atom, Uuid, Value};
+
+/// The rows of one table, with their indexes always in step.
+#[derive(Debug)]
+pub(crate) struct Table {
+    spec: TableSpec,
+    /// The watched columns' types; `None` where the server's schema lacks the column.
+    types: Vec<Option<ColumnType>>,
+    rows: HashMap<Uuid, Box<[Value]>>,
+    indexes: Vec<IndexTable>,
+}
+
+#[derive(Debug)]
+struct IndexTable {
+    column: usize,
+    key: Option<&'static str>,
+    rows: HashMap<Atom, BTreeSet<Uuid>>,
+}
+
+impl Table {
+    pub(super) fn new(spec: TableSpec) -> Self {
+        let indexes = spec.indexes.iter().filter_map(|&index| {
+            let (column, key) = match index {
+                Index::Column(column) => (column, None),
+                Index::Key(column, key) => (column, Some(key)),
+            };
+            let column = spec.columns.iter().position(|&name| name == column)?;
+            Some(IndexTable {
+                column,
+                key,
+                rows: HashMap::new(),
+            })
+        });
+        Self {
+            indexes: indexes.collect(),
+            types: vec![None; spec.columns.len()],
+            rows: HashMap::new(),
+            spec,
+        }
+    }
+
+    pub(crate) fn spec(&self) -> &TableSpec {
+        &self.spec
+    }
+
+    /// The watched columns that the server has.
+    pub(crate) fn served_columns(&self) -> impl Iterator<Item = &'static str> {
+        self.spec
+            .columns
+            .iter()
+            .zip(&self.types)
+            .filter_map(|(&name, column_type)| column_type.map(|_| name))
+    }
+
+    /// Takes the columns' types. When they differ from those known, the rows known are dropped; their uuids are returned.
+    pub(super) fn set_schema(&mut self, schema: &Schema) -> Result<Vec<Uuid>, ReplicaError> {
+        if !schema.has_table(self.spec.name) {
+            return Err(ReplicaError::NoTable(self.spec.name));
+        }
+        let types: Vec<_> = self
+            .spec
+            .columns
+            .iter()
+            .map(|column| schema.column(self.spec.name, column))
+            .collect();
+        if types == self.types {
+            return Ok(Vec::new());
+        }
+        self.types = types;
+        for index in &mut self.indexes {
+            index.rows.clear();
+        }
+        Ok(self.rows.drain().map(|(uuid, _)| uuid).collect())
+    }
+
+    pub(super) fn column(&self, name: &str) -> Option<usize> {
+        self.spec.columns.iter().position(|&column| column == name)
+    }
+
+    /// The type of a column, by its number; `None` when the server lacks it.
+    pub(super) fn column_type(&self, column: usize) -> Option<ColumnType> {
+        self.types[column]
+    }
+
+    /// A row in which no column was ever set.
+    pub(super) fn default_row(&self) -> Box<[Value]> {
+        self.types
+            .iter()
+            .map(|column_type| column_type.map_or_else(Value::empty, |known| known.default_value()))
+            .collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(super) fn row(&self, uuid: Uuid) -> Option<Row<'_>> {
+        self.rows.get(&uuid).map(|cells| Row {
+            uuid,
+            table: self,
+            cells,
+        })
+    }
+
+    pub(super) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        self.rows.iter().map(|(&uuid, cells)| Row {
+            uuid,
+            table: self,
+            cells,
+        })
+    }
+
+    pub(super) fn uuids(&self) -> impl Iterator<Item = Uuid> {
+        self.rows.keys().copied()
+    }
+
+    pub(super) fn find(
+        &self,
+        index: Index,
+        value: &Atom,
+    ) -> impl Iterator<Item = Row<'_>> + use<'_> {
+        let at = self
+            .spec
+            .indexes
+            .iter()
+            .position(|&declared| declared == index);
+        let uuids = at
+            .and_then(|at| self.indexes.get(at))
+            .and_then(|index| index.rows.get(value));
+        uuids
+            .into_iter()
+            .flatten()
+            .filter_map(|&uuid| self.row(uuid))
+    }
+
+    /// Inserts a row, or replaces it; false when it was there and the same.
+    pub(super) fn put(&mut self, uuid: Uuid, cells: Box<[Value]>) -> bool {
+        let Some(old) = self.rows.get(&uuid) else {
+            for index in &mut self.indexes {
+                index.add(uuid, &cells[index.column]);
+            }
+            self.rows.insert(uuid, cells);
+            return true;
+        };
+        if *old == cells {
+            return false;
+        }
+        for index in &mut self.indexes {
+            if old[index.column] != cells[index.column] {
+                index.remove(uuid, &old[index.column]);
+                index.add(uuid, &cells[index.column]);
+            }
+        }
+        self.rows.insert(uuid, cells);
+        true
+    }
+
+    /// Removes a row; false when there is none.
+    pub(super) fn remove(&mut self, uuid: Uuid) -> bool {
+        let Some(cells) = self.rows.remove(&uuid) else {
+            return false;
+        };
+        for index in &mut self.indexes {
+            index.remove(uuid, &cells[index.column]);
+        }
+        true
+    }
+
+    /// Gives cells of a row their new values; false when there is no such row.
+    pub(super) fn set(&mut self, uuid: Uuid, cells: Vec<(usize, Value)>) -> bool {
+        let Some(row) = self.rows.get_mut(&uuid) else {
+            return false;
+        };
+        for (column, change) in cells {
+            let diffed = self.types[column].is_some_and(|column_type| column_type.is_diffed());
+            for index in self
+                .indexes
+                .iter_mut()
+                .filter(|index| index.column == column)
+            {
+                if diffed {
+                    index.toggle(uuid, &row[column], &change)
+                } else {
+                    index.remove(uuid, &row[column])
+                }
+            }
+            if diffed {
+                apply_difference(&mut row[column], change);
+                continue;
+            }
+            row[column] = change;
+            for index in self
+                .indexes
+                .iter_mut()
+                .filter(|index| index.column == column)
+            {
+                index.add(uuid, &row[column]);
+            }
+        }
+        true
+    }
+}
+
+impl IndexTable {
+    fn add(&mut self, uuid: Uuid, value: &Value) {
+        for atom in filed_under(self.key, value) {
+            self.insert(atom.clone(), uuid);
+        }
+    }
+
+    fn remove(&mut self, uuid: Uuid, value: &Value) {
+        for atom in filed_under(self.key, value) {
+            self.take_out(atom, uuid);
+        }
+    }
+
+    /// Follows a difference of `old` without a look at the elements that stay.
+    fn toggle(&mut self, uuid: Uuid, old: &Value, difference: &Value) {
+        match (self.key, old, difference) {
+            (Some(key), Value::Map(old), Value::Map(difference)) => {
+                let Some(new) = difference.get(key) else {
+                    return;
+                };
+                let old = old.get(key);
+                if let Some(old) = old {
+                    self.take_out(old, uuid);
+                }
+                if old != Some(new) {
+                    self.insert(new.clone(), uuid);
+                }
+            }
+            (None, old, difference) => {
+                for atom in difference.atoms() {
+                    if contains(old, atom) {
+                        self.take_out(atom, uuid);
+                    } else {
+                        self.insert(atom.clone(), uuid);
+                    }
+                }
+            }
+            (Some(_), ..) => {}
+        }
+    }
+
+    fn insert(&mut self, atom: Atom, uuid: Uuid) {
+        self.rows.entry(atom).or_default().insert(uuid);
+    }
+
+    fn take_out(&mut self, atom: &Atom, uuid: Uuid) {
+        if let Some(rows) = self.rows.get_mut(atom) {
+            rows.remove(&uuid);
+            if rows.is_empty() {
+                self.rows.remove(atom);
+            }
+        }
+    }
+}
+
+fn filed_under<'a>(
+    key: Option<&str>,
+    value: &'a Value,
+) -> impl Iterator<Item = &'a Atom> + use<'a> {
+    let under_key = key.and_then(|key| value.as_map()?.get(key));
+    let elements = key.is_none().then(|| value.atoms());
+    under_key.into_iter().chain(elements.into_iter().flatten())
+}
+
+fn contains(value: &Value, atom: &Atom) -> bool {
+    match value {
+        Value::Atom(only) => only == atom,
+        Value::Set(set) => set.contains(atom),
+        Value::Map(_) => false,
+    }
+}
+
+/// Applies a difference as `ovsdb_datum_apply_diff` in lib/ovsdb-data.c makes it: an element of a set changes sides; an entry of a map
+/// goes when it is there with that value, and is set otherwise.
+fn apply_difference(value: &mut Value, difference: Value) {
+    let old = std::mem::replace(value, Value::empty());
+    *value = match (old, difference) {
+        (Value::Map(old), Value::Map(difference)) => Value::Map(old.merged(difference)),
+        (old, difference) => {
+            let mut set = elements(old);
+            for atom in elements(difference) {
+                if !set.remove(&atom) {
+                    set.insert(atom);
+                }
+            }
+            Value::from_set(set)
+        }
+    };
+}
+
+fn elements(value: Value) -> BTreeSet<Atom> {
+    match value {
+        Value::Atom(atom) => BTreeSet::from([atom]),
+        Value::Set(set) => set,
+        Value::Map(_) => BTreeSet::new(),
+    }
+}

@@ -1,0 +1,187 @@
+//! The reply to a request that carries several transactions, told apart.
+//!
+//! To the server it is one transaction: one failing operation aborts them all. So a verdict is either that everybody is committed, or
+//! whose fault it was, or that the server did not say.
+
+use std::ops::Range;
+
+use serde::Deserialize;
+
+use super::encode::{ResultKind, Shape};
+use super::outcome::{OperationOutcome, Outcome, SelectedRow, TransactError};
+use crate::value::Uuid;
+
+/// What the reply means for the members, numbered in the order in which they were sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Committed; a member whose counts differ from what it expected still has an error.
+    Committed(Vec<Result<Outcome, TransactError>>),
+    /// Aborted by an operation of this member; the others are to be sent again without it.
+    Culprit { member: usize, error: TransactError },
+    /// Aborted, and the server named no operation; each is to be sent singly.
+    Unattributed(TransactError),
+}
+
+/// The reply does not fit the request.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BadReply {
+    #[error("the reply to a transaction is not one: {0}")]
+    Malformed(#[from] serde_json::Error),
+    #[error("{found} results for {expected} operations")]
+    Length { found: usize, expected: usize },
+    #[error("the result of operation {index} ({operation}) lacks {lacks}")]
+    Incomplete {
+        index: usize,
+        operation: &'static str,
+        lacks: &'static str,
+    },
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    uuid: Option<Tagged>,
+    count: Option<u64>,
+    rows: Option<Vec<SelectedRow>>,
+    error: Option<String>,
+    details: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Tagged(Tag, Uuid);
+
+#[derive(Deserialize)]
+enum Tag {
+    #[serde(rename = "uuid")]
+    Uuid,
+}
+
+/// Reads the reply to a request that carried these members.
+pub(crate) fn judge(reply: Result<&str, &str>, members: &[&[Shape]]) -> Result<Verdict, BadReply> {
+    let results: Vec<Option<Reply>> = match reply {
+        Ok(result) => serde_json::from_str(result)?,
+        Err(error) => {
+            return Ok(Verdict::Unattributed(TransactError::Refused {
+                error: error.to_owned(),
+            }));
+        }
+    };
+    let operations = members.iter().map(|shapes| shapes.len()).sum();
+    if let Some((at, error, details)) = first_error(&results) {
+        if at > operations {
+            return Err(BadReply::Length {
+                found: results.len(),
+                expected: operations,
+            });
+        }
+        return Ok(match locate(at, members) {
+            Some((member, index)) => Verdict::Culprit {
+                member,
+                error: failed(&members[member][index], index, error, details),
+            },
+            None => Verdict::Unattributed(TransactError::Commit { error, details }),
+        });
+    }
+    if results.len() != operations {
+        return Err(BadReply::Length {
+            found: results.len(),
+            expected: operations,
+        });
+    }
+    let mut results = results.into_iter();
+    let outcomes = members
+        .iter()
+        .map(|shapes| outcome(shapes, results.by_ref().take(shapes.len())));
+    Ok(Verdict::Committed(outcomes.collect::<Result<_, _>>()?))
+}
+
+fn first_error(results: &[Option<Reply>]) -> Option<(usize, String, Option<String>)> {
+    results.iter().enumerate().find_map(|(at, result)| {
+        let result = result.as_ref()?;
+        Some((at, result.error.clone()?, result.details.clone()))
+    })
+}
+
+/// Whose operation it is, and which of its own.
+fn locate(at: usize, members: &[&[Shape]]) -> Option<(usize, usize)> {
+    let mut first = 0;
+    for (member, shapes) in members.iter().enumerate() {
+        let range: Range<usize> = first..first + shapes.len();
+        if range.contains(&at) {
+            return Some((member, at - first));
+        }
+        first = range.end;
+    }
+    None
+}
+
+fn failed(shape: &Shape, index: usize, error: String, details: Option<String>) -> TransactError {
+    let (operation, table) = (shape.operation, shape.table.to_string());
+    match (operation, error.as_str()) {
+        ("wait", "timed out") | ("assert", "not owner") => TransactError::Guard {
+            index,
+            operation,
+            table,
+            error,
+            details,
+        },
+        _ => TransactError::Operation {
+            index,
+            operation,
+            table,
+            error,
+            details,
+        },
+    }
+}
+
+fn outcome(
+    shapes: &[Shape],
+    results: impl Iterator<Item = Option<Reply>>,
+) -> Result<Result<Outcome, TransactError>, BadReply> {
+    let mut outcome = Outcome::default();
+    let mut miscount = None;
+    for (index, (shape, result)) in shapes.iter().zip(results).enumerate() {
+        let operation = shape.operation;
+        let lacks = |lacks| BadReply::Incomplete {
+            index,
+            operation,
+            lacks,
+        };
+        let result = result.ok_or_else(|| lacks("everything"))?;
+        let done = match shape.result {
+            ResultKind::Uuid => {
+                // Names are given in the order of the inserts, so a name's number is its place here.
+                outcome
+                    .inserted
+                    .push(result.uuid.ok_or_else(|| lacks("a uuid"))?.1);
+                OperationOutcome::Nothing
+            }
+            ResultKind::Count => {
+                OperationOutcome::Count(result.count.ok_or_else(|| lacks("a count"))?)
+            }
+            ResultKind::Rows => OperationOutcome::Rows(result.rows.ok_or_else(|| lacks("rows"))?),
+            ResultKind::Nothing => OperationOutcome::Nothing,
+        };
+        let actual = match &done {
+            OperationOutcome::Count(count) => Some(*count),
+            OperationOutcome::Rows(rows) => Some(rows.len() as u64),
+            OperationOutcome::Nothing => None,
+        };
+        if let Some((expected, actual)) = shape
+            .count
+            .zip(actual)
+            .filter(|(expected, actual)| expected != actual)
+        {
+            let table = shape.table.to_string();
+            miscount.get_or_insert(TransactError::Count {
+                index,
+                operation,
+                table,
+                expected,
+                actual,
+            });
+        }
+        outcome.results.push(done);
+    }
+    Ok(miscount.map_or(Ok(outcome), Err))
+}

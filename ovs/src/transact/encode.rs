@@ -1,0 +1,274 @@
+//! Operations to JSON, straight into one buffer, on the caller's own thread: the connection's task then only joins buffers.
+
+use super::{
+    Columns, Condition, Function, Kind, Mutation, Mutator, Name, Operation, TransactError,
+    Transaction, Until,
+};
+use crate::value::{EncodeError, Value, append, encode_str};
+
+/// A transaction as it goes into a request.
+#[derive(Debug)]
+pub(crate) struct Encoded {
+    /// The operations, separated by commas.
+    pub(crate) bytes: Vec<u8>,
+    /// For each operation what its result has to look like.
+    pub(crate) shapes: Vec<Shape>,
+    /// Goes alone.
+    pub(crate) guarded: bool,
+}
+
+/// What is known of an operation once it is encoded: enough to read its result and to name it in an error.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) operation: &'static str,
+    pub(crate) table: Name,
+    pub(crate) result: ResultKind,
+    pub(crate) count: Option<u64>,
+}
+
+/// What the result of an operation holds (RFC 7047 §5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResultKind {
+    Uuid,
+    Rows,
+    Count,
+    Nothing,
+}
+
+impl Transaction {
+    /// Encodes the transaction. `names` sets its row names apart from those of every other transaction that may share a request.
+    pub(crate) fn encode(&self, names: u64) -> Result<Encoded, TransactError> {
+        let mut bytes = Vec::with_capacity(self.operations.len() * 256);
+        let mut shapes = Vec::with_capacity(self.operations.len());
+        for (index, operation) in self.operations.iter().enumerate() {
+            if index > 0 {
+                bytes.push(b',');
+            }
+            operation
+                .encode(names, &mut bytes)
+                .map_err(|source| TransactError::Invalid { index, source })?;
+            shapes.push(operation.shape());
+        }
+        Ok(Encoded {
+            bytes,
+            shapes,
+            guarded: self.is_guarded(),
+        })
+    }
+}
+
+impl Operation {
+    fn shape(&self) -> Shape {
+        let (operation, table, result) = match &self.kind {
+            Kind::Insert { table, .. } => ("insert", table.clone(), ResultKind::Uuid),
+            Kind::Select { table, .. } => ("select", table.clone(), ResultKind::Rows),
+            Kind::Update { table, .. } => ("update", table.clone(), ResultKind::Count),
+            Kind::Mutate { table, .. } => ("mutate", table.clone(), ResultKind::Count),
+            Kind::Delete { table, .. } => ("delete", table.clone(), ResultKind::Count),
+            Kind::Wait { table, .. } => ("wait", table.clone(), ResultKind::Nothing),
+            Kind::Comment(_) => ("comment", Name::Borrowed(""), ResultKind::Nothing),
+            Kind::Assert(_) => ("assert", Name::Borrowed(""), ResultKind::Nothing),
+        };
+        Shape {
+            operation,
+            table,
+            result,
+            count: self.count,
+        }
+    }
+
+    fn encode(&self, names: u64, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        match &self.kind {
+            Kind::Insert {
+                table,
+                name,
+                columns,
+            } => {
+                begin("insert", table, out)?;
+                append(
+                    out,
+                    format_args!(r#","uuid-name":"r{names}_{}","row":"#, name.0),
+                );
+                encode_columns(columns, names, out)?;
+            }
+            Kind::Select {
+                table,
+                conditions,
+                columns,
+            } => {
+                begin("select", table, out)?;
+                encode_conditions(conditions, names, out)?;
+                if !columns.is_empty() {
+                    encode_names(columns, out)?;
+                }
+            }
+            Kind::Update {
+                table,
+                conditions,
+                columns,
+            } => {
+                begin("update", table, out)?;
+                encode_conditions(conditions, names, out)?;
+                out.extend_from_slice(br#","row":"#);
+                encode_columns(columns, names, out)?;
+            }
+            Kind::Mutate {
+                table,
+                conditions,
+                mutations,
+            } => {
+                begin("mutate", table, out)?;
+                encode_conditions(conditions, names, out)?;
+                out.extend_from_slice(br#","mutations":"#);
+                encode_list(
+                    mutations,
+                    out,
+                    |Mutation {
+                         column,
+                         mutator,
+                         value,
+                     },
+                     out| {
+                        encode_triple(column, mutator.symbol(), value, names, out)
+                    },
+                )?;
+            }
+            Kind::Delete { table, conditions } => {
+                begin("delete", table, out)?;
+                encode_conditions(conditions, names, out)?;
+            }
+            Kind::Wait {
+                table,
+                conditions,
+                until,
+                columns,
+                rows,
+            } => {
+                begin("wait", table, out)?;
+                encode_conditions(conditions, names, out)?;
+                encode_names(columns, out)?;
+                let until = match until {
+                    Until::Equal => "==",
+                    Until::NotEqual => "!=",
+                };
+                append(
+                    out,
+                    format_args!(r#","timeout":0,"until":"{until}","rows":"#),
+                );
+                encode_list(rows, out, |row, out| encode_columns(row, names, out))?;
+            }
+            Kind::Comment(text) => {
+                out.extend_from_slice(br#"{"op":"comment","comment":"#);
+                encode_str(text, out)?;
+            }
+            Kind::Assert(lock) => {
+                out.extend_from_slice(br#"{"op":"assert","lock":"#);
+                encode_str(lock, out)?;
+            }
+        }
+        out.push(b'}');
+        Ok(())
+    }
+}
+
+impl Function {
+    fn symbol(self) -> &'static str {
+        match self {
+            Self::Less => "<",
+            Self::LessOrEqual => "<=",
+            Self::Equal => "==",
+            Self::NotEqual => "!=",
+            Self::GreaterOrEqual => ">=",
+            Self::Greater => ">",
+            Self::Includes => "includes",
+            Self::Excludes => "excludes",
+        }
+    }
+}
+
+impl Mutator {
+    fn symbol(self) -> &'static str {
+        match self {
+            Self::Add => "+=",
+            Self::Subtract => "-=",
+            Self::Multiply => "*=",
+            Self::Divide => "/=",
+            Self::Modulo => "%=",
+            Self::Insert => "insert",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+fn begin(operation: &str, table: &str, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    append(out, format_args!(r#"{{"op":"{operation}","table":"#));
+    encode_str(table, out)
+}
+
+fn encode_conditions(
+    conditions: &[Condition],
+    names: u64,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    out.extend_from_slice(br#","where":"#);
+    encode_list(
+        conditions,
+        out,
+        |Condition {
+             column,
+             function,
+             value,
+         },
+         out| { encode_triple(column, function.symbol(), value, names, out) },
+    )
+}
+
+fn encode_names(columns: &[Name], out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    out.extend_from_slice(br#","columns":"#);
+    encode_list(columns, out, |column, out| encode_str(column, out))
+}
+
+fn encode_columns(columns: &Columns, names: u64, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    out.push(b'{');
+    for (at, (column, value)) in columns.0.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        encode_str(column, out)?;
+        out.push(b':');
+        value.encode(names, out)?;
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+fn encode_triple(
+    column: &str,
+    symbol: &str,
+    value: &Value,
+    names: u64,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    out.push(b'[');
+    encode_str(column, out)?;
+    append(out, format_args!(r#","{symbol}","#));
+    value.encode(names, out)?;
+    out.push(b']');
+    Ok(())
+}
+
+fn encode_list<T>(
+    items: &[T],
+    out: &mut Vec<u8>,
+    encode: impl Fn(&T, &mut Vec<u8>) -> Result<(), EncodeError>,
+) -> Result<(), EncodeError> {
+    out.push(b'[');
+    for (at, item) in items.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        encode(item, out)?;
+    }
+    out.push(b']');
+    Ok(())
+}

@@ -1,0 +1,169 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::value::{EncodeError, RowName, Uuid, Value};
+
+/// What a committed transaction did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    pub(crate) inserted: Vec<Uuid>,
+    pub(crate) results: Vec<OperationOutcome>,
+}
+
+/// What one operation did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum OperationOutcome {
+    Count(u64),
+    Rows(Vec<SelectedRow>),
+    Nothing,
+}
+
+/// A row that a `select` found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+pub struct SelectedRow(BTreeMap<String, Value>);
+
+impl Outcome {
+    /// The uuid of an inserted row; `None` when the name is another transaction's.
+    pub fn uuid(&self, name: RowName) -> Option<Uuid> {
+        self.inserted.get(name.0 as usize).copied()
+    }
+
+    /// How many rows the `update`, `mutate` or `delete` at this position matched.
+    pub fn count(&self, index: usize) -> Option<u64> {
+        match self.results.get(index)? {
+            OperationOutcome::Count(count) => Some(*count),
+            _ => None,
+        }
+    }
+
+    /// The rows that the `select` at this position found.
+    pub fn rows(&self, index: usize) -> &[SelectedRow] {
+        match self.results.get(index) {
+            Some(OperationOutcome::Rows(rows)) => rows,
+            _ => &[],
+        }
+    }
+}
+
+impl SelectedRow {
+    /// A column's value.
+    pub fn column(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
+    }
+
+    /// The columns in the order of their names.
+    pub fn columns(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+}
+
+/// Why a transaction has no [`Outcome`]. Unless a variant says otherwise, nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TransactError {
+    /// The database refused an operation.
+    #[error("OVSDB operation {index} ({operation} {table}): {error}{}", parenthesised(.details))]
+    Operation {
+        /// Its position in the transaction.
+        index: usize,
+        /// `insert`, `mutate`, …
+        operation: &'static str,
+        /// Its table; empty when it has none.
+        table: String,
+        /// The short word of RFC 7047 §3.1 `<error>`, such as `constraint violation`.
+        error: String,
+        /// What the server adds to it.
+        details: Option<String>,
+    },
+    /// A `wait` or `assert` does not hold.
+    #[error("OVSDB guard {index} ({operation} {table}) does not hold: {error}{}", parenthesised(.details))]
+    Guard {
+        /// Its position in the transaction.
+        index: usize,
+        /// `wait` or `assert`.
+        operation: &'static str,
+        /// Its table; empty for `assert`.
+        table: String,
+        /// `timed out` for a wait, `not owner` for an assert.
+        error: String,
+        /// What the server adds to it.
+        details: Option<String>,
+    },
+    /// All operations went well and the result could not be committed: a duplicate name, a reference to no row.
+    #[error("OVSDB commit: {error}{}", parenthesised(.details))]
+    Commit {
+        /// Such as `constraint violation` or `referential integrity violation`.
+        error: String,
+        /// What the server adds to it.
+        details: Option<String>,
+    },
+    /// The server refused the whole request, for example because it does not serve this database.
+    #[error("OVSDB refused the request: {error}")]
+    Refused {
+        /// The JSON-RPC error as it came.
+        error: String,
+    },
+    /// An operation touched another number of rows than expected. **The transaction is committed.**
+    #[error(
+        "OVSDB operation {index} ({operation} {table}) touched {actual} rows instead of {expected}"
+    )]
+    Count {
+        /// Its position in the transaction.
+        index: usize,
+        /// `update`, `mutate`, `delete` or `select`.
+        operation: &'static str,
+        /// Its table.
+        table: String,
+        /// As demanded with `expect_count`.
+        expected: u64,
+        /// As the server counted.
+        actual: u64,
+    },
+    /// An operation holds what can't be sent.
+    #[error("OVSDB operation {index} can't be encoded: {source}")]
+    Invalid {
+        /// Its position in the transaction.
+        index: usize,
+        /// What is wrong with it.
+        source: EncodeError,
+    },
+    /// The transaction is larger than one request may be.
+    #[error("an OVSDB transaction of {bytes} bytes, {limit} at most")]
+    TooLarge {
+        /// Its size as JSON.
+        bytes: usize,
+        /// [`ClientConfig::transaction_bytes`](crate::client::ClientConfig).
+        limit: usize,
+    },
+    /// As many callers wait already as are allowed to.
+    #[error("{queued} OVSDB transactions wait already")]
+    Overloaded {
+        /// How many do.
+        queued: usize,
+    },
+    /// The deadline came first. When `sent`, **the transaction may yet be committed**; when not, it never will be.
+    #[error("no answer of OVSDB after {waited:?}: {seen}")]
+    Timeout {
+        /// Whether it had left for the server.
+        sent: bool,
+        /// How long the caller waited.
+        waited: Duration,
+        /// What the time went on, with the state of the connection.
+        seen: String,
+    },
+    /// The connection was lost, or the client ended. When `sent`, **the transaction may have been committed**; when not, it never
+    /// will be.
+    #[error("the OVSDB connection was lost {}: {reason}", if *.sent { "after the transaction was sent" } else { "before the transaction was sent" })]
+    Disconnected {
+        /// Whether it had left for the server.
+        sent: bool,
+        /// Why the connection ended.
+        reason: String,
+    },
+}
+
+fn parenthesised(details: &Option<String>) -> String {
+    details
+        .as_ref()
+        .map(|details| format!(" ({details})"))
+        .unwrap_or_default()
+}

@@ -1,0 +1,316 @@
+//! Values to and from JSON. Reading goes through serde, so that one parser serves bytes and `serde_json::Value` alike and nothing is
+//! built in between; writing goes straight into the request's buffer.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io::Write as _;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use super::{Atom, Map, Real, Uuid, Value};
+
+/// A value that JSON, or the JSON of Open vSwitch, can't carry.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EncodeError {
+    /// `json_parser_push_string` in lib/json.c refuses NUL, and ovsdb-server then drops the connection with everybody's requests.
+    #[error("the string {0:?} holds a NUL character, which Open vSwitch refuses")]
+    Nul(String),
+}
+
+impl Value {
+    /// Appends the value. `names` is the number that makes this transaction's row names unique among those sent together.
+    pub(crate) fn encode(&self, names: u64, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        match self {
+            Self::Atom(atom) => atom.encode(names, out),
+            Self::Set(set) => {
+                out.extend_from_slice(b"[\"set\",[");
+                for (at, atom) in set.iter().enumerate() {
+                    if at > 0 {
+                        out.push(b',');
+                    }
+                    atom.encode(names, out)?;
+                }
+                out.extend_from_slice(b"]]");
+                Ok(())
+            }
+            Self::Map(map) => {
+                out.extend_from_slice(b"[\"map\",[");
+                for (at, (key, value)) in map.iter().enumerate() {
+                    out.extend_from_slice(if at == 0 { b"[" } else { b",[" });
+                    key.encode(names, out)?;
+                    out.push(b',');
+                    value.encode(names, out)?;
+                    out.push(b']');
+                }
+                out.extend_from_slice(b"]]");
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Atom {
+    fn encode(&self, names: u64, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        match self {
+            Self::Integer(integer) => append(out, format_args!("{integer}")),
+            // Debug keeps the shortest digits that read back as the same double, with an exponent where it is long.
+            Self::Real(real) => append(out, format_args!("{:?}", real.value())),
+            Self::Boolean(boolean) => append(out, format_args!("{boolean}")),
+            Self::String(string) => return encode_str(string, out),
+            Self::Uuid(uuid) => {
+                out.extend_from_slice(b"[\"uuid\",\"");
+                out.extend_from_slice(&uuid.encode());
+                out.extend_from_slice(b"\"]");
+            }
+            Self::Named(name) => append(
+                out,
+                format_args!("[\"named-uuid\",\"r{names}_{}\"]", name.0),
+            ),
+        }
+        Ok(())
+    }
+}
+
+/// Appends a JSON string.
+pub(crate) fn encode_str(string: &str, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    if string.as_bytes().contains(&0) {
+        return Err(EncodeError::Nul(string.to_owned()));
+    }
+    serde_json::to_writer(out, string).expect("writing a str to a Vec has no way to fail");
+    Ok(())
+}
+
+/// Appends formatted text.
+pub(crate) fn append(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
+    out.write_fmt(text)
+        .expect("writing to a Vec has no way to fail");
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Atom {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AtomVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Uuid {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(UuidVisitor)
+    }
+}
+
+struct ValueVisitor;
+struct AtomVisitor;
+struct UuidVisitor;
+struct Atoms(BTreeSet<Atom>);
+struct Entries(Map);
+
+/// The first element of a value that is written as an array.
+enum Tag {
+    Uuid,
+    Set,
+    Map,
+}
+
+macro_rules! visit_scalars {
+    ($wrap:expr) => {
+        fn visit_bool<E: de::Error>(self, boolean: bool) -> Result<Self::Value, E> {
+            Ok($wrap(Atom::Boolean(boolean)))
+        }
+
+        fn visit_i64<E: de::Error>(self, integer: i64) -> Result<Self::Value, E> {
+            Ok($wrap(Atom::Integer(integer)))
+        }
+
+        fn visit_u64<E: de::Error>(self, integer: u64) -> Result<Self::Value, E> {
+            let integer = i64::try_from(integer)
+                .map_err(|_| E::custom("an integer that does not fit 64 bits signed"))?;
+            Ok($wrap(Atom::Integer(integer)))
+        }
+
+        fn visit_f64<E: de::Error>(self, real: f64) -> Result<Self::Value, E> {
+            let real = Real::new(real).ok_or_else(|| E::custom("a real that is not finite"))?;
+            Ok($wrap(Atom::Real(real)))
+        }
+
+        fn visit_str<E: de::Error>(self, string: &str) -> Result<Self::Value, E> {
+            Ok($wrap(Atom::String(string.into())))
+        }
+    };
+}
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an OVSDB value (RFC 7047 section 5.1)")
+    }
+
+    visit_scalars!(Value::Atom);
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let value = match next(&mut seq)? {
+            Tag::Uuid => Value::Atom(Atom::Uuid(next(&mut seq)?)),
+            Tag::Set => Value::from_set(next::<_, Atoms>(&mut seq)?.0),
+            Tag::Map => Value::Map(next::<_, Entries>(&mut seq)?.0),
+        };
+        end(&mut seq)?;
+        Ok(value)
+    }
+}
+
+impl<'de> Visitor<'de> for AtomVisitor {
+    type Value = Atom;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an OVSDB atom (RFC 7047 section 5.1)")
+    }
+
+    visit_scalars!(std::convert::identity);
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Atom, A::Error> {
+        let Tag::Uuid = next(&mut seq)? else {
+            return Err(de::Error::custom("a set or map where an atom belongs"));
+        };
+        let uuid = next(&mut seq)?;
+        end(&mut seq)?;
+        Ok(Atom::Uuid(uuid))
+    }
+}
+
+impl Visitor<'_> for UuidVisitor {
+    type Value = Uuid;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a uuid")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Uuid, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Tag {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TagVisitor;
+        impl Visitor<'_> for TagVisitor {
+            type Value = Tag;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"uuid\", \"set\" or \"map\"")
+            }
+
+            fn visit_str<E: de::Error>(self, tag: &str) -> Result<Tag, E> {
+                match tag {
+                    "uuid" => Ok(Tag::Uuid),
+                    "set" => Ok(Tag::Set),
+                    "map" => Ok(Tag::Map),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(tag), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_str(TagVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Atoms {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AtomsVisitor;
+        impl<'de> Visitor<'de> for AtomsVisitor {
+            type Value = Atoms;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of atoms")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Atoms, A::Error> {
+                let mut set = BTreeSet::new();
+                while let Some(atom) = seq.next_element()? {
+                    if !set.insert(atom) {
+                        return Err(de::Error::custom("an element comes twice in a set"));
+                    }
+                }
+                Ok(Atoms(set))
+            }
+        }
+        deserializer.deserialize_seq(AtomsVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct EntriesVisitor;
+        impl<'de> Visitor<'de> for EntriesVisitor {
+            type Value = Entries;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of pairs of atoms")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Entries, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = seq.next_element::<(Atom, Atom)>()? {
+                    entries.push(entry);
+                }
+                Map::from_entries(entries)
+                    .map(Entries)
+                    .ok_or_else(|| de::Error::custom("a key comes twice in a map"))
+            }
+        }
+        deserializer.deserialize_seq(EntriesVisitor)
+    }
+}
+
+fn next<'de, A: SeqAccess<'de>, T: Deserialize<'de>>(seq: &mut A) -> Result<T, A::Error> {
+    seq.next_element()?
+        .ok_or_else(|| de::Error::custom("an array that ends too soon"))
+}
+
+fn end<'de, A: SeqAccess<'de>>(seq: &mut A) -> Result<(), A::Error> {
+    match seq.next_element::<de::IgnoredAny>()? {
+        None => Ok(()),
+        Some(_) => Err(de::Error::custom("an array with elements too many")),
+    }
+}
+
+/// A key or a name that borrows from the input where it holds no escape.
+pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+/// Calls `each` for every entry of a JSON object; the value is taken with `MapAccess::next_value` or `next_value_seed`.
+pub(crate) fn each_entry<'de, M: MapAccess<'de>>(
+    mut map: M,
+    mut each: impl FnMut(&str, &mut M) -> Result<(), M::Error>,
+) -> Result<(), M::Error> {
+    while let Some(Text(key)) = map.next_key::<Text<'de>>()? {
+        each(&key, &mut map)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! Open vSwitch's own database (ovs-vswitchd.conf.db(5)): its tables as types, the ways through them, and the transactions that make
+//! and unmake ports and bridges.
+//!
+//! Every transaction keeps what others wrote: sets and maps are changed by mutation, an element or a key at a time, and no map of an
+//! existing row is ever written whole.
+
+mod operations;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use crate::replica::{Db, Index, Row, TableSpec};
+use crate::value::Uuid;
+
+pub use operations::{
+    AddBridge, AddPort, BridgeSpec, PortRows, PortSpec, QosSpec, QueueSpec, StringMap, add_bridge,
+    add_port, del_ports, set_keys, unset_keys,
+};
+pub use rows::{Bridge, Interface, OpenVSwitch, Port, Qos, Queue};
+
+/// The database's name.
+pub const DATABASE: &str = "Open_vSwitch";
+
+const BY_NAME: Index = Index::Column("name");
+const BY_IFACE_ID: Index = Index::Key("external_ids", "iface-id");
+const BY_SANDBOX: Index = Index::Key("external_ids", "sandbox");
+const BY_PORT: Index = Index::Column("ports");
+const BY_INTERFACE: Index = Index::Column("interfaces");
+const BY_QOS: Index = Index::Column("qos");
+
+/// What a replica of this database watches: the columns that [`rows`](self) reads and the indexes that the lookups below use.
+pub fn tables() -> Vec<TableSpec> {
+    vec![
+        TableSpec {
+            name: "Open_vSwitch",
+            columns: &[
+                "bridges",
+                "external_ids",
+                "other_config",
+                "datapath_types",
+                "ovs_version",
+                "cur_cfg",
+                "next_cfg",
+            ],
+            indexes: &[],
+        },
+        TableSpec {
+            name: "Bridge",
+            columns: &[
+                "name",
+                "ports",
+                "datapath_type",
+                "datapath_id",
+                "external_ids",
+                "other_config",
+                "fail_mode",
+            ],
+            indexes: &[BY_NAME, BY_PORT],
+        },
+        TableSpec {
+            name: "Port",
+            columns: &[
+                "name",
+                "interfaces",
+                "external_ids",
+                "other_config",
+                "qos",
+                "tag",
+            ],
+            indexes: &[BY_NAME, BY_INTERFACE, BY_QOS],
+        },
+        TableSpec {
+            name: "Interface",
+            columns: &[
+                "name",
+                "type",
+                "ofport",
+                "error",
+                "external_ids",
+                "other_config",
+                "mac_in_use",
+                "mtu",
+                "mtu_request",
+                "link_state",
+                "admin_state",
+                "ingress_policing_rate",
+                "ingress_policing_burst",
+                "options",
+            ],
+            indexes: &[BY_NAME, BY_IFACE_ID, BY_SANDBOX],
+        },
+        TableSpec {
+            name: "QoS",
+            columns: &["type", "queues", "other_config", "external_ids"],
+            indexes: &[],
+        },
+        TableSpec {
+            name: "Queue",
+            columns: &["dscp", "other_config", "external_ids"],
+            indexes: &[],
+        },
+    ]
+}
+
+/// Lookups in a replica of [`tables`]. All go by index, whatever the number of ports.
+impl Db {
+    /// The only row of `Open_vSwitch`; none before `ovs-vsctl init` made it.
+    pub fn open_vswitch(&self) -> Option<OpenVSwitch<'_>> {
+        self.rows("Open_vSwitch").next().map(OpenVSwitch)
+    }
+
+    /// A bridge by its uuid.
+    pub fn bridge(&self, uuid: Uuid) -> Option<Bridge<'_>> {
+        self.row("Bridge", uuid).map(Bridge)
+    }
+
+    /// A bridge by its name.
+    pub fn bridge_by_name(&self, name: &str) -> Option<Bridge<'_>> {
+        self.find("Bridge", BY_NAME, name).next().map(Bridge)
+    }
+
+    /// The bridge that a port is on.
+    pub fn bridge_of_port(&self, port: Uuid) -> Option<Bridge<'_>> {
+        self.find("Bridge", BY_PORT, port).next().map(Bridge)
+    }
+
+    /// A port by its uuid.
+    pub fn port(&self, uuid: Uuid) -> Option<Port<'_>> {
+        self.row("Port", uuid).map(Port)
+    }
+
+    /// A port by its name.
+    pub fn port_by_name(&self, name: &str) -> Option<Port<'_>> {
+        self.find("Port", BY_NAME, name).next().map(Port)
+    }
+
+    /// The port that an interface belongs to.
+    pub fn port_of_interface(&self, interface: Uuid) -> Option<Port<'_>> {
+        self.find("Port", BY_INTERFACE, interface).next().map(Port)
+    }
+
+    /// The ports that use a QoS row.
+    pub fn ports_with_qos(&self, qos: Uuid) -> impl Iterator<Item = Port<'_>> {
+        self.find("Port", BY_QOS, qos).map(Port)
+    }
+
+    /// An interface by its uuid.
+    pub fn interface(&self, uuid: Uuid) -> Option<Interface<'_>> {
+        self.row("Interface", uuid).map(Interface)
+    }
+
+    /// An interface by its name.
+    pub fn interface_by_name(&self, name: &str) -> Option<Interface<'_>> {
+        self.find("Interface", BY_NAME, name).next().map(Interface)
+    }
+
+    /// The interfaces whose `external_ids:iface-id` this is. There should be one at most.
+    pub fn interfaces_with(&self, iface_id: &str) -> impl Iterator<Item = Interface<'_>> {
+        self.find("Interface", BY_IFACE_ID, iface_id).map(Interface)
+    }
+
+    /// The interfaces whose `external_ids:sandbox` (the container id) this is.
+    pub fn interfaces_with_sandbox(&self, sandbox: &str) -> impl Iterator<Item = Interface<'_>> {
+        self.find("Interface", BY_SANDBOX, sandbox).map(Interface)
+    }
+
+    /// All interfaces, in no order.
+    pub fn interfaces(&self) -> impl Iterator<Item = Interface<'_>> {
+        self.rows("Interface").map(Interface)
+    }
+
+    /// A QoS row.
+    pub fn qos(&self, uuid: Uuid) -> Option<Qos<'_>> {
+        self.row("QoS", uuid).map(Qos)
+    }
+
+    /// A queue.
+    pub fn queue(&self, uuid: Uuid) -> Option<Queue<'_>> {
+        self.row("Queue", uuid).map(Queue)
+    }
+
+    /// What [`del_ports`] has to remove with a port: the bridge it is on and, of its QoS row and that one's queues, those that are
+    /// `ours`. Another's QoS row may serve several ports. `None` when no bridge has the port.
+    pub fn port_rows(&self, port: Uuid, ours: impl Fn(&Row<'_>) -> bool) -> Option<PortRows> {
+        let bridge = self.bridge_of_port(port)?.uuid();
+        let qos = self
+            .port(port)
+            .and_then(|port| self.qos(port.qos()?))
+            .filter(|qos| ours(&qos.0));
+        let queues = qos
+            .iter()
+            .flat_map(|qos| qos.queues())
+            .filter(|(_, queue)| self.queue(*queue).is_some_and(|queue| ours(&queue.0)));
+        Some(PortRows {
+            bridge,
+            port,
+            queues: queues.map(|(_, queue)| queue).collect(),
+            qos: qos.map(|qos| qos.uuid()),
+        })
+    }
+}

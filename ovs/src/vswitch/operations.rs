@@ -1,0 +1,273 @@
+use std::collections::BTreeMap;
+
+use crate::transact::{Added, Columns, Condition, Mutation, Name, Transaction};
+use crate::value::{RowName, Uuid, Value};
+
+/// The content of a column that maps strings to strings.
+pub type StringMap = BTreeMap<String, String>;
+
+/// A port with its one interface, to be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortSpec {
+    /// Of port and interface; for a veth the host end's.
+    pub name: String,
+    /// `internal`, …; without one, `system`: the device is there already.
+    pub interface_type: Option<String>,
+    /// The interface's `external_ids`, where OVN looks.
+    pub external_ids: StringMap,
+    /// The port's `external_ids`.
+    pub port_external_ids: StringMap,
+    /// The port's `other_config`.
+    pub port_other_config: StringMap,
+    /// The interface's `other_config`.
+    pub other_config: StringMap,
+    /// The MTU that ovs-vswitchd shall give the device, in bytes.
+    pub mtu_request: Option<u32>,
+    /// The VLAN of an access port.
+    pub tag: Option<u16>,
+    /// What the interface may receive (a pod's egress), in kbit/s.
+    pub ingress_policing_rate: Option<u32>,
+    /// The burst that goes with it, in kbit.
+    pub ingress_policing_burst: Option<u32>,
+    /// How the port shapes what it sends (a pod's ingress).
+    pub qos: Option<QosSpec>,
+}
+
+/// A QoS row of a port's own, to be made with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QosSpec {
+    /// `linux-htb`, …
+    pub qos_type: String,
+    /// Such as `max-rate`, in bit/s.
+    pub other_config: StringMap,
+    /// Should say whose it is: a QoS row outlives its port unless it is deleted.
+    pub external_ids: StringMap,
+    /// Queues by number.
+    pub queues: BTreeMap<u32, QueueSpec>,
+}
+
+/// A queue of a [`QosSpec`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueSpec {
+    /// Such as `max-rate`, in bit/s.
+    pub other_config: StringMap,
+    /// Should say whose it is.
+    pub external_ids: StringMap,
+}
+
+/// A bridge, to be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BridgeSpec {
+    /// The bridge's and its local port's name.
+    pub name: String,
+    /// `netdev`, or `system` for the kernel's.
+    pub datapath_type: Option<String>,
+    /// `secure` or `standalone`.
+    pub fail_mode: Option<String>,
+    /// Such as `hwaddr`.
+    pub other_config: StringMap,
+    /// The bridge's `external_ids`.
+    pub external_ids: StringMap,
+    /// The local interface's MTU, in bytes. With a request it no longer follows the smallest MTU among the ports.
+    pub mtu_request: Option<u32>,
+}
+
+/// What goes with a port; see `Db::port_rows`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortRows {
+    /// The bridge it is on.
+    pub bridge: Uuid,
+    /// The port.
+    pub port: Uuid,
+    /// Its QoS row, when that is its own.
+    pub qos: Option<Uuid>,
+    /// The QoS row's queues, when those are its own.
+    pub queues: Vec<Uuid>,
+}
+
+/// A transaction that makes a port, and how to find the rows in its outcome.
+#[derive(Clone, Debug)]
+pub struct AddPort {
+    /// To be committed.
+    pub transaction: Transaction,
+    /// The new row of `Port`.
+    pub port: RowName,
+    /// The new row of `Interface`, where `ofport` will appear.
+    pub interface: RowName,
+}
+
+/// A transaction that makes a bridge, and how to find the rows in its outcome.
+#[derive(Clone, Debug)]
+pub struct AddBridge {
+    /// To be committed.
+    pub transaction: Transaction,
+    /// The new row of `Bridge`.
+    pub bridge: RowName,
+    /// The new row of `Interface` that is the local port's.
+    pub interface: RowName,
+}
+
+/// Puts a port on a bridge, in the place of those that it `replaces`, in one transaction: nobody ever sees two interfaces with one
+/// iface-id, or none.
+///
+/// When the bridge is gone the outcome is `TransactError::Count`: the mutation matched nothing, and the rows, unreferenced, were dropped
+/// at commit. The replaced ports are gone then all the same.
+pub fn add_port(bridge: Uuid, spec: &PortSpec, replaces: &[PortRows]) -> AddPort {
+    let mut transaction = Transaction::new();
+    remove(&mut transaction, replaces);
+    let qos = spec
+        .qos
+        .as_ref()
+        .map(|qos| insert_qos(&mut transaction, qos));
+    let columns = Columns::new()
+        .set("name", &spec.name)
+        .set_some("type", spec.interface_type.as_ref())
+        .set_some("external_ids", filled(&spec.external_ids))
+        .set_some("other_config", filled(&spec.other_config))
+        .set_some("mtu_request", spec.mtu_request)
+        .set_some("ingress_policing_rate", spec.ingress_policing_rate)
+        .set_some("ingress_policing_burst", spec.ingress_policing_burst);
+    let interface = transaction.insert("Interface", columns);
+    let columns = Columns::new()
+        .set("name", &spec.name)
+        .set("interfaces", interface)
+        .set_some("external_ids", filled(&spec.port_external_ids))
+        .set_some("other_config", filled(&spec.port_other_config))
+        .set_some("tag", spec.tag.map(i64::from))
+        .set_some("qos", qos);
+    let port = transaction.insert("Port", columns);
+    transaction
+        .mutate(
+            "Bridge",
+            Condition::uuid(bridge),
+            Mutation::insert("ports", port),
+        )
+        .expect_count(1);
+    AddPort {
+        transaction,
+        port,
+        interface,
+    }
+}
+
+/// Removes ports, in one transaction. It demands nothing: a port or a bridge that is gone already is what was wanted.
+pub fn del_ports(ports: &[PortRows]) -> Transaction {
+    let mut transaction = Transaction::new();
+    remove(&mut transaction, ports);
+    transaction
+}
+
+/// Makes a bridge with its local port, in one transaction. `root` is the row of `Open_vSwitch`.
+pub fn add_bridge(root: Uuid, spec: &BridgeSpec) -> AddBridge {
+    let mut transaction = Transaction::new();
+    let columns = Columns::new()
+        .set("name", &spec.name)
+        .set("type", "internal")
+        .set_some("mtu_request", spec.mtu_request);
+    let interface = transaction.insert("Interface", columns);
+    let port = transaction.insert(
+        "Port",
+        Columns::new()
+            .set("name", &spec.name)
+            .set("interfaces", interface),
+    );
+    let columns = Columns::new()
+        .set("name", &spec.name)
+        .set("ports", port)
+        .set_some("datapath_type", spec.datapath_type.as_ref())
+        .set_some("fail_mode", spec.fail_mode.as_ref())
+        .set_some("other_config", filled(&spec.other_config))
+        .set_some("external_ids", filled(&spec.external_ids));
+    let bridge = transaction.insert("Bridge", columns);
+    transaction
+        .mutate(
+            "Open_vSwitch",
+            Condition::uuid(root),
+            Mutation::insert("bridges", bridge),
+        )
+        .expect_count(1);
+    AddBridge {
+        transaction,
+        bridge,
+        interface,
+    }
+}
+
+/// Sets keys of a map column of one row and leaves all others as they are. A row that is gone is `TransactError::Count`.
+pub fn set_keys<'t>(
+    transaction: &'t mut Transaction,
+    table: impl Into<Name>,
+    row: Uuid,
+    column: impl Into<Name>,
+    entries: &StringMap,
+) -> Added<'t> {
+    let column = column.into();
+    // `insert` alone leaves the value of a key that is there (RFC 7047 §5.1).
+    let mutations = [
+        Mutation::delete(column.clone(), Value::set(entries.keys())),
+        Mutation::insert(column, Value::map(entries)),
+    ];
+    transaction
+        .mutate(table, Condition::uuid(row), mutations)
+        .expect_count(1)
+}
+
+/// Removes keys of a map column of one row and leaves all others as they are. It demands nothing: a row that is gone has no key.
+pub fn unset_keys<'t>(
+    transaction: &'t mut Transaction,
+    table: impl Into<Name>,
+    row: Uuid,
+    column: impl Into<Name>,
+    keys: &[&str],
+) -> Added<'t> {
+    transaction.mutate(
+        table,
+        Condition::uuid(row),
+        Mutation::delete(column, Value::set(keys.iter().copied())),
+    )
+}
+
+/// Takes ports off their bridges. Port and interface are dropped at commit, for nothing refers to them any more; QoS and Queue rows are
+/// roots and stay until deleted.
+fn remove(transaction: &mut Transaction, ports: &[PortRows]) {
+    let mut by_bridge: BTreeMap<Uuid, Vec<Uuid>> = BTreeMap::new();
+    for port in ports {
+        by_bridge.entry(port.bridge).or_default().push(port.port);
+    }
+    for (bridge, ports) in by_bridge {
+        transaction.mutate(
+            "Bridge",
+            Condition::uuid(bridge),
+            Mutation::delete("ports", Value::set(ports)),
+        );
+    }
+    for qos in ports.iter().filter_map(|port| port.qos) {
+        transaction.delete("QoS", Condition::uuid(qos));
+    }
+    for &queue in ports.iter().flat_map(|port| &port.queues) {
+        transaction.delete("Queue", Condition::uuid(queue));
+    }
+}
+
+fn insert_qos(transaction: &mut Transaction, spec: &QosSpec) -> RowName {
+    let queues: Vec<_> = spec
+        .queues
+        .iter()
+        .map(|(&number, queue)| {
+            let columns = Columns::new()
+                .set_some("other_config", filled(&queue.other_config))
+                .set_some("external_ids", filled(&queue.external_ids));
+            (number, transaction.insert("Queue", columns))
+        })
+        .collect();
+    let columns = Columns::new()
+        .set("type", &spec.qos_type)
+        .set_some("other_config", filled(&spec.other_config))
+        .set_some("external_ids", filled(&spec.external_ids))
+        .set_some("queues", (!queues.is_empty()).then(|| Value::map(queues)));
+    transaction.insert("QoS", columns)
+}
+
+fn filled(map: &StringMap) -> Option<Value> {
+    (!map.is_empty()).then(|| Value::map(map))
+}

@@ -1,0 +1,227 @@
+//! Typed views of rows: each borrows from the replica and reads a column when asked.
+
+use crate::replica::Row;
+use crate::value::{Map, Uuid};
+
+macro_rules! row {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name<'a>(pub(super) Row<'a>);
+
+        impl<'a> $name<'a> {
+            /// The row's `_uuid`.
+            pub fn uuid(&self) -> Uuid {
+                self.0.uuid()
+            }
+
+            /// The row with all its watched columns.
+            pub fn row(&self) -> Row<'a> {
+                self.0
+            }
+
+            /// `external_ids`: keys that podwire, OVN and others keep here.
+            pub fn external_ids(&self) -> &'a Map {
+                self.0.map("external_ids")
+            }
+
+            /// One key of `external_ids`.
+            pub fn external_id(&self, key: &str) -> Option<&'a str> {
+                self.external_ids().str(key)
+            }
+
+            /// `other_config`.
+            pub fn other_config(&self) -> &'a Map {
+                self.0.map("other_config")
+            }
+        }
+    };
+}
+
+row! {
+    /// The switch itself, the only row of its table.
+    OpenVSwitch
+}
+row! {
+    /// A bridge.
+    Bridge
+}
+row! {
+    /// A port of a bridge.
+    Port
+}
+row! {
+    /// An interface of a port.
+    Interface
+}
+row! {
+    /// How a port shapes what it sends.
+    Qos
+}
+row! {
+    /// A queue of a QoS row.
+    Queue
+}
+
+impl<'a> OpenVSwitch<'a> {
+    /// The bridges.
+    pub fn bridges(&self) -> impl Iterator<Item = Uuid> + use<'a> {
+        self.0.references("bridges")
+    }
+
+    /// The datapath types that ovs-vswitchd can do, such as `system` and `netdev`. Without the kernel module `system` is listed all the
+    /// same.
+    pub fn datapath_types(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.0
+            .column("datapath_types")
+            .into_iter()
+            .flat_map(|types| types.atoms().filter_map(|name| name.as_str()))
+    }
+
+    /// The version of ovs-vswitchd.
+    pub fn ovs_version(&self) -> Option<&'a str> {
+        self.0.str("ovs_version")
+    }
+
+    /// The last `next_cfg` that ovs-vswitchd has put into effect.
+    pub fn cur_cfg(&self) -> Option<i64> {
+        self.0.integer("cur_cfg")
+    }
+
+    /// The configuration that writers ask for.
+    pub fn next_cfg(&self) -> Option<i64> {
+        self.0.integer("next_cfg")
+    }
+}
+
+impl<'a> Bridge<'a> {
+    /// The bridge's name, which is also its local port's.
+    pub fn name(&self) -> &'a str {
+        self.0.str("name").unwrap_or_default()
+    }
+
+    /// The ports.
+    pub fn ports(&self) -> impl Iterator<Item = Uuid> + use<'a> {
+        self.0.references("ports")
+    }
+
+    /// `netdev`, or `system` for the kernel's; an empty one means `system`.
+    pub fn datapath_type(&self) -> &'a str {
+        self.0
+            .str("datapath_type")
+            .filter(|name| !name.is_empty())
+            .unwrap_or("system")
+    }
+
+    /// 16 hexadecimal digits, set by ovs-vswitchd.
+    pub fn datapath_id(&self) -> Option<&'a str> {
+        self.0.str("datapath_id")
+    }
+
+    /// `secure` or `standalone`, when set.
+    pub fn fail_mode(&self) -> Option<&'a str> {
+        self.0.str("fail_mode")
+    }
+}
+
+impl<'a> Port<'a> {
+    /// The port's name; also its interface's, unless it is a bond.
+    pub fn name(&self) -> &'a str {
+        self.0.str("name").unwrap_or_default()
+    }
+
+    /// The interfaces: one, unless it is a bond.
+    pub fn interfaces(&self) -> impl Iterator<Item = Uuid> + use<'a> {
+        self.0.references("interfaces")
+    }
+
+    /// The QoS row.
+    pub fn qos(&self) -> Option<Uuid> {
+        self.0.column("qos")?.as_uuid()
+    }
+
+    /// The VLAN of an access port.
+    pub fn tag(&self) -> Option<i64> {
+        self.0.integer("tag")
+    }
+}
+
+impl<'a> Interface<'a> {
+    /// The interface's name: of the network device, for most types.
+    pub fn name(&self) -> &'a str {
+        self.0.str("name").unwrap_or_default()
+    }
+
+    /// `system`, `internal`, …; an empty one means `system`.
+    pub fn interface_type(&self) -> &'a str {
+        self.0
+            .str("type")
+            .filter(|name| !name.is_empty())
+            .unwrap_or("system")
+    }
+
+    /// The OpenFlow port: absent until ovs-vswitchd has tried, -1 when it failed (then see [`Self::error`]).
+    pub fn ofport(&self) -> Option<i64> {
+        self.0.integer("ofport")
+    }
+
+    /// Why ovs-vswitchd could not open the device.
+    pub fn error(&self) -> Option<&'a str> {
+        self.0.str("error")
+    }
+
+    /// The MAC address that the device has.
+    pub fn mac_in_use(&self) -> Option<&'a str> {
+        self.0.str("mac_in_use")
+    }
+
+    /// The MTU that the device has, in bytes.
+    pub fn mtu(&self) -> Option<i64> {
+        self.0.integer("mtu")
+    }
+
+    /// The MTU that ovs-vswitchd shall give the device, in bytes.
+    pub fn mtu_request(&self) -> Option<i64> {
+        self.0.integer("mtu_request")
+    }
+
+    /// `up` or `down`: the carrier.
+    pub fn link_state(&self) -> Option<&'a str> {
+        self.0.str("link_state")
+    }
+
+    /// `up` or `down`: IFF_UP.
+    pub fn admin_state(&self) -> Option<&'a str> {
+        self.0.str("admin_state")
+    }
+
+    /// What the interface may receive, that is what a pod may send, in kbit/s; 0 is no limit.
+    pub fn ingress_policing_rate(&self) -> i64 {
+        self.0.integer("ingress_policing_rate").unwrap_or_default()
+    }
+
+    /// The burst that goes with it, in kbit.
+    pub fn ingress_policing_burst(&self) -> i64 {
+        self.0.integer("ingress_policing_burst").unwrap_or_default()
+    }
+
+    /// Options of the interface's type.
+    pub fn options(&self) -> &'a Map {
+        self.0.map("options")
+    }
+}
+
+impl<'a> Qos<'a> {
+    /// `linux-htb`, …
+    pub fn qos_type(&self) -> &'a str {
+        self.0.str("type").unwrap_or_default()
+    }
+
+    /// The queues by number.
+    pub fn queues(&self) -> impl Iterator<Item = (i64, Uuid)> + use<'a> {
+        let entry = |(number, queue): (&crate::value::Atom, &crate::value::Atom)| {
+            Some((number.as_integer()?, queue.as_uuid()?))
+        };
+        self.0.map("queues").iter().filter_map(entry)
+    }
+}

@@ -1,0 +1,120 @@
+use super::{KEPT_BYTES, Limits, WireError};
+
+/// Splits a stream of JSON objects into messages.
+///
+/// Each byte is looked at once, however the stream is cut: the scan goes on where it stopped. Memory stays under
+/// [`Limits::message_bytes`] plus the largest chunk fed.
+#[derive(Debug)]
+pub struct Decoder {
+    limits: Limits,
+    buffer: Vec<u8>,
+    /// Where the message that is being read begins.
+    start: usize,
+    /// Up to where it has been looked at.
+    scanned: usize,
+    /// The closing brackets that are due, innermost last.
+    open: Vec<u8>,
+    text: Text,
+}
+
+/// Where the scan stands with respect to a string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Text {
+    Outside,
+    Inside,
+    /// Right after a backslash.
+    Escape,
+}
+
+impl Decoder {
+    /// A decoder at the start of a stream.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            buffer: Vec::new(),
+            start: 0,
+            scanned: 0,
+            open: Vec::new(),
+            text: Text::Outside,
+        }
+    }
+
+    /// Appends a chunk of the stream. Drain [`Self::next_message`] before the next one, for the limits are checked there.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if self.start == self.buffer.len() {
+            self.buffer.clear();
+            self.buffer.shrink_to(KEPT_BYTES);
+            (self.start, self.scanned) = (0, 0);
+        } else if self.start > self.buffer.len() / 2 {
+            // At most as many bytes are moved as were consumed since the last move.
+            self.buffer.drain(..self.start);
+            self.scanned -= self.start;
+            self.start = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole message, or `None` when the stream has to bring more first. Brackets and strings are balanced in it; whether it
+    /// is JSON is for the parser to say.
+    ///
+    /// # Errors
+    /// A limit that is passed, or a byte that can't stand where it does; the stream can't be resumed then.
+    pub fn next_message(&mut self) -> Result<Option<&[u8]>, WireError> {
+        self.skip_space();
+        while let Some(&byte) = self.buffer.get(self.scanned) {
+            if self.scanned - self.start >= self.limits.message_bytes {
+                return Err(WireError::MessageTooLong(self.limits.message_bytes));
+            }
+            self.scanned += 1;
+            if self.step(byte)? {
+                let message = self.start..self.scanned;
+                self.start = self.scanned;
+                return Ok(Some(&self.buffer[message]));
+            }
+        }
+        Ok(None)
+    }
+
+    fn skip_space(&mut self) {
+        if self.open.is_empty() {
+            while self
+                .buffer
+                .get(self.scanned)
+                .is_some_and(u8::is_ascii_whitespace)
+            {
+                self.scanned += 1;
+            }
+            self.start = self.scanned;
+        }
+    }
+
+    /// Takes one byte of a message; true when it was the last.
+    fn step(&mut self, byte: u8) -> Result<bool, WireError> {
+        match (self.text, byte) {
+            (Text::Inside, b'"') => self.text = Text::Outside,
+            (Text::Inside, b'\\') => self.text = Text::Escape,
+            (Text::Inside, _) => {}
+            (Text::Escape, _) => self.text = Text::Inside,
+            (Text::Outside, b'{') => self.open(b'}')?,
+            (Text::Outside, _) if self.open.is_empty() => return Err(WireError::NotAnObject(byte)),
+            (Text::Outside, b'[') => self.open(b']')?,
+            (Text::Outside, b'"') => self.text = Text::Inside,
+            (Text::Outside, b'}' | b']') => {
+                if self.open.pop() != Some(byte) {
+                    return Err(WireError::Unbalanced(byte));
+                }
+                return Ok(self.open.is_empty());
+            }
+            (Text::Outside, _) => {}
+        }
+        Ok(false)
+    }
+
+    fn open(&mut self, closing: u8) -> Result<(), WireError> {
+        if self.open.len() >= self.limits.depth {
+            return Err(WireError::TooDeep(self.limits.depth));
+        }
+        self.open.push(closing);
+        Ok(())
+    }
+}
