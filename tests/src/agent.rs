@@ -11,7 +11,7 @@ use crate::failure::{Failure, Step};
 use crate::node::DAEMON_LIMIT;
 use crate::process::Daemon;
 use crate::watch::{Watch, Woken};
-use crate::{TestNode, agent_binary, http};
+use crate::{TestNode, agent_binary, annotation, http};
 
 const LOG: &str = "/run/log/agent.log";
 const SOCKET: &str = "agent.sock";
@@ -32,6 +32,13 @@ impl AgentOptions {
     pub fn with<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> AgentOptions {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self
+    }
+
+    /// With the subnets of [`annotation`], so that the bridge carries their gateways.
+    pub fn for_numbered_pods() -> AgentOptions {
+        AgentOptions::default()
+            .subnet(annotation::SUBNET_V4)
+            .subnet(annotation::SUBNET_V6)
     }
 
     /// Adds a `--subnet`.

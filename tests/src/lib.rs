@@ -26,6 +26,7 @@
 //! ```
 
 mod agent;
+pub mod annotation;
 mod binaries;
 mod failure;
 mod http;

@@ -1,13 +1,17 @@
 //! Links of a network namespace: what is there, and what has happened.
 
+use std::os::fd::AsFd;
+use std::time::Instant;
+
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::LinkAttribute;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::Value;
 
 use crate::failure::{Failure, Step};
-use crate::node::run_in;
+use crate::node::{DAEMON_LIMIT, run_in};
 use crate::place::Place;
 
 /// linux/rtnetlink.h
@@ -140,6 +144,41 @@ impl LinkRecorder {
             })?
             .map_err(|error: std::io::Error| error)
             .step(|| "listen to link messages")
+    }
+
+    /// Waits until a link of this name is there. Messages up to then are consumed.
+    pub fn await_born(&self, name: &str) -> Result<(), Failure> {
+        self.await_change(name, Change::New)
+    }
+
+    /// Waits until a link of this name has gone. Messages up to then are consumed.
+    pub fn await_gone(&self, name: &str) -> Result<(), Failure> {
+        self.await_change(name, Change::Gone)
+    }
+
+    fn await_change(&self, name: &str, change: Change) -> Result<(), Failure> {
+        let until = Instant::now() + DAEMON_LIMIT;
+        let mut seen = Vec::new();
+        loop {
+            let events = self.events()?;
+            if events
+                .iter()
+                .any(|event| event.change == change && event.name == name)
+            {
+                return Ok(());
+            }
+            seen.extend(events);
+            let left = until.saturating_duration_since(Instant::now());
+            let fds = &mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+            let timeout = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
+            if left.is_zero() || poll(fds, timeout).step(|| "wait for link messages")? == 0 {
+                return Err(Failure::Deadline {
+                    awaited: format!("{change:?} of link {name}"),
+                    waited: DAEMON_LIMIT,
+                    seen: format!("{seen:?}"),
+                });
+            }
+        }
     }
 
     /// The messages since the last call. The kernel queues a message before the request that

@@ -197,7 +197,8 @@ impl TestNode {
 
     /// The names of the node's daemons and of everything that they have started, sorted.
     pub fn processes(&self) -> Result<Vec<String>, Failure> {
-        process::with_environment(&self.process_mark())
+        let processes = process::with_environment(&self.process_mark())?;
+        Ok(processes.into_iter().map(|process| process.name).collect())
     }
 
     /// `VARIABLE=value`, in the environment of every process of this node and of no other.

@@ -227,12 +227,28 @@ pub(crate) fn bound_to_parent(command: &Command) -> Command {
     bound
 }
 
-/// The names of all running processes that were started with `variable` (`NAME=value`) in their
-/// environment, by themselves or by an ancestor. Reading another process's environment takes root.
-pub fn with_environment(variable: &str) -> Result<Vec<String>, Failure> {
-    let mut names = Vec::new();
+/// A process of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Process {
+    /// Its name, as in /proc/PID/comm.
+    pub name: String,
+    /// Its id.
+    pub pid: i32,
+}
+
+/// All running processes that were started with `variable` (`NAME=value`) in their environment, by
+/// themselves or by an ancestor. Reading another process's environment takes root.
+pub fn with_environment(variable: &str) -> Result<Vec<Process>, Failure> {
+    let mut processes = Vec::new();
     for entry in std::fs::read_dir("/proc").step(|| "list /proc")?.flatten() {
-        // Entries that are no process, and processes that end meanwhile, have no such file.
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        // Processes that end meanwhile have no such file.
         let Ok(environment) = std::fs::read(entry.path().join("environ")) else {
             continue;
         };
@@ -241,11 +257,14 @@ pub fn with_environment(variable: &str) -> Result<Vec<String>, Failure> {
             .any(|entry| entry == variable.as_bytes())
         {
             let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            names.push(name.trim_end().to_owned());
+            processes.push(Process {
+                name: name.trim_end().to_owned(),
+                pid,
+            });
         }
     }
-    names.sort();
-    Ok(names)
+    processes.sort();
+    Ok(processes)
 }
 
 /// Waits for the child, and stores its status in the same moment as its id becomes free.

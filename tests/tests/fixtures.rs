@@ -1,5 +1,7 @@
 //! The fixtures themselves: they are what every other test believes.
 
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
 use std::net::IpAddr;
 use std::time::Duration;
 

@@ -35,7 +35,7 @@ impl Proof {
             "processes of the demo",
             "none",
             processes.is_empty(),
-            || processes.join(", "),
+            || format!("{processes:?}"),
         )?;
         // A namespace lives as long as a process, a descriptor or a mount holds it. The processes
         // are gone; only this one could still hold anything. Other processes can't be asked by

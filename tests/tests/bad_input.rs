@@ -1,0 +1,447 @@
+//! What must be refused, one test for each: the right code, words that name the fault, and nothing
+//! made.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use podwire_tests::annotation::{GATEWAY_V4, GATEWAY_V6, entry, ipv4, mac};
+use podwire_tests::{AgentOptions, CniError, Failure, Pod, TestNode, conf, links};
+use serde_json::{Value, json};
+
+/// Lets `attempt` fail for a fresh pod and returns the error, once nothing is left of the attempt.
+fn refusal(attempt: impl FnOnce(&TestNode, &Pod<'_>) -> Result<CniError, Failure>) -> CniError {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let pod = node.pod("web").unwrap();
+    let error = attempt(&node, &pod).unwrap();
+    node.leftovers().unwrap().assert_none();
+    let links: Vec<_> = links::list(pod.place())
+        .unwrap()
+        .into_iter()
+        .map(|link| link.name)
+        .filter(|it| it != "lo")
+        .collect();
+    assert!(links.is_empty(), "in the pod: {links:?}");
+    error
+}
+
+/// The error of an ADD with this stdin and these changes of the environment.
+fn refused_add(stdin: &[u8], changes: &[(&str, Option<&str>)]) -> CniError {
+    refusal(|_, pod| pod.exec_with("ADD", stdin, changes)?.error())
+}
+
+/// The error of an ADD of a pod with this entry in its annotation.
+fn refused_entry(entry: &Value) -> CniError {
+    refusal(|_, pod| {
+        let mut conf = conf();
+        let annotation = json!({"default": entry}).to_string();
+        conf["runtimeConfig"] =
+            json!({"io.kubernetes.cri.pod-annotations": {"k8s.ovn.org/pod-networks": annotation}});
+        pod.exec_with("ADD", conf.to_string().as_bytes(), &[])?
+            .error()
+    })
+}
+
+fn assert_names(error: &CniError, words: &[&str]) {
+    let text = format!("{} {}", error.msg, error.details);
+    assert!(
+        words.iter().all(|word| text.contains(word)),
+        "{error:?} does not name {words:?}"
+    );
+}
+
+#[test]
+fn malformed_stdin() {
+    for stdin in ["", "{", "not JSON", "{\"cniVersion\": \"1.1.0\",}"] {
+        let error = refused_add(stdin.as_bytes(), &[]);
+        assert_eq!(error.code, 6, "{stdin:?}: {error:?}");
+    }
+    let error = refused_add(
+        b"{\"cniVersion\": \"1.1.0\", \"name\": \"\xff\", \"type\": \"podwire-cni\"}",
+        &[],
+    );
+    assert_eq!(error.code, 6, "{error:?}");
+}
+
+#[test]
+fn stdin_that_is_json_but_no_configuration() {
+    for stdin in ["[]", "null", "\"text\"", "1"] {
+        let error = refused_add(stdin.as_bytes(), &[]);
+        assert!(matches!(error.code, 6 | 7), "{stdin:?}: {error:?}");
+    }
+    for (member, value) in [
+        ("name", json!("")),
+        ("name", json!("a/b")),
+        ("name", json!(7)),
+        ("mtu", json!("big")),
+        ("ipam", json!([])),
+    ] {
+        let mut conf = conf();
+        conf[member] = value;
+        let error = refused_add(conf.to_string().as_bytes(), &[]);
+        assert!(matches!(error.code, 6 | 7), "{conf}: {error:?}");
+        assert_names(&error, &[member]);
+    }
+}
+
+#[test]
+fn oversized_stdin() {
+    let mut conf = conf();
+    conf["padding"] = json!("x".repeat(1 << 20));
+    let error = refused_add(conf.to_string().as_bytes(), &[]);
+    assert_eq!(error.code, 6, "{error:?}");
+    assert_names(&error, &["1048576"]);
+}
+
+#[test]
+fn deeply_nested_stdin() {
+    let stdin = format!(
+        "{{\"cniVersion\": \"1.1.0\", \"name\": \"pods\", \"type\": \"podwire-cni\", \"x\": {}",
+        "[".repeat(200_000)
+    );
+    let error = refused_add(stdin.as_bytes(), &[]);
+    assert_eq!(error.code, 6, "{error:?}");
+}
+
+#[test]
+fn unknown_cni_version() {
+    for version in ["0.1.0", "0.2.0", "1.2.0", "2.0.0", "one", ""] {
+        let mut conf = conf();
+        conf["cniVersion"] = json!(version);
+        let error = refused_add(conf.to_string().as_bytes(), &[]);
+        assert_eq!(error.code, 1, "{version}: {error:?}");
+    }
+}
+
+#[test]
+fn missing_and_empty_variables() {
+    let conf = conf().to_string();
+    for variable in ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_COMMAND"] {
+        for value in [None, Some("")] {
+            let error = refused_add(conf.as_bytes(), &[(variable, value)]);
+            assert_eq!(error.code, 4, "{variable}={value:?}: {error:?}");
+            assert_names(&error, &[variable]);
+        }
+    }
+    let error = refused_add(
+        conf.as_bytes(),
+        &[("CNI_CONTAINERID", None), ("CNI_IFNAME", None)],
+    );
+    assert_names(&error, &["CNI_CONTAINERID", "CNI_IFNAME"]);
+}
+
+#[test]
+fn over_long_variables() {
+    let conf = conf().to_string();
+    let (id, path) = ("a".repeat(10_000), format!("/run/{}", "x".repeat(5_000)));
+    for (variable, value) in [
+        ("CNI_IFNAME", "sixteen-letters-"),
+        ("CNI_CONTAINERID", &id),
+        ("CNI_NETNS", &path),
+    ] {
+        let error = refused_add(conf.as_bytes(), &[(variable, Some(value))]);
+        assert_eq!(error.code, 4, "{variable}: {error:?}");
+        assert_names(&error, &[variable]);
+        assert!(
+            error.msg.len() < 1_000,
+            "the message repeats all of {variable}"
+        );
+    }
+}
+
+#[test]
+fn variables_that_hold_what_they_may_not() {
+    let conf = conf().to_string();
+    for (variable, value) in [
+        ("CNI_COMMAND", "PLEASE"),
+        ("CNI_CONTAINERID", "../../etc"),
+        ("CNI_CONTAINERID", "-starts-with-a-dash"),
+        ("CNI_IFNAME", "a/b"),
+        ("CNI_IFNAME", "a b"),
+        ("CNI_IFNAME", "a:b"),
+        ("CNI_IFNAME", ".."),
+        ("CNI_NETNS", "relative/path"),
+    ] {
+        let error = refused_add(conf.as_bytes(), &[(variable, Some(value))]);
+        assert_eq!(error.code, 4, "{variable}={value}: {error:?}");
+        assert_names(&error, &[variable]);
+    }
+}
+
+#[test]
+fn cni_args_with_equals_signs_in_values_are_served() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let pod = node.pod("web").unwrap();
+    let arguments = format!(
+        "IgnoreUnknown=1;TOKEN=a=b==;K8S_POD_NAME=web;K8S_POD_NAMESPACE=tests;X=;K8S_POD_UID={}",
+        pod.uid
+    );
+    pod.exec_with(
+        "ADD",
+        conf().to_string().as_bytes(),
+        &[("CNI_ARGS", Some(&arguments))],
+    )
+    .unwrap()
+    .success()
+    .unwrap();
+    let row = node.interface_of(&pod.container).unwrap().unwrap();
+    assert_eq!(row["external_ids"]["iface-id"], "tests_web");
+}
+
+#[test]
+fn an_interface_name_that_exists() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let pod = node.pod("web").unwrap().on_default_network(&entry(11));
+    let result = pod.add().unwrap().success().unwrap();
+    // The second ADD must neither succeed nor harm what the first one made.
+    let error = pod.add().unwrap().error().unwrap();
+    assert_names(&error, &["eth0"]);
+    pod.check(&result).unwrap().success().unwrap();
+    pod.del().unwrap().success().unwrap();
+
+    let foreign = node.pod("foreign").unwrap().on_default_network(&entry(12));
+    foreign
+        .run(
+            "ip",
+            &[
+                "link", "add", "eth0", "type", "veth", "peer", "name", "eth1",
+            ],
+        )
+        .unwrap();
+    let error = foreign.add().unwrap().error().unwrap();
+    assert_eq!(error.code, 4, "{error:?}");
+    assert_names(&error, &["eth0"]);
+    node.leftovers().unwrap().assert_none();
+    assert!(links::find(foreign.place(), "eth0").unwrap().is_some());
+}
+
+#[test]
+fn a_netns_path_that_is_absent() {
+    let error = refused_add(
+        conf().to_string().as_bytes(),
+        &[("CNI_NETNS", Some("/run/netns/absent"))],
+    );
+    assert_eq!(error.code, 4, "{error:?}");
+    assert_names(&error, &["/run/netns/absent"]);
+}
+
+#[test]
+fn a_netns_path_that_is_a_plain_file_or_directory_or_other_namespace() {
+    for path in [
+        "/etc/hostname",
+        "/run",
+        "/dev/null",
+        "/proc/self/ns/uts",
+        "/proc/1/ns/mnt",
+    ] {
+        let error = refused_add(conf().to_string().as_bytes(), &[("CNI_NETNS", Some(path))]);
+        assert_eq!(error.code, 4, "{path}: {error:?}");
+        assert_names(&error, &[path]);
+    }
+}
+
+#[test]
+fn a_netns_path_that_is_a_fifo_hangs_nobody() {
+    let error = refusal(|node, pod| {
+        node.run("mkfifo", &["/run/fifo"])?;
+        pod.exec_with(
+            "ADD",
+            conf().to_string().as_bytes(),
+            &[("CNI_NETNS", Some("/run/fifo"))],
+        )?
+        .error()
+    });
+    assert_eq!(error.code, 4, "{error:?}");
+}
+
+#[test]
+fn the_nodes_own_network_namespace() {
+    let error = refusal(|node, pod| {
+        // The plugin's own is the node's, and so is what is pinned from it.
+        node.run("touch", &["/run/netns/host"])?;
+        node.run("mount", &["--bind", "/proc/self/ns/net", "/run/netns/host"])?;
+        pod.exec_with(
+            "ADD",
+            conf().to_string().as_bytes(),
+            &[("CNI_NETNS", Some("/run/netns/host"))],
+        )?
+        .error()
+    });
+    assert_eq!(error.code, 4, "{error:?}");
+    assert_names(&error, &["/run/netns/host"]);
+}
+
+#[test]
+fn an_invalid_cidr() {
+    for address in [
+        "10.244.1.11",
+        "10.244.1.300/24",
+        "10.244.1.11/33",
+        "fd00::1/129",
+        "",
+        "0.0.0.0/0",
+        "127.0.0.1/8",
+        "224.0.0.1/24",
+        "ff02::1/64",
+    ] {
+        let error = refused_entry(&json!({"ip_addresses": [address], "mac_address": mac(11)}));
+        assert_ne!(error.code, 11, "no retry will help: {error:?}");
+        assert_names(&error, &[address.split('/').next().unwrap_or_default()]);
+    }
+}
+
+#[test]
+fn an_invalid_mac() {
+    for mac in [
+        "",
+        "0a:58",
+        "0a:58:0a:f4:01:zz",
+        "0a:58:0a:f4:01:0b:0c",
+        "00:00:00:00:00:00",
+        "01:00:5e:00:00:01",
+        "ff:ff:ff:ff:ff:ff",
+    ] {
+        let error = refused_entry(
+            &json!({"ip_addresses": [format!("{}/24", ipv4(11))], "mac_address": mac}),
+        );
+        assert_ne!(error.code, 11, "no retry will help: {error:?}");
+        assert_names(&error, &["mac"]);
+    }
+    refused_entry(&json!({"ip_addresses": [format!("{}/24", ipv4(11))]}));
+}
+
+#[test]
+fn an_invalid_mtu() {
+    // IPv6 takes 1280 (RFC 8200 §5); IPv4 alone takes what the kernel does.
+    for (mtu, addresses) in [
+        (67, false),
+        (65_536, false),
+        (0, false),
+        (1279, true),
+        (-1, true),
+        (65_536, true),
+    ] {
+        let error = refusal(|_, pod| {
+            let mut conf = conf();
+            let mut entry = entry(11);
+            if !addresses {
+                entry =
+                    json!({"ip_addresses": [format!("{}/24", ipv4(11))], "mac_address": mac(11)});
+            }
+            conf["mtu"] = json!(mtu);
+            let annotation = json!({"default": entry}).to_string();
+            conf["runtimeConfig"] = json!({"io.kubernetes.cri.pod-annotations": {"k8s.ovn.org/pod-networks": annotation}});
+            pod.exec_with("ADD", conf.to_string().as_bytes(), &[])?
+                .error()
+        });
+        assert_names(&error, &["mtu"]);
+    }
+}
+
+#[test]
+fn the_smallest_and_largest_mtu_are_served() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let four = json!({"ip_addresses": [format!("{}/24", ipv4(11))], "mac_address": mac(11)});
+    for (mtu, entry) in [
+        (68, &four),
+        (65_535, &four),
+        (1280, &entry(11)),
+        (65_535, &entry(11)),
+    ] {
+        let pod = node.pod("web").unwrap().on_default_network(entry);
+        let mut conf = conf();
+        conf["mtu"] = json!(mtu);
+        pod.exec("ADD", &conf).unwrap().success().unwrap();
+        assert_eq!(links::find(pod.place(), "eth0").unwrap().unwrap().mtu, mtu);
+        pod.del().unwrap().success().unwrap();
+    }
+}
+
+#[test]
+fn a_route_whose_families_differ() {
+    for (destination, hop) in [("10.96.0.0/12", GATEWAY_V6), ("fd00:96::/112", GATEWAY_V4)] {
+        let mut entry = entry(11);
+        entry["routes"] = json!([{"dest": destination, "nextHop": hop}]);
+        let error = refused_entry(&entry);
+        assert_ne!(error.code, 11, "no retry will help: {error:?}");
+        assert_names(&error, &[destination, hop]);
+    }
+    let mut four = json!({"ip_addresses": [format!("{}/24", ipv4(11))], "mac_address": mac(11)});
+    four["gateway_ips"] = json!([GATEWAY_V6]);
+    assert_names(&refused_entry(&four), &[GATEWAY_V6]);
+}
+
+#[test]
+fn an_annotation_that_is_no_json_or_has_no_entry_for_the_network() {
+    for annotation in [
+        "",
+        "{",
+        "[]",
+        "null",
+        "{\"other\": {}}",
+        "{\"default\": []}",
+    ] {
+        refusal(|_, pod| {
+            let mut conf = conf();
+            conf["runtimeConfig"] = json!({"io.kubernetes.cri.pod-annotations": {"k8s.ovn.org/pod-networks": annotation}});
+            let error = pod
+                .exec_with("ADD", conf.to_string().as_bytes(), &[])?
+                .error()?;
+            assert_names(&error, &["k8s.ovn.org/pod-networks"]);
+            Ok(error)
+        });
+    }
+}
+
+#[test]
+fn open_vswitch_not_running() {
+    let node = TestNode::new().unwrap();
+    let _agent = podwire_tests::Agent::launch(&node, &AgentOptions::default()).unwrap();
+    let pod = node.pod("web").unwrap();
+    let error = pod.add().unwrap().error().unwrap();
+    assert_eq!(error.code, 11, "{error:?}");
+    assert_names(&error, &["db.sock"]);
+    let status = pod.exec("STATUS", &conf()).unwrap().error().unwrap();
+    assert!(matches!(status.code, 50 | 51), "{status:?}");
+}
+
+#[test]
+fn vswitchd_dead_behind_a_living_database() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    node.stop_vswitchd().unwrap();
+    let pod = node.pod("web").unwrap();
+    let error = pod.add().unwrap().error().unwrap();
+    assert_eq!(error.code, 11, "{error:?}");
+    assert_names(&error, &["ovs-vswitchd"]);
+    node.leftovers().unwrap().assert_none();
+    node.start_vswitchd().unwrap();
+    agent.await_ready(true).unwrap();
+    pod.add().unwrap().success().unwrap();
+}
+
+#[test]
+fn an_address_range_that_is_used_up() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::default().subnet("10.9.0.0/30"))
+        .unwrap();
+    let [first, second] = ["first", "second"].map(|name| node.pod(name).unwrap());
+    first.add().unwrap().success().unwrap();
+    let error = second.add().unwrap().error().unwrap();
+    assert_names(&error, &["10.9.0.0/30"]);
+    first.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}

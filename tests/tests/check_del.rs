@@ -1,0 +1,393 @@
+//! CHECK tells the first difference in words; DEL ends well whatever is left of the pod; GC and
+//! STATUS speak of what is so.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use podwire_tests::annotation::{GATEWAY_V4, entry, ipv4, ipv6, mac};
+use podwire_tests::{AgentOptions, CniError, Pod, TestNode, conf, links, traffic};
+use serde_json::{Value, json};
+
+/// Wires a pod, spoils something, and returns CHECK's complaint.
+fn complaint(spoil: impl FnOnce(&TestNode, &Pod<'_>, &mut Value)) -> CniError {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let mut entry = entry(11);
+    entry["routes"] = json!([{"dest": "10.96.0.0/12", "nextHop": GATEWAY_V4}]);
+    let pod = node.pod("web").unwrap().on_default_network(&entry);
+    let mut result = pod.add().unwrap().success().unwrap();
+    assert_eq!(
+        pod.check(&result).unwrap().success().unwrap(),
+        Value::Null,
+        "CHECK prints nothing"
+    );
+    spoil(&node, &pod, &mut result);
+    pod.check(&result).unwrap().error().unwrap()
+}
+
+fn assert_names(error: &CniError, words: &[&str]) {
+    let text = format!("{} {}", error.msg, error.details);
+    assert!(
+        words.iter().all(|word| text.contains(word)),
+        "{error:?} does not name {words:?}"
+    );
+}
+
+#[test]
+fn check_misses_a_lost_address() {
+    let error = complaint(|_, pod, _| {
+        pod.run(
+            "ip",
+            &["address", "del", &format!("{}/64", ipv6(11)), "dev", "eth0"],
+        )
+        .unwrap();
+    });
+    assert_names(&error, &["eth0", &ipv6(11)]);
+}
+
+#[test]
+fn check_misses_a_lost_route() {
+    let error = complaint(|_, pod, _| {
+        pod.run("ip", &["route", "del", "10.96.0.0/12"]).unwrap();
+    });
+    assert_names(&error, &["10.96.0.0/12"]);
+}
+
+#[test]
+fn check_sees_another_mtu() {
+    let error = complaint(|_, pod, _| {
+        pod.run("ip", &["link", "set", "eth0", "mtu", "1300"])
+            .unwrap();
+    });
+    assert_names(&error, &["eth0", "1300", "1500"]);
+}
+
+#[test]
+fn check_sees_another_mac() {
+    let error = complaint(|_, pod, _| {
+        pod.run(
+            "ip",
+            &["link", "set", "eth0", "address", "0a:58:00:00:00:01"],
+        )
+        .unwrap();
+    });
+    assert_names(&error, &["eth0", "0a:58:00:00:00:01", &mac(11)]);
+}
+
+#[test]
+fn check_sees_an_interface_that_is_down() {
+    let error = complaint(|_, pod, _| {
+        pod.run("ip", &["link", "set", "eth0", "down"]).unwrap();
+    });
+    assert_names(&error, &["eth0", "down"]);
+}
+
+#[test]
+fn check_misses_a_link() {
+    let error = complaint(|_, pod, _| {
+        pod.run("ip", &["link", "del", "eth0"]).unwrap();
+    });
+    assert_names(&error, &["link"]);
+}
+
+#[test]
+fn check_misses_the_port() {
+    let error = complaint(|node, pod, _| {
+        node.vsctl(&["del-port", &pod.container[..15]]).unwrap();
+    });
+    assert_names(&error, &["port"]);
+}
+
+#[test]
+fn check_sees_a_port_on_another_bridge() {
+    let error = complaint(|node, pod, _| {
+        let host = &pod.container[..15];
+        node.vsctl(&[
+            "add-br",
+            "br-other",
+            "--",
+            "set",
+            "bridge",
+            "br-other",
+            "datapath_type=netdev",
+        ])
+        .unwrap();
+        let ids = node
+            .vsctl(&["get", "interface", host, "external_ids"])
+            .unwrap();
+        let ids = format!("external_ids={}", ids.trim());
+        node.vsctl(&[
+            "del-port",
+            host,
+            "--",
+            "add-port",
+            "br-other",
+            host,
+            "--",
+            "set",
+            "interface",
+            host,
+            &ids,
+        ])
+        .unwrap();
+    });
+    assert_names(&error, &["br-other", "br-int"]);
+}
+
+#[test]
+fn check_sees_an_iface_id_that_somebody_changed() {
+    let error = complaint(|node, pod, _| {
+        node.vsctl(&[
+            "set",
+            "interface",
+            &pod.container[..15],
+            "external_ids:iface-id=other_pod",
+        ])
+        .unwrap();
+    });
+    assert_names(&error, &["iface-id"]);
+}
+
+#[test]
+fn check_follows_what_a_later_plugin_wrote_into_prev_result() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let pod = node.pod("web").unwrap().on_default_network(&entry(11));
+    let mut result = pod.add().unwrap().success().unwrap();
+    // As the `tuning` plugin does.
+    pod.run(
+        "ip",
+        &[
+            "link",
+            "set",
+            "eth0",
+            "address",
+            "0a:58:00:00:00:01",
+            "mtu",
+            "1300",
+        ],
+    )
+    .unwrap();
+    for interface in result["interfaces"].as_array_mut().unwrap() {
+        if interface.get("sandbox").is_some() {
+            interface["mac"] = json!("0a:58:00:00:00:01");
+            interface["mtu"] = json!(1300);
+        }
+    }
+    pod.check(&result).unwrap().success().unwrap();
+}
+
+#[test]
+fn check_without_prev_result_is_refused() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let pod = node.pod("web").unwrap().on_default_network(&entry(11));
+    pod.add().unwrap().success().unwrap();
+    let error = pod.exec("CHECK", &conf()).unwrap().error().unwrap();
+    assert_eq!(error.code, 7);
+    assert_names(&error, &["prevResult"]);
+}
+
+#[test]
+fn del_needs_no_netns_variable() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    for (number, netns) in [(11, Some("")), (12, None)] {
+        let pod = node
+            .pod(&format!("pod{number}"))
+            .unwrap()
+            .on_default_network(&entry(number));
+        pod.add().unwrap().success().unwrap();
+        let conf = conf().to_string();
+        pod.exec_with("DEL", conf.as_bytes(), &[("CNI_NETNS", netns)])
+            .unwrap()
+            .success()
+            .unwrap();
+        assert!(links::find(pod.place(), "eth0").unwrap().is_none());
+    }
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn del_of_a_pod_whose_namespace_is_gone_still_removes_its_port() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let mut pod = node.pod("web").unwrap().on_default_network(&entry(11));
+    pod.add().unwrap().success().unwrap();
+    pod.remove_netns().unwrap();
+    pod.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn del_of_a_pod_that_never_was_succeeds() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let pod = node.pod("never").unwrap();
+    pod.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn a_late_del_of_an_old_sandbox_leaves_the_new_one_alone() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let old = node.pod("web").unwrap().on_default_network(&entry(11));
+    old.add().unwrap().success().unwrap();
+    let new = old.another_sandbox().unwrap();
+    new.add().unwrap().success().unwrap();
+    assert!(
+        node.interface_of(&old.container).unwrap().is_none(),
+        "one port per pod and network"
+    );
+    for _ in 0..2 {
+        old.del().unwrap().success().unwrap();
+        traffic::ping(node.place(), ipv4(11).parse().unwrap(), 1).unwrap();
+    }
+    let row = node.interface_of(&new.container).unwrap().unwrap();
+    assert_eq!(row["external_ids"]["iface-id"], "tests_web");
+    new.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn del_flushes_the_pods_tracked_connections() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let pod = node.pod("web").unwrap().on_default_network(&entry(11));
+    pod.add().unwrap().success().unwrap();
+    let track = |source: &str, destination: &str| {
+        let [source, destination] = [format!("--src={source}"), format!("--dst={destination}")];
+        let entry = [
+            "-I",
+            &source,
+            &destination,
+            "--protonum=17",
+            "--sport=4000",
+            "--dport=53",
+            "--timeout=600",
+        ];
+        node.run("conntrack", &entry).unwrap();
+    };
+    track(&ipv4(11), "192.0.2.1");
+    track("192.0.2.2", &ipv4(11));
+    track(&ipv6(11), "2001:db8::1");
+    track("192.0.2.3", "192.0.2.4");
+    pod.del().unwrap().success().unwrap();
+    let left = format!(
+        "{}{}",
+        node.run("conntrack", &["-L"]).unwrap(),
+        node.run("conntrack", &["-L", "-f", "ipv6"]).unwrap()
+    );
+    assert!(
+        !left.contains(&ipv4(11)) && !left.contains(&ipv6(11)),
+        "{left}"
+    );
+    assert!(
+        left.contains("192.0.2.3"),
+        "the connections of others stay: {left}"
+    );
+}
+
+#[test]
+fn gc_removes_what_the_runtime_does_not_list_and_only_that() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    node.vsctl(&[
+        "add-port",
+        "br-int",
+        "foreign",
+        "--",
+        "set",
+        "interface",
+        "foreign",
+        "type=internal",
+    ])
+    .unwrap();
+    let [living, dead, elsewhere] = [11, 12, 13].map(|number| {
+        let pod = node
+            .pod(&format!("pod{number}"))
+            .unwrap()
+            .on_default_network(&entry(number));
+        let mut conf = conf();
+        if number == 13 {
+            conf["name"] = json!("another-network");
+        }
+        pod.exec("ADD", &conf).unwrap().success().unwrap();
+        pod
+    });
+    let mut gc = conf();
+    let valid = json!([{"containerID": living.container, "ifname": "eth0"}]);
+    gc["cni.dev/valid-attachments"] = valid.clone();
+    gc["cni.dev/attachments"] = valid;
+    living
+        .exec_with("GC", gc.to_string().as_bytes(), &[])
+        .unwrap()
+        .success()
+        .unwrap();
+    assert!(node.interface_of(&dead.container).unwrap().is_none());
+    assert!(links::find(dead.place(), "eth0").unwrap().is_none());
+    for pod in [&living, &elsewhere] {
+        assert!(node.interface_of(&pod.container).unwrap().is_some());
+    }
+    assert!(
+        node.ovsdb_rows("Port")
+            .unwrap()
+            .iter()
+            .any(|row| row["name"] == "foreign")
+    );
+}
+
+#[test]
+fn gc_without_a_list_removes_nothing() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let pod = node.pod("web").unwrap().on_default_network(&entry(11));
+    pod.add().unwrap().success().unwrap();
+    let error = pod.exec("GC", &conf()).unwrap().error().unwrap();
+    assert_names(&error, &["cni.dev/valid-attachments"]);
+    assert!(node.interface_of(&pod.container).unwrap().is_some());
+}
+
+#[test]
+fn status_says_whether_an_add_would_be_served() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let pod = node.pod("web").unwrap();
+    let status = || pod.exec("STATUS", &conf()).unwrap();
+    status().success().unwrap();
+    node.kill_vswitchd().unwrap();
+    let error = status().error().unwrap();
+    assert_eq!(
+        error.code, 51,
+        "existing pods have lost their switch: {error:?}"
+    );
+    node.start_vswitchd().unwrap();
+    agent.await_ready(true).unwrap();
+    status().success().unwrap();
+    agent.stop().unwrap();
+    let error = status().error().unwrap();
+    assert_eq!(error.code, 50);
+    assert_names(&error, &["/run/podwire/agent.sock"]);
+}

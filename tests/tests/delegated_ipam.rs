@@ -1,0 +1,195 @@
+//! A configuration with an `ipam` section: the reference host-local and static plugins do what they
+//! are asked, and are told of every end.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use podwire_tests::{AgentOptions, Pod, TestNode, conf, conf_of_version, links, traffic};
+use serde_json::{Value, json};
+
+const DATA_DIR: &str = "/run/host-local";
+
+fn host_local() -> Value {
+    // The reference plugins of Debian 12 speak up to 1.0.0.
+    let mut conf = conf_of_version("1.0.0");
+    conf["ipam"] = json!({
+        "type": "host-local", "dataDir": DATA_DIR,
+        "ranges": [[{"subnet": "10.55.0.0/24"}], [{"subnet": "fd55::/64"}]],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "198.51.100.0/24", "gw": "10.55.0.9"}],
+    });
+    conf
+}
+
+/// The addresses that host-local has on record as given.
+fn reserved(node: &TestNode) -> Vec<String> {
+    let entries = std::fs::read_dir(node.path(DATA_DIR).join("pods"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut addresses: Vec<_> = names
+        .filter(|name| name.starts_with("10.") || name.starts_with("fd"))
+        .collect();
+    addresses.sort();
+    addresses
+}
+
+fn with_prev_result(conf: &Value, result: &Value) -> Value {
+    let mut conf = conf.clone();
+    conf["prevResult"] = result.clone();
+    conf
+}
+
+fn wired<'node>(node: &'node TestNode, name: &str) -> (Pod<'node>, Value) {
+    let pod = node.pod(name).unwrap();
+    let result = pod.exec("ADD", &host_local()).unwrap().success().unwrap();
+    (pod, result)
+}
+
+#[test]
+fn host_local_gives_addresses_and_routes_and_gets_them_back() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::default().with(["--no-gateway"]))
+        .unwrap();
+    let (web, result) = wired(&node, "web");
+    let (db, _) = wired(&node, "db");
+    assert_eq!(result["cniVersion"], "1.0.0");
+    assert_eq!(
+        links::addresses(web.place(), "eth0").unwrap(),
+        ["10.55.0.2/24", "fd55::2/64"]
+    );
+    let given: Vec<_> = result["ips"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|ip| ip["address"].clone())
+        .collect();
+    assert_eq!(given, ["10.55.0.2/24", "fd55::2/64"]);
+    let routes = links::routes(web.place(), "-4").unwrap();
+    let by = |destination: &str| {
+        routes
+            .iter()
+            .find(|it| it["dst"] == destination)
+            .map(|it| it["gateway"].clone())
+    };
+    assert_eq!(
+        by("default"),
+        Some(json!("10.55.0.1")),
+        "a route without gw goes by the range's gateway"
+    );
+    assert_eq!(by("198.51.100.0/24"), Some(json!("10.55.0.9")));
+    traffic::ping(web.place(), "10.55.0.3".parse().unwrap(), 1).unwrap();
+
+    assert_eq!(reserved(&node).len(), 4);
+    for pod in [&web, &db] {
+        for _ in 0..2 {
+            pod.exec("DEL", &host_local()).unwrap().success().unwrap();
+        }
+    }
+    assert!(reserved(&node).is_empty());
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn an_add_that_fails_after_ipam_gives_the_address_back() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let pod = node.pod("web").unwrap();
+    pod.run(
+        "ip",
+        &[
+            "link", "add", "eth0", "type", "veth", "peer", "name", "other",
+        ],
+    )
+    .unwrap();
+    pod.exec("ADD", &host_local()).unwrap().error().unwrap();
+    assert!(reserved(&node).is_empty());
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn check_asks_the_ipam_plugin_too() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let (pod, result) = wired(&node, "web");
+    let conf = with_prev_result(&host_local(), &result);
+    pod.exec("CHECK", &conf).unwrap().success().unwrap();
+    std::fs::remove_file(node.path(DATA_DIR).join("pods/10.55.0.2")).unwrap();
+    std::fs::remove_file(node.path(DATA_DIR).join("pods/fd55::2")).unwrap();
+    let error = pod.exec("CHECK", &conf).unwrap().error().unwrap();
+    assert!(
+        format!("{} {}", error.msg, error.details).contains("host-local"),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn the_ipam_plugins_own_error_reaches_the_runtime() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let mut conf = host_local();
+    conf["ipam"]["ranges"] = json!([[{"subnet": "10.55.0.0/30"}]]);
+    let [first, second] = ["first", "second"].map(|name| node.pod(name).unwrap());
+    first.exec("ADD", &conf).unwrap().success().unwrap();
+    let error = second.exec("ADD", &conf).unwrap().error().unwrap();
+    let text = format!("{} {}", error.msg, error.details);
+    assert!(
+        text.contains("host-local") && text.contains("no IP addresses available"),
+        "{error:?}"
+    );
+    assert_eq!(reserved(&node), ["10.55.0.2"]);
+}
+
+#[test]
+fn static_gives_what_it_is_told() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let mut conf = conf_of_version("1.0.0");
+    conf["ipam"] = json!({
+        "type": "static",
+        "addresses": [{"address": "10.56.0.5/24", "gateway": "10.56.0.1"}, {"address": "fd56::5/64"}],
+        "routes": [{"dst": "0.0.0.0/0"}],
+        "dns": {"nameservers": ["10.56.0.53"]},
+    });
+    let pod = node.pod("web").unwrap();
+    let result = pod.exec("ADD", &conf).unwrap().success().unwrap();
+    assert_eq!(
+        links::addresses(pod.place(), "eth0").unwrap(),
+        ["10.56.0.5/24", "fd56::5/64"]
+    );
+    assert_eq!(result["dns"]["nameservers"], json!(["10.56.0.53"]));
+    pod.exec("DEL", &conf).unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn an_ipam_plugin_that_is_not_there_is_named_and_nothing_is_made() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    for plugin in ["no-such-ipam", "../../bin/true"] {
+        let mut conf = conf();
+        conf["ipam"] = json!({"type": plugin});
+        let pod = node.pod("web").unwrap();
+        let error = pod.exec("ADD", &conf).unwrap().error().unwrap();
+        assert!(
+            format!("{} {}", error.msg, error.details).contains(plugin),
+            "{error:?}"
+        );
+        node.leftovers().unwrap().assert_none();
+    }
+}
+
+#[test]
+fn a_plugin_of_ipam_that_knows_less_than_the_conf_is_told_apart() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let mut conf = host_local();
+    conf["cniVersion"] = json!("1.1.0");
+    let pod = node.pod("web").unwrap();
+    let error = pod.exec("ADD", &conf).unwrap().error().unwrap();
+    assert_eq!(
+        error.code, 1,
+        "host-local of Debian 12 knows no 1.1.0: {error:?}"
+    );
+    node.leftovers().unwrap().assert_none();
+}

@@ -1,0 +1,79 @@
+//! What `make demo` runs.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::prctl::set_child_subreaper;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+use podwire_tests::{hex, process};
+
+const DEMO: &str = env!("CARGO_BIN_EXE_podwire-demo");
+
+#[test]
+fn the_demo_shows_both_pods_and_ends_well() {
+    let finished = process::finish(Command::new(DEMO), b"", Duration::from_secs(60)).unwrap();
+    assert!(
+        finished.status.success(),
+        "{}{}",
+        finished.stdout,
+        finished.stderr
+    );
+    for shown in [
+        "demo/web",
+        "demo/db",
+        "10.244.1.11/24",
+        "fd00:10:244:1::c/64",
+        "0a:58:0a:f4:01:0b",
+        "ofport",
+        "✓ nothing is left",
+    ] {
+        assert!(
+            finished.stdout.contains(shown),
+            "no {shown} in:\n{}",
+            finished.stdout
+        );
+    }
+    assert!(
+        !finished.stdout.contains('\x1b'),
+        "colour where there is no terminal"
+    );
+}
+
+#[test]
+fn an_interrupted_demo_leaves_no_process() {
+    // Orphans come to this process, which can then wait for their end.
+    set_child_subreaper(true).unwrap();
+    let mark = hex(16);
+    let mut demo = Command::new(DEMO)
+        .env("PODWIRE_DEMO_TEST", &mark)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let started = BufReader::new(demo.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok)
+        .any(|line| line.contains("✓ ovsdb-server and ovs-vswitchd"));
+    assert!(started);
+    let pid = i32::try_from(demo.id()).unwrap();
+    let mut others = process::with_environment(&format!("PODWIRE_DEMO_TEST={mark}")).unwrap();
+    others.retain(|process| process.pid != pid);
+    assert!(
+        others.iter().any(|process| process.name == "ovs-vswitchd"),
+        "{others:?}"
+    );
+    kill(Pid::from_raw(pid), Signal::SIGINT).unwrap();
+    assert_eq!(demo.wait().unwrap().code(), Some(130));
+    for process in others {
+        // ECHILD: it was reaped before its parent ended.
+        let _ = waitpid(Pid::from_raw(process.pid), None);
+    }
+    assert_eq!(
+        process::with_environment(&format!("PODWIRE_DEMO_TEST={mark}")).unwrap(),
+        []
+    );
+}

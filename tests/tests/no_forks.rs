@@ -1,0 +1,72 @@
+//! The agent starts no process to wire a pod, as strace sees it.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use podwire_tests::annotation::entry;
+use podwire_tests::{AgentOptions, TestNode};
+
+#[test]
+fn twenty_adds_and_dels_fork_clone_or_exec_no_process() {
+    const ROUNDS: usize = 20;
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let record = node.path("/run/strace");
+    let mut strace = Command::new("strace")
+        .args([
+            "-f",
+            "-e",
+            "trace=fork,vfork,clone,clone3,execve,execveat,accept4",
+            "-o",
+        ])
+        .arg(&record)
+        .args(["-p", &agent.pid().to_string()])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let attached = BufReader::new(strace.stderr.take().unwrap())
+        .lines()
+        .next()
+        .unwrap()
+        .unwrap();
+    assert!(attached.contains("attached"), "{attached}");
+
+    for _ in 0..ROUNDS {
+        let pod = node.pod("web").unwrap().on_default_network(&entry(11));
+        pod.add().unwrap().success().unwrap();
+        pod.del().unwrap().success().unwrap();
+    }
+    // strace detaches and writes out what it has; the agent goes on.
+    kill(
+        Pid::from_raw(strace.id().try_into().unwrap()),
+        Signal::SIGINT,
+    )
+    .unwrap();
+    strace.wait().unwrap();
+
+    let calls = std::fs::read_to_string(record).unwrap();
+    let accepted = calls
+        .lines()
+        .filter(|call| call.contains("accept4(") && !call.contains("= -1"))
+        .count();
+    assert!(
+        accepted >= 2 * ROUNDS,
+        "strace saw only {accepted} connections of {}:\n{calls}",
+        2 * ROUNDS
+    );
+    // A thread is a clone too, and allowed.
+    let starts = ["fork(", "clone(", "clone3(", "execve(", "execveat("];
+    let started: Vec<_> = calls
+        .lines()
+        .filter(|call| {
+            starts.iter().any(|start| call.contains(start)) && !call.contains("CLONE_THREAD")
+        })
+        .collect();
+    assert!(started.is_empty(), "{started:#?}");
+}

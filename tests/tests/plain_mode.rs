@@ -1,0 +1,193 @@
+//! Plain-OVS mode stands alone: no controller, no configuration, nothing to do by hand.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::net::IpAddr;
+
+use podwire_tests::{AgentOptions, Pod, TestNode, links, traffic};
+use serde_json::Value;
+
+/// The subnets of an agent without configuration, and their gateways.
+const DEFAULTS: [(&str, &str); 2] = [
+    ("10.186.", "10.186.0.1/22"),
+    ("fd70:6f64:7769:7265:", "fd70:6f64:7769:7265::1/64"),
+];
+
+fn addresses_of(result: &Value) -> Vec<IpAddr> {
+    let ips = result["ips"].as_array().unwrap().iter();
+    ips.map(|ip| {
+        ip["address"]
+            .as_str()
+            .unwrap()
+            .split('/')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
+    })
+    .collect()
+}
+
+fn wired<'node>(node: &'node TestNode, name: &str) -> (Pod<'node>, Vec<IpAddr>) {
+    let pod = node.pod(name).unwrap();
+    let result = pod.add().unwrap().success().unwrap();
+    (pod, addresses_of(&result))
+}
+
+#[test]
+fn an_agent_without_any_configuration_wires_pods_that_talk() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let (web, web_addresses) = wired(&node, "web");
+    let (db, db_addresses) = wired(&node, "db");
+    for addresses in [&web_addresses, &db_addresses] {
+        for (address, (prefix, _)) in addresses.iter().zip(DEFAULTS) {
+            assert!(address.to_string().starts_with(prefix), "{address}");
+        }
+    }
+    for address in db_addresses {
+        traffic::ping(web.place(), address, 2).unwrap();
+        traffic::tcp_echo(web.place(), db.place(), address, 1 << 20).unwrap();
+    }
+}
+
+#[test]
+fn a_missing_bridge_is_made_and_its_local_port_carries_the_gateways() {
+    let node = TestNode::with_ovs().unwrap();
+    assert!(node.ovsdb_rows("Bridge").unwrap().is_empty());
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let (pod, _) = wired(&node, "web");
+    let bridge = node.ovsdb_rows("Bridge").unwrap().remove(0);
+    assert_eq!(bridge["name"], "br-int");
+    // No test machine has the kernel's datapath.
+    assert_eq!(bridge["datapath_type"], "netdev");
+    assert!(
+        agent.log().unwrap().contains("netdev"),
+        "the log says which datapath was chosen, and why"
+    );
+    let gateways = links::addresses(node.place(), "br-int").unwrap();
+    for (_, gateway) in DEFAULTS {
+        assert!(gateways.contains(&gateway.to_owned()), "{gateways:?}");
+        traffic::ping(
+            pod.place(),
+            gateway.split('/').next().unwrap().parse().unwrap(),
+            2,
+        )
+        .unwrap();
+    }
+}
+
+#[test]
+fn the_node_reaches_its_pods_by_tcp_as_kubelets_probes_do() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let (pod, addresses) = wired(&node, "web");
+    for address in addresses {
+        traffic::tcp_echo(node.place(), pod.place(), address, 1 << 20).unwrap();
+    }
+}
+
+#[test]
+fn pods_reach_servers_of_the_node_by_tcp() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let (pod, _) = wired(&node, "web");
+    for (_, gateway) in DEFAULTS {
+        let address = gateway.split('/').next().unwrap().parse().unwrap();
+        traffic::tcp_echo(pod.place(), node.place(), address, 1 << 20).unwrap();
+    }
+}
+
+#[test]
+fn a_bridge_that_is_there_is_used_as_it_is() {
+    let node = TestNode::with_ovs().unwrap();
+    node.vsctl(&[
+        "add-br",
+        "br-int",
+        "--",
+        "set",
+        "bridge",
+        "br-int",
+        "datapath_type=netdev",
+        "fail_mode=standalone",
+        "external_ids:owner=operator",
+    ])
+    .unwrap();
+    node.vsctl(&[
+        "add-port",
+        "br-int",
+        "uplink",
+        "--",
+        "set",
+        "interface",
+        "uplink",
+        "type=internal",
+    ])
+    .unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let (pod, _) = wired(&node, "web");
+    pod.del().unwrap().success().unwrap();
+    let bridge = node.ovsdb_rows("Bridge").unwrap().remove(0);
+    assert_eq!(bridge["fail_mode"], "standalone");
+    assert_eq!(bridge["external_ids"]["owner"], "operator");
+    assert!(
+        node.ovsdb_rows("Port")
+            .unwrap()
+            .iter()
+            .any(|row| row["name"] == "uplink")
+    );
+}
+
+#[test]
+fn without_a_gateway_the_bridges_local_port_is_left_alone() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::default().with(["--no-gateway"]))
+        .unwrap();
+    let (web, _) = wired(&node, "web");
+    let (_db, addresses) = wired(&node, "db");
+    assert!(links::addresses(node.place(), "br-int").unwrap().is_empty());
+    for address in addresses {
+        traffic::ping(web.place(), address, 1).unwrap();
+    }
+}
+
+#[test]
+fn the_gateways_come_back_when_ovs_vswitchd_does() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let (pod, addresses) = wired(&node, "web");
+    node.kill_vswitchd().unwrap();
+    node.start_vswitchd().unwrap();
+    agent.await_ready(true).unwrap();
+    // What an ADD needs is there again when it is served.
+    let (other, _) = wired(&node, "db");
+    for address in addresses {
+        traffic::ping(other.place(), address, 2).unwrap();
+        traffic::ping(node.place(), address, 2).unwrap();
+    }
+    for (_, gateway) in DEFAULTS {
+        traffic::ping(
+            pod.place(),
+            gateway.split('/').next().unwrap().parse().unwrap(),
+            2,
+        )
+        .unwrap();
+    }
+}
+
+#[test]
+fn another_bridge_and_mtu_can_be_asked_for() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::default().with(["--bridge", "br-pods", "--mtu", "1442"]))
+        .unwrap();
+    let (pod, _) = wired(&node, "web");
+    assert_eq!(links::find(pod.place(), "eth0").unwrap().unwrap().mtu, 1442);
+    assert_eq!(
+        node.vsctl(&["port-to-br", &pod.container[..15]])
+            .unwrap()
+            .trim(),
+        "br-pods"
+    );
+}

@@ -1,0 +1,195 @@
+//! Every CNI version, each in its own form; and both names of the plugin.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use podwire_tests::annotation::{entry, ipv4, ipv6};
+use podwire_tests::{AgentOptions, Pod, TestNode, conf, conf_of_version, plugin_binary};
+use serde_json::{Value, json};
+
+const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+
+fn interface_inside<'a>(result: &'a Value, pod: &Pod<'_>) -> &'a Value {
+    result["interfaces"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["sandbox"] == pod.netns.as_str())
+        .unwrap()
+}
+
+#[test]
+fn each_version_gets_the_result_in_its_own_form() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    for version in VERSIONS {
+        let pod = node.pod("web").unwrap().on_default_network(&entry(11));
+        let result = pod
+            .exec("ADD", &conf_of_version(version))
+            .unwrap()
+            .success()
+            .unwrap();
+        assert_eq!(result["cniVersion"], version);
+        let family = |address: &str| {
+            let ips = result["ips"].as_array().unwrap();
+            let ip = ips
+                .iter()
+                .find(|ip| ip["address"].as_str().unwrap().starts_with(address))
+                .unwrap();
+            ip["version"].clone()
+        };
+        // `ips[].version` went with 1.0.0, `interfaces[].mtu` came with 1.1.0.
+        let (four, six) = if version.starts_with('0') {
+            (json!("4"), json!("6"))
+        } else {
+            (Value::Null, Value::Null)
+        };
+        assert_eq!(
+            (family(&ipv4(11)), family(&ipv6(11))),
+            (four, six),
+            "{version}"
+        );
+        let mtu = if version == "1.1.0" {
+            json!(1500)
+        } else {
+            Value::Null
+        };
+        assert_eq!(interface_inside(&result, &pod)["mtu"], mtu, "{version}");
+        pod.exec("DEL", &conf_of_version(version))
+            .unwrap()
+            .success()
+            .unwrap();
+    }
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn prev_result_is_merged_in_every_version() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    for version in VERSIONS {
+        let pod = node.pod("web").unwrap().on_default_network(&entry(11));
+        let mut first = json!({"address": "203.0.113.9/24", "interface": 0});
+        if version.starts_with('0') {
+            first["version"] = json!("4");
+        }
+        let mut conf = conf_of_version(version);
+        conf["prevResult"] = json!({
+            "cniVersion": version,
+            "interfaces": [{"name": "earlier0", "mac": "02:00:00:00:00:01", "sandbox": pod.netns}],
+            "ips": [first],
+            "routes": [{"dst": "198.51.100.0/24"}],
+            "dns": {"nameservers": ["203.0.113.53"], "search": ["example.org"]},
+        });
+        let result = pod.exec("ADD", &conf).unwrap().success().unwrap();
+        let named = |ip: &Value| {
+            let index = usize::try_from(ip["interface"].as_u64().unwrap()).unwrap();
+            result["interfaces"][index]["name"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
+        let ips = result["ips"].as_array().unwrap();
+        let of = |address: &str| {
+            ips.iter()
+                .find(|ip| ip["address"].as_str().unwrap().starts_with(address))
+                .unwrap()
+        };
+        assert_eq!(named(of("203.0.113.9")), "earlier0", "{version}");
+        assert_eq!(named(of(&ipv4(11))), "eth0", "{version}");
+        assert!(
+            result["routes"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|it| it["dst"] == "198.51.100.0/24"),
+            "{version}"
+        );
+        assert_eq!(
+            result["dns"]["nameservers"],
+            json!(["203.0.113.53"]),
+            "{version}"
+        );
+        pod.exec("DEL", &conf_of_version(version))
+            .unwrap()
+            .success()
+            .unwrap();
+    }
+}
+
+#[test]
+fn check_gc_and_status_are_refused_to_versions_that_lack_them() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let pod = node.pod("web").unwrap();
+    for (command, versions) in [
+        ("CHECK", &VERSIONS[..2]),
+        ("GC", &VERSIONS[..4]),
+        ("STATUS", &VERSIONS[..4]),
+    ] {
+        for version in versions {
+            let error = pod
+                .exec(command, &conf_of_version(version))
+                .unwrap()
+                .error()
+                .unwrap();
+            assert_eq!(error.code, 1, "{command} of {version}: {error:?}");
+        }
+    }
+}
+
+#[test]
+fn version_needs_neither_agent_nor_stdin_nor_variables() {
+    let node = TestNode::new().unwrap();
+    let pod = node.pod("web").unwrap();
+    let dummies = [
+        ("CNI_CONTAINERID", None),
+        ("CNI_NETNS", None),
+        ("CNI_IFNAME", None),
+        ("CNI_PATH", None),
+    ];
+    for stdin in ["", r#"{"cniVersion": "1.0.0"}"#, "dummy"] {
+        let answer = pod
+            .exec_with("VERSION", stdin.as_bytes(), &dummies)
+            .unwrap()
+            .success()
+            .unwrap();
+        assert_eq!(answer["supportedVersions"], json!(VERSIONS), "{stdin:?}");
+    }
+}
+
+#[test]
+fn an_attachment_made_under_one_name_is_checked_and_deleted_under_the_other() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let new = plugin_binary().unwrap();
+    let old = node.path("/run/ovn-k8s-cni-overlay");
+    std::fs::copy(&new, &old).unwrap();
+    for (add, del) in [(&old, &new), (&new, &old)] {
+        let pod = node.pod("web").unwrap().on_default_network(&entry(11));
+        let mut conf = conf();
+        conf["type"] = json!("ovn-k8s-cni-overlay");
+        conf["runtimeConfig"] = json!({"io.kubernetes.cri.pod-annotations": pod.annotations});
+        let result = pod
+            .exec_binary(add, "ADD", conf.to_string().as_bytes(), &[])
+            .unwrap()
+            .success()
+            .unwrap();
+        conf["type"] = json!("podwire-cni");
+        conf["prevResult"] = result;
+        for command in ["CHECK", "DEL"] {
+            pod.exec_binary(del, command, conf.to_string().as_bytes(), &[])
+                .unwrap()
+                .success()
+                .unwrap();
+        }
+    }
+    node.leftovers().unwrap().assert_none();
+}
