@@ -306,6 +306,28 @@ fn a_restored_cursor_goes_on_behind_the_last_address_and_lets_the_released_rest(
 }
 
 #[test]
+fn an_address_before_the_cursor_that_was_never_used_goes_before_a_released_one() {
+    let mut pools = pools(&["10.0.0.0/29"]);
+    let text = r#"[{"subnet":"10.0.0.0/29","next":"10.0.0.5"}]"#;
+    pools.restore_cursor(&serde_json::from_str::<Vec<Cursor>>(text).unwrap());
+    assert_eq!(allocate(&mut pools, "a"), ["10.0.0.5/29"]);
+    pools.release_all(&owner("a"));
+    let order: Vec<_> = (0..5)
+        .flat_map(|n| allocate(&mut pools, &n.to_string()))
+        .collect();
+    assert_eq!(
+        order,
+        [
+            "10.0.0.6/29",
+            "10.0.0.2/29",
+            "10.0.0.3/29",
+            "10.0.0.4/29",
+            "10.0.0.5/29"
+        ]
+    );
+}
+
+#[test]
 fn a_cursor_that_no_longer_fits_is_passed_over() {
     let text = r#"[{"subnet":"10.9.0.0/24","next":"10.9.0.7"},
                    {"subnet":"10.0.0.0/29","next":"fd00::1","resting":["10.0.0.1","10.0.0.2","fd00::9"]}]"#;
@@ -313,6 +335,7 @@ fn a_cursor_that_no_longer_fits_is_passed_over() {
     pools.claim(ip("10.0.0.2"), &owner("a")).unwrap();
     pools.restore_cursor(&serde_json::from_str::<Vec<Cursor>>(text).unwrap());
     assert_eq!(pools.owner_of(ip("10.0.0.2")), Some(&owner("a")));
+    assert_eq!(pools.cursor()[0].next, None);
     let order: Vec<_> = (0..3)
         .flat_map(|n| allocate(&mut pools, &n.to_string()))
         .collect();
