@@ -120,3 +120,6 @@ fn print(bytes: &[u8]) -> Result<(), Errno> {
 fn complain(what: fmt::Arguments<'_>) {
     let _nobody_left_to_tell = writeln!(io::stderr(), "podwire-cni: {what}");
 }
+
+#[cfg(test)]
+mod tests;

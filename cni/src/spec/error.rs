@@ -168,3 +168,6 @@ pub(crate) fn excerpt(text: &str) -> String {
         Some((end, _)) => format!("{:?}… ({} bytes)", &text[..end], text.len()),
     }
 }
+
+#[cfg(test)]
+mod tests;

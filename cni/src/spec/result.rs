@@ -189,3 +189,6 @@ impl Dns {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

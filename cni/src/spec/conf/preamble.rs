@@ -67,3 +67,6 @@ struct Members {
     #[serde(rename = "timeoutSeconds", default)]
     timeout: Value,
 }
+
+#[cfg(test)]
+mod tests;
