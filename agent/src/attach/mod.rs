@@ -13,6 +13,7 @@ mod gc;
 mod intent;
 mod status;
 mod turns;
+mod wait;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
