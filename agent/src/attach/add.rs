@@ -176,7 +176,8 @@ impl Agent {
         for error in pods.iter().flat_map(PodEnd::announce) {
             tracing::debug!(attachment = %call.key, "{error}");
         }
-        self.clear_replaced(std::mem::take(&mut undo.replaced)).await;
+        self.clear_replaced(std::mem::take(&mut undo.replaced))
+            .await;
         self.journal
             .advance(&call.key, State::Adding, State::Live)?;
         let names: Vec<String> = hosts.into_iter().map(|host| host.link.name).collect();

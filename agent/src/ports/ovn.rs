@@ -25,7 +25,10 @@ pub enum ControllerError {
         source: UnixctlError,
     },
     /// It has no connection to the southbound database.
-    #[error("ovn-controller is {status} to its southbound database{}", Remote(remote))]
+    #[error(
+        "ovn-controller is {status} to its southbound database{}",
+        Remote(remote)
+    )]
     NotConnected {
         /// `ovn-remote`, if it is set.
         remote: Option<String>,
@@ -70,7 +73,9 @@ enum Lack {
     Chassis { this: String },
     #[error("ovn-controller has not claimed its logical port")]
     Claim,
-    #[error("flows not yet installed: ovn-controller has claimed its logical port and not reported it installed")]
+    #[error(
+        "flows not yet installed: ovn-controller has claimed its logical port and not reported it installed"
+    )]
     Flows,
 }
 
@@ -198,7 +203,11 @@ impl fmt::Display for Diagnosis {
         let mut parts: Vec<String> = Vec::new();
         parts.extend(self.controller.iter().map(ToString::to_string));
         match &self.ports {
-            Ok(ports) => parts.extend(ports.iter().map(|(iface_id, lack)| format!("{iface_id}: {lack}"))),
+            Ok(ports) => parts.extend(
+                ports
+                    .iter()
+                    .map(|(iface_id, lack)| format!("{iface_id}: {lack}")),
+            ),
             Err(error) => parts.push(error.to_string()),
         }
         f.write_str(&parts.join("; "))
@@ -255,12 +264,19 @@ mod tests {
     #[test]
     fn each_lack_is_told_from_the_others() {
         let not_there = View::default();
-        assert!(lack(&not_there, "node-a", None, None).to_string().contains("no chassis node-a"));
+        assert!(
+            lack(&not_there, "node-a", None, None)
+                .to_string()
+                .contains("no chassis node-a")
+        );
         for (binding, words) in [
             (None, "no logical port"),
             (Some(bound(None)), "has not claimed"),
             (Some(bound(Some("node-a"))), "flows not yet installed"),
-            (Some(bound(Some("node-b"))), "claimed by another chassis: node-b"),
+            (
+                Some(bound(Some("node-b"))),
+                "claimed by another chassis: node-b",
+            ),
         ] {
             let said = said(&view(binding), Some("uid"));
             assert!(said.contains(words), "{said}");
@@ -275,7 +291,10 @@ mod tests {
         };
         let view = view(Some(binding));
         let text = said(&view, Some("old"));
-        assert!(text.contains("iface-id-ver is new") && text.contains("uid is old"), "{text}");
+        assert!(
+            text.contains("iface-id-ver is new") && text.contains("uid is old"),
+            "{text}"
+        );
         assert!(said(&view, None).contains("unknown"));
         assert!(said(&view, Some("new")).contains("another chassis"));
     }

@@ -134,7 +134,10 @@ impl Southbound {
         let bindings = rows.into_iter().map(|row| {
             let (row, holder) = row?;
             let holder = holder.map(|index| {
-                let name = holders.rows(index).first().and_then(|row| text(row, "name"));
+                let name = holders
+                    .rows(index)
+                    .first()
+                    .and_then(|row| text(row, "name"));
                 name.unwrap_or_else(|| "one that has left".to_owned())
             });
             Some(binding(row, holder))

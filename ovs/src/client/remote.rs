@@ -145,10 +145,7 @@ mod tests {
     #[test]
     fn remotes_are_read_as_ovsdb_writes_them() {
         for (text, written) in [
-            (
-                "unix:/run/ovn/ovnsb_db.sock",
-                "unix:/run/ovn/ovnsb_db.sock",
-            ),
+            ("unix:/run/ovn/ovnsb_db.sock", "unix:/run/ovn/ovnsb_db.sock"),
             ("tcp:192.0.2.1:6642", "tcp:192.0.2.1:6642"),
             ("tcp:192.0.2.1", "tcp:192.0.2.1:6640"),
             ("tcp:[2001:db8::1]:6642", "tcp:[2001:db8::1]:6642"),

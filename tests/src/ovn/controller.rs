@@ -95,7 +95,15 @@ impl Central {
         ];
         let router_port = format!("router-port={to_switch}");
         let mut command = vec!["--may-exist", "lr-add", ROUTER, "--", "ls-add", name];
-        command.extend(["--", "lrp-add", ROUTER, &to_switch, &mac, &networks[0], &networks[1]]);
+        command.extend([
+            "--",
+            "lrp-add",
+            ROUTER,
+            &to_switch,
+            &mac,
+            &networks[0],
+            &networks[1],
+        ]);
         command.extend(["--", "lsp-add", name, &to_router]);
         command.extend(["--", "lsp-set-type", &to_router, "router"]);
         command.extend(["--", "lsp-set-options", &to_router, &router_port]);
@@ -108,12 +116,47 @@ impl Central {
         let addresses = format!("{} {} {}", port.mac(), port.ipv4(), port.ipv6());
         let name = port.name.as_str();
         let version = port.uid.as_ref().map(|uid| format!("iface-id-ver={uid}"));
-        let chassis = port.chassis.as_ref().map(|it| format!("requested-chassis={it}"));
+        let chassis = port
+            .chassis
+            .as_ref()
+            .map(|it| format!("requested-chassis={it}"));
         let options: Vec<&str> = version.iter().chain(&chassis).map(String::as_str).collect();
-        let mut command = vec!["lsp-add", &port.node, name, "--", "lsp-set-addresses", name, &addresses];
+        let mut command = vec![
+            "lsp-add",
+            &port.node,
+            name,
+            "--",
+            "lsp-set-addresses",
+            name,
+            &addresses,
+        ];
         command.extend(["--", "lsp-set-options", name]);
         command.extend(options);
         self.nbctl(&command).map(drop)
+    }
+
+    /// A pod on a node, annotated and with its logical port made.
+    pub fn schedule<'node>(
+        &self,
+        node: &'node OvnNode,
+        name: &str,
+        number: u8,
+    ) -> Result<(Pod<'node>, LogicalPort), Failure> {
+        let (pod, port) = self.announce(node, name, number)?;
+        self.add_port(&port)?;
+        Ok((pod, port))
+    }
+
+    /// A pod on a node, annotated; its logical port is yet to be made.
+    pub fn announce<'node>(
+        &self,
+        node: &'node OvnNode,
+        name: &str,
+        number: u8,
+    ) -> Result<(Pod<'node>, LogicalPort), Failure> {
+        let pod = node.pod(name)?;
+        let port = LogicalPort::of(&pod, node, number);
+        Ok((pod.on_default_network(&port.entry()), port))
     }
 
     /// Removes a logical port.
