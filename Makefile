@@ -12,7 +12,7 @@ CARGO ?= cargo
 PLUGIN_FLAGS := -C target-feature=+crt-static -C relocation-model=static
 
 DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
-TEST_PACKAGES := $(DEMO_PACKAGES) containernetworking-plugins conntrack strace golang-go golang-github-appc-cni-dev
+TEST_PACKAGES := $(DEMO_PACKAGES) containernetworking-plugins conntrack strace golang-go
 
 # Where the fixtures find the binaries under test; a value from the environment is kept.
 export PODWIRE_BIN ?= $(CURDIR)/target/debug/podwire
@@ -64,7 +64,7 @@ install: release ## podwire into $(PREFIX)/bin, the plugin into /opt/cni/bin und
 	ln -sf podwire-cni $(DESTDIR)/opt/cni/bin/ovn-k8s-cni-overlay
 
 .PHONY: cnitool
-cnitool: target/tools/cnitool ## the reference client of the CNI project, from Debian's source package
+cnitool: target/tools/cnitool ## the reference client of the CNI project, built from Debian's source package
 
 target/tools/cnitool: | test-packages
 	.ci/cnitool $@
