@@ -357,16 +357,14 @@ fn a_namespace_of_another_user_namespace_is_wired_like_any() {
     let mut pod = node.pod("rootless").unwrap().on_default_network(&entry(11));
     let path = format!("/run/netns/{}", podwire_tests::hex(8));
     node.run("touch", &[&path]).unwrap();
-    node.run(
-        "unshare",
-        &[
-            "--user",
-            "--map-root-user",
-            &format!("--net={path}"),
-            "true",
-        ],
-    )
-    .unwrap();
+    let script = format!(
+        "mkfifo /run/made /run/pinned
+         unshare --user --map-root-user --net sh -c 'echo >/run/made; cat /run/pinned' &
+         read line </run/made
+         mount --bind /proc/$!/ns/net {path}
+         echo >/run/pinned; wait"
+    );
+    node.run("sh", &["-ec", &script]).unwrap();
     pod.netns = path.clone();
     pod.add().unwrap().success().unwrap();
     let shown = node
