@@ -307,7 +307,7 @@ impl TestNode {
 
     /// The last lines of every log of the node.
     pub fn logs(&self) -> String {
-        const LINES: usize = 60;
+        const LINES: usize = 20;
         let mut text = String::new();
         for entry in std::fs::read_dir(self.path("/run/log"))
             .into_iter()
