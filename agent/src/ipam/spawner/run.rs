@@ -234,7 +234,6 @@ impl<'a> Conversation<'a> {
 
     /// The process has exited: what its pipes hold now is all of its own output.
     fn conclude(mut self) -> io::Result<End> {
-        self.stdout.listen(true)?;
         self.stderr.listen(true)?;
         Ok(match self.too_much() {
             Some(stream) => End::TooMuch { stream },
