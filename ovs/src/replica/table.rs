@@ -322,7 +322,7 @@ fn apply_difference(value: &mut Value, difference: Value) -> isize {
     }
 }
 
-fn weigh(cells: &[Value]) -> usize {
+pub(super) fn weigh(cells: &[Value]) -> usize {
     ROW_WEIGHT + cells.iter().map(Value::weight).sum::<usize>()
 }
 

@@ -227,7 +227,7 @@ async fn under_restarts_every_caller_has_an_outcome_and_the_replica_is_right() {
             .map(|row| row.uuid())
             .collect()
     });
-    // A commit that was acknowledged outlives SIGKILL, for the server syncs its log before it answers.
+    // What was acknowledged is in the log file, and SIGKILL takes nothing from there.
     for uuid in &committed {
         assert!(rows.contains(uuid), "an acknowledged row is gone");
     }
