@@ -263,7 +263,7 @@ impl Transaction {
         self.push(Kind::Comment(text.into()))
     }
 
-    /// Aborts the transaction unless this client holds the lock (RFC 7047 §5.2.10).
+    /// Aborts the transaction unless this client holds the lock, whose name is an `<id>`: letters, digits, `_` (RFC 7047 §5.2.10).
     pub fn assert(&mut self, lock: impl Into<String>) -> Added<'_> {
         self.push(Kind::Assert(lock.into()))
     }

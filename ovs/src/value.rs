@@ -143,6 +143,24 @@ impl Value {
         }
     }
 
+    /// What the value takes in memory, in bytes, roughly.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Self::Atom(atom) => atom.weight(),
+            Self::Set(set) => set.iter().map(Atom::weight).sum(),
+            Self::Map(map) => map.weight(),
+        }
+    }
+
+    /// The elements; none when this is a map.
+    pub(crate) fn into_set(self) -> BTreeSet<Atom> {
+        match self {
+            Self::Atom(atom) => BTreeSet::from([atom]),
+            Self::Set(set) => set,
+            Self::Map(_) => BTreeSet::new(),
+        }
+    }
+
     pub(crate) fn from_set(mut set: BTreeSet<Atom>) -> Self {
         if set.len() != 1 {
             return Self::Set(set);
@@ -174,6 +192,12 @@ impl Atom {
             Self::Uuid(uuid) => Some(*uuid),
             _ => None,
         }
+    }
+}
+
+impl Atom {
+    pub(crate) fn weight(&self) -> usize {
+        size_of::<Self>() + self.as_str().map_or(0, str::len)
     }
 }
 
@@ -242,6 +266,13 @@ impl Map {
         }
         merged.extend(old);
         Self(merged)
+    }
+
+    pub(crate) fn weight(&self) -> usize {
+        self.0
+            .iter()
+            .map(|(key, value)| key.weight() + value.weight())
+            .sum()
     }
 
     pub(crate) fn into_entries(self) -> Vec<(Atom, Atom)> {
@@ -345,6 +376,12 @@ impl From<String> for Atom {
 impl From<i64> for Atom {
     fn from(integer: i64) -> Self {
         Self::Integer(integer)
+    }
+}
+
+impl From<i32> for Atom {
+    fn from(integer: i32) -> Self {
+        Self::Integer(integer.into())
     }
 }
 
