@@ -88,7 +88,7 @@ impl fmt::Display for Route {
 impl fmt::Display for ObservedRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let priority = Some(self.priority).filter(|p| *p != 0);
-        let table = Some(self.table).filter(|t| *t != libc::RT_TABLE_MAIN.into());
+        let table = Some(self.table).filter(|t| *t != u32::from(libc::RT_TABLE_MAIN));
         write_route(f, self.dst, self.gateway, priority, table, self.mtu)
     }
 }
