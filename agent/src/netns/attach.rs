@@ -3,13 +3,15 @@
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use ipnet::IpNet;
 use nix::errno::Errno;
 use tokio::sync::oneshot;
 
-use super::announce::{self, Announcer};
+use super::announce::{Announcer, PacketSocket};
+use super::attaching::Unclaimed;
 use super::configure::{set_addresses, set_loopback_up, set_routes};
 use super::ns::Home;
 use super::reaper::Reaper;
@@ -30,7 +32,7 @@ const INDEX_ATTEMPTS: usize = 8;
 pub(super) struct Attachment {
     pub(super) netns: Arc<Netns>,
     pub(super) spec: LinkSpec,
-    pub(super) host_ready: oneshot::Sender<Result<HostEnd, Error>>,
+    pub(super) host_ready: oneshot::Sender<Result<Unclaimed, Error>>,
     pub(super) configured: oneshot::Sender<Result<PodEnd, Error>>,
 }
 
@@ -47,23 +49,31 @@ pub(super) struct Wiring {
     home: Home,
     host: Netlink,
     reaper: Arc<Reaper>,
+    closer: Sender<OwnedFd>,
     next_index: u32,
 }
 
 impl Wiring {
     /// To be called in the host's namespace.
-    pub(super) fn new(home: Home, host: Netlink, reaper: Arc<Reaper>) -> Wiring {
+    pub(super) fn new(
+        home: Home,
+        host: Netlink,
+        reaper: Arc<Reaper>,
+        closer: Sender<OwnedFd>,
+    ) -> Wiring {
         // Not from the beginning each time: a restarted agent's pods still have the indexes of the one before.
         let next_index = RandomState::new().hash_one(std::process::id()) as u32;
         Wiring {
             home,
             host,
             reaper,
+            closer,
             next_index,
         }
     }
 
-    /// Makes the pair and readies the host end. Returns what is left to do, unless it failed or nobody waits any more.
+    /// Makes the pair and readies the host end. Returns what is left to do, unless it failed or
+    /// nobody waits any more.
     pub(super) fn host_side(&mut self, attachment: Attachment) -> Option<PodSide> {
         let Attachment {
             netns,
@@ -74,50 +84,54 @@ impl Wiring {
         if host_ready.is_closed() {
             return None;
         }
-        let mut steps = Steps::default();
-        let made = steps.time("make pair", || self.make_pair(&netns, &spec));
-        let (link, indexes) = match made {
-            Ok(made) => made,
-            Err(error) => {
-                let _ = host_ready.send(Err(error));
-                return None;
-            }
-        };
-        let ready = self.ready_host_end(&link, &mut steps);
-        let taken = match ready {
-            Ok(()) => {
-                let (link, pod_ifindex) = (link.clone(), indexes.pod);
-                host_ready
-                    .send(Ok(HostEnd {
-                        link,
-                        pod_ifindex,
-                        steps: steps.0,
-                    }))
-                    .is_ok()
+        match self.host_end(&netns, &spec) {
+            Ok(made) => {
+                let ifindex = made.end.pod_ifindex;
+                host_ready.send(Ok(made)).ok()?;
+                Some(PodSide {
+                    netns,
+                    spec,
+                    ifindex,
+                    configured,
+                })
             }
             Err(error) => {
                 let _ = host_ready.send(Err(error));
-                false
+                None
             }
-        };
-        if !taken {
-            // Until somebody has taken the link over, it is ours to remove.
-            drop(self.reaper.submit(link));
-            return None;
         }
-        Some(PodSide {
-            netns,
-            spec,
-            ifindex: indexes.pod,
-            configured,
-        })
     }
 
     /// Configures the pod's end.
     pub(super) fn pod_side(&mut self, pod: PodSide) {
-        let end = self.configure(&pod);
-        // Nobody waiting means that the caller is about to delete the link.
-        let _ = pod.configured.send(end);
+        // Nobody waiting means that the link is about to be deleted.
+        if !pod.configured.is_closed() {
+            let end = self.configure(&pod);
+            let _ = pod.configured.send(end);
+        }
+    }
+
+    fn host_end(&mut self, netns: &Netns, spec: &LinkSpec) -> Result<Unclaimed, Error> {
+        let mut steps = Steps::default();
+        let (link, indexes) = steps.time("make pair", || self.make_pair(netns, spec))?;
+        let end = HostEnd {
+            link,
+            pod_ifindex: indexes.pod,
+            steps: Vec::new(),
+        };
+        let mut unclaimed = Unclaimed::new(end, self.reaper.clone());
+        let HostLink { ifindex, name } = &unclaimed.end.link;
+        steps.time("host end silent", || set_disable_ipv6(name, true))?;
+        steps
+            .time("host end up", || {
+                self.host.request(request::set_up(*ifindex), 0)
+            })
+            .map_err(|refusal| Error::SetUp {
+                link: name.clone(),
+                refusal,
+            })?;
+        unclaimed.end.steps = steps.0;
+        Ok(unclaimed)
     }
 
     /// Gives a host link addresses, and sets it up.
@@ -165,8 +179,9 @@ impl Wiring {
                 }
                 Err(refusal) => refusal,
             };
-            // EEXIST does not say which of the two names and two indexes is taken.
-            if refusal.errno == Errno::EEXIST {
+            // The kernel does not say which of the two names and two indexes is taken; for an index
+            // it is EEXIST or, since 6.6 and where the link is to be, EBUSY (`dev_index_reserve`).
+            if matches!(refusal.errno, Errno::EEXIST | Errno::EBUSY) {
                 if self.pod_has(netns, &spec.pod_name)? {
                     let (name, netns) = (spec.pod_name.clone(), netns.path().to_owned());
                     return Err(Error::PodInterfaceExists { name, netns });
@@ -200,18 +215,6 @@ impl Wiring {
         Indexes { pod, host: pod + 1 }
     }
 
-    fn ready_host_end(&mut self, link: &HostLink, steps: &mut Steps) -> Result<(), Error> {
-        steps.time("host end silent", || set_disable_ipv6(&link.name, true))?;
-        steps
-            .time("host end up", || {
-                self.host.request(request::set_up(link.ifindex), 0)
-            })
-            .map_err(|refusal| Error::SetUp {
-                link: link.name.clone(),
-                refusal,
-            })
-    }
-
     fn configure(&mut self, pod: &PodSide) -> Result<PodEnd, Error> {
         let PodSide {
             netns,
@@ -225,7 +228,9 @@ impl Wiring {
             self.inside(netns, || {
                 Ok((
                     Netlink::route()?,
-                    spec.announce.then(announce::open).transpose()?,
+                    spec.announce
+                        .then(|| PacketSocket::open(&self.closer))
+                        .transpose()?,
                 ))
             })
         })?;
@@ -239,6 +244,9 @@ impl Wiring {
             })
         })?;
         steps.time("pod routes", || set_routes(&mut socket, spec, *ifindex))?;
+        steps.time("pod end live", || {
+            observe::settle_carrier(&mut socket, *ifindex)
+        })?;
         if spec.pod_tx_checksum_off {
             steps
                 .time("pod tx checksum", || {
@@ -249,7 +257,7 @@ impl Wiring {
                     refusal: errno.into(),
                 })?;
         }
-        let announcer = packet.map(|socket: OwnedFd| {
+        let announcer = packet.map(|socket| {
             let addresses = spec.addresses.iter().map(IpNet::addr).collect();
             Announcer::new(socket, *ifindex, spec.pod_mac, addresses)
         });

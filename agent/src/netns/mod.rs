@@ -10,6 +10,7 @@
 mod announce;
 mod answer;
 mod attach;
+mod attaching;
 mod configure;
 mod conntrack;
 mod error;
@@ -23,6 +24,8 @@ mod request;
 mod socket;
 mod spec;
 mod sysctl;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod wire;
 
@@ -36,26 +39,12 @@ use tokio::sync::{oneshot, watch};
 use attach::Attachment;
 use threads::{Change, Reader, Threads};
 
+pub use attaching::{Attaching, Configuring};
 pub use error::{Error, NetnsError, Refusal};
 pub use ns::{Netns, NetnsId};
 pub use spec::{
     HostEnd, HostLink, LinkSpec, LinkState, Observed, ObservedRoute, PodEnd, Route, Step,
 };
-
-/// The two results of an attachment under way.
-///
-/// `host_ready` comes first, as soon as Open vSwitch may take the host end; `configured` when the
-/// pod's side is complete. After an error in either nothing more happens. Until `host_ready` has been
-/// answered with `Ok` the room itself removes what a failure leaves, and also what is made for a
-/// receiver that was dropped; from then on the link is the caller's, to be removed with
-/// [`Netlink::delete`].
-#[derive(Debug)]
-pub struct Attaching {
-    /// Answered when the pair is made and the host end is silent and up.
-    pub host_ready: oneshot::Receiver<Result<HostEnd, Error>>,
-    /// Answered when the pod's side has its addresses and routes.
-    pub configured: oneshot::Receiver<Result<PodEnd, Error>>,
-}
 
 /// The handle to the kernel's networking; cheap to clone. The threads end with the last clone.
 #[derive(Debug, Clone)]
@@ -71,7 +60,8 @@ impl Netlink {
         })
     }
 
-    /// Makes one veth pair, both ends in their final place, and configures the pod's end.
+    /// Makes one veth pair, both ends in their final place, and configures the pod's end. It begins
+    /// at once, and ends as [`Attaching`] says.
     pub fn attach(&self, netns: Arc<Netns>, spec: LinkSpec) -> Attaching {
         let (to_host_ready, host_ready) = oneshot::channel();
         let (to_configured, configured) = oneshot::channel();

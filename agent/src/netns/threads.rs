@@ -1,6 +1,7 @@
 //! The room's threads, and the queues that lead to them.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
@@ -59,7 +60,8 @@ impl Threads {
         let links = monitor.links();
         let reaper = Reaper::new(links.clone());
         let reaper_sockets = reaper::sockets().map_err(opening("route"))?;
-        let wiring = Wiring::new(home()?, route()?, reaper.clone());
+        let (closer, to_close) = channel::<OwnedFd>();
+        let wiring = Wiring::new(home()?, route()?, reaper.clone(), closer);
         let reader = Reader {
             home: home()?,
             host: route()?,
@@ -81,6 +83,7 @@ impl Threads {
         spawn("podwire-links", move || monitor.run())?;
         spawn("podwire-netlink", move || make(wiring, &to_make))?;
         spawn("podwire-observe", move || read(reader, &to_read))?;
+        spawn("podwire-close", move || to_close.into_iter().for_each(drop))?;
         spawn("podwire-flush", move || {
             conntrack::run(conntrack, &to_flush)
         })?;
