@@ -74,7 +74,7 @@ install: release ## podwire into $(PREFIX)/bin, the plugin into /opt/cni/bin und
 .PHONY: cnitool
 cnitool: target/tools/cnitool ## the reference client of the CNI project, built from Debian's source package
 
-target/tools/cnitool: | test-packages
+target/tools/cnitool: .ci/cnitool | test-packages
 	.ci/cnitool $@
 
 .PHONY: test-packages
