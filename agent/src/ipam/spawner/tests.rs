@@ -11,13 +11,14 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 use proptest::prelude::*;
 use tempfile::TempDir;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 
 use super::wire::{self, Outcome, Reply, Request};
 use super::*;
 
 /// More than anything here takes; where it is reached, something hangs.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(20);
 
 const AS_SPAWNER: &str = "PODWIRE_TEST_AS_SPAWNER";
 
@@ -44,6 +45,14 @@ fn spawner() -> Spawner {
     Spawner::start_as(spawner_command())
         .unwrap()
         .connect()
+        .unwrap()
+}
+
+/// Fails instead of hanging.
+async fn soon<T>(event: oneshot::Receiver<T>) -> T {
+    tokio::time::timeout(LONG, event)
+        .await
+        .expect("it should have happened long ago")
         .unwrap()
 }
 
@@ -75,23 +84,25 @@ impl Fifo {
         &self.path
     }
 
-    /// Reads one line, then everything until the last writer is gone.
-    fn read(&self) -> (tokio::sync::oneshot::Receiver<()>, JoinHandle<()>) {
-        let (begun, has_begun) = tokio::sync::oneshot::channel();
+    /// Whether the first writer has written, and whether the last one is gone.
+    fn read(&self) -> (oneshot::Receiver<()>, oneshot::Receiver<()>) {
+        let ((begun, has_begun), (ended, has_ended)) = (oneshot::channel(), oneshot::channel());
         let path = self.path.clone();
-        let ended = spawn_blocking(move || {
+        thread::spawn(move || {
             let mut file = std::fs::File::open(path).unwrap();
             file.read_exact(&mut [0]).unwrap();
+            // A test that does not ask is not told.
             let _ = begun.send(());
             file.read_to_end(&mut Vec::new()).unwrap();
+            let _ = ended.send(());
         });
-        (has_begun, ended)
+        (has_begun, has_ended)
     }
 
     /// A program that never ends, nor does its child; both hold the pipe.
     fn endless_writers(&self) -> Exec {
         shell(&format!(
-            "exec 3>{}; sleep 1000 & echo >&3; wait",
+            "exec 3>{}; sleep 100 & echo >&3; wait",
             self.path.display()
         ))
     }
@@ -246,7 +257,7 @@ async fn a_program_that_takes_too_long_is_killed_with_its_children() {
         error.to_string(),
         r#"/bin/sh did not end within 300ms and was killed; its standard error ends: "stuck here""#
     );
-    ended.await.unwrap();
+    soon(ended).await;
 }
 
 #[tokio::test]
@@ -276,9 +287,9 @@ async fn a_caller_that_goes_away_ends_its_program() {
         let spawner = spawner.clone();
         async move { spawner.run(exec).await }
     });
-    begun.await.unwrap();
+    soon(begun).await;
     run.abort();
-    ended.await.unwrap();
+    soon(ended).await;
     assert_eq!(
         spawner
             .run(shell("echo still serving"))
@@ -348,7 +359,7 @@ async fn when_the_spawner_dies_all_who_wait_and_all_who_come_are_told() {
         let spawner = spawner.clone();
         async move { spawner.run(exec).await }
     });
-    begun.await.unwrap();
+    soon(begun).await;
     kill(pid, Signal::SIGKILL).unwrap();
     let gone = SpawnError::Gone {
         path: "/bin/sh".to_owned(),
@@ -356,7 +367,7 @@ async fn when_the_spawner_dies_all_who_wait_and_all_who_come_are_told() {
     assert!(matches!(waiting.await.unwrap(), Err(error) if error == gone));
     assert_eq!(spawner.run(shell("true")).await, Err(gone));
     assert!(!spawner.is_alive());
-    ended.await.unwrap();
+    soon(ended).await;
 }
 
 #[tokio::test]
@@ -373,9 +384,9 @@ async fn when_the_agent_goes_away_the_spawner_kills_what_runs_and_ends() {
         },
     )
     .unwrap();
-    begun.await.unwrap();
+    soon(begun).await;
     drop(ours);
-    ended.await.unwrap();
+    soon(ended).await;
     spawn_blocking(|| served.join().unwrap().unwrap())
         .await
         .unwrap();
