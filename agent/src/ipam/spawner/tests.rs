@@ -1,11 +1,13 @@
 //! Every test has a spawner process of its own: this very test binary, told to run one test.
 
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
@@ -390,6 +392,24 @@ async fn when_the_agent_goes_away_the_spawner_kills_what_runs_and_ends() {
     spawn_blocking(|| served.join().unwrap().unwrap())
         .await
         .unwrap();
+}
+
+#[test]
+fn an_agent_that_goes_away_with_a_reply_unread_is_an_end_like_any_other() {
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let served = thread::spawn(move || process::serve(&theirs));
+    wire::write(
+        &mut ours,
+        &Request::Run {
+            id: 1,
+            exec: shell("echo unread"),
+        },
+    )
+    .unwrap();
+    let mut reply = [PollFd::new(ours.as_fd(), PollFlags::POLLIN)];
+    poll(&mut reply, PollTimeout::try_from(LONG).unwrap()).unwrap();
+    drop(ours);
+    served.join().unwrap().unwrap();
 }
 
 #[test]
