@@ -20,7 +20,7 @@ use super::wire::{self, Outcome, Reply, Request};
 use super::*;
 
 /// More than anything here takes; where it is reached, something hangs.
-const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 const AS_SPAWNER: &str = "PODWIRE_TEST_AS_SPAWNER";
 
@@ -43,7 +43,7 @@ fn the_process_behind_these_tests() {
     }
 }
 
-fn spawner() -> Spawner {
+pub(crate) fn spawner() -> Spawner {
     Spawner::start_as(spawner_command())
         .unwrap()
         .connect()
