@@ -224,10 +224,13 @@ async fn output_that_is_not_utf8_is_replaced() {
 #[tokio::test]
 async fn a_program_that_writes_too_much_is_killed() {
     let spawner = spawner();
-    for (script, stream) in [
+    let scripts = [
         ("exec cat /dev/zero", "output"),
         ("exec cat /dev/zero >&2", "error"),
-    ] {
+        // One that does not end of a pipe that nobody reads.
+        ("trap '' PIPE; cat /dev/zero; sleep 100", "output"),
+    ];
+    for (script, stream) in scripts {
         let error = spawner.run(shell(script)).await.unwrap_err();
         let expected = SpawnError::TooMuchOutput {
             path: "/bin/sh".to_owned(),
