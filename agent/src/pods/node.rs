@@ -26,7 +26,7 @@ pub(super) fn document(annotation: &'static str, text: &str) -> Result<Value, An
         annotation,
         network: None,
         field: None,
-        value: Some(shown(text)),
+        value: Some(shown(&format!("{text:?}"))),
         problem: Problem::NotJson(error.to_string()),
     })
 }

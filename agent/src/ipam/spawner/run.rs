@@ -210,19 +210,29 @@ impl<'a> Conversation<'a> {
     fn hold(mut self) -> io::Result<End> {
         loop {
             let ready = self.wait()?;
-            if ready.events {
-                match Event::receive(self.events)? {
-                    Event::Cancelled => return Ok(End::Cancelled),
-                    Event::Exited => return self.conclude(),
-                }
+            let event = if ready.events {
+                Some(Event::receive(self.events)?)
+            } else {
+                None
+            };
+            if event == Some(Event::Cancelled) {
+                return Ok(End::Cancelled);
             }
+            let exited = event == Some(Event::Exited);
             if ready.stdin {
                 self.feed();
             }
-            self.stdout.listen(ready.stdout)?;
-            self.stderr.listen(ready.stderr)?;
+            // After the exit, what the pipes hold is the rest of the process's own output.
+            self.stdout.listen(ready.stdout || exited)?;
+            self.stderr.listen(ready.stderr || exited)?;
             if let Some(stream) = self.too_much() {
                 return Ok(End::TooMuch { stream });
+            }
+            if exited {
+                return Ok(End::Exited {
+                    stdout: self.stdout.heard,
+                    stderr: self.stderr.heard,
+                });
             }
             if Instant::now() >= self.deadline {
                 return Ok(End::TimedOut {
@@ -230,18 +240,6 @@ impl<'a> Conversation<'a> {
                 });
             }
         }
-    }
-
-    /// The process has exited: what its pipes hold now is all of its own output.
-    fn conclude(mut self) -> io::Result<End> {
-        self.stderr.listen(true)?;
-        Ok(match self.too_much() {
-            Some(stream) => End::TooMuch { stream },
-            None => End::Exited {
-                stdout: self.stdout.heard,
-                stderr: self.stderr.heard,
-            },
-        })
     }
 
     fn too_much(&self) -> Option<&'static str> {

@@ -1,11 +1,13 @@
 //! Every test has a spawner process of its own: this very test binary, told to run one test.
 
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
@@ -18,7 +20,7 @@ use super::wire::{self, Outcome, Reply, Request};
 use super::*;
 
 /// More than anything here takes; where it is reached, something hangs.
-const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 const AS_SPAWNER: &str = "PODWIRE_TEST_AS_SPAWNER";
 
@@ -41,7 +43,7 @@ fn the_process_behind_these_tests() {
     }
 }
 
-fn spawner() -> Spawner {
+pub(crate) fn spawner() -> Spawner {
     Spawner::start_as(spawner_command())
         .unwrap()
         .connect()
@@ -222,10 +224,13 @@ async fn output_that_is_not_utf8_is_replaced() {
 #[tokio::test]
 async fn a_program_that_writes_too_much_is_killed() {
     let spawner = spawner();
-    for (script, stream) in [
+    let scripts = [
         ("exec cat /dev/zero", "output"),
         ("exec cat /dev/zero >&2", "error"),
-    ] {
+        // One that does not end of a pipe that nobody reads.
+        ("trap '' PIPE; cat /dev/zero; sleep 100", "output"),
+    ];
+    for (script, stream) in scripts {
         let error = spawner.run(shell(script)).await.unwrap_err();
         let expected = SpawnError::TooMuchOutput {
             path: "/bin/sh".to_owned(),
@@ -390,6 +395,24 @@ async fn when_the_agent_goes_away_the_spawner_kills_what_runs_and_ends() {
     spawn_blocking(|| served.join().unwrap().unwrap())
         .await
         .unwrap();
+}
+
+#[test]
+fn an_agent_that_goes_away_with_a_reply_unread_is_an_end_like_any_other() {
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let served = thread::spawn(move || process::serve(&theirs));
+    wire::write(
+        &mut ours,
+        &Request::Run {
+            id: 1,
+            exec: shell("echo unread"),
+        },
+    )
+    .unwrap();
+    let mut reply = [PollFd::new(ours.as_fd(), PollFlags::POLLIN)];
+    poll(&mut reply, PollTimeout::try_from(LONG).unwrap()).unwrap();
+    drop(ours);
+    served.join().unwrap().unwrap();
 }
 
 #[test]
