@@ -133,7 +133,7 @@ impl Client {
         }
     }
 
-    /// Looks at the replica. The look is short: updates wait for its end.
+    /// Looks at the replica. The look is to be short, for updates wait for its end, and to hold no other look: a lock is taken.
     pub fn read<T>(&self, look: impl FnOnce(&Db) -> T) -> T {
         look(&self.handle.shared.db())
     }

@@ -15,3 +15,4 @@ mod reconnect;
 mod replica;
 mod unixctl;
 mod vswitch;
+mod vswitchd;
