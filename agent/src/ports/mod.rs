@@ -6,13 +6,14 @@
 mod error;
 mod record;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use podwire_ovs::client::{Client, ClientConfig, Remote, State, Version};
 use podwire_ovs::transact::Transaction;
-use podwire_ovs::unixctl::Unixctl;
+use podwire_ovs::unixctl::{Unixctl, UnixctlError};
 use podwire_ovs::value::Uuid;
 use podwire_ovs::vswitch::{self, BridgeSpec, PortRows, PortSpec, StringMap};
 use tokio::sync::watch;
@@ -28,6 +29,8 @@ use crate::plan::{AttachmentKey, NodeFacts, PortPlan};
 const TRANSACTION_DEADLINE: Duration = Duration::from_secs(15);
 /// After this long without an ofport ovs-vswitchd is asked whether it lives.
 const SUSPICION: Duration = Duration::from_secs(2);
+/// How long ovs-vswitchd may take to forget a pod's connections; a dead one must not hold up a DEL.
+const FLUSH_DEADLINE: Duration = Duration::from_millis(500);
 /// How long it may take to answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
 
@@ -369,6 +372,47 @@ impl Ports {
             .await
             .map_err(dead)?;
         Ok(())
+    }
+
+    /// Removes the connections to and from these addresses that the userspace datapath tracks; the kernel's are the netns
+    /// room's. On a bridge with the kernel's datapath there is nothing to do.
+    ///
+    /// # Errors
+    /// ovs-vswitchd did not answer, or refused.
+    pub async fn flush_conntrack(&self, addresses: &[IpAddr]) -> Result<(), UnixctlError> {
+        let is_userspace = self.node_facts(0).is_ok_and(|node| node.netdev_datapath);
+        if !is_userspace || addresses.is_empty() {
+            return Ok(());
+        }
+        let daemon = Unixctl::for_daemon(&self.rundir, "ovs-vswitchd")?;
+        let deadline = Instant::now() + FLUSH_DEADLINE;
+        let tuples = addresses.iter().map(|address| match address {
+            IpAddr::V4(ip) => format!("ct_nw_src={ip}"),
+            IpAddr::V6(ip) => format!("ct_ipv6_src={ip}"),
+        });
+        // A connection is the pod's when the pod sends in either direction, whatever is translated in between; the first
+        // argument selects by the original direction, the second by the reply's (ovs-vswitchd(8), dpctl/flush-conntrack).
+        let directions: Vec<[String; 2]> = tuples
+            .flat_map(|tuple| [[tuple.clone(), String::new()], [String::new(), tuple]])
+            .collect();
+        let flushes = directions.iter().map(|[original, reply]| {
+            let arguments: &[&str] = if reply.is_empty() {
+                &[original]
+            } else {
+                &[original, reply]
+            };
+            let arguments = arguments.to_vec();
+            let daemon = &daemon;
+            async move {
+                daemon
+                    .call("dpctl/flush-conntrack", &arguments, deadline)
+                    .await
+            }
+        });
+        join_all(flushes)
+            .await
+            .into_iter()
+            .try_for_each(|flushed| flushed.map(drop))
     }
 
     /// Makes the bridge when it is missing. One that is there keeps its datapath and fail mode; what its local port lacks to
