@@ -1,5 +1,6 @@
-//! Gratuitous ARP and unsolicited neighbour advertisements, which tell the bridge and the neighbours where an address has
-//! moved to. They must leave from the pod's interface, once Open vSwitch forwards for it.
+//! Gratuitous ARP and unsolicited neighbour advertisements, which tell the bridge and the
+//! neighbours where an address has moved to. They must leave from the pod's interface, once Open
+//! vSwitch forwards for it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -110,7 +111,8 @@ fn device(ifindex: u32) -> LinkAddr {
         sll_addr: [0; 8],
     };
     let length = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: `address` is a whole sockaddr_ll of the length given and outlives the call, which copies it.
+    // SAFETY: `address` is a whole sockaddr_ll of the length given and outlives the call, which
+    // copies it.
     unsafe { LinkAddr::from_raw((&raw const address).cast(), Some(length)) }
         .expect("a sockaddr_ll of its own family and length is a LinkAddr")
 }
@@ -118,7 +120,8 @@ fn device(ifindex: u32) -> LinkAddr {
 const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
-/// An ARP request for the sender's own address, as the kernel sends it (`inetdev_send_gratuitous_arp`; RFC 5227 §3).
+/// An ARP request for the sender's own address, as the kernel sends it
+/// (`inetdev_send_gratuitous_arp`; RFC 5227 §3).
 fn gratuitous_arp(mac: MacAddr6, address: Ipv4Addr) -> Vec<u8> {
     let mut frame = ethernet([0xff; 6], mac, ETHERTYPE_ARP);
     // Ethernet, IPv4, their address lengths, request.

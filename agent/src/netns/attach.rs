@@ -1,4 +1,5 @@
-//! One attachment, as the netlink thread carries it out: the pair, the silent host end, and then the pod's side.
+//! One attachment, as the netlink thread carries it out: the pair, the silent host end, and then
+//! the pod's side.
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,14 +37,6 @@ pub(super) struct Attachment {
     pub(super) configured: oneshot::Sender<Result<PodEnd, Error>>,
 }
 
-/// The second half of an attachment: its pair is there, the pod's end not configured yet.
-pub(super) struct PodSide {
-    netns: Arc<Netns>,
-    spec: LinkSpec,
-    ifindex: u32,
-    configured: oneshot::Sender<Result<PodEnd, Error>>,
-}
-
 /// What the netlink thread works with.
 pub(super) struct Wiring {
     home: Home,
@@ -61,7 +54,8 @@ impl Wiring {
         reaper: Arc<Reaper>,
         closer: Sender<OwnedFd>,
     ) -> Wiring {
-        // Not from the beginning each time: a restarted agent's pods still have the indexes of the one before.
+        // Not from the beginning each time: the pods of the agent before this one still have
+        // theirs.
         let next_index = RandomState::new().hash_one(std::process::id()) as u32;
         Wiring {
             home,
@@ -72,9 +66,8 @@ impl Wiring {
         }
     }
 
-    /// Makes the pair and readies the host end. Returns what is left to do, unless it failed or
-    /// nobody waits any more.
-    pub(super) fn host_side(&mut self, attachment: Attachment) -> Option<PodSide> {
+    /// Carries an attachment out, as far as somebody waits for it.
+    pub(super) fn attach(&mut self, attachment: Attachment) {
         let Attachment {
             netns,
             spec,
@@ -82,32 +75,16 @@ impl Wiring {
             configured,
         } = attachment;
         if host_ready.is_closed() {
-            return None;
+            return;
         }
-        match self.host_end(&netns, &spec) {
-            Ok(made) => {
-                let ifindex = made.end.pod_ifindex;
-                host_ready.send(Ok(made)).ok()?;
-                Some(PodSide {
-                    netns,
-                    spec,
-                    ifindex,
-                    configured,
-                })
-            }
-            Err(error) => {
-                let _ = host_ready.send(Err(error));
-                None
-            }
+        let made = self.host_end(&netns, &spec);
+        let pod_ifindex = made.as_ref().ok().map(|made| made.end.pod_ifindex);
+        // What could not be handed over comes back, and deletes itself.
+        if host_ready.send(made).is_err() || configured.is_closed() {
+            return;
         }
-    }
-
-    /// Configures the pod's end.
-    pub(super) fn pod_side(&mut self, pod: PodSide) {
-        // Nobody waiting means that the link is about to be deleted.
-        if !pod.configured.is_closed() {
-            let end = self.configure(&pod);
-            let _ = pod.configured.send(end);
+        if let Some(ifindex) = pod_ifindex {
+            let _ = configured.send(self.configure(&netns, &spec, ifindex));
         }
     }
 
@@ -215,13 +192,7 @@ impl Wiring {
         Indexes { pod, host: pod + 1 }
     }
 
-    fn configure(&mut self, pod: &PodSide) -> Result<PodEnd, Error> {
-        let PodSide {
-            netns,
-            spec,
-            ifindex,
-            ..
-        } = pod;
+    fn configure(&mut self, netns: &Netns, spec: &LinkSpec, ifindex: u32) -> Result<PodEnd, Error> {
         let name = &spec.pod_name;
         let mut steps = Steps::default();
         let (mut socket, packet) = steps.time("pod sockets", || {
@@ -236,16 +207,16 @@ impl Wiring {
         })?;
         steps.time("pod addresses", || {
             set_loopback_up(&mut socket)?;
-            set_addresses(&mut socket, name, *ifindex, &spec.addresses, || {
+            set_addresses(&mut socket, name, ifindex, &spec.addresses, || {
                 // Where the runtime switched IPv6 off by default, loopback has it off as well.
                 self.inside(netns, || {
                     Ok(set_disable_ipv6("lo", false).and(set_disable_ipv6(name, false)))
                 })?
             })
         })?;
-        steps.time("pod routes", || set_routes(&mut socket, spec, *ifindex))?;
+        steps.time("pod routes", || set_routes(&mut socket, spec, ifindex))?;
         steps.time("pod end live", || {
-            observe::settle_carrier(&mut socket, *ifindex)
+            observe::settle_carrier(&mut socket, ifindex)
         })?;
         if spec.pod_tx_checksum_off {
             steps
@@ -259,10 +230,10 @@ impl Wiring {
         }
         let announcer = packet.map(|socket| {
             let addresses = spec.addresses.iter().map(IpNet::addr).collect();
-            Announcer::new(socket, *ifindex, spec.pod_mac, addresses)
+            Announcer::new(socket, ifindex, spec.pod_mac, addresses)
         });
         Ok(PodEnd {
-            ifindex: *ifindex,
+            ifindex,
             steps: steps.0,
             announcer,
         })

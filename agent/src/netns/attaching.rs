@@ -9,8 +9,8 @@ use super::{Error, HostEnd, PodEnd};
 
 /// An attachment whose host end is not ready yet.
 ///
-/// Dropped, also by dropping the future that waits for it, it leaves nothing behind: a pair that was
-/// made for it is removed.
+/// Dropped, also by dropping the future that waits for it, it leaves nothing behind: a pair that
+/// was made for it is removed.
 #[derive(Debug)]
 pub struct Attaching {
     pub(super) host_ready: oneshot::Receiver<Result<Unclaimed, Error>>,
@@ -18,7 +18,8 @@ pub struct Attaching {
 }
 
 impl Attaching {
-    /// Waits until the pair is made and its host end silent and up, so that Open vSwitch may have it.
+    /// Waits until the pair is made and its host end silent and up, so that Open vSwitch may have
+    /// it.
     ///
     /// After an error nothing is left of the attachment. With `Ok` the link is the caller's, to be
     /// removed with [`Netlink::delete`](super::Netlink::delete) if the rest fails.

@@ -1,9 +1,12 @@
-//! The kernel half of an attachment: links, addresses, routes, namespaces and conntrack, over netlink.
+//! The kernel half of an attachment: links, addresses, routes, namespaces and conntrack, over
+//! netlink.
 //!
-//! [`Netlink`] is the handle that the rest of the agent holds. Behind it stand a few threads of their own, each blocking in
-//! the kernel instead of in tokio: `netlink` makes every change in order (the kernel serialises them under RTNL anyway),
-//! `observe` reads, `monitor` listens to link notifications, and reapers wait out the `rcu_barrier` that ends each deletion.
-//! All of them live in the network namespace of the thread that called [`Netlink::start`]: the agent's own, "the host".
+//! [`Netlink`] is the handle that the rest of the agent holds. Behind it stand a few threads of
+//! their own, each blocking in the kernel instead of in tokio: `netlink` makes every change in
+//! order (the kernel serialises them under RTNL anyway), `observe` reads, `monitor` listens to link
+//! notifications, and reapers wait out the `rcu_barrier` that ends each deletion. All of them live
+//! in the network namespace of the thread that called [`Netlink::start`]: the agent's own, "the
+//! host".
 //!
 //! This is the only room that may contain unsafe code.
 
@@ -178,8 +181,8 @@ impl Netlink {
 
     /// The newest known state of the host link of that name, `None` while there is none.
     ///
-    /// A reader that is slow sees the newest state, not each. A link that was deleted and made again
-    /// under the same name shows another `ifindex`.
+    /// A reader that is slow sees the newest state, not each. A link that was deleted and made
+    /// again under the same name shows another `ifindex`.
     pub fn watch_link(&self, name: &str) -> watch::Receiver<Option<LinkState>> {
         self.threads.links.watch(name)
     }

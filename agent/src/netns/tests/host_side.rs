@@ -191,37 +191,6 @@ fn host_links_are_found_by_name_and_veths_listed_alone() {
 }
 
 #[test]
-fn conntrack_entries_of_the_addresses_go_and_others_stay() {
-    on_own_host(async |netlink| {
-        let entry = |words: &str| {
-            run(&format!(
-                "conntrack -I -p tcp --state ESTABLISHED -t 600 {words}"
-            ))
-        };
-        entry("-s 10.1.2.3 -d 10.9.9.9 --sport 1000 --dport 80");
-        entry("-s 10.9.9.9 -d 10.1.2.3 --sport 1001 --dport 80");
-        entry("-s 10.1.2.3 -d 10.9.9.9 --sport 1000 --dport 80 -w 7");
-        // To a service address that leads to the pod.
-        entry(
-            "-s 10.9.9.9 -d 10.96.0.1 --sport 1002 --dport 80 -r 10.1.2.3 -q 10.9.9.9 --reply-port-src 8080 --reply-port-dst 1002",
-        );
-        entry("-s fd00:1::3 -d fd00:9::9 --sport 1003 --dport 80");
-        entry("-s 10.1.2.30 -d 10.9.9.9 --sport 1004 --dport 80");
-        entry("-s fd00:1::30 -d fd00:9::9 --sport 1005 --dport 80");
-
-        let other: Vec<IpAddr> = vec!["10.200.0.1".parse().unwrap()];
-        let pod: Vec<IpAddr> = vec!["10.1.2.3".parse().unwrap(), "fd00:1::3".parse().unwrap()];
-        let (none, five) = tokio::join!(
-            netlink.flush_conntrack(other),
-            netlink.flush_conntrack(pod.clone())
-        );
-        assert_eq!((none.unwrap(), five.unwrap()), (0, 5));
-        assert_eq!(run("conntrack -C").trim(), "2");
-        assert_eq!(netlink.flush_conntrack(pod).await.unwrap(), 0);
-    });
-}
-
-#[test]
 fn a_generic_netlink_family_is_there_or_not() {
     on_own_host(async |netlink| {
         assert!(generic::has_family("nlctrl").unwrap());

@@ -1,11 +1,12 @@
-//! The room on the real kernel: each test is "the host" in a network namespace of its own, with pods
-//! in others, and compares with what `ip` and `ethtool` see. Namespaces end with their last handle,
-//! and take their links with them.
+//! The room on the real kernel: each test is "the host" in a network namespace of its own, with
+//! pods in others, and compares with what `ip` and `ethtool` see. Namespaces end with their last
+//! handle, and take their links with them.
 
 mod addresses;
 mod announcing;
 mod attaching;
 mod deleting;
+mod flushing;
 mod host_side;
 mod names;
 mod namespaces;

@@ -79,7 +79,8 @@ fn taken_indexes_are_passed_over() {
     on_own_host(async |netlink| {
         let (first, second) = (Pod::new(), Pod::new());
         let (_, end) = netlink.attached(&first, spec("a1")).await.unwrap();
-        // Chosen indexes go up in pairs, the pod's below the host's: take the next pod's, then the next host's.
+        // Chosen indexes go up in pairs, the pod's below the host's: take the next pod's, then the
+        // next host's.
         let (in_pod, on_host) = (end.ifindex + 2, end.ifindex + 5);
         second.run(&format!(
             "ip link add other index {in_pod} type veth peer otherp"
