@@ -107,7 +107,10 @@ pub(super) fn run(
             },
         };
         kill(&mut child, process);
-        await_exit(&events);
+        if has_exited(&events) {
+            let _ = child.wait();
+            return reply(outcome);
+        }
         reply(outcome);
         let _ = child.wait();
     });
@@ -132,18 +135,18 @@ fn kill(child: &mut Child, process: Pid) {
     let _ = child.kill();
 }
 
-/// Waits for the exit of a process that was killed, for [`DYING`] at the most.
-fn await_exit(events: &PipeReader) {
+/// Whether a process that was killed ends within [`DYING`].
+fn has_exited(events: &PipeReader) -> bool {
     let deadline = Instant::now() + DYING;
     loop {
         let mut fds = [PollFd::new(events.as_fd(), PollFlags::POLLIN)];
         match poll(&mut fds, timeout_until(deadline)) {
-            Ok(0) => return,
             Err(Errno::EINTR) => {}
-            Err(_) => return,
+            Ok(0) | Err(_) => return false,
             Ok(_) => match Event::receive(events) {
                 Ok(Event::Cancelled) => {}
-                Ok(Event::Exited) | Err(_) => return,
+                Ok(Event::Exited) => return true,
+                Err(_) => return false,
             },
         }
     }

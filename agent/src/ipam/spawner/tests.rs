@@ -50,6 +50,15 @@ pub(crate) fn spawner() -> Spawner {
         .unwrap()
 }
 
+/// The process ids of a process's children, zombies among them.
+fn children_of(pid: u32) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    // A thread that ends in between takes its file with it.
+    tasks
+        .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).ok())
+        .collect()
+}
+
 /// Fails instead of hanging.
 async fn soon<T>(event: oneshot::Receiver<T>) -> T {
     tokio::time::timeout(LONG, event)
@@ -188,11 +197,7 @@ async fn each_of_many_gets_its_own_reply_and_none_stays_a_zombie() {
     for (n, run) in runs.into_iter().enumerate() {
         assert_eq!(run.await.unwrap(), format!("{n}\n"));
     }
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    // A thread that ends in between takes its file with it.
-    let children = tasks
-        .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).ok());
-    assert_eq!(children.collect::<String>(), "");
+    assert_eq!(children_of(pid), "");
 }
 
 #[tokio::test]
@@ -263,6 +268,23 @@ async fn a_program_that_takes_too_long_is_killed_with_its_children() {
         r#"/bin/sh did not end within 300ms and was killed; its standard error ends: "stuck here""#
     );
     soon(ended).await;
+}
+
+#[tokio::test]
+async fn a_killed_program_does_not_stay_a_zombie() {
+    let process = Spawner::start_as(spawner_command()).unwrap();
+    let pid = process.id();
+    let spawner = process.connect().unwrap();
+    let timeout = Duration::from_millis(50);
+    let error = spawner
+        .run(Exec {
+            timeout,
+            ..shell("exec sleep 100")
+        })
+        .await
+        .unwrap_err();
+    assert!(matches!(error, SpawnError::Timeout { .. }), "{error}");
+    assert_eq!(children_of(pid), "");
 }
 
 #[tokio::test]
