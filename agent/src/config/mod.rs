@@ -45,8 +45,8 @@ pub struct AgentArgs {
         env = "PODWIRE_BRIDGE"
     )]
     pub bridge: String,
-    /// Subnet for pods that nothing else gives an address: CIDR[,gateway=IP][,range=IP-IP]...[,exclude=IP|CIDR]...
-    /// May be repeated [default: 10.186.0.0/22 and fd70:6f64:7769:7265::/64]
+    /// Subnet for pods that nothing else gives an address: CIDR, then any of ",gateway=IP", ",range=IP-IP", ",exclude=IP"
+    /// and ",exclude=CIDR"; may be repeated (default: 10.186.0.0/22 and fd70:6f64:7769:7265::/64)
     #[arg(
         long = "subnet",
         value_name = "SPEC",
