@@ -13,23 +13,21 @@ use podwire_tests::{AgentOptions, TestNode};
 #[test]
 fn twenty_adds_and_dels_fork_clone_or_exec_no_process() {
     const ROUNDS: usize = 20;
+    const RECORD: &str = "/run/strace";
     let node = TestNode::with_ovs().unwrap();
     let agent = node
         .start_agent(&AgentOptions::for_numbered_pods())
         .unwrap();
-    let record = node.path("/run/strace");
-    let mut strace = Command::new("strace")
+    let mut strace = Command::new("strace");
+    strace
         .args([
             "-f",
             "-e",
             "trace=fork,vfork,clone,clone3,execve,execveat,accept4",
-            "-o",
         ])
-        .arg(&record)
-        .args(["-p", &agent.pid().to_string()])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .args(["-o", RECORD, "-p", &agent.pid().to_string()])
+        .stderr(Stdio::piped());
+    let mut strace = node.place().run(|| strace.spawn()).unwrap().unwrap();
     let attached = BufReader::new(strace.stderr.take().unwrap())
         .lines()
         .next()
@@ -50,7 +48,7 @@ fn twenty_adds_and_dels_fork_clone_or_exec_no_process() {
     .unwrap();
     strace.wait().unwrap();
 
-    let calls = std::fs::read_to_string(record).unwrap();
+    let calls = std::fs::read_to_string(node.path(RECORD)).unwrap();
     let accepted = calls
         .lines()
         .filter(|call| call.contains("accept4(") && !call.contains("= -1"))

@@ -1,16 +1,23 @@
 //! Calling the plugin.
 
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+
+/// How long a test waits for what a working plugin does at once, so that a broken one makes it
+/// fail instead of hang.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One call: an environment, a configuration, and how it is started.
 pub(crate) struct Call {
     command: Command,
     stdin: Vec<u8>,
+    stderr: Option<OwnedFd>,
 }
 
 /// How a call ended.
@@ -40,6 +47,7 @@ impl Call {
         Self {
             command,
             stdin: Vec::new(),
+            stderr: None,
         }
     }
 
@@ -63,6 +71,12 @@ impl Call {
         self
     }
 
+    /// Lets stderr go elsewhere than into the outcome.
+    pub(crate) fn stderr(mut self, stderr: OwnedFd) -> Self {
+        self.stderr = Some(stderr);
+        self
+    }
+
     /// A configuration that leads to this socket.
     pub(crate) fn to(self, socket: &Path) -> Self {
         self.stdin(conf(socket, json!({})))
@@ -79,10 +93,11 @@ impl Call {
 
     /// Starts it with stdin open and nothing written yet.
     pub(crate) fn spawn_silent(mut self) -> (Child, Vec<u8>) {
-        self.command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        match self.stderr {
+            Some(stderr) => self.command.stderr(stderr),
+            None => self.command.stderr(Stdio::piped()),
+        };
         (self.command.spawn().unwrap(), self.stdin)
     }
 

@@ -21,8 +21,15 @@ pub(crate) struct FakeAgent<T> {
 
 impl<T: Send + 'static> FakeAgent<T> {
     pub(crate) fn new(script: impl FnOnce(UnixStream) -> T + Send + 'static) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let listener = UnixListener::bind(directory.path().join("agent.sock")).unwrap();
+        Self::at(tempfile::tempdir().unwrap(), script)
+    }
+
+    /// Listens on the socket of this directory.
+    pub(crate) fn at(
+        directory: TempDir,
+        script: impl FnOnce(UnixStream) -> T + Send + 'static,
+    ) -> Self {
+        let listener = UnixListener::bind(socket_in(directory.path())).unwrap();
         let script = thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             drop(listener);

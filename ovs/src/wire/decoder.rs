@@ -75,6 +75,12 @@ impl Decoder {
         Ok(None)
     }
 
+    /// How far the buffer has been looked at.
+    #[cfg(test)]
+    pub(super) fn scanned(&self) -> usize {
+        self.scanned
+    }
+
     fn skip_space(&mut self) {
         if self.open.is_empty() {
             while self
