@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use podwire_cni::spec::CniResult;
 
+use super::bandwidth;
 use super::intent::{Intent, owner};
 use super::turns::{Cancel, Place};
 use super::{Agent, Call, Error, READY_DEADLINE, Reason};
@@ -135,10 +136,11 @@ impl Agent {
     ) -> Result<CniResult, Error> {
         let asking = Instant::now();
         let Intent {
-            interfaces,
+            mut interfaces,
             dns,
             from_annotation,
         } = self.intent(call, undo).await?;
+        bandwidth::limit(&mut interfaces, &call.conf);
         let subject = call.subject();
         let node = self.ports.node_facts(self.config.mtu)?;
         let planned = plan::plan(&subject, &interfaces, &node).map_err(|source| Error::Plan {
