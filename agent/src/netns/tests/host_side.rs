@@ -133,10 +133,10 @@ fn after_lost_notifications_the_list_of_links_tells_who_came_and_went() {
     assert!(!stays.has_changed().unwrap());
     assert_eq!(*goes.borrow(), None);
     assert_eq!(comes.borrow().as_ref().map(|link| link.ifindex), Some(3));
-    // Another link has taken the name in the meantime.
-    links.replace(vec![believed("comes", 1)]);
-    assert_eq!(comes.borrow().as_ref().map(|link| link.ifindex), Some(1));
-    assert_eq!(*stays.borrow(), None);
+    // Another link has taken the name of one that was renamed.
+    links.replace(vec![believed("stays", 4), believed("renamed", 1)]);
+    assert_eq!(stays.borrow().as_ref().map(|link| link.ifindex), Some(4));
+    assert_eq!(*comes.borrow(), None);
 }
 
 #[test]
