@@ -1,7 +1,7 @@
 //! Transactions as data: what to do, what to expect of it, and what came of it (RFC 7047 §4.1.3, §5.2).
 //!
 //! A [`Transaction`] is a list of operations. The client sends it alone or together with others' (see [`crate::client`]), which a caller
-//! only notices by the clock: row names are made unique when the transaction is encoded, and outcomes are told apart by [`batch`].
+//! only notices by the clock: row names are made unique when the transaction is encoded, and outcomes are told apart by `batch`.
 
 pub(crate) mod batch;
 mod encode;

@@ -138,12 +138,13 @@ fn difference(
     if !link.up {
         return Some(format!("interface {name} is down"));
     }
-    if let (Some(wanted), Some(found)) = (&wanted.mac, link.mac.map(mac_text)) {
-        if !wanted.is_empty() && !wanted.eq_ignore_ascii_case(&found) {
-            return Some(format!(
-                "interface {name} has MAC {found}, and prevResult has {wanted}"
-            ));
-        }
+    if let (Some(wanted), Some(found)) = (&wanted.mac, link.mac.map(mac_text))
+        && !wanted.is_empty()
+        && !wanted.eq_ignore_ascii_case(&found)
+    {
+        return Some(format!(
+            "interface {name} has MAC {found}, and prevResult has {wanted}"
+        ));
     }
     if let Some(wanted) = wanted.mtu.filter(|mtu| *mtu != 0 && *mtu != link.mtu) {
         return Some(format!(

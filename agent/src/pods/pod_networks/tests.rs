@@ -185,6 +185,10 @@ fn a_refused_annotation_is_named_with_network_and_value() {
             r#"annotation k8s.ovn.org/pod-networks, network ns/NAD: not a network: "NAD" is not a Kubernetes name (a-z, 0-9, - and .)"#,
         ),
         (
+            r#"{"ns/nad/0":{"mac_address":"0a:58:0a:f4:00:05"}}"#,
+            r#"annotation k8s.ovn.org/pod-networks, network ns/nad/0: not a network: the index "0" is not a number from 1"#,
+        ),
+        (
             r#"{"ns/nad/01":{"mac_address":"0a:58:0a:f4:00:05"}}"#,
             r#"annotation k8s.ovn.org/pod-networks, network ns/nad/01: not a network: the index "01" is not a number from 1"#,
         ),
