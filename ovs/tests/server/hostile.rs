@@ -249,6 +249,10 @@ async fn updates_that_do_not_fit_the_schema_end_the_connection() {
             "named-uuid",
         ),
         (
+            row("Bridge", r#"{"insert":{"ports":["set",["a","b"]]}}"#),
+            "column ports: a string where Uuid belongs",
+        ),
+        (
             row("Bridge", r#"{"insert":{"ports":["uuid","1"]}}"#),
             "not a uuid",
         ),
