@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use podwire_ovs::client::{Client, ClientConfig, Remote, State, Version};
+use podwire_ovs::replica::Db;
 use podwire_ovs::transact::Transaction;
 use podwire_ovs::unixctl::{Unixctl, UnixctlError};
 use podwire_ovs::value::Uuid;
@@ -116,7 +117,7 @@ impl Ports {
     /// [`PortError::NotConnected`] and [`PortError::NoBridge`].
     pub async fn ready(&self, patience: Duration) -> Result<(), PortError> {
         self.synced(patience).await?;
-        let is_there = |db: &podwire_ovs::replica::Db| db.bridge_by_name(&self.bridge).map(|_| ());
+        let is_there = |db: &Db| db.bridge_by_name(&self.bridge).map(|_| ());
         if self.client.read(is_there).is_some() {
             return Ok(());
         }
@@ -162,7 +163,7 @@ impl Ports {
     /// # Errors
     /// [`PortError::NoBridge`].
     pub fn node_facts(&self, default_mtu: u32) -> Result<NodeFacts, PortError> {
-        let datapath = |db: &podwire_ovs::replica::Db| {
+        let datapath = |db: &Db| {
             db.bridge_by_name(&self.bridge)
                 .map(|bridge| bridge.datapath_type() == "netdev")
         };
@@ -355,6 +356,24 @@ impl Ports {
                 source,
             }),
         }
+    }
+
+    /// Waits until ovs-vswitchd has the bridge's local port in use.
+    ///
+    /// # Errors
+    /// [`PortError::NoOfport`] when the time is up.
+    pub async fn wait_local_port(&self, patience: Duration) -> Result<(), PortError> {
+        let started = Instant::now();
+        let awaited = format!("the local port of bridge {}", self.bridge);
+        let in_use = |db: &Db| {
+            let local = db.interface_by_name(&self.bridge)?;
+            local.ofport().filter(|ofport| *ofport > 0).map(drop)
+        };
+        let waiting = self.client.wait(&awaited, started + patience, in_use);
+        waiting.await.map_err(|source| PortError::NoOfport {
+            waited: started.elapsed(),
+            source,
+        })
     }
 
     /// Whether ovs-vswitchd's main loop answers; its socket alone says nothing, for a stopped process keeps it.
