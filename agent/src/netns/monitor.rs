@@ -98,7 +98,7 @@ impl Links {
     }
 
     /// Takes the kernel's whole list in place of notifications that were lost.
-    fn replace(&self, list: Vec<LinkState>) {
+    pub(super) fn replace(&self, list: Vec<LinkState>) {
         let missing: Vec<u32> = {
             let table = self.table();
             let known = table.by_index.keys().chain(table.graves.keys());

@@ -149,7 +149,6 @@ fn post(
         .map_or(deadline, |timeout| deadline.with(timeout));
     let config =
         RawValue::from_string(conf).map_err(|error| ConfError::NotJson(error.to_string()))?;
-    let command = invocation.command;
     let request = Request {
         invocation,
         config,
@@ -159,7 +158,7 @@ fn post(
         .agent_socket
         .clone()
         .unwrap_or_else(socket_by_environment);
-    Ok(agent::serve(&socket, command, &request.encode(), deadline)?)
+    Ok(agent::serve(&socket, &request, deadline)?)
 }
 
 /// A configuration may shorten any deadline, and may lengthen those that runtimes do not limit

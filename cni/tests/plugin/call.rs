@@ -4,9 +4,12 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 /// How long a test waits for what a working plugin does at once, so that a broken one makes it
@@ -107,8 +110,18 @@ impl Call {
 }
 
 impl Outcome {
+    /// Waits for the end, and brings it about when the plugin does not.
     pub(crate) fn of(child: Child) -> Self {
+        let pid = Pid::from_raw(child.id().try_into().unwrap());
+        let (end, ended) = mpsc::channel::<()>();
+        let watch = thread::spawn(move || {
+            if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                kill(pid, Signal::SIGKILL).unwrap();
+            }
+        });
         let output = child.wait_with_output().unwrap();
+        drop(end);
+        watch.join().unwrap();
         Self {
             exit: output.status.code(),
             stdout: output.stdout,

@@ -65,7 +65,8 @@ fn the_installed_binary_is_small_static_and_frugal() {
         measured.recv().unwrap();
         stream.write_all(reply(200, "{}").as_bytes()).unwrap();
     });
-    let annotations = json!({"io.kubernetes.cri.pod-annotations": {"a": "v".repeat(16 * 1024)}});
+    // As many annotations as Kubernetes allows a pod.
+    let annotations = json!({"io.kubernetes.cri.pod-annotations": {"a": "v".repeat(256 * 1024)}});
     let conf = conf(&agent.socket(), json!({"runtimeConfig": annotations}));
     let child = Call::of(&binary, "ADD").stdin(conf).spawn();
     posted.recv_timeout(PATIENCE).unwrap();

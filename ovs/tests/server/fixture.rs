@@ -71,7 +71,7 @@ impl Server {
     }
 
     pub(crate) fn resume(&mut self) {
-        let process = Command::new("ovsdb-server")
+        let process = daemon("ovsdb-server")
             .arg(self.path().join("conf.db"))
             .arg(format!("--remote=punix:{}", self.socket().display()))
             .args(["--no-chdir", "--pidfile", "-vconsole:off", "-vsyslog:off"])
@@ -130,6 +130,13 @@ impl Drop for Server {
             let _ = process.wait();
         }
     }
+}
+
+/// A daemon that dies with the test's thread, however that ends.
+pub(crate) fn daemon(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", program]);
+    command
 }
 
 pub(crate) fn config(socket: &Path) -> ClientConfig {

@@ -249,6 +249,10 @@ async fn updates_that_do_not_fit_the_schema_end_the_connection() {
             "named-uuid",
         ),
         (
+            row("Bridge", r#"{"insert":{"ports":["set",["a","b"]]}}"#),
+            "column ports: a string where Uuid belongs",
+        ),
+        (
             row("Bridge", r#"{"insert":{"ports":["uuid","1"]}}"#),
             "not a uuid",
         ),
@@ -393,6 +397,14 @@ async fn a_server_without_monitor_cond_is_asked_for_a_plain_monitor() {
             .await,
         Ok(3)
     );
+    // Said again it is no change; the echo's answer shows that it was taken.
+    let generation = client.subscribe().borrow().generation;
+    let again = r#"{"old":{},"new":{"name":"p0","ofport":3}}"#;
+    peer.send(&format!(r#"{{"id":null,"method":"update","params":["podwire",{{"Interface":{{"{ROW}":{again}}}}}]}}"#)).await;
+    peer.send(r#"{"id":"echo","method":"echo","params":[]}"#)
+        .await;
+    peer.expect(r#""id":"echo""#).await;
+    assert_eq!(client.subscribe().borrow().generation, generation);
     peer.send(&format!(r#"{{"id":null,"method":"update","params":["podwire",{{"Interface":{{"{ROW}":{{"old":{{}}}}}}}}]}}"#)).await;
     client
         .wait_row("Interface", uuid, soon(), |row| row.is_none().then_some(()))

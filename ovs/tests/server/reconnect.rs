@@ -246,7 +246,11 @@ async fn the_connection_ends_with_the_last_handle() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("server.sock");
     let listener = tokio::net::UnixListener::bind(&socket).unwrap();
-    let client = Client::start(config(&socket));
+    // Not for the server's silence.
+    let client = Client::start(ClientConfig {
+        probe: Duration::from_secs(3600),
+        ..config(&socket)
+    });
     let (mut stream, _) = listener.accept().await.unwrap();
     let clone = client.clone();
     drop(client);

@@ -9,13 +9,13 @@ use podwire_ovs::vswitch::{self, PortSpec, StringMap};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::fixture::{Server, bridge, init, soon};
+use crate::fixture::{Server, bridge, daemon, init, soon};
 
 struct Vswitchd(Child);
 
 impl Vswitchd {
     fn start(server: &Server) -> Self {
-        let process = Command::new("ovs-vswitchd")
+        let process = daemon("ovs-vswitchd")
             .arg(format!("unix:{}", server.socket().display()))
             .args([
                 "--enable-dummy=override",

@@ -204,6 +204,19 @@ fn an_attachment_that_nobody_waits_for_leaves_nothing() {
 }
 
 #[test]
+fn a_pair_that_is_made_but_never_received_is_removed() {
+    on_own_host(async |netlink| {
+        let pod = Pod::new();
+        let mut state = netlink.watch_link("a1");
+        let attaching = netlink.attach(pod.netns(), spec("a1"));
+        state.wait_for(Option::is_some).await.unwrap();
+        drop(attaching);
+        state.wait_for(Option::is_none).await.unwrap();
+        assert!(veth_names().is_empty());
+    });
+}
+
+#[test]
 fn many_attachments_at_once_each_get_their_own() {
     on_own_host(async |netlink| {
         let pods: Vec<Pod> = (0..40).map(|_| Pod::new()).collect();

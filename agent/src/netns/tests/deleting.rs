@@ -148,8 +148,17 @@ fn where_notifications_are_lost_the_kernels_answer_is_enough() {
             // A thread inherits the namespace of the one that starts it.
             move || reaper.run(socket)
         });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         for told in gone {
-            told.blocking_recv().unwrap().unwrap();
+            let told = async { tokio::time::timeout(Duration::from_secs(30), told).await };
+            runtime
+                .block_on(told)
+                .expect("not told for 30 s")
+                .unwrap()
+                .unwrap();
         }
         thread.join().unwrap();
         assert!(veth_names().is_empty());

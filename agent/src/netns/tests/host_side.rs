@@ -88,6 +88,58 @@ fn a_link_that_does_not_appear_by_the_deadline_is_named() {
 }
 
 #[test]
+fn a_link_that_goes_before_it_has_its_addresses_is_awaited_anew() {
+    on_own_host(async |netlink| {
+        // The room still believes in a link that the kernel no longer has.
+        netlink
+            .threads
+            .links
+            .replace(vec![believed("br-int", 4711)]);
+        let wanted = vec!["10.5.0.1/16".parse().unwrap()];
+        let ensured = netlink.ensure_addresses("br-int", wanted, true, soon());
+        let made = async {
+            tokio::task::yield_now().await;
+            run("ip link add br-int type bridge");
+        };
+        let (link, ()) = tokio::join!(ensured, made);
+        assert_ne!(link.unwrap().ifindex, 4711);
+        assert_eq!(addresses("br-int"), ["10.5.0.1/16"]);
+    });
+}
+
+fn believed(name: &str, ifindex: u32) -> LinkState {
+    LinkState {
+        ifindex,
+        name: name.to_owned(),
+        up: false,
+        mac: None,
+        mtu: 1500,
+        kind: None,
+        peer_ifindex: None,
+        group: 0,
+    }
+}
+
+#[test]
+fn after_lost_notifications_the_list_of_links_tells_who_came_and_went() {
+    let links = super::super::monitor::Links::default();
+    links.replace(vec![believed("stays", 1), believed("goes", 2)]);
+    let (stays, goes, comes) = (
+        links.watch("stays"),
+        links.watch("goes"),
+        links.watch("comes"),
+    );
+    links.replace(vec![believed("stays", 1), believed("comes", 3)]);
+    assert!(!stays.has_changed().unwrap());
+    assert_eq!(*goes.borrow(), None);
+    assert_eq!(comes.borrow().as_ref().map(|link| link.ifindex), Some(3));
+    // Another link has taken the name of one that was renamed.
+    links.replace(vec![believed("stays", 4), believed("renamed", 1)]);
+    assert_eq!(stays.borrow().as_ref().map(|link| link.ifindex), Some(4));
+    assert_eq!(*comes.borrow(), None);
+}
+
+#[test]
 fn a_link_made_anew_shows_its_new_index_and_a_renamed_one_leaves_its_name() {
     on_own_host(async |netlink| {
         let mut state = netlink.watch_link("br-int");

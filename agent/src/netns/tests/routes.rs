@@ -138,12 +138,12 @@ fn another_interfaces_route_in_the_place_is_an_error_that_names_it() {
         pod.run("ip link add net1 type veth peer net1p");
         pod.run("ip addr add 10.77.0.2/24 dev net1");
         pod.run("ip link set net1 up");
-        pod.run("ip route add 10.9.0.0/16 via 10.77.0.1 dev net1");
+        pod.run("ip route add 10.9.0.0/16 via 10.1.2.1 dev net1 onlink");
         let error = with_routes(&netlink, &pod, vec![route("10.9.0.0/16", "10.1.2.1")]).await;
         assert_eq!(
             error.unwrap_err().to_string(),
             "cannot set route 10.9.0.0/16 via 10.1.2.1 on eth0: \
-             10.9.0.0/16 via 10.77.0.1 dev net1 is in its place"
+             10.9.0.0/16 via 10.1.2.1 dev net1 is in its place"
         );
     });
 }

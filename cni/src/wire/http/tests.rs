@@ -4,9 +4,9 @@ use super::*;
 
 #[test]
 fn a_post_announces_version_and_length() {
-    let text = String::from_utf8(post(b"{\"a\":1}")).unwrap();
+    let text = post_head(7);
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    assert_eq!(body, "{\"a\":1}");
+    assert_eq!(body, "");
     let mut lines = head.split("\r\n");
     assert_eq!(lines.next(), Some("POST /v1/cni HTTP/1.1"));
     let headers: Vec<_> = lines.collect();
@@ -119,9 +119,7 @@ proptest! {
     fn no_bytes_make_the_parser_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
         length in prop_oneof![0..10u64, any::<u64>()],
-        text in "([a-zA-Z-]{0,15}:? ?[ -~]{0,9}
-){0,2}(
-)?",
+        text in "([a-zA-Z-]{1,15}: ?[ -~]{0,9}\r\n){0,2}\r\n",
     ) {
         let _ = head(&bytes);
         let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n{text}");
