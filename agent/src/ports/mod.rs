@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use podwire_ovs::client::{Client, ClientConfig, Remote, State, Version};
-use podwire_ovs::replica::Db;
 use podwire_ovs::value::Uuid;
 use podwire_ovs::vswitch::{self, PortRows, PortSpec};
 use tokio::sync::watch;
@@ -120,7 +119,7 @@ impl Ports {
     /// [`PortError::NotConnected`] and [`PortError::NoBridge`].
     pub async fn ready(&self, patience: Duration) -> Result<(), PortError> {
         self.synced(patience).await?;
-        let is_there = |db: &Db| db.bridge_by_name(&self.bridge).map(|_| ());
+        let is_there = |db: &podwire_ovs::replica::Db| db.bridge_by_name(&self.bridge).map(|_| ());
         if self.client.read(is_there).is_some() {
             return Ok(());
         }
@@ -165,7 +164,7 @@ impl Ports {
     /// # Errors
     /// [`PortError::NoBridge`].
     pub fn node_facts(&self, default_mtu: u32) -> Result<NodeFacts, PortError> {
-        let datapath = |db: &Db| {
+        let datapath = |db: &podwire_ovs::replica::Db| {
             db.bridge_by_name(&self.bridge)
                 .map(|bridge| bridge.datapath_type() == "netdev")
         };
