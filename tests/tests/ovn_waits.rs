@@ -103,6 +103,30 @@ fn after_the_deadline_another_chassis_that_has_the_port_is_named() {
 }
 
 #[test]
+fn after_the_deadline_a_bridge_that_is_not_ovn_controllers_is_named() {
+    let (central, node) = network();
+    node.vsctl(&[
+        "add-br",
+        "br-x",
+        "--",
+        "set",
+        "bridge",
+        "br-x",
+        "datapath_type=netdev",
+    ])
+    .unwrap();
+    let _agent = node
+        .start_agent(&impatient().with(["--bridge", "br-x"]))
+        .unwrap();
+    let (web, _) = central.schedule(&node, "web", 11).unwrap();
+    refused(
+        &node,
+        &web,
+        &["on bridge br-x, and ovn-controller's is br-int"],
+    );
+}
+
+#[test]
 fn after_the_deadline_flows_that_are_not_installed_are_named() {
     let central = Central::start().unwrap();
     let node = central.node_without_controller("node-a", 1).unwrap();
