@@ -5,6 +5,7 @@
 use std::thread;
 
 use nix::sys::signal::Signal;
+use podwire_tests::links::LinkRecorder;
 use podwire_tests::ovn::{Central, LogicalPort, OvnNode};
 use podwire_tests::{Agent, AgentOptions, CniError, Pod, conf};
 
@@ -293,6 +294,21 @@ fn a_wait_ends_when_a_newer_sandbox_comes() {
         central.add_port(&port).unwrap();
         second.join().unwrap().success().unwrap();
     });
+}
+
+#[test]
+fn a_wait_ends_when_the_runtime_kills_the_plugin() {
+    let (central, node) = network();
+    let _agent = node.start_agent(&OvnNode::agent_options()).unwrap();
+    let (web, port) = central.announce(&node, "web", 11).unwrap();
+    let recorder = LinkRecorder::start(node.place()).unwrap();
+    let mut plugin = web.spawn("ADD", &conf()).unwrap();
+    node.await_port(&web.container).unwrap();
+    plugin.kill().unwrap();
+    plugin.wait().unwrap();
+    recorder.await_gone(&web.container[..15]).unwrap();
+    central.add_port(&port).unwrap();
+    web.add().unwrap().success().unwrap();
 }
 
 #[test]
