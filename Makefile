@@ -12,11 +12,13 @@ CARGO ?= cargo
 PLUGIN_FLAGS := -C target-feature=+crt-static -C relocation-model=static
 
 DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
+CONFORMANCE_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins
 TEST_PACKAGES := $(DEMO_PACKAGES) containernetworking-plugins conntrack strace golang-go golang-github-appc-cni-dev
 
 # Where the fixtures find the binaries under test; a value from the environment is kept.
 export PODWIRE_BIN ?= $(CURDIR)/target/debug/podwire
 export PODWIRE_PLUGIN ?= $(CURDIR)/target/plugin/podwire-cni
+export PODWIRE_CONFORMANCE ?= $(CURDIR)/target/debug/cni-conformance
 
 .PHONY: help
 help: ## this list
@@ -39,6 +41,13 @@ test: root test-packages build cnitool ## all tests: unit, property, end-to-end 
 		$(CARGO) test --workspace --lib --bins --tests; \
 	fi
 
+.PHONY: conformance
+conformance: root ## hold podwire and Debian's plugins to the CNI specification; writes docs/conformance.md
+	@.ci/packages $(CONFORMANCE_PACKAGES)
+	@$(MAKE) --no-print-directory build
+	@$(CARGO) build --quiet -p podwire-tests --bin podwire-conformance
+	@target/debug/podwire-conformance docs/conformance.md
+
 .PHONY: lint
 lint: ## formatting, clippy and rustdoc, each without a warning
 	$(CARGO) fmt --all --check
@@ -46,8 +55,8 @@ lint: ## formatting, clippy and rustdoc, each without a warning
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 
 .PHONY: build
-build: plugin ## what the tests exec: the agent (debug) and the plugin (as shipped)
-	$(CARGO) build -p podwire --bin podwire
+build: plugin ## what the tests exec: the agent and the conformance suite (debug), and the plugin (as shipped)
+	$(CARGO) build -p podwire --bin podwire -p cni-conformance --bin cni-conformance
 
 .PHONY: plugin
 plugin: ## the static plugin, target/plugin/podwire-cni
