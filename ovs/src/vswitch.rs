@@ -6,8 +6,6 @@
 
 mod operations;
 mod rows;
-#[cfg(test)]
-mod tests;
 
 use crate::replica::{Db, Index, Row, TableSpec};
 use crate::value::Uuid;

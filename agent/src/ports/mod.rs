@@ -6,13 +6,15 @@
 mod error;
 mod record;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use podwire_ovs::client::{Client, ClientConfig, Remote, State, Version};
+use podwire_ovs::replica::Db;
 use podwire_ovs::transact::Transaction;
-use podwire_ovs::unixctl::Unixctl;
+use podwire_ovs::unixctl::{Unixctl, UnixctlError};
 use podwire_ovs::value::Uuid;
 use podwire_ovs::vswitch::{self, BridgeSpec, PortRows, PortSpec, StringMap};
 use tokio::sync::watch;
@@ -28,6 +30,8 @@ use crate::plan::{AttachmentKey, NodeFacts, PortPlan};
 const TRANSACTION_DEADLINE: Duration = Duration::from_secs(15);
 /// After this long without an ofport ovs-vswitchd is asked whether it lives.
 const SUSPICION: Duration = Duration::from_secs(2);
+/// How long ovs-vswitchd may take to forget a pod's connections; a dead one must not hold up a DEL.
+const FLUSH_DEADLINE: Duration = Duration::from_millis(500);
 /// How long it may take to answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
 
@@ -113,7 +117,7 @@ impl Ports {
     /// [`PortError::NotConnected`] and [`PortError::NoBridge`].
     pub async fn ready(&self, patience: Duration) -> Result<(), PortError> {
         self.synced(patience).await?;
-        let is_there = |db: &podwire_ovs::replica::Db| db.bridge_by_name(&self.bridge).map(|_| ());
+        let is_there = |db: &Db| db.bridge_by_name(&self.bridge).map(|_| ());
         if self.client.read(is_there).is_some() {
             return Ok(());
         }
@@ -159,7 +163,7 @@ impl Ports {
     /// # Errors
     /// [`PortError::NoBridge`].
     pub fn node_facts(&self, default_mtu: u32) -> Result<NodeFacts, PortError> {
-        let datapath = |db: &podwire_ovs::replica::Db| {
+        let datapath = |db: &Db| {
             db.bridge_by_name(&self.bridge)
                 .map(|bridge| bridge.datapath_type() == "netdev")
         };
@@ -354,6 +358,24 @@ impl Ports {
         }
     }
 
+    /// Waits until ovs-vswitchd has the bridge's local port in use.
+    ///
+    /// # Errors
+    /// [`PortError::NoOfport`] when the time is up.
+    pub async fn wait_local_port(&self, patience: Duration) -> Result<(), PortError> {
+        let started = Instant::now();
+        let awaited = format!("the local port of bridge {}", self.bridge);
+        let in_use = |db: &Db| {
+            let local = db.interface_by_name(&self.bridge)?;
+            local.ofport().filter(|ofport| *ofport > 0).map(drop)
+        };
+        let waiting = self.client.wait(&awaited, started + patience, in_use);
+        waiting.await.map_err(|source| PortError::NoOfport {
+            waited: started.elapsed(),
+            source,
+        })
+    }
+
     /// Whether ovs-vswitchd's main loop answers; its socket alone says nothing, for a stopped process keeps it.
     ///
     /// # Errors
@@ -368,6 +390,38 @@ impl Ports {
             .call("version", &[], Instant::now() + patience)
             .await
             .map_err(dead)?;
+        Ok(())
+    }
+
+    /// Removes the IPv4 connections to and from these addresses that the userspace datapath tracks; the kernel's are the netns
+    /// room's. On a bridge with the kernel's datapath there is nothing to do.
+    ///
+    /// IPv6 connections are left to their timeouts: ovs-vswitchd 3.1.0 dies of being told to flush an ICMPv6 one
+    /// (docs/decisions/0008).
+    ///
+    /// # Errors
+    /// ovs-vswitchd did not answer, or refused.
+    pub async fn flush_conntrack(&self, addresses: &[IpAddr]) -> Result<(), UnixctlError> {
+        let is_userspace = self.node_facts(0).is_ok_and(|node| node.netdev_datapath);
+        let tuples: Vec<String> = addresses
+            .iter()
+            .filter(|address| address.is_ipv4())
+            .map(|address| format!("ct_nw_src={address}"))
+            .collect();
+        if !is_userspace || tuples.is_empty() {
+            return Ok(());
+        }
+        let daemon = Unixctl::for_daemon(&self.rundir, "ovs-vswitchd")?;
+        let deadline = Instant::now() + FLUSH_DEADLINE;
+        for tuple in &tuples {
+            // A connection is the pod's when the pod sends in either direction, whatever is translated in between: the first
+            // argument selects by the original direction, the second by the reply's (ovs-vswitchd(8), dpctl/flush-conntrack).
+            for arguments in [&[tuple.as_str()][..], &["", tuple.as_str()]] {
+                daemon
+                    .call("dpctl/flush-conntrack", arguments, deadline)
+                    .await?;
+            }
+        }
         Ok(())
     }
 

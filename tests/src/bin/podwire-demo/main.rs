@@ -2,8 +2,8 @@
 //!
 //! A private Open vSwitch and agent, two pods wired from their annotations by the plugin as a
 //! runtime would exec it, traffic between them, CHECK, DEL, and proof that nothing is left. All of
-//! it lives in namespaces of its own, which end with this process, so an interrupt needs no
-//! clean-up.
+//! it lives in namespaces of its own, which end with this process: an interrupt needs no handler, for
+//! the kernel takes the namespaces, the mounts and the daemons.
 
 mod proof;
 mod stage;
@@ -14,7 +14,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use nix::sys::signal::{SigSet, Signal};
 use podwire_tests::{AgentOptions, Failure, Pod, Step, TestNode, conf, links, traffic};
 use serde_json::{Value, json};
 
@@ -55,7 +54,6 @@ pub(crate) struct Wired<'node> {
 }
 
 fn main() -> ExitCode {
-    leave_on_interrupt();
     let stage = Stage::new();
     let started = Instant::now();
     match run(&stage) {
@@ -292,21 +290,5 @@ fn kept_logs(node: &TestNode) -> Option<PathBuf> {
             eprintln!("the logs could not be kept: {failure}\n{}", node.logs());
             None
         }
-    }
-}
-
-/// Ends the process on SIGINT and SIGTERM; the kernel takes the namespaces, mounts and daemons.
-fn leave_on_interrupt() {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGINT);
-    signals.add(Signal::SIGTERM);
-    // Blocked before any other thread starts, so that only the one below gets them; std unblocks
-    // them again in children. Where blocking fails the default action ends the process as well.
-    if signals.thread_block().is_ok() {
-        std::thread::spawn(move || {
-            let signal = signals.wait().map_or("a signal", |signal| signal.as_str());
-            eprintln!("\n{signal}: leaving; the namespaces and their processes end with this one");
-            std::process::exit(130);
-        });
     }
 }

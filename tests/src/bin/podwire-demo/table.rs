@@ -79,15 +79,20 @@ fn chart(pod: &str, add_ms: f64, trace: &Value) -> String {
     ));
     let mut phases: Vec<_> = members(&trace["phases"]).iter().collect();
     phases.sort_by(|a, b| ms(&a["startMicros"]).total_cmp(&ms(&b["startMicros"])));
+    let mut covered: f64 = 0.0;
     for phase in phases {
         let (start, took) = (ms(&phase["startMicros"]), ms(&phase["durationMicros"]));
-        text.push_str(&line(
-            phase["name"].as_str().unwrap_or("?"),
-            Some(start),
-            took,
-            bar(start, took, total),
-        ));
+        covered = covered.max(start + took);
+        let name = phase["name"].as_str().unwrap_or("?");
+        text.push_str(&line(name, Some(start), took, bar(start, took, total)));
     }
+    let rest = total - covered;
+    text.push_str(&line(
+        "after the last of these",
+        Some(covered),
+        rest,
+        bar(covered, rest, total),
+    ));
     text.push_str(&line(
         "agent, from request to reply",
         Some(0.0),
