@@ -23,7 +23,7 @@ export PODWIRE_CONFORMANCE ?= $(CURDIR)/target/debug/cni-conformance
 
 .PHONY: help
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
 
 .PHONY: demo
 demo: root ## wire two pods on a private Open vSwitch, show them talking, and clean up
