@@ -160,4 +160,4 @@ pub(crate) fn last_words(stderr: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

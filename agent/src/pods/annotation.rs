@@ -87,6 +87,24 @@ pub enum Problem {
     /// Not a role.
     #[error(transparent)]
     Role(RoleError),
+    /// Not an interface's name.
+    #[error("not an interface's name: up to 15 characters, no '/', ':' or white space")]
+    InterfaceName,
+    /// Neither "true" nor "false".
+    #[error("neither \"true\" nor \"false\"")]
+    Flag,
+    /// A second default gateway.
+    #[error("a second default gateway of the pod; {0} has the first")]
+    SecondDefault(Box<str>),
+    /// A route names an interface that is not in the list.
+    #[error("none of the pod's interfaces")]
+    NoSuchInterface,
+    /// No interface reaches a route's gateway.
+    #[error("not within the subnet of any of the pod's interfaces, so the route needs a dev")]
+    NoInterfaceFor,
+    /// Not a bandwidth.
+    #[error("not a bandwidth between 1k and 1P bit/s")]
+    Bandwidth,
 }
 
 /// `, network default`, or nothing.

@@ -67,9 +67,7 @@ impl FromStr for NetworkKey {
 /// One spelling per number: no sign, no leading zero, else two keys would name one network.
 fn parse_index(text: &str) -> Result<u32, NetworkKeyError> {
     match text.parse() {
-        Ok(index) if index > 0 && text.starts_with(|first: char| ('1'..='9').contains(&first)) => {
-            Ok(index)
-        }
+        Ok(index) if text.starts_with(|first: char| ('1'..='9').contains(&first)) => Ok(index),
         _ => Err(NetworkKeyError::Index(text.to_owned())),
     }
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 use macaddr::MacAddr6;
+use podwire_cni::env::is_valid_ifname;
 use serde_json::{Map, Value};
 
 use super::annotation::{AnnotationError, Problem};
@@ -26,7 +27,7 @@ pub(super) fn document(annotation: &'static str, text: &str) -> Result<Value, An
         annotation,
         network: None,
         field: None,
-        value: Some(shown(text)),
+        value: Some(shown(&format!("{text:?}"))),
         problem: Problem::NotJson(error.to_string()),
     })
 }
@@ -92,6 +93,16 @@ impl<'a> Node<'a> {
         })
     }
 
+    /// The first of these members that is there: one member under several names.
+    pub(super) fn any_member(&self, names: &[&str]) -> Result<Option<Self>, AnnotationError> {
+        for name in names {
+            if let Some(member) = self.member(name)? {
+                return Ok(Some(member));
+            }
+        }
+        Ok(None)
+    }
+
     /// The elements of the list `name`; none when it is absent.
     pub(super) fn elements(&self, name: &str) -> Result<Vec<Self>, AnnotationError> {
         match self.member(name)? {
@@ -112,6 +123,10 @@ impl<'a> Node<'a> {
             ..*self
         };
         Ok(list.iter().enumerate().map(item).collect())
+    }
+
+    pub(super) fn is_list(&self) -> bool {
+        self.value.is_array()
     }
 
     pub(super) fn object(&self) -> Result<&'a Map<String, Value>, AnnotationError> {
@@ -204,17 +219,46 @@ impl<'a> Node<'a> {
 
     /// The MTU of an interface with these addresses.
     pub(super) fn mtu(&self, addresses: &[IpNet]) -> Result<u32, AnnotationError> {
+        self.bounded_mtu(self.value.as_u64(), addresses)
+    }
+
+    /// [`Self::mtu`] for a format in which numbers may be strings.
+    pub(super) fn mtu_or_text(&self, addresses: &[IpNet]) -> Result<u32, AnnotationError> {
+        let text = self.value.as_str().and_then(|text| text.parse().ok());
+        self.bounded_mtu(self.value.as_u64().or(text), addresses)
+    }
+
+    fn bounded_mtu(
+        &self,
+        number: Option<u64>,
+        addresses: &[IpNet],
+    ) -> Result<u32, AnnotationError> {
         let least = match addresses.iter().any(|address| address.addr().is_ipv6()) {
             true => MTU_LEAST_IPV6,
             false => MTU_LEAST,
         };
-        match self
-            .value
-            .as_u64()
-            .and_then(|number| u32::try_from(number).ok())
-        {
+        match number.and_then(|number| u32::try_from(number).ok()) {
             Some(mtu) if (least..=MTU_MOST).contains(&mtu) => Ok(mtu),
             _ => Err(self.refuse(Problem::Mtu { least })),
+        }
+    }
+
+    /// The name of an interface within the pod; `None` for `*`, the one on CNI_IFNAME.
+    pub(super) fn interface_name(&self) -> Result<Option<String>, AnnotationError> {
+        match self.text()? {
+            "*" => Ok(None),
+            name if is_valid_ifname(name) => Ok(Some(name.to_owned())),
+            _ => Err(self.refuse(Problem::InterfaceName)),
+        }
+    }
+
+    /// `"true"` or `"false"`, as a string or as JSON has it.
+    pub(super) fn flag(&self) -> Result<bool, AnnotationError> {
+        match (self.value.as_bool(), self.value.as_str()) {
+            (Some(flag), _) => Ok(flag),
+            (_, Some("true")) => Ok(true),
+            (_, Some("false")) => Ok(false),
+            _ => Err(self.refuse(Problem::Flag)),
         }
     }
 

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::annotation::{AnnotationError, Problem};
 use super::node::{Node, document};
+use super::route::parse_route;
 use super::{InterfaceIntent, NetworkKey, Role, RouteIntent};
 
 /// The annotation's name.
@@ -88,7 +89,7 @@ fn parse_entry(node: &Node<'_>) -> Result<Entry, AnnotationError> {
         routes: node
             .elements("routes")?
             .iter()
-            .map(parse_route)
+            .map(|route| parse_route(route, "gateway_ips"))
             .collect::<Result<_, _>>()?,
         mtu: optional("mtu")?
             .map(|mtu| mtu.mtu(&addresses))
@@ -141,23 +142,6 @@ fn refuse_repeated(node: &Node<'_>, addresses: &[IpNet]) -> Result<(), Annotatio
         Some(at) => Err(node.elements("ip_addresses")?[at].refuse(Problem::Repeated)),
         None => Ok(()),
     }
-}
-
-fn parse_route(node: &Node<'_>) -> Result<RouteIntent, AnnotationError> {
-    let dest = node.required("dest")?;
-    let dst = dest.destination()?;
-    if dst.addr().is_unspecified() {
-        return Err(dest.refuse(Problem::DefaultRoute("gateway_ips")));
-    }
-    let gateway = node
-        .member("nextHop")?
-        .map(|hop| hop.next_hop(dst))
-        .transpose()?;
-    Ok(RouteIntent {
-        dst,
-        gateway,
-        mtu: None,
-    })
 }
 
 impl Entry {

@@ -57,6 +57,8 @@ pub(super) fn serve(stream: &UnixStream) -> io::Result<()> {
                 }
                 Ok(Some(Request::Cancel { id })) => running.cancel(id),
                 Ok(None) => break Ok(()),
+                // The same end, of an agent that had replies unread (unix(7)).
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break Ok(()),
                 Err(error) => break Err(error),
             }
         };

@@ -107,7 +107,10 @@ pub(super) fn run(
             },
         };
         kill(&mut child, process);
-        await_exit(&events);
+        if has_exited(&events) {
+            let _ = child.wait();
+            return reply(outcome);
+        }
         reply(outcome);
         let _ = child.wait();
     });
@@ -132,18 +135,18 @@ fn kill(child: &mut Child, process: Pid) {
     let _ = child.kill();
 }
 
-/// Waits for the exit of a process that was killed, for [`DYING`] at the most.
-fn await_exit(events: &PipeReader) {
+/// Whether a process that was killed ends within [`DYING`].
+fn has_exited(events: &PipeReader) -> bool {
     let deadline = Instant::now() + DYING;
     loop {
         let mut fds = [PollFd::new(events.as_fd(), PollFlags::POLLIN)];
         match poll(&mut fds, timeout_until(deadline)) {
-            Ok(0) => return,
             Err(Errno::EINTR) => {}
-            Err(_) => return,
+            Ok(0) | Err(_) => return false,
             Ok(_) => match Event::receive(events) {
                 Ok(Event::Cancelled) => {}
-                Ok(Event::Exited) | Err(_) => return,
+                Ok(Event::Exited) => return true,
+                Err(_) => return false,
             },
         }
     }
@@ -210,19 +213,29 @@ impl<'a> Conversation<'a> {
     fn hold(mut self) -> io::Result<End> {
         loop {
             let ready = self.wait()?;
-            if ready.events {
-                match Event::receive(self.events)? {
-                    Event::Cancelled => return Ok(End::Cancelled),
-                    Event::Exited => return self.conclude(),
-                }
+            let event = if ready.events {
+                Some(Event::receive(self.events)?)
+            } else {
+                None
+            };
+            if event == Some(Event::Cancelled) {
+                return Ok(End::Cancelled);
             }
+            let exited = event == Some(Event::Exited);
             if ready.stdin {
                 self.feed();
             }
-            self.stdout.listen(ready.stdout)?;
-            self.stderr.listen(ready.stderr)?;
+            // After the exit, what the pipes hold is the rest of the process's own output.
+            self.stdout.listen(ready.stdout || exited)?;
+            self.stderr.listen(ready.stderr || exited)?;
             if let Some(stream) = self.too_much() {
                 return Ok(End::TooMuch { stream });
+            }
+            if exited {
+                return Ok(End::Exited {
+                    stdout: self.stdout.heard,
+                    stderr: self.stderr.heard,
+                });
             }
             if Instant::now() >= self.deadline {
                 return Ok(End::TimedOut {
@@ -230,19 +243,6 @@ impl<'a> Conversation<'a> {
                 });
             }
         }
-    }
-
-    /// The process has exited: what its pipes hold now is all of its own output.
-    fn conclude(mut self) -> io::Result<End> {
-        self.stdout.listen(true)?;
-        self.stderr.listen(true)?;
-        Ok(match self.too_much() {
-            Some(stream) => End::TooMuch { stream },
-            None => End::Exited {
-                stdout: self.stdout.heard,
-                stderr: self.stderr.heard,
-            },
-        })
     }
 
     fn too_much(&self) -> Option<&'static str> {

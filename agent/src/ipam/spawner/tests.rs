@@ -1,23 +1,26 @@
 //! Every test has a spawner process of its own: this very test binary, told to run one test.
 
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 use proptest::prelude::*;
 use tempfile::TempDir;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 
 use super::wire::{self, Outcome, Reply, Request};
 use super::*;
 
 /// More than anything here takes; where it is reached, something hangs.
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 const AS_SPAWNER: &str = "PODWIRE_TEST_AS_SPAWNER";
 
@@ -40,10 +43,27 @@ fn the_process_behind_these_tests() {
     }
 }
 
-fn spawner() -> Spawner {
+pub(crate) fn spawner() -> Spawner {
     Spawner::start_as(spawner_command())
         .unwrap()
         .connect()
+        .unwrap()
+}
+
+/// The process ids of a process's children, zombies among them.
+fn children_of(pid: u32) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    // A thread that ends in between takes its file with it.
+    tasks
+        .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).ok())
+        .collect()
+}
+
+/// Fails instead of hanging.
+async fn soon<T>(event: oneshot::Receiver<T>) -> T {
+    tokio::time::timeout(LONG, event)
+        .await
+        .expect("it should have happened long ago")
         .unwrap()
 }
 
@@ -75,23 +95,25 @@ impl Fifo {
         &self.path
     }
 
-    /// Reads one line, then everything until the last writer is gone.
-    fn read(&self) -> (tokio::sync::oneshot::Receiver<()>, JoinHandle<()>) {
-        let (begun, has_begun) = tokio::sync::oneshot::channel();
+    /// Whether the first writer has written, and whether the last one is gone.
+    fn read(&self) -> (oneshot::Receiver<()>, oneshot::Receiver<()>) {
+        let ((begun, has_begun), (ended, has_ended)) = (oneshot::channel(), oneshot::channel());
         let path = self.path.clone();
-        let ended = spawn_blocking(move || {
+        thread::spawn(move || {
             let mut file = std::fs::File::open(path).unwrap();
             file.read_exact(&mut [0]).unwrap();
+            // A test that does not ask is not told.
             let _ = begun.send(());
             file.read_to_end(&mut Vec::new()).unwrap();
+            let _ = ended.send(());
         });
-        (has_begun, ended)
+        (has_begun, has_ended)
     }
 
     /// A program that never ends, nor does its child; both hold the pipe.
     fn endless_writers(&self) -> Exec {
         shell(&format!(
-            "exec 3>{}; sleep 1000 & echo >&3; wait",
+            "exec 3>{}; sleep 100 & echo >&3; wait",
             self.path.display()
         ))
     }
@@ -175,11 +197,7 @@ async fn each_of_many_gets_its_own_reply_and_none_stays_a_zombie() {
     for (n, run) in runs.into_iter().enumerate() {
         assert_eq!(run.await.unwrap(), format!("{n}\n"));
     }
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    // A thread that ends in between takes its file with it.
-    let children = tasks
-        .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).ok());
-    assert_eq!(children.collect::<String>(), "");
+    assert_eq!(children_of(pid), "");
 }
 
 #[tokio::test]
@@ -211,10 +229,13 @@ async fn output_that_is_not_utf8_is_replaced() {
 #[tokio::test]
 async fn a_program_that_writes_too_much_is_killed() {
     let spawner = spawner();
-    for (script, stream) in [
+    let scripts = [
         ("exec cat /dev/zero", "output"),
         ("exec cat /dev/zero >&2", "error"),
-    ] {
+        // One that does not end of a pipe that nobody reads.
+        ("trap '' PIPE; cat /dev/zero; sleep 100", "output"),
+    ];
+    for (script, stream) in scripts {
         let error = spawner.run(shell(script)).await.unwrap_err();
         let expected = SpawnError::TooMuchOutput {
             path: "/bin/sh".to_owned(),
@@ -246,7 +267,24 @@ async fn a_program_that_takes_too_long_is_killed_with_its_children() {
         error.to_string(),
         r#"/bin/sh did not end within 300ms and was killed; its standard error ends: "stuck here""#
     );
-    ended.await.unwrap();
+    soon(ended).await;
+}
+
+#[tokio::test]
+async fn a_killed_program_does_not_stay_a_zombie() {
+    let process = Spawner::start_as(spawner_command()).unwrap();
+    let pid = process.id();
+    let spawner = process.connect().unwrap();
+    let timeout = Duration::from_millis(50);
+    let error = spawner
+        .run(Exec {
+            timeout,
+            ..shell("exec sleep 100")
+        })
+        .await
+        .unwrap_err();
+    assert!(matches!(error, SpawnError::Timeout { .. }), "{error}");
+    assert_eq!(children_of(pid), "");
 }
 
 #[tokio::test]
@@ -276,9 +314,9 @@ async fn a_caller_that_goes_away_ends_its_program() {
         let spawner = spawner.clone();
         async move { spawner.run(exec).await }
     });
-    begun.await.unwrap();
+    soon(begun).await;
     run.abort();
-    ended.await.unwrap();
+    soon(ended).await;
     assert_eq!(
         spawner
             .run(shell("echo still serving"))
@@ -348,7 +386,7 @@ async fn when_the_spawner_dies_all_who_wait_and_all_who_come_are_told() {
         let spawner = spawner.clone();
         async move { spawner.run(exec).await }
     });
-    begun.await.unwrap();
+    soon(begun).await;
     kill(pid, Signal::SIGKILL).unwrap();
     let gone = SpawnError::Gone {
         path: "/bin/sh".to_owned(),
@@ -356,7 +394,7 @@ async fn when_the_spawner_dies_all_who_wait_and_all_who_come_are_told() {
     assert!(matches!(waiting.await.unwrap(), Err(error) if error == gone));
     assert_eq!(spawner.run(shell("true")).await, Err(gone));
     assert!(!spawner.is_alive());
-    ended.await.unwrap();
+    soon(ended).await;
 }
 
 #[tokio::test]
@@ -373,12 +411,30 @@ async fn when_the_agent_goes_away_the_spawner_kills_what_runs_and_ends() {
         },
     )
     .unwrap();
-    begun.await.unwrap();
+    soon(begun).await;
     drop(ours);
-    ended.await.unwrap();
+    soon(ended).await;
     spawn_blocking(|| served.join().unwrap().unwrap())
         .await
         .unwrap();
+}
+
+#[test]
+fn an_agent_that_goes_away_with_a_reply_unread_is_an_end_like_any_other() {
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let served = thread::spawn(move || process::serve(&theirs));
+    wire::write(
+        &mut ours,
+        &Request::Run {
+            id: 1,
+            exec: shell("echo unread"),
+        },
+    )
+    .unwrap();
+    let mut reply = [PollFd::new(ours.as_fd(), PollFlags::POLLIN)];
+    poll(&mut reply, PollTimeout::try_from(LONG).unwrap()).unwrap();
+    drop(ours);
+    served.join().unwrap().unwrap();
 }
 
 #[test]

@@ -1,1 +1,515 @@
+use proptest::prelude::*;
 
+use super::*;
+
+fn key(text: &str) -> NetworkKey {
+    text.parse().unwrap()
+}
+
+fn refusal(annotation: &str) -> String {
+    parse(annotation).unwrap_err().to_string()
+}
+
+/// The refusal of a default network with these members beside a MAC.
+fn entry_refusal(members: &str) -> String {
+    refusal(&format!(
+        r#"{{"default":{{"mac_address":"0a:58:0a:f4:00:05",{members}}}}}"#
+    ))
+}
+
+#[test]
+fn an_entry_of_ovn_kubernetes_is_read_whole() {
+    let annotation = r#"{"default":{
+        "ip_addresses":["10.244.0.5/24","fd00:10:244::5/64"],
+        "mac_address":"0a:58:0a:f4:00:05",
+        "gateway_ips":["10.244.0.1","fd00:10:244::1"],
+        "routes":[{"dest":"10.96.0.0/16","nextHop":"10.244.0.1"},{"dest":"fd00:10:96::/112"}],
+        "ipv6_lla_gateway_ip":"fe80::858:aff:fef4:1",
+        "mtu":1400,"tunnel_id":7,"role":"primary","added_later":{"by":"a newer controller"}}}"#;
+    let route = |dst: &str, gateway: Option<&str>| RouteIntent {
+        dst: dst.parse().unwrap(),
+        gateway: gateway.map(|gateway| gateway.parse().unwrap()),
+        mtu: None,
+    };
+    let expected = Entry {
+        mac: MacAddr6::new(0x0a, 0x58, 0x0a, 0xf4, 0, 5),
+        addresses: vec![
+            "10.244.0.5/24".parse().unwrap(),
+            "fd00:10:244::5/64".parse().unwrap(),
+        ],
+        gateways: vec![
+            "10.244.0.1".parse().unwrap(),
+            "fd00:10:244::1".parse().unwrap(),
+        ],
+        routes: vec![
+            route("10.96.0.0/16", Some("10.244.0.1")),
+            route("fd00:10:96::/112", None),
+        ],
+        mtu: Some(1400),
+        lla_gateway: Some("fe80::858:aff:fef4:1".parse().unwrap()),
+        tunnel_id: Some(7),
+        role: Some(Role::Primary),
+    };
+    assert_eq!(
+        parse(annotation).unwrap(),
+        BTreeMap::from([(NetworkKey::Default, expected)])
+    );
+}
+
+#[test]
+fn a_mac_alone_is_enough_and_what_is_null_or_empty_is_absent() {
+    let bare = r#"{"a/b":{"mac_address":"0a:58:0a:f4:00:05"}}"#;
+    let empty = r#"{"a/b":{"mac_address":"0A-58-0A-F4-00-05","ip_addresses":null,"ip_address":"","gateway_ips":[],
+        "gateway_ip":null,"routes":null,"ipv6_lla_gateway_ip":"","mtu":null,"tunnel_id":0,"role":""}}"#;
+    let entry = parse(bare).unwrap().remove(&key("a/b")).unwrap();
+    assert!(entry.addresses.is_empty() && entry.gateways.is_empty() && entry.routes.is_empty());
+    assert_eq!(
+        (entry.mtu, entry.lla_gateway, entry.tunnel_id, entry.role),
+        (None, None, None, None)
+    );
+    assert_eq!(parse(empty).unwrap()[&key("a/b")], entry);
+    assert_eq!(parse("{}").unwrap(), BTreeMap::new());
+}
+
+#[test]
+fn the_singular_members_stand_for_lists_of_one_and_may_repeat_their_first() {
+    let mac = r#""mac_address":"0a:58:0a:f4:00:05""#;
+    let singular = r#""ip_address":"10.244.0.5/24","gateway_ip":"10.244.0.1""#;
+    let plural = r#""ip_addresses":["10.244.0.5/24"],"gateway_ips":["10.244.0.1"]"#;
+    let entry = |members: &str| parse(&format!(r#"{{"default":{{{mac},{members}}}}}"#)).unwrap();
+    assert_eq!(entry(singular), entry(plural));
+    assert_eq!(entry(&format!("{singular},{plural}")), entry(plural));
+}
+
+#[test]
+fn a_host_part_of_an_address_stays_and_that_of_a_destination_goes() {
+    let annotation = r#"{"default":{"mac_address":"0a:58:0a:f4:00:05","ip_addresses":["10.244.0.5/24"],
+        "routes":[{"dest":"10.96.3.4/16"}]}}"#;
+    let entry = &parse(annotation).unwrap()[&NetworkKey::Default];
+    assert_eq!(entry.addresses[0].to_string(), "10.244.0.5/24");
+    assert_eq!(entry.routes[0].dst.to_string(), "10.96.0.0/16");
+}
+
+#[test]
+fn every_role_is_known() {
+    for role in [Role::Primary, Role::Secondary, Role::InfrastructureLocked] {
+        let annotation =
+            format!(r#"{{"default":{{"mac_address":"0a:58:0a:f4:00:05","role":"{role}"}}}}"#);
+        assert_eq!(
+            parse(&annotation).unwrap()[&NetworkKey::Default].role,
+            Some(role)
+        );
+    }
+}
+
+#[test]
+fn networks_are_told_apart_by_key() {
+    let mac = r#"{"mac_address":"0a:58:0a:f4:00:05"}"#;
+    let annotation =
+        format!(r#"{{"default":{mac},"ns/nad":{mac},"ns/nad/1":{mac},"ns-2/nad.x/12":{mac}}}"#);
+    let keys: Vec<_> = parse(&annotation)
+        .unwrap()
+        .into_keys()
+        .map(|key| key.to_string())
+        .collect();
+    assert_eq!(keys, ["default", "ns/nad", "ns/nad/1", "ns-2/nad.x/12"]);
+}
+
+#[test]
+fn what_is_wrong_with_one_network_keeps_no_other_from_the_pod() {
+    let annotation =
+        r#"{"default":{"mac_address":"0a:58:0a:f4:00:05"},"ns/bad":{"mac_address":"x"},"??":7}"#;
+    assert!(parse(annotation).is_err());
+    assert!(
+        parse_network(annotation, &NetworkKey::Default)
+            .unwrap()
+            .is_some()
+    );
+    assert!(parse_network(annotation, &key("ns/bad")).is_err());
+    assert_eq!(parse_network(annotation, &key("ns/other")).unwrap(), None);
+}
+
+#[test]
+fn a_refused_annotation_is_named_with_network_and_value() {
+    let table = [
+        (
+            "",
+            r#"annotation k8s.ovn.org/pod-networks: "": not JSON: EOF while parsing a value at line 1 column 0"#,
+        ),
+        (
+            "{",
+            r#"annotation k8s.ovn.org/pod-networks: "{": not JSON: EOF while parsing an object at line 1 column 1"#,
+        ),
+        (
+            "[]",
+            "annotation k8s.ovn.org/pod-networks: []: not an object",
+        ),
+        (
+            r#"{"default":[]}"#,
+            "annotation k8s.ovn.org/pod-networks, network default: []: not an object",
+        ),
+        (
+            r#"{"default":{}}"#,
+            "annotation k8s.ovn.org/pod-networks, network default, mac_address: missing",
+        ),
+        (
+            r#"{"default":{"mac_address":null}}"#,
+            "annotation k8s.ovn.org/pod-networks, network default, mac_address: missing",
+        ),
+        (
+            r#"{"default":{"mac_address":""}}"#,
+            "annotation k8s.ovn.org/pod-networks, network default, mac_address: missing",
+        ),
+        (
+            r#"{"default":{"mac_address":7}}"#,
+            "annotation k8s.ovn.org/pod-networks, network default, mac_address: 7: not a string",
+        ),
+        (
+            r#"{"default":{"mac_address":"0a:58"}}"#,
+            r#"annotation k8s.ovn.org/pod-networks, network default, mac_address: "0a:58": not a MAC address of six bytes"#,
+        ),
+        (
+            r#"{"default":{"mac_address":"00:00:00:00:00:00"}}"#,
+            r#"annotation k8s.ovn.org/pod-networks, network default, mac_address: "00:00:00:00:00:00": not a MAC address for an interface: it is all zero"#,
+        ),
+        (
+            r#"{"default":{"mac_address":"01:58:0a:f4:00:05"}}"#,
+            r#"annotation k8s.ovn.org/pod-networks, network default, mac_address: "01:58:0a:f4:00:05": not a MAC address for an interface: it is a multicast address"#,
+        ),
+        (
+            r#"{"nad":{"mac_address":"0a:58:0a:f4:00:05"}}"#,
+            r#"annotation k8s.ovn.org/pod-networks, network nad: not a network: neither "default" nor namespace/name nor namespace/name/index"#,
+        ),
+        (
+            r#"{"ns/NAD":{"mac_address":"0a:58:0a:f4:00:05"}}"#,
+            r#"annotation k8s.ovn.org/pod-networks, network ns/NAD: not a network: "NAD" is not a Kubernetes name (a-z, 0-9, - and .)"#,
+        ),
+        (
+            r#"{"ns/nad/0":{"mac_address":"0a:58:0a:f4:00:05"}}"#,
+            r#"annotation k8s.ovn.org/pod-networks, network ns/nad/0: not a network: the index "0" is not a number from 1"#,
+        ),
+        (
+            r#"{"ns/nad/01":{"mac_address":"0a:58:0a:f4:00:05"}}"#,
+            r#"annotation k8s.ovn.org/pod-networks, network ns/nad/01: not a network: the index "01" is not a number from 1"#,
+        ),
+    ];
+    for (annotation, expected) in table {
+        assert_eq!(refusal(annotation), expected, "{annotation}");
+    }
+}
+
+#[test]
+fn a_refused_member_is_named_with_its_value() {
+    let table = [
+        (
+            r#""ip_addresses":"10.0.0.5/24""#,
+            r#"ip_addresses: "10.0.0.5/24": not a list"#,
+        ),
+        (r#""ip_addresses":[5]"#, "ip_addresses[0]: 5: not a string"),
+        (
+            r#""ip_addresses":["10.0.0.5/24",""]"#,
+            r#"ip_addresses[1]: "": not an address with a prefix length"#,
+        ),
+        (
+            r#""ip_addresses":["10.0.0.300/24"]"#,
+            r#"ip_addresses[0]: "10.0.0.300/24": not an address with a prefix length"#,
+        ),
+        (
+            r#""ip_addresses":["10.0.0.5"]"#,
+            r#"ip_addresses[0]: "10.0.0.5": not an address with a prefix length"#,
+        ),
+        (
+            r#""ip_addresses":["fd00::5/129"]"#,
+            r#"ip_addresses[0]: "fd00::5/129": not an address with a prefix length"#,
+        ),
+        (
+            r#""ip_addresses":["0.0.0.0/24"]"#,
+            r#"ip_addresses[0]: "0.0.0.0/24": not an address for an interface: it is the unspecified address"#,
+        ),
+        (
+            r#""ip_addresses":["ff02::1/64"]"#,
+            r#"ip_addresses[0]: "ff02::1/64": not an address for an interface: it is a multicast address"#,
+        ),
+        (
+            r#""ip_addresses":["127.0.0.1/8"]"#,
+            r#"ip_addresses[0]: "127.0.0.1/8": not an address for an interface: it is a loopback address"#,
+        ),
+        (
+            r#""ip_addresses":["10.0.0.5/24","10.0.0.5/16"]"#,
+            r#"ip_addresses[1]: "10.0.0.5/16": stands twice"#,
+        ),
+        (
+            r#""ip_address":"10.0.0.5""#,
+            r#"ip_address: "10.0.0.5": not an address with a prefix length"#,
+        ),
+        (
+            r#""ip_address":"10.0.0.6/24","ip_addresses":["10.0.0.5/24"]"#,
+            r#"ip_address: "10.0.0.6/24": conflicts with ip_addresses, which begins with "10.0.0.5/24""#,
+        ),
+        (
+            r#""gateway_ips":["10.0.0.1/24"]"#,
+            r#"gateway_ips[0]: "10.0.0.1/24": not an IP address"#,
+        ),
+        (
+            r#""gateway_ips":["10.0.0.1","::"]"#,
+            r#"gateway_ips[1]: "::": not an address for an interface: it is the unspecified address"#,
+        ),
+        (
+            r#""gateway_ips":["224.0.0.1"]"#,
+            r#"gateway_ips[0]: "224.0.0.1": not an address for an interface: it is a multicast address"#,
+        ),
+        (
+            r#""gateway_ip":"10.0.0.2","gateway_ips":["10.0.0.1"]"#,
+            r#"gateway_ip: "10.0.0.2": conflicts with gateway_ips, which begins with "10.0.0.1""#,
+        ),
+        (r#""routes":{}"#, "routes: {}: not a list"),
+        (
+            r#""routes":["10.96.0.0/16"]"#,
+            r#"routes[0]: "10.96.0.0/16": not an object"#,
+        ),
+        (
+            r#""routes":[{"nextHop":"10.0.0.1"}]"#,
+            "routes[0].dest: missing",
+        ),
+        (
+            r#""routes":[{"dest":"10.96.0.0"}]"#,
+            r#"routes[0].dest: "10.96.0.0": not an address with a prefix length"#,
+        ),
+        (
+            r#""routes":[{"dest":"0.0.0.0/0"}]"#,
+            r#"routes[0].dest: "0.0.0.0/0": a default route: it belongs in gateway_ips"#,
+        ),
+        (
+            r#""routes":[{"dest":"::/0","nextHop":"fd00::1"}]"#,
+            r#"routes[0].dest: "::/0": a default route: it belongs in gateway_ips"#,
+        ),
+        (
+            r#""routes":[{"dest":"10.96.0.0/16","nextHop":"gw"}]"#,
+            r#"routes[0].nextHop: "gw": not an IP address"#,
+        ),
+        (
+            r#""routes":[{"dest":"10.96.0.0/16"},{"dest":"10.97.0.0/16","nextHop":"fd00::1"}]"#,
+            r#"routes[1].nextHop: "fd00::1": not of the family of its destination 10.97.0.0/16"#,
+        ),
+        (
+            r#""routes":[{"dest":"fd00:1::/64","nextHop":"10.0.0.1"}]"#,
+            r#"routes[0].nextHop: "10.0.0.1": not of the family of its destination fd00:1::/64"#,
+        ),
+        (r#""mtu":67"#, "mtu: 67: not an MTU between 68 and 65535"),
+        (
+            r#""mtu":65536"#,
+            "mtu: 65536: not an MTU between 68 and 65535",
+        ),
+        (
+            r#""mtu":"1400""#,
+            r#"mtu: "1400": not an MTU between 68 and 65535"#,
+        ),
+        (
+            r#""mtu":1400.5"#,
+            "mtu: 1400.5: not an MTU between 68 and 65535",
+        ),
+        (r#""mtu":-1"#, "mtu: -1: not an MTU between 68 and 65535"),
+        (
+            r#""ip_addresses":["10.0.0.5/24","fd00::5/64"],"mtu":1279"#,
+            "mtu: 1279: not an MTU between 1280 and 65535, as IPv6 needs",
+        ),
+        (
+            r#""ipv6_lla_gateway_ip":"fd00::1""#,
+            r#"ipv6_lla_gateway_ip: "fd00::1": not a link-local IPv6 address (fe80::/10)"#,
+        ),
+        (
+            r#""ipv6_lla_gateway_ip":"169.254.0.1""#,
+            r#"ipv6_lla_gateway_ip: "169.254.0.1": not a link-local IPv6 address (fe80::/10)"#,
+        ),
+        (
+            r#""ipv6_lla_gateway_ip":"fe80""#,
+            r#"ipv6_lla_gateway_ip: "fe80": not a link-local IPv6 address (fe80::/10)"#,
+        ),
+        (
+            r#""tunnel_id":-4"#,
+            "tunnel_id: -4: not a whole number of at most 32 bits",
+        ),
+        (
+            r#""tunnel_id":4294967296"#,
+            "tunnel_id: 4294967296: not a whole number of at most 32 bits",
+        ),
+        (
+            r#""tunnel_id":"4""#,
+            r#"tunnel_id: "4": not a whole number of at most 32 bits"#,
+        ),
+        (
+            r#""role":"leader""#,
+            r#"role: "leader": not a role; there are primary, secondary and infrastructure-locked"#,
+        ),
+        (r#""role":1"#, "role: 1: not a string"),
+    ];
+    for (members, expected) in table {
+        let expected = format!("annotation k8s.ovn.org/pod-networks, network default, {expected}");
+        assert_eq!(entry_refusal(members), expected, "{members}");
+    }
+}
+
+#[test]
+fn the_bounds_of_an_mtu_are_allowed() {
+    let mtu = |members: &str| {
+        let annotation =
+            format!(r#"{{"default":{{"mac_address":"0a:58:0a:f4:00:05",{members}}}}}"#);
+        parse(&annotation).unwrap()[&NetworkKey::Default]
+            .mtu
+            .unwrap()
+    };
+    assert_eq!(mtu(r#""mtu":68,"ip_addresses":["10.0.0.5/24"]"#), 68);
+    assert_eq!(mtu(r#""mtu":65535"#), 65535);
+    assert_eq!(mtu(r#""mtu":1280,"ip_addresses":["fd00::5/64"]"#), 1280);
+}
+
+#[test]
+fn a_long_value_is_shortened_in_its_refusal() {
+    let error = entry_refusal(&format!(r#""role":"{}""#, "é".repeat(5000)));
+    assert!(
+        error.len() < 500 && error.contains("… (10002 bytes)"),
+        "{error}"
+    );
+}
+
+#[test]
+fn deep_nesting_is_refused_and_not_followed() {
+    let deep = format!(r#"{{"default":{}"#, "[".repeat(100_000));
+    assert!(refusal(&deep).contains("recursion limit exceeded"));
+}
+
+prop_compose! {
+    fn any_mac()(bytes: [u8; 6]) -> MacAddr6 {
+        let [first, rest @ ..] = bytes;
+        let [b, c, d, e, f] = rest;
+        MacAddr6::new(first & 0xfe | 0x02, b, c, d, e, f)
+    }
+}
+
+prop_compose! {
+    fn any_v4()(low in 0x0a00_0001..0x0aff_ffffu32, prefix in 8..=32u8) -> IpNet {
+        IpNet::new(IpAddr::V4(low.into()), prefix).unwrap()
+    }
+}
+
+prop_compose! {
+    fn any_v6()(low: u64, prefix in 48..=128u8) -> IpNet {
+        IpNet::new(IpAddr::V6(((0xfd << 120) + u128::from(low)).into()), prefix).unwrap()
+    }
+}
+
+fn any_route() -> impl Strategy<Value = RouteIntent> {
+    (
+        prop_oneof![(any_v4(), any_v4()), (any_v6(), any_v6())],
+        any::<bool>(),
+    )
+        .prop_map(|((dst, hop), has_hop)| RouteIntent {
+            dst: dst.trunc(),
+            gateway: has_hop.then_some(hop.addr()),
+            mtu: None,
+        })
+}
+
+prop_compose! {
+    fn any_entry()(
+        mac in any_mac(),
+        v4 in prop::option::of(any_v4()),
+        v6 in prop::option::of(any_v6()),
+        gateways in prop::collection::vec(prop_oneof![any_v4(), any_v6()], 0..3),
+        routes in prop::collection::vec(any_route(), 0..4),
+        mtu in prop::option::of(1280..=65535u32),
+        lla in prop::option::of(any::<u64>()),
+        tunnel_id in prop::option::of(1..=u32::MAX),
+        role in prop::option::of(prop::sample::select(vec![Role::Primary, Role::Secondary, Role::InfrastructureLocked])),
+    ) -> Entry {
+        Entry {
+            mac,
+            addresses: v4.into_iter().chain(v6).collect(),
+            gateways: gateways.into_iter().map(|net| net.addr()).collect(),
+            routes,
+            mtu,
+            lla_gateway: lla.map(|low| ((0xfe80 << 112) + u128::from(low)).into()),
+            tunnel_id,
+            role,
+        }
+    }
+}
+
+fn any_key() -> impl Strategy<Value = NetworkKey> {
+    prop_oneof![
+        Just(NetworkKey::Default),
+        (
+            "[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?",
+            "[a-z0-9]([a-z0-9.-]{0,8}[a-z0-9])?",
+            0..5u32
+        )
+            .prop_map(|(namespace, name, index)| NetworkKey::Nad {
+                namespace,
+                name,
+                index
+            }),
+    ]
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let text = prop_oneof![
+        ".{0,12}",
+        Just("10.0.0.5/24".to_owned()),
+        Just("fd00::5/64".to_owned()),
+        Just("0a:58:0a:f4:00:05".to_owned()),
+        Just("10.0.0.1".to_owned()),
+        Just("primary".to_owned()),
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        text.prop_map(Value::from),
+    ];
+    let name = prop::sample::select(vec![
+        "default",
+        "ns/nad",
+        "ns/nad/1",
+        "mac_address",
+        "ip_address",
+        "ip_addresses",
+        "gateway_ip",
+        "gateway_ips",
+        "routes",
+        "dest",
+        "nextHop",
+        "mtu",
+        "ipv6_lla_gateway_ip",
+        "tunnel_id",
+        "role",
+        "other",
+    ]);
+    leaf.prop_recursive(4, 48, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(name.clone().prop_map(str::to_owned), inner, 0..6)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_reads_the_same(networks in prop::collection::btree_map(any_key(), any_entry(), 0..4)) {
+        let annotation = write(&networks);
+        prop_assert_eq!(parse(&annotation).unwrap(), networks, "{}", annotation);
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused(text in ".*") {
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn any_json_is_read_or_refused_by_name(json in any_json()) {
+        if let Err(error) = parse(&json.to_string()) {
+            prop_assert!(error.to_string().starts_with("annotation k8s.ovn.org/pod-networks"), "{}", error);
+        }
+    }
+}

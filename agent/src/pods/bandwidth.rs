@@ -1,0 +1,106 @@
+//! `kubernetes.io/ingress-bandwidth` and `kubernetes.io/egress-bandwidth`: limits of a pod's
+//! traffic, each a Kubernetes quantity of bit/s such as `10M`, seen from the pod: ingress is
+//! what it receives.
+//!
+//! Kubernetes takes 1k to 1P and refuses a pod with any other; so does this. A fraction of a bit
+//! counts as one.
+
+use std::collections::BTreeMap;
+
+use super::annotation::{AnnotationError, Problem};
+
+/// The limit of what a pod receives.
+pub const INGRESS: &str = "kubernetes.io/ingress-bandwidth";
+/// The limit of what a pod sends.
+pub const EGRESS: &str = "kubernetes.io/egress-bandwidth";
+
+/// The least limit, in bit/s.
+const LEAST: u64 = 1_000;
+/// The greatest limit, in bit/s.
+const MOST: u64 = 1_000_000_000_000_000;
+
+/// The limits of a pod's traffic, in bit/s.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// Of what it receives.
+    pub ingress: Option<u64>,
+    /// Of what it sends.
+    pub egress: Option<u64>,
+}
+
+/// Reads both from a pod's annotations.
+///
+/// # Errors
+/// A value is no quantity, or out of bounds.
+pub fn parse(annotations: &BTreeMap<String, String>) -> Result<Bandwidth, AnnotationError> {
+    let limit = |name: &'static str| {
+        let value = annotations.get(name)?;
+        Some(parse_limit(value).ok_or_else(|| AnnotationError {
+            annotation: name,
+            network: None,
+            field: None,
+            value: Some(format!("{value:?}").into()),
+            problem: Problem::Bandwidth,
+        }))
+    };
+    Ok(Bandwidth {
+        ingress: limit(INGRESS).transpose()?,
+        egress: limit(EGRESS).transpose()?,
+    })
+}
+
+fn parse_limit(text: &str) -> Option<u64> {
+    let value = parse_quantity(text)?;
+    (LEAST..=MOST).contains(&value).then_some(value)
+}
+
+/// A Kubernetes quantity (`resource.Quantity`), rounded up: digits with at most one point among
+/// them, then a decimal suffix, a binary suffix or an exponent. `None` also for a minus, since a
+/// limit below nothing is none, and for more digits than anybody needs.
+fn parse_quantity(text: &str) -> Option<u64> {
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let (factor, exponent) = scale(suffix)?;
+    // Refuses a second point, and no digit at all.
+    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
+    let mantissa = digits.checked_mul(factor)?;
+    let exponent = exponent.checked_sub(i32::try_from(fraction.len()).ok()?)?;
+    let power = 10u128.checked_pow(exponent.unsigned_abs())?;
+    let value = if exponent < 0 {
+        mantissa.div_ceil(power)
+    } else {
+        mantissa.checked_mul(power)?
+    };
+    u64::try_from(value).ok()
+}
+
+/// What a suffix multiplies by: a factor, and a power of ten.
+fn scale(suffix: &str) -> Option<(u128, i32)> {
+    let scale = match suffix {
+        "n" => (1, -9),
+        "u" => (1, -6),
+        "m" => (1, -3),
+        "" => (1, 0),
+        "k" => (1, 3),
+        "M" => (1, 6),
+        "G" => (1, 9),
+        "T" => (1, 12),
+        "P" => (1, 15),
+        "E" => (1, 18),
+        "Ki" => (1 << 10, 0),
+        "Mi" => (1 << 20, 0),
+        "Gi" => (1 << 30, 0),
+        "Ti" => (1 << 40, 0),
+        "Pi" => (1 << 50, 0),
+        "Ei" => (1 << 60, 0),
+        exponent => (1, exponent.strip_prefix(['e', 'E'])?.parse().ok()?),
+    };
+    Some(scale)
+}
+
+#[cfg(test)]
+mod tests;

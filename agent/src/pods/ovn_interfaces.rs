@@ -1,0 +1,90 @@
+//! `ovnIfaceList`, later `k8s.plugin.opnfv.org/ovnInterfaces`: a controller's answer to a pod's
+//! wish for several interfaces (see [`super::ovn_network`]), a list with one object for each.
+//!
+//! Every value is a string. `interface` names the interface within the pod, `*` the one on
+//! CNI_IFNAME. A gateway makes a default route only where `defaultGateway` is `"true"`, and one
+//! interface at most may have it; elsewhere it is there for routes to be told apart by.
+
+use std::net::IpAddr;
+
+use super::annotation::{AnnotationError, Problem};
+use super::node::{Node, document};
+use super::{InterfaceIntent, NetworkKey};
+
+/// The annotation's first name.
+pub const ANNOTATION: &str = "ovnIfaceList";
+/// Its later name.
+pub const LATER_ANNOTATION: &str = "k8s.plugin.opnfv.org/ovnInterfaces";
+
+/// Reads the annotation, which stands under `name`, one of [`ANNOTATION`] and
+/// [`LATER_ANNOTATION`]. The interface on CNI_IFNAME, if it is in the list, comes first.
+///
+/// # Errors
+/// Names element, field and value of the first thing that is wrong.
+pub fn parse(
+    name: &'static str,
+    annotation: &str,
+) -> Result<Vec<InterfaceIntent>, AnnotationError> {
+    let document = document(name, annotation)?;
+    let mut interfaces: Vec<InterfaceIntent> = Vec::new();
+    for node in Node::root(name, &document).items()? {
+        let interface = parse_interface(&node)?;
+        if interfaces
+            .iter()
+            .any(|other| other.pod_ifname == interface.pod_ifname)
+        {
+            return Err(node.required("interface")?.refuse(Problem::Repeated));
+        }
+        let defaults = |other: &&InterfaceIntent| !other.gateways.is_empty();
+        if let Some(first) = interfaces
+            .iter()
+            .find(defaults)
+            .filter(|_| defaults(&&interface))
+        {
+            let first = first.pod_ifname.as_deref().unwrap_or("*").into();
+            return Err(node
+                .required("defaultGateway")?
+                .refuse(Problem::SecondDefault(first)));
+        }
+        interfaces.push(interface);
+    }
+    interfaces.sort_by_key(|interface| interface.pod_ifname.is_some());
+    Ok(interfaces)
+}
+
+fn parse_interface(node: &Node<'_>) -> Result<InterfaceIntent, AnnotationError> {
+    let addresses = vec![node.required("ip_address")?.interface_address()?];
+    let gateway = node
+        .member("gateway_ip")?
+        .map(|gateway| gateway.gateway())
+        .transpose()?;
+    Ok(InterfaceIntent {
+        pod_ifname: node.required("interface")?.interface_name()?,
+        mac: Some(node.required("mac_address")?.mac()?),
+        gateways: default_gateway(node, gateway)?,
+        mtu: node
+            .member("mtu")?
+            .map(|mtu| mtu.mtu_or_text(&addresses))
+            .transpose()?,
+        addresses,
+        ..InterfaceIntent::new(NetworkKey::Default)
+    })
+}
+
+fn default_gateway(
+    node: &Node<'_>,
+    gateway: Option<IpAddr>,
+) -> Result<Vec<IpAddr>, AnnotationError> {
+    let wanted = node
+        .member("defaultGateway")?
+        .map(|flag| flag.flag())
+        .transpose()?;
+    match (wanted.unwrap_or(false), gateway) {
+        (false, _) => Ok(Vec::new()),
+        (true, Some(gateway)) => Ok(vec![gateway]),
+        (true, None) => node.required("gateway_ip").map(|_| Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

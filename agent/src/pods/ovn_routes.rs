@@ -1,0 +1,59 @@
+//! `ovnNetworkRoutes`: routes of a pod with several interfaces, each `{dst, gw, dev?}`.
+//!
+//! Without `dev` a route is of the interface whose subnet holds its gateway. A default route is
+//! allowed here, and is how these pods say which interface has theirs when none is marked.
+
+use serde_json::Value;
+
+use super::annotation::{AnnotationError, Problem};
+use super::node::{Node, document};
+use super::{InterfaceIntent, RouteIntent};
+
+/// The annotation's name, and that of the member in the object form of `ovnNetwork`.
+pub const ANNOTATION: &str = "ovnNetworkRoutes";
+
+/// Reads the annotation and gives each route to its interface.
+///
+/// # Errors
+/// Names element, field and value of the first thing that is wrong.
+pub fn apply(annotation: &str, interfaces: &mut [InterfaceIntent]) -> Result<(), AnnotationError> {
+    apply_document(&document(ANNOTATION, annotation)?, interfaces)
+}
+
+/// [`apply`] for the list that stands in another annotation.
+pub(super) fn apply_document(
+    document: &Value,
+    interfaces: &mut [InterfaceIntent],
+) -> Result<(), AnnotationError> {
+    for node in Node::root(ANNOTATION, document).items()? {
+        let dst = node.required("dst")?.destination()?;
+        let gw = node.required("gw")?;
+        let gateway = gw.next_hop(dst)?;
+        let interface = match node.member("dev")? {
+            Some(dev) => {
+                let name = dev.interface_name()?;
+                let found = interfaces
+                    .iter_mut()
+                    .find(|interface| interface.pod_ifname == name);
+                found.ok_or_else(|| dev.refuse(Problem::NoSuchInterface))?
+            }
+            None => interfaces
+                .iter_mut()
+                .find(|interface| interface.addresses.iter().any(|net| net.contains(&gateway)))
+                .ok_or_else(|| gw.refuse(Problem::NoInterfaceFor))?,
+        };
+        if dst.prefix_len() > 0 {
+            interface.routes.push(RouteIntent {
+                dst,
+                gateway: Some(gateway),
+                mtu: None,
+            });
+        } else if !interface.gateways.contains(&gateway) {
+            interface.gateways.push(gateway);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
