@@ -17,8 +17,14 @@ pub mod ovn_routes;
 pub mod pod_networks;
 mod route;
 mod select;
+pub mod sources;
 
 pub use annotation::{AnnotationError, Problem};
 pub use intent::{Intent, InterfaceIntent, Role, RouteIntent};
 pub use network_key::{NetworkKey, NetworkKeyError};
 pub use select::interfaces;
+
+/// Whether podwire reads an annotation of this name; sources keep no others.
+pub(crate) fn is_read(name: &str) -> bool {
+    name == pod_networks::ANNOTATION
+}
