@@ -16,13 +16,14 @@ pub use operations::{
     AddBridge, AddPort, BridgeSpec, PortRows, PortSpec, QosSpec, QueueSpec, StringMap, add_bridge,
     add_port, del_ports, set_keys, unset_keys,
 };
-pub use rows::{Bridge, Interface, OpenVSwitch, Port, Qos, Queue};
+pub use rows::{Bridge, Interface, OpenVSwitch, Port, Qos, Queue, Ssl};
 
 /// The database's name.
 pub const DATABASE: &str = "Open_vSwitch";
 
 const BY_NAME: Index = Index::Column("name");
-const BY_IFACE_ID: Index = Index::Key("external_ids", "iface-id");
+/// Files rows of `Interface` by the logical port that they are for.
+pub const BY_IFACE_ID: Index = Index::Key("external_ids", "iface-id");
 const BY_SANDBOX: Index = Index::Key("external_ids", "sandbox");
 const BY_PORT: Index = Index::Column("ports");
 const BY_INTERFACE: Index = Index::Column("interfaces");
@@ -41,7 +42,13 @@ pub fn tables() -> Vec<TableSpec> {
                 "ovs_version",
                 "cur_cfg",
                 "next_cfg",
+                "ssl",
             ],
+            indexes: &[],
+        },
+        TableSpec {
+            name: "SSL",
+            columns: &["private_key", "certificate", "ca_cert"],
             indexes: &[],
         },
         TableSpec {
@@ -107,6 +114,12 @@ impl Db {
     /// The only row of `Open_vSwitch`; none before `ovs-vsctl init` made it.
     pub fn open_vswitch(&self) -> Option<OpenVSwitch<'_>> {
         self.rows("Open_vSwitch").next().map(OpenVSwitch)
+    }
+
+    /// The keys that Open vSwitch itself uses for TLS, when it has any.
+    pub fn ssl(&self) -> Option<Ssl<'_>> {
+        let uuid = self.open_vswitch()?.ssl()?;
+        self.row("SSL", uuid).map(Ssl)
     }
 
     /// A bridge by its uuid.

@@ -1,5 +1,6 @@
 //! What the agent is told: flags and their environment variables, checked at start.
 
+mod ovn;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -8,11 +9,12 @@ use std::time::Duration;
 use clap::Args;
 use ipnet::IpNet;
 
+pub use ovn::{Mode, OvnArgs, OvnConfig, Wait};
 pub use sources::{KubeAccess, KubeConfig, Need, Source, SourceArgs, SourceConfig, Token};
 
 use crate::ipam::subnet::SubnetSpec;
-use sources::ServiceAccount;
 use crate::plan::{MAX_MTU, MIN_MTU, MIN_MTU_IPV6};
+use sources::ServiceAccount;
 
 /// The subnets of a machine that nobody configured: private (RFC 1918, RFC 4193; the latter spells "podwire"), node-local.
 const DEFAULT_SUBNETS: [&str; 2] = ["10.186.0.0/22", "fd70:6f64:7769:7265::/64"];
@@ -42,7 +44,10 @@ pub struct AgentArgs {
     /// Directory of ovs-vswitchd's pidfile and control socket [default: the database socket's]
     #[arg(long, value_name = "DIR", env = "PODWIRE_OVS_RUNDIR")]
     pub ovs_rundir: Option<PathBuf>,
-    /// Bridge that pods' ports go on; made when missing
+    /// Who gives pods their addresses and the bridge its flows
+    #[command(flatten)]
+    pub ovn: OvnArgs,
+    /// Bridge that pods' ports go on; made when missing, in plain mode
     #[arg(
         long,
         value_name = "NAME",
@@ -113,6 +118,8 @@ pub struct Config {
     pub ovsdb: PathBuf,
     /// Where ovs-vswitchd's pidfile and control socket are.
     pub ovs_rundir: PathBuf,
+    /// The control plane.
+    pub ovn: OvnConfig,
     /// The bridge.
     pub bridge: String,
     /// The pools that embedded addresses come from.
@@ -154,7 +161,14 @@ impl Config {
             Some(dir) => dir,
             None => ovsdb.parent().unwrap_or(Path::new("/")).to_owned(),
         };
-        let subnets = subnets(&args.subnets)?;
+        let ovn = OvnConfig::from_args(args.ovn);
+        ovn.check_subnets(&args.subnets)?;
+        let subnets = match ovn.mode {
+            Mode::Plain => subnets(&args.subnets)?,
+            Mode::Ovn => Vec::new(),
+        };
+        let sources =
+            SourceConfig::from_args(args.sources, ServiceAccount::of_process(), ovn.mode)?;
         check_mtu(args.mtu, &subnets)?;
         if let Some(most) = args.max_mtu {
             check_max_mtu(most, args.mtu)?;
@@ -173,12 +187,13 @@ impl Config {
             run_dir: args.run_dir,
             ovsdb,
             ovs_rundir,
+            ovn,
             bridge: args.bridge,
             subnets,
             gateway: !args.no_gateway,
             mtu: args.mtu,
             max_mtu: args.max_mtu,
-            sources: SourceConfig::from_args(args.sources, ServiceAccount::of_process())?,
+            sources,
             add_timeout: Duration::from_secs(args.add_timeout),
             max_operations: args.max_operations,
         })

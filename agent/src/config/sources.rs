@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::{ConfigError, bad};
+use super::{ConfigError, Mode, bad};
 
 /// Where Kubernetes puts a pod's own credentials: an agent that runs as a pod needs no flag.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -41,7 +41,7 @@ pub struct SourceArgs {
         env = "PODWIRE_SOURCES"
     )]
     pub sources: Vec<Source>,
-    /// Whether an ADD waits for its pod's network annotation [default: required with kube or dir, else optional]
+    /// Whether an ADD waits for its pod's network annotation [default: required with kube or dir and in OVN mode, else optional]
     #[arg(long, value_name = "NEED", env = "PODWIRE_ANNOTATIONS")]
     pub annotations: Option<Need>,
     /// Directory of pod manifests (YAML or JSON)
@@ -166,6 +166,7 @@ impl SourceConfig {
     pub(super) fn from_args(
         args: SourceArgs,
         account: Option<ServiceAccount>,
+        mode: Mode,
     ) -> Result<Self, ConfigError> {
         let explicit = !args.sources.is_empty();
         let wants = |source| args.sources.contains(&source);
@@ -198,10 +199,12 @@ impl SourceConfig {
         let is_watching = order.iter().any(|source| *source != Source::Cni);
         let kube = access.filter(|_| order.contains(&Source::Kube));
         Ok(Self {
-            annotations: args.annotations.unwrap_or(match is_watching {
-                true => Need::Required,
-                false => Need::Optional,
-            }),
+            annotations: args
+                .annotations
+                .unwrap_or(match is_watching || mode == Mode::Ovn {
+                    true => Need::Required,
+                    false => Need::Optional,
+                }),
             kube: match kube {
                 Some(access) => Some(KubeConfig {
                     node: node_name(args.node_name)?,
@@ -225,21 +228,23 @@ fn each_once(sources: &[Source]) -> Result<Vec<Source>, ConfigError> {
     Ok(sources.to_vec())
 }
 
-fn access(
-    args: &SourceArgs,
-    account: &ServiceAccount,
-) -> Result<Option<KubeAccess>, ConfigError> {
+fn access(args: &SourceArgs, account: &ServiceAccount) -> Result<Option<KubeAccess>, ConfigError> {
     if let Some(path) = &args.kubeconfig {
         return Ok(Some(KubeAccess::Kubeconfig(path.clone())));
     }
     let Some(url) = args.k8s_apiserver.as_ref().or(account.url.as_ref()) else {
         return Ok(None);
     };
-    let is_http = ["http://", "https://"]
-        .iter()
-        .any(|scheme| url.strip_prefix(scheme).is_some_and(|host| !host.is_empty()));
+    let is_http = ["http://", "https://"].iter().any(|scheme| {
+        url.strip_prefix(scheme)
+            .is_some_and(|host| !host.is_empty())
+    });
     if !is_http {
-        return Err(bad("--k8s-apiserver", url, "expected http://… or https://…"));
+        return Err(bad(
+            "--k8s-apiserver",
+            url,
+            "expected http://… or https://…",
+        ));
     }
     let own_file = |name: &str| {
         let path = account.directory.join(name);
@@ -269,7 +274,8 @@ fn node_name(given: Option<String>) -> Result<String, ConfigError> {
             .to_lowercase(),
     };
     // It goes into a field selector, in which ',' and '=' would be syntax.
-    let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    let is_name =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     if name.is_empty() || name.len() > 253 || !name.bytes().all(is_name) {
         return Err(bad(
             "--node-name",

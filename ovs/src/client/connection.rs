@@ -13,8 +13,8 @@ use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
-use super::config::{Remote, Stream};
 use super::queue::Group;
+use super::remote::{Remote, Stream};
 use super::stats::count;
 use super::task::Shared;
 use crate::replica::{MonitorMethod, ReplicaError, Schema};
@@ -279,7 +279,7 @@ fn take_schema(shared: &Shared, outcome: Result<&str, &str>) -> Result<Next, Con
     let schema = Schema::parse(schema)?;
     let changes = shared.db_mut().set_schema(&schema)?;
     shared.connected();
-    shared.row_waits.wake(&changes.rows);
+    shared.row_waits.wake(&shared.db(), &changes.rows);
     Ok(Next::Monitor(shared.config.monitor))
 }
 

@@ -146,11 +146,15 @@ fn lacking(
                 true => "none that podwire reads".to_owned(),
                 false => has.join(", "),
             };
-            format!("pod {pod} is not annotated after {waited:.1?}: awaited {wanted}; its annotations: {has}")
+            format!(
+                "pod {pod} is not annotated after {waited:.1?}: awaited {wanted}; its annotations: {has}"
+            )
         }
     };
     for (place, since, problem) in failing {
-        text.push_str(&format!("; {place} has been failing for {since:.1?}: {problem}"));
+        text.push_str(&format!(
+            "; {place} has been failing for {since:.1?}: {problem}"
+        ));
     }
     text
 }

@@ -50,10 +50,7 @@ pub struct Pod {
 }
 
 /// The annotations by which kubelet marks a mirror pod (kubelet/types/pod_update.go).
-const MIRROR_MARKS: [&str; 2] = [
-    "kubernetes.io/config.mirror",
-    "kubernetes.io/config.hash",
-];
+const MIRROR_MARKS: [&str; 2] = ["kubernetes.io/config.mirror", "kubernetes.io/config.hash"];
 
 impl Pod {
     /// A pod of all these annotations.
@@ -67,7 +64,7 @@ impl Pod {
         };
         for (name, value) in annotations {
             pod.is_mirror |= MIRROR_MARKS.contains(&name.as_str());
-            if crate::pods::is_read(&name) {
+            if crate::pods::READ.contains(&name.as_str()) {
                 pod.annotations.insert(name, value);
             }
         }
@@ -131,7 +128,10 @@ impl Known {
         let mut inner = self.lock();
         inner.gone.remove(&name);
         let pod = Arc::new(pod);
-        let changed = inner.pods.insert(name, Arc::clone(&pod)).is_none_or(|before| before != pod);
+        let changed = inner
+            .pods
+            .insert(name, Arc::clone(&pod))
+            .is_none_or(|before| before != pod);
         drop(inner);
         if changed {
             self.changes.send_replace(());

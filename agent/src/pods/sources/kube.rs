@@ -118,7 +118,11 @@ impl Watch {
         let mut pods = HashMap::new();
         loop {
             let page = in_time(api.list_metadata(&parameters)).await?;
-            pods.extend(page.items.into_iter().filter_map(|item| read(item.metadata)));
+            pods.extend(
+                page.items
+                    .into_iter()
+                    .filter_map(|item| read(item.metadata)),
+            );
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => parameters.continue_token = Some(token),
                 None => {

@@ -37,7 +37,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<(PodName, Pod)>, String> {
     // JSON is YAML, but its own parser's errors are better, and kubectl writes large lists of it.
     let documents: Vec<Option<Document>> = match text.trim_start().starts_with('{') {
         true => vec![serde_json::from_str(text).map_err(|error| error.to_string())?],
-        false => serde_saphyr::from_multiple(text).map_err(|error| first_line(&error.to_string()))?,
+        false => {
+            serde_saphyr::from_multiple(text).map_err(|error| first_line(&error.to_string()))?
+        }
     };
     let mut pods = Vec::new();
     for document in documents.into_iter().flatten() {

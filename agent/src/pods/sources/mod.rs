@@ -144,7 +144,11 @@ impl Sources {
             let can_come = name.is_some() && self.watched().next().is_some();
             self.nudge.notify_one();
             let deadline = started + patience;
-            if !can_come || tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
+            if !can_come
+                || tokio::time::timeout_at(deadline, changes.changed())
+                    .await
+                    .is_err()
+            {
                 return Err(SourceError::Lacking {
                     pod: name.map(|name| name.to_string()),
                     wanted: question.wanted.to_owned(),

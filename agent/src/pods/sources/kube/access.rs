@@ -46,7 +46,8 @@ pub(super) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
     };
     // The watch retries by itself, and says meanwhile what is wrong.
     config.default_retry = false;
-    let builder = ClientBuilder::try_from(config).map_err(|error| AccessError::Client(error.into()))?;
+    let builder =
+        ClientBuilder::try_from(config).map_err(|error| AccessError::Client(error.into()))?;
     let authorize = FilterLayer::new(move |request| authorized(request, &token));
     Ok(builder.with_layer(&authorize).build())
 }
