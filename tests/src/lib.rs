@@ -27,6 +27,7 @@
 
 mod agent;
 pub mod annotation;
+pub mod apiserver;
 mod binaries;
 mod failure;
 mod http;

@@ -93,6 +93,7 @@ pub struct Health {
 #[derive(Debug, Clone)]
 pub struct Known {
     inner: Arc<Mutex<Inner>>,
+    health: watch::Sender<Health>,
     /// Every source's changes wake the same waits.
     changes: watch::Sender<()>,
 }
@@ -103,7 +104,6 @@ struct Inner {
     /// Pods that are gone and that somebody waits on: two changes in a row may be seen as one.
     gone: HashMap<PodName, Arc<Pod>>,
     waits: HashMap<PodName, usize>,
-    health: Health,
 }
 
 /// What a source says of one pod.
@@ -119,6 +119,7 @@ impl Known {
     pub(super) fn new(changes: watch::Sender<()>) -> Self {
         Self {
             inner: Arc::default(),
+            health: watch::Sender::default(),
             changes,
         }
     }
@@ -160,32 +161,34 @@ impl Known {
             .into_iter()
             .map(|(name, pod)| (name, Arc::new(pod)))
             .collect();
-        inner.health = Health {
+        drop(inner);
+        self.health.send_replace(Health {
             is_read: true,
             failing: None,
-        };
-        drop(inner);
+        });
         self.changes.send_replace(());
     }
 
     /// The source works again.
     pub(super) fn recovered(&self) {
-        self.lock().health.failing = None;
+        self.health
+            .send_if_modified(|health| health.failing.take().is_some());
     }
 
     /// The source fails; what is known stays.
     pub(super) fn fails(&self, problem: String) {
-        let mut inner = self.lock();
-        let since = inner
-            .health
-            .failing
-            .take()
-            .map_or_else(Instant::now, |(since, _)| since);
-        inner.health.failing = Some((since, problem));
+        self.health.send_modify(|health| {
+            let since = match health.failing.take() {
+                Some((since, _)) => since,
+                None => Instant::now(),
+            };
+            health.failing = Some((since, problem));
+        });
     }
 
-    pub(super) fn health(&self) -> Health {
-        self.lock().health.clone()
+    /// How the source is doing, and each change of it.
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.health.subscribe()
     }
 
     /// How many pods there are.

@@ -185,7 +185,7 @@ impl Sources {
     /// it knows, and so is no reason.
     pub fn problems(&self) -> Vec<String> {
         let problem = |watched: &Watched| {
-            let health = watched.known.health();
+            let health = watched.known.health().borrow().clone();
             let why = match health.failing {
                 Some((_, problem)) => problem,
                 None => "no answer yet".to_owned(),
@@ -279,7 +279,7 @@ impl Sources {
 
     fn failing(&self) -> Vec<(String, Duration, String)> {
         let failing = |watched: &Watched| {
-            let (since, problem) = watched.known.health().failing?;
+            let (since, problem) = watched.known.health().borrow().failing.clone()?;
             Some((watched.place.clone(), since.elapsed(), problem))
         };
         self.watched().filter_map(failing).collect()
