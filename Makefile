@@ -3,6 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
+.ONESHELL:
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -12,7 +13,8 @@ CARGO ?= cargo
 PLUGIN_FLAGS := -C target-feature=+crt-static -C relocation-model=static
 
 DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
-TEST_PACKAGES := $(DEMO_PACKAGES) containernetworking-plugins conntrack strace golang-go golang-github-appc-cni-dev
+OVN_PACKAGES := ovn-central ovn-host
+TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) openssl containernetworking-plugins conntrack strace golang-go
 
 # Where the fixtures find the binaries under test; a value from the environment is kept.
 export PODWIRE_BIN ?= $(CURDIR)/target/debug/podwire
@@ -30,13 +32,28 @@ demo: root ## wire two pods on a private Open vSwitch, show them talking, and cl
 	@$(CARGO) build --quiet -p podwire-tests --bin podwire-demo
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo
 
+.PHONY: demo-ovn
+demo-ovn: root ## two nodes in one OVN network: pods that talk through its tunnel, a picture of it, and clean up
+	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES)
+	@$(CARGO) build --quiet --release -p podwire --bin podwire
+	@$(MAKE) --no-print-directory plugin
+	@$(CARGO) build --quiet -p podwire-tests --bin podwire-demo
+	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo ovn
+
+# A foreign tool that can't be had (no network, another Debian) must not fail our own tests: what
+# needs it is left out by name, and the summary says so.
 .PHONY: test
-test: root test-packages build cnitool ## all tests: unit, property, end-to-end on real components, doc
+test: root test-packages build ## all tests: unit, property, end-to-end on real components, doc
 	$(CARGO) test --quiet --workspace --doc
-	if $(CARGO) nextest --version >/dev/null 2>&1; then \
-		$(CARGO) nextest run --workspace; \
-	else \
-		$(CARGO) test --workspace --lib --bins --tests; \
+	without=()
+	if ! $(MAKE) --no-print-directory cnitool; then
+		echo "make: leaving out cnitool's test: the tool could not be built" >&2
+		without=(cnitool)
+	fi
+	if $(CARGO) nextest --version >/dev/null 2>&1; then
+		$(CARGO) nextest run --workspace $${without:+-E 'not binary(cnitool)'}
+	else
+		$(CARGO) test --workspace --lib --bins --tests -- $${without:+--skip cnitool}
 	fi
 
 .PHONY: lint
@@ -64,9 +81,9 @@ install: release ## podwire into $(PREFIX)/bin, the plugin into /opt/cni/bin und
 	ln -sf podwire-cni $(DESTDIR)/opt/cni/bin/ovn-k8s-cni-overlay
 
 .PHONY: cnitool
-cnitool: target/tools/cnitool ## the reference client of the CNI project, from Debian's source package
+cnitool: target/tools/cnitool ## the reference client of the CNI project, built from Debian's source package
 
-target/tools/cnitool: | test-packages
+target/tools/cnitool: .ci/cnitool | test-packages
 	.ci/cnitool $@
 
 .PHONY: test-packages

@@ -2,7 +2,7 @@
 //! the agent.
 //!
 //! Three rooms, each usable alone: [`spec`] holds versions, network configurations, results and
-//! errors in every supported version of the specification; [`env`] the variables and arguments
+//! errors in every supported version of the specification; [`mod@env`] the variables and arguments
 //! by which a runtime calls a plugin; [`wire`] the request that the plugin posts to the agent
 //! and the reply it prints. All of it is pure: bytes in, types or typed errors out. The plugin
 //! (`plugin/main.rs`) adds the sockets and the agent adds everything else.

@@ -12,6 +12,7 @@
 
 mod config;
 mod connection;
+mod error;
 mod queue;
 mod remote;
 mod row_waits;
@@ -143,7 +144,7 @@ impl Client {
         }
     }
 
-    /// Looks at the replica. The look is short: updates wait for its end.
+    /// Looks at the replica. The look is to be short, for updates wait for its end, and to hold no other look: a lock is taken.
     pub fn read<T>(&self, look: impl FnOnce(&Db) -> T) -> T {
         look(&self.handle.shared.db())
     }
@@ -164,18 +165,19 @@ impl Client {
         let started = Instant::now();
         let mut versions = self.subscribe();
         loop {
-            let synced = versions.borrow_and_update().state == State::Synced;
-            if synced && let Some(found) = self.read(&mut predicate) {
+            versions.mark_unchanged();
+            if let Some(found) = self.read_synced(&mut predicate).flatten() {
                 return Ok(found);
             }
             match timeout_at(deadline, versions.changed()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return Err(WaitError::Ended(awaited.to_owned())),
+                Ok(_) if self.handle.shared.has_ended() => {
+                    return Err(WaitError::Ended(awaited.to_owned()));
+                }
+                Ok(_) => {}
                 Err(_) => {
-                    let seen = if synced {
-                        "a replica in sync, without it".to_owned()
-                    } else {
-                        self.state().to_string()
+                    let seen = match self.state() {
+                        State::Synced => "a replica in sync, without it".to_owned(),
+                        state => state.to_string(),
                     };
                     return Err(WaitError::Timeout {
                         awaited: awaited.to_owned(),
@@ -248,8 +250,7 @@ impl Client {
             .ok_or_else(|| WaitError::NotWatched(table.to_owned()))?;
         let waiter = shared.row_waits.register((number, row), also);
         loop {
-            let synced = self.state() == State::Synced;
-            if synced && let Some(found) = self.read(&mut predicate) {
+            if let Some(found) = self.read_synced(&mut predicate).flatten() {
                 return Ok(found);
             }
             if timeout_at(deadline, waiter.woken()).await.is_ok() {
@@ -300,6 +301,15 @@ impl Client {
     /// Counters since the start.
     pub fn stats(&self) -> StatsSnapshot {
         self.handle.shared.stats.snapshot()
+    }
+
+    /// `None` while the replica is not in sync.
+    fn read_synced<T>(&self, look: impl FnOnce(&Db) -> T) -> Option<T> {
+        let shared = &self.handle.shared;
+        // The state is set to anything else before the replica is touched by another connection, and that needs this lock.
+        let db = shared.db();
+        let synced = shared.version.borrow().state == State::Synced;
+        synced.then(|| look(&db))
     }
 
     fn timed_out(&self, sent: bool, started: Instant) -> TransactError {

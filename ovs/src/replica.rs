@@ -43,6 +43,8 @@ pub enum Index {
 #[derive(Debug)]
 pub struct Db {
     tables: Vec<Table>,
+    /// The most that all rows together may weigh.
+    limit: usize,
 }
 
 /// One row of the replica.
@@ -71,6 +73,9 @@ pub enum ReplicaError {
     /// An update that can't be read as one, or whose values are not of their columns' types.
     #[error("a monitor update: {0}")]
     Update(#[from] serde_json::Error),
+    /// The rows would weigh more than the replica may.
+    #[error("the watched rows take more than the {0} bytes allowed")]
+    TooLarge(usize),
     /// A change to a row that was never inserted.
     #[error("a monitor update to row {uuid} of {table}, which is not known")]
     UnknownRow {
@@ -86,6 +91,16 @@ impl Db {
     pub fn new(specs: &[TableSpec]) -> Self {
         Self {
             tables: specs.iter().cloned().map(Table::new).collect(),
+            limit: usize::MAX,
+        }
+    }
+
+    /// With a limit on what all rows together may weigh, in bytes, roughly.
+    #[must_use]
+    pub fn with_limit(self, bytes: usize) -> Self {
+        Self {
+            limit: bytes,
+            ..self
         }
     }
 

@@ -1,7 +1,7 @@
 //! Transactions as data: what to do, what to expect of it, and what came of it (RFC 7047 §4.1.3, §5.2).
 //!
 //! A [`Transaction`] is a list of operations. The client sends it alone or together with others' (see [`crate::client`]), which a caller
-//! only notices by the clock: row names are made unique when the transaction is encoded, and outcomes are told apart by [`batch`].
+//! only notices by the clock: row names are made unique when the transaction is encoded, and outcomes are told apart by `batch`.
 
 pub(crate) mod batch;
 mod encode;
@@ -263,7 +263,7 @@ impl Transaction {
         self.push(Kind::Comment(text.into()))
     }
 
-    /// Aborts the transaction unless this client holds the lock (RFC 7047 §5.2.10).
+    /// Aborts the transaction unless this client holds the lock, whose name is an `<id>`: letters, digits, `_` (RFC 7047 §5.2.10).
     pub fn assert(&mut self, lock: impl Into<String>) -> Added<'_> {
         self.push(Kind::Assert(lock.into()))
     }

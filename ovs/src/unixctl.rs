@@ -3,9 +3,6 @@
 //! It answers what the database can't: whether the daemon behind it lives. A stopped ovs-vswitchd leaves a database that takes every
 //! port and an `ofport` that never comes.
 
-#[cfg(test)]
-mod tests;
-
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

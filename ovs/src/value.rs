@@ -5,17 +5,19 @@
 //! sets and maps are sorted, and neither holds a duplicate.
 
 mod json;
+mod map;
+mod real;
 #[cfg(test)]
 mod tests;
 mod uuid;
 
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 
 pub use json::EncodeError;
 pub(crate) use json::{append, each_entry, encode_str};
+pub use map::Map;
+pub use real::Real;
 pub use uuid::{ParseUuidError, Uuid};
 
 /// A column's value: `<value>` in RFC 7047 §5.1.
@@ -50,14 +52,6 @@ pub enum Atom {
 /// `insert` returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowName(pub(crate) u32);
-
-/// A finite double with the total order that sets and indexes need.
-#[derive(Clone, Copy, Debug)]
-pub struct Real(f64);
-
-/// The entries of a map column, sorted by key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Map(Vec<(Atom, Atom)>);
 
 impl Value {
     /// The empty set, which is also how an absent optional value is written.
@@ -143,6 +137,24 @@ impl Value {
         }
     }
 
+    /// What the value takes in memory, in bytes, roughly.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Self::Atom(atom) => atom.weight(),
+            Self::Set(set) => set.iter().map(Atom::weight).sum(),
+            Self::Map(map) => map.weight(),
+        }
+    }
+
+    /// The elements; none when this is a map.
+    pub(crate) fn into_set(self) -> BTreeSet<Atom> {
+        match self {
+            Self::Atom(atom) => BTreeSet::from([atom]),
+            Self::Set(set) => set,
+            Self::Map(_) => BTreeSet::new(),
+        }
+    }
+
     pub(crate) fn from_set(mut set: BTreeSet<Atom>) -> Self {
         if set.len() != 1 {
             return Self::Set(set);
@@ -177,91 +189,9 @@ impl Atom {
     }
 }
 
-impl Map {
-    /// A map without entries.
-    pub const EMPTY: Self = Self(Vec::new());
-
-    /// The value under a string key.
-    pub fn get(&self, key: &str) -> Option<&Atom> {
-        let order = |entry: &(Atom, Atom)| match &entry.0 {
-            Atom::String(string) => (**string).cmp(key),
-            // Keys of one map have one type; other types order before or after all strings.
-            other => other.rank().cmp(&STRING_RANK),
-        };
-        self.0.binary_search_by(order).ok().map(|at| &self.0[at].1)
-    }
-
-    /// The string under a string key.
-    pub fn str(&self, key: &str) -> Option<&str> {
-        self.get(key).and_then(Atom::as_str)
-    }
-
-    /// The entries in the order of their keys.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Atom, &Atom)> {
-        self.0.iter().map(|(key, value)| (key, value))
-    }
-
-    /// The entries whose key and value are strings.
-    pub fn strings(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0
-            .iter()
-            .filter_map(|(key, value)| Some((key.as_str()?, value.as_str()?)))
-    }
-
-    /// How many entries there are.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether there is no entry.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The entries, sorted by key; `None` when a key comes twice.
-    pub(crate) fn from_entries(mut entries: Vec<(Atom, Atom)>) -> Option<Self> {
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
-        entries
-            .windows(2)
-            .all(|pair| pair[0].0 != pair[1].0)
-            .then_some(Self(entries))
-    }
-
-    /// This map changed by a difference of `update2`: an entry that is here with that value goes, any other is set.
-    pub(crate) fn merged(self, difference: Self) -> Self {
-        let mut merged = Vec::with_capacity(self.len() + difference.len());
-        let mut old = self.0.into_iter().peekable();
-        for (key, value) in difference.0 {
-            while let Some(before) = old.next_if(|entry| entry.0 < key) {
-                merged.push(before);
-            }
-            let replaced = old.next_if(|entry| entry.0 == key);
-            if replaced.is_none_or(|replaced| replaced.1 != value) {
-                merged.push((key, value));
-            }
-        }
-        merged.extend(old);
-        Self(merged)
-    }
-
-    pub(crate) fn into_entries(self) -> Vec<(Atom, Atom)> {
-        self.0
-    }
-}
-
-impl FromIterator<(Atom, Atom)> for Map {
-    fn from_iter<I: IntoIterator<Item = (Atom, Atom)>>(entries: I) -> Self {
-        let mut entries: Vec<_> = entries.into_iter().collect();
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
-        // `dedup_by` drops the later of two neighbours; the later one is to win.
-        entries.dedup_by(|later, earlier| {
-            let same = later.0 == earlier.0;
-            if same {
-                std::mem::swap(later, earlier);
-            }
-            same
-        });
-        Self(entries)
+impl Atom {
+    pub(crate) fn weight(&self) -> usize {
+        size_of::<Self>() + self.as_str().map_or(0, str::len)
     }
 }
 
@@ -278,49 +208,6 @@ impl Atom {
             Self::Uuid(_) => 4,
             Self::Named(_) => 5,
         }
-    }
-}
-
-impl Real {
-    pub(crate) const ZERO: Self = Self(0.0);
-
-    /// A real, unless it is infinite or not a number, which JSON can't carry.
-    pub fn new(value: f64) -> Option<Self> {
-        // -0.0 and 0.0 are one value to the database.
-        value
-            .is_finite()
-            .then_some(Self(if value == 0.0 { 0.0 } else { value }))
-    }
-
-    /// The double.
-    pub fn value(self) -> f64 {
-        self.0
-    }
-}
-
-impl PartialEq for Real {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Real {}
-
-impl PartialOrd for Real {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Real {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
-
-impl Hash for Real {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.to_bits().hash(state);
     }
 }
 
@@ -345,6 +232,12 @@ impl From<String> for Atom {
 impl From<i64> for Atom {
     fn from(integer: i64) -> Self {
         Self::Integer(integer)
+    }
+}
+
+impl From<i32> for Atom {
+    fn from(integer: i32) -> Self {
+        Self::Integer(integer.into())
     }
 }
 
@@ -411,7 +304,7 @@ impl fmt::Display for Atom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Integer(integer) => integer.fmt(f),
-            Self::Real(real) => real.0.fmt(f),
+            Self::Real(real) => real.value().fmt(f),
             Self::Boolean(boolean) => boolean.fmt(f),
             Self::String(string) => string.fmt(f),
             Self::Uuid(uuid) => uuid.fmt(f),

@@ -6,8 +6,6 @@
 
 mod operations;
 mod rows;
-#[cfg(test)]
-mod tests;
 
 use crate::replica::{Db, Index, Row, TableSpec};
 use crate::value::Uuid;
@@ -16,7 +14,7 @@ pub use operations::{
     AddBridge, AddPort, BridgeSpec, PortRows, PortSpec, QosSpec, QueueSpec, StringMap, add_bridge,
     add_port, del_ports, set_keys, unset_keys,
 };
-pub use rows::{Bridge, Interface, OpenVSwitch, Port, Qos, Queue, Ssl};
+pub use rows::{Bridge, Interface, OpenVSwitch, Port, Qos, Queue};
 
 /// The database's name.
 pub const DATABASE: &str = "Open_vSwitch";
@@ -42,13 +40,7 @@ pub fn tables() -> Vec<TableSpec> {
                 "ovs_version",
                 "cur_cfg",
                 "next_cfg",
-                "ssl",
             ],
-            indexes: &[],
-        },
-        TableSpec {
-            name: "SSL",
-            columns: &["private_key", "certificate", "ca_cert"],
             indexes: &[],
         },
         TableSpec {
@@ -114,12 +106,6 @@ impl Db {
     /// The only row of `Open_vSwitch`; none before `ovs-vsctl init` made it.
     pub fn open_vswitch(&self) -> Option<OpenVSwitch<'_>> {
         self.rows("Open_vSwitch").next().map(OpenVSwitch)
-    }
-
-    /// The keys that Open vSwitch itself uses for TLS, when it has any.
-    pub fn ssl(&self) -> Option<Ssl<'_>> {
-        let uuid = self.open_vswitch()?.ssl()?;
-        self.row("SSL", uuid).map(Ssl)
     }
 
     /// A bridge by its uuid.

@@ -91,6 +91,8 @@ pub enum Event<'a> {
 pub struct Session {
     decoder: Decoder,
     outgoing: Vec<u8>,
+    /// How much of `outgoing` is sent already.
+    sent: usize,
     next_id: u64,
     /// Requests that no reply has come for.
     unanswered: HashSet<u64>,
@@ -119,6 +121,7 @@ impl Session {
         Self {
             decoder: Decoder::new(limits),
             outgoing: Vec::new(),
+            sent: 0,
             next_id: 0,
             unanswered: HashSet::new(),
             unsent_limit: limits.unsent_bytes,
@@ -154,7 +157,7 @@ impl Session {
                         format_args!(r#"{{"id":{id},"result":null,"error":"unknown method"}}"#),
                     );
                 }
-                if self.outgoing.len() > self.unsent_limit {
+                if self.outgoing.len() - self.sent > self.unsent_limit {
                     return Err(WireError::UnsentTooLong(self.unsent_limit));
                 }
                 Ok(Some(Event::Answered))
@@ -188,17 +191,22 @@ impl Session {
         id
     }
 
-    /// What waits to be sent. The driver removes from the front what it has sent with [`Self::sent`].
+    /// What waits to be sent. The driver tells with [`Self::sent`] how much it could send.
     pub fn outgoing(&self) -> &[u8] {
-        &self.outgoing
+        &self.outgoing[self.sent..]
     }
 
-    /// Forgets the first `count` bytes of [`Self::outgoing`].
+    /// The first `count` bytes of [`Self::outgoing`] are sent.
     pub fn sent(&mut self, count: usize) {
-        // Everything goes in one write as a rule, and then nothing is moved.
-        self.outgoing.drain(..count.min(self.outgoing.len()));
-        if self.outgoing.is_empty() {
+        self.sent = (self.sent + count).min(self.outgoing.len());
+        if self.sent == self.outgoing.len() {
+            self.outgoing.clear();
             self.outgoing.shrink_to(KEPT_BYTES);
+            self.sent = 0;
+        } else if self.sent > self.outgoing.len() / 2 {
+            // At most as many bytes are moved as were sent since the last move.
+            self.outgoing.drain(..self.sent);
+            self.sent = 0;
         }
     }
 }

@@ -5,6 +5,7 @@
 //! its packets through an OVS bridge that has the tunnel's address.
 
 mod controller;
+mod pki;
 
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
@@ -15,10 +16,11 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 pub use controller::LogicalPort;
+pub use pki::TlsFiles;
 
 use crate::failure::{Failure, Step};
 use crate::node::{DAEMON_LIMIT, OVSDB_SOCKET};
-use crate::ovsdb::Ovsdb;
+use crate::ovsdb::{Ovsdb, Row};
 use crate::process::Daemon;
 use crate::{AgentOptions, Leftovers, TestNode};
 
@@ -132,6 +134,13 @@ impl Central {
         Ovsdb::of(self.machine.path(SOUTHBOUND), "OVN_Southbound")
     }
 
+    /// The southbound database's socket as every process on the real machine can open it, whatever its namespaces.
+    pub fn local_remote(&self) -> String {
+        let path = self.machine.path(SOUTHBOUND).display().to_string();
+        let own = format!("/proc/{}/", std::process::id());
+        format!("unix:{}", path.replace("/proc/self/", &own))
+    }
+
     /// The machine.
     pub fn machine(&self) -> &TestNode {
         &self.machine
@@ -145,6 +154,7 @@ impl Central {
     /// A machine with Open vSwitch on the underlay, and an ovn-controller that has joined the network.
     pub fn node(&self, name: &str, number: u8) -> Result<OvnNode, Failure> {
         let node = self.node_without_controller(name, number)?;
+        node.make_bridge()?;
         node.set_remote(&format!("tcp:{CENTRAL_ADDRESS}:6642"))?;
         node.start_controller()?;
         self.await_chassis(name)?;
@@ -208,7 +218,8 @@ impl Central {
         Ok(())
     }
 
-    fn await_chassis(&self, name: &str) -> Result<(), Failure> {
+    /// Waits until an ovn-controller has joined the network under this name.
+    pub fn await_chassis(&self, name: &str) -> Result<(), Failure> {
         self.southbound().wait(
             "Chassis",
             json!([["name", "==", name]]),
@@ -247,6 +258,22 @@ impl OvnNode {
         Ok(())
     }
 
+    /// Makes br-int as ovn-controller would. One that has to make it looks for its OpenFlow socket before ovs-vswitchd has that,
+    /// and then pauses for a second.
+    pub fn make_bridge(&self) -> Result<(), Failure> {
+        let bridge = ["datapath_type=netdev", "fail_mode=secure"];
+        let command = ["add-br", "br-int", "--", "set", "bridge", "br-int"];
+        let command: Vec<&str> = command.into_iter().chain(bridge).collect();
+        self.vsctl(&command).map(drop)
+    }
+
+    /// Sets a key of the switch's own external_ids.
+    pub fn set_key(&self, key: &str, value: &str) -> Result<(), Failure> {
+        let pair = format!("external_ids:{key}={value}");
+        self.vsctl(&["--no-wait", "set", "open_vswitch", ".", &pair])
+            .map(drop)
+    }
+
     /// Starts ovn-controller, which makes br-int, and waits for that.
     pub fn start_controller(&self) -> Result<(), Failure> {
         let mut command = Command::new("ovn-controller");
@@ -259,6 +286,35 @@ impl OvnNode {
             .start_daemon(&command, "ovn-controller", RUN_DIR)?;
         *lock(&self.controller) = Some(daemon);
         self.await_bridge()
+    }
+
+    /// Waits until a sandbox' Interface row says that OVN has installed its port, or until it no longer does.
+    pub fn await_installed(&self, container: &str, installed: bool) -> Result<(), Failure> {
+        let is_installed = json!(["map", [["sandbox", container], ["ovn-installed", "true"]]]);
+        let until = if installed { "!=" } else { "==" };
+        let conditions = json!([["external_ids", "includes", is_installed]]);
+        self.ovsdb()
+            .wait("Interface", conditions, until, &["name"], json!([]))
+    }
+
+    /// Waits until ovs-vswitchd has given a sandbox' port an ofport, and returns the Interface row.
+    pub fn await_port(&self, container: &str) -> Result<Row, Failure> {
+        let conditions = json!([
+            [
+                "external_ids",
+                "includes",
+                ["map", [["sandbox", container]]]
+            ],
+            ["ofport", ">", 0],
+        ]);
+        self.ovsdb()
+            .wait("Interface", conditions, "!=", &["name"], json!([]))?;
+        let row = self.interface_of(container)?;
+        row.ok_or_else(|| Failure::Unlike {
+            object: format!("the Interface row of {container}"),
+            expected: "still there".into(),
+            seen: "gone".into(),
+        })
     }
 
     /// Waits until br-int is there.
@@ -311,68 +367,6 @@ impl Deref for OvnNode {
 
     fn deref(&self) -> &TestNode {
         &self.machine
-    }
-}
-
-/// Keys and certificates as ovs-pki(8) makes them, in a directory that goes with this value.
-#[derive(Debug)]
-pub struct TlsFiles {
-    directory: std::path::PathBuf,
-}
-
-impl TlsFiles {
-    fn make() -> Result<TlsFiles, Failure> {
-        let directory = std::env::temp_dir().join(format!("podwire-pki.{}", crate::hex(16)));
-        std::fs::create_dir(&directory).step(|| format!("make {}", directory.display()))?;
-        let files = TlsFiles { directory };
-        files.pki(&["init"])?;
-        for name in ["ovnsb", "node"] {
-            files.pki(&["-u", "req+sign", name, "switch"])?;
-        }
-        Ok(files)
-    }
-
-    fn pki(&self, arguments: &[&str]) -> Result<(), Failure> {
-        let mut command = Command::new("ovs-pki");
-        command
-            .current_dir(&self.directory)
-            .arg(format!("--dir={}", self.directory.join("pki").display()))
-            .arg(format!(
-                "--log={}",
-                self.directory.join("ovs-pki.log").display()
-            ))
-            .args(["-B", "2048"])
-            .args(arguments);
-        let shown = format!("ovs-pki {}", arguments.join(" "));
-        crate::process::finish(command, b"", DAEMON_LIMIT)?
-            .success(&shown)
-            .map(drop)
-    }
-
-    /// Private key, certificate and CA certificate of `ovnsb` or `node`.
-    pub fn of(&self, name: &str) -> [String; 3] {
-        let path = |file: String| self.directory.join(file).display().to_string();
-        [
-            path(format!("{name}-privkey.pem")),
-            path(format!("{name}-cert.pem")),
-            path("pki/switchca/cacert.pem".to_owned()),
-        ]
-    }
-
-    fn flags(&self, name: &str) -> [String; 3] {
-        let [key, certificate, ca] = self.of(name);
-        [
-            format!("--private-key={key}"),
-            format!("--certificate={certificate}"),
-            format!("--ca-cert={ca}"),
-        ]
-    }
-}
-
-impl Drop for TlsFiles {
-    fn drop(&mut self) {
-        // In the machine's directory for temporary files; a leftover of an interrupted test hurts nobody.
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

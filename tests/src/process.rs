@@ -210,14 +210,23 @@ impl Drop for Daemon {
     }
 }
 
-/// The same program, killed when the thread that spawns it ends: setpriv(1) sets PR_SET_PDEATHSIG
-/// and execs it, so the process id is the spawned one.
+/// The same program, killed when the thread that spawns it ends; its process id is the spawned one.
+///
+/// setpriv(1) sets PR_SET_PDEATHSIG, which says nothing of a parent that ended before: so the shell
+/// then looks whose child it is by now, and execs the program only as this process's own.
 pub(crate) fn bound_to_parent(command: &Command) -> Command {
     let mut bound = Command::new("setpriv");
-    bound
-        .args(["--pdeathsig", "KILL", "--"])
-        .arg(command.get_program())
-        .args(command.get_args());
+    let parent = std::process::id().to_string();
+    bound.args([
+        "--pdeathsig",
+        "KILL",
+        "--",
+        "sh",
+        "-c",
+        r#"[ "$PPID" = "$0" ] && exec "$@""#,
+        &parent,
+    ]);
+    bound.arg(command.get_program()).args(command.get_args());
     for (variable, value) in command.get_envs() {
         match value {
             Some(value) => bound.env(variable, value),

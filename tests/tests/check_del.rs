@@ -305,6 +305,45 @@ fn del_flushes_the_pods_tracked_connections() {
 }
 
 #[test]
+fn del_flushes_the_ipv4_connections_that_the_userspace_datapath_tracks_and_harms_no_switch() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let [web, db, other] = ["web", "db", "other"].map(|name| node.pod(name).unwrap());
+    let web = web.on_default_network(&entry(11));
+    let db = db.on_default_network(&entry(12));
+    let other = other.on_default_network(&entry(13));
+    for pod in [&web, &db, &other] {
+        pod.add().unwrap().success().unwrap();
+    }
+    node.run("ovs-ofctl", &["del-flows", "br-int"]).unwrap();
+    for flow in [
+        "priority=1,ip,actions=ct(commit,zone=5),NORMAL",
+        "priority=1,ipv6,actions=ct(commit,zone=5),NORMAL",
+        "priority=0,actions=NORMAL",
+    ] {
+        node.run("ovs-ofctl", &["add-flow", "br-int", flow])
+            .unwrap();
+    }
+    web.run("ping", &["-c", "1", &ipv4(12)]).unwrap();
+    web.run("ping", &["-c", "1", &ipv6(12)]).unwrap();
+    other.run("ping", &["-c", "1", &ipv4(11)]).unwrap();
+    other.run("ping", &["-c", "1", &ipv4(12)]).unwrap();
+    let tracked = || node.appctl(&["dpctl/dump-conntrack"]).unwrap();
+    let before = tracked();
+    assert!(before.contains(&format!("src={}", ipv4(11))), "{before}");
+
+    web.del().unwrap().success().unwrap();
+    let left = tracked();
+    assert!(!left.contains(&ipv4(11)), "{left}");
+    assert!(
+        left.contains(&format!("src={}", ipv4(13))),
+        "the connections of others stay: {left}"
+    );
+}
+
+#[test]
 fn gc_removes_what_the_runtime_does_not_list_and_only_that() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -45,6 +46,33 @@ fn the_demo_shows_both_pods_and_ends_well() {
 }
 
 #[test]
+fn the_ovn_demo_draws_its_network_and_ends_well() {
+    let mut demo = Command::new(DEMO);
+    demo.arg("ovn");
+    let finished = process::finish(demo, b"", Duration::from_secs(60)).unwrap();
+    assert!(
+        finished.status.success(),
+        "{}{}",
+        finished.stdout,
+        finished.stderr
+    );
+    for shown in [
+        "┌─ node-a",
+        "══ geneve ══",
+        "fd00:10:128:2::c/64",
+        "iface-id demo_web",
+        "ovn-controller: installed",
+        "✓ nothing is left",
+    ] {
+        assert!(
+            finished.stdout.contains(shown),
+            "no {shown} in:\n{}",
+            finished.stdout
+        );
+    }
+}
+
+#[test]
 fn an_interrupted_demo_leaves_no_process() {
     // Orphans come to this process, which can then wait for their end.
     set_child_subreaper(true).unwrap();
@@ -67,7 +95,7 @@ fn an_interrupted_demo_leaves_no_process() {
         "{others:?}"
     );
     kill(Pid::from_raw(pid), Signal::SIGINT).unwrap();
-    assert_eq!(demo.wait().unwrap().code(), Some(130));
+    assert_eq!(demo.wait().unwrap().signal(), Some(Signal::SIGINT as i32));
     for process in others {
         // ECHILD: it was reaped before its parent ended.
         let _ = waitpid(Pid::from_raw(process.pid), None);

@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::thread;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -13,29 +14,26 @@ use podwire_tests::{AgentOptions, TestNode};
 #[test]
 fn twenty_adds_and_dels_fork_clone_or_exec_no_process() {
     const ROUNDS: usize = 20;
+    const RECORD: &str = "/run/strace";
     let node = TestNode::with_ovs().unwrap();
     let agent = node
         .start_agent(&AgentOptions::for_numbered_pods())
         .unwrap();
-    let record = node.path("/run/strace");
-    let mut strace = Command::new("strace")
+    let mut strace = Command::new("strace");
+    strace
         .args([
             "-f",
             "-e",
             "trace=fork,vfork,clone,clone3,execve,execveat,accept4",
-            "-o",
         ])
-        .arg(&record)
-        .args(["-p", &agent.pid().to_string()])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let attached = BufReader::new(strace.stderr.take().unwrap())
-        .lines()
-        .next()
-        .unwrap()
-        .unwrap();
+        .args(["-o", RECORD, "-p", &agent.pid().to_string()])
+        .stderr(Stdio::piped());
+    let mut strace = node.place().run(|| strace.spawn()).unwrap().unwrap();
+    let mut messages = BufReader::new(strace.stderr.take().unwrap()).lines();
+    let attached = messages.next().unwrap().unwrap();
     assert!(attached.contains("attached"), "{attached}");
+    // It says so of every new thread and process too, and would end if nobody listened.
+    let listener = thread::spawn(move || messages.for_each(drop));
 
     for _ in 0..ROUNDS {
         let pod = node.pod("web").unwrap().on_default_network(&entry(11));
@@ -49,8 +47,9 @@ fn twenty_adds_and_dels_fork_clone_or_exec_no_process() {
     )
     .unwrap();
     strace.wait().unwrap();
+    listener.join().unwrap();
 
-    let calls = std::fs::read_to_string(record).unwrap();
+    let calls = std::fs::read_to_string(node.path(RECORD)).unwrap();
     let accepted = calls
         .lines()
         .filter(|call| call.contains("accept4(") && !call.contains("= -1"))

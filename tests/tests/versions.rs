@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
+use std::path::PathBuf;
+
 use podwire_tests::annotation::{entry, ipv4, ipv6};
 use podwire_tests::{AgentOptions, Pod, TestNode, conf, conf_of_version, plugin_binary};
 use serde_json::{Value, json};
@@ -170,8 +172,8 @@ fn an_attachment_made_under_one_name_is_checked_and_deleted_under_the_other() {
         .start_agent(&AgentOptions::for_numbered_pods())
         .unwrap();
     let new = plugin_binary().unwrap();
-    let old = node.path("/run/ovn-k8s-cni-overlay");
-    std::fs::copy(&new, &old).unwrap();
+    let old = PathBuf::from("/run/ovn-k8s-cni-overlay");
+    std::fs::copy(&new, node.path("/run/ovn-k8s-cni-overlay")).unwrap();
     for (add, del) in [(&old, &new), (&new, &old)] {
         let pod = node.pod("web").unwrap().on_default_network(&entry(11));
         let mut conf = conf();

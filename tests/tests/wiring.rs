@@ -3,10 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 use std::net::IpAddr;
-use std::process::Command;
 
 use podwire_tests::annotation::{GATEWAY_V4, GATEWAY_V6, entry, ipv4, ipv6, mac};
-use podwire_tests::{AgentOptions, TestNode, conf, links, process, traffic};
+use podwire_tests::{AgentOptions, TestNode, conf, links, traffic};
 use serde_json::{Value, json};
 
 fn ip(text: &str) -> IpAddr {
@@ -356,20 +355,16 @@ fn a_namespace_of_another_user_namespace_is_wired_like_any() {
         .start_agent(&AgentOptions::for_numbered_pods())
         .unwrap();
     let mut pod = node.pod("rootless").unwrap().on_default_network(&entry(11));
-    // Pinned on the path from within the node, as a rootless runtime's namespaces are.
     let path = format!("/run/netns/{}", podwire_tests::hex(8));
     node.run("touch", &[&path]).unwrap();
     let script = format!(
-        "unshare --user --map-root-user --net sh -c 'echo $$; read line' | (read pid; mount --bind /proc/$pid/ns/net {path})"
+        "mkfifo /run/made /run/pinned
+         unshare --user --map-root-user --net sh -c 'echo >/run/made; cat /run/pinned' &
+         read line </run/made
+         mount --bind /proc/$!/ns/net {path}
+         echo >/run/pinned; wait"
     );
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &script]);
-    let pinned = node
-        .place()
-        .run(|| process::finish(shell, b"\n", std::time::Duration::from_secs(10)))
-        .unwrap()
-        .unwrap();
-    pinned.success(&script).unwrap();
+    node.run("sh", &["-ec", &script]).unwrap();
     pod.netns = path.clone();
     pod.add().unwrap().success().unwrap();
     let shown = node

@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use podwire_cni::spec::CniResult;
 
+use super::bandwidth;
 use super::intent::{Intent, owner};
 use super::turns::{Cancel, Place};
 use super::{Agent, Call, Error, READY_DEADLINE, Reason};
 use crate::journal::{self, State};
-use crate::netns::{HostEnd, HostLink, Netns, PodEnd};
+use crate::netns::{Attaching, Configuring, HostEnd, HostLink, Netns, PodEnd};
 use crate::observe::Trace;
 use crate::plan::{self, PortPlan, mac_text};
 use crate::ports::{NewPort, PortRecord};
@@ -138,10 +139,11 @@ impl Agent {
         trace.phase("annotations", asking);
         let asking = Instant::now();
         let Intent {
-            interfaces,
+            mut interfaces,
             dns,
             from_annotation,
         } = self.intent(call, &said, undo).await?;
+        bandwidth::limit(&mut interfaces, &call.conf);
         let subject = said.subject(call);
         let node = self.ports.node_facts(self.config.mtu)?;
         let planned = plan::plan(&subject, &interfaces, &node).map_err(|source| Error::Plan {
@@ -157,17 +159,15 @@ impl Agent {
         trace.phase("intent log", writing);
 
         // The netlink thread makes the pairs in order and goes on with each pod end while OVSDB is told of the host ends.
-        let attaching: Vec<_> = planned
+        let attaching: Vec<Attaching> = planned
             .iter()
             .map(|port| self.netlink.attach(Arc::clone(netns), port.link.clone()))
             .collect();
-        let (host_ends, pod_ends): (Vec<_>, Vec<_>) = attaching
-            .into_iter()
-            .map(|attaching| (attaching.host_ready, attaching.configured))
-            .unzip();
-        let hosts = self.host_ends(host_ends, undo, trace).await?;
-        let (rows, pods) =
-            tokio::join!(self.add_rows(&planned, &hosts, undo), configured(pod_ends));
+        let (hosts, configuring) = host_ends(attaching, undo, trace).await?;
+        let (rows, pods) = tokio::join!(
+            self.add_rows(&planned, &hosts, undo),
+            configured(configuring)
+        );
         let (pods, rows) = (pods?, rows?);
         trace.span("ovsdb: transaction", rows.sent, rows.took);
         for step in pods.iter().flat_map(|pod| &pod.steps) {
@@ -187,33 +187,6 @@ impl Agent {
         let result = plan::result::result(&subject, &planned, &names, dns);
         trace.phase("announce and answer", finishing);
         Ok(result)
-    }
-
-    /// The host ends, when every pair is made. On failure those that were made are in `undo`.
-    async fn host_ends(
-        &self,
-        receivers: Vec<tokio::sync::oneshot::Receiver<Result<HostEnd, crate::netns::Error>>>,
-        undo: &mut Undo,
-        trace: &mut Trace,
-    ) -> Result<Vec<HostEnd>, Error> {
-        let mut hosts = Vec::with_capacity(receivers.len());
-        let mut failed = None;
-        for receiver in receivers {
-            match receiver.await.unwrap_or(Err(crate::netns::Error::Stopped)) {
-                Ok(host) => {
-                    undo.links.push(host.link.clone());
-                    for step in &host.steps {
-                        trace.span(step.name, step.start, step.took);
-                    }
-                    hosts.push(host);
-                }
-                Err(error) => failed = failed.or(Some(error)),
-            }
-        }
-        match failed {
-            None => Ok(hosts),
-            Some(error) => Err(error.into()),
-        }
     }
 
     async fn add_rows(
@@ -341,14 +314,38 @@ async fn wait_for_turn<K: Eq + std::hash::Hash + Clone>(
     }
 }
 
-/// The pod ends, when every one is configured; all are waited for, since a half-configured one is still being worked on.
-async fn configured(
-    receivers: Vec<tokio::sync::oneshot::Receiver<Result<PodEnd, crate::netns::Error>>>,
-) -> Result<Vec<PodEnd>, Error> {
-    let mut pods = Vec::with_capacity(receivers.len());
+/// The host ends, when every pair is made. On failure those that were made are in `undo`.
+async fn host_ends(
+    attaching: Vec<Attaching>,
+    undo: &mut Undo,
+    trace: &mut Trace,
+) -> Result<(Vec<HostEnd>, Vec<Configuring>), Error> {
+    let mut ends = Vec::with_capacity(attaching.len());
     let mut failed = None;
-    for receiver in receivers {
-        match receiver.await.unwrap_or(Err(crate::netns::Error::Stopped)) {
+    for pair in attaching {
+        match pair.host_ready().await {
+            Ok((host, configuring)) => {
+                undo.links.push(host.link.clone());
+                for step in &host.steps {
+                    trace.span(step.name, step.start, step.took);
+                }
+                ends.push((host, configuring));
+            }
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    match failed {
+        None => Ok(ends.into_iter().unzip()),
+        Some(error) => Err(error.into()),
+    }
+}
+
+/// The pod ends, when every one is configured; all are waited for, since a half-configured one is still being worked on.
+async fn configured(configuring: Vec<Configuring>) -> Result<Vec<PodEnd>, Error> {
+    let mut pods = Vec::with_capacity(configuring.len());
+    let mut failed = None;
+    for pod in configuring {
+        match pod.configured().await {
             Ok(pod) => pods.push(pod),
             Err(error) => failed = failed.or(Some(error)),
         }

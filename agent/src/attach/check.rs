@@ -3,6 +3,7 @@
 //! prevResult is the whole chain's: what a later plugin changed (a MAC by `tuning`, an MTU) it has written there, and so
 //! only prevResult is compared with, never our own plan. Things beside it, such as further routes, are others' business.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,9 +11,10 @@ use podwire_cni::spec::{CniResult, Interface, IpConfig, Route};
 
 use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
+use crate::journal::{Entry, EntryPort};
 use crate::netns::{Netns, Observed, ObservedRoute};
 use crate::observe::Trace;
-use crate::plan::mac_text;
+use crate::plan::{ids, mac_text};
 use crate::ports::PortRecord;
 
 /// RT_TABLE_MAIN (rtnetlink(7)).
@@ -37,8 +39,9 @@ impl Agent {
                 call.key
             )));
         }
+        let made = self.journal.find(&call.key)?.map(|(_, entry)| entry);
         for record in &records {
-            differences_of_row(record, &self.config.bridge)
+            differences_of_row(record, &self.config.bridge, made.as_ref())
                 .map_or(Ok(()), |text| Err(Error::Differs(text)))?;
             let link = self.netlink.host_link(&record.name).await?;
             if link.is_none_or(|link| !link.up) {
@@ -92,8 +95,21 @@ fn sandbox_interfaces<'a>(
 }
 
 /// What is wrong with an attachment's row.
-fn differences_of_row(record: &PortRecord, bridge: &str) -> Option<String> {
+fn differences_of_row(record: &PortRecord, bridge: &str, made: Option<&Entry>) -> Option<String> {
     let name = &record.name;
+    let bears = |ids: &BTreeMap<String, String>| ids.get(ids::IFACE_ID).cloned();
+    let same_interface = |port: &&EntryPort| {
+        port.external_ids.get(ids::POD_IF_NAME) == record.external_ids.get(ids::POD_IF_NAME)
+    };
+    let given = made.and_then(|entry| entry.ports.iter().find(same_interface));
+    if let Some(given) = given.and_then(|port| bears(&port.external_ids)) {
+        let found = bears(&record.external_ids).unwrap_or_default();
+        if found != given {
+            return Some(format!(
+                "port {name} has iface-id {found:?}, and was made with {given:?}"
+            ));
+        }
+    }
     if record.bridge.as_deref() != Some(bridge) {
         let on = record.bridge.as_deref().unwrap_or("no bridge");
         return Some(format!("port {name} is on {on}, not on {bridge}"));
@@ -122,12 +138,13 @@ fn difference(
     if !link.up {
         return Some(format!("interface {name} is down"));
     }
-    if let (Some(wanted), Some(found)) = (&wanted.mac, link.mac.map(mac_text)) {
-        if !wanted.is_empty() && !wanted.eq_ignore_ascii_case(&found) {
-            return Some(format!(
-                "interface {name} has MAC {found}, and prevResult has {wanted}"
-            ));
-        }
+    if let (Some(wanted), Some(found)) = (&wanted.mac, link.mac.map(mac_text))
+        && !wanted.is_empty()
+        && !wanted.eq_ignore_ascii_case(&found)
+    {
+        return Some(format!(
+            "interface {name} has MAC {found}, and prevResult has {wanted}"
+        ));
     }
     if let Some(wanted) = wanted.mtu.filter(|mtu| *mtu != 0 && *mtu != link.mtu) {
         return Some(format!(

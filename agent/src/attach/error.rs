@@ -180,13 +180,11 @@ impl Error {
 
 fn port_code(error: &PortError) -> ErrorCode {
     match error {
-        PortError::Refused { .. } => ErrorCode::PORT_REFUSED,
-        PortError::Transact { source, .. } => match source {
-            TransactError::Operation { .. } | TransactError::Commit { .. } => {
-                ErrorCode::PORT_REFUSED
-            }
-            _ => ErrorCode::TRY_AGAIN,
-        },
+        PortError::Refused { .. }
+        | PortError::Transact {
+            source: TransactError::Operation { .. } | TransactError::Commit { .. },
+            ..
+        } => ErrorCode::PORT_REFUSED,
         _ => ErrorCode::TRY_AGAIN,
     }
 }

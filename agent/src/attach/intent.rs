@@ -102,7 +102,11 @@ impl Agent {
             let of_pod = settings.mtu_with(&interface.addresses)?;
             interface.mtu = interface.mtu.or(of_pod).or(call.conf.mtu);
             self.bring_down_mtu(call, interface);
-            limit(interface, call, &settings);
+            // They speak of the pod's own network; a further one is limited by its configuration's capability.
+            if interface.nad.is_none() {
+                interface.ingress_rate = settings.bandwidth.ingress;
+                interface.egress_rate = settings.bandwidth.egress;
+            }
         }
         Ok(intent)
     }
@@ -319,20 +323,6 @@ fn network(call: &Call) -> Result<NetworkKey, Error> {
         let text = format!("network configuration: netAttachDefName {name:?}: {problem}");
         Error::Request(SpecError::new(ErrorCode::INVALID_CONFIG, text))
     })
-}
-
-/// Limits the interface's traffic: as the runtime says, else, on the pod's own network, as the annotations do. A further
-/// network has limits when its own configuration asks the runtime for them.
-fn limit(interface: &mut InterfaceSpec, call: &Call, settings: &Settings) {
-    let asked = call.conf.runtime.bandwidth.unwrap_or_default();
-    let annotated = match interface.nad {
-        None => settings.bandwidth,
-        Some(_) => pods::bandwidth::Bandwidth::default(),
-    };
-    let limit =
-        |rate: u64, annotated: Option<u64>| Some(rate).filter(|rate| *rate > 0).or(annotated);
-    interface.ingress_rate = limit(asked.ingress_rate, annotated.ingress);
-    interface.egress_rate = limit(asked.egress_rate, annotated.egress);
 }
 
 /// The attachment as the pools know it.

@@ -5,6 +5,7 @@
 
 mod add;
 mod addresses;
+mod bandwidth;
 mod call;
 mod check;
 mod del;

@@ -30,7 +30,7 @@ pub struct AgentArgs {
         env = "PODWIRE_RUN_DIR"
     )]
     pub run_dir: PathBuf,
-    /// Socket on which plugins are served [default: RUN_DIR/agent.sock]
+    /// Socket on which plugins are served (default: RUN_DIR/agent.sock)
     #[arg(long, value_name = "PATH", env = "PODWIRE_SOCKET")]
     pub socket: Option<PathBuf>,
     /// Open vSwitch's database
@@ -41,7 +41,7 @@ pub struct AgentArgs {
         env = "PODWIRE_OVSDB"
     )]
     pub ovsdb: String,
-    /// Directory of ovs-vswitchd's pidfile and control socket [default: the database socket's]
+    /// Directory of ovs-vswitchd's pidfile and control socket (default: the database socket's)
     #[arg(long, value_name = "DIR", env = "PODWIRE_OVS_RUNDIR")]
     pub ovs_rundir: Option<PathBuf>,
     /// Who gives pods their addresses and the bridge its flows
@@ -55,8 +55,8 @@ pub struct AgentArgs {
         env = "PODWIRE_BRIDGE"
     )]
     pub bridge: String,
-    /// Subnet for pods that nothing else gives an address: CIDR[,gateway=IP][,range=IP-IP]...[,exclude=IP|CIDR]...
-    /// May be repeated [default: 10.186.0.0/22 and fd70:6f64:7769:7265::/64]
+    /// Subnet for pods that nothing else gives an address: CIDR, then any of ",gateway=IP", ",range=IP-IP", ",exclude=IP"
+    /// and ",exclude=CIDR"; may be repeated (default: 10.186.0.0/22 and fd70:6f64:7769:7265::/64)
     #[arg(
         long = "subnet",
         value_name = "SPEC",

@@ -160,4 +160,6 @@ pub(crate) fn last_words(stderr: &str) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(super) mod fixture;
+#[cfg(test)]
+mod tests;

@@ -196,10 +196,10 @@ impl Journal {
     /// When a file is there and can't be read.
     pub fn find(&self, key: &AttachmentKey) -> Result<Option<(State, Entry)>, Error> {
         for state in State::ALL {
-            if let Some(entry) = read(&self.path(key, state))? {
-                if entry.key == *key {
-                    return Ok(Some((state, entry)));
-                }
+            if let Some(entry) = read(&self.path(key, state))?
+                && entry.key == *key
+            {
+                return Ok(Some((state, entry)));
             }
         }
         Ok(None)

@@ -1,10 +1,13 @@
-//! Gratuitous ARP and unsolicited neighbour advertisements, which tell the bridge and the neighbours where an address has
-//! moved to. They must leave from the pod's interface, once Open vSwitch forwards for it.
+//! Gratuitous ARP and unsolicited neighbour advertisements, which tell the bridge and the
+//! neighbours where an address has moved to. They must leave from the pod's interface, once Open
+//! vSwitch forwards for it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::mpsc::Sender;
 
 use macaddr::MacAddr6;
+use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{
     AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrLike, sendto, socket,
@@ -15,21 +18,51 @@ use super::Error;
 /// A packet socket in the pod's namespace, and what it is to announce.
 #[derive(Debug)]
 pub(super) struct Announcer {
-    socket: OwnedFd,
+    socket: PacketSocket,
     ifindex: u32,
     mac: MacAddr6,
     addresses: Vec<IpAddr>,
 }
 
-/// Opens the packet socket in the calling thread's namespace. It has no protocol, so it receives nothing.
-pub(super) fn open() -> nix::Result<OwnedFd> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    socket(AddressFamily::Packet, SockType::Raw, flags, None)
+/// A packet socket that is closed elsewhere: closing one waits for an RCU grace period
+/// (`packet_release`, `synchronize_net`; 14 ms here), too long for a thread that serves others.
+#[derive(Debug)]
+pub(super) struct PacketSocket {
+    /// There until dropped.
+    socket: Option<OwnedFd>,
+    closer: Sender<OwnedFd>,
+}
+
+impl PacketSocket {
+    /// Opens one in the calling thread's namespace. It has no protocol, so it receives nothing.
+    /// `closer` leads to a thread that does nothing but drop what it is sent.
+    pub(super) fn open(closer: &Sender<OwnedFd>) -> nix::Result<PacketSocket> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
+        Ok(PacketSocket {
+            socket: Some(socket),
+            closer: closer.clone(),
+        })
+    }
+
+    fn send(&self, frame: &[u8], to: &LinkAddr) -> nix::Result<usize> {
+        let socket = self.socket.as_ref().ok_or(Errno::EBADF)?;
+        sendto(socket.as_raw_fd(), frame, to, MsgFlags::MSG_DONTWAIT)
+    }
+}
+
+impl Drop for PacketSocket {
+    fn drop(&mut self) {
+        if let Some(socket) = self.socket.take() {
+            // With the thread gone the socket comes back in the error, and is closed here.
+            drop(self.closer.send(socket));
+        }
+    }
 }
 
 impl Announcer {
     pub(super) fn new(
-        socket: OwnedFd,
+        socket: PacketSocket,
         ifindex: u32,
         mac: MacAddr6,
         addresses: Vec<IpAddr>,
@@ -50,17 +83,13 @@ impl Announcer {
                 IpAddr::V4(address) => gratuitous_arp(self.mac, address),
                 IpAddr::V6(address) => unsolicited_advertisement(self.mac, address),
             };
-            sendto(
-                self.socket.as_raw_fd(),
-                &frame,
-                &destination,
-                MsgFlags::MSG_DONTWAIT,
-            )
-            .err()
-            .map(|errno| Error::Announce {
-                address: *address,
-                refusal: errno.into(),
-            })
+            self.socket
+                .send(&frame, &destination)
+                .err()
+                .map(|errno| Error::Announce {
+                    address: *address,
+                    refusal: errno.into(),
+                })
         };
         self.addresses.iter().filter_map(send).collect()
     }
@@ -82,7 +111,8 @@ fn device(ifindex: u32) -> LinkAddr {
         sll_addr: [0; 8],
     };
     let length = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: `address` is a whole sockaddr_ll of the length given and outlives the call, which copies it.
+    // SAFETY: `address` is a whole sockaddr_ll of the length given and outlives the call, which
+    // copies it.
     unsafe { LinkAddr::from_raw((&raw const address).cast(), Some(length)) }
         .expect("a sockaddr_ll of its own family and length is a LinkAddr")
 }
@@ -90,7 +120,8 @@ fn device(ifindex: u32) -> LinkAddr {
 const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
-/// An ARP request for the sender's own address, as the kernel sends it (`inetdev_send_gratuitous_arp`; RFC 5227 §3).
+/// An ARP request for the sender's own address, as the kernel sends it
+/// (`inetdev_send_gratuitous_arp`; RFC 5227 §3).
 fn gratuitous_arp(mac: MacAddr6, address: Ipv4Addr) -> Vec<u8> {
     let mut frame = ethernet([0xff; 6], mac, ETHERTYPE_ARP);
     // Ethernet, IPv4, their address lengths, request.

@@ -55,14 +55,16 @@ pub(super) fn address_on(index: u32, message: &Message<'_>) -> Option<IpNet> {
         return None;
     }
     let described = message.body.get(IFADDRMSG..)?;
-    // IFA_ADDRESS is the peer's on a point-to-point link; IFA_LOCAL is only given where the two may differ.
+    // IFA_ADDRESS is the peer's on a point-to-point link; IFA_LOCAL is only given where the two may
+    // differ.
     let address = attribute(described, libc::IFA_LOCAL)
         .or_else(|| attribute(described, libc::IFA_ADDRESS))
         .and_then(ip)?;
     IpNet::new(address, *message.body.get(1)?).ok()
 }
 
-/// A unicast route and the index of its link, from RTM_NEWROUTE; the kernel's local table is left out.
+/// A unicast route and the index of its link, from RTM_NEWROUTE; the kernel's local table is left
+/// out.
 pub(super) fn route(message: &Message<'_>) -> Option<(u32, ObservedRoute)> {
     let header = message.body;
     let described = header.get(RTMSG..)?;

@@ -1,15 +1,18 @@
-//! One attachment, as the netlink thread carries it out: the pair, the silent host end, and then the pod's side.
+//! One attachment, as the netlink thread carries it out: the pair, the silent host end, and then
+//! the pod's side.
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use ipnet::IpNet;
 use nix::errno::Errno;
 use tokio::sync::oneshot;
 
-use super::announce::{self, Announcer};
+use super::announce::{Announcer, PacketSocket};
+use super::attaching::Unclaimed;
 use super::configure::{set_addresses, set_loopback_up, set_routes};
 use super::ns::Home;
 use super::reaper::Reaper;
@@ -30,16 +33,8 @@ const INDEX_ATTEMPTS: usize = 8;
 pub(super) struct Attachment {
     pub(super) netns: Arc<Netns>,
     pub(super) spec: LinkSpec,
-    pub(super) host_ready: oneshot::Sender<Result<HostEnd, Error>>,
+    pub(super) host_ready: oneshot::Sender<Result<Unclaimed, Error>>,
     pub(super) configured: oneshot::Sender<Result<PodEnd, Error>>,
-}
-
-/// The second half of an attachment: its pair is there, the pod's end not configured yet.
-pub(super) struct PodSide {
-    netns: Arc<Netns>,
-    spec: LinkSpec,
-    ifindex: u32,
-    configured: oneshot::Sender<Result<PodEnd, Error>>,
 }
 
 /// What the netlink thread works with.
@@ -47,24 +42,32 @@ pub(super) struct Wiring {
     home: Home,
     host: Netlink,
     reaper: Arc<Reaper>,
+    closer: Sender<OwnedFd>,
     next_index: u32,
 }
 
 impl Wiring {
     /// To be called in the host's namespace.
-    pub(super) fn new(home: Home, host: Netlink, reaper: Arc<Reaper>) -> Wiring {
-        // Not from the beginning each time: a restarted agent's pods still have the indexes of the one before.
+    pub(super) fn new(
+        home: Home,
+        host: Netlink,
+        reaper: Arc<Reaper>,
+        closer: Sender<OwnedFd>,
+    ) -> Wiring {
+        // Not from the beginning each time: the pods of the agent before this one still have
+        // theirs.
         let next_index = RandomState::new().hash_one(std::process::id()) as u32;
         Wiring {
             home,
             host,
             reaper,
+            closer,
             next_index,
         }
     }
 
-    /// Makes the pair and readies the host end. Returns what is left to do, unless it failed or nobody waits any more.
-    pub(super) fn host_side(&mut self, attachment: Attachment) -> Option<PodSide> {
+    /// Carries an attachment out, as far as somebody waits for it.
+    pub(super) fn attach(&mut self, attachment: Attachment) {
         let Attachment {
             netns,
             spec,
@@ -72,52 +75,40 @@ impl Wiring {
             configured,
         } = attachment;
         if host_ready.is_closed() {
-            return None;
+            return;
         }
-        let mut steps = Steps::default();
-        let made = steps.time("make pair", || self.make_pair(&netns, &spec));
-        let (link, indexes) = match made {
-            Ok(made) => made,
-            Err(error) => {
-                let _ = host_ready.send(Err(error));
-                return None;
-            }
-        };
-        let ready = self.ready_host_end(&link, &mut steps);
-        let taken = match ready {
-            Ok(()) => {
-                let (link, pod_ifindex) = (link.clone(), indexes.pod);
-                host_ready
-                    .send(Ok(HostEnd {
-                        link,
-                        pod_ifindex,
-                        steps: steps.0,
-                    }))
-                    .is_ok()
-            }
-            Err(error) => {
-                let _ = host_ready.send(Err(error));
-                false
-            }
-        };
-        if !taken {
-            // Until somebody has taken the link over, it is ours to remove.
-            drop(self.reaper.submit(link));
-            return None;
+        let made = self.host_end(&netns, &spec);
+        let pod_ifindex = made.as_ref().ok().map(|made| made.end.pod_ifindex);
+        // What could not be handed over comes back, and deletes itself.
+        if host_ready.send(made).is_err() || configured.is_closed() {
+            return;
         }
-        Some(PodSide {
-            netns,
-            spec,
-            ifindex: indexes.pod,
-            configured,
-        })
+        if let Some(ifindex) = pod_ifindex {
+            let _ = configured.send(self.configure(&netns, &spec, ifindex));
+        }
     }
 
-    /// Configures the pod's end.
-    pub(super) fn pod_side(&mut self, pod: PodSide) {
-        let end = self.configure(&pod);
-        // Nobody waiting means that the caller is about to delete the link.
-        let _ = pod.configured.send(end);
+    fn host_end(&mut self, netns: &Netns, spec: &LinkSpec) -> Result<Unclaimed, Error> {
+        let mut steps = Steps::default();
+        let (link, indexes) = steps.time("make pair", || self.make_pair(netns, spec))?;
+        let end = HostEnd {
+            link,
+            pod_ifindex: indexes.pod,
+            steps: Vec::new(),
+        };
+        let mut unclaimed = Unclaimed::new(end, self.reaper.clone());
+        let HostLink { ifindex, name } = &unclaimed.end.link;
+        steps.time("host end silent", || set_disable_ipv6(name, true))?;
+        steps
+            .time("host end up", || {
+                self.host.request(request::set_up(*ifindex), 0)
+            })
+            .map_err(|refusal| Error::SetUp {
+                link: name.clone(),
+                refusal,
+            })?;
+        unclaimed.end.steps = steps.0;
+        Ok(unclaimed)
     }
 
     /// Gives a host link addresses, and sets it up.
@@ -165,8 +156,9 @@ impl Wiring {
                 }
                 Err(refusal) => refusal,
             };
-            // EEXIST does not say which of the two names and two indexes is taken.
-            if refusal.errno == Errno::EEXIST {
+            // The kernel does not say which of the two names and two indexes is taken; for an index
+            // it is EEXIST or, since 6.6 and where the link is to be, EBUSY (`dev_index_reserve`).
+            if matches!(refusal.errno, Errno::EEXIST | Errno::EBUSY) {
                 if self.pod_has(netns, &spec.pod_name)? {
                     let (name, netns) = (spec.pod_name.clone(), netns.path().to_owned());
                     return Err(Error::PodInterfaceExists { name, netns });
@@ -200,45 +192,32 @@ impl Wiring {
         Indexes { pod, host: pod + 1 }
     }
 
-    fn ready_host_end(&mut self, link: &HostLink, steps: &mut Steps) -> Result<(), Error> {
-        steps.time("host end silent", || set_disable_ipv6(&link.name, true))?;
-        steps
-            .time("host end up", || {
-                self.host.request(request::set_up(link.ifindex), 0)
-            })
-            .map_err(|refusal| Error::SetUp {
-                link: link.name.clone(),
-                refusal,
-            })
-    }
-
-    fn configure(&mut self, pod: &PodSide) -> Result<PodEnd, Error> {
-        let PodSide {
-            netns,
-            spec,
-            ifindex,
-            ..
-        } = pod;
+    fn configure(&mut self, netns: &Netns, spec: &LinkSpec, ifindex: u32) -> Result<PodEnd, Error> {
         let name = &spec.pod_name;
         let mut steps = Steps::default();
         let (mut socket, packet) = steps.time("pod sockets", || {
             self.inside(netns, || {
                 Ok((
                     Netlink::route()?,
-                    spec.announce.then(announce::open).transpose()?,
+                    spec.announce
+                        .then(|| PacketSocket::open(&self.closer))
+                        .transpose()?,
                 ))
             })
         })?;
         steps.time("pod addresses", || {
             set_loopback_up(&mut socket)?;
-            set_addresses(&mut socket, name, *ifindex, &spec.addresses, || {
+            set_addresses(&mut socket, name, ifindex, &spec.addresses, || {
                 // Where the runtime switched IPv6 off by default, loopback has it off as well.
                 self.inside(netns, || {
                     Ok(set_disable_ipv6("lo", false).and(set_disable_ipv6(name, false)))
                 })?
             })
         })?;
-        steps.time("pod routes", || set_routes(&mut socket, spec, *ifindex))?;
+        steps.time("pod routes", || set_routes(&mut socket, spec, ifindex))?;
+        steps.time("pod end live", || {
+            observe::settle_carrier(&mut socket, ifindex)
+        })?;
         if spec.pod_tx_checksum_off {
             steps
                 .time("pod tx checksum", || {
@@ -249,12 +228,12 @@ impl Wiring {
                     refusal: errno.into(),
                 })?;
         }
-        let announcer = packet.map(|socket: OwnedFd| {
+        let announcer = packet.map(|socket| {
             let addresses = spec.addresses.iter().map(IpNet::addr).collect();
-            Announcer::new(socket, *ifindex, spec.pod_mac, addresses)
+            Announcer::new(socket, ifindex, spec.pod_mac, addresses)
         });
         Ok(PodEnd {
-            ifindex: *ifindex,
+            ifindex,
             steps: steps.0,
             announcer,
         })

@@ -19,8 +19,8 @@ pub(super) fn set_loopback_up(socket: &mut Netlink) -> Result<(), Error> {
         })
 }
 
-/// Adds the addresses that are not there yet. `enable_ipv6` is called when the link turns out to have IPv6 off: to try and
-/// be refused costs nothing on the many nodes where it is on.
+/// Adds the addresses that are not there yet. `enable_ipv6` is called when the link turns out to
+/// have IPv6 off: to try and be refused costs nothing on the many nodes where it is on.
 pub(super) fn set_addresses(
     socket: &mut Netlink,
     link: &str,
@@ -121,7 +121,8 @@ pub(super) fn set_routes(socket: &mut Netlink, spec: &LinkSpec, index: u32) -> R
     Ok(())
 }
 
-/// Whether the kernel will find the gateway on the link without being told (`fib_check_nh`, `ip6_route_check_nh`).
+/// Whether the kernel will find the gateway on the link without being told (`fib_check_nh`,
+/// `ip6_route_check_nh`).
 fn reachable(route: &Route, spec: &LinkSpec) -> bool {
     let Some(gateway) = route.gateway else {
         return true;

@@ -82,7 +82,8 @@ impl From<std::io::Error> for Refusal {
     }
 }
 
-/// A step of this room that failed. Cloneable, because one deletion in a group answers several callers.
+/// A step of this room that failed. Cloneable, because one deletion in a group answers several
+/// callers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A socket that the room stands on could not be opened or configured.

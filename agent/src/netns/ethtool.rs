@@ -1,5 +1,5 @@
-//! TX checksum offload, by ethtool's ioctl: a netdev datapath takes the pod's packets as they are, and a checksum that was
-//! left for hardware to fill in is a wrong one.
+//! TX checksum offload, by ethtool's ioctl: a netdev datapath takes the pod's packets as they are,
+//! and a checksum that was left for hardware to fill in is a wrong one.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -43,8 +43,8 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// Any socket will do, a netlink one as well: an ioctl that its protocol does not know goes on to `dev_ioctl` with the
-/// socket's namespace (`sock_do_ioctl`).
+/// Any socket will do, a netlink one as well: an ioctl that its protocol does not know goes on to
+/// `dev_ioctl` with the socket's namespace (`sock_do_ioctl`).
 #[allow(unsafe_code, reason = "ethtool is an ioctl; no safe wrapper exists")]
 fn call(socket: impl AsFd, link: &str, mut value: EthtoolValue) -> nix::Result<u32> {
     let mut name = [0 as libc::c_char; libc::IFNAMSIZ];
@@ -61,9 +61,10 @@ fn call(socket: impl AsFd, link: &str, mut value: EthtoolValue) -> nix::Result<u
             ifru_data: (&raw mut value).cast(),
         },
     };
-    // SAFETY: the descriptor is open for the length of the call. SIOCETHTOOL reads an ifreq, which `request` is, with a
-    // terminated name, and for the two commands used here reads and writes one ethtool_value behind ifru_data
-    // (net/ethtool/ioctl.c, ethtool_get_value and ethtool_set_value), which `value` is; both outlive the call.
+    // SAFETY: the descriptor is open for the length of the call. SIOCETHTOOL reads an ifreq, which
+    // `request` is, with a terminated name, and for the two commands used here reads and writes one
+    // ethtool_value behind ifru_data (net/ethtool/ioctl.c, ethtool_get_value and
+    // ethtool_set_value), which `value` is; both outlive the call.
     Errno::result(unsafe {
         libc::ioctl(
             socket.as_fd().as_raw_fd(),

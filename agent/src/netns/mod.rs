@@ -1,15 +1,19 @@
-//! The kernel half of an attachment: links, addresses, routes, namespaces and conntrack, over netlink.
+//! The kernel half of an attachment: links, addresses, routes, namespaces and conntrack, over
+//! netlink.
 //!
-//! [`Netlink`] is the handle that the rest of the agent holds. Behind it stand a few threads of their own, each blocking in
-//! the kernel instead of in tokio: `netlink` makes every change in order (the kernel serialises them under RTNL anyway),
-//! `observe` reads, `monitor` listens to link notifications, and reapers wait out the `rcu_barrier` that ends each deletion.
-//! All of them live in the network namespace of the thread that called [`Netlink::start`]: the agent's own, "the host".
+//! [`Netlink`] is the handle that the rest of the agent holds. Behind it stand a few threads of
+//! their own, each blocking in the kernel instead of in tokio: `netlink` makes every change in
+//! order (the kernel serialises them under RTNL anyway), `observe` reads, `monitor` listens to link
+//! notifications, and reapers wait out the `rcu_barrier` that ends each deletion. All of them live
+//! in the network namespace of the thread that called [`Netlink::start`]: the agent's own, "the
+//! host".
 //!
 //! This is the only room that may contain unsafe code.
 
 mod announce;
 mod answer;
 mod attach;
+mod attaching;
 mod configure;
 mod conntrack;
 mod error;
@@ -23,6 +27,8 @@ mod request;
 mod socket;
 mod spec;
 mod sysctl;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod wire;
 
@@ -36,26 +42,12 @@ use tokio::sync::{oneshot, watch};
 use attach::Attachment;
 use threads::{Change, Reader, Threads};
 
+pub use attaching::{Attaching, Configuring};
 pub use error::{Error, NetnsError, Refusal};
 pub use ns::{Netns, NetnsId};
 pub use spec::{
     HostEnd, HostLink, LinkSpec, LinkState, Observed, ObservedRoute, PodEnd, Route, Step,
 };
-
-/// The two results of an attachment under way.
-///
-/// `host_ready` comes first, as soon as Open vSwitch may take the host end; `configured` when the
-/// pod's side is complete. After an error in either nothing more happens. Until `host_ready` has been
-/// answered with `Ok` the room itself removes what a failure leaves, and also what is made for a
-/// receiver that was dropped; from then on the link is the caller's, to be removed with
-/// [`Netlink::delete`].
-#[derive(Debug)]
-pub struct Attaching {
-    /// Answered when the pair is made and the host end is silent and up.
-    pub host_ready: oneshot::Receiver<Result<HostEnd, Error>>,
-    /// Answered when the pod's side has its addresses and routes.
-    pub configured: oneshot::Receiver<Result<PodEnd, Error>>,
-}
 
 /// The handle to the kernel's networking; cheap to clone. The threads end with the last clone.
 #[derive(Debug, Clone)]
@@ -71,7 +63,8 @@ impl Netlink {
         })
     }
 
-    /// Makes one veth pair, both ends in their final place, and configures the pod's end.
+    /// Makes one veth pair, both ends in their final place, and configures the pod's end. It begins
+    /// at once, and ends as [`Attaching`] says.
     pub fn attach(&self, netns: Arc<Netns>, spec: LinkSpec) -> Attaching {
         let (to_host_ready, host_ready) = oneshot::channel();
         let (to_configured, configured) = oneshot::channel();
@@ -188,8 +181,8 @@ impl Netlink {
 
     /// The newest known state of the host link of that name, `None` while there is none.
     ///
-    /// A reader that is slow sees the newest state, not each. A link that was deleted and made again
-    /// under the same name shows another `ifindex`.
+    /// A reader that is slow sees the newest state, not each. A link that was deleted and made
+    /// again under the same name shows another `ifindex`.
     pub fn watch_link(&self, name: &str) -> watch::Receiver<Option<LinkState>> {
         self.threads.links.watch(name)
     }

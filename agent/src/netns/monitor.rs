@@ -1,4 +1,5 @@
-//! What the host's links are, kept current by the kernel's notifications (RTNLGRP_LINK), and those who wait for a change.
+//! What the host's links are, kept current by the kernel's notifications (RTNLGRP_LINK), and those
+//! who wait for a change.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,7 +15,8 @@ use super::reaper::Grave;
 use super::wire::{Batch, messages};
 use super::{LinkState, answer, request, socket};
 
-/// Room for some thousand notifications; a node that restarts its pods makes that many while the thread waits for a CPU.
+/// Room for some thousand notifications; a node that restarts its pods makes that many while the
+/// thread waits for a CPU.
 const RECEIVE_BUFFER: usize = 8 << 20;
 
 /// A notification is one message of at most this (`NLMSG_GOODSIZE`, or a page).
@@ -96,7 +98,7 @@ impl Links {
     }
 
     /// Takes the kernel's whole list in place of notifications that were lost.
-    fn replace(&self, list: Vec<LinkState>) {
+    pub(super) fn replace(&self, list: Vec<LinkState>) {
         let missing: Vec<u32> = {
             let table = self.table();
             let known = table.by_index.keys().chain(table.graves.keys());
@@ -181,7 +183,8 @@ impl Monitor {
             buffer.clear();
             match self.events.recv_from(&mut buffer, 0) {
                 Ok((_, from)) if from.port_number() == self.stopper => return,
-                // Anybody with the privilege may send to a netlink socket; only the kernel is believed.
+                // Anybody with the privilege may send to a netlink socket; only the kernel is
+                // believed.
                 Ok((_, from)) if from.port_number() != 0 => {}
                 Ok(_) => self.take(&buffer),
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
@@ -221,7 +224,8 @@ impl Monitor {
     }
 }
 
-/// Ends the monitor's thread, which nothing else can wake from `recv`: a message from this socket is the sign.
+/// Ends the monitor's thread, which nothing else can wake from `recv`: a message from this socket
+/// is the sign.
 #[derive(Debug)]
 pub(super) struct Stopper {
     socket: Socket,

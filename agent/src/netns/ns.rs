@@ -1,4 +1,5 @@
-//! A pod's network namespace: opened once, checked on the descriptor, and entered only to open a socket in it.
+//! A pod's network namespace: opened once, checked on the descriptor, and entered only to open a
+//! socket in it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,8 @@ const OWN: &str = "/proc/thread-self/ns/net";
 /// linux/magic.h; libc has no name for it.
 const NSFS_MAGIC: FsType = FsType(0x6e73_6673);
 
-/// What identifies a namespace for as long as it lives: two paths with one id are the same namespace.
+/// What identifies a namespace for as long as it lives: two paths with one id are the same
+/// namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NetnsId {
     /// The device of nsfs.
@@ -37,8 +39,9 @@ pub struct Netns {
 impl Netns {
     /// Opens the namespace that a runtime named (CNI_NETNS).
     ///
-    /// Everything is checked on the descriptor, so what was checked is what will be used. "The agent's own" is the namespace
-    /// of the calling thread. A namespace owned by another user namespace is as good as any.
+    /// Everything is checked on the descriptor, so what was checked is what will be used. "The
+    /// agent's own" is the namespace of the calling thread. A namespace owned by another user
+    /// namespace is as good as any.
     pub fn open(path: impl AsRef<Path>) -> Result<Netns, NetnsError> {
         let path = path.as_ref();
         let io = |step| {
@@ -48,8 +51,8 @@ impl Netns {
                 errno,
             }
         };
-        // A path first, and the file behind it only when it is known to be a namespace: to open what an unknown path leads to
-        // can wait for ever (a fifo) or set a device to work.
+        // A path first, and the file behind it only when it is known to be a namespace: to open
+        // what an unknown path leads to can wait for ever (a fifo) or set a device to work.
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
         let handle = open(path, flags, Mode::empty()).map_err(|errno| match errno {
             Errno::ENOENT | Errno::ENOTDIR => NetnsError::Absent {
@@ -112,8 +115,9 @@ impl Home {
 
     /// Runs `inside` with the calling thread in the given namespace, and returns home.
     ///
-    /// Only for opening sockets and sysctls: what is opened keeps the namespace, so the thread is away for about 10 µs.
-    /// A thread that can't get home would work on the pod's links as if they were the host's; the process ends instead.
+    /// Only for opening sockets and sysctls: what is opened keeps the namespace, so the thread is
+    /// away for about 10 µs. A thread that can't get home would work on the pod's links as if they
+    /// were the host's; the process ends instead.
     pub(super) fn visit<T>(&self, netns: &Netns, inside: impl FnOnce() -> T) -> nix::Result<T> {
         setns(netns.as_fd(), CloneFlags::CLONE_NEWNET)?;
         let way_back = WayBack(&self.0);
@@ -154,8 +158,8 @@ fn id(fd: BorrowedFd<'_>) -> nix::Result<NetnsId> {
 fn nstype(fd: BorrowedFd<'_>) -> nix::Result<i32> {
     /// linux/nsfs.h: `_IO(0xb7, 0x3)`.
     const NS_GET_NSTYPE: nix::libc::Ioctl = 0xb703;
-    // SAFETY: the descriptor is open for the length of the call, and this ioctl takes no argument and touches no memory of
-    // ours (fs/nsfs.c, ns_ioctl): it returns the type as its value.
+    // SAFETY: the descriptor is open for the length of the call, and this ioctl takes no argument
+    // and touches no memory of ours (fs/nsfs.c, ns_ioctl): it returns the type as its value.
     Errno::result(unsafe { nix::libc::ioctl(fd.as_raw_fd(), NS_GET_NSTYPE) })
 }
 

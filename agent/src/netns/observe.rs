@@ -54,7 +54,17 @@ pub(super) fn veths(socket: &mut Netlink) -> Result<Vec<LinkState>, Error> {
         .map_err(reading(|| "the list of veths".to_owned()))
 }
 
-/// The route that keeps another from being set, in words, and whether it is the very one that was wanted.
+/// Makes a link whose carrier has just come pass packets. Its transmit queue starts in a work item
+/// of the kernel, and drops all that is sent before; to ask for the link does that work at once
+/// (`rtnl_getlink`, `linkwatch_sync_dev`; kernels before 6.8 leave it to the work item).
+pub(super) fn settle_carrier(socket: &mut Netlink, index: u32) -> Result<(), Error> {
+    one_link(socket, Batch::of(request::get_link(index), 0))
+        .map(drop)
+        .map_err(reading(|| format!("link {index}")))
+}
+
+/// The route that keeps another from being set, in words, and whether it is the very one that was
+/// wanted.
 pub(super) fn route_in_place(
     socket: &mut Netlink,
     wanted: &Route,
@@ -99,7 +109,8 @@ fn one_link(socket: &mut Netlink, mut batch: Batch) -> Result<Option<LinkState>,
     }
 }
 
-/// The kernel filters by link where it can (4.20 and later), and it is done here again for one that can't.
+/// The kernel filters by link where it can (4.20 and later), and it is done here again for one that
+/// can't.
 fn list_routes(
     socket: &mut Netlink,
     family: AddressFamily,

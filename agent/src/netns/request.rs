@@ -29,12 +29,14 @@ pub(super) const DUMP: u16 = libc::NLM_F_DUMP as u16;
 /// Loopback has index 1 in every network namespace (`LOOPBACK_IFINDEX`).
 pub(super) const LOOPBACK: u32 = 1;
 
-/// RTM_NEWLINK for both ends of a pair, each born in its final namespace with all that it is to have.
+/// RTM_NEWLINK for both ends of a pair, each born in its final namespace with all that it is to
+/// have.
 ///
-/// The pod end is the message's own link and the host end its peer, because the own link alone may be born up: a peer with
-/// IFF_UP is opened before it has a peer itself (`veth_open`, ENOTCONN). That saves a message on the pod's side, where the
-/// order does not matter; the host end must not be up before its IPv6 is off.
-/// One queue each: the default of one for each CPU costs two RCU waits a link (`netif_set_real_num_tx_queues`).
+/// The pod end is the message's own link and the host end its peer, because the own link alone may
+/// be born up: a peer with IFF_UP is opened before it has a peer itself (`veth_open`, ENOTCONN).
+/// That saves a message on the pod's side, where the order does not matter; the host end must not
+/// be up before its IPv6 is off. One queue each: the default of one for each CPU costs two RCU
+/// waits a link (`netif_set_real_num_tx_queues`).
 pub(super) fn pair(
     spec: &LinkSpec,
     host_name: &str,
@@ -56,8 +58,9 @@ pub(super) fn pair(
 
 /// The indexes that the two ends of a pair are to have.
 ///
-/// They differ although they live in different namespaces: a link whose IFLA_LINK equals its own index counts as one
-/// without a lower device, and its carrier events wait for up to a second (`linkwatch_urgent_event`).
+/// They differ although they live in different namespaces: a link whose IFLA_LINK equals its own
+/// index counts as one without a lower device, and its carrier events wait for up to a second
+/// (`linkwatch_urgent_event`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Indexes {
     pub(super) host: u32,
@@ -138,7 +141,8 @@ fn without_statistics() -> LinkAttribute {
     LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])
 }
 
-/// RTM_NEWADDR; an IPv6 address is usable at once (IFA_F_NODAD), for nobody else can have the one we were given.
+/// RTM_NEWADDR; an IPv6 address is usable at once (IFA_F_NODAD), for nobody else can have the one
+/// we were given.
 pub(super) fn add_address(address: IpNet, index: u32) -> RouteNetlinkMessage {
     let mut message = AddressMessage::default();
     message.header.family = family(address.addr());

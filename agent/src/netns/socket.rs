@@ -13,11 +13,13 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use super::Refusal;
 use super::wire::{Batch, Message, messages, verdict};
 
-/// Fits the largest datagram that the kernel makes for a dump (`NLMSG_GOODSIZE` to 32 KiB, `netlink_dump`).
+/// Fits the largest datagram that the kernel makes for a dump (`NLMSG_GOODSIZE` to 32 KiB,
+/// `netlink_dump`).
 const RECEIVE: usize = 32 * 1024;
 
-/// The kernel carries a request out inside `sendmsg`, and its answer is queued when that returns. Not to find it there
-/// means that it was lost; waiting for ever would then hang every later attachment.
+/// The kernel carries a request out inside `sendmsg`, and its answer is queued when that returns.
+/// Not to find it there means that it was lost; waiting for ever would then hang every later
+/// attachment.
 const ANSWER_SECONDS: i64 = 10;
 
 /// How often a dump that a concurrent change upset (NLM_F_DUMP_INTR) is begun again.
@@ -26,7 +28,8 @@ const DUMP_ATTEMPTS: usize = 5;
 /// What came back for one request.
 pub(super) type Outcome = Result<(), Refusal>;
 
-/// A netlink socket that stays in the namespace in which it was opened, on whichever thread it is used.
+/// A netlink socket that stays in the namespace in which it was opened, on whichever thread it is
+/// used.
 pub(super) struct Netlink {
     socket: Socket,
     sequence: u32,

@@ -14,7 +14,8 @@ use super::announce::Announcer;
 /// One veth pair to make, as the plan has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkSpec {
-    /// Names for the host end, in order of preference; the first that is free is taken. At most 15 bytes each.
+    /// Names for the host end, in order of preference; the first that is free is taken. At most 15
+    /// bytes each.
     pub host_names: Vec<String>,
     /// The interface's name in the pod (CNI_IFNAME).
     pub pod_name: String,
@@ -28,7 +29,8 @@ pub struct LinkSpec {
     pub addresses: Vec<IpNet>,
     /// The routes over the pod end, set in this order.
     pub routes: Vec<Route>,
-    /// Switch TX checksum offload off on the pod end: a netdev (userspace) datapath does not fill partial checksums in.
+    /// Switch TX checksum offload off on the pod end: a netdev (userspace) datapath does not fill
+    /// partial checksums in.
     pub pod_tx_checksum_off: bool,
     /// Keep what [`PodEnd::announce`] needs.
     pub announce: bool,
@@ -49,10 +51,11 @@ pub struct Route {
     pub priority: Option<u32>,
     /// The table; the main one (254) when not given.
     pub table: Option<u32>,
-    /// The scope, IPv4 only (`RT_SCOPE_*`): without it, link for a route without gateway, global for one with.
+    /// The scope, IPv4 only (`RT_SCOPE_*`): without it, link for a route without gateway, global
+    /// for one with.
     pub scope: Option<u8>,
-    /// Take the gateway as reachable on the link although no address says so. Set by itself when the gateway lies in
-    /// none of the pod's own subnets.
+    /// Take the gateway as reachable on the link although no address says so. Set by itself when
+    /// the gateway lies in none of the pod's own subnets.
     pub onlink: bool,
 }
 
@@ -156,8 +159,9 @@ pub struct PodEnd {
 }
 
 impl PodEnd {
-    /// Sends a gratuitous ARP or an unsolicited neighbour advertisement for each address, from the pod's interface.
-    /// Returns what could not be sent; nothing at all is sent when [`LinkSpec::announce`] was not set. Does not block.
+    /// Sends a gratuitous ARP or an unsolicited neighbour advertisement for each address, from the
+    /// pod's interface. Returns what could not be sent; nothing at all is sent when
+    /// [`LinkSpec::announce`] was not set. Does not block.
     pub fn announce(&self) -> Vec<Error> {
         self.announcer
             .as_ref()

@@ -5,10 +5,12 @@ use std::io::{self, Write};
 
 use super::Error;
 
-/// Switches a link's IPv6 off, or back on, in the calling thread's network namespace (`/proc/sys/net` shows that one).
+/// Switches a link's IPv6 off, or back on, in the calling thread's network namespace
+/// (`/proc/sys/net` shows that one).
 ///
-/// Off is needed on a host end before it is set up: it alone keeps the link entirely silent. `addr_gen_mode none` still
-/// joins multicast groups and reports them by MLD, and a bridge floods that to every other pod.
+/// Off is needed on a host end before it is set up: it alone keeps the link entirely silent.
+/// `addr_gen_mode none` still joins multicast groups and reports them by MLD, and a bridge floods
+/// that to every other pod.
 pub(super) fn set_disable_ipv6(link: &str, disable: bool) -> Result<(), Error> {
     let name = format!("net/ipv6/conf/{link}/disable_ipv6");
     let value = if disable { "1" } else { "0" };

@@ -1,8 +1,9 @@
 //! Netlink messages in and out of bytes.
 //!
-//! Route messages are built with netlink-packet-route. What the kernel answers is read attribute by attribute, only those
-//! that are needed: a newer kernel's unknown or longer attribute can then not spoil an answer. Conntrack and generic
-//! netlink, of which the room needs four messages, are written by hand on the same footing.
+//! Route messages are built with netlink-packet-route. What the kernel answers is read attribute by
+//! attribute, only those that are needed: a newer kernel's unknown or longer attribute can then not
+//! spoil an answer. Conntrack and generic netlink, of which the room needs four messages, are
+//! written by hand on the same footing.
 
 use std::net::IpAddr;
 
@@ -17,7 +18,8 @@ use super::Refusal;
 /// The size of `struct nlmsghdr`; every message starts with one, aligned to four bytes.
 pub(super) const HEADER: usize = 16;
 
-/// Requests that go to the kernel in one datagram; it works them off in order, each on its own (`netlink_rcv_skb`).
+/// Requests that go to the kernel in one datagram; it works them off in order, each on its own
+/// (`netlink_rcv_skb`).
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     bytes: Vec<u8>,
@@ -45,7 +47,8 @@ impl Batch {
         message.serialize(&mut self.bytes[start..]);
     }
 
-    /// Adds a message of any other family: its fixed header and attributes, as the kernel wants them.
+    /// Adds a message of any other family: its fixed header and attributes, as the kernel wants
+    /// them.
     pub(super) fn push_raw(&mut self, kind: u16, flags: u16, body: &[u8]) {
         let start = self.begin();
         let length = (HEADER + body.len()) as u32;
@@ -120,7 +123,8 @@ pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message<'_>>
     })
 }
 
-/// The attributes in `bytes`, as (type without flag bits, payload); ends at the first that is cut short.
+/// The attributes in `bytes`, as (type without flag bits, payload); ends at the first that is cut
+/// short.
 pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = u16_at(bytes, 0)? as usize;
@@ -146,9 +150,17 @@ pub(super) fn put(bytes: &mut Vec<u8>, kind: u16, payload: &[u8]) {
     bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
+/// Appends an attribute that holds attributes.
+pub(super) fn put_nested(bytes: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
+    let mut inside = Vec::new();
+    fill(&mut inside);
+    put(bytes, kind | libc::NLA_F_NESTED as u16, &inside);
+}
+
 /// The verdict in an NLMSG_ERROR (or NLMSG_DONE) message: an ack, or why not.
 ///
-/// The socket has NETLINK_CAP_ACK set, so the request is never quoted behind the header of the request.
+/// The socket has NETLINK_CAP_ACK set, so the request is never quoted behind the header of the
+/// request.
 pub(super) fn verdict(message: &Message<'_>) -> Result<(), Refusal> {
     let errno = u32_at(message.body, 0).unwrap_or_default() as i32;
     if errno == 0 {

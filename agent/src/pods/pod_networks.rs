@@ -213,4 +213,6 @@ pub fn write(networks: &BTreeMap<NetworkKey, Entry>) -> String {
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@
 
 mod bandwidth;
 mod bridge;
+mod conntrack;
 mod error;
 mod ovn;
 mod record;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use podwire_ovs::client::TlsKeys;
 use podwire_ovs::replica::Db;
+use podwire_ovs::transact::Transaction;
 use podwire_ovs::unixctl::UnixctlError;
 use tokio::time::Instant;
 
@@ -118,7 +119,7 @@ impl Ports {
         ports: &[&AddedPort],
         deadline: Instant,
     ) -> Result<Vec<(String, Lack)>, SouthboundError> {
-        let southbound = self.southbound()?;
+        let southbound = self.southbound(deadline).await?;
         let iface_ids: Vec<&str> = ports.iter().map(|port| port.iface_id.as_str()).collect();
         let view = southbound.view(&iface_ids, deadline).await?;
         let lacks = ports.iter().zip(&view.bindings).map(|(port, binding)| {
@@ -129,14 +130,36 @@ impl Ports {
         Ok(lacks.collect())
     }
 
-    fn southbound(&self) -> Result<Southbound, SouthboundError> {
-        self.client.read(|db| {
-            let key = |name| node_key(db, name).ok_or(SouthboundError::NotSet(name));
-            Ok(Southbound {
-                remote: key("ovn-remote")?,
-                chassis: key("system-id")?,
-                tls: self.ovn.tls.clone().or_else(|| switch_keys(db)),
-            })
+    async fn southbound(&self, deadline: Instant) -> Result<Southbound, SouthboundError> {
+        let key = |name| {
+            let found = self.client.read(|db| node_key(db, name));
+            found.ok_or(SouthboundError::NotSet(name))
+        };
+        let (remote, chassis) = (key("ovn-remote")?, key("system-id")?);
+        let tls = match &self.ovn.tls {
+            Some(keys) => Some(keys.clone()),
+            None if remote.contains("ssl:") => self.switch_keys(deadline).await,
+            None => None,
+        };
+        Ok(Southbound {
+            remote,
+            chassis,
+            tls,
+        })
+    }
+
+    /// The keys of Open vSwitch's own TLS connections. They are in no replica, for nothing else ever needs them.
+    async fn switch_keys(&self, deadline: Instant) -> Option<TlsKeys> {
+        let mut transaction = Transaction::new();
+        let columns = &["private_key", "certificate", "ca_cert"];
+        let keys = transaction.select("SSL", Vec::new(), columns).index();
+        let found = self.client.transact(&transaction, deadline).await.ok()?;
+        let row = found.rows(keys).first()?;
+        let file = |column| Some(row.column(column)?.as_str()?.into());
+        Some(TlsKeys {
+            private_key: file("private_key")?,
+            certificate: file("certificate")?,
+            ca_certificate: file("ca_cert")?,
         })
     }
 }
@@ -150,15 +173,6 @@ fn node_key(db: &Db, name: &str) -> Option<String> {
         .and_then(|chassis| root.external_id(&format!("{name}-{chassis}")));
     let value = own.or_else(|| root.external_id(name));
     value.filter(|it| !it.is_empty()).map(str::to_owned)
-}
-
-fn switch_keys(db: &Db) -> Option<TlsKeys> {
-    let ssl = db.ssl()?;
-    Some(TlsKeys {
-        private_key: ssl.private_key().into(),
-        certificate: ssl.certificate().into(),
-        ca_certificate: ssl.ca_cert().into(),
-    })
 }
 
 /// The first thing that stands between a port and its flows, in the order in which OVN goes about it.

@@ -112,6 +112,24 @@ impl Ports {
             .await
     }
 
+    /// Waits until ovs-vswitchd has the bridge's local port in use.
+    ///
+    /// # Errors
+    /// [`PortError::NoOfport`] when the time is up.
+    pub async fn wait_local_port(&self, patience: Duration) -> Result<(), PortError> {
+        let started = Instant::now();
+        let awaited = format!("the local port of bridge {}", self.bridge);
+        let in_use = |db: &Db| {
+            let local = db.interface_by_name(&self.bridge)?;
+            local.ofport().filter(|ofport| *ofport > 0).map(drop)
+        };
+        let waiting = self.client.wait(&awaited, started + patience, in_use);
+        waiting.await.map_err(|source| PortError::NoOfport {
+            waited: started.elapsed(),
+            source,
+        })
+    }
+
     /// Whether ovs-vswitchd's main loop answers; its socket alone says nothing, for a stopped process keeps it.
     ///
     /// # Errors

@@ -36,31 +36,34 @@ pub async fn keep_gateway(agent: Arc<Agent>) {
     }
     let name = agent.config.bridge.clone();
     let mut link = agent.netlink.watch_link(&name);
-    let mut done = None;
+    let mut announced = None;
     loop {
         let seen = link.borrow_and_update().clone();
-        match seen {
-            // The index tells one local port from the next; that it was set down is an operator's doing, and stays.
-            Some(state) if done != Some(state.ifindex) => {
-                let deadline = Instant::now() + LOCAL_PORT_DEADLINE;
-                match agent
-                    .netlink
-                    .ensure_addresses(&name, addresses.clone(), true, deadline)
-                    .await
-                {
-                    Ok(state) => {
-                        done = Some(state.ifindex);
-                        let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-                        tracing::info!(
-                            link = name,
-                            addresses = list.join(","),
-                            "the pods' gateway is up"
-                        );
-                    }
-                    Err(error) => tracing::error!(%error, "the pods have no gateway"),
-                }
+        // A port that somebody set down stays down; what was never up is new, and ours to set up.
+        if seen.is_some_and(|state| state.up || announced != Some(state.ifindex)) {
+            // Also when it is the one we know: ovs-vswitchd sets a tap down and up again to change its MAC, and on the way down
+            // the kernel drops its IPv6 addresses (`addrconf_ifdown`).
+            let deadline = Instant::now() + LOCAL_PORT_DEADLINE;
+            // Its MAC is set before its ofport is told; until then addresses come and go.
+            if let Err(error) = agent.ports.wait_local_port(LOCAL_PORT_DEADLINE).await {
+                tracing::warn!(%error, "the bridge's local port is not in use yet");
             }
-            _ => {}
+            let set = agent
+                .netlink
+                .ensure_addresses(&name, addresses.clone(), true, deadline);
+            match set.await {
+                Ok(state) if announced != Some(state.ifindex) => {
+                    announced = Some(state.ifindex);
+                    let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+                    tracing::info!(
+                        link = name,
+                        addresses = list.join(","),
+                        "the pods' gateway is up"
+                    );
+                }
+                Ok(_) => {}
+                Err(error) => tracing::error!(%error, "the pods have no gateway"),
+            }
         }
         if link.changed().await.is_err() {
             return;

@@ -1,6 +1,6 @@
 //! The connection to the agent: one POST, one reply, within the call's deadline.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -13,6 +13,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 use podwire_cni::spec::{Command, ErrorCode, SpecError};
+use podwire_cni::wire::Request;
 use podwire_cni::wire::http::{self, Head, HttpError};
 use serde::de::IgnoredAny;
 
@@ -99,25 +100,27 @@ impl From<AgentError> for SpecError {
 /// Has the agent serve a request.
 pub(crate) fn serve(
     socket: &Path,
-    command: Command,
-    request: &[u8],
+    request: &Request,
     deadline: Deadline,
 ) -> Result<Reply, AgentError> {
-    exchange(socket, command, request, deadline).map_err(|fault| AgentError {
-        command,
+    exchange(socket, request, deadline).map_err(|fault| AgentError {
+        command: request.invocation.command,
         socket: socket.to_owned(),
         fault,
     })
 }
 
-fn exchange(
-    socket: &Path,
-    command: Command,
-    request: &[u8],
-    deadline: Deadline,
-) -> Result<Reply, Fault> {
+fn exchange(socket: &Path, request: &Request, deadline: Deadline) -> Result<Reply, Fault> {
+    let command = request.invocation.command;
     let mut stream = connect(socket, command, deadline)?;
-    let sent = send(&mut stream, &http::post(request), deadline);
+    let (before, after) = request.envelope();
+    let config = request.config.get().as_bytes();
+    let head = http::post_head(before.len() + config.len() + after.len());
+    let sent = send(
+        &mut stream,
+        [head.as_bytes(), &before, config, after],
+        deadline,
+    );
     // An agent that refuses a request may answer before it has read it all, so that our write
     // fails and the answer is there nevertheless.
     match (receive(&mut stream, deadline), sent) {
@@ -193,12 +196,13 @@ fn connect_once(address: &UnixAddr, longest: Duration) -> Result<UnixStream, Fau
     Ok(stream)
 }
 
-fn send(stream: &mut UnixStream, bytes: &[u8], deadline: Deadline) -> Result<(), Fault> {
+fn send(stream: &mut UnixStream, parts: [&[u8]; 4], deadline: Deadline) -> Result<(), Fault> {
     let when = "while the request was sent";
-    let mut rest = bytes;
+    let mut parts = parts.map(IoSlice::new);
+    let mut rest = &mut parts[..];
     while !rest.is_empty() {
-        match stream.write(rest) {
-            Ok(sent) => rest = &rest[sent..],
+        match stream.write_vectored(rest) {
+            Ok(sent) => IoSlice::advance_slices(&mut rest, sent),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 wait(stream, PollFlags::POLLOUT, deadline, when, 0)?;

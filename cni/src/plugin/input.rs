@@ -56,7 +56,14 @@ pub(crate) fn configuration(deadline: Deadline) -> Result<String, InputError> {
         }
         match unistd::read(&stdin, &mut chunk) {
             Ok(0) => break,
-            Ok(length) => conf.extend_from_slice(&chunk[..length]),
+            Ok(length) => {
+                if length == chunk.len() && conf.is_empty() {
+                    // All the room at once, untouched pages being free: doubling would leave
+                    // the smaller copies resident.
+                    conf.reserve_exact(MAX_CONFIG + chunk.len());
+                }
+                conf.extend_from_slice(&chunk[..length]);
+            }
             Err(Errno::EINTR | Errno::EAGAIN) => {}
             Err(errno) => return Err(InputError::Read(errno)),
         }
@@ -64,7 +71,9 @@ pub(crate) fn configuration(deadline: Deadline) -> Result<String, InputError> {
             return Err(InputError::TooLarge);
         }
     }
-    if conf.trim_ascii().is_empty() {
+    // RawValue::from_string copies what has space around it.
+    conf.truncate(conf.trim_ascii_end().len());
+    if conf.is_empty() {
         return Err(InputError::Empty);
     }
     String::from_utf8(conf).map_err(|error| InputError::NotText(error.utf8_error().valid_up_to()))

@@ -128,11 +128,7 @@ fn call() -> Result<Reply, Failure> {
         });
     }
 
-    let deadline = Deadline::after(match invocation.command {
-        Command::Add | Command::Check | Command::Gc | Command::Version => ADD_DEADLINE,
-        Command::Del => DEL_DEADLINE,
-        Command::Status => STATUS_DEADLINE,
-    });
+    let deadline = Deadline::after(deadline_of(invocation.command, None));
     let conf = input::configuration(deadline).map_err(|error| newest(error.into()))?;
     let preamble =
         Preamble::parse(&conf, invocation.command).map_err(|error| newest(error.into()))?;
@@ -153,7 +149,6 @@ fn post(
         .map_or(deadline, |timeout| deadline.with(timeout));
     let config =
         RawValue::from_string(conf).map_err(|error| ConfError::NotJson(error.to_string()))?;
-    let command = invocation.command;
     let request = Request {
         invocation,
         config,
@@ -163,7 +158,18 @@ fn post(
         .agent_socket
         .clone()
         .unwrap_or_else(socket_by_environment);
-    Ok(agent::serve(&socket, command, &request.encode(), deadline)?)
+    Ok(agent::serve(&socket, &request, deadline)?)
+}
+
+/// A configuration may shorten any deadline, and may lengthen those that runtimes do not limit
+/// to a minute or less.
+fn deadline_of(command: Command, wanted: Option<Duration>) -> Duration {
+    match command {
+        Command::Add | Command::Check | Command::Gc => wanted.unwrap_or(ADD_DEADLINE),
+        Command::Del => wanted.map_or(DEL_DEADLINE, |wanted| wanted.min(DEL_DEADLINE)),
+        Command::Status => wanted.map_or(STATUS_DEADLINE, |wanted| wanted.min(STATUS_DEADLINE)),
+        Command::Version => VERSION_DEADLINE,
+    }
 }
 
 /// The answer to VERSION (CNI spec, section 2, "VERSION"), in the version of the configuration
@@ -172,7 +178,7 @@ fn supported_versions() -> String {
     let version = if std::io::stdin().is_terminal() {
         None
     } else {
-        let conf = input::configuration(Deadline::after(VERSION_DEADLINE)).ok();
+        let conf = input::configuration(Deadline::after(deadline_of(Command::Version, None))).ok();
         conf.and_then(|conf| Preamble::parse(&conf, Command::Version).ok())
     };
     let version = version.map_or(CniVersion::LATEST, |preamble| preamble.cni_version);
@@ -214,3 +220,6 @@ fn about() -> String {
         name.display()
     )
 }
+
+#[cfg(test)]
+mod tests;

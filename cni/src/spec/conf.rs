@@ -41,7 +41,8 @@ pub struct NetConf {
     pub dns: Dns,
     /// The agent's socket, when it is not the default one.
     pub agent_socket: Option<PathBuf>,
-    /// The plugin's deadline, when it is not the verb's own.
+    /// `timeoutSeconds`: the plugin's deadline for ADD, CHECK and GC; DEL and STATUS take it only
+    /// when it is shorter than their own.
     pub timeout: Option<Duration>,
     /// The `namespace/name` of the NetworkAttachmentDefinition this configuration is from.
     pub net_attach_def_name: Option<String>,

@@ -69,17 +69,12 @@ impl Head {
     }
 }
 
-/// The whole POST for a body.
-pub fn post(body: &[u8]) -> Vec<u8> {
-    let head = format!(
+/// The head of the POST, for a body of this length in bytes.
+pub fn post_head(body_len: usize) -> String {
+    format!(
         "POST {PATH} HTTP/1.1\r\nhost: podwire\r\n{WIRE_HEADER}: {WIRE_VERSION}\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-        body.len()
-    );
-    let mut post = Vec::with_capacity(head.len() + body.len());
-    post.extend_from_slice(head.as_bytes());
-    post.extend_from_slice(body);
-    post
+         content-type: application/json\r\ncontent-length: {body_len}\r\nconnection: close\r\n\r\n"
+    )
 }
 
 /// Reads the head of a reply from the bytes that have come so far. `None` when its end has not

@@ -69,7 +69,7 @@ struct Body<'a> {
     args: Cow<'a, str>,
     #[serde(borrow, default)]
     path: Cow<'a, str>,
-    #[serde(borrow)]
+    #[serde(borrow, skip_serializing)]
     config: Cow<'a, RawValue>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     traceparent: Option<Cow<'a, str>>,
@@ -78,6 +78,13 @@ struct Body<'a> {
 impl Request {
     /// The body of the POST.
     pub fn encode(&self) -> Vec<u8> {
+        let (before, after) = self.envelope();
+        [&before, self.config.get().as_bytes(), after].concat()
+    }
+
+    /// The body of the POST without the configuration: what goes before it and what goes after
+    /// it. So the plugin can send a large one from where it is.
+    pub fn envelope(&self) -> (Vec<u8>, &'static [u8]) {
         let call = &self.invocation;
         let body = Body {
             version: WIRE_VERSION,
@@ -90,7 +97,10 @@ impl Request {
             config: Cow::Borrowed(&self.config),
             traceparent: self.traceparent.as_deref().map(Cow::from),
         };
-        serde_json::to_vec(&body).expect("strings, a number and checked JSON always serialise")
+        let mut before = serde_json::to_vec(&body).expect("strings and a number always serialise");
+        before.pop();
+        before.extend_from_slice(b",\"config\":");
+        (before, b"}")
     }
 
     /// Reads the body of a POST. Members it does not know are passed over, so that a plugin of

@@ -1,16 +1,26 @@
 //! Calling the plugin.
 
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
+use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
+
+/// How long a test waits for what a working plugin does at once, so that a broken one makes it
+/// fail instead of hang.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One call: an environment, a configuration, and how it is started.
 pub(crate) struct Call {
     command: Command,
     stdin: Vec<u8>,
+    stderr: Option<OwnedFd>,
 }
 
 /// How a call ended.
@@ -40,6 +50,7 @@ impl Call {
         Self {
             command,
             stdin: Vec::new(),
+            stderr: None,
         }
     }
 
@@ -63,6 +74,12 @@ impl Call {
         self
     }
 
+    /// Lets stderr go elsewhere than into the outcome.
+    pub(crate) fn stderr(mut self, stderr: OwnedFd) -> Self {
+        self.stderr = Some(stderr);
+        self
+    }
+
     /// A configuration that leads to this socket.
     pub(crate) fn to(self, socket: &Path) -> Self {
         self.stdin(conf(socket, json!({})))
@@ -79,10 +96,11 @@ impl Call {
 
     /// Starts it with stdin open and nothing written yet.
     pub(crate) fn spawn_silent(mut self) -> (Child, Vec<u8>) {
-        self.command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        match self.stderr {
+            Some(stderr) => self.command.stderr(stderr),
+            None => self.command.stderr(Stdio::piped()),
+        };
         (self.command.spawn().unwrap(), self.stdin)
     }
 
@@ -92,8 +110,18 @@ impl Call {
 }
 
 impl Outcome {
+    /// Waits for the end, and brings it about when the plugin does not.
     pub(crate) fn of(child: Child) -> Self {
+        let pid = Pid::from_raw(child.id().try_into().unwrap());
+        let (end, ended) = mpsc::channel::<()>();
+        let watch = thread::spawn(move || {
+            if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                kill(pid, Signal::SIGKILL).unwrap();
+            }
+        });
         let output = child.wait_with_output().unwrap();
+        drop(end);
+        watch.join().unwrap();
         Self {
             exit: output.status.code(),
             stdout: output.stdout,

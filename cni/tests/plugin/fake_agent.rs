@@ -3,9 +3,12 @@
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 
 use tempfile::TempDir;
+
+use crate::call::PATIENCE;
 
 /// A POST as it came.
 pub(crate) struct Post {
@@ -16,19 +19,28 @@ pub(crate) struct Post {
 /// Listens on a socket of its own, and plays its script for the first connection.
 pub(crate) struct FakeAgent<T> {
     directory: TempDir,
-    script: JoinHandle<T>,
+    ended: Receiver<T>,
 }
 
 impl<T: Send + 'static> FakeAgent<T> {
     pub(crate) fn new(script: impl FnOnce(UnixStream) -> T + Send + 'static) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let listener = UnixListener::bind(directory.path().join("agent.sock")).unwrap();
-        let script = thread::spawn(move || {
+        Self::at(tempfile::tempdir().unwrap(), script)
+    }
+
+    /// Listens on the socket of this directory.
+    pub(crate) fn at(
+        directory: TempDir,
+        script: impl FnOnce(UnixStream) -> T + Send + 'static,
+    ) -> Self {
+        let listener = UnixListener::bind(socket_in(directory.path())).unwrap();
+        let (end, ended) = mpsc::channel();
+        thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             drop(listener);
-            script(stream)
+            // A test that has failed does not wait for it.
+            let _ = end.send(script(stream));
         });
-        Self { directory, script }
+        Self { directory, ended }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -37,7 +49,9 @@ impl<T: Send + 'static> FakeAgent<T> {
 
     /// What the script came to.
     pub(crate) fn end(self) -> T {
-        self.script.join().unwrap()
+        self.ended
+            .recv_timeout(PATIENCE)
+            .expect("a script that comes to its end")
     }
 }
 

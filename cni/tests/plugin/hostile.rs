@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Child;
 use std::time::Duration;
 
 use nix::sys::socket::{
@@ -61,22 +62,28 @@ fn a_socket_that_a_dead_agent_left_behind_is_as_none() {
 fn an_agent_that_comes_late_is_found() {
     let directory = tempfile::tempdir().unwrap();
     let socket = socket_in(directory.path());
-    let child = Call::new("ADD").to(&socket).spawn();
-    await_pause(child.id());
-    let listener = UnixListener::bind(&socket).unwrap();
-    let (mut stream, _) = listener.accept().unwrap();
-    take_post(&mut stream);
-    stream.write_all(reply(200, "{}").as_bytes()).unwrap();
+    let mut child = Call::new("ADD").to(&socket).spawn();
+    await_pause(&mut child);
+    let agent = FakeAgent::at(directory, |mut stream| {
+        take_post(&mut stream);
+        stream.write_all(reply(200, "{}").as_bytes()).unwrap();
+    });
     Outcome::of(child).assert_answer(b"{}");
+    agent.end();
 }
 
 /// Returns when the process is in clock_nanosleep(2): it has found nobody and pauses.
-fn await_pause(pid: u32) {
+fn await_pause(child: &mut Child) {
     const CLOCK_NANOSLEEP: &str = "230 ";
+    let pid = child.id();
     while !fs::read_to_string(format!("/proc/{pid}/syscall"))
         .unwrap()
         .starts_with(CLOCK_NANOSLEEP)
     {
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "it ended without a pause"
+        );
         std::thread::yield_now();
     }
 }
@@ -178,6 +185,7 @@ fn a_refusal_before_the_request_was_read_is_still_printed() {
     });
     let large = conf(&agent.socket(), json!({"x": "a".repeat(1_000_000)}));
     let outcome = Call::new("ADD").stdin(large).run();
+    assert_eq!(outcome.error().0, 6);
     assert_eq!(outcome.stdout, error.as_bytes());
     agent.end();
 }

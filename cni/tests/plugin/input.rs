@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use nix::pty::openpty;
 use serde_json::json;
 
 use crate::call::{Call, Outcome, conf};
@@ -41,6 +42,23 @@ fn a_missing_variable_is_code_4_and_named() {
         .without("CNI_COMMAND")
         .run()
         .assert_error(4, &["CNI_COMMAND is missing"]);
+}
+
+#[test]
+fn a_person_who_calls_it_is_told_what_it_is() {
+    let terminal = openpty(None, None).unwrap();
+    let outcome = Call::new("")
+        .without("CNI_COMMAND")
+        .stderr(terminal.slave)
+        .run();
+    outcome.assert_error(4, &["CNI_COMMAND is missing"]);
+    let mut told = [0; 1024];
+    let length = nix::unistd::read(&terminal.master, &mut told).unwrap();
+    let told = String::from_utf8_lossy(&told[..length]);
+    assert!(
+        told.starts_with("podwire-cni: the CNI plugin of podwire"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 
 use serde_json::json;
 
-use crate::call::{Call, Outcome, conf};
+use crate::call::{Call, Outcome, PATIENCE, conf};
 use crate::fake_agent::{FakeAgent, reply, take_post};
 
 /// Both promises: bytes of the file, and of VmHWM.
@@ -65,10 +65,11 @@ fn the_installed_binary_is_small_static_and_frugal() {
         measured.recv().unwrap();
         stream.write_all(reply(200, "{}").as_bytes()).unwrap();
     });
-    let annotations = json!({"io.kubernetes.cri.pod-annotations": {"a": "v".repeat(16 * 1024)}});
+    // As many annotations as Kubernetes allows a pod.
+    let annotations = json!({"io.kubernetes.cri.pod-annotations": {"a": "v".repeat(256 * 1024)}});
     let conf = conf(&agent.socket(), json!({"runtimeConfig": annotations}));
     let child = Call::of(&binary, "ADD").stdin(conf).spawn();
-    posted.recv().unwrap();
+    posted.recv_timeout(PATIENCE).unwrap();
     let peak = peak_memory(child.id());
     go.send(()).unwrap();
     Outcome::of(child).assert_answer(b"{}");

@@ -8,7 +8,7 @@ use podwire_cni::spec::Command;
 use podwire_cni::wire::Request;
 use serde_json::json;
 
-use crate::call::{Call, Outcome, conf};
+use crate::call::{Call, Outcome, PATIENCE, conf};
 use crate::fake_agent::{FakeAgent, Post, await_close, socket_in, take_post};
 
 const ALL_VERSIONS: &str = r#"["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]"#;
@@ -202,7 +202,7 @@ fn the_agent_sees_the_plugin_die() {
         await_close(&mut stream);
     });
     let mut child = Call::new("ADD").to(&agent.socket()).spawn();
-    posted.recv().unwrap();
+    posted.recv_timeout(PATIENCE).unwrap();
     child.kill().unwrap();
     agent.end();
     child.wait().unwrap();
@@ -230,7 +230,8 @@ fn without_a_stdout_nothing_is_asked_of_the_agent() {
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let script = format!("exec {} >&-", env!("CARGO_BIN_EXE_podwire-cni"));
     let sh = Call::of(Path::new("/bin/sh"), "ADD").arguments(&["-c", &script]);
-    assert_eq!(sh.to(&socket).run().exit, Some(1));
+    let conf = conf(&socket, json!({"timeoutSeconds": 1}));
+    assert_eq!(sh.stdin(conf).run().exit, Some(1));
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "nobody was to connect");
 }

@@ -20,6 +20,8 @@ pub struct ClientConfig {
     pub monitor: MonitorMethod,
     /// What the server may make us hold.
     pub limits: Limits,
+    /// What the replica may grow to, in bytes, roughly.
+    pub replica_bytes: usize,
     /// After this long without a byte from the server it is asked for an echo, and after as long again the connection is given up.
     pub probe: Duration,
     /// How long one attempt to connect may take.
@@ -55,6 +57,7 @@ impl ClientConfig {
             tables,
             monitor: MonitorMethod::Conditional,
             limits: Limits::default(),
+            replica_bytes: 256 << 20,
             probe: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(5),
             backoff_first: Duration::from_millis(50),

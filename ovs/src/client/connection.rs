@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,42 +12,16 @@ use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
+use super::error::ConnectionError;
 use super::queue::Group;
-use super::remote::{Remote, Stream};
+use super::remote::Stream;
 use super::stats::count;
 use super::task::Shared;
-use crate::replica::{MonitorMethod, ReplicaError, Schema};
+use crate::replica::{MonitorMethod, Schema};
 use crate::transact::TransactError;
-use crate::transact::batch::{self, BadReply, Verdict};
+use crate::transact::batch::{self, Verdict};
 use crate::value::{append, encode_str};
-use crate::wire::{Event, Session, WireError};
-
-/// Why there is no connection, or no longer.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectionError {
-    #[error("connecting to {remote}: {source}")]
-    Connect { remote: Remote, source: io::Error },
-    #[error("connecting to {remote} took longer than {limit:?}")]
-    ConnectTimeout { remote: Remote, limit: Duration },
-    #[error("the server closed the connection")]
-    Closed,
-    #[error("reading or writing: {0}")]
-    Io(#[from] io::Error),
-    #[error("{0}")]
-    Wire(#[from] WireError),
-    #[error("{0}")]
-    Replica(#[from] ReplicaError),
-    #[error("{0}")]
-    BadReply(#[from] BadReply),
-    #[error("a notification that can't be read: {0}")]
-    Notification(serde_json::Error),
-    #[error("the server refused {method}: {error}")]
-    Refused { method: &'static str, error: String },
-    #[error("the server cancelled the monitor")]
-    MonitorCancelled,
-    #[error("not a byte from the server within {0:?} of an echo request")]
-    Silent(Duration),
-}
+use crate::wire::{Event, Session};
 
 /// Names our only monitor.
 const MONITOR: &str = "\"podwire\"";
@@ -105,26 +78,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Serves until the connection is lost, or all handles are dropped and nothing is in flight.
-    pub(super) async fn serve(mut self) -> Result<(), ConnectionError> {
-        let result = self.serve_until_lost().await;
-        let reason = result.as_ref().map_or_else(ToString::to_string, |()| {
-            "the OVSDB client was closed".to_owned()
-        });
-        for member in self
-            .in_flight
-            .drain(..)
-            .flat_map(|(_, group)| group.members)
-        {
-            member.answer(Err(TransactError::Disconnected {
-                sent: true,
-                reason: reason.clone(),
-            }));
-        }
-        result
-    }
-
-    async fn serve_until_lost(&mut self) -> Result<(), ConnectionError> {
+    /// Serves until the connection is lost; `Ok` when all handles are dropped and nothing is in flight.
+    pub(super) async fn serve(&mut self) -> Result<(), ConnectionError> {
         loop {
             self.handle_events()?;
             self.send_groups();
@@ -136,6 +91,21 @@ impl<'a> Connection<'a> {
                 self.probe = None;
                 self.session.feed(&self.chunk[..count]);
             }
+        }
+    }
+
+    /// Tells those whose transactions were on their way. To be called when the state says already that the connection is lost.
+    pub(super) fn abandon(self, error: &ConnectionError) {
+        let reason = error.to_string();
+        for member in self
+            .in_flight
+            .into_iter()
+            .flat_map(|(_, group)| group.members)
+        {
+            member.answer(Err(TransactError::Disconnected {
+                sent: true,
+                reason: reason.clone(),
+            }));
         }
     }
 
@@ -290,7 +260,8 @@ fn take_snapshot(
 ) -> Result<Next, ConnectionError> {
     match outcome {
         Ok(snapshot) => {
-            let changes = shared.db_mut().load(method, snapshot)?;
+            let rows = shared.db().parse(method, snapshot)?;
+            let changes = shared.db_mut().load_parsed(rows)?;
             shared.synced(&changes);
             Ok(Next::Nothing)
         }
@@ -319,7 +290,8 @@ fn notified(
             let UpdateParams(monitor, updates) =
                 serde_json::from_str(params).map_err(ConnectionError::Notification)?;
             if monitor.get() == MONITOR {
-                let changes = shared.db_mut().apply(method, updates.get())?;
+                let rows = shared.db().parse(method, updates.get())?;
+                let changes = shared.db_mut().apply_parsed(rows)?;
                 shared.updated(&changes);
             }
             Ok(())

@@ -11,7 +11,8 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
 use super::config::ClientConfig;
-use super::connection::{Connection, ConnectionError};
+use super::connection::Connection;
+use super::error::ConnectionError;
 use super::queue::{Queue, Ticket};
 use super::remote::Stream;
 use super::row_waits::RowWaits;
@@ -48,9 +49,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let mut failures = 0;
     while !shared.is_closed() {
         let started = Instant::now();
-        let error = match connect_and_serve(&shared).await {
-            Ok(()) => return,
-            Err(error) => error,
+        let mut connection = None;
+        let Err(error) = connect_and_serve(&shared, &mut connection).await else {
+            return;
         };
         let was_synced = shared.version.borrow().state == State::Synced;
         failures = if was_synced && started.elapsed() >= STABLE {
@@ -59,15 +60,24 @@ pub(super) async fn run(shared: Arc<Shared>) {
             failures + 1
         };
         shared.disconnected(&error, failures);
+        if let Some(connection) = connection {
+            connection.abandon(&error);
+        }
         pause(&shared, backoff(&shared.config, failures)).await;
     }
 }
 
 /// `Ok` when the client is to end.
-async fn connect_and_serve(shared: &Shared) -> Result<(), ConnectionError> {
+async fn connect_and_serve<'a>(
+    shared: &'a Shared,
+    connection: &mut Option<Connection<'a>>,
+) -> Result<(), ConnectionError> {
     let stream = connect(shared).await?;
     count(&shared.stats.connects);
-    Connection::new(shared, stream).serve().await
+    connection
+        .insert(Connection::new(shared, stream))
+        .serve()
+        .await
 }
 
 async fn connect(shared: &Shared) -> Result<Box<dyn Stream>, ConnectionError> {
@@ -116,10 +126,16 @@ struct End<'a>(&'a Shared);
 impl Drop for End<'_> {
     fn drop(&mut self) {
         self.0.ended.store(true, Ordering::Release);
+        let reason = "the OVSDB client has ended";
         self.0.queue.fail_all(&TransactError::Disconnected {
             sent: false,
-            reason: "the OVSDB client has ended".to_owned(),
+            reason: reason.to_owned(),
         });
+        let state = State::Disconnected {
+            since: Instant::now(),
+            last_error: Some(reason.into()),
+        };
+        self.0.version.send_modify(|version| version.state = state);
         self.0.row_waits.wake_all();
     }
 }
@@ -131,7 +147,7 @@ impl Shared {
             last_error: None,
         };
         Self {
-            db: RwLock::new(Db::new(&config.tables)),
+            db: RwLock::new(Db::new(&config.tables).with_limit(config.replica_bytes)),
             version: watch::Sender::new(Version {
                 generation: 0,
                 resyncs: 0,

@@ -4,7 +4,7 @@
 //! certificates of ovs-pki name a component or a chassis, not the address that a remote is reached by.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
@@ -131,7 +131,7 @@ impl ServerCertVerifier for SignedByOurCa {
     }
 }
 
-fn certificates(path: &PathBuf) -> io::Result<Vec<CertificateDer<'static>>> {
+fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| unreadable(path, error))?;
@@ -141,7 +141,7 @@ fn certificates(path: &PathBuf) -> io::Result<Vec<CertificateDer<'static>>> {
     Ok(read)
 }
 
-fn unreadable(path: &PathBuf, error: pem::Error) -> io::Error {
+fn unreadable(path: &Path, error: pem::Error) -> io::Error {
     match error {
         pem::Error::Io(error) => {
             io::Error::new(error.kind(), format!("reading {}: {error}", path.display()))
@@ -150,6 +150,6 @@ fn unreadable(path: &PathBuf, error: pem::Error) -> io::Error {
     }
 }
 
-fn unusable(path: &PathBuf, problem: &dyn std::fmt::Display) -> io::Error {
+fn unusable(path: &Path, problem: &dyn std::fmt::Display) -> io::Error {
     io::Error::other(format!("{} can't be used: {problem}", path.display()))
 }

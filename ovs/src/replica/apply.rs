@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 
-use super::parse::{MonitorMethod, RowChange};
-use super::{Changes, Db, ReplicaError, Schema};
+use super::parse::{MonitorMethod, RowChange, RowChanges};
+use super::{Changes, Db, ReplicaError, Schema, Table};
 
 impl Db {
     /// Takes the server's schema, of which the columns' types decide how updates are read. Rows known under another schema are
@@ -26,9 +26,12 @@ impl Db {
     ///
     /// # Errors
     /// [`ReplicaError::Update`] when it can't be read, [`ReplicaError::UnknownRow`] when it changes a row instead of giving it; the
-    /// replica is as before then.
+    /// replica is as before then. [`ReplicaError::TooLarge`]; it is neither the old nor the new then.
     pub fn load(&mut self, method: MonitorMethod, snapshot: &str) -> Result<Changes, ReplicaError> {
-        let rows = self.parse(method, snapshot)?;
+        self.load_parsed(self.parse(method, snapshot)?)
+    }
+
+    pub(crate) fn load_parsed(&mut self, rows: RowChanges) -> Result<Changes, ReplicaError> {
         if let Some((number, uuid, _)) = rows
             .iter()
             .find(|(.., change)| !matches!(change, RowChange::Put(_)))
@@ -53,6 +56,7 @@ impl Db {
                 && self.tables[number].put(uuid, cells)
             {
                 changes.rows.push((number, uuid));
+                self.check_weight()?;
             }
         }
         Ok(changes)
@@ -62,10 +66,14 @@ impl Db {
     ///
     /// # Errors
     /// [`ReplicaError::Update`] when it can't be read; the replica is as before then. [`ReplicaError::UnknownRow`] when it changes a
-    /// row that was never told of; what came before it is applied, and a fresh snapshot is needed.
+    /// row that was never told of, [`ReplicaError::TooLarge`]; what came before is applied, and a fresh snapshot is needed.
     pub fn apply(&mut self, method: MonitorMethod, updates: &str) -> Result<Changes, ReplicaError> {
+        self.apply_parsed(self.parse(method, updates)?)
+    }
+
+    pub(crate) fn apply_parsed(&mut self, rows: RowChanges) -> Result<Changes, ReplicaError> {
         let mut changes = Changes::default();
-        for (number, uuid, change) in self.parse(method, updates)? {
+        for (number, uuid, change) in rows {
             let table = &mut self.tables[number];
             let known = match change {
                 RowChange::Put(cells) => {
@@ -84,8 +92,18 @@ impl Db {
                 });
             }
             changes.rows.push((number, uuid));
+            self.check_weight()?;
         }
         Ok(changes)
+    }
+
+    fn check_weight(&self) -> Result<(), ReplicaError> {
+        let weight: usize = self.tables.iter().map(Table::weight).sum();
+        if weight > self.limit {
+            Err(ReplicaError::TooLarge(self.limit))
+        } else {
+            Ok(())
+        }
     }
 
     /// The monitored columns of each table: the third parameter of a monitor request.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::{Db, Table};
+use super::{Db, ReplicaError, Table};
 use crate::value::{Uuid, Value, each_entry};
 
 /// Which of the monitor requests feeds a replica.
@@ -18,7 +18,7 @@ pub enum MonitorMethod {
 
 /// What happened to a row.
 #[derive(Debug)]
-pub(super) enum RowChange {
+pub(crate) enum RowChange {
     /// It is there, with these cells.
     Put(Box<[Value]>),
     /// Some cells differ, each given as its column's type has it: new value or difference.
@@ -26,15 +26,15 @@ pub(super) enum RowChange {
     Removed,
 }
 
-pub(super) type RowChanges = Vec<(usize, Uuid, RowChange)>;
+pub(crate) type RowChanges = Vec<(usize, Uuid, RowChange)>;
 
 impl Db {
     /// Reads `<table-updates>` or `<table-updates2>`. Nothing is applied.
-    pub(super) fn parse(
+    pub(crate) fn parse(
         &self,
         method: MonitorMethod,
         json: &str,
-    ) -> Result<RowChanges, serde_json::Error> {
+    ) -> Result<RowChanges, ReplicaError> {
         let mut changes = Vec::new();
         let mut deserializer = serde_json::Deserializer::from_str(json);
         TableUpdates {

@@ -11,6 +11,8 @@ pub(crate) struct Table {
     types: Vec<Option<ColumnType>>,
     rows: HashMap<Uuid, Box<[Value]>>,
     indexes: Vec<IndexTable>,
+    /// Of all cells, as [`Value::weight`] has it.
+    weight: usize,
 }
 
 #[derive(Debug)]
@@ -38,6 +40,7 @@ impl Table {
             indexes: indexes.collect(),
             types: vec![None; spec.columns.len()],
             rows: HashMap::new(),
+            weight: 0,
             spec,
         }
     }
@@ -73,6 +76,7 @@ impl Table {
         for index in &mut self.indexes {
             index.rows.clear();
         }
+        self.weight = 0;
         Ok(self.rows.drain().map(|(uuid, _)| uuid).collect())
     }
 
@@ -95,6 +99,11 @@ impl Table {
 
     pub(super) fn len(&self) -> usize {
         self.rows.len()
+    }
+
+    /// What the rows take in memory, in bytes, roughly.
+    pub(super) fn weight(&self) -> usize {
+        self.weight
     }
 
     pub(super) fn row(&self, uuid: Uuid) -> Option<Row<'_>> {
@@ -156,6 +165,7 @@ impl Table {
             for index in &mut self.indexes {
                 index.add(uuid, &cells[index.column]);
             }
+            self.weight += weigh(&cells);
             self.rows.insert(uuid, cells);
             return true;
         };
@@ -168,6 +178,7 @@ impl Table {
                 index.add(uuid, &cells[index.column]);
             }
         }
+        self.weight = self.weight - weigh(old) + weigh(&cells);
         self.rows.insert(uuid, cells);
         true
     }
@@ -177,6 +188,7 @@ impl Table {
         let Some(cells) = self.rows.remove(&uuid) else {
             return false;
         };
+        self.weight -= weigh(&cells);
         for index in &mut self.indexes {
             index.remove(uuid, &cells[index.column]);
         }
@@ -202,9 +214,12 @@ impl Table {
                 }
             }
             if diffed {
-                apply_difference(&mut row[column], change);
+                self.weight = self
+                    .weight
+                    .saturating_add_signed(apply_difference(&mut row[column], change));
                 continue;
             }
+            self.weight = self.weight - row[column].weight() + change.weight();
             row[column] = change;
             for index in self
                 .indexes
@@ -291,27 +306,39 @@ fn contains(value: &Value, atom: &Atom) -> bool {
 }
 
 /// Applies a difference as `ovsdb_datum_apply_diff` in lib/ovsdb-data.c makes it: an element of a set changes sides; an entry of a map
-/// goes when it is there with that value, and is set otherwise.
-fn apply_difference(value: &mut Value, difference: Value) {
+/// goes when it is there with that value, and is set otherwise. Returns by how much the value's weight grew. What it costs depends on
+/// the difference alone when it is a set's, for a bridge has as many ports as a node has pods.
+fn apply_difference(value: &mut Value, difference: Value) -> isize {
     let old = std::mem::replace(value, Value::empty());
-    *value = match (old, difference) {
-        (Value::Map(old), Value::Map(difference)) => Value::Map(old.merged(difference)),
+    match (old, difference) {
+        (Value::Map(old), Value::Map(difference)) => {
+            let before = old.weight();
+            let merged = old.merged(difference);
+            let growth = merged.weight().cast_signed() - before.cast_signed();
+            *value = Value::Map(merged);
+            growth
+        }
         (old, difference) => {
-            let mut set = elements(old);
-            for atom in elements(difference) {
-                if !set.remove(&atom) {
+            let mut set = old.into_set();
+            let mut growth = 0;
+            for atom in difference.into_set() {
+                let weight = atom.weight().cast_signed();
+                if set.remove(&atom) {
+                    growth -= weight;
+                } else {
                     set.insert(atom);
+                    growth += weight;
                 }
             }
-            Value::from_set(set)
+            *value = Value::from_set(set);
+            growth
         }
-    };
-}
-
-fn elements(value: Value) -> BTreeSet<Atom> {
-    match value {
-        Value::Atom(atom) => BTreeSet::from([atom]),
-        Value::Set(set) => set,
-        Value::Map(_) => BTreeSet::new(),
     }
 }
+
+pub(super) fn weigh(cells: &[Value]) -> usize {
+    ROW_WEIGHT + cells.iter().map(Value::weight).sum::<usize>()
+}
+
+/// Uuid, table slot and a few index entries of a row.
+const ROW_WEIGHT: usize = 256;

@@ -241,7 +241,13 @@ fn remove(transaction: &mut Transaction, ports: &[PortRows]) {
             Mutation::delete("ports", Value::set(ports)),
         );
     }
-    for qos in ports.iter().filter_map(|port| port.qos) {
+    for (port, qos) in ports.iter().filter_map(|port| Some((port.port, port.qos?))) {
+        // ovsdb-server counts a deleted row's references before it collects the port as garbage, and would refuse the commit.
+        transaction.update(
+            "Port",
+            Condition::uuid(port),
+            Columns::new().set("qos", Value::empty()),
+        );
         transaction.delete("QoS", Condition::uuid(qos));
     }
     for &queue in ports.iter().flat_map(|port| &port.queues) {

@@ -43,10 +43,6 @@ row! {
     OpenVSwitch
 }
 row! {
-    /// The files with which Open vSwitch's own TLS connections are made.
-    Ssl
-}
-row! {
     /// A bridge.
     Bridge
 }
@@ -87,11 +83,6 @@ impl<'a> OpenVSwitch<'a> {
         self.0.str("ovs_version")
     }
 
-    /// Its row of `SSL`.
-    pub fn ssl(&self) -> Option<Uuid> {
-        self.0.column("ssl")?.as_uuid()
-    }
-
     /// The last `next_cfg` that ovs-vswitchd has put into effect.
     pub fn cur_cfg(&self) -> Option<i64> {
         self.0.integer("cur_cfg")
@@ -100,23 +91,6 @@ impl<'a> OpenVSwitch<'a> {
     /// The configuration that writers ask for.
     pub fn next_cfg(&self) -> Option<i64> {
         self.0.integer("next_cfg")
-    }
-}
-
-impl<'a> Ssl<'a> {
-    /// The PEM file with the private key.
-    pub fn private_key(&self) -> &'a str {
-        self.0.str("private_key").unwrap_or_default()
-    }
-
-    /// The PEM file with the certificate.
-    pub fn certificate(&self) -> &'a str {
-        self.0.str("certificate").unwrap_or_default()
-    }
-
-    /// The PEM file with the CA's certificate.
-    pub fn ca_cert(&self) -> &'a str {
-        self.0.str("ca_cert").unwrap_or_default()
     }
 }
 

@@ -15,6 +15,9 @@ pub struct Decoder {
     /// The closing brackets that are due, innermost last.
     open: Vec<u8>,
     text: Text,
+    /// How often a byte of a message was looked at.
+    #[cfg(test)]
+    pub(super) looks: usize,
 }
 
 /// Where the scan stands with respect to a string.
@@ -36,6 +39,8 @@ impl Decoder {
             scanned: 0,
             open: Vec::new(),
             text: Text::Outside,
+            #[cfg(test)]
+            looks: 0,
         }
     }
 
@@ -90,6 +95,10 @@ impl Decoder {
 
     /// Takes one byte of a message; true when it was the last.
     fn step(&mut self, byte: u8) -> Result<bool, WireError> {
+        #[cfg(test)]
+        {
+            self.looks += 1;
+        }
         match (self.text, byte) {
             (Text::Inside, b'"') => self.text = Text::Outside,
             (Text::Inside, b'\\') => self.text = Text::Escape,

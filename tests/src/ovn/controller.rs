@@ -135,6 +135,30 @@ impl Central {
         self.nbctl(&command).map(drop)
     }
 
+    /// A pod on a node, annotated and with its logical port made.
+    pub fn schedule<'node>(
+        &self,
+        node: &'node OvnNode,
+        name: &str,
+        number: u8,
+    ) -> Result<(Pod<'node>, LogicalPort), Failure> {
+        let (pod, port) = self.announce(node, name, number)?;
+        self.add_port(&port)?;
+        Ok((pod, port))
+    }
+
+    /// A pod on a node, annotated; its logical port is yet to be made.
+    pub fn announce<'node>(
+        &self,
+        node: &'node OvnNode,
+        name: &str,
+        number: u8,
+    ) -> Result<(Pod<'node>, LogicalPort), Failure> {
+        let pod = node.pod(name)?;
+        let port = LogicalPort::of(&pod, node, number);
+        Ok((pod.on_default_network(&port.entry()), port))
+    }
+
     /// Removes a logical port.
     pub fn remove_port(&self, name: &str) -> Result<(), Failure> {
         self.nbctl(&["lsp-del", name]).map(drop)

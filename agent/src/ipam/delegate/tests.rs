@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::ipam::spawner::tests::{LONG, spawner};
+use crate::ipam::spawner::fixture::{LONG, spawner};
 
 const PLUGINS: &str = "/usr/lib/cni";
 const TESTDATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ipam/delegate/testdata");

@@ -1,121 +1,25 @@
 //! Every test has a spawner process of its own: this very test binary, told to run one test.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::stat::Mode;
-use nix::unistd::{Pid, mkfifo};
-use proptest::prelude::*;
-use tempfile::TempDir;
+use nix::unistd::Pid;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
-use super::wire::{self, Outcome, Reply, Request};
+use super::fixture::{AS_SPAWNER, Fifo, LONG, children_of, shell, soon, spawner, spawner_command};
+use super::wire::{self, Request};
 use super::*;
-
-/// More than anything here takes; where it is reached, something hangs.
-pub(crate) const LONG: Duration = Duration::from_secs(20);
-
-const AS_SPAWNER: &str = "PODWIRE_TEST_AS_SPAWNER";
-
-fn spawner_command() -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([
-        "--exact",
-        "ipam::spawner::tests::the_process_behind_these_tests",
-    ]);
-    command
-        .args(["--nocapture", "--test-threads=1"])
-        .env(AS_SPAWNER, "1");
-    command
-}
 
 #[test]
 fn the_process_behind_these_tests() {
     if std::env::var_os(AS_SPAWNER).is_some() {
         main_loop().unwrap();
-    }
-}
-
-pub(crate) fn spawner() -> Spawner {
-    Spawner::start_as(spawner_command())
-        .unwrap()
-        .connect()
-        .unwrap()
-}
-
-/// The process ids of a process's children, zombies among them.
-fn children_of(pid: u32) -> String {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    // A thread that ends in between takes its file with it.
-    tasks
-        .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).ok())
-        .collect()
-}
-
-/// Fails instead of hanging.
-async fn soon<T>(event: oneshot::Receiver<T>) -> T {
-    tokio::time::timeout(LONG, event)
-        .await
-        .expect("it should have happened long ago")
-        .unwrap()
-}
-
-fn shell(script: &str) -> Exec {
-    Exec {
-        path: "/bin/sh".to_owned(),
-        args: vec!["-c".to_owned(), script.to_owned()],
-        env: Vec::new(),
-        stdin: String::new(),
-        timeout: LONG,
-    }
-}
-
-/// A pipe with a name: its writers tell, by opening and closing it, that they live.
-struct Fifo {
-    _dir: TempDir,
-    path: PathBuf,
-}
-
-impl Fifo {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("fifo");
-        mkfifo(&path, Mode::S_IRWXU).unwrap();
-        Self { _dir: dir, path }
-    }
-
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Whether the first writer has written, and whether the last one is gone.
-    fn read(&self) -> (oneshot::Receiver<()>, oneshot::Receiver<()>) {
-        let ((begun, has_begun), (ended, has_ended)) = (oneshot::channel(), oneshot::channel());
-        let path = self.path.clone();
-        thread::spawn(move || {
-            let mut file = std::fs::File::open(path).unwrap();
-            file.read_exact(&mut [0]).unwrap();
-            // A test that does not ask is not told.
-            let _ = begun.send(());
-            file.read_to_end(&mut Vec::new()).unwrap();
-            let _ = ended.send(());
-        });
-        (has_begun, has_ended)
-    }
-
-    /// A program that never ends, nor does its child; both hold the pipe.
-    fn endless_writers(&self) -> Exec {
-        shell(&format!(
-            "exec 3>{}; sleep 100 & echo >&3; wait",
-            self.path.display()
-        ))
     }
 }
 
@@ -402,21 +306,14 @@ async fn when_the_agent_goes_away_the_spawner_kills_what_runs_and_ends() {
     let fifo = Fifo::new();
     let (begun, ended) = fifo.read();
     let (mut ours, theirs) = UnixStream::pair().unwrap();
-    let served = thread::spawn(move || process::serve(&theirs));
-    wire::write(
-        &mut ours,
-        &Request::Run {
-            id: 1,
-            exec: fifo.endless_writers(),
-        },
-    )
-    .unwrap();
+    let (returned, has_returned) = oneshot::channel();
+    thread::spawn(move || returned.send(process::serve(&theirs)));
+    let exec = fifo.endless_writers();
+    wire::write(&mut ours, &Request::Run { id: 1, exec }).unwrap();
     soon(begun).await;
     drop(ours);
     soon(ended).await;
-    spawn_blocking(|| served.join().unwrap().unwrap())
-        .await
-        .unwrap();
+    soon(has_returned).await.unwrap();
 }
 
 #[test]
@@ -468,26 +365,4 @@ fn last_words_are_the_end_of_what_was_said_at_most_400_bytes() {
         words,
         format!("; its standard error ends: \"{}\"", "b".repeat(399))
     );
-}
-
-proptest! {
-    #[test]
-    fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-        let _ = wire::read::<Request>(&mut bytes.as_slice());
-        let _ = wire::read::<Reply>(&mut bytes.as_slice());
-    }
-
-    #[test]
-    fn a_message_reads_as_it_was_written(id: u64, stdin: String, stdout: String, millis: u32) {
-        let timeout = Duration::from_millis(millis.into());
-        let request = Request::Run { id, exec: Exec { stdin, timeout, ..shell("") } };
-        let outcome = Outcome::Ended(Output { exit: Exit::Signal(9), stdout, stderr: String::new() });
-        let reply = Reply { id, outcome };
-        let mut bytes = wire::encode(&request);
-        bytes.extend(wire::encode(&reply));
-        let mut stream = bytes.as_slice();
-        prop_assert_eq!(wire::read::<Request>(&mut stream).unwrap(), Some(request));
-        prop_assert_eq!(wire::read::<Reply>(&mut stream).unwrap(), Some(reply));
-        prop_assert_eq!(wire::read::<Reply>(&mut stream).unwrap(), None);
-    }
 }

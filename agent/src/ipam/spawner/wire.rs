@@ -97,3 +97,6 @@ pub(super) fn read<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<Op
 pub(super) fn write(stream: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     stream.write_all(&encode(message))
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ pub struct Preamble {
     pub cni_version: CniVersion,
     /// `agentSocket`: the agent's socket, when it is not the default one.
     pub agent_socket: Option<PathBuf>,
-    /// `timeoutSeconds`: the plugin's deadline, when it is not the verb's own.
+    /// `timeoutSeconds`: the plugin's deadline; see [`NetConf::timeout`](super::NetConf::timeout).
     pub timeout: Option<Duration>,
 }
 

@@ -4,9 +4,9 @@ use super::*;
 
 #[test]
 fn a_post_announces_version_and_length() {
-    let text = String::from_utf8(post(b"{\"a\":1}")).unwrap();
+    let text = post_head(7);
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    assert_eq!(body, "{\"a\":1}");
+    assert_eq!(body, "");
     let mut lines = head.split("\r\n");
     assert_eq!(lines.next(), Some("POST /v1/cni HTTP/1.1"));
     let headers: Vec<_> = lines.collect();
@@ -56,6 +56,7 @@ fn what_the_agent_never_sends_is_refused_by_name() {
     let cases = [
         ("HTTP/2 200 OK\r\n", "not an HTTP/1.1 status line"),
         ("HTTP/1.1 100 Continue\r\n", "not an HTTP/1.1 status line"),
+        ("HTTP/1.1 0200 OK\r\n", "not an HTTP/1.1 status line"),
         ("HTTP/1.1 20\r\n", "not an HTTP/1.1 status line"),
         ("HTTP/1.1 +20 OK\r\n", "not an HTTP/1.1 status line"),
         ("HTTP/1.12200 OK\r\n", "not an HTTP/1.1 status line"),
@@ -117,9 +118,11 @@ proptest! {
     #[test]
     fn no_bytes_make_the_parser_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
-        text in "(HTTP/1.[01] [0-9]{3} ?[ -~]{0,4}\r\n)?([a-zA-Z-]{0,15}:? ?[ -~]{0,9}\r\n){0,4}(\r\n)?",
+        length in prop_oneof![0..10u64, any::<u64>()],
+        text in "([a-zA-Z-]{1,15}: ?[ -~]{0,9}\r\n){0,2}\r\n",
     ) {
         let _ = head(&bytes);
+        let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n{text}");
         if let Ok(Some(found)) = head(text.as_bytes()) {
             prop_assert!(found.body_at <= text.len() && found.body_len <= MAX_REPLY);
         }

@@ -47,22 +47,32 @@ pub(crate) fn render(
         rows.extend(addresses.map(|address| ["", &address, "", "", "", ""].map(str::to_owned)));
     }
     let mut shown = format!("\n{}", aligned(&rows));
-    let traces = agent.get_json("/v1/traces")?;
     for wired in pods {
-        let mut operations = members(&traces["operations"]).iter().rev();
-        let add = operations.find(|trace| {
-            trace["verb"] == "ADD" && trace["container"] == wired.pod.container.as_str()
-        });
         let name = format!("demo/{}", wired.wish.name);
-        expect(&name, "a trace of its ADD", add.is_some(), || {
-            traces.to_string()
-        })?;
-        shown.push_str(
-            &add.map(|add| chart(&name, wired.add_ms, add))
-                .unwrap_or_default(),
-        );
+        shown.push_str(&chart_of_add(
+            agent,
+            &name,
+            &wired.pod.container,
+            wired.add_ms,
+        )?);
     }
     Ok(shown)
+}
+
+/// Where the time of one ADD went.
+pub(crate) fn chart_of_add(
+    agent: &Agent<'_>,
+    name: &str,
+    container: &str,
+    add_ms: f64,
+) -> Result<String, Failure> {
+    let traces = agent.get_json("/v1/traces")?;
+    let mut operations = members(&traces["operations"]).iter().rev();
+    let add = operations.find(|trace| trace["verb"] == "ADD" && trace["container"] == container);
+    expect(name, "a trace of its ADD", add.is_some(), || {
+        traces.to_string()
+    })?;
+    Ok(add.map(|add| chart(name, add_ms, add)).unwrap_or_default())
 }
 
 /// One line for each phase: when it began, how long it took, and both as a bar.
@@ -79,15 +89,20 @@ fn chart(pod: &str, add_ms: f64, trace: &Value) -> String {
     ));
     let mut phases: Vec<_> = members(&trace["phases"]).iter().collect();
     phases.sort_by(|a, b| ms(&a["startMicros"]).total_cmp(&ms(&b["startMicros"])));
+    let mut covered: f64 = 0.0;
     for phase in phases {
         let (start, took) = (ms(&phase["startMicros"]), ms(&phase["durationMicros"]));
-        text.push_str(&line(
-            phase["name"].as_str().unwrap_or("?"),
-            Some(start),
-            took,
-            bar(start, took, total),
-        ));
+        covered = covered.max(start + took);
+        let name = phase["name"].as_str().unwrap_or("?");
+        text.push_str(&line(name, Some(start), took, bar(start, took, total)));
     }
+    let rest = total - covered;
+    text.push_str(&line(
+        "after the last of these",
+        Some(covered),
+        rest,
+        bar(covered, rest, total),
+    ));
     text.push_str(&line(
         "agent, from request to reply",
         Some(0.0),

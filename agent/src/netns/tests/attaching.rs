@@ -1,0 +1,247 @@
+use netlink_sys::{Socket, SocketAddr};
+
+use super::super::wire::messages;
+use super::*;
+use crate::netns::answer;
+
+#[test]
+fn both_ends_are_born_with_name_mac_mtu_and_one_queue_each() {
+    on_own_host(async |netlink| {
+        let pod = Pod::new();
+        let (host, end) = netlink.attached(&pod, spec("a1")).await.unwrap();
+
+        let of_host = json("-d link show a1")[0].clone();
+        let of_pod = pod.json("-d link show eth0")[0].clone();
+        for (link, mac) in [
+            (&of_host, "0a:58:00:00:00:01"),
+            (&of_pod, "0a:58:00:00:00:02"),
+        ] {
+            assert_eq!(link["address"], mac);
+            assert_eq!(link["mtu"], 1400);
+            assert_eq!(link["num_tx_queues"], 1);
+            assert_eq!(link["num_rx_queues"], 1);
+            assert_eq!(link["operstate"], "UP");
+            assert_eq!(link["linkinfo"]["info_kind"], "veth");
+        }
+        assert_eq!(of_host["ifindex"], host.link.ifindex);
+        assert_eq!(host.link.name, "a1");
+        assert_eq!(of_pod["ifindex"], end.ifindex);
+        assert_eq!(host.pod_ifindex, end.ifindex);
+        assert!(end.ifindex >= 1 << 30 && host.link.ifindex >= 1 << 30);
+        assert_ne!(end.ifindex, host.link.ifindex);
+    });
+}
+
+#[test]
+fn loopback_is_up() {
+    on_own_host(async |netlink| {
+        let pod = Pod::new();
+        netlink.attached(&pod, spec("a1")).await.unwrap();
+        let flags = pod.json("link show lo")[0]["flags"].clone();
+        assert!(flags.as_array().unwrap().contains(&"UP".into()), "{flags}");
+    });
+}
+
+#[test]
+fn the_host_end_has_no_ipv6_and_sends_nothing() {
+    on_own_host(async |netlink| {
+        let pod = Pod::new();
+        let (host, _) = netlink.attached(&pod, spec("a1")).await.unwrap();
+        assert!(host.steps.iter().any(|step| step.name == "host end up"));
+
+        let disabled = std::fs::read_to_string("/proc/sys/net/ipv6/conf/a1/disable_ipv6");
+        assert_eq!(disabled.unwrap().trim(), "1");
+        assert_eq!(json("addr show a1")[0]["addr_info"], Value::Array(vec![]));
+        // MLD reports would leave at the moment in which the link comes up.
+        assert_eq!(json("-s link show a1")[0]["stats64"]["tx"]["packets"], 0);
+    });
+}
+
+#[test]
+fn a_link_in_use_by_the_pod_starts_with_ipv4_alone_when_its_mtu_is_too_small_for_ipv6() {
+    on_own_host(async |netlink| {
+        let pod = Pod::new();
+        let small = LinkSpec {
+            mtu: 576,
+            addresses: vec!["10.1.2.3/24".parse().unwrap()],
+            ..spec("a1")
+        };
+        netlink.attached(&pod, small).await.unwrap();
+        assert_eq!(pod.json("addr show eth0")[0]["mtu"], 576);
+    });
+}
+
+#[test]
+fn no_link_is_deleted_or_renamed_in_either_namespace() {
+    on_own_host(async |netlink| {
+        let pod = Pod::new();
+        let on_host = listener();
+        let in_pod = pod.inside(listener);
+        netlink.attached(&pod, spec("a1")).await.unwrap();
+
+        for (socket, name) in [(on_host, "a1"), (in_pod, "eth0")] {
+            let events = heard(&socket);
+            assert!(events.iter().any(|(_, heard)| heard == name), "{events:?}");
+            for (kind, heard) in &events {
+                assert_eq!(*kind, nix::libc::RTM_NEWLINK, "{events:?}");
+                assert!(heard == name || heard == "lo", "{events:?}");
+            }
+        }
+    });
+}
+
+fn listener() -> Socket {
+    let mut socket = Socket::new(netlink_sys::protocols::NETLINK_ROUTE).unwrap();
+    socket
+        .bind(&SocketAddr::new(0, nix::libc::RTMGRP_LINK as u32))
+        .unwrap();
+    socket.set_non_blocking(true).unwrap();
+    socket
+}
+
+/// What the kernel has told so far; it tells before it answers the request that brought it about.
+fn heard(socket: &Socket) -> Vec<(u16, String)> {
+    let mut events = Vec::new();
+    let mut buffer = Vec::with_capacity(1 << 16);
+    while socket.recv(&mut buffer, 0).is_ok() {
+        let links = messages(&buffer).filter_map(|m| Some((m.kind, answer::link(&m)?.name)));
+        events.extend(links);
+        buffer.clear();
+    }
+    events
+}
+
+#[test]
+fn tx_checksum_offload_goes_off_on_the_pod_end_when_asked_and_stays_otherwise() {
+    on_own_host(async |netlink| {
+        let (asked, not_asked) = (Pod::new(), Pod::new());
+        let off = LinkSpec {
+            pod_tx_checksum_off: true,
+            ..spec("a1")
+        };
+        netlink.attached(&asked, off).await.unwrap();
+        netlink.attached(&not_asked, spec("a2")).await.unwrap();
+
+        assert!(
+            asked
+                .run("ethtool -k eth0")
+                .contains("tx-checksumming: off")
+        );
+        assert!(
+            not_asked
+                .run("ethtool -k eth0")
+                .contains("tx-checksumming: on")
+        );
+        assert!(run("ethtool -k a1").contains("tx-checksumming: on"));
+    });
+}
+
+#[test]
+fn a_namespace_of_another_user_namespace_is_wired_like_any() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+
+    on_own_host(async |netlink| {
+        let mut child = Command::new("unshare")
+            .args([
+                "--user",
+                "--map-root-user",
+                "--net",
+                "sh",
+                "-c",
+                "echo ready; read wait",
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert_eq!(line, "ready\n");
+        let handle = File::open(format!("/proc/{}/ns/net", child.id())).unwrap();
+        let netns = Arc::new(Netns::open(path_of(&handle)).unwrap());
+        let pod = Pod { handle, netns };
+
+        let full = LinkSpec {
+            routes: vec![route("0.0.0.0/0", "10.1.2.1"), route("::/0", "fd00:1::1")],
+            pod_tx_checksum_off: true,
+            announce: true,
+            ..spec("a1")
+        };
+        let (host, end) = netlink.attached(&pod, full).await.unwrap();
+        assert!(end.announce().is_empty());
+        assert_eq!(
+            pod.json("addr show eth0")[0]["addr_info"][0]["local"],
+            "10.1.2.3"
+        );
+        netlink.delete(vec![host.link]).await.unwrap();
+
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    });
+}
+
+#[test]
+fn an_attachment_that_nobody_waits_for_leaves_nothing() {
+    on_own_host(async |netlink| {
+        let pods: Vec<Pod> = (0..8).map(|_| Pod::new()).collect();
+        // Some are dropped before their turn, some while their pair is being made.
+        for (number, pod) in pods.iter().enumerate() {
+            drop(netlink.attach(pod.netns(), spec(&format!("drop{number}"))));
+            tokio::task::yield_now().await;
+        }
+        let after = Pod::new();
+        let (last, _) = netlink.attached(&after, spec("kept")).await.unwrap();
+        for number in 0..8 {
+            let mut state = netlink.watch_link(&format!("drop{number}"));
+            state.wait_for(Option::is_none).await.unwrap();
+        }
+        assert_eq!(veth_names(), ["kept"]);
+        netlink.delete(vec![last.link]).await.unwrap();
+    });
+}
+
+#[test]
+fn a_pair_that_is_made_but_never_received_is_removed() {
+    on_own_host(async |netlink| {
+        let pod = Pod::new();
+        let mut state = netlink.watch_link("a1");
+        let attaching = netlink.attach(pod.netns(), spec("a1"));
+        state.wait_for(Option::is_some).await.unwrap();
+        drop(attaching);
+        state.wait_for(Option::is_none).await.unwrap();
+        assert!(veth_names().is_empty());
+    });
+}
+
+#[test]
+fn many_attachments_at_once_each_get_their_own() {
+    on_own_host(async |netlink| {
+        let pods: Vec<Pod> = (0..40).map(|_| Pod::new()).collect();
+        let attachings: Vec<_> = pods
+            .iter()
+            .enumerate()
+            .map(|(number, pod)| {
+                let address = format!("10.1.2.{}/24", number + 1).parse().unwrap();
+                let own = LinkSpec {
+                    addresses: vec![address],
+                    ..spec(&format!("m{number}"))
+                };
+                netlink.attach(pod.netns(), own)
+            })
+            .collect();
+        for (number, (attaching, pod)) in attachings.into_iter().zip(&pods).enumerate() {
+            let (host, configuring) = attaching.host_ready().await.unwrap();
+            assert_eq!(host.link.name, format!("m{number}"));
+            configuring.configured().await.unwrap();
+            let seen = pod.json("-4 addr show eth0");
+            assert_eq!(
+                seen[0]["addr_info"][0]["local"],
+                format!("10.1.2.{}", number + 1)
+            );
+            assert_eq!(seen[0]["ifindex"], host.pod_ifindex);
+        }
+    });
+}

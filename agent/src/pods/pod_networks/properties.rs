@@ -1,0 +1,141 @@
+//! Any entry, written and read again; anything else, read or refused.
+
+use proptest::prelude::*;
+
+use super::*;
+
+prop_compose! {
+    fn any_mac()(bytes: [u8; 6]) -> MacAddr6 {
+        let [first, rest @ ..] = bytes;
+        let [b, c, d, e, f] = rest;
+        MacAddr6::new(first & 0xfe | 0x02, b, c, d, e, f)
+    }
+}
+
+prop_compose! {
+    fn any_v4()(low in 0x0a00_0001..0x0aff_ffffu32, prefix in 8..=32u8) -> IpNet {
+        IpNet::new(IpAddr::V4(low.into()), prefix).unwrap()
+    }
+}
+
+prop_compose! {
+    fn any_v6()(low: u64, prefix in 48..=128u8) -> IpNet {
+        IpNet::new(IpAddr::V6(((0xfd << 120) + u128::from(low)).into()), prefix).unwrap()
+    }
+}
+
+fn any_route() -> impl Strategy<Value = RouteIntent> {
+    (
+        prop_oneof![(any_v4(), any_v4()), (any_v6(), any_v6())],
+        any::<bool>(),
+    )
+        .prop_map(|((dst, hop), has_hop)| RouteIntent {
+            dst: dst.trunc(),
+            gateway: has_hop.then_some(hop.addr()),
+            mtu: None,
+        })
+}
+
+prop_compose! {
+    fn any_entry()(
+        mac in any_mac(),
+        v4 in prop::option::of(any_v4()),
+        v6 in prop::option::of(any_v6()),
+        gateways in prop::collection::vec(prop_oneof![any_v4(), any_v6()], 0..3),
+        routes in prop::collection::vec(any_route(), 0..4),
+        mtu in prop::option::of(1280..=65535u32),
+        lla in prop::option::of(any::<u64>()),
+        tunnel_id in prop::option::of(1..=u32::MAX),
+        role in prop::option::of(prop::sample::select(vec![Role::Primary, Role::Secondary, Role::InfrastructureLocked])),
+    ) -> Entry {
+        Entry {
+            mac,
+            addresses: v4.into_iter().chain(v6).collect(),
+            gateways: gateways.into_iter().map(|net| net.addr()).collect(),
+            routes,
+            mtu,
+            lla_gateway: lla.map(|low| ((0xfe80 << 112) + u128::from(low)).into()),
+            tunnel_id,
+            role,
+        }
+    }
+}
+
+fn any_key() -> impl Strategy<Value = NetworkKey> {
+    prop_oneof![
+        Just(NetworkKey::Default),
+        (
+            "[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?",
+            "[a-z0-9]([a-z0-9.-]{0,8}[a-z0-9])?",
+            0..5u32
+        )
+            .prop_map(|(namespace, name, index)| NetworkKey::Nad {
+                namespace,
+                name,
+                index
+            }),
+    ]
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let text = prop_oneof![
+        ".{0,12}",
+        Just("10.0.0.5/24".to_owned()),
+        Just("fd00::5/64".to_owned()),
+        Just("0a:58:0a:f4:00:05".to_owned()),
+        Just("10.0.0.1".to_owned()),
+        Just("primary".to_owned()),
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        text.prop_map(Value::from),
+    ];
+    let name = prop::sample::select(vec![
+        "default",
+        "ns/nad",
+        "ns/nad/1",
+        "mac_address",
+        "ip_address",
+        "ip_addresses",
+        "gateway_ip",
+        "gateway_ips",
+        "routes",
+        "dest",
+        "nextHop",
+        "mtu",
+        "ipv6_lla_gateway_ip",
+        "tunnel_id",
+        "role",
+        "other",
+    ]);
+    leaf.prop_recursive(4, 48, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(name.clone().prop_map(str::to_owned), inner, 0..6)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_reads_the_same(networks in prop::collection::btree_map(any_key(), any_entry(), 0..4)) {
+        let annotation = write(&networks);
+        prop_assert_eq!(parse(&annotation).unwrap(), networks, "{}", annotation);
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused(text in ".*") {
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn any_json_is_read_or_refused_by_name(json in any_json()) {
+        if let Err(error) = parse(&json.to_string()) {
+            prop_assert!(error.to_string().starts_with("annotation k8s.ovn.org/pod-networks"), "{}", error);
+        }
+    }
+}

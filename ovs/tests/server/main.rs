@@ -1,0 +1,18 @@
+//! The crate against a real ovsdb-server, one for each test, and against servers that misbehave.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "the fixture is part of the tests, where a panic is the verdict"
+)]
+
+mod client_waits;
+mod errors;
+mod fixture;
+mod group_commit;
+mod hostile;
+mod operations;
+mod reconnect;
+mod replica;
+mod unixctl;
+mod vswitch;
+mod vswitchd;
