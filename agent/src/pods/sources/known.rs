@@ -226,10 +226,10 @@ impl Known {
 
 impl Inner {
     fn delete(&mut self, name: &PodName) {
-        if let Some(pod) = self.pods.remove(name) {
-            if self.waits.contains_key(name) {
-                self.gone.insert(name.clone(), pod);
-            }
+        if let Some(pod) = self.pods.remove(name)
+            && self.waits.contains_key(name)
+        {
+            self.gone.insert(name.clone(), pod);
         }
     }
 }

@@ -170,10 +170,10 @@ impl Sources {
                 Asked::Request => annotations.extend(question.request.clone()),
                 Asked::Watched(watched) => {
                     let seen = name.as_ref().map(|name| watched.known.see(name));
-                    if let Some(Seen::Pod(pod)) = seen {
-                        if pod.is_meant_by(uid) {
-                            annotations.extend(pod.annotations.clone());
-                        }
+                    if let Some(Seen::Pod(pod)) = seen
+                        && pod.is_meant_by(uid)
+                    {
+                        annotations.extend(pod.annotations.clone());
                     }
                 }
             }
