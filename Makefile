@@ -14,7 +14,8 @@ PLUGIN_FLAGS := -C target-feature=+crt-static -C relocation-model=static
 
 DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
 CONFORMANCE_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins
-TEST_PACKAGES := $(DEMO_PACKAGES) containernetworking-plugins conntrack strace golang-go
+OVN_PACKAGES := ovn-central ovn-host
+TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) openssl containernetworking-plugins conntrack strace golang-go
 
 # Where the fixtures find the binaries under test; a value from the environment is kept.
 export PODWIRE_BIN ?= $(CURDIR)/target/debug/podwire
@@ -32,6 +33,14 @@ demo: root ## wire two pods on a private Open vSwitch, show them talking, and cl
 	@$(MAKE) --no-print-directory plugin
 	@$(CARGO) build --quiet -p podwire-tests --bin podwire-demo
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo
+
+.PHONY: demo-ovn
+demo-ovn: root ## two nodes in one OVN network: pods that talk through its tunnel, a picture of it, and clean up
+	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES)
+	@$(CARGO) build --quiet --release -p podwire --bin podwire
+	@$(MAKE) --no-print-directory plugin
+	@$(CARGO) build --quiet -p podwire-tests --bin podwire-demo
+	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo ovn
 
 # A foreign tool that can't be had (no network, another Debian) must not fail our own tests: what
 # needs it is left out by name, and the summary says so.

@@ -33,6 +33,7 @@ mod failure;
 mod http;
 pub mod links;
 mod node;
+pub mod ovn;
 mod ovsdb;
 mod place;
 mod plugin;

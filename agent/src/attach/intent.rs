@@ -50,6 +50,7 @@ impl Agent {
             self.claim_if_ours(address.addr(), &owner, undo)?;
         }
         let mut interface = annotated_interface(entry);
+        interface.nad = matches!(key, NetworkKey::Nad { .. }).then(|| key.to_string());
         interface.mtu = interface.mtu.or(call.conf.mtu);
         Ok(Intent {
             interfaces: vec![interface],
@@ -210,6 +211,7 @@ fn annotated_interface(entry: pod_networks::Entry) -> InterfaceSpec {
         gateways,
         routes,
         mtu: entry.mtu,
+        ..InterfaceSpec::default()
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod add;
 mod addresses;
+mod bandwidth;
 mod call;
 mod check;
 mod del;
@@ -13,6 +14,7 @@ mod gc;
 mod intent;
 mod status;
 mod turns;
+mod wait;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,10 +1,14 @@
 //! What the agent is told: flags and their environment variables, checked at start.
 
+mod ovn;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use ipnet::IpNet;
+
+pub use ovn::{Mode, OvnArgs, OvnConfig, Wait};
 
 use crate::ipam::subnet::SubnetSpec;
 use crate::plan::{MAX_MTU, MIN_MTU, MIN_MTU_IPV6};
@@ -37,7 +41,10 @@ pub struct AgentArgs {
     /// Directory of ovs-vswitchd's pidfile and control socket (default: the database socket's)
     #[arg(long, value_name = "DIR", env = "PODWIRE_OVS_RUNDIR")]
     pub ovs_rundir: Option<PathBuf>,
-    /// Bridge that pods' ports go on; made when missing
+    /// Who gives pods their addresses and the bridge its flows
+    #[command(flatten)]
+    pub ovn: OvnArgs,
+    /// Bridge that pods' ports go on; made when missing, in plain mode
     #[arg(
         long,
         value_name = "NAME",
@@ -102,6 +109,8 @@ pub struct Config {
     pub ovsdb: PathBuf,
     /// Where ovs-vswitchd's pidfile and control socket are.
     pub ovs_rundir: PathBuf,
+    /// The control plane.
+    pub ovn: OvnConfig,
     /// The bridge.
     pub bridge: String,
     /// The pools that embedded addresses come from.
@@ -139,7 +148,12 @@ impl Config {
             Some(dir) => dir,
             None => ovsdb.parent().unwrap_or(Path::new("/")).to_owned(),
         };
-        let subnets = subnets(&args.subnets)?;
+        let ovn = OvnConfig::from_args(args.ovn);
+        ovn.check_subnets(&args.subnets)?;
+        let subnets = match ovn.mode {
+            Mode::Plain => subnets(&args.subnets)?,
+            Mode::Ovn => Vec::new(),
+        };
         check_mtu(args.mtu, &subnets)?;
         check_bridge(&args.bridge)?;
         if args.add_timeout == 0 {
@@ -155,6 +169,7 @@ impl Config {
             run_dir: args.run_dir,
             ovsdb,
             ovs_rundir,
+            ovn,
             bridge: args.bridge,
             subnets,
             gateway: !args.no_gateway,
