@@ -135,13 +135,16 @@ impl Agent {
         trace: &mut Trace,
     ) -> Result<CniResult, Error> {
         let asking = Instant::now();
+        let said = self.said(call, cancel).await?;
+        trace.phase("annotations", asking);
+        let asking = Instant::now();
         let Intent {
             mut interfaces,
             dns,
             from_annotation,
-        } = self.intent(call, undo).await?;
+        } = self.intent(call, &said, undo).await?;
         bandwidth::limit(&mut interfaces, &call.conf);
-        let subject = call.subject();
+        let subject = said.subject(call);
         let node = self.ports.node_facts(self.config.mtu)?;
         let planned = plan::plan(&subject, &interfaces, &node).map_err(|source| Error::Plan {
             source,

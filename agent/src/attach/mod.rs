@@ -34,6 +34,7 @@ use crate::ipam::spawner::Spawner;
 use crate::journal::Journal;
 use crate::netns::Netlink;
 use crate::observe::{Outcome, Recorder, Subject, Trace};
+use crate::pods::sources::Sources;
 use crate::ports::Ports;
 use turns::Turns;
 
@@ -55,6 +56,8 @@ pub struct Agent {
     pub addresses: Addresses,
     /// Starts delegated IPAM plugins.
     pub spawner: Spawner,
+    /// Where annotations come from.
+    pub sources: Sources,
     /// What was done.
     pub recorder: Recorder,
     /// True once what was found at start has been looked through.
@@ -79,6 +82,8 @@ pub struct Parts {
     pub addresses: Addresses,
     /// Starts delegated IPAM plugins.
     pub spawner: Spawner,
+    /// Where annotations come from.
+    pub sources: Sources,
     /// True once what was found at start has been looked through.
     pub settled: watch::Receiver<bool>,
 }
@@ -93,6 +98,7 @@ impl Agent {
             journal: parts.journal,
             addresses: parts.addresses,
             spawner: parts.spawner,
+            sources: parts.sources,
             recorder: Recorder::default(),
             settled: parts.settled,
             pod_lines: Turns::default(),
