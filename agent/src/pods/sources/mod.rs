@@ -135,6 +135,7 @@ impl Sources {
             .iter()
             .flat_map(|name| self.watched().map(|watched| watched.known.wait_on(name)))
             .collect();
+        let mut is_told = false;
         loop {
             changes.mark_unchanged();
             let lack = match self.look(question, name.as_ref(), &read)? {
@@ -143,6 +144,11 @@ impl Sources {
             };
             let can_come = name.is_some() && self.watched().next().is_some();
             self.nudge.notify_one();
+            if can_come && !is_told {
+                let (pod, wanted) = (name.as_ref().map(ToString::to_string), question.wanted);
+                tracing::info!(pod, wanted, ?lack, "an ADD awaits its pod's annotation");
+                is_told = true;
+            }
             let deadline = started + patience;
             if !can_come
                 || tokio::time::timeout_at(deadline, changes.changed())
