@@ -131,6 +131,28 @@ fn a_del_ends_the_wait_of_its_add() {
 }
 
 #[test]
+fn a_pod_that_is_deleted_while_its_port_is_awaited_ends_its_add_and_leaves_nothing() {
+    let (node, server) = cluster();
+    let agent = Agent::launch(&node, &patient(&server).with(["--wait", "ovn-installed"])).unwrap();
+    let pod = node.pod("web").unwrap();
+    server.apply(in_api(&pod, default_network(11)));
+    std::thread::scope(|scope| {
+        let add = scope.spawn(|| pod.add().unwrap().error().unwrap());
+        let name = json!([["name", "==", pod.container[..15]]]);
+        let row = json!([{ "name": pod.container[..15] }]);
+        node.ovsdb()
+            .wait("Interface", name, "==", &["name"], row)
+            .unwrap();
+        server.delete(&pod.namespace, &pod.name);
+        let error = add.join().unwrap();
+        assert_eq!(error.code, 11);
+        assert!(error.msg.contains("was deleted from"), "{error:?}");
+    });
+    agent.stop().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
 fn a_wrong_annotation_is_refused_at_once_by_name() {
     let (node, server) = cluster();
     let _agent = node.start_agent(&patient(&server)).unwrap();
