@@ -292,7 +292,7 @@ impl Agent {
         }
         if undo.journal {
             let closed = match errors.is_empty() {
-                true => self.journal.forget(&call.key),
+                true => self.journal.abandon(&call.key),
                 false => self
                     .journal
                     .advance(&call.key, State::Adding, State::Deleting),

@@ -145,18 +145,26 @@ impl Ports {
         self.client.subscribe()
     }
 
-    /// Waits, however long, until there has been a new snapshot or, where the bridge is ours to make, it has gone.
-    pub async fn wait_lost_or_bridgeless(&self, versions: &mut watch::Receiver<Version>) {
-        let before = versions.borrow_and_update().resyncs;
+    /// Waits, however long, until there has been another snapshot than the `resyncs`th or, where the bridge is ours to make, it has gone.
+    pub async fn wait_lost_or_bridgeless(
+        &self,
+        versions: &mut watch::Receiver<Version>,
+        resyncs: u64,
+    ) {
         let is_due = |version: &Version| {
-            version.resyncs != before
+            version.resyncs != resyncs
                 || (self.ovn.mode == Mode::Plain
                     && version.state == State::Synced
                     && self
                         .client
                         .read(|db| db.bridge_by_name(&self.bridge).is_none()))
         };
-        let _ = versions.wait_for(is_due).await;
+        // A bridge that could not be made is tried again when something has changed, not at once.
+        while versions.changed().await.is_ok() {
+            if is_due(&versions.borrow_and_update().clone()) {
+                return;
+            }
+        }
     }
 
     /// What the plan must know of the node.

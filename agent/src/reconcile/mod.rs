@@ -24,6 +24,8 @@ pub async fn run(agent: Arc<Agent>, settled: watch::Sender<bool>) {
     let mut changes = agent.ports.subscribe();
     loop {
         agent.ports.wait_synced().await;
+        // What changes from here on is looked at again.
+        let resyncs = changes.borrow_and_update().resyncs;
         // In OVN mode the bridge is ovn-controller's, with a datapath and a fail mode of its choice.
         if agent.config.ovn.mode == Mode::Plain {
             make_bridge(&agent).await;
@@ -36,7 +38,10 @@ pub async fn run(agent: Arc<Agent>, settled: watch::Sender<bool>) {
         } else {
             finish_interrupted(&agent, &[State::Deleting]).await;
         }
-        agent.ports.wait_lost_or_bridgeless(&mut changes).await;
+        agent
+            .ports
+            .wait_lost_or_bridgeless(&mut changes, resyncs)
+            .await;
     }
 }
 
