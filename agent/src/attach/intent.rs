@@ -69,6 +69,7 @@ impl Agent {
         let result = plugin.add(&self.spawner, delegate_call(call)).await?;
         let mut interface = requested(&call.conf);
         interface.addresses = result.ips.iter().map(|ip| ip.address).collect();
+        interface.subnet_gateways = result.ips.iter().filter_map(|ip| ip.gateway).collect();
         interface.routes = result
             .routes
             .iter()
@@ -168,6 +169,7 @@ pub(super) fn delegate_call(call: &Call) -> delegate::Call<'_> {
     delegate::Call {
         invocation: &call.invocation,
         config: call.conf.raw.get(),
+        environment: &call.environment,
         timeout: DELEGATE_DEADLINE,
     }
 }
@@ -209,6 +211,7 @@ fn annotated_interface(entry: pod_networks::Entry) -> InterfaceSpec {
         mac: Some(entry.mac),
         addresses: entry.addresses,
         gateways,
+        subnet_gateways: Vec::new(),
         routes,
         mtu: entry.mtu,
         ..InterfaceSpec::default()
