@@ -18,6 +18,7 @@ TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) openssl containernetworking-pl
 
 # Where the fixtures find the binaries under test; a value from the environment is kept.
 export PODWIRE_BIN ?= $(CURDIR)/target/debug/podwire
+export PODWIRE_FAULTS_BIN ?= $(CURDIR)/target/debug/podwire-faults
 export PODWIRE_PLUGIN ?= $(CURDIR)/target/plugin/podwire-cni
 
 .PHONY: help
@@ -60,11 +61,13 @@ test: root test-packages build ## all tests: unit, property, end-to-end on real 
 lint: ## formatting, clippy and rustdoc, each without a warning
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy -p podwire --bin podwire-faults --features fault-points -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 
 .PHONY: build
-build: plugin ## what the tests exec: the agent (debug) and the plugin (as shipped)
+build: plugin ## what the tests exec: the agent (debug, also with fault points) and the plugin (as shipped)
 	$(CARGO) build -p podwire --bin podwire
+	$(CARGO) build -p podwire --bin podwire-faults --features fault-points
 
 .PHONY: plugin
 plugin: ## the static plugin, target/plugin/podwire-cni

@@ -12,6 +12,7 @@ mod del;
 mod error;
 mod gc;
 mod intent;
+mod recover;
 mod status;
 mod turns;
 mod wait;
@@ -27,6 +28,7 @@ use tokio::sync::watch;
 pub use addresses::Addresses;
 pub use call::{Call, Refused};
 pub use error::Error;
+pub use recover::Restored;
 pub use turns::{Cancel, Reason};
 
 use crate::config::Config;
