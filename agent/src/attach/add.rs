@@ -27,6 +27,8 @@ pub(super) struct Undo {
     pub(super) delegated: bool,
     /// The intent log has an entry.
     journal: bool,
+    /// The entry says that the attachment lives.
+    live: bool,
     /// Links that were made.
     links: Vec<HostLink>,
     /// The rows were sent, and may be there whatever the answer was.
@@ -194,6 +196,7 @@ impl Agent {
             .await;
         self.journal
             .advance(&call.key, State::Adding, State::Live)?;
+        undo.live = true;
         fault_point!("add-live");
         let names: Vec<String> = hosts.into_iter().map(|host| host.link.name).collect();
         let result = plan::result::result(&subject, &planned, &names, dns);
@@ -318,6 +321,7 @@ impl Agent {
         }
         if undo.journal {
             let closed = match errors.is_empty() {
+                true if undo.live => self.journal.forget(&call.key),
                 true => self.journal.abandon(&call.key),
                 false => self
                     .journal
