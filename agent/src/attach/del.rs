@@ -1,7 +1,7 @@
 //! DEL: always ends well. It needs neither namespace nor pod nor prevResult, does every step it can, and repeats safely.
 
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
@@ -33,8 +33,14 @@ impl Agent {
 
     /// Tells a delegated IPAM plugin that its addresses are free again; without one it is nothing.
     pub(super) async fn delegated_del(&self, call: &Call) -> Result<(), Error> {
-        let Some(plugin) = delegate_of(call)? else {
-            return Ok(());
+        let plugin = match delegate_of(call) {
+            Ok(Some(plugin)) => plugin,
+            Ok(None) => return Ok(()),
+            // A DEL that fails is repeated without end, and the plugin will not come back by that.
+            Err(error) => {
+                tracing::warn!(attachment = %call.key, %error, "its addresses stay held until its own GC");
+                return Ok(());
+            }
         };
         Ok(plugin.del(&self.spawner, delegate_call(call)).await?)
     }
@@ -48,7 +54,8 @@ impl Agent {
         let entry = match self.journal.find(key) {
             Ok(found) => found.map(|(_, entry)| entry),
             Err(error) => {
-                errors.push(error.into());
+                // An agent that died while it wrote the entry had made nothing yet.
+                tracing::warn!(attachment = %key, %error, "passed over");
                 None
             }
         };
@@ -65,10 +72,17 @@ impl Agent {
             (_, Some(entry)) => names.extend(link_names(entry)),
             _ => {}
         }
-        let (rows, links) = tokio::join!(
-            self.remove_rows(key),
-            self.remove_links(&names, entry.as_ref())
-        );
+        let removing_rows = async {
+            match &known {
+                Ok(records) => self
+                    .ports
+                    .remove(records)
+                    .await
+                    .map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            }
+        };
+        let (rows, links) = tokio::join!(removing_rows, self.remove_links(&names, entry.as_ref()));
         errors.extend(links);
         self.forget_connections(key, addresses(&known, entry.as_ref()))
             .await;
@@ -83,7 +97,12 @@ impl Agent {
             Ok(()) => Ok(()),
             Err(error) => {
                 tracing::warn!(attachment = %key, %error, "the rows go when the database is there again");
-                self.note_deletion(key, entry)
+                let noted = self.note_deletion(key, entry);
+                // The database may have come back before the note was there for reconcile to find.
+                match self.ports.synced(Duration::ZERO).await {
+                    Ok(()) if self.remove_rows(key).await.is_ok() => self.journal.forget(key),
+                    _ => noted,
+                }
             }
         };
         errors.extend(noted.err().map(Error::from));
