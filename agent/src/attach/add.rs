@@ -10,6 +10,7 @@ use super::bandwidth;
 use super::intent::{Intent, owner};
 use super::turns::{Cancel, Place};
 use super::{Agent, Call, Error, READY_DEADLINE, Reason};
+use crate::fault::fault_point;
 use crate::ipam::Owner;
 use crate::journal::{self, State};
 use crate::netns::{Attaching, Configuring, HostEnd, HostLink, Netns, PodEnd};
@@ -74,6 +75,7 @@ impl Agent {
         self.ports.ready(READY_DEADLINE).await?;
         self.clear_leftovers(call, &netns).await?;
         trace.phase("agent: ready", ready);
+        fault_point!("add-begun");
 
         let mut undo = Undo::default();
         match self.wire(call, &netns, cancel, &mut undo, trace).await {
@@ -108,7 +110,7 @@ impl Agent {
     /// Removes what an earlier attachment of the same key left behind, such as that of a container whose id came again after
     /// its namespace had been deleted. One that is whole stays, and the ADD is refused (CNI spec §2, ADD).
     async fn clear_leftovers(&self, call: &Call, netns: &Arc<Netns>) -> Result<(), Error> {
-        if self.ports.find(&call.key).is_empty() {
+        if self.ports.find(&call.key).is_empty() && self.journal.find(&call.key)?.is_none() {
             return Ok(());
         }
         if self
@@ -153,11 +155,13 @@ impl Agent {
         })?;
         trace.phase("plan and addresses", asking);
         ended_early(cancel)?;
+        fault_point!("add-planned");
 
         let writing = Instant::now();
         self.journal.begin(&self.entry(call, netns, &planned))?;
         undo.journal = true;
         trace.phase("intent log", writing);
+        fault_point!("add-noted");
 
         // The netlink thread makes the pairs in order and goes on with each pod end while OVSDB is told of the host ends.
         let attaching: Vec<Attaching> = planned
@@ -165,6 +169,7 @@ impl Agent {
             .map(|port| self.netlink.attach(Arc::clone(netns), port.link.clone()))
             .collect();
         let (hosts, configuring) = host_ends(attaching, undo, trace).await?;
+        fault_point!("add-linked");
         let (rows, pods) = tokio::join!(
             self.add_rows(&planned, &hosts, undo),
             configured(configuring)
@@ -175,10 +180,12 @@ impl Agent {
             trace.span(step.name, step.start, step.took);
         }
 
+        fault_point!("add-rows");
         tokio::select! {
             taken_up = self.wait_taken_up(&rows.ports, cancel, trace) => taken_up?,
             error = self.overturned(call, &said) => return Err(error),
         }
+        fault_point!("add-ofport");
         let finishing = Instant::now();
         for error in pods.iter().flat_map(PodEnd::announce) {
             tracing::debug!(attachment = %call.key, "{error}");
@@ -187,6 +194,7 @@ impl Agent {
             .await;
         self.journal
             .advance(&call.key, State::Adding, State::Live)?;
+        fault_point!("add-live");
         let names: Vec<String> = hosts.into_iter().map(|host| host.link.name).collect();
         let result = plan::result::result(&subject, &planned, &names, dns);
         trace.phase("announce and answer", finishing);
@@ -284,6 +292,7 @@ impl Agent {
                 host_names: port.link.host_names.clone(),
                 host_mac: mac_text(port.link.host_mac),
                 external_ids: port.external_ids.clone(),
+                bandwidth: port.bandwidth,
             })
             .collect();
         entry

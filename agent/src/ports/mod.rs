@@ -9,6 +9,7 @@ mod conntrack;
 mod error;
 mod ovn;
 mod record;
+mod restore;
 mod southbound;
 mod wait;
 
@@ -26,6 +27,7 @@ pub use bridge::BridgeWanted;
 pub use error::PortError;
 pub use ovn::{ControllerError, Diagnosis};
 pub use record::{PortRecord, addresses};
+pub use restore::Ground;
 
 use crate::config::{Config, Mode, OvnConfig};
 use crate::plan::{AttachmentKey, NodeFacts, PortPlan, ids};
@@ -143,28 +145,6 @@ impl Ports {
     /// The replica's versions.
     pub fn subscribe(&self) -> watch::Receiver<Version> {
         self.client.subscribe()
-    }
-
-    /// Waits, however long, until there has been another snapshot than the `resyncs`th or, where the bridge is ours to make, it has gone.
-    pub async fn wait_lost_or_bridgeless(
-        &self,
-        versions: &mut watch::Receiver<Version>,
-        resyncs: u64,
-    ) {
-        let is_due = |version: &Version| {
-            version.resyncs != resyncs
-                || (self.ovn.mode == Mode::Plain
-                    && version.state == State::Synced
-                    && self
-                        .client
-                        .read(|db| db.bridge_by_name(&self.bridge).is_none()))
-        };
-        // A bridge that could not be made is tried again when something has changed, not at once.
-        while versions.changed().await.is_ok() {
-            if is_due(&versions.borrow_and_update().clone()) {
-                return;
-            }
-        }
     }
 
     /// What the plan must know of the node.
@@ -330,36 +310,6 @@ impl Ports {
             }
             Ok(())
         })
-    }
-
-    /// Makes a port again as it was, on its own bridge. What ovn-controller had written of its flows is left out: it would be
-    /// believed before they are there.
-    ///
-    /// # Errors
-    /// The bridge is gone, the database refused, or there was no answer.
-    pub async fn put_back(&self, record: &PortRecord) -> Result<(), PortError> {
-        let bridge = record.rows.as_ref().map(|rows| rows.bridge);
-        let Some(bridge) = bridge else {
-            return Ok(());
-        };
-        let mut spec = PortSpec {
-            name: record.name.clone(),
-            external_ids: record.external_ids.clone(),
-            ..PortSpec::default()
-        };
-        spec.external_ids
-            .retain(|key, _| !key.starts_with("ovn-installed"));
-        record.bandwidth.apply(&mut spec);
-        let added = vswitch::add_port(bridge, &spec, &[]);
-        let deadline = Instant::now() + TRANSACTION_DEADLINE;
-        match self.client.transact(&added.transaction, deadline).await {
-            Ok(_) => Ok(()),
-            Err(source) => Err(PortError::Transact {
-                step: "put back port",
-                port: record.name.clone(),
-                source,
-            }),
-        }
     }
 
     /// Removes ports in one transaction; none is no work.
