@@ -225,10 +225,12 @@ impl Agent {
     }
 
     /// Gives older sandboxes their ports back, those that still have a link: this ADD was not to take their place after all.
-    async fn put_back(&self, replaced: Vec<PortRecord>) {
+    async fn put_back(&self, replaced: Vec<PortRecord>, made: &[HostLink]) {
         for record in replaced {
             let Some(key) = &record.key else { continue };
-            if self.has_no_link(&record.name).await {
+            // A dead attachment's row may have borne the name that our own link has now, and soon has no more.
+            let is_ours = made.iter().any(|link| link.name == record.name);
+            if is_ours || self.has_no_link(&record.name).await {
                 continue;
             }
             match self.ports.put_back(&record).await {
@@ -304,7 +306,7 @@ impl Agent {
         let mut errors: Vec<Error> = Vec::new();
         if undo.rows {
             errors.extend(self.remove_rows(&call.key).await.err().map(Error::from));
-            self.put_back(undo.replaced).await;
+            self.put_back(undo.replaced, &undo.links).await;
         }
         if !undo.links.is_empty() {
             errors.extend(self.netlink.delete(undo.links).await.err().map(Error::from));
