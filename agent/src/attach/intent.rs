@@ -150,6 +150,7 @@ impl Agent {
         let result = plugin.add(&self.spawner, delegate_call(call)).await?;
         let mut interface = requested(&call.conf);
         interface.addresses = result.ips.iter().map(|ip| ip.address).collect();
+        interface.subnet_gateways = result.ips.iter().filter_map(|ip| ip.gateway).collect();
         interface.routes = result
             .routes
             .iter()
@@ -260,6 +261,7 @@ pub(super) fn delegate_call(call: &Call) -> delegate::Call<'_> {
     delegate::Call {
         invocation: &call.invocation,
         config: call.conf.raw.get(),
+        environment: &call.environment,
         timeout: DELEGATE_DEADLINE,
     }
 }
