@@ -4,11 +4,15 @@ use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use cni_conformance::spec::Version;
-use cni_conformance::{Finding, Outage, Report, Selection, Subject, Trouble, ipam, report};
+use cni_conformance::{Finding, Kind, Outage, Report, Selection, Subject, Trouble, ipam, report};
+use nix::sys::signal::{SigSet, Signal};
 use serde_json::Value;
 
 /// Holds a CNI plugin to the specification, 0.3.0 to 1.1.0.
@@ -25,6 +29,9 @@ struct Options {
     /// Its network configuration, or a list that holds one
     #[arg(long, value_name = "FILE", required_unless_present = "list")]
     conf: Option<PathBuf>,
+    /// What the plugin is for: it makes an interface, adjusts one of a chain, or manages addresses
+    #[arg(long, value_enum, default_value = "interface")]
+    kind: PluginKind,
     /// An `ipam` section (JSON) to use in every case; or `yes` when the plugin delegates although
     /// the configuration has none, `no` when it does not although it has [default: by the
     /// configuration]
@@ -73,6 +80,23 @@ struct Options {
     /// How long one exec of the plugin may take, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PluginKind {
+    Interface,
+    Chained,
+    Ipam,
+}
+
+impl From<PluginKind> for Kind {
+    fn from(kind: PluginKind) -> Kind {
+        match kind {
+            PluginKind::Interface => Kind::Interface,
+            PluginKind::Chained => Kind::Chained,
+            PluginKind::Ipam => Kind::Ipam,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -125,6 +149,7 @@ fn run(options: &Options) -> Result<ExitCode, Error> {
         return Ok(ExitCode::SUCCESS);
     }
     let subject = subject(options)?;
+    stop_on_signal(&selection.stop);
     let mut progress = Progress::new();
     let report = cni_conformance::run(&subject, &selection, &mut |case, finding| {
         progress.tell(case.id, finding);
@@ -166,6 +191,7 @@ fn subject(options: &Options) -> Result<Subject, Error> {
     })?;
     let plugin = options.plugin.clone().unwrap_or_default();
     let mut subject = Subject::new(plugin, &conf)?;
+    subject.kind = options.kind.into();
     match options.ipam.as_deref() {
         None => {}
         Some("yes") => subject.delegates = true,
@@ -192,6 +218,27 @@ fn subject(options: &Options) -> Result<Subject, Error> {
     subject.held.clone_from(&options.held);
     subject.limit = Duration::from_secs(options.timeout);
     Ok(subject)
+}
+
+/// The first SIGINT or SIGTERM ends the run after the case that is under way, so that a host that
+/// outlives it is left as it was; the second ends the process.
+fn stop_on_signal(stop: &Arc<AtomicBool>) {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    // Blocked before any other thread starts, so that only the one below gets them; std unblocks
+    // them again in children. Where blocking fails, the default action ends the process.
+    if signals.thread_block().is_ok() {
+        let stop = Arc::clone(stop);
+        thread::spawn(move || {
+            while signals.wait().is_ok() {
+                if stop.swap(true, Ordering::Relaxed) {
+                    std::process::exit(130);
+                }
+                eprintln!("cni-conformance: ending after this case");
+            }
+        });
+    }
 }
 
 /// The case that runs, on a terminal that the report does not go to or over.

@@ -239,6 +239,25 @@ fn a_version_that_the_plugin_does_not_list_does_not_count() {
 }
 
 #[test]
+fn an_interrupt_ends_the_run_after_the_case_that_is_under_way() {
+    let bench = Bench::new();
+    // The first case's host sends it; one case, run in each version.
+    let interrupt = "kill -INT $PPID";
+    let arguments = [
+        "--case",
+        "result/version",
+        "--format",
+        "tap",
+        "--prepare",
+        interrupt,
+    ];
+    let output = bench.judge("", &arguments);
+    assert_eq!(output.status.code(), Some(2));
+    let tap = text(&output);
+    assert!(tap.contains("not judged: the run was interrupted"), "{tap}");
+}
+
+#[test]
 fn nothing_is_left_on_the_machine() {
     let before = seen();
     let bench = Bench::new();

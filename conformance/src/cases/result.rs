@@ -5,11 +5,13 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::{CASE, MUST, MUST_SINCE_1_0, MUST_SINCE_1_1, SHOULD_SINCE_1_0, members};
+use super::{CASE, EVERY_KIND, MUST, MUST_SINCE_1_0, MUST_SINCE_1_1, SHOULD_SINCE_1_0, members};
 use crate::bench::{Attached, Bench, IFNAME};
 use crate::case::{Case, Held, Verdict, broken, not_applicable, require};
 use crate::ip::{Link, network};
-use crate::spec::Version;
+use crate::spec::Level::{Must, Should};
+use crate::spec::Version::{self, V0_3_0, V1_0_0};
+use crate::subject::Kind;
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -17,6 +19,7 @@ pub(super) const CASES: &[Case] = &[
         section: "5, ADD Success",
         says: "`cniVersion`: The same version supplied on input",
         levels: MUST,
+        kinds: EVERY_KIND,
         test: version,
         ..CASE
     },
@@ -73,6 +76,7 @@ pub(super) const CASES: &[Case] = &[
         section: "5, ADD Success",
         says: "`address`: an IP address in CIDR notation; `gateway`: the default gateway for this subnet",
         levels: MUST,
+        kinds: EVERY_KIND,
         test: ips_form,
         ..CASE
     },
@@ -82,6 +86,7 @@ pub(super) const CASES: &[Case] = &[
         says: "`version` (string): either \"4\" or \"6\" and corresponds to the IP version of the addresses in the entry",
         levels: MUST,
         until: Some(Version::V0_4_0),
+        kinds: EVERY_KIND,
         test: ips_version,
         ..CASE
     },
@@ -114,6 +119,7 @@ pub(super) const CASES: &[Case] = &[
         section: "5, ADD Success",
         says: "`dst`: The destination of the route, in CIDR notation; `gw`: The next hop address",
         levels: MUST,
+        kinds: EVERY_KIND,
         test: routes_form,
         ..CASE
     },
@@ -130,7 +136,17 @@ pub(super) const CASES: &[Case] = &[
         section: "5, ADD Success",
         says: "`dns`: a dictionary consisting of DNS configuration information",
         levels: MUST,
+        kinds: EVERY_KIND,
         test: dns_form,
+        ..CASE
+    },
+    Case {
+        id: "result/abbreviated",
+        section: "5, Delegated plugins (IPAM)",
+        says: "Delegated IPAM plugins must return an abbreviated _Success_ object. Specifically, it is missing the `interfaces` array, as well as the `interface` entry in `ips`",
+        levels: &[(V0_3_0, Should), (V1_0_0, Must)],
+        kinds: &[Kind::Ipam],
+        test: abbreviated,
         ..CASE
     },
 ];
@@ -357,6 +373,19 @@ fn dns_form(bench: &Bench<'_>) -> Held {
             _ => true,
         };
         require(fits, || format!("dns.{member} is {value}"))?;
+    }
+    Ok(())
+}
+
+fn abbreviated(bench: &Bench<'_>) -> Held {
+    let result = bench.attach()?.result;
+    require(members(&result["interfaces"]).is_empty(), || {
+        format!("it lists interfaces: {}", result["interfaces"])
+    })?;
+    for ip in members(&result["ips"]) {
+        require(ip["interface"].is_null(), || {
+            format!("it has an interface: {ip}")
+        })?;
     }
     Ok(())
 }
