@@ -30,8 +30,9 @@ pub(crate) type Conf = Map<String, Value>;
 pub(crate) struct Bench<'a> {
     pub(crate) version: Version,
     pub(crate) subject: &'a Subject,
-    pub(crate) host: Host,
+    // Dropped in this order: the namespaces' mounts are in the host's directory.
     containers: Mutex<Vec<Arc<Container>>>,
+    pub(crate) host: Host,
     /// What an ADD was called with and no DEL has undone yet.
     attached: Mutex<Vec<Attachment>>,
 }

@@ -15,13 +15,13 @@ use cni_conformance::{Finding, Kind, Outage, Report, Selection, Subject, Trouble
 use nix::sys::signal::{SigSet, Signal};
 use serde_json::Value;
 
-/// Holds a CNI plugin to the specification, 0.3.0 to 1.1.0.
-///
-/// Each case runs the plugin as a runtime would, in network and mount namespaces of its own, in
-/// every version that the plugin lists. Needs root and iproute2. The exit status is 0 when no MUST is
-/// broken, 1 when one is, 2 when a case could not be judged or the command line is wrong.
+const ABOUT: &str = "Each case runs the plugin as a runtime would, in network and mount namespaces of its own, in every \
+    version that the plugin lists. Needs root and iproute2. The exit status is 0 when no MUST is broken, 1 when one is, \
+    2 when a case could not be judged or the command line is wrong.";
+
+/// Holds a CNI plugin to the specification, 0.3.0 to 1.1.0
 #[derive(Debug, Parser)]
-#[command(name = "cni-conformance", version, max_term_width = 100)]
+#[command(name = "cni-conformance", version, after_help = ABOUT, max_term_width = 120)]
 struct Options {
     /// The plugin's binary
     #[arg(long, value_name = "DIR/NAME", required_unless_present = "list")]
@@ -32,9 +32,8 @@ struct Options {
     /// What the plugin is for: it makes an interface, adjusts one of a chain, or manages addresses
     #[arg(long, value_enum, default_value = "interface")]
     kind: PluginKind,
-    /// An `ipam` section (JSON) to use in every case; or `yes` when the plugin delegates although
-    /// the configuration has none, `no` when it does not although it has [default: by the
-    /// configuration]
+    /// An `ipam` section (JSON) for every case, or whether it delegates although the configuration
+    /// has none: `yes`, `no` [default: by the configuration]
     #[arg(long, value_name = "IPAM")]
     ipam: Option<String>,
     /// The form of the report
@@ -43,7 +42,7 @@ struct Options {
     /// Where the report goes, instead of standard output
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Only the case of this name, or those with this part in their name, or as this pattern with `*`
+    /// Only the case of this name, or those that have this part, or are as this pattern with `*`
     #[arg(long, value_name = "PATTERN")]
     case: Option<String>,
     /// Only this version; may be repeated
