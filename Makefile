@@ -13,8 +13,8 @@ CARGO ?= cargo
 PLUGIN_FLAGS := -C target-feature=+crt-static -C relocation-model=static
 
 DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
-CONFORMANCE_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins
 OVN_PACKAGES := ovn-central ovn-host
+CONFORMANCE_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins
 TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) openssl containernetworking-plugins conntrack strace golang-go
 
 # Where the fixtures find the binaries under test; a value from the environment is kept.

@@ -27,6 +27,7 @@
 
 mod agent;
 pub mod annotation;
+pub mod apiserver;
 mod binaries;
 pub mod conformance;
 mod failure;

@@ -135,13 +135,16 @@ impl Agent {
         trace: &mut Trace,
     ) -> Result<CniResult, Error> {
         let asking = Instant::now();
+        let said = self.said(call, cancel).await?;
+        trace.phase("annotations", asking);
+        let asking = Instant::now();
         let Intent {
             mut interfaces,
             dns,
             from_annotation,
-        } = self.intent(call, undo).await?;
+        } = self.intent(call, &said, undo).await?;
         bandwidth::limit(&mut interfaces, &call.conf);
-        let subject = call.subject();
+        let subject = said.subject(call);
         let node = self.ports.node_facts(self.config.mtu)?;
         let planned = plan::plan(&subject, &interfaces, &node).map_err(|source| Error::Plan {
             source,
@@ -171,7 +174,10 @@ impl Agent {
             trace.span(step.name, step.start, step.took);
         }
 
-        self.wait_taken_up(&rows.ports, cancel, trace).await?;
+        tokio::select! {
+            taken_up = self.wait_taken_up(&rows.ports, cancel, trace) => taken_up?,
+            error = self.overturned(call, &said) => return Err(error),
+        }
         let finishing = Instant::now();
         for error in pods.iter().flat_map(PodEnd::announce) {
             tracing::debug!(attachment = %call.key, "{error}");
