@@ -14,7 +14,7 @@ use crate::cells::Cell;
 use crate::cpu::{CpuTimes, daemons};
 use crate::error::Error;
 use crate::netlink::Wirer;
-use crate::sample::{Sample, micros};
+use crate::sample::{Phase, Sample, micros, waterfall};
 use crate::seat::Seat;
 use crate::subject::{Subject, Worker};
 
@@ -44,6 +44,8 @@ pub struct Measured {
     pub add_batches: Vec<f64>,
     /// How long each batch of DELs took as a whole, in microseconds.
     pub del_batches: Vec<f64>,
+    /// The medians of the steps of an ADD, as far as they are traced.
+    pub waterfall: Vec<Phase>,
     /// Processor seconds of all batches of ADDs, by process name.
     pub cpu: BTreeMap<String, f64>,
     /// How many pods a batch has.
@@ -59,6 +61,7 @@ impl Measured {
             del: Vec::new(),
             add_batches: Vec::new(),
             del_batches: Vec::new(),
+            waterfall: Vec::new(),
             cpu: BTreeMap::new(),
             pods,
         }
@@ -106,6 +109,9 @@ pub fn cell(
                 one_round(node, *subject, seats, cell.threads, &daemons, measured)?;
             }
         }
+    }
+    for measured in &mut measured {
+        measured.waterfall = waterfall(&measured.add);
     }
     for entrant in entrants {
         assert_gone(node, entrant.subject.name(), seats)?;

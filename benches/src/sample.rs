@@ -107,6 +107,28 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Summary::of(values).map(|summary| summary.p50)
 }
 
+/// The medians of the phases of many samples, in the order in which they begin.
+pub fn waterfall(samples: &[Sample]) -> Vec<Phase> {
+    let mut times: BTreeMap<&str, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+    for phase in samples.iter().flat_map(|sample| &sample.phases) {
+        let (starts, lengths) = times.entry(&phase.name).or_default();
+        starts.push(phase.start);
+        lengths.push(phase.took);
+    }
+    let mut phases: Vec<Phase> = times
+        .into_iter()
+        .filter_map(|(name, (starts, lengths))| {
+            Some(Phase {
+                name: name.to_owned(),
+                start: median(starts)?,
+                took: median(lengths)?,
+            })
+        })
+        .collect();
+    phases.sort_by(|a, b| a.start.total_cmp(&b.start));
+    phases
+}
+
 /// A duration in microseconds.
 pub fn micros(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / 1e3
