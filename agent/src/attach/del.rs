@@ -65,13 +65,13 @@ impl Agent {
             (_, Some(entry)) => names.extend(link_names(entry)),
             _ => {}
         }
-        let (rows, links) = tokio::join!(
+        // Together: asked after the transaction, ovs-vswitchd would answer only when it has taken the port apart.
+        let (rows, links, ()) = tokio::join!(
             self.remove_rows(key),
-            self.remove_links(&names, entry.as_ref())
+            self.remove_links(&names, entry.as_ref()),
+            self.forget_connections(key, addresses(&known, entry.as_ref()))
         );
         errors.extend(links);
-        self.forget_connections(key, addresses(&known, entry.as_ref()))
-            .await;
         self.addresses.release_all(&Owner {
             network: key.network.clone(),
             container_id: key.container_id.clone(),
