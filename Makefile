@@ -13,16 +13,19 @@ CARGO ?= cargo
 PLUGIN_FLAGS := -C target-feature=+crt-static -C relocation-model=static
 
 DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
-TEST_PACKAGES := $(DEMO_PACKAGES) containernetworking-plugins conntrack strace golang-go
+OVN_PACKAGES := ovn-central ovn-host
+CONFORMANCE_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins
+TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) openssl containernetworking-plugins conntrack strace golang-go
 BENCH_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins strace
 
 # Where the fixtures find the binaries under test; a value from the environment is kept.
 export PODWIRE_BIN ?= $(CURDIR)/target/debug/podwire
 export PODWIRE_PLUGIN ?= $(CURDIR)/target/plugin/podwire-cni
+export PODWIRE_CONFORMANCE ?= $(CURDIR)/target/debug/cni-conformance
 
 .PHONY: help
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
 
 .PHONY: demo
 demo: root ## wire two pods on a private Open vSwitch, show them talking, and clean up
@@ -31,6 +34,14 @@ demo: root ## wire two pods on a private Open vSwitch, show them talking, and cl
 	@$(MAKE) --no-print-directory plugin
 	@$(CARGO) build --quiet -p podwire-tests --bin podwire-demo
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo
+
+.PHONY: demo-ovn
+demo-ovn: root ## two nodes in one OVN network: pods that talk through its tunnel, a picture of it, and clean up
+	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES)
+	@$(CARGO) build --quiet --release -p podwire --bin podwire
+	@$(MAKE) --no-print-directory plugin
+	@$(CARGO) build --quiet -p podwire-tests --bin podwire-demo
+	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo ovn
 
 # A foreign tool that can't be had (no network, another Debian) must not fail our own tests: what
 # needs it is left out by name, and the summary says so.
@@ -68,6 +79,13 @@ bench-build: root plugin
 	@$(CARGO) build --quiet --release -p podwire-bench --bin podwire-bench
 	@rustc --edition 2024 -O -C panic=abort -C strip=symbols $(PLUGIN_FLAGS) -o target/plugin/podwire-empty benches/empty.rs
 
+.PHONY: conformance
+conformance: root ## hold podwire and Debian's plugins to the CNI specification; writes docs/conformance.md
+	@.ci/packages $(CONFORMANCE_PACKAGES)
+	@$(MAKE) --no-print-directory build
+	@$(CARGO) build --quiet -p podwire-tests --bin podwire-conformance
+	@target/debug/podwire-conformance docs/conformance.md
+
 .PHONY: lint
 lint: ## formatting, clippy and rustdoc, each without a warning
 	$(CARGO) fmt --all --check
@@ -75,8 +93,8 @@ lint: ## formatting, clippy and rustdoc, each without a warning
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 
 .PHONY: build
-build: plugin ## what the tests exec: the agent (debug) and the plugin (as shipped)
-	$(CARGO) build -p podwire --bin podwire
+build: plugin ## what the tests exec: the agent and the conformance suite (debug), and the plugin (as shipped)
+	$(CARGO) build -p podwire --bin podwire -p cni-conformance --bin cni-conformance
 
 .PHONY: plugin
 plugin: ## the static plugin, target/plugin/podwire-cni

@@ -14,9 +14,11 @@ mod config;
 mod connection;
 mod error;
 mod queue;
+mod remote;
 mod row_waits;
 mod stats;
 mod task;
+mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +26,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::replica::{Db, Row};
+use crate::replica::{Db, Index, Row};
 use crate::transact::{Outcome, TransactError, Transaction};
-use crate::value::Uuid;
+use crate::value::{Atom, Uuid};
 
-pub use config::{ClientConfig, GroupCommit, Remote, RemoteError, Stream};
+pub use config::{ClientConfig, GroupCommit};
+pub use remote::{HostPort, Remote, RemoteError, Stream};
 pub use stats::StatsSnapshot;
+pub use tls::TlsKeys;
 
 use task::Shared;
 
@@ -90,6 +94,13 @@ pub enum WaitError {
     /// The client's task has ended, with the runtime it ran on.
     #[error("the OVSDB client has ended while {0} was awaited")]
     Ended(String),
+}
+
+/// What changes wake a wait.
+struct Watched<'a> {
+    table: &'a str,
+    row: Uuid,
+    also: Option<(Index, Atom)>,
 }
 
 impl Client {
@@ -193,16 +204,53 @@ impl Client {
         deadline: Instant,
         mut predicate: impl FnMut(Option<&Row<'_>>) -> Option<T>,
     ) -> Result<T, WaitError> {
+        let watched = Watched {
+            table,
+            row,
+            also: None,
+        };
+        self.wait_watched(watched, deadline, |db| {
+            predicate(db.row(table, row).as_ref())
+        })
+        .await
+    }
+
+    /// As [`Self::wait_row`], and the predicate is called too after each change that leaves a row of that table filed under `value`
+    /// in `index`: for one who waits for a row that must stay the only one with that value.
+    ///
+    /// # Errors
+    /// [`WaitError::Timeout`] at the deadline, with the row as it was then.
+    pub async fn wait_row_and_index<T>(
+        &self,
+        table: &str,
+        row: Uuid,
+        (index, value): (Index, &str),
+        deadline: Instant,
+        predicate: impl FnMut(&Db) -> Option<T>,
+    ) -> Result<T, WaitError> {
+        let watched = Watched {
+            table,
+            row,
+            also: Some((index, value.into())),
+        };
+        self.wait_watched(watched, deadline, predicate).await
+    }
+
+    async fn wait_watched<T>(
+        &self,
+        Watched { table, row, also }: Watched<'_>,
+        deadline: Instant,
+        mut predicate: impl FnMut(&Db) -> Option<T>,
+    ) -> Result<T, WaitError> {
         let started = Instant::now();
         let shared = &self.handle.shared;
         let number = shared
             .db()
             .table_number(table)
             .ok_or_else(|| WaitError::NotWatched(table.to_owned()))?;
-        let waiter = shared.row_waits.register((number, row));
+        let waiter = shared.row_waits.register((number, row), also);
         loop {
-            let look = |db: &Db| predicate(db.row(table, row).as_ref());
-            if let Some(found) = self.read_synced(look).flatten() {
+            if let Some(found) = self.read_synced(&mut predicate).flatten() {
                 return Ok(found);
             }
             if timeout_at(deadline, waiter.woken()).await.is_ok() {

@@ -31,7 +31,7 @@ pub struct TableSpec {
 }
 
 /// A way to find rows. An index over a column of references finds who refers to a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Index {
     /// By each element of this column.
     Column(&'static str),
@@ -130,6 +130,16 @@ impl Db {
         self.table(table)
             .into_iter()
             .flat_map(move |table| table.find(index, &value))
+    }
+
+    /// The values under which `index` files a row of the table with this number.
+    pub(crate) fn filed(
+        &self,
+        table: usize,
+        index: Index,
+        row: Uuid,
+    ) -> impl Iterator<Item = &Atom> {
+        self.tables[table].filed(index, row)
     }
 
     /// The changed rows, each with the name of its table.

@@ -20,7 +20,8 @@ pub use rows::{Bridge, Interface, OpenVSwitch, Port, Qos, Queue};
 pub const DATABASE: &str = "Open_vSwitch";
 
 const BY_NAME: Index = Index::Column("name");
-const BY_IFACE_ID: Index = Index::Key("external_ids", "iface-id");
+/// Files rows of `Interface` by the logical port that they are for.
+pub const BY_IFACE_ID: Index = Index::Key("external_ids", "iface-id");
 const BY_SANDBOX: Index = Index::Key("external_ids", "sandbox");
 const BY_PORT: Index = Index::Column("ports");
 const BY_INTERFACE: Index = Index::Column("interfaces");

@@ -27,11 +27,14 @@
 
 mod agent;
 pub mod annotation;
+pub mod apiserver;
 mod binaries;
+pub mod conformance;
 mod failure;
 mod http;
 pub mod links;
 mod node;
+pub mod ovn;
 mod ovsdb;
 mod place;
 mod plugin;
@@ -42,7 +45,7 @@ pub mod traffic;
 mod watch;
 
 pub use agent::{Agent, AgentOptions};
-pub use binaries::{agent_binary, plugin_binary};
+pub use binaries::{agent_binary, conformance_binary, plugin_binary};
 pub use failure::{Failure, Step};
 pub use node::{Leftovers, TestNode};
 pub use ovsdb::{Ovsdb, Row};

@@ -135,12 +135,8 @@ impl TestNode {
             json!({"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["next_cfg", "+=", 1]]}),
         ])?;
         let before = &results[0]["rows"][0]["cur_cfg"];
-        let limit = u64::try_from(DAEMON_LIMIT.as_millis()).unwrap_or(u64::MAX);
-        database.transact(&[json!({
-            "op": "wait", "timeout": limit, "table": "Open_vSwitch", "where": [],
-            "columns": ["cur_cfg"], "until": "!=", "rows": [{"cur_cfg": before}],
-        })])?;
-        Ok(())
+        let rows = json!([{"cur_cfg": before}]);
+        database.wait("Open_vSwitch", json!([]), "!=", &["cur_cfg"], rows)
     }
 
     /// Stops ovsdb-server in good order (SIGTERM).
@@ -266,13 +262,23 @@ impl TestNode {
     }
 
     fn start_ovs_daemon(&self, command: &Command, name: &str) -> Result<Daemon, Failure> {
-        let directory = Watch::new(&self.path("/run/openvswitch"))?;
+        self.start_daemon(command, name, "/run/openvswitch")
+    }
+
+    /// Starts a daemon of Open vSwitch or OVN whose control socket is in `rundir`, and waits for that.
+    pub(crate) fn start_daemon(
+        &self,
+        command: &Command,
+        name: &str,
+        rundir: &str,
+    ) -> Result<Daemon, Failure> {
+        let directory = Watch::new(&self.path(rundir))?;
         let daemon = Daemon::start(
             &self.keeper,
             command,
             &self.path(&format!("/run/log/{name}.log")),
         )?;
-        let control = self.path(&format!("/run/openvswitch/{name}.{}.ctl", daemon.pid()));
+        let control = self.path(&format!("{rundir}/{name}.{}.ctl", daemon.pid()));
         let until = Instant::now() + DAEMON_LIMIT;
         while !control.exists() {
             let woken = directory.wait(

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Step};
+use crate::node::DAEMON_LIMIT;
 
 /// A row as plain JSON: uuids as strings, sets as arrays, maps as objects.
 pub type Row = Map<String, Value>;
@@ -17,11 +18,34 @@ pub type Row = Map<String, Value>;
 #[derive(Clone, Debug)]
 pub struct Ovsdb {
     socket: PathBuf,
+    database: &'static str,
 }
 
 impl Ovsdb {
     pub(crate) fn at(socket: PathBuf) -> Ovsdb {
-        Ovsdb { socket }
+        Ovsdb::of(socket, "Open_vSwitch")
+    }
+
+    /// Another database than a switch's.
+    pub(crate) fn of(socket: PathBuf, database: &'static str) -> Ovsdb {
+        Ovsdb { socket, database }
+    }
+
+    /// Waits until the rows that meet `conditions` (RFC 7047 §5.1) are, or with `until` "!=" are not, these, of these columns.
+    pub fn wait(
+        &self,
+        table: &str,
+        conditions: Value,
+        until: &str,
+        columns: &[&str],
+        rows: Value,
+    ) -> Result<(), Failure> {
+        let limit = u64::try_from(DAEMON_LIMIT.as_millis()).unwrap_or(u64::MAX);
+        self.transact(&[json!({
+            "op": "wait", "timeout": limit, "table": table, "where": conditions,
+            "columns": columns, "until": until, "rows": rows,
+        })])
+        .map(drop)
     }
 
     /// All rows of a table.
@@ -42,7 +66,7 @@ impl Ovsdb {
     /// Runs operations as one transaction and returns their results. An error of any of them is a
     /// [`Failure::Ovsdb`].
     pub fn transact(&self, operations: &[Value]) -> Result<Vec<Value>, Failure> {
-        let mut params = vec![json!("Open_vSwitch")];
+        let mut params = vec![json!(self.database)];
         params.extend_from_slice(operations);
         let request = json!({"method": "transact", "params": params, "id": 0});
         let refused = |answer: String| Failure::Ovsdb {

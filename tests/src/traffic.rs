@@ -33,6 +33,12 @@ pub fn ping(from: &Place, to: IpAddr, count: u32) -> Result<String, Failure> {
     )
 }
 
+/// Sends echo requests until one is answered: the first through a tunnel is often lost, while its far end is looked for.
+pub fn ping_until_answered(from: &Place, to: IpAddr) -> Result<(), Failure> {
+    let arguments = ["-n", "-c", "1", "-w", "10", "-i", "0.02", &to.to_string()];
+    run_in(from, "ping", &arguments).map(drop)
+}
+
 /// Sends `bytes` over TCP from one place to an address of the other, which sends them back; fails
 /// unless they come back as sent.
 pub fn tcp_echo(from: &Place, to: &Place, address: IpAddr, bytes: usize) -> Result<(), Failure> {

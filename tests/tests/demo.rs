@@ -46,6 +46,33 @@ fn the_demo_shows_both_pods_and_ends_well() {
 }
 
 #[test]
+fn the_ovn_demo_draws_its_network_and_ends_well() {
+    let mut demo = Command::new(DEMO);
+    demo.arg("ovn");
+    let finished = process::finish(demo, b"", Duration::from_secs(60)).unwrap();
+    assert!(
+        finished.status.success(),
+        "{}{}",
+        finished.stdout,
+        finished.stderr
+    );
+    for shown in [
+        "┌─ node-a",
+        "══ geneve ══",
+        "fd00:10:128:2::c/64",
+        "iface-id demo_web",
+        "ovn-controller: installed",
+        "✓ nothing is left",
+    ] {
+        assert!(
+            finished.stdout.contains(shown),
+            "no {shown} in:\n{}",
+            finished.stdout
+        );
+    }
+}
+
+#[test]
 fn an_interrupted_demo_leaves_no_process() {
     // Orphans come to this process, which can then wait for their end.
     set_child_subreaper(true).unwrap();

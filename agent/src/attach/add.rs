@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use podwire_cni::spec::CniResult;
 
+use super::bandwidth;
 use super::intent::{Intent, owner};
 use super::turns::{Cancel, Place};
 use super::{Agent, Call, Error, READY_DEADLINE, Reason};
@@ -13,7 +14,7 @@ use crate::journal::{self, State};
 use crate::netns::{Attaching, Configuring, HostEnd, HostLink, Netns, PodEnd};
 use crate::observe::Trace;
 use crate::plan::{self, PortPlan, mac_text};
-use crate::ports::NewPort;
+use crate::ports::{NewPort, PortRecord};
 
 /// What an ADD has done so far, in the order in which it would have to be done again.
 #[derive(Debug, Default)]
@@ -28,6 +29,8 @@ pub(super) struct Undo {
     links: Vec<HostLink>,
     /// The rows were sent, and may be there whatever the answer was.
     rows: bool,
+    /// Ports of older sandboxes that had to give way.
+    replaced: Vec<PortRecord>,
 }
 
 impl Agent {
@@ -132,12 +135,16 @@ impl Agent {
         trace: &mut Trace,
     ) -> Result<CniResult, Error> {
         let asking = Instant::now();
+        let said = self.said(call, cancel).await?;
+        trace.phase("annotations", asking);
+        let asking = Instant::now();
         let Intent {
-            interfaces,
+            mut interfaces,
             dns,
             from_annotation,
-        } = self.intent(call, undo).await?;
-        let subject = call.subject();
+        } = self.intent(call, &said, undo).await?;
+        bandwidth::limit(&mut interfaces, &call.conf);
+        let subject = said.subject(call);
         let node = self.ports.node_facts(self.config.mtu)?;
         let planned = plan::plan(&subject, &interfaces, &node).map_err(|source| Error::Plan {
             source,
@@ -167,17 +174,16 @@ impl Agent {
             trace.span(step.name, step.start, step.took);
         }
 
-        let waiting = Instant::now();
         tokio::select! {
-            ports = self.ports.wait_ofports(&rows.interfaces, self.config.add_timeout) => ports?,
-            reason = cancel.cancelled() => return Err(Error::Cancelled(reason)),
-        };
-        trace.phase("ovs-vswitchd: ofport", waiting);
+            taken_up = self.wait_taken_up(&rows.ports, cancel, trace) => taken_up?,
+            error = self.overturned(call, &said) => return Err(error),
+        }
         let finishing = Instant::now();
         for error in pods.iter().flat_map(PodEnd::announce) {
             tracing::debug!(attachment = %call.key, "{error}");
         }
-        self.clear_replaced(rows.replaced).await;
+        self.clear_replaced(std::mem::take(&mut undo.replaced))
+            .await;
         self.journal
             .advance(&call.key, State::Adding, State::Live)?;
         let names: Vec<String> = hosts.into_iter().map(|host| host.link.name).collect();
@@ -201,11 +207,41 @@ impl Agent {
             })
             .collect();
         undo.rows = true;
-        Ok(self.ports.add(&new).await?)
+        let mut added = self.ports.add(&new).await?;
+        undo.replaced = std::mem::take(&mut added.replaced);
+        Ok(added)
+    }
+
+    /// Gives older sandboxes their ports back, those that still have a link: this ADD was not to take their place after all.
+    async fn put_back(&self, replaced: Vec<PortRecord>) {
+        for record in replaced {
+            let Some(key) = &record.key else { continue };
+            if self.has_no_link(&record.name).await {
+                continue;
+            }
+            match self.ports.put_back(&record).await {
+                Ok(()) => {
+                    tracing::info!(attachment = %key, "an older sandbox of the same pod has its port again")
+                }
+                Err(error) => {
+                    tracing::warn!(attachment = %key, %error, "an older sandbox of the same pod has lost its port")
+                }
+            }
+            // A DEL that came in between found no row to remove.
+            if self.has_no_link(&record.name).await
+                && let Err(error) = self.remove_rows(key).await
+            {
+                tracing::warn!(attachment = %key, %error, "a port without a link stays until GC");
+            }
+        }
+    }
+
+    async fn has_no_link(&self, name: &str) -> bool {
+        matches!(self.netlink.host_link(name).await, Ok(None))
     }
 
     /// Removes the links and addresses of older sandboxes whose rows this ADD replaced.
-    async fn clear_replaced(&self, replaced: Vec<crate::ports::PortRecord>) {
+    async fn clear_replaced(&self, replaced: Vec<PortRecord>) {
         for record in replaced {
             if let Some(key) = &record.key {
                 tracing::info!(attachment = %key, "replaced by a newer sandbox of the same pod");
@@ -242,6 +278,7 @@ impl Agent {
         let mut errors: Vec<Error> = Vec::new();
         if undo.rows {
             errors.extend(self.remove_rows(&call.key).await.err().map(Error::from));
+            self.put_back(undo.replaced).await;
         }
         if !undo.links.is_empty() {
             errors.extend(self.netlink.delete(undo.links).await.err().map(Error::from));
@@ -255,7 +292,7 @@ impl Agent {
         }
         if undo.journal {
             let closed = match errors.is_empty() {
-                true => self.journal.forget(&call.key),
+                true => self.journal.abandon(&call.key),
                 false => self
                     .journal
                     .advance(&call.key, State::Adding, State::Deleting),

@@ -1,5 +1,7 @@
 //! A CNI request as the verbs see it: checked, and nothing done yet.
 
+use std::collections::BTreeMap;
+
 use podwire_cni::env::{Args, Invocation};
 use podwire_cni::spec::{CniVersion, Command, NetConf, SpecError};
 use podwire_cni::wire;
@@ -21,6 +23,8 @@ pub struct Call {
     pub args: Args,
     /// The network configuration.
     pub conf: NetConf,
+    /// The runtime's other variables, when the configuration delegates.
+    pub environment: BTreeMap<String, String>,
     /// TRACEPARENT.
     pub traceparent: Option<String>,
 }
@@ -80,6 +84,7 @@ impl Call {
             invocation,
             args,
             conf,
+            environment: request.environment,
             traceparent: request.traceparent,
         })
     }

@@ -5,14 +5,17 @@
 
 mod add;
 mod addresses;
+mod bandwidth;
 mod call;
 mod check;
 mod del;
 mod error;
 mod gc;
 mod intent;
+mod said;
 mod status;
 mod turns;
+mod wait;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,6 +35,7 @@ use crate::ipam::spawner::Spawner;
 use crate::journal::Journal;
 use crate::netns::Netlink;
 use crate::observe::{Outcome, Recorder, Subject, Trace};
+use crate::pods::sources::Sources;
 use crate::ports::Ports;
 use turns::Turns;
 
@@ -53,6 +57,8 @@ pub struct Agent {
     pub addresses: Addresses,
     /// Starts delegated IPAM plugins.
     pub spawner: Spawner,
+    /// Where annotations come from.
+    pub sources: Sources,
     /// What was done.
     pub recorder: Recorder,
     /// True once what was found at start has been looked through.
@@ -77,6 +83,8 @@ pub struct Parts {
     pub addresses: Addresses,
     /// Starts delegated IPAM plugins.
     pub spawner: Spawner,
+    /// Where annotations come from.
+    pub sources: Sources,
     /// True once what was found at start has been looked through.
     pub settled: watch::Receiver<bool>,
 }
@@ -91,6 +99,7 @@ impl Agent {
             journal: parts.journal,
             addresses: parts.addresses,
             spawner: parts.spawner,
+            sources: parts.sources,
             recorder: Recorder::default(),
             settled: parts.settled,
             pod_lines: Turns::default(),

@@ -205,25 +205,34 @@ impl Journal {
         Ok(None)
     }
 
+    /// Removes the entry of an ADD that was undone; that of a living attachment of the same key stays.
+    ///
+    /// # Errors
+    /// When the file is there and can't be removed.
+    pub fn abandon(&self, key: &AttachmentKey) -> Result<(), Error> {
+        self.remove(key, State::Adding)
+    }
+
     /// Removes every entry of an attachment.
     ///
     /// # Errors
     /// When a file is there and can't be removed.
     pub fn forget(&self, key: &AttachmentKey) -> Result<(), Error> {
-        for state in State::ALL {
-            let path = self.path(key, state);
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(Error::Io {
-                        step: "remove",
-                        path,
-                        source: error,
-                    });
-                }
-                _ => {}
-            }
+        State::ALL
+            .into_iter()
+            .try_for_each(|state| self.remove(key, state))
+    }
+
+    fn remove(&self, key: &AttachmentKey, state: State) -> Result<(), Error> {
+        let path = self.path(key, state);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::Io {
+                step: "remove",
+                path,
+                source: error,
+            }),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// All entries, and what could not be read.

@@ -46,6 +46,20 @@ fn an_entry_is_found_in_each_state_and_gone_once_forgotten() {
 }
 
 #[test]
+fn an_add_that_was_undone_takes_no_living_attachments_entry_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    let living = entry("abc");
+    journal.begin(&living).unwrap();
+    journal
+        .advance(&living.key, State::Adding, State::Live)
+        .unwrap();
+    journal.begin(&living).unwrap();
+    journal.abandon(&living.key).unwrap();
+    assert_eq!(journal.entries().0, [(State::Live, living)]);
+}
+
+#[test]
 fn only_root_can_read_the_journal() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();

@@ -94,10 +94,33 @@ pub struct InterfaceSpec {
     pub addresses: Vec<IpNet>,
     /// Next hops of its default routes.
     pub gateways: Vec<IpAddr>,
+    /// Gateways of its subnets that no default route goes by: the result names them.
+    pub subnet_gateways: Vec<IpAddr>,
     /// Its other routes.
     pub routes: Vec<RouteSpec>,
     /// Its MTU in bytes; None is the node's.
     pub mtu: Option<u32>,
+    /// Most that it may receive, in bit/s; None is no limit.
+    pub ingress_rate: Option<u64>,
+    /// Most that it may send, in bit/s; None is no limit.
+    pub egress_rate: Option<u64>,
+    /// How its logical port is named.
+    pub port_name: PortName,
+    /// The network attachment definition that it is of, as annotations key it: `namespace/name`, or `namespace/name/1` for the
+    /// second attachment to the same one. None is the cluster's default network.
+    pub nad: Option<String>,
+}
+
+/// How an interface's logical port is named, when it is none of a network attachment definition's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PortName {
+    /// By the pod, and by the interface unless it is the pod's first.
+    #[default]
+    ByInterface,
+    /// By the pod, whatever the interface is called: `*` in a list of interfaces.
+    Pod,
+    /// By the pod and the interface, also of the first: named in a list of interfaces.
+    PodAndInterface,
 }
 
 /// A route that a pod should get.
@@ -152,6 +175,22 @@ pub struct PortPlan {
     pub external_ids: BTreeMap<String, String>,
     /// Default routes' next hops, for the result.
     pub gateways: Vec<IpAddr>,
+    /// Other gateways of the addresses' subnets, for the result.
+    pub subnet_gateways: Vec<IpAddr>,
+    /// What it may send and receive.
+    pub bandwidth: Bandwidth,
+}
+
+/// Limits of one interface in bit/s, as the pod sees the directions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bandwidth {
+    /// Towards the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ingress_rate: Option<u64>,
+    /// From the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub egress_rate: Option<u64>,
 }
 
 /// Why a wish can't be met. Each names the field and the value.
@@ -283,8 +322,13 @@ fn plan_port(
             mac: pod_mac,
         });
     }
-    let iface_id = iface_id(subject, pod_name);
-    let external_ids = external_ids(subject, pod_name, &iface_id, pod_mac, &intent.addresses);
+    let nad = intent.nad.as_deref();
+    let iface_id = iface_id(subject, nad, intent.port_name, pod_name);
+    let mut external_ids = external_ids(subject, pod_name, &iface_id, pod_mac, &intent.addresses);
+    if let Some(nad) = nad {
+        external_ids.insert(ids::OVN_NETWORK.to_owned(), key.network.clone());
+        external_ids.insert(ids::OVN_NAD.to_owned(), nad.to_owned());
+    }
     let link = LinkSpec {
         host_names: host_link_names(&key.network, &key.container_id, pod_name),
         pod_name: pod_name.to_owned(),
@@ -301,11 +345,20 @@ fn plan_port(
         iface_id,
         external_ids,
         gateways: intent.gateways.clone(),
+        subnet_gateways: intent.subnet_gateways.clone(),
+        bandwidth: Bandwidth {
+            ingress_rate: intent.ingress_rate,
+            egress_rate: intent.egress_rate,
+        },
     })
 }
 
-/// `<namespace>_<pod>` for a pod's first interface, `_<interface>` added for others; the container's id without a pod.
-fn iface_id(subject: &Subject<'_>, pod_ifname: &str) -> String {
+/// The logical port's name as controllers make it; without a pod the container's id stands for it.
+///
+/// On the cluster's default network it is `<namespace>_<pod>`, and for further interfaces of it `<namespace>_<pod>_<interface>`
+/// (ovn4nfv). On a network attachment definition's it is `<namespace>.<definition>_<namespace>_<pod>`, where `-` of the definition's
+/// key is `.` as well (ovn-kubernetes: names of port groups have no `-`).
+fn iface_id(subject: &Subject<'_>, nad: Option<&str>, named: PortName, pod_ifname: &str) -> String {
     let mut id = match subject.pod {
         Some(PodRef {
             namespace: Some(namespace),
@@ -319,7 +372,15 @@ fn iface_id(subject: &Subject<'_>, pod_ifname: &str) -> String {
         }) => name.clone(),
         None => subject.key.container_id.clone(),
     };
-    if pod_ifname != "eth0" {
+    if let Some(nad) = nad {
+        return format!("{}_{id}", nad.replace(['-', '/'], "."));
+    }
+    let by_interface = match named {
+        PortName::ByInterface => pod_ifname != "eth0",
+        PortName::Pod => false,
+        PortName::PodAndInterface => true,
+    };
+    if by_interface {
         id.push('_');
         id.push_str(pod_ifname);
     }
@@ -370,6 +431,10 @@ pub mod ids {
     pub const SANDBOX: &str = "sandbox";
     /// The interface's name in the pod.
     pub const POD_IF_NAME: &str = "pod-if-name";
+    /// ovn-kubernetes: the network that is not the cluster's default one.
+    pub const OVN_NETWORK: &str = "k8s.ovn.org/network";
+    /// ovn-kubernetes: the network attachment definition, as annotations key it.
+    pub const OVN_NAD: &str = "k8s.ovn.org/nad";
     /// podwire: the network configuration's name. A row without it is not podwire's.
     pub const NETWORK: &str = "podwire.io/network";
     /// podwire: CNI_IFNAME of the attachment, which may have made several interfaces.

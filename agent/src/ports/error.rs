@@ -7,6 +7,8 @@ use podwire_ovs::client::WaitError;
 use podwire_ovs::transact::TransactError;
 use podwire_ovs::unixctl::UnixctlError;
 
+use super::{ControllerError, Diagnosis};
+
 /// A step on the switch's database, or a wait for the switch, that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
@@ -21,10 +23,12 @@ pub enum PortError {
         source: WaitError,
     },
     /// The bridge is not there.
-    #[error("bridge {bridge} does not exist in Open vSwitch")]
+    #[error("bridge {bridge} does not exist in Open vSwitch{}", if *.ovn { "; in OVN mode ovn-controller makes it: is ovn-controller running on this node?" } else { "" })]
     NoBridge {
         /// The bridge.
         bridge: String,
+        /// Whether it is ovn-controller's to make.
+        ovn: bool,
     },
     /// A transaction failed.
     #[error("{step} {port}: {source}")]
@@ -45,11 +49,46 @@ pub enum PortError {
         text: String,
     },
     /// The row vanished while it was waited for.
-    #[error("Interface row {interface} was removed by somebody else while its ofport was awaited")]
+    #[error("the Interface row of port {port} was removed by somebody else while it was awaited")]
     RowGone {
-        /// The row's uuid.
-        interface: String,
+        /// The port.
+        port: String,
     },
+    /// Somebody gave the row to another logical port.
+    #[error(
+        "external_ids:iface-id of port {port} was changed by somebody else while it was awaited: from {ours} to {now}"
+    )]
+    IfaceIdChanged {
+        /// The port.
+        port: String,
+        /// As it was written.
+        ours: String,
+        /// As it is.
+        now: String,
+    },
+    /// Somebody gave the logical port to another row as well.
+    #[error(
+        "iface-id {iface_id} of port {port} was taken by another port while it was awaited: {by}"
+    )]
+    IfaceIdTaken {
+        /// The port.
+        port: String,
+        /// Its iface-id.
+        iface_id: String,
+        /// The other port.
+        by: String,
+    },
+    /// OVN did not install the flows in time.
+    #[error("OVN did not report the port installed within {waited:?}: {diagnosis}")]
+    NotInstalled {
+        /// How long was waited.
+        waited: Duration,
+        /// What is missing.
+        diagnosis: Box<Diagnosis>,
+    },
+    /// ovn-controller does not do its work.
+    #[error("{0}")]
+    Controller(#[from] ControllerError),
     /// ovs-vswitchd lives and gave no ofport in time.
     #[error("ovs-vswitchd gave the port no ofport within {waited:?}: {source}")]
     NoOfport {

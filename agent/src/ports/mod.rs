@@ -3,37 +3,35 @@
 //! Nothing here is remembered. What ports there are is asked of the replica, which an update keeps current; which of them are
 //! ours, and what they are for, is written in their external_ids.
 
+mod bandwidth;
+mod bridge;
+mod conntrack;
 mod error;
+mod ovn;
 mod record;
+mod southbound;
+mod wait;
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use podwire_ovs::client::{Client, ClientConfig, Remote, State, Version};
-use podwire_ovs::replica::Db;
-use podwire_ovs::transact::Transaction;
-use podwire_ovs::unixctl::{Unixctl, UnixctlError};
 use podwire_ovs::value::Uuid;
-use podwire_ovs::vswitch::{self, BridgeSpec, PortRows, PortSpec, StringMap};
+use podwire_ovs::vswitch::{self, PortRows, PortSpec};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+pub use bridge::BridgeWanted;
 pub use error::PortError;
+pub use ovn::{ControllerError, Diagnosis};
 pub use record::{PortRecord, addresses};
 
-use crate::config::Config;
-use crate::plan::{AttachmentKey, NodeFacts, PortPlan};
+use crate::config::{Config, Mode, OvnConfig};
+use crate::plan::{AttachmentKey, NodeFacts, PortPlan, ids};
 
 /// How long one transaction may take; ovsdb-server answers in less than a millisecond, a loaded one in some.
 const TRANSACTION_DEADLINE: Duration = Duration::from_secs(15);
-/// After this long without an ofport ovs-vswitchd is asked whether it lives.
-const SUSPICION: Duration = Duration::from_secs(2);
-/// How long ovs-vswitchd may take to forget a pod's connections; a dead one must not hold up a DEL.
-const FLUSH_DEADLINE: Duration = Duration::from_millis(500);
-/// How long it may take to answer.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
 
 /// The switch's database and its daemon.
 #[derive(Debug)]
@@ -42,6 +40,7 @@ pub struct Ports {
     bridge: String,
     ovsdb: PathBuf,
     rundir: PathBuf,
+    ovn: OvnConfig,
 }
 
 /// A port to be made.
@@ -53,28 +52,30 @@ pub struct NewPort<'a> {
     pub host_name: &'a str,
 }
 
+/// A port that was made.
+#[derive(Debug, Clone)]
+pub struct AddedPort {
+    /// Its Interface row.
+    pub interface: Uuid,
+    /// Its name, which is its host end's.
+    pub name: String,
+    /// OVN's name for it.
+    pub iface_id: String,
+    /// The pod's uid, which the logical port may be bound to.
+    pub iface_id_ver: Option<String>,
+}
+
 /// Ports that were made.
 #[derive(Debug)]
 pub struct Added {
-    /// Their Interface rows, in the order they were asked for.
-    pub interfaces: Vec<Uuid>,
+    /// In the order they were asked for.
+    pub ports: Vec<AddedPort>,
     /// Ports of older sandboxes, or leftovers, whose iface-id they took over.
     pub replaced: Vec<PortRecord>,
     /// When the transaction was handed over.
     pub sent: std::time::Instant,
     /// Until it was answered.
     pub took: Duration,
-}
-
-/// What the bridge should be like if it has to be made.
-#[derive(Debug, Clone)]
-pub struct BridgeWanted {
-    /// `system` or `netdev`.
-    pub datapath_type: &'static str,
-    /// MAC address of the local port.
-    pub hwaddr: String,
-    /// MTU of the local port, in bytes.
-    pub mtu: u32,
 }
 
 impl Ports {
@@ -90,6 +91,7 @@ impl Ports {
             bridge: config.bridge.clone(),
             ovsdb: config.ovsdb.clone(),
             rundir: config.ovs_rundir.clone(),
+            ovn: config.ovn.clone(),
         }
     }
 
@@ -117,7 +119,7 @@ impl Ports {
     /// [`PortError::NotConnected`] and [`PortError::NoBridge`].
     pub async fn ready(&self, patience: Duration) -> Result<(), PortError> {
         self.synced(patience).await?;
-        let is_there = |db: &Db| db.bridge_by_name(&self.bridge).map(|_| ());
+        let is_there = |db: &podwire_ovs::replica::Db| db.bridge_by_name(&self.bridge).map(|_| ());
         if self.client.read(is_there).is_some() {
             return Ok(());
         }
@@ -126,9 +128,7 @@ impl Ports {
             .client
             .wait(&awaited, Instant::now() + patience, is_there)
             .await;
-        found.map_err(|_| PortError::NoBridge {
-            bridge: self.bridge.clone(),
-        })
+        found.map_err(|_| self.no_bridge())
     }
 
     /// Waits, however long, until the replica is current.
@@ -145,17 +145,26 @@ impl Ports {
         self.client.subscribe()
     }
 
-    /// Waits, however long, until there has been a new snapshot or the bridge has gone.
-    pub async fn wait_lost_or_bridgeless(&self, versions: &mut watch::Receiver<Version>) {
-        let before = versions.borrow_and_update().resyncs;
+    /// Waits, however long, until there has been another snapshot than the `resyncs`th or, where the bridge is ours to make, it has gone.
+    pub async fn wait_lost_or_bridgeless(
+        &self,
+        versions: &mut watch::Receiver<Version>,
+        resyncs: u64,
+    ) {
         let is_due = |version: &Version| {
-            version.resyncs != before
-                || (version.state == State::Synced
+            version.resyncs != resyncs
+                || (self.ovn.mode == Mode::Plain
+                    && version.state == State::Synced
                     && self
                         .client
                         .read(|db| db.bridge_by_name(&self.bridge).is_none()))
         };
-        let _ = versions.wait_for(is_due).await;
+        // A bridge that could not be made is tried again when something has changed, not at once.
+        while versions.changed().await.is_ok() {
+            if is_due(&versions.borrow_and_update().clone()) {
+                return;
+            }
+        }
     }
 
     /// What the plan must know of the node.
@@ -163,7 +172,7 @@ impl Ports {
     /// # Errors
     /// [`PortError::NoBridge`].
     pub fn node_facts(&self, default_mtu: u32) -> Result<NodeFacts, PortError> {
-        let datapath = |db: &Db| {
+        let datapath = |db: &podwire_ovs::replica::Db| {
             db.bridge_by_name(&self.bridge)
                 .map(|bridge| bridge.datapath_type() == "netdev")
         };
@@ -173,9 +182,14 @@ impl Ports {
                 netdev_datapath,
                 default_mtu,
             }),
-            None => Err(PortError::NoBridge {
-                bridge: self.bridge.clone(),
-            }),
+            None => Err(self.no_bridge()),
+        }
+    }
+
+    fn no_bridge(&self) -> PortError {
+        PortError::NoBridge {
+            bridge: self.bridge.clone(),
+            ovn: self.ovn.mode == Mode::Ovn,
         }
     }
 
@@ -185,6 +199,15 @@ impl Ports {
             db.interfaces_with_sandbox(&key.container_id)
                 .map(|interface| PortRecord::read(db, interface))
                 .filter(|record| record.key.as_ref() == Some(key))
+                .collect()
+        })
+    }
+
+    /// The ports of one sandbox, of whichever network.
+    pub fn of_sandbox(&self, container_id: &str) -> Vec<PortRecord> {
+        self.client.read(|db| {
+            db.interfaces_with_sandbox(container_id)
+                .map(|interface| PortRecord::read(db, interface))
                 .collect()
         })
     }
@@ -229,30 +252,36 @@ impl Ports {
                     .filter_map(|record| record.rows.clone())
                     .collect();
                 stale.extend(found);
-                let spec = PortSpec {
+                let mut spec = PortSpec {
                     name: port.host_name.to_owned(),
                     external_ids: port.plan.external_ids.clone(),
                     ..PortSpec::default()
                 };
+                port.plan.bandwidth.apply(&mut spec);
                 transactions.push(vswitch::add_port(bridge, &spec, &replaces));
             }
             Some((transactions, stale))
         });
-        let no_bridge = || PortError::NoBridge {
-            bridge: self.bridge.clone(),
-        };
-        let (transactions, replaced) = prepared.ok_or_else(no_bridge)?;
+        let (transactions, replaced) = prepared.ok_or_else(|| self.no_bridge())?;
         let sent = Instant::now();
         // Handed over together they go in one request; each is waited for, since an unanswered one may still commit.
         let outcomes = join_all(transactions.iter().map(|added| {
             self.client
                 .transact(&added.transaction, sent + TRANSACTION_DEADLINE)
         }));
-        let mut interfaces = Vec::with_capacity(new.len());
+        let mut ports = Vec::with_capacity(new.len());
         let mut failed = None;
         for ((outcome, added), port) in outcomes.await.into_iter().zip(&transactions).zip(new) {
             match outcome {
-                Ok(outcome) => interfaces.extend(outcome.uuid(added.interface)),
+                Ok(outcome) => ports.extend(outcome.uuid(added.interface).map(|interface| {
+                    let written = &port.plan.external_ids;
+                    AddedPort {
+                        interface,
+                        name: port.host_name.to_owned(),
+                        iface_id: port.plan.iface_id.clone(),
+                        iface_id_ver: written.get(ids::IFACE_ID_VER).cloned(),
+                    }
+                })),
                 Err(source) => {
                     let port = port.host_name.to_owned();
                     failed = failed.or(Some(PortError::Transact {
@@ -265,12 +294,42 @@ impl Ports {
         }
         match failed {
             None => Ok(Added {
-                interfaces,
+                ports,
                 replaced,
                 sent: sent.into_std(),
                 took: sent.elapsed(),
             }),
             Some(error) => Err(error),
+        }
+    }
+
+    /// Makes a port again as it was, on its own bridge. What ovn-controller had written of its flows is left out: it would be
+    /// believed before they are there.
+    ///
+    /// # Errors
+    /// The bridge is gone, the database refused, or there was no answer.
+    pub async fn put_back(&self, record: &PortRecord) -> Result<(), PortError> {
+        let bridge = record.rows.as_ref().map(|rows| rows.bridge);
+        let Some(bridge) = bridge else {
+            return Ok(());
+        };
+        let mut spec = PortSpec {
+            name: record.name.clone(),
+            external_ids: record.external_ids.clone(),
+            ..PortSpec::default()
+        };
+        spec.external_ids
+            .retain(|key, _| !key.starts_with("ovn-installed"));
+        record.bandwidth.apply(&mut spec);
+        let added = vswitch::add_port(bridge, &spec, &[]);
+        let deadline = Instant::now() + TRANSACTION_DEADLINE;
+        match self.client.transact(&added.transaction, deadline).await {
+            Ok(_) => Ok(()),
+            Err(source) => Err(PortError::Transact {
+                step: "put back port",
+                port: record.name.clone(),
+                source,
+            }),
         }
     }
 
@@ -304,199 +363,6 @@ impl Ports {
                     source,
                 })
             }
-        }
-    }
-
-    /// Waits until ovs-vswitchd has given every interface an ofport.
-    ///
-    /// # Errors
-    /// The switch refused one, a row went away, ovs-vswitchd is not alive, or the time is up.
-    pub async fn wait_ofports(
-        &self,
-        interfaces: &[Uuid],
-        patience: Duration,
-    ) -> Result<(), PortError> {
-        let started = Instant::now();
-        // All of them are waited for together: each wait goes on from what has come already.
-        for interface in interfaces {
-            let first = self
-                .wait_ofport(*interface, started + SUSPICION.min(patience))
-                .await;
-            let Err(PortError::NoOfport { .. }) = first else {
-                first?;
-                continue;
-            };
-            self.switch_alive(ANSWER_DEADLINE).await?;
-            self.wait_ofport(*interface, started + patience).await?;
-        }
-        Ok(())
-    }
-
-    async fn wait_ofport(&self, interface: Uuid, deadline: Instant) -> Result<(), PortError> {
-        let waited = Instant::now();
-        let waiting = self
-            .client
-            .wait_row("Interface", interface, deadline, |row| match row {
-                None => Some(Err(PortError::RowGone {
-                    interface: interface.to_string(),
-                })),
-                Some(row) => match (row.integer("ofport"), row.str("error")) {
-                    (Some(ofport), _) if ofport > 0 => Some(Ok(())),
-                    (_, Some(text)) if !text.is_empty() => Some(Err(PortError::Refused {
-                        port: row.str("name").unwrap_or_default().to_owned(),
-                        text: text.to_owned(),
-                    })),
-                    _ => None,
-                },
-            });
-        match waiting.await {
-            Ok(outcome) => outcome,
-            Err(source) => Err(PortError::NoOfport {
-                waited: waited.elapsed(),
-                source,
-            }),
-        }
-    }
-
-    /// Waits until ovs-vswitchd has the bridge's local port in use.
-    ///
-    /// # Errors
-    /// [`PortError::NoOfport`] when the time is up.
-    pub async fn wait_local_port(&self, patience: Duration) -> Result<(), PortError> {
-        let started = Instant::now();
-        let awaited = format!("the local port of bridge {}", self.bridge);
-        let in_use = |db: &Db| {
-            let local = db.interface_by_name(&self.bridge)?;
-            local.ofport().filter(|ofport| *ofport > 0).map(drop)
-        };
-        let waiting = self.client.wait(&awaited, started + patience, in_use);
-        waiting.await.map_err(|source| PortError::NoOfport {
-            waited: started.elapsed(),
-            source,
-        })
-    }
-
-    /// Whether ovs-vswitchd's main loop answers; its socket alone says nothing, for a stopped process keeps it.
-    ///
-    /// # Errors
-    /// [`PortError::SwitchDead`].
-    pub async fn switch_alive(&self, patience: Duration) -> Result<(), PortError> {
-        let dead = |source| PortError::SwitchDead {
-            rundir: self.rundir.clone(),
-            source,
-        };
-        let daemon = Unixctl::for_daemon(&self.rundir, "ovs-vswitchd").map_err(dead)?;
-        daemon
-            .call("version", &[], Instant::now() + patience)
-            .await
-            .map_err(dead)?;
-        Ok(())
-    }
-
-    /// Removes the IPv4 connections to and from these addresses that the userspace datapath tracks; the kernel's are the netns
-    /// room's. On a bridge with the kernel's datapath there is nothing to do.
-    ///
-    /// IPv6 connections are left to their timeouts: ovs-vswitchd 3.1.0 dies of being told to flush an ICMPv6 one
-    /// (docs/decisions/0008).
-    ///
-    /// # Errors
-    /// ovs-vswitchd did not answer, or refused.
-    pub async fn flush_conntrack(&self, addresses: &[IpAddr]) -> Result<(), UnixctlError> {
-        let is_userspace = self.node_facts(0).is_ok_and(|node| node.netdev_datapath);
-        let tuples: Vec<String> = addresses
-            .iter()
-            .filter(|address| address.is_ipv4())
-            .map(|address| format!("ct_nw_src={address}"))
-            .collect();
-        if !is_userspace || tuples.is_empty() {
-            return Ok(());
-        }
-        let daemon = Unixctl::for_daemon(&self.rundir, "ovs-vswitchd")?;
-        let deadline = Instant::now() + FLUSH_DEADLINE;
-        // A connection is the pod's when the pod sends in either direction, whatever is translated in between: the first
-        // argument selects by the original direction, the second by the reply's (ovs-vswitchd(8), dpctl/flush-conntrack). All
-        // at once, for a question put after a port's removal waits until ovs-vswitchd has taken the port apart, 15 ms or more.
-        let either = tuples
-            .iter()
-            .flat_map(|tuple| [vec![tuple.as_str()], vec!["", tuple.as_str()]]);
-        let daemon = &daemon;
-        let flushes = either.map(|arguments| async move {
-            daemon
-                .call("dpctl/flush-conntrack", &arguments, deadline)
-                .await
-        });
-        try_join_all(flushes).await.map(drop)
-    }
-
-    /// Makes the bridge when it is missing. One that is there keeps its datapath and fail mode; what its local port lacks to
-    /// be a gateway, a fixed address and MTU, is added.
-    ///
-    /// # Errors
-    /// The database refused, or there was no answer.
-    pub async fn ensure_bridge(&self, wanted: &BridgeWanted) -> Result<(), PortError> {
-        let transaction = self
-            .client
-            .read(|db| match db.bridge_by_name(&self.bridge) {
-                None => {
-                    let root = db.open_vswitch()?.uuid();
-                    tracing::info!(
-                        bridge = self.bridge,
-                        datapath = wanted.datapath_type,
-                        "making the bridge"
-                    );
-                    Some(vswitch::add_bridge(root, &self.bridge_spec(wanted)).transaction)
-                }
-                Some(bridge) => {
-                    let mut transaction = Transaction::new();
-                    if bridge.other_config().str("hwaddr").is_none() {
-                        let hwaddr =
-                            StringMap::from([("hwaddr".to_owned(), wanted.hwaddr.clone())]);
-                        vswitch::set_keys(
-                            &mut transaction,
-                            "Bridge",
-                            bridge.uuid(),
-                            "other_config",
-                            &hwaddr,
-                        );
-                    }
-                    if let Some(local) = db
-                        .interface_by_name(&self.bridge)
-                        .filter(|it| it.mtu_request().is_none())
-                    {
-                        let mtu = podwire_ovs::transact::Columns::new()
-                            .set("mtu_request", i64::from(wanted.mtu));
-                        transaction.update(
-                            "Interface",
-                            podwire_ovs::transact::Condition::uuid(local.uuid()),
-                            mtu,
-                        );
-                    }
-                    (!transaction.is_empty()).then_some(transaction)
-                }
-            });
-        let Some(transaction) = transaction else {
-            return Ok(());
-        };
-        let deadline = Instant::now() + TRANSACTION_DEADLINE;
-        match self.client.transact(&transaction, deadline).await {
-            Ok(_) => Ok(()),
-            Err(source) => Err(PortError::Transact {
-                step: "make bridge",
-                port: self.bridge.clone(),
-                source,
-            }),
-        }
-    }
-
-    fn bridge_spec(&self, wanted: &BridgeWanted) -> BridgeSpec {
-        BridgeSpec {
-            name: self.bridge.clone(),
-            datapath_type: Some(wanted.datapath_type.to_owned()),
-            // Without a controller the bridge is to switch by itself.
-            fail_mode: Some("standalone".to_owned()),
-            other_config: StringMap::from([("hwaddr".to_owned(), wanted.hwaddr.clone())]),
-            external_ids: StringMap::from([("podwire.io/made".to_owned(), "true".to_owned())]),
-            mtu_request: Some(wanted.mtu),
         }
     }
 }

@@ -8,7 +8,7 @@ use podwire_ovs::value::Uuid;
 use podwire_ovs::vswitch::{Interface, PortRows};
 use serde::Serialize;
 
-use crate::plan::{AttachmentKey, ids};
+use crate::plan::{AttachmentKey, Bandwidth, ids};
 
 /// A port as the replica has it.
 #[derive(Debug, Clone, Serialize)]
@@ -28,6 +28,8 @@ pub struct PortRecord {
     pub ofport: Option<i64>,
     /// Why it could not.
     pub error: Option<String>,
+    /// What it may send and receive.
+    pub bandwidth: Bandwidth,
     /// All external_ids, other writers' as well.
     pub external_ids: BTreeMap<String, String>,
     /// The Interface row.
@@ -61,6 +63,7 @@ impl PortRecord {
                 .error()
                 .filter(|text| !text.is_empty())
                 .map(str::to_owned),
+            bandwidth: Bandwidth::read(db, interface),
             interface: interface.uuid(),
             rows: port.and_then(|port| {
                 db.port_rows(port, |row| {

@@ -1,6 +1,6 @@
 //! Rows, links and the intent log held against each other: at start, and whenever the database comes back.
 //!
-//! At start, before the first ADD is served: the bridge is made when it is missing, every ADD that was under way when the
+//! At start, before the first ADD is served: the bridge is made when it is missing and ours to make, every ADD that was under way when the
 //! last agent ended is undone, and the addresses of the ports that are there are held. After every reconnect: the bridge
 //! again, and the rows of pods that were removed while the database was away.
 
@@ -13,6 +13,7 @@ use tokio::sync::watch;
 pub use bridge::keep_gateway;
 
 use crate::attach::Agent;
+use crate::config::Mode;
 use crate::ipam::Owner;
 use crate::ipam::pool::PoolError;
 use crate::journal::State;
@@ -23,12 +24,11 @@ pub async fn run(agent: Arc<Agent>, settled: watch::Sender<bool>) {
     let mut changes = agent.ports.subscribe();
     loop {
         agent.ports.wait_synced().await;
-        if let Err(error) = agent
-            .ports
-            .ensure_bridge(&bridge::wanted(&agent).await)
-            .await
-        {
-            tracing::error!(%error, bridge = agent.config.bridge, "the bridge can't be made");
+        // What changes from here on is looked at again.
+        let resyncs = changes.borrow_and_update().resyncs;
+        // In OVN mode the bridge is ovn-controller's, with a datapath and a fail mode of its choice.
+        if agent.config.ovn.mode == Mode::Plain {
+            make_bridge(&agent).await;
         }
         if !*settled.borrow() {
             hold_addresses(&agent);
@@ -38,7 +38,17 @@ pub async fn run(agent: Arc<Agent>, settled: watch::Sender<bool>) {
         } else {
             finish_interrupted(&agent, &[State::Deleting]).await;
         }
-        agent.ports.wait_lost_or_bridgeless(&mut changes).await;
+        agent
+            .ports
+            .wait_lost_or_bridgeless(&mut changes, resyncs)
+            .await;
+    }
+}
+
+async fn make_bridge(agent: &Agent) {
+    let wanted = bridge::wanted(agent).await;
+    if let Err(error) = agent.ports.ensure_bridge(&wanted).await {
+        tracing::error!(%error, bridge = agent.config.bridge, "the bridge can't be made");
     }
 }
 

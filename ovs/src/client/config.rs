@@ -1,12 +1,7 @@
-use std::fmt;
-use std::io;
-use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::UnixStream;
-
+use super::remote::Remote;
+use super::tls::TlsKeys;
 use crate::replica::{MonitorMethod, TableSpec};
 use crate::wire::Limits;
 
@@ -15,6 +10,8 @@ use crate::wire::Limits;
 pub struct ClientConfig {
     /// Where the server is.
     pub remote: Remote,
+    /// What an `ssl:` remote needs.
+    pub tls: Option<TlsKeys>,
     /// The database, such as `Open_vSwitch`.
     pub database: &'static str,
     /// What the replica holds.
@@ -50,28 +47,12 @@ pub struct GroupCommit {
     pub bytes: usize,
 }
 
-/// Where a server listens: the `unix:` form of ovsdb(7).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Remote {
-    /// A Unix domain socket.
-    Unix(PathBuf),
-}
-
-/// The text is no remote that this client can connect to.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not an OVSDB remote that podwire connects to; it takes unix:/path")]
-pub struct RemoteError(String);
-
-/// What a connection runs on.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
-
 impl ClientConfig {
     /// The defaults for a database at a remote.
     pub fn new(remote: Remote, database: &'static str, tables: Vec<TableSpec>) -> Self {
         Self {
             remote,
+            tls: None,
             database,
             tables,
             monitor: MonitorMethod::Conditional,
@@ -103,32 +84,4 @@ impl GroupCommit {
         transactions: 1,
         bytes: 0,
     };
-}
-
-impl Remote {
-    /// Connects. A remote of another kind needs only its stream here.
-    pub(super) async fn connect(&self) -> io::Result<Box<dyn Stream>> {
-        match self {
-            Self::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
-        }
-    }
-}
-
-impl FromStr for Remote {
-    type Err = RemoteError;
-
-    fn from_str(text: &str) -> Result<Self, RemoteError> {
-        match text.strip_prefix("unix:") {
-            Some(path) if !path.is_empty() => Ok(Self::Unix(path.into())),
-            _ => Err(RemoteError(text.to_owned())),
-        }
-    }
-}
-
-impl fmt::Display for Remote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
 }

@@ -12,9 +12,9 @@ use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
-use super::config::Stream;
 use super::error::ConnectionError;
 use super::queue::Group;
+use super::remote::Stream;
 use super::stats::count;
 use super::task::Shared;
 use crate::replica::{MonitorMethod, Schema};
@@ -249,7 +249,7 @@ fn take_schema(shared: &Shared, outcome: Result<&str, &str>) -> Result<Next, Con
     let schema = Schema::parse(schema)?;
     let changes = shared.db_mut().set_schema(&schema)?;
     shared.connected();
-    shared.row_waits.wake(&changes.rows);
+    shared.row_waits.wake(&shared.db(), &changes.rows);
     Ok(Next::Monitor(shared.config.monitor))
 }
 

@@ -1,7 +1,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::config::Remote;
+use super::remote::Remote;
 use crate::replica::ReplicaError;
 use crate::transact::batch::BadReply;
 use crate::wire::WireError;

@@ -3,15 +3,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::value::Uuid;
+use crate::replica::{Db, Index};
+use crate::value::{Atom, Uuid};
 
 /// A row: the number of its table, and its uuid.
 type Key = (usize, Uuid);
+/// An index of a table, and the values in it that somebody waits for.
+type Filed = HashMap<(usize, Index), HashMap<Atom, Vec<Arc<Notify>>>>;
 
 /// Who waits for which row, so that a change wakes only those who wait for that row.
 #[derive(Debug, Default)]
 pub(super) struct RowWaits {
-    waiting: Mutex<HashMap<Key, Vec<Arc<Notify>>>>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    rows: HashMap<Key, Vec<Arc<Notify>>>,
+    filed: Filed,
 }
 
 /// One registration; it ends when dropped.
@@ -19,42 +28,66 @@ pub(super) struct RowWaits {
 pub(super) struct Waiter<'a> {
     waits: &'a RowWaits,
     key: Key,
+    also: Option<(Index, Atom)>,
     notify: Arc<Notify>,
 }
 
 impl RowWaits {
-    /// From here on every change of the row wakes the waiter, also one that comes before it begins to wait.
-    pub(super) fn register(&self, key: Key) -> Waiter<'_> {
+    /// From here on every change of the row wakes the waiter, also one that comes before it begins to wait. So does every change
+    /// after which a row of that table is filed under the value that `also` names.
+    pub(super) fn register(&self, key: Key, also: Option<(Index, Atom)>) -> Waiter<'_> {
         let notify = Arc::new(Notify::new());
-        self.lock()
-            .entry(key)
-            .or_default()
-            .push(Arc::clone(&notify));
+        let mut waiting = self.lock();
+        let by_row = waiting.rows.entry(key).or_default();
+        by_row.push(Arc::clone(&notify));
+        if let Some((index, value)) = &also {
+            let values = waiting.filed.entry((key.0, *index)).or_default();
+            let by_value = values.entry(value.clone()).or_default();
+            by_value.push(Arc::clone(&notify));
+        }
+        drop(waiting);
         Waiter {
             waits: self,
             key,
+            also,
             notify,
         }
     }
 
-    pub(super) fn wake(&self, changed: &[Key]) {
+    /// Wakes those who wait for these rows; `db` is what the change has made of them.
+    pub(super) fn wake(&self, db: &Db, changed: &[Key]) {
         let waiting = self.lock();
-        if waiting.is_empty() {
+        if waiting.rows.is_empty() {
             return;
         }
-        for notify in changed.iter().filter_map(|key| waiting.get(key)).flatten() {
+        for notify in changed
+            .iter()
+            .filter_map(|key| waiting.rows.get(key))
+            .flatten()
+        {
             notify.notify_one();
+        }
+        for ((table, index), values) in &waiting.filed {
+            let rows = changed.iter().filter(|(changed, _)| changed == table);
+            for notify in rows
+                .flat_map(|&(table, row)| db.filed(table, *index, row))
+                .filter_map(|value| values.get(value))
+                .flatten()
+            {
+                notify.notify_one();
+            }
         }
     }
 
     pub(super) fn wake_all(&self) {
         self.lock()
+            .rows
             .values()
             .flatten()
             .for_each(|notify| notify.notify_one());
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Vec<Arc<Notify>>>> {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -68,11 +101,29 @@ impl Waiter<'_> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut waiting = self.waits.lock();
-        if let Some(waiters) = waiting.get_mut(&self.key) {
-            waiters.retain(|notify| !Arc::ptr_eq(notify, &self.notify));
-            if waiters.is_empty() {
-                waiting.remove(&self.key);
+        leave(&mut waiting.rows, &self.key, &self.notify);
+        let Some((index, value)) = &self.also else {
+            return;
+        };
+        let index = (self.key.0, *index);
+        if let Some(values) = waiting.filed.get_mut(&index) {
+            leave(values, value, &self.notify);
+            if values.is_empty() {
+                waiting.filed.remove(&index);
             }
+        }
+    }
+}
+
+fn leave<K: Eq + std::hash::Hash>(
+    waiting: &mut HashMap<K, Vec<Arc<Notify>>>,
+    key: &K,
+    notify: &Arc<Notify>,
+) {
+    if let Some(waiters) = waiting.get_mut(key) {
+        waiters.retain(|waiter| !Arc::ptr_eq(waiter, notify));
+        if waiters.is_empty() {
+            waiting.remove(key);
         }
     }
 }

@@ -10,10 +10,11 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
-use super::config::{ClientConfig, Stream};
+use super::config::ClientConfig;
 use super::connection::Connection;
 use super::error::ConnectionError;
 use super::queue::{Queue, Ticket};
+use super::remote::Stream;
 use super::row_waits::RowWaits;
 use super::stats::{Stats, count};
 use super::{State, Version};
@@ -82,7 +83,7 @@ async fn connect_and_serve<'a>(
 async fn connect(shared: &Shared) -> Result<Box<dyn Stream>, ConnectionError> {
     let remote = &shared.config.remote;
     let limit = shared.config.connect_timeout;
-    match timeout(limit, remote.connect()).await {
+    match timeout(limit, remote.connect(shared.config.tls.as_ref())).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(source)) => Err(ConnectionError::Connect {
             remote: remote.clone(),
@@ -213,7 +214,7 @@ impl Shared {
             return;
         }
         self.version.send_modify(|version| version.generation += 1);
-        self.row_waits.wake(&changes.rows);
+        self.row_waits.wake(&self.db(), &changes.rows);
     }
 
     fn disconnected(&self, error: &ConnectionError, failures: u32) {

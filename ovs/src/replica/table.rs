@@ -145,6 +145,20 @@ impl Table {
             .filter_map(|&uuid| self.row(uuid))
     }
 
+    /// The values that `index` files a row under.
+    pub(super) fn filed(&self, index: Index, uuid: Uuid) -> impl Iterator<Item = &Atom> {
+        let at = self
+            .spec
+            .indexes
+            .iter()
+            .position(|&declared| declared == index);
+        let index = at.and_then(|at| self.indexes.get(at));
+        index
+            .zip(self.rows.get(&uuid))
+            .into_iter()
+            .flat_map(|(index, cells)| filed_under(index.key, &cells[index.column]))
+    }
+
     /// Inserts a row, or replaces it; false when it was there and the same.
     pub(super) fn put(&mut self, uuid: Uuid, cells: Box<[Value]>) -> bool {
         let Some(old) = self.rows.get(&uuid) else {

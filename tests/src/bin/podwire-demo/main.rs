@@ -1,10 +1,12 @@
-//! `make demo`: podwire's main job, shown on real components in a few seconds.
+//! `make demo` and `make demo-ovn`: podwire's main job, shown on real components in a few seconds.
 //!
 //! A private Open vSwitch and agent, two pods wired from their annotations by the plugin as a
 //! runtime would exec it, traffic between them, CHECK, DEL, and proof that nothing is left. All of
 //! it lives in namespaces of its own, which end with this process: an interrupt needs no handler, for
 //! the kernel takes the namespaces, the mounts and the daemons.
 
+mod ovn;
+mod picture;
 mod proof;
 mod stage;
 mod table;
@@ -56,7 +58,11 @@ pub(crate) struct Wired<'node> {
 fn main() -> ExitCode {
     let stage = Stage::new();
     let started = Instant::now();
-    match run(&stage) {
+    let story = match std::env::args().nth(1).as_deref() {
+        Some("ovn") => ovn::run,
+        _ => run,
+    };
+    match story(&stage) {
         Ok(()) => {
             stage.say(&format!(
                 "\nDone in {:.1} s.",
@@ -86,12 +92,12 @@ fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
         )
         .map_err(|_| None)?;
     let mark = node.process_mark();
-    let namespaces = on_node(stage, &node).map_err(|_| kept_logs(&node))?;
+    let namespaces = on_node(stage, &node).map_err(|()| kept_logs(&[&node]))?;
     // Whatever the node had ends with it; only then can it be proven.
     drop(node);
     stage
         .step("nothing is left on this machine", || {
-            proof.nothing_left(&mark, &namespaces)
+            proof.nothing_left(&[mark], &namespaces)
         })
         .map_err(|_| None)
 }
@@ -127,7 +133,7 @@ fn on_node(stage: &Stage, node: &TestNode) -> Result<Vec<u64>, ()> {
     let [web, db] = pods.as_slice() else {
         unreachable!("two wishes, two pods")
     };
-    talk(stage, web, db)?;
+    talk(stage, &web.pod, &db.pod, db.wish.addresses)?;
 
     let table = stage.silent(|| table::render(node, &agent, &pods))?;
     stage.say(&table);
@@ -245,10 +251,11 @@ fn as_wished(wired: &Wired<'_>) -> Result<(), Failure> {
     )
 }
 
-fn talk(stage: &Stage, web: &Wired<'_>, db: &Wired<'_>) -> Result<(), ()> {
-    for address in db.wish.addresses {
+/// Pings and TCP from one pod to another's addresses.
+fn talk(stage: &Stage, web: &Pod<'_>, db: &Pod<'_>, addresses: [&str; 2]) -> Result<(), ()> {
+    for address in addresses {
         stage.step(&format!("demo/web pings {address}"), || {
-            let printed = traffic::ping(web.pod.place(), parsed(address)?, 3)?;
+            let printed = traffic::ping(web.place(), parsed(address)?, 3)?;
             let times = printed
                 .lines()
                 .find(|line| line.starts_with("rtt"))
@@ -256,18 +263,14 @@ fn talk(stage: &Stage, web: &Wired<'_>, db: &Wired<'_>) -> Result<(), ()> {
             Ok(((), times.to_owned()))
         })?;
     }
-    for address in db.wish.addresses {
-        stage.step(
-            &format!(
-                "demo/web and {address} exchange {} MiB by TCP",
-                TCP_BYTES >> 20
-            ),
-            || {
-                let started = Instant::now();
-                traffic::tcp_echo(web.pod.place(), db.pod.place(), parsed(address)?, TCP_BYTES)?;
-                Ok(((), stage::milliseconds(started.elapsed())))
-            },
-        )?;
+    let size = format!("{} MiB", TCP_BYTES >> 20);
+    for address in addresses {
+        let title = format!("demo/web and {address} exchange {size} by TCP");
+        stage.step(&title, || {
+            let started = Instant::now();
+            traffic::tcp_echo(web.place(), db.place(), parsed(address)?, TCP_BYTES)?;
+            Ok(((), stage::milliseconds(started.elapsed())))
+        })?;
     }
     Ok(())
 }
@@ -279,15 +282,18 @@ fn parsed(address: &str) -> Result<IpAddr, Failure> {
         .step(|| format!("read the address {address}"))
 }
 
-fn kept_logs(node: &TestNode) -> Option<PathBuf> {
+fn kept_logs(nodes: &[&TestNode]) -> Option<PathBuf> {
     let directory = std::env::temp_dir().join(format!("podwire-demo.{}", std::process::id()));
-    let kept = std::fs::create_dir(&directory)
-        .step(|| "make a directory")
-        .and_then(|()| node.keep_logs(&directory));
-    match kept {
+    let keep = |(number, node): (usize, &&TestNode)| {
+        let directory = directory.join(format!("node-{number}"));
+        std::fs::create_dir_all(&directory).step(|| "make a directory")?;
+        node.keep_logs(&directory)
+    };
+    match nodes.iter().enumerate().try_for_each(keep) {
         Ok(()) => Some(directory),
         Err(failure) => {
-            eprintln!("the logs could not be kept: {failure}\n{}", node.logs());
+            let logs: String = nodes.iter().map(|node| node.logs()).collect();
+            eprintln!("the logs could not be kept: {failure}\n{logs}");
             None
         }
     }

@@ -23,14 +23,17 @@ impl Proof {
         })
     }
 
-    /// Looks again, once the node is dropped: `mark` was in the environment of all its processes,
-    /// `namespaces` are the inode numbers of its network namespaces.
+    /// Looks again, once the nodes are dropped: one of `marks` was in the environment of each of their
+    /// processes, `namespaces` are the inode numbers of their network namespaces.
     pub(crate) fn nothing_left(
         &self,
-        mark: &str,
+        marks: &[String],
         namespaces: &[u64],
     ) -> Result<((), String), Failure> {
-        let processes = process::with_environment(mark)?;
+        let mut processes = Vec::new();
+        for mark in marks {
+            processes.extend(process::with_environment(mark)?);
+        }
         expect(
             "processes of the demo",
             "none",

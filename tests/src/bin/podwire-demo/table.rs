@@ -47,22 +47,32 @@ pub(crate) fn render(
         rows.extend(addresses.map(|address| ["", &address, "", "", "", ""].map(str::to_owned)));
     }
     let mut shown = format!("\n{}", aligned(&rows));
-    let traces = agent.get_json("/v1/traces")?;
     for wired in pods {
-        let mut operations = members(&traces["operations"]).iter().rev();
-        let add = operations.find(|trace| {
-            trace["verb"] == "ADD" && trace["container"] == wired.pod.container.as_str()
-        });
         let name = format!("demo/{}", wired.wish.name);
-        expect(&name, "a trace of its ADD", add.is_some(), || {
-            traces.to_string()
-        })?;
-        shown.push_str(
-            &add.map(|add| chart(&name, wired.add_ms, add))
-                .unwrap_or_default(),
-        );
+        shown.push_str(&chart_of_add(
+            agent,
+            &name,
+            &wired.pod.container,
+            wired.add_ms,
+        )?);
     }
     Ok(shown)
+}
+
+/// Where the time of one ADD went.
+pub(crate) fn chart_of_add(
+    agent: &Agent<'_>,
+    name: &str,
+    container: &str,
+    add_ms: f64,
+) -> Result<String, Failure> {
+    let traces = agent.get_json("/v1/traces")?;
+    let mut operations = members(&traces["operations"]).iter().rev();
+    let add = operations.find(|trace| trace["verb"] == "ADD" && trace["container"] == container);
+    expect(name, "a trace of its ADD", add.is_some(), || {
+        traces.to_string()
+    })?;
+    Ok(add.map(|add| chart(name, add_ms, add)).unwrap_or_default())
 }
 
 /// One line for each phase: when it began, how long it took, and both as a bar.

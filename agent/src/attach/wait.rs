@@ -1,0 +1,38 @@
+//! The wait at the end of an ADD: until the switch, and OVN where it is to, have taken up the ports.
+
+use std::time::Instant;
+
+use super::turns::Cancel;
+use super::{Agent, Error};
+use crate::config::Wait;
+use crate::observe::Trace;
+use crate::ports::{AddedPort, PortError};
+
+impl Agent {
+    /// Waits for all ports of one ADD together, by one deadline, and no longer than somebody wants them.
+    pub(super) async fn wait_taken_up(
+        &self,
+        ports: &[AddedPort],
+        cancel: &Cancel,
+        trace: &mut Trace,
+    ) -> Result<(), Error> {
+        tokio::select! {
+            taken_up = self.taken_up(ports, trace) => Ok(taken_up?),
+            reason = cancel.cancelled() => Err(Error::Cancelled(reason)),
+        }
+    }
+
+    async fn taken_up(&self, ports: &[AddedPort], trace: &mut Trace) -> Result<(), PortError> {
+        let started = Instant::now();
+        let patience = self.config.add_timeout;
+        self.ports.wait_ofports(ports, patience).await?;
+        trace.phase("ovs-vswitchd: ofport", started);
+        if self.config.ovn.wait == Wait::OvnInstalled {
+            let installing = Instant::now();
+            let left = patience.saturating_sub(started.elapsed());
+            self.ports.wait_installed(ports, left).await?;
+            trace.phase("ovn-controller: installed", installing);
+        }
+        Ok(())
+    }
+}

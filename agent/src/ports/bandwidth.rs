@@ -1,0 +1,93 @@
+//! A pod's bandwidth as Open vSwitch limits it, each way by other means: what comes from the pod is policed at its interface, what
+//! goes to it is shaped by a QoS row of its port.
+
+use podwire_ovs::replica::Db;
+use podwire_ovs::vswitch::{Interface, PortSpec, QosSpec, StringMap};
+
+use crate::plan::{Bandwidth, ids};
+
+impl Bandwidth {
+    /// What the rows of a port say.
+    pub(super) fn read(db: &Db, interface: Interface<'_>) -> Self {
+        let policed = u64::try_from(interface.ingress_policing_rate()).unwrap_or_default();
+        let qos = db
+            .port_of_interface(interface.uuid())
+            .and_then(|port| db.qos(port.qos()?));
+        let max_rate = qos.and_then(|qos| qos.other_config().str("max-rate"));
+        Self {
+            ingress_rate: max_rate.and_then(|rate| rate.parse().ok()),
+            egress_rate: (policed > 0).then_some(policed.saturating_mul(1000)),
+        }
+    }
+
+    /// Adds the limits to a port that is to be made. Its QoS row bears the sandbox, by which it is known as the port's own.
+    pub(super) fn apply(self, spec: &mut PortSpec) {
+        if let Some(rate) = self.egress_rate {
+            // kbit/s; 0 would be no limit at all.
+            let kilobits = u32::try_from(rate / 1000).unwrap_or(u32::MAX).max(1);
+            spec.ingress_policing_rate = Some(kilobits);
+            // A tenth of the rate, at the least (ovs-vswitchd.conf.db(5)); less than a packet would let none pass.
+            spec.ingress_policing_burst = Some((kilobits / 10).max(LEAST_BURST));
+        }
+        if let Some(rate) = self.ingress_rate {
+            let sandbox = spec.external_ids.get(ids::SANDBOX).cloned();
+            let owner = sandbox.map(|sandbox| (ids::SANDBOX.to_owned(), sandbox));
+            spec.qos = Some(QosSpec {
+                qos_type: "linux-htb".to_owned(),
+                other_config: StringMap::from([("max-rate".to_owned(), rate.to_string())]),
+                external_ids: owner.into_iter().collect(),
+                ..QosSpec::default()
+            });
+        }
+    }
+}
+
+/// The least burst in kbit: a few packets of the largest usual size.
+const LEAST_BURST: u32 = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn applied(bandwidth: Bandwidth) -> PortSpec {
+        let mut spec = PortSpec::default();
+        spec.external_ids.insert("sandbox".into(), "abc".into());
+        bandwidth.apply(&mut spec);
+        spec
+    }
+
+    #[test]
+    fn without_limits_a_port_has_neither_policing_nor_qos() {
+        let spec = applied(Bandwidth::default());
+        assert_eq!((spec.ingress_policing_rate, spec.qos), (None, None));
+    }
+
+    #[test]
+    fn what_a_pod_sends_is_policed_in_kilobits() {
+        for (rate, kilobits, burst) in [
+            (10_000_000, 10_000, 1000),
+            (1000, 1, 200),
+            (1, 1, 200),
+            (u64::MAX, u32::MAX, u32::MAX / 10),
+        ] {
+            let spec = applied(Bandwidth {
+                egress_rate: Some(rate),
+                ..Bandwidth::default()
+            });
+            assert_eq!(spec.ingress_policing_rate, Some(kilobits));
+            assert_eq!(spec.ingress_policing_burst, Some(burst));
+        }
+    }
+
+    #[test]
+    fn what_a_pod_receives_is_shaped_by_a_qos_row_that_says_whose_it_is() {
+        let spec = applied(Bandwidth {
+            ingress_rate: Some(5_000_000),
+            ..Bandwidth::default()
+        });
+        let qos = spec.qos.unwrap();
+        assert_eq!(qos.qos_type, "linux-htb");
+        assert_eq!(qos.other_config["max-rate"], "5000000");
+        assert_eq!(qos.external_ids["sandbox"], "abc");
+    }
+}

@@ -1,0 +1,343 @@
+//! OVN's part of a port: whether ovn-controller does its work, and what a port lacks that it has not installed.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use podwire_ovs::client::TlsKeys;
+use podwire_ovs::replica::Db;
+use podwire_ovs::transact::Transaction;
+use podwire_ovs::unixctl::UnixctlError;
+use tokio::time::Instant;
+
+use super::southbound::{Binding, Southbound, SouthboundError, View};
+use super::wait::ask_daemon;
+use super::{AddedPort, Ports};
+
+/// Why ovn-controller installs nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ControllerError {
+    /// It does not answer.
+    #[error("ovn-controller does not answer (control socket in {}): {source}; is it running?", rundir.display())]
+    Silent {
+        /// Where its pidfile and control socket should be.
+        rundir: PathBuf,
+        /// What was tried.
+        source: UnixctlError,
+    },
+    /// It has no connection to the southbound database.
+    #[error(
+        "ovn-controller is {status} to its southbound database{}",
+        Remote(remote)
+    )]
+    NotConnected {
+        /// `ovn-remote`, if it is set.
+        remote: Option<String>,
+        /// Its own words.
+        status: String,
+    },
+}
+
+/// Why ports have not been installed, as far as can be seen from here.
+#[derive(Debug)]
+pub struct Diagnosis {
+    /// What is wrong with ovn-controller.
+    controller: Option<ControllerError>,
+    /// What is wrong with each port, by its iface-id; or why that can't be told.
+    ports: Result<Vec<(String, Lack)>, SouthboundError>,
+}
+
+/// What a port lacks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum Lack {
+    #[error(
+        "no logical port: the southbound database has none of this name, so the controller has not made it yet, or ovn-northd not passed it on"
+    )]
+    LogicalPort,
+    #[error(
+        "its logical port is another pod's: options:iface-id-ver is {theirs}, and this pod's uid is {}",
+        .ours.as_deref().unwrap_or("unknown")
+    )]
+    OtherPod {
+        theirs: String,
+        ours: Option<String>,
+    },
+    #[error("its logical port is for chassis {requested} (options:requested-chassis), and this is {this}{}", Holder(.holder))]
+    OtherRequested {
+        requested: String,
+        this: String,
+        holder: Option<String>,
+    },
+    #[error("claimed by another chassis: {holder}, and this is {this}")]
+    OtherChassis { holder: String, this: String },
+    #[error("this node is not in the southbound database: there is no chassis {this}")]
+    Chassis { this: String },
+    #[error("ovn-controller has not claimed its logical port")]
+    Claim,
+    #[error(
+        "the port is on bridge {ours}, and ovn-controller's is {theirs} (external_ids:ovn-bridge)"
+    )]
+    Bridge { ours: String, theirs: String },
+    #[error(
+        "flows not yet installed: ovn-controller has claimed its logical port and not reported it installed"
+    )]
+    Flows,
+}
+
+impl Ports {
+    /// Whether ovn-controller answers and is connected.
+    ///
+    /// # Errors
+    /// See [`ControllerError`].
+    pub async fn controller_connected(&self, patience: Duration) -> Result<(), ControllerError> {
+        let rundir = &self.ovn.rundir;
+        let deadline = Instant::now() + patience;
+        match ask_daemon(rundir, "ovn-controller", "connection-status", deadline).await {
+            Ok(status) if status.trim() == "connected" => Ok(()),
+            Ok(status) => Err(ControllerError::NotConnected {
+                remote: self.client.read(|db| node_key(db, "ovn-remote")),
+                status: status.trim().to_owned(),
+            }),
+            Err(source) => Err(ControllerError::Silent {
+                rundir: rundir.clone(),
+                source,
+            }),
+        }
+    }
+
+    /// Looks for what ports lack that ovn-controller has not installed.
+    pub(super) async fn diagnose(&self, ports: &[&AddedPort], deadline: Instant) -> Diagnosis {
+        let patience = deadline.saturating_duration_since(Instant::now());
+        let (controller, ports) = tokio::join!(
+            self.controller_connected(patience),
+            self.lacks(ports, deadline)
+        );
+        Diagnosis {
+            controller: controller.err(),
+            ports,
+        }
+    }
+
+    async fn lacks(
+        &self,
+        ports: &[&AddedPort],
+        deadline: Instant,
+    ) -> Result<Vec<(String, Lack)>, SouthboundError> {
+        let southbound = self.southbound(deadline).await?;
+        let iface_ids: Vec<&str> = ports.iter().map(|port| port.iface_id.as_str()).collect();
+        let view = southbound.view(&iface_ids, deadline).await?;
+        let other_bridge = self.client.read(|db| node_key(db, "ovn-bridge"));
+        let other_bridge = other_bridge.filter(|theirs| *theirs != self.bridge);
+        let lacks = ports.iter().zip(&view.bindings).map(|(port, binding)| {
+            let ours = port.iface_id_ver.as_deref();
+            let lack = match lack(&view, &southbound.chassis, binding.as_ref(), ours) {
+                Lack::Claim if let Some(theirs) = &other_bridge => Lack::Bridge {
+                    ours: self.bridge.clone(),
+                    theirs: theirs.clone(),
+                },
+                lack => lack,
+            };
+            (port.iface_id.clone(), lack)
+        });
+        Ok(lacks.collect())
+    }
+
+    async fn southbound(&self, deadline: Instant) -> Result<Southbound, SouthboundError> {
+        let key = |name| {
+            let found = self.client.read(|db| node_key(db, name));
+            found.ok_or(SouthboundError::NotSet(name))
+        };
+        let (remote, chassis) = (key("ovn-remote")?, key("system-id")?);
+        let tls = match &self.ovn.tls {
+            Some(keys) => Some(keys.clone()),
+            None if remote.contains("ssl:") => self.switch_keys(deadline).await,
+            None => None,
+        };
+        Ok(Southbound {
+            remote,
+            chassis,
+            tls,
+        })
+    }
+
+    /// The keys of Open vSwitch's own TLS connections. They are in no replica, for nothing else ever needs them.
+    async fn switch_keys(&self, deadline: Instant) -> Option<TlsKeys> {
+        let mut transaction = Transaction::new();
+        let columns = &["private_key", "certificate", "ca_cert"];
+        let keys = transaction.select("SSL", Vec::new(), columns).index();
+        let found = self.client.transact(&transaction, deadline).await.ok()?;
+        let row = found.rows(keys).first()?;
+        let file = |column| Some(row.column(column)?.as_str()?.into());
+        Some(TlsKeys {
+            private_key: file("private_key")?,
+            certificate: file("certificate")?,
+            ca_certificate: file("ca_cert")?,
+        })
+    }
+}
+
+/// A key of the node's own external_ids. One with the chassis' name after it goes before (`get_chassis_external_id_value` in OVN's
+/// lib/ovn-util.c): several chassis may share one Open vSwitch.
+fn node_key(db: &Db, name: &str) -> Option<String> {
+    let root = db.open_vswitch()?;
+    let own = root
+        .external_id("system-id")
+        .and_then(|chassis| root.external_id(&format!("{name}-{chassis}")));
+    let value = own.or_else(|| root.external_id(name));
+    value.filter(|it| !it.is_empty()).map(str::to_owned)
+}
+
+/// The first thing that stands between a port and its flows, in the order in which OVN goes about it.
+fn lack(view: &View, this: &str, binding: Option<&Binding>, uid: Option<&str>) -> Lack {
+    let this = this.to_owned();
+    let Some(hostname) = &view.this_chassis else {
+        return Lack::Chassis { this };
+    };
+    let Some(binding) = binding else {
+        return Lack::LogicalPort;
+    };
+    if let Some(theirs) = &binding.iface_id_ver
+        && uid != Some(theirs)
+    {
+        return Lack::OtherPod {
+            theirs: theirs.clone(),
+            ours: uid.map(str::to_owned),
+        };
+    }
+    if let Some(requested) = &binding.requested_chassis
+        && *requested != this
+        && requested != hostname
+    {
+        return Lack::OtherRequested {
+            requested: requested.clone(),
+            this,
+            holder: binding.chassis.clone(),
+        };
+    }
+    match &binding.chassis {
+        None => Lack::Claim,
+        Some(holder) if *holder == this => Lack::Flows,
+        Some(holder) => Lack::OtherChassis {
+            holder: holder.clone(),
+            this,
+        },
+    }
+}
+
+impl fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts: Vec<String> = Vec::new();
+        parts.extend(self.controller.iter().map(ToString::to_string));
+        match &self.ports {
+            Ok(ports) => parts.extend(
+                ports
+                    .iter()
+                    .map(|(iface_id, lack)| format!("{iface_id}: {lack}")),
+            ),
+            Err(error) => parts.push(error.to_string()),
+        }
+        f.write_str(&parts.join("; "))
+    }
+}
+
+/// ` unix:/run/ovn/ovnsb_db.sock`, or that there is none.
+struct Remote<'a>(&'a Option<String>);
+
+impl fmt::Display for Remote<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(remote) => write!(f, " {remote}"),
+            None => f.write_str(": external_ids:ovn-remote is not set in Open_vSwitch"),
+        }
+    }
+}
+
+/// `; chassis node-b has claimed it`, or nothing.
+struct Holder<'a>(&'a Option<String>);
+
+impl fmt::Display for Holder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(holder) => write!(f, "; claimed by another chassis: {holder}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(binding: Option<Binding>) -> View {
+        View {
+            this_chassis: Some("host-a".to_owned()),
+            bindings: vec![binding],
+        }
+    }
+
+    fn said(view: &View, uid: Option<&str>) -> String {
+        let binding = view.bindings[0].as_ref();
+        lack(view, "node-a", binding, uid).to_string()
+    }
+
+    fn bound(chassis: Option<&str>) -> Binding {
+        Binding {
+            chassis: chassis.map(str::to_owned),
+            ..Binding::default()
+        }
+    }
+
+    #[test]
+    fn each_lack_is_told_from_the_others() {
+        let not_there = View::default();
+        assert!(
+            lack(&not_there, "node-a", None, None)
+                .to_string()
+                .contains("no chassis node-a")
+        );
+        for (binding, words) in [
+            (None, "no logical port"),
+            (Some(bound(None)), "has not claimed"),
+            (Some(bound(Some("node-a"))), "flows not yet installed"),
+            (
+                Some(bound(Some("node-b"))),
+                "claimed by another chassis: node-b",
+            ),
+        ] {
+            let said = said(&view(binding), Some("uid"));
+            assert!(said.contains(words), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_logical_port_of_another_pod_is_named_with_both_uids() {
+        let binding = Binding {
+            iface_id_ver: Some("new".to_owned()),
+            ..bound(Some("node-b"))
+        };
+        let view = view(Some(binding));
+        let text = said(&view, Some("old"));
+        assert!(
+            text.contains("iface-id-ver is new") && text.contains("uid is old"),
+            "{text}"
+        );
+        assert!(said(&view, None).contains("unknown"));
+        assert!(said(&view, Some("new")).contains("another chassis"));
+    }
+
+    #[test]
+    fn a_request_is_met_by_name_or_host_name_of_the_chassis() {
+        for (requested, words) in [
+            ("node-a", "flows"),
+            ("host-a", "flows"),
+            ("node-b", "for chassis node-b"),
+        ] {
+            let binding = Binding {
+                requested_chassis: Some(requested.to_owned()),
+                ..bound(Some("node-a"))
+            };
+            let said = said(&view(Some(binding)), None);
+            assert!(said.contains(words), "{said}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Waiting for the switch and for OVN to take up a port: ended by an update of its row, or by what says that none will come.
+
+use std::path::Path;
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use podwire_ovs::client::WaitError;
+use podwire_ovs::replica::Db;
+use podwire_ovs::unixctl::{Unixctl, UnixctlError};
+use podwire_ovs::vswitch::{BY_IFACE_ID, Interface};
+use tokio::time::Instant;
+
+use super::{AddedPort, PortError, Ports};
+
+/// After this long without an ofport ovs-vswitchd is asked whether it lives.
+const SUSPICION: Duration = Duration::from_secs(2);
+/// How long it may take to answer.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
+/// How long the search for what OVN lacks may take, once the wait for it has failed.
+const DIAGNOSIS_DEADLINE: Duration = Duration::from_secs(3);
+
+impl Ports {
+    /// Waits until ovs-vswitchd has given every port an ofport.
+    ///
+    /// # Errors
+    /// The switch refused one, a row went away or lost its iface-id, ovs-vswitchd is not alive, or the time is up.
+    pub async fn wait_ofports(
+        &self,
+        ports: &[AddedPort],
+        patience: Duration,
+    ) -> Result<(), PortError> {
+        let deadline = Instant::now() + patience;
+        let waits = ports.iter().map(|port| self.wait_ofport(port, deadline));
+        try_join_all(waits).await.map(drop)
+    }
+
+    async fn wait_ofport(&self, port: &AddedPort, deadline: Instant) -> Result<(), PortError> {
+        let started = Instant::now();
+        let has_ofport = |interface: &Interface<'_>| interface.ofport().is_some_and(|it| it > 0);
+        let suspicious = deadline.min(started + SUSPICION);
+        let mut waited = self.wait_interface(port, suspicious, has_ofport).await;
+        if waited.is_err() {
+            self.switch_alive(ANSWER_DEADLINE).await?;
+            waited = self.wait_interface(port, deadline, has_ofport).await;
+        }
+        waited.unwrap_or_else(|source| {
+            Err(PortError::NoOfport {
+                waited: started.elapsed(),
+                source,
+            })
+        })
+    }
+
+    /// Waits until ovn-controller has installed the flows of every port.
+    ///
+    /// Only when the time is up does it look for the reason, in the southbound database too; the wait goes on meanwhile.
+    ///
+    /// # Errors
+    /// A row went away, lost its iface-id or is not the only one with it; or the time is up, and then what is missing.
+    pub async fn wait_installed(
+        &self,
+        ports: &[AddedPort],
+        patience: Duration,
+    ) -> Result<(), PortError> {
+        let started = Instant::now();
+        let installed = async |deadline| {
+            let waits = ports
+                .iter()
+                .map(|port| self.wait_interface(port, deadline, is_installed));
+            match try_join_all(waits).await {
+                Ok(outcomes) => outcomes.into_iter().collect::<Result<(), _>>().map(Some),
+                Err(_) => Ok(None),
+            }
+        };
+        if installed(started + patience).await?.is_some() {
+            return Ok(());
+        }
+        let waited = started.elapsed();
+        let lacking: Vec<&AddedPort> = ports
+            .iter()
+            .filter(|port| !self.client.read(|db| shows(db, port, is_installed)))
+            .collect();
+        let until = Instant::now() + DIAGNOSIS_DEADLINE;
+        let diagnosis = tokio::select! {
+            diagnosis = self.diagnose(&lacking, until) => diagnosis,
+            Ok(Some(())) = installed(until) => return Ok(()),
+        };
+        Err(PortError::NotInstalled {
+            waited,
+            diagnosis: Box::new(diagnosis),
+        })
+    }
+
+    /// Waits until a port's row shows what is looked for, or can't any more.
+    async fn wait_interface(
+        &self,
+        port: &AddedPort,
+        deadline: Instant,
+        wanted: impl Fn(&Interface<'_>) -> bool,
+    ) -> Result<Result<(), PortError>, WaitError> {
+        self.client
+            .wait_row_and_index(
+                "Interface",
+                port.interface,
+                (BY_IFACE_ID, &port.iface_id),
+                deadline,
+                |db| match hopeless(db, port) {
+                    Some(error) => Some(Err(error)),
+                    None => shows(db, port, &wanted).then_some(Ok(())),
+                },
+            )
+            .await
+    }
+
+    /// Waits until ovs-vswitchd has the bridge's local port in use.
+    ///
+    /// # Errors
+    /// [`PortError::NoOfport`] when the time is up.
+    pub async fn wait_local_port(&self, patience: Duration) -> Result<(), PortError> {
+        let started = Instant::now();
+        let awaited = format!("the local port of bridge {}", self.bridge);
+        let in_use = |db: &Db| {
+            let local = db.interface_by_name(&self.bridge)?;
+            local.ofport().filter(|ofport| *ofport > 0).map(drop)
+        };
+        let waiting = self.client.wait(&awaited, started + patience, in_use);
+        waiting.await.map_err(|source| PortError::NoOfport {
+            waited: started.elapsed(),
+            source,
+        })
+    }
+
+    /// Whether ovs-vswitchd's main loop answers; its socket alone says nothing, for a stopped process keeps it.
+    ///
+    /// # Errors
+    /// [`PortError::SwitchDead`].
+    pub async fn switch_alive(&self, patience: Duration) -> Result<(), PortError> {
+        let deadline = Instant::now() + patience;
+        match ask_daemon(&self.rundir, "ovs-vswitchd", "version", deadline).await {
+            Ok(_) => Ok(()),
+            Err(source) => Err(PortError::SwitchDead {
+                rundir: self.rundir.clone(),
+                source,
+            }),
+        }
+    }
+}
+
+/// Runs a command on a daemon's control socket.
+pub(super) async fn ask_daemon(
+    rundir: &Path,
+    daemon: &str,
+    command: &str,
+    deadline: Instant,
+) -> Result<String, UnixctlError> {
+    Unixctl::for_daemon(rundir, daemon)?
+        .call(command, &[], deadline)
+        .await
+}
+
+/// ovn-controller writes this key, as text, when it has seen the switch confirm the port's flows (`if_status_mgr` in
+/// controller/if-status.c).
+fn is_installed(interface: &Interface<'_>) -> bool {
+    interface.external_id("ovn-installed") == Some("true")
+}
+
+fn shows(db: &Db, port: &AddedPort, wanted: impl Fn(&Interface<'_>) -> bool) -> bool {
+    db.interface(port.interface)
+        .is_some_and(|interface| wanted(&interface))
+}
+
+/// Why a port can't come up any more, however long one waits.
+fn hopeless(db: &Db, port: &AddedPort) -> Option<PortError> {
+    let Some(interface) = db.interface(port.interface) else {
+        return Some(PortError::RowGone {
+            port: port.name.clone(),
+        });
+    };
+    let iface_id = interface.external_id("iface-id");
+    if iface_id != Some(port.iface_id.as_str()) {
+        return Some(PortError::IfaceIdChanged {
+            port: port.name.clone(),
+            ours: port.iface_id.clone(),
+            now: iface_id.unwrap_or("nothing").to_owned(),
+        });
+    }
+    let other = db
+        .interfaces_with(&port.iface_id)
+        .find(|other| other.uuid() != port.interface);
+    if let Some(other) = other {
+        return Some(PortError::IfaceIdTaken {
+            port: port.name.clone(),
+            iface_id: port.iface_id.clone(),
+            by: other.name().to_owned(),
+        });
+    }
+    let refusal = interface.error().filter(|text| !text.is_empty())?;
+    Some(PortError::Refused {
+        port: port.name.clone(),
+        text: refusal.to_owned(),
+    })
+}

@@ -1,0 +1,184 @@
+//! Where an OVSDB server listens, and the stream to it: the active connection methods of ovsdb(7).
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::tls::TlsKeys;
+
+/// The port of a remote that names none (IANA: ovsdb).
+const DEFAULT_PORT: u16 = 6640;
+
+/// One place where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remote {
+    /// A Unix domain socket: `unix:/path`.
+    Unix(PathBuf),
+    /// TCP: `tcp:host:port`.
+    Tcp(HostPort),
+    /// TLS: `ssl:host:port`. The keys come with the client's configuration.
+    Ssl(HostPort),
+}
+
+/// A host's name or address and a TCP port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPort {
+    /// A name, an IPv4 address, or an IPv6 address without its brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+/// The text is no remote that this client can connect to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not an OVSDB remote that podwire connects to; it takes unix:/path, tcp:host:port and ssl:host:port"
+)]
+pub struct RemoteError(String);
+
+/// What a connection runs on.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+impl Remote {
+    /// Reads a list as a cluster's clients are given it: remotes with commas between them.
+    ///
+    /// # Errors
+    /// Names the element that is none.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, RemoteError> {
+        text.split(',').map(|one| one.trim().parse()).collect()
+    }
+
+    /// Connects, for `ssl:` with these keys.
+    pub(super) async fn connect(&self, keys: Option<&TlsKeys>) -> io::Result<Box<dyn Stream>> {
+        match self {
+            Self::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+            Self::Tcp(server) => Ok(Box::new(server.connect().await?)),
+            Self::Ssl(server) => {
+                let keys = keys.ok_or_else(|| {
+                    io::Error::other("ssl: needs a private key, a certificate and a CA certificate, and none are configured")
+                })?;
+                let stream = server.connect().await?;
+                Ok(Box::new(keys.handshake(&server.host, stream).await?))
+            }
+        }
+    }
+}
+
+impl HostPort {
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        // A request is one write, and its answer is waited for.
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+impl FromStr for Remote {
+    type Err = RemoteError;
+
+    fn from_str(text: &str) -> Result<Self, RemoteError> {
+        let refused = || RemoteError(text.to_owned());
+        match text.split_once(':').ok_or_else(refused)? {
+            ("unix", path) if !path.is_empty() => Ok(Self::Unix(path.into())),
+            ("tcp", server) => host_port(server).map(Self::Tcp).ok_or_else(refused),
+            ("ssl", server) => host_port(server).map(Self::Ssl).ok_or_else(refused),
+            _ => Err(refused()),
+        }
+    }
+}
+
+fn host_port(text: &str) -> Option<HostPort> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, after) = rest.split_once(']')?;
+            host.parse::<std::net::Ipv6Addr>().ok()?;
+            match after {
+                "" => (host, None),
+                after => (host, Some(after.strip_prefix(':')?)),
+            }
+        }
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    let port = match port {
+        Some(port) => port.parse().ok().filter(|port| *port > 0)?,
+        None => DEFAULT_PORT,
+    };
+    let is_host = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c == '/');
+    is_host.then(|| HostPort {
+        host: host.to_owned(),
+        port,
+    })
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(server) => write!(f, "tcp:{server}"),
+            Self::Ssl(server) => write!(f, "ssl:{server}"),
+        }
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remotes_are_read_as_ovsdb_writes_them() {
+        for (text, written) in [
+            ("unix:/run/ovn/ovnsb_db.sock", "unix:/run/ovn/ovnsb_db.sock"),
+            ("tcp:192.0.2.1:6642", "tcp:192.0.2.1:6642"),
+            ("tcp:192.0.2.1", "tcp:192.0.2.1:6640"),
+            ("tcp:[2001:db8::1]:6642", "tcp:[2001:db8::1]:6642"),
+            ("ssl:[2001:db8::1]", "ssl:[2001:db8::1]:6640"),
+            ("ssl:ovnsb.example:6642", "ssl:ovnsb.example:6642"),
+        ] {
+            assert_eq!(text.parse::<Remote>().unwrap().to_string(), written);
+        }
+    }
+
+    #[test]
+    fn what_is_no_remote_is_refused_by_name() {
+        for text in [
+            "",
+            "unix:",
+            "punix:/x",
+            "tcp:",
+            "tcp::6642",
+            "tcp:a:0",
+            "tcp:a:70000",
+            "tcp:[::1",
+            "tcp:[x]:1",
+            "ssl:a b:1",
+        ] {
+            let error = text.parse::<Remote>().unwrap_err();
+            assert!(error.to_string().contains(&format!("{text:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_clusters_remotes_come_as_a_list() {
+        let remotes = Remote::parse_list("tcp:192.0.2.1:6642, ssl:192.0.2.2:6642").unwrap();
+        assert_eq!(remotes.len(), 2);
+        assert!(Remote::parse_list("tcp:192.0.2.1:6642,,").is_err());
+    }
+}

@@ -1,0 +1,182 @@
+//! The part of ovn-kubernetes' master that a node depends on: a router, a switch for each node, a logical port for each pod,
+//! and the annotation that tells the node of it.
+
+use serde_json::{Value, json};
+
+use super::{Central, NORTHBOUND, OvnNode};
+use crate::Pod;
+use crate::failure::Failure;
+
+const ROUTER: &str = "cluster";
+
+/// The logical port of pod number `number` of a node's subnets.
+#[derive(Debug, Clone)]
+pub struct LogicalPort {
+    /// Its name: the pod's iface-id.
+    pub name: String,
+    /// The node, whose switch it is on.
+    pub node: String,
+    /// The node's number.
+    pub subnet: u8,
+    /// The pod's number.
+    pub number: u8,
+    /// `options:iface-id-ver`, the uid of the pod that may be bound to it.
+    pub uid: Option<String>,
+    /// `options:requested-chassis`, the only one that may claim it.
+    pub chassis: Option<String>,
+}
+
+impl LogicalPort {
+    /// As ovn-kubernetes makes it for a pod on a node.
+    pub fn of(pod: &Pod<'_>, node: &OvnNode, number: u8) -> LogicalPort {
+        LogicalPort {
+            name: format!("{}_{}", pod.namespace, pod.name),
+            node: node.name.clone(),
+            subnet: node.number,
+            number,
+            uid: Some(pod.uid.clone()),
+            chassis: Some(node.name.clone()),
+        }
+    }
+
+    /// The pod's IPv4 address.
+    pub fn ipv4(&self) -> String {
+        format!("10.128.{}.{}", self.subnet, self.number)
+    }
+
+    /// The pod's IPv6 address.
+    pub fn ipv6(&self) -> String {
+        format!("fd00:10:128:{:x}::{:x}", self.subnet, self.number)
+    }
+
+    /// The pod's MAC address: `0a:58` and its IPv4 address.
+    pub fn mac(&self) -> String {
+        format!("0a:58:0a:80:{:02x}:{:02x}", self.subnet, self.number)
+    }
+
+    /// The entry of the pod's `k8s.ovn.org/pod-networks` annotation.
+    pub fn entry(&self) -> Value {
+        json!({
+            "ip_addresses": [format!("{}/24", self.ipv4()), format!("{}/64", self.ipv6())],
+            "mac_address": self.mac(),
+            "gateway_ips": [gateway_v4(self.subnet), gateway_v6(self.subnet)],
+        })
+    }
+}
+
+fn gateway_v4(subnet: u8) -> String {
+    format!("10.128.{subnet}.1")
+}
+
+fn gateway_v6(subnet: u8) -> String {
+    format!("fd00:10:128:{subnet:x}::1")
+}
+
+impl Central {
+    /// Runs ovn-nbctl.
+    pub fn nbctl(&self, arguments: &[&str]) -> Result<String, Failure> {
+        let database = format!("--db=unix:{NORTHBOUND}");
+        let arguments: Vec<&str> = ["--timeout=15", &database]
+            .iter()
+            .chain(arguments)
+            .copied()
+            .collect();
+        self.machine().run("ovn-nbctl", &arguments)
+    }
+
+    /// Makes the switch of a node, behind the cluster's router.
+    pub fn add_switch(&self, node: &OvnNode) -> Result<(), Failure> {
+        let (name, number) = (node.name.as_str(), node.number);
+        let (to_switch, to_router) = (format!("rtos-{name}"), format!("stor-{name}"));
+        let mac = format!("0a:58:0a:80:{number:02x}:01");
+        let networks = [
+            format!("{}/24", gateway_v4(number)),
+            format!("{}/64", gateway_v6(number)),
+        ];
+        let router_port = format!("router-port={to_switch}");
+        let mut command = vec!["--may-exist", "lr-add", ROUTER, "--", "ls-add", name];
+        command.extend([
+            "--",
+            "lrp-add",
+            ROUTER,
+            &to_switch,
+            &mac,
+            &networks[0],
+            &networks[1],
+        ]);
+        command.extend(["--", "lsp-add", name, &to_router]);
+        command.extend(["--", "lsp-set-type", &to_router, "router"]);
+        command.extend(["--", "lsp-set-options", &to_router, &router_port]);
+        command.extend(["--", "lsp-set-addresses", &to_router, "router"]);
+        self.nbctl(&command).map(drop)
+    }
+
+    /// Makes a pod's logical port; ovn-northd and the controllers follow in their time.
+    pub fn add_port(&self, port: &LogicalPort) -> Result<(), Failure> {
+        let addresses = format!("{} {} {}", port.mac(), port.ipv4(), port.ipv6());
+        let name = port.name.as_str();
+        let version = port.uid.as_ref().map(|uid| format!("iface-id-ver={uid}"));
+        let chassis = port
+            .chassis
+            .as_ref()
+            .map(|it| format!("requested-chassis={it}"));
+        let options: Vec<&str> = version.iter().chain(&chassis).map(String::as_str).collect();
+        let mut command = vec![
+            "lsp-add",
+            &port.node,
+            name,
+            "--",
+            "lsp-set-addresses",
+            name,
+            &addresses,
+        ];
+        command.extend(["--", "lsp-set-options", name]);
+        command.extend(options);
+        self.nbctl(&command).map(drop)
+    }
+
+    /// A pod on a node, annotated and with its logical port made.
+    pub fn schedule<'node>(
+        &self,
+        node: &'node OvnNode,
+        name: &str,
+        number: u8,
+    ) -> Result<(Pod<'node>, LogicalPort), Failure> {
+        let (pod, port) = self.announce(node, name, number)?;
+        self.add_port(&port)?;
+        Ok((pod, port))
+    }
+
+    /// A pod on a node, annotated; its logical port is yet to be made.
+    pub fn announce<'node>(
+        &self,
+        node: &'node OvnNode,
+        name: &str,
+        number: u8,
+    ) -> Result<(Pod<'node>, LogicalPort), Failure> {
+        let pod = node.pod(name)?;
+        let port = LogicalPort::of(&pod, node, number);
+        Ok((pod.on_default_network(&port.entry()), port))
+    }
+
+    /// Removes a logical port.
+    pub fn remove_port(&self, name: &str) -> Result<(), Failure> {
+        self.nbctl(&["lsp-del", name]).map(drop)
+    }
+
+    /// Waits until OVN says of a logical port that it is up, or down.
+    pub fn await_up(&self, name: &str, up: bool) -> Result<(), Failure> {
+        self.northbound().wait(
+            "Logical_Switch_Port",
+            json!([["name", "==", name]]),
+            "==",
+            &["up"],
+            json!([{ "up": up }]),
+        )
+    }
+
+    /// Waits until every chassis has taken up what the northbound database says now.
+    pub fn sync(&self) -> Result<(), Failure> {
+        self.nbctl(&["--wait=hv", "sync"]).map(drop)
+    }
+}

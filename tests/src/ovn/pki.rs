@@ -1,0 +1,69 @@
+//! Keys for TLS between OVN's parts.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::failure::{Failure, Step};
+use crate::node::DAEMON_LIMIT;
+
+/// Keys and certificates as ovs-pki(8) makes them, in a directory that goes with this value.
+#[derive(Debug)]
+pub struct TlsFiles {
+    directory: PathBuf,
+}
+
+impl TlsFiles {
+    pub(super) fn make() -> Result<TlsFiles, Failure> {
+        let directory = std::env::temp_dir().join(format!("podwire-pki.{}", crate::hex(16)));
+        std::fs::create_dir(&directory).step(|| format!("make {}", directory.display()))?;
+        let files = TlsFiles { directory };
+        files.pki(&["init"])?;
+        for name in ["ovnsb", "node"] {
+            files.pki(&["-u", "req+sign", name, "switch"])?;
+        }
+        Ok(files)
+    }
+
+    fn pki(&self, arguments: &[&str]) -> Result<(), Failure> {
+        let mut command = Command::new("ovs-pki");
+        command
+            .current_dir(&self.directory)
+            .arg(format!("--dir={}", self.directory.join("pki").display()))
+            .arg(format!(
+                "--log={}",
+                self.directory.join("ovs-pki.log").display()
+            ))
+            .args(["-B", "2048"])
+            .args(arguments);
+        let shown = format!("ovs-pki {}", arguments.join(" "));
+        crate::process::finish(command, b"", DAEMON_LIMIT)?
+            .success(&shown)
+            .map(drop)
+    }
+
+    /// Private key, certificate and CA certificate of `ovnsb` or `node`.
+    pub fn of(&self, name: &str) -> [String; 3] {
+        let path = |file: String| self.directory.join(file).display().to_string();
+        [
+            path(format!("{name}-privkey.pem")),
+            path(format!("{name}-cert.pem")),
+            path("pki/switchca/cacert.pem".to_owned()),
+        ]
+    }
+
+    pub(super) fn flags(&self, name: &str) -> [String; 3] {
+        let [key, certificate, ca] = self.of(name);
+        [
+            format!("--private-key={key}"),
+            format!("--certificate={certificate}"),
+            format!("--ca-cert={ca}"),
+        ]
+    }
+}
+
+impl Drop for TlsFiles {
+    fn drop(&mut self) {
+        // In the machine's directory for temporary files; a leftover of an interrupted test hurts nobody.
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}

@@ -1,0 +1,218 @@
+//! OVN mode on two machines: pods of both reach each other through OVN's tunnel, move, come back, and leave nothing behind.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::net::IpAddr;
+use std::thread;
+
+use podwire_tests::ovn::{Central, LogicalPort, OvnNode};
+use podwire_tests::{Agent, Pod, traffic};
+use serde_json::Value;
+
+/// A central machine and two nodes with their switches.
+fn two_nodes() -> (Central, [OvnNode; 2]) {
+    let central = Central::start().unwrap();
+    let nodes = [("node-a", 1), ("node-b", 2)].map(|(name, number)| {
+        let node = central.node(name, number).unwrap();
+        central.add_switch(&node).unwrap();
+        node
+    });
+    (central, nodes)
+}
+
+fn one_node() -> (Central, OvnNode) {
+    let central = Central::start().unwrap();
+    let node = central.node("node-a", 1).unwrap();
+    central.add_switch(&node).unwrap();
+    (central, node)
+}
+
+fn agent(node: &OvnNode) -> Agent<'_> {
+    node.start_agent(&OvnNode::agent_options()).unwrap()
+}
+
+/// Pings and TCP from a pod to another's address of each family.
+fn assert_reaches(from: &Pod<'_>, to: &Pod<'_>, port: &LogicalPort) {
+    for address in [port.ipv4(), port.ipv6()] {
+        let address: IpAddr = address.parse().unwrap();
+        traffic::ping_until_answered(from.place(), address).unwrap();
+        traffic::ping(from.place(), address, 3).unwrap();
+        traffic::tcp_echo(from.place(), to.place(), address, 1 << 20).unwrap();
+    }
+}
+
+/// The uuid of a sandbox' Interface row.
+fn row(node: &OvnNode, pod: &Pod<'_>) -> Value {
+    let row = node.interface_of(&pod.container).unwrap().unwrap();
+    row["_uuid"].clone()
+}
+
+#[test]
+fn pods_on_two_nodes_reach_each_other_and_are_down_and_gone_after_del() {
+    let (central, nodes) = two_nodes();
+    let agents = nodes.each_ref().map(agent);
+    let (web, web_port) = central.schedule(&nodes[0], "web", 11).unwrap();
+    let (db, db_port) = central.schedule(&nodes[1], "db", 12).unwrap();
+    for pod in [&web, &db] {
+        pod.add().unwrap().success().unwrap();
+    }
+    assert_reaches(&web, &db, &db_port);
+    assert_reaches(&db, &web, &web_port);
+
+    for (pod, port) in [(&web, &web_port), (&db, &db_port)] {
+        central.await_up(&port.name, true).unwrap();
+        pod.del().unwrap().success().unwrap();
+        central.await_up(&port.name, false).unwrap();
+    }
+    drop(agents);
+    for node in &nodes {
+        node.leftovers().unwrap().assert_none();
+    }
+}
+
+#[test]
+fn a_pod_that_moves_works_on_its_new_node_and_leaves_nothing_on_the_old_one() {
+    let (central, nodes) = two_nodes();
+    let _agents = nodes.each_ref().map(agent);
+    let (peer, _) = central.schedule(&nodes[0], "peer", 20).unwrap();
+    let (old, old_port) = central.schedule(&nodes[0], "web", 11).unwrap();
+    for pod in [&peer, &old] {
+        pod.add().unwrap().success().unwrap();
+    }
+
+    // As a StatefulSet's pod moves: another uid under the same name, on the other node, before the old sandbox is torn down.
+    central.remove_port(&old_port.name).unwrap();
+    let (new, new_port) = central.schedule(&nodes[1], "web", 11).unwrap();
+    assert_eq!(new_port.name, old_port.name);
+    new.add().unwrap().success().unwrap();
+    assert_reaches(&peer, &new, &new_port);
+
+    old.del().unwrap().success().unwrap();
+    assert_reaches(&peer, &new, &new_port);
+    assert!(node_has_no(&nodes[0], &old));
+    peer.del().unwrap().success().unwrap();
+    nodes[0].leftovers().unwrap().assert_none();
+}
+
+fn node_has_no(node: &OvnNode, pod: &Pod<'_>) -> bool {
+    node.interface_of(&pod.container).unwrap().is_none()
+}
+
+#[test]
+fn the_late_add_of_an_old_sandbox_is_refused_and_the_new_one_stays_connected() {
+    let (central, node) = one_node();
+    let _agent = node
+        .start_agent(&OvnNode::agent_options().with(["--add-timeout", "1"]))
+        .unwrap();
+    let (peer, peer_port) = central.schedule(&node, "peer", 20).unwrap();
+    let (new, new_port) = central.schedule(&node, "web", 11).unwrap();
+    // The pod before it had the same name and address, and its sandbox' ADD is still to come.
+    let old = node
+        .pod("web")
+        .unwrap()
+        .on_default_network(&new_port.entry());
+    for pod in [&peer, &new] {
+        pod.add().unwrap().success().unwrap();
+    }
+
+    let refusal = old.add().unwrap().error().unwrap();
+    assert_eq!(refusal.code, 11);
+    for uid in [&old.uid, &new.uid] {
+        assert!(refusal.msg.contains(uid), "{}", refusal.msg);
+    }
+    assert!(node_has_no(&node, &old));
+    node.await_installed(&new.container, true).unwrap();
+    assert_reaches(&peer, &new, &new_port);
+    assert_reaches(&new, &peer, &peer_port);
+    for pod in [&new, &peer, &old] {
+        pod.del().unwrap().success().unwrap();
+    }
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn an_add_that_comes_before_the_logical_port_ends_when_that_is_made() {
+    let (central, node) = one_node();
+    let _agent = agent(&node);
+    let (web, port) = central.announce(&node, "web", 11).unwrap();
+    thread::scope(|scope| {
+        let add = scope.spawn(|| web.add().unwrap());
+        node.await_port(&web.container).unwrap();
+        assert!(!add.is_finished());
+        central.add_port(&port).unwrap();
+        add.join().unwrap().success().unwrap();
+    });
+    let row = node.interface_of(&web.container).unwrap().unwrap();
+    assert_eq!(row["external_ids"]["ovn-installed"], "true");
+}
+
+#[test]
+fn a_live_pod_whose_logical_port_vanishes_and_returns_is_left_alone() {
+    let (central, node) = one_node();
+    let agent = agent(&node);
+    let (peer, _) = central.schedule(&node, "peer", 20).unwrap();
+    let (web, port) = central.schedule(&node, "web", 11).unwrap();
+    for pod in [&peer, &web] {
+        pod.add().unwrap().success().unwrap();
+    }
+    let before = row(&node, &web);
+    central.remove_port(&port.name).unwrap();
+    node.await_installed(&web.container, false).unwrap();
+    central.add_port(&port).unwrap();
+    node.await_installed(&web.container, true).unwrap();
+    assert_eq!(row(&node, &web), before);
+    assert_reaches(&peer, &web, &port);
+    assert!(
+        agent.get_json("/v1/health").unwrap()["ready"]
+            .as_bool()
+            .unwrap()
+    );
+}
+
+#[test]
+fn a_retried_add_replaces_the_row_and_does_not_believe_the_old_ones_installed() {
+    let (central, node) = one_node();
+    let agent = node
+        .start_agent(&OvnNode::agent_options().with(["--add-timeout", "1"]))
+        .unwrap();
+    let (first, port) = central.schedule(&node, "web", 11).unwrap();
+    first.add().unwrap().success().unwrap();
+    let before = row(&node, &first);
+
+    // With ovn-controller stopped nobody can write the key anew: an answer of success would be the old row's.
+    node.signal_controller(nix::sys::signal::Signal::SIGSTOP)
+        .unwrap();
+    let second = first.another_sandbox().unwrap();
+    let refusal = second.add().unwrap().error().unwrap();
+    assert!(
+        refusal.msg.contains("ovn-controller does not answer"),
+        "{}",
+        refusal.msg
+    );
+    node.signal_controller(nix::sys::signal::Signal::SIGCONT)
+        .unwrap();
+
+    let third = first.another_sandbox().unwrap();
+    third.add().unwrap().success().unwrap();
+    assert_ne!(row(&node, &third), before);
+    let bearers = node.ovsdb_rows("Interface").unwrap().into_iter();
+    let bearers = bearers.filter(|row| row["external_ids"]["iface-id"] == port.name.as_str());
+    assert_eq!(bearers.count(), 1);
+    drop(agent);
+}
+
+#[test]
+fn the_row_bears_what_ovn_kubernetes_and_its_tools_look_for() {
+    let (central, node) = one_node();
+    let _agent = agent(&node);
+    let (web, port) = central.schedule(&node, "web", 11).unwrap();
+    web.add().unwrap().success().unwrap();
+    let ids = node.interface_of(&web.container).unwrap().unwrap()["external_ids"].clone();
+    assert_eq!(ids["iface-id"], "tests_web");
+    assert_eq!(ids["iface-id-ver"], web.uid.as_str());
+    assert_eq!(ids["attached_mac"], port.mac().as_str());
+    assert_eq!(ids["sandbox"], web.container.as_str());
+    for default_network_has_none in ["k8s.ovn.org/network", "k8s.ovn.org/nad"] {
+        assert!(ids.get(default_network_has_none).is_none());
+    }
+}
