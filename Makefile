@@ -74,7 +74,7 @@ BENCH = PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_EMPTY=$(CURDIR)/tar
 
 .PHONY: bench-build
 bench-build: root plugin
-	@.ci/packages $(BENCH_PACKAGES)
+	@.ci/packages $(BENCH_PACKAGES) $(OVN_PACKAGES)
 	@$(CARGO) build --quiet --release -p podwire --bin podwire
 	@$(CARGO) build --quiet --release -p podwire-bench --bin podwire-bench
 	@rustc --edition 2024 -O -C panic=abort -C strip=symbols $(PLUGIN_FLAGS) -o target/plugin/podwire-empty benches/empty.rs

@@ -90,6 +90,17 @@ impl Extent {
         }
     }
 
+    /// One at a time until OVN has installed the port.
+    pub fn ovn(self) -> Cell {
+        Cell {
+            name: "ovn",
+            title: "OVN, dual stack, one at a time",
+            threads: 1,
+            pods: 1,
+            rounds: self.pick(20, 100),
+        }
+    }
+
     /// So many at a time, for the plot of throughput.
     pub fn throughput(self) -> Vec<Cell> {
         [1, 2, 4, 16]

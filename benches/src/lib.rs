@@ -13,6 +13,7 @@ pub mod exec;
 pub mod group_commit;
 pub mod machine;
 pub mod netlink;
+pub mod ovn;
 pub mod ovsdb;
 pub mod profile;
 pub mod report;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// The plugin's, or the floor's, whole time.
 pub const TOTAL: &str = "total";
-/// All but what ovs-vswitchd took for itself.
+/// All but what ovs-vswitchd and OVN took for themselves.
 pub const OWN: &str = "own";
 /// From the first netlink message to the last ack.
 pub const NETLINK: &str = "netlink";
@@ -15,6 +15,8 @@ pub const NETLINK: &str = "netlink";
 pub const TRANSACTION: &str = "transaction";
 /// From the later of reply and last ack to the ofport.
 pub const VSWITCHD: &str = "vswitchd";
+/// From the ofport until ovn-controller has installed the port.
+pub const OVN: &str = "ovn";
 /// Fork, exec and end of a process.
 pub const SPAWN: &str = "spawn";
 /// From the request's arrival in the agent to its answer.

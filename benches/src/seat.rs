@@ -73,6 +73,18 @@ impl<'node> Seat<'node> {
         Ok(seat)
     }
 
+    /// The sandbox of a pod that has its annotation from OVN's controller.
+    pub fn scheduled(number: usize, pod: Pod<'node>) -> Self {
+        Self {
+            number,
+            pod,
+            v4: Ipv4Addr::UNSPECIFIED,
+            v6: Ipv6Addr::UNSPECIFIED,
+            mac: [0; 6],
+            stack: Stack::Dual,
+        }
+    }
+
     /// The host end's name as ovn-kubernetes and podwire make it.
     pub fn host_name(&self) -> &str {
         &self.pod.container[..15]

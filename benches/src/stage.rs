@@ -15,7 +15,7 @@ use crate::run::{Entrant, Verb, batch, cell, settle};
 use crate::sample::{NETLINK, median};
 use crate::seat::{SUBNET_V4, SUBNET_V6, Seat, Stack};
 use crate::subject::{BridgePlugin, Floor, Forking, Podwire};
-use crate::{group_commit, machine};
+use crate::{group_commit, machine, ovn};
 
 /// The bridge that everybody but the `bridge` plugin uses.
 const BRIDGE: &str = "br-int";
@@ -101,6 +101,9 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
     }
     if order.wants("dual") {
         cells.push(stage.dual(&everyone(1, 4)[..3], progress)?);
+    }
+    if order.wants("ovn") {
+        cells.push(ovn::measure(extent.ovn(), progress)?);
     }
     let mut throughput = Vec::new();
     if order.wants("throughput") {

@@ -16,7 +16,7 @@ struct Arguments {
     /// Under two minutes, with fewer samples
     #[arg(long)]
     quick: bool,
-    /// Only these cells: one, eight, thirty-two, burst, dual, throughput, group-commit, profile, ports
+    /// Only these cells: one, eight, thirty-two, burst, dual, ovn, throughput, group-commit, profile, ports
     #[arg(long, value_name = "CELL", value_delimiter = ',')]
     only: Vec<String>,
     /// Where report.json and report.html go

@@ -193,7 +193,7 @@ fn spans(podwire: &Measured) -> Vec<Span> {
     ];
     for phase in &podwire.waterfall {
         let class = match phase.name.split(':').next() {
-            Some("ovs-vswitchd") => "bridge",
+            Some("ovs-vswitchd" | "ovn-controller") => "bridge",
             Some("ovsdb") => "forking",
             _ => "floor",
         };

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{CellReport, Report};
 use crate::bars::{Bar, Good};
 use crate::run::Measured;
-use crate::sample::{NETLINK, OWN, SPAWN, Summary, TOTAL, TRANSACTION, VSWITCHD};
+use crate::sample::{NETLINK, OVN, OWN, SPAWN, Summary, TOTAL, TRANSACTION, VSWITCHD};
 
 /// The whole table.
 pub fn table(report: &Report) -> String {
@@ -78,6 +78,7 @@ fn lines(text: &mut String, title: &str, measured: &[Measured]) {
             (NETLINK, "netlink"),
             (TRANSACTION, "OVSDB transaction"),
             (VSWITCHD, "ovs-vswitchd"),
+            (OVN, "ovn-controller"),
         ] {
             if let Some(summary) = it.add_summary(part) {
                 let _ = writeln!(text, "    {name:26} {}", numbers(&summary));

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{Subject, Worker};
 use crate::error::Error;
 use crate::exec::exec;
-use crate::sample::{AGENT, NETLINK, OWN, Phase, Sample, TRANSACTION, VSWITCHD};
+use crate::sample::{AGENT, NETLINK, OVN, OWN, Phase, Sample, TRANSACTION, VSWITCHD};
 use crate::seat::Seat;
 
 /// The netlink thread's steps of an ADD (agent/src/netns/attach.rs).
@@ -29,6 +29,7 @@ const NETLINK_STEPS: [&str; 8] = [
 ];
 const TRANSACTION_STEP: &str = "ovsdb: transaction";
 const OFPORT_STEP: &str = "ovs-vswitchd: ofport";
+const INSTALLED_STEP: &str = "ovn-controller: installed";
 
 /// The plugin and its agent.
 #[derive(Debug)]
@@ -195,7 +196,12 @@ impl Operation {
         sample.set(NETLINK, last_ack - first);
         sample.set(TRANSACTION, transaction.duration_micros);
         sample.set(VSWITCHD, vswitchd);
-        sample.set(OWN, sample.total() - vswitchd);
+        let mut own = sample.total() - vswitchd;
+        if let Some(installed) = named(INSTALLED_STEP) {
+            sample.set(OVN, installed.duration_micros);
+            own -= installed.duration_micros;
+        }
+        sample.set(OWN, own);
         Ok(())
     }
 }
