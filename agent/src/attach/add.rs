@@ -174,7 +174,10 @@ impl Agent {
             trace.span(step.name, step.start, step.took);
         }
 
-        self.wait_taken_up(&rows.ports, cancel, trace).await?;
+        tokio::select! {
+            taken_up = self.wait_taken_up(&rows.ports, cancel, trace) => taken_up?,
+            error = self.overturned(call, &said) => return Err(error),
+        }
         let finishing = Instant::now();
         for error in pods.iter().flat_map(PodEnd::announce) {
             tracing::debug!(attachment = %call.key, "{error}");

@@ -130,9 +130,6 @@ impl Error {
                 lack: Lack::PodName,
                 ..
             }) => ErrorCode::INVALID_ENVIRONMENT,
-            Self::Source(SourceError::Lacking { .. } | SourceError::PodDeleted { .. }) => {
-                ErrorCode::TRY_AGAIN
-            }
             Self::Source(SourceError::Annotation(_))
             | Self::Annotation(_)
             | Self::NotAnnotated { .. }
@@ -140,6 +137,7 @@ impl Error {
                 from_annotation: true,
                 ..
             } => ErrorCode::INVALID_ANNOTATION,
+            Self::Source(_) => ErrorCode::TRY_AGAIN,
             Self::Plan { .. } | Self::NoPrevResult | Self::NoValidAttachments => {
                 ErrorCode::INVALID_CONFIG
             }

@@ -7,14 +7,13 @@ use ipnet::IpNet;
 use podwire_cni::spec::{Dns, ErrorCode, NetConf, RequestedIp, SpecError};
 
 use super::add::Undo;
-use super::turns::Cancel;
+use super::said::Said;
 use super::{Agent, Call, Error};
 use crate::ipam::delegate::{self, Delegate, DelegateError};
 use crate::ipam::{Family, Owner};
-use crate::plan::{InterfaceSpec, PodRef, PortName, RouteSpec, Subject, ids};
+use crate::plan::{InterfaceSpec, PortName, RouteSpec};
 use crate::pods::ovn_network::{InterfaceWish, WishedAddress};
-use crate::pods::sources::{Annotations, Question};
-use crate::pods::{self, Attaching, InterfaceIntent, NetworkKey, Settings, pod_networks};
+use crate::pods::{self, InterfaceIntent, NetworkKey, Settings, pod_networks};
 
 /// What one ADD is to make.
 #[derive(Debug)]
@@ -25,70 +24,7 @@ pub(super) struct Intent {
     pub(super) from_annotation: bool,
 }
 
-/// What the sources say of a call's pod.
-#[derive(Debug)]
-pub(super) struct Said {
-    /// The interfaces, when annotations say which.
-    interfaces: Option<pods::Intent>,
-    annotations: Annotations,
-    network: NetworkKey,
-    /// The pod, of the uid that it has in the API.
-    pod: Option<PodRef>,
-}
-
-impl Said {
-    /// What the plan needs to know of the call.
-    pub(super) fn subject<'a>(&'a self, call: &'a Call) -> Subject<'a> {
-        Subject {
-            pod: self.pod.as_ref(),
-            ..call.subject()
-        }
-    }
-}
-
 impl Agent {
-    /// Finds the pod's annotations; where they are needed and missing they are awaited as long as an ADD may take.
-    pub(super) async fn said(&self, call: &Call, cancel: &Cancel) -> Result<Said, Error> {
-        let network = network(call)?;
-        let wanted = pods::wanted(&network);
-        let question = Question {
-            pod: call.pod.as_ref(),
-            request: &call.conf.runtime.pod_annotations,
-            wanted: &wanted,
-        };
-        if call.conf.ipam.is_some() {
-            // Somebody else gives the addresses: what annotations say beside them counts if it is there.
-            return Ok(Said {
-                interfaces: None,
-                annotations: self.sources.glance(&question),
-                network,
-                pod: call.pod.clone(),
-            });
-        }
-        let attached = self.attached(&call.key.container_id);
-        let attaching = Attaching {
-            network: &network,
-            ifname: &call.key.ifname,
-            attached: &attached,
-        };
-        let read = |annotations: &Annotations| pods::interfaces(annotations, &attaching);
-        let patience = self.config.add_timeout;
-        let answer = tokio::select! {
-            answer = self.sources.ask(&question, patience, read) => answer?,
-            reason = cancel.cancelled() => return Err(Error::Cancelled(reason)),
-        };
-        let pod = call.pod.clone().map(|pod| PodRef {
-            uid: answer.uid.or(pod.uid),
-            ..pod
-        });
-        Ok(Said {
-            interfaces: answer.said,
-            annotations: answer.annotations,
-            network,
-            pod,
-        })
-    }
-
     /// Decides what the pod should get; whatever is allocated on the way is noted in `undo`.
     pub(super) async fn intent(
         &self,
@@ -115,7 +51,7 @@ impl Agent {
         if let Some(plugin) = delegate_of(call)? {
             return self.delegated(call, &plugin, undo).await;
         }
-        if let Some(intent) = &said.interfaces {
+        if let Some(intent) = said.interfaces() {
             return self.annotated(call, intent, undo);
         }
         // Nobody has to answer here, and so a user's wish counts as it stands.
@@ -282,14 +218,6 @@ impl Agent {
         })
     }
 
-    /// What this sandbox is attached to already, by the definitions that its rows name.
-    fn attached(&self, container_id: &str) -> Vec<NetworkKey> {
-        let nad =
-            |record: &crate::ports::PortRecord| record.external_ids.get(ids::OVN_NAD)?.parse().ok();
-        let records = self.ports.of_sandbox(container_id);
-        records.iter().filter_map(nad).collect()
-    }
-
     /// An interface gets no larger MTU than the node can carry: its packets would vanish on the way.
     fn bring_down_mtu(&self, call: &Call, interface: &mut InterfaceSpec) {
         let (Some(most), Some(asked)) = (self.config.max_mtu, interface.mtu) else {
@@ -312,17 +240,6 @@ impl Agent {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-/// The network that a call is for: that of the definition its configuration is from, or the cluster's default one.
-fn network(call: &Call) -> Result<NetworkKey, Error> {
-    let Some(name) = &call.conf.net_attach_def_name else {
-        return Ok(NetworkKey::Default);
-    };
-    name.parse().map_err(|problem| {
-        let text = format!("network configuration: netAttachDefName {name:?}: {problem}");
-        Error::Request(SpecError::new(ErrorCode::INVALID_CONFIG, text))
-    })
 }
 
 /// The attachment as the pools know it.

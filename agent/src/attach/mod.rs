@@ -12,6 +12,7 @@ mod del;
 mod error;
 mod gc;
 mod intent;
+mod said;
 mod status;
 mod turns;
 mod wait;

@@ -91,13 +91,7 @@ async fn a_wait_for_a_row_that_must_be_the_only_one_is_woken_by_a_second_one_and
 async fn set_iface_id(client: &Client, interface: Uuid, iface_id: &str) {
     let ids = StringMap::from([("iface-id".to_owned(), iface_id.to_owned())]);
     commit(client, |transaction| {
-        drop(set_keys(
-            transaction,
-            "Interface",
-            interface,
-            "external_ids",
-            &ids,
-        ));
+        set_keys(transaction, "Interface", interface, "external_ids", &ids);
     })
     .await
     .unwrap();

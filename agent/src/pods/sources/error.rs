@@ -26,13 +26,33 @@ pub enum SourceError {
         /// Sources that fail: which, for how long, and of what.
         failing: Vec<(String, Duration, String)>,
     },
-    /// The pod went away while its annotations were awaited.
-    #[error("pod {pod}{} was deleted from {place} while its annotations were awaited", Uid(.uid))]
+    /// The pod went away while its ADD ran.
+    #[error("pod {pod}{} was deleted from {place} while this ADD ran", Uid(.uid))]
     PodDeleted {
         /// The pod.
         pod: String,
         /// Its uid.
         uid: Option<String>,
+        /// Which source said so.
+        place: String,
+    },
+    /// Another pod has got its name.
+    #[error("pod {pod} of uid {was} gave way to one of uid {now} in {place} while this ADD ran")]
+    PodReplaced {
+        /// The pod.
+        pod: String,
+        /// The uid of the pod that this ADD is for.
+        was: String,
+        /// The uid of the one that has its name now.
+        now: String,
+        /// Which source said so.
+        place: String,
+    },
+    /// Its annotations say something else than what was made.
+    #[error("the annotations of pod {pod} changed in {place} while this ADD ran")]
+    AnnotationChanged {
+        /// The pod.
+        pod: String,
         /// Which source said so.
         place: String,
     },

@@ -74,6 +74,10 @@ pub struct Answer<T> {
     /// The pod's uid in the API, when a watched source knows it: a static pod's runtime has another, and OVN's logical port
     /// has this one.
     pub uid: Option<String>,
+    /// The watched source that knows the pod.
+    known_by: Option<Source>,
+    /// Whether it was the request that said so, which can't change any more.
+    is_from_request: bool,
 }
 
 enum Looked<T> {
@@ -135,6 +139,7 @@ impl Sources {
             .iter()
             .flat_map(|name| self.watched().map(|watched| watched.known.wait_on(name)))
             .collect();
+        let mut is_told = false;
         loop {
             changes.mark_unchanged();
             let lack = match self.look(question, name.as_ref(), &read)? {
@@ -143,6 +148,11 @@ impl Sources {
             };
             let can_come = name.is_some() && self.watched().next().is_some();
             self.nudge.notify_one();
+            if can_come && !is_told {
+                let (pod, wanted) = (name.as_ref().map(ToString::to_string), question.wanted);
+                tracing::info!(pod, wanted, ?lack, "an ADD awaits its pod's annotation");
+                is_told = true;
+            }
             let deadline = started + patience;
             if !can_come
                 || tokio::time::timeout_at(deadline, changes.changed())
@@ -156,6 +166,52 @@ impl Sources {
                     waited: started.elapsed(),
                     failing: self.failing(),
                 });
+            }
+        }
+    }
+
+    /// Ends when an answer no longer holds: the pod was deleted, another one has its name, or its annotations say something
+    /// else. Of a pod that no watched source knows it never ends.
+    pub async fn overturned<T: PartialEq>(
+        &self,
+        question: &Question<'_>,
+        answer: &Answer<T>,
+        read: impl Fn(&Annotations) -> Result<Option<T>, AnnotationError>,
+    ) -> SourceError {
+        let watched = self
+            .watched()
+            .find(|watched| Some(watched.source) == answer.known_by);
+        let (Some(watched), Some(pod)) = (watched, question.pod) else {
+            return std::future::pending().await;
+        };
+        let name = PodName::of(pod);
+        let mut changes = self.changes.subscribe();
+        let (pod, place) = (name.to_string(), watched.place.clone());
+        loop {
+            changes.mark_unchanged();
+            match watched.known.see(&name) {
+                Seen::Unknown | Seen::Gone(_) => {
+                    let uid = answer.uid.clone();
+                    return SourceError::PodDeleted { pod, uid, place };
+                }
+                Seen::Pod(now) if now.uid != answer.uid => {
+                    let (was, now) = (answer.uid.clone(), now.uid.clone());
+                    return SourceError::PodReplaced {
+                        pod,
+                        was: was.unwrap_or_default(),
+                        now: now.unwrap_or_default(),
+                        place,
+                    };
+                }
+                Seen::Pod(now) => {
+                    let says = || read(&now.annotations).ok().flatten();
+                    if !answer.is_from_request && says() != answer.said {
+                        return SourceError::AnnotationChanged { pod, place };
+                    }
+                }
+            }
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
             }
         }
     }
@@ -218,8 +274,7 @@ impl Sources {
                     if let Some(said) = read(question.request)? {
                         return Ok(Looked::Answer(Answer {
                             said: Some(said),
-                            annotations: question.request.clone(),
-                            uid: self.api_uid(name, runtime_uid),
+                            ..self.of_request(question, name, runtime_uid)
                         }));
                     }
                     continue;
@@ -235,6 +290,8 @@ impl Sources {
                         said,
                         annotations: pod.annotations.clone(),
                         uid: pod.uid.clone(),
+                        known_by: Some(watched.source),
+                        is_from_request: false,
                     };
                     if is_said {
                         return Ok(Looked::Answer(answer));
@@ -261,20 +318,31 @@ impl Sources {
         match fallback {
             Some(answer) => Ok(Looked::Answer(answer)),
             None if is_watching => Ok(Looked::Lack(lack)),
-            None => Ok(Looked::Answer(Answer {
-                said: None,
-                annotations: question.request.clone(),
-                uid: None,
-            })),
+            None => Ok(Looked::Answer(self.of_request(question, name, runtime_uid))),
         }
     }
 
-    fn api_uid(&self, name: Option<&PodName>, runtime_uid: Option<&str>) -> Option<String> {
-        let seen = |watched: &Watched| match watched.known.see(name?) {
-            Seen::Pod(pod) if pod.is_meant_by(runtime_uid) => pod.uid.clone(),
+    /// What the request brought, with the uid that a watched source may know.
+    fn of_request<T>(
+        &self,
+        question: &Question<'_>,
+        name: Option<&PodName>,
+        runtime_uid: Option<&str>,
+    ) -> Answer<T> {
+        let knows = |watched: &Watched| match watched.known.see(name?) {
+            Seen::Pod(pod) if pod.is_meant_by(runtime_uid) => {
+                Some((watched.source, pod.uid.clone()))
+            }
             _ => None,
         };
-        self.watched().find_map(seen)
+        let (known_by, uid) = self.watched().find_map(knows).unzip();
+        Answer {
+            said: None,
+            annotations: question.request.clone(),
+            uid: uid.flatten(),
+            known_by,
+            is_from_request: true,
+        }
     }
 
     fn failing(&self) -> Vec<(String, Duration, String)> {

@@ -199,3 +199,52 @@ fn a_glance_takes_the_nearer_source_and_waits_for_none() {
         request
     );
 }
+
+/// What an ADD that went by the answer is told after a change.
+async fn after(change: impl FnOnce(&Sources), by: Source) -> Option<String> {
+    let sources = sources(&[Source::Cni, by], Need::Required);
+    put(&sources, by, "u1", &[(ANNOTATION, "a")]);
+    let answer = ask(&sources, &[]).await.unwrap();
+    change(&sources);
+    let pod = PodRef {
+        namespace: Some("ns".into()),
+        name: "p".into(),
+        uid: Some("u1".into()),
+    };
+    let question = Question {
+        pod: Some(&pod),
+        request: &Annotations::new(),
+        wanted: "",
+    };
+    let read = |annotations: &Annotations| Ok(annotations.get(ANNOTATION).cloned());
+    let overturned = sources.overturned(&question, &answer, read);
+    let overturned = tokio::time::timeout(Duration::ZERO, overturned).await;
+    overturned.ok().map(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn an_answer_is_overturned_by_the_pods_end_its_successor_and_other_words() {
+    let by = Source::Kube;
+    let deleted = after(|sources| sources.known(by).unwrap().delete(&name()), by).await;
+    let expected = "pod ns/p (uid u1) was deleted from Kube while this ADD ran";
+    assert_eq!(deleted.as_deref(), Some(expected));
+    let replaced = after(|sources| put(sources, by, "u2", &[(ANNOTATION, "a")]), by).await;
+    let expected = "pod ns/p of uid u1 gave way to one of uid u2 in Kube while this ADD ran";
+    assert_eq!(replaced.as_deref(), Some(expected));
+    for other in [&[(ANNOTATION, "b")][..], &[]] {
+        let changed = after(|sources| put(sources, by, "u1", other), by).await;
+        let expected = "the annotations of pod ns/p changed in Kube while this ADD ran";
+        assert_eq!(changed.as_deref(), Some(expected));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_holds_while_nothing_that_it_says_changes() {
+    let by = Source::Kube;
+    assert_eq!(after(|_| {}, by).await, None);
+    let more = [(ANNOTATION, "a"), ("podwire.io/mtu", "1400")];
+    assert_eq!(
+        after(|sources| put(sources, by, "u1", &more), by).await,
+        None
+    );
+}

@@ -160,7 +160,7 @@ async fn a_file_that_is_removed_takes_its_pods_along() {
     assert_eq!(
         error.to_string(),
         format!(
-            "pod default/p was deleted from {} while its annotations were awaited",
+            "pod default/p was deleted from {} while this ADD ran",
             dir.path().display()
         )
     );
