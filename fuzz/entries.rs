@@ -4,17 +4,23 @@
 //! Each holds more than "no panic": what was accepted is accepted again when it is written out, and what a limit is for
 //! stays within it.
 
-#![allow(dead_code, reason = "each fuzz target includes this file and calls one of the functions")]
+#![allow(
+    dead_code,
+    reason = "each fuzz target includes this file and calls one of the functions"
+)]
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::sync::LazyLock;
 use std::os::unix::ffi::OsStringExt as _;
+use std::sync::LazyLock;
 
 use podwire::attach::Call;
 use podwire::ipam::subnet::SubnetSpec;
 use podwire::journal::Entry;
-use podwire::pods::{self, NetworkKey, bandwidth, ovn, ovn_interfaces, ovn_network, ovn_routes, pod_networks};
+use podwire::pods::{
+    self, Attaching, NetworkKey, bandwidth, ovn, ovn_interfaces, ovn_network, ovn_routes,
+    pod_networks,
+};
 use podwire::ports;
 use podwire_cni::env;
 use podwire_cni::spec::{CniResult, CniVersion, Command, NetConf, Preamble, SpecError};
@@ -50,9 +56,15 @@ pub fn cni(data: &[u8]) {
     }
     SpecError::from_json(stdin);
     let variables = parts.map(|part| {
-        let at = part.iter().position(|byte| *byte == b'=').unwrap_or(part.len());
+        let at = part
+            .iter()
+            .position(|byte| *byte == b'=')
+            .unwrap_or(part.len());
         let (name, value) = (&part[..at], part.get(at + 1..).unwrap_or_default());
-        (String::from_utf8_lossy(name).into_owned(), OsString::from_vec(value.to_vec()))
+        (
+            String::from_utf8_lossy(name).into_owned(),
+            OsString::from_vec(value.to_vec()),
+        )
     });
     match env::parse(variables) {
         Ok(invocation) => {
@@ -67,7 +79,10 @@ fn conf_is_usable(conf: &NetConf) {
     conf.requested_ips();
     conf.requested_mac();
     conf.valid_attachments();
-    assert!(!conf.name.contains(['/', '\0']), "a name becomes part of a path");
+    assert!(
+        !conf.name.contains(['/', '\0']),
+        "a name becomes part of a path"
+    );
     match conf.prev_result() {
         Ok(Some(result)) => result_survives(&result),
         Ok(None) => {}
@@ -108,7 +123,10 @@ pub fn wire(data: &[u8]) {
             assert!(head.body_at <= data.len());
             let _ = head.is_whole(data);
             for cut in 0..head.body_at {
-                assert!(matches!(http::head(&data[..cut]), Ok(None)), "a head is whole only at its end");
+                assert!(
+                    matches!(http::head(&data[..cut]), Ok(None)),
+                    "a head is whole only at its end"
+                );
             }
         }
         Ok(None) => {}
@@ -118,8 +136,12 @@ pub fn wire(data: &[u8]) {
 
 /// The first byte chooses the annotation; the text is the rest.
 pub fn annotations(data: &[u8]) {
-    let Some((choice, text)) = data.split_first() else { return };
-    let Ok(text) = std::str::from_utf8(text) else { return };
+    let Some((choice, text)) = data.split_first() else {
+        return;
+    };
+    let Ok(text) = std::str::from_utf8(text) else {
+        return;
+    };
     let names = [
         pod_networks::ANNOTATION,
         ovn::ANNOTATION,
@@ -135,12 +157,17 @@ pub fn annotations(data: &[u8]) {
         0 => {
             if let Some(networks) = said(pod_networks::parse(text)) {
                 let written = pod_networks::write(&networks);
-                assert_eq!(pod_networks::parse(&written).expect("what we write we read"), networks);
+                assert_eq!(
+                    pod_networks::parse(&written).expect("what we write we read"),
+                    networks
+                );
             }
         }
         1 => drop(said(ovn::parse(text))),
         2 | 3 => {
-            if let Some(mut interfaces) = said(ovn_interfaces::parse(ovn_interfaces::ANNOTATION, text)) {
+            if let Some(mut interfaces) =
+                said(ovn_interfaces::parse(ovn_interfaces::ANNOTATION, text))
+            {
                 said(ovn_routes::apply(text, &mut interfaces));
             }
         }
@@ -151,12 +178,23 @@ pub fn annotations(data: &[u8]) {
     let chosen = usize::from(*choice) % (names.len() + 1);
     let annotations: BTreeMap<String, String> = match names.get(chosen) {
         Some(name) => BTreeMap::from([((*name).to_owned(), text.to_owned())]),
-        None => names.iter().zip(text.split('\0')).map(|(name, text)| ((*name).to_owned(), text.to_owned())).collect(),
+        None => names
+            .iter()
+            .zip(text.split('\0'))
+            .map(|(name, text)| ((*name).to_owned(), text.to_owned()))
+            .collect(),
     };
     said(bandwidth::parse(&annotations));
     for network in ["default", "blue/net", "blue/net/1"] {
         let network: NetworkKey = network.parse().expect("a key");
-        said(pods::interfaces(&annotations, &network));
+        for (ifname, attached) in [("eth0", &[][..]), ("net1", std::slice::from_ref(&network))] {
+            let attaching = Attaching {
+                network: &network,
+                ifname,
+                attached,
+            };
+            said(pods::interfaces(&annotations, &attaching));
+        }
     }
     if let Ok(key) = text.parse::<NetworkKey>() {
         assert_eq!(key.to_string().parse(), Ok(key));
@@ -169,20 +207,37 @@ fn said<T, E: std::fmt::Display>(parsed: Result<T, E>) -> Option<T> {
 
 fn shown(error: &impl std::fmt::Display) {
     let text = error.to_string();
-    assert!(!text.is_empty() && text.len() < LONGEST_ERROR, "{} bytes", text.len());
+    assert!(
+        !text.is_empty() && text.len() < LONGEST_ERROR,
+        "{} bytes",
+        text.len()
+    );
 }
 
 /// A server's bytes. The first one says in which pieces they come; each notification's parameters go to a replica of the
 /// tables that podwire watches, under the schema of a real server.
 pub fn ovsdb(data: &[u8]) {
-    let Some((pieces, stream)) = data.split_first() else { return };
-    let limits = Limits { message_bytes: 1 << 16, depth: 32, unsent_bytes: 1 << 12 };
+    let Some((pieces, stream)) = data.split_first() else {
+        return;
+    };
+    let limits = Limits {
+        message_bytes: 1 << 16,
+        depth: 32,
+        unsent_bytes: 1 << 12,
+    };
     let piece = usize::from(*pieces).max(1);
-    assert_eq!(heard(stream, piece, limits), heard(stream, stream.len().max(1), limits), "pieces of {piece}");
-    let mut text = stream.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+    assert_eq!(
+        heard(stream, piece, limits),
+        heard(stream, stream.len().max(1), limits),
+        "pieces of {piece}"
+    );
+    let mut text = stream
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| std::str::from_utf8(line).ok());
     for method in [MonitorMethod::Conditional, MonitorMethod::Plain] {
         let mut db = Db::new(&vswitch::tables()).with_limit(1 << 20);
-        db.set_schema(schema()).expect("the real schema has every table that we watch");
+        db.set_schema(schema())
+            .expect("the real schema has every table that we watch");
         let _ = db.load(method, text.next().unwrap_or("{}"));
         for update in text.by_ref() {
             let _ = db.apply(method, update);
@@ -242,13 +297,21 @@ fn schema() -> &'static Schema {
 pub fn config(data: &[u8]) {
     if let Ok(entry) = serde_json::from_slice::<Entry>(data) {
         let text = serde_json::to_vec(&entry).expect("an entry has only strings and numbers");
-        assert_eq!(serde_json::from_slice::<Entry>(&text).expect("what we write we read"), entry);
+        assert_eq!(
+            serde_json::from_slice::<Entry>(&text).expect("what we write we read"),
+            entry
+        );
     }
-    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
     match text.parse::<SubnetSpec>() {
         Ok(spec) => {
             assert!(spec.subnet().contains(&spec.gateway()));
-            assert!(spec.reserved(spec.gateway()).is_some(), "the gateway is no pod's");
+            assert!(
+                spec.reserved(spec.gateway()).is_some(),
+                "the gateway is no pod's"
+            );
             spec.reserved(spec.subnet().network());
             spec.reserved(spec.subnet().broadcast());
         }

@@ -106,7 +106,7 @@ pub fn agent(config: Config) -> Result<(), StartError> {
         let serving = server::serve(listener, Arc::clone(&agent), stop.clone());
         tokio::pin!(serving);
         tokio::select! {
-            () = &mut serving => {}
+            served = &mut serving => served.map_err(process("read the limit of open files"))?,
             () = async { stop.cancelled().await; tokio::time::sleep(STOP_DEADLINE).await } => {
                 tracing::warn!(?STOP_DEADLINE, "operations are still under way; the next agent undoes them");
             }

@@ -44,10 +44,7 @@ pub enum LockdownError {
         source: io::Error,
     },
     /// A capability that is needed is not there to keep.
-    #[error(
-        "the agent lacks {}: start it as root, or grant it",
-        names(missing)
-    )]
+    #[error("the agent lacks {}: start it as root, or grant it", names(missing))]
     Lacking {
         /// What is missing.
         missing: Vec<caps::Capability>,
@@ -78,8 +75,7 @@ pub enum LockdownError {
 pub fn apply(needs: &Needs, seccomp: Seccomp) -> Result<Held, LockdownError> {
     only_thread()?;
     // First: it lets seccomp be used without a capability.
-    nix::sys::prctl::set_no_new_privs()
-        .map_err(|errno| LockdownError::NoNewPrivs(errno.into()))?;
+    nix::sys::prctl::set_no_new_privs().map_err(|errno| LockdownError::NoNewPrivs(errno.into()))?;
     let capabilities = capabilities::keep(needs)?;
     let seccomp = seccomp::install(seccomp)?;
     Ok(Held {

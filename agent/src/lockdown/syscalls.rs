@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 
 use nix::libc;
-use seccompiler::{
-    BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule,
-};
+use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
 /// System calls and, for each, the arguments that it may have; none means any.
 pub(super) type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
@@ -264,10 +262,7 @@ pub(super) fn listed() -> Result<Rules, BackendError> {
         .map(|call| (call, Vec::new()))
         .collect();
     // A loop would leave out those with conditions when one of them is also in a list above.
-    rules.insert(
-        libc::SYS_ioctl,
-        each(IOCTLS, |request| equal(1, request))?,
-    );
+    rules.insert(libc::SYS_ioctl, each(IOCTLS, |request| equal(1, request))?);
     rules.insert(
         libc::SYS_socket,
         each(FAMILIES, |family| equal(0, family.unsigned_abs().into()))?,
