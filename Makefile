@@ -19,6 +19,7 @@ TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) openssl containernetworking-pl
 
 # Where the fixtures find the binaries under test; a value from the environment is kept.
 export PODWIRE_BIN ?= $(CURDIR)/target/debug/podwire
+export PODWIRE_FAULTS_BIN ?= $(CURDIR)/target/debug/podwire-faults
 export PODWIRE_PLUGIN ?= $(CURDIR)/target/plugin/podwire-cni
 export PODWIRE_CONFORMANCE ?= $(CURDIR)/target/debug/cni-conformance
 
@@ -69,6 +70,7 @@ conformance: root ## hold podwire and Debian's plugins to the CNI specification;
 lint: ## formatting, clippy, rustdoc and licences, each without a warning
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy -p podwire --bin podwire-faults --features fault-points -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 	rustfmt --check --edition 2024 fuzz/entries.rs fuzz/fuzz_targets/*.rs
 	if $(CARGO) deny --version >/dev/null 2>&1; then
@@ -92,8 +94,9 @@ fuzz: ## fuzz each thing that is read from outside, DURATION seconds each (needs
 	done
 
 .PHONY: build
-build: plugin ## what the tests exec: the agent and the conformance suite (debug), and the plugin (as shipped)
+build: plugin ## what the tests exec: the agent (also with fault points) and the conformance suite (debug), and the plugin (as shipped)
 	$(CARGO) build -p podwire --bin podwire -p cni-conformance --bin cni-conformance
+	$(CARGO) build -p podwire --bin podwire-faults --features fault-points
 
 .PHONY: plugin
 plugin: ## the static plugin, target/plugin/podwire-cni

@@ -4,6 +4,7 @@
 
 pub mod attach;
 pub mod config;
+pub mod fault;
 pub mod ipam;
 pub mod journal;
 pub mod lockdown;

@@ -98,6 +98,7 @@ pub fn agent(config: Config) -> Result<(), StartError> {
         stop_on_signal(stop.clone())?;
         tokio::spawn(reconcile::run(Arc::clone(&agent), settled_sender));
         tokio::spawn(reconcile::keep_gateway(Arc::clone(&agent)));
+        tokio::spawn(reconcile::keep_spool(Arc::clone(&agent)));
         tokio::spawn({
             let agent = Arc::clone(&agent);
             async move { agent.addresses.keep_cursor().await }

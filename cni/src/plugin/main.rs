@@ -11,7 +11,9 @@ mod agent;
 mod deadline;
 mod input;
 mod output;
+mod spool;
 
+use std::collections::BTreeMap;
 #[cfg(not(test))]
 use std::ffi::c_char;
 use std::ffi::c_int;
@@ -27,6 +29,7 @@ use serde_json::value::RawValue;
 use agent::{AgentError, Reply};
 use deadline::Deadline;
 use input::InputError;
+use spool::NotSpooled;
 
 /// ADD, CHECK and GC end after this time. kubelet gives up on a sandbox after 2 minutes, counted
 /// from before we were started: an error that names the step must come earlier than that.
@@ -97,6 +100,8 @@ enum PluginError {
     Conf(#[from] ConfError),
     #[error(transparent)]
     Agent(#[from] AgentError),
+    #[error(transparent)]
+    Spool(#[from] NotSpooled),
 }
 
 impl From<PluginError> for SpecError {
@@ -106,6 +111,7 @@ impl From<PluginError> for SpecError {
             PluginError::Input(error) => error.into(),
             PluginError::Conf(error) => error.into(),
             PluginError::Agent(error) => error.into(),
+            PluginError::Spool(error) => error.into(),
         }
     }
 }
@@ -152,13 +158,22 @@ fn post(
     let request = Request {
         invocation,
         config,
+        environment: match preamble.delegates {
+            true => environment(),
+            false => BTreeMap::new(),
+        },
         traceparent: traceparent(),
     };
     let socket = preamble
         .agent_socket
         .clone()
         .unwrap_or_else(socket_by_environment);
-    Ok(agent::serve(&socket, &request, deadline)?)
+    match agent::serve(&socket, &request, deadline) {
+        Err(lost) if request.invocation.command == Command::Del && lost.is_unserved() => {
+            Ok(spool::leave(&socket, &request, deadline, lost)?)
+        }
+        answer => Ok(answer?),
+    }
 }
 
 /// A configuration may shorten any deadline, and may lengthen those that runtimes do not limit
@@ -196,6 +211,14 @@ fn socket_by_environment() -> PathBuf {
         Some(socket) if !socket.is_empty() => socket.into(),
         _ => wire::DEFAULT_SOCKET.into(),
     }
+}
+
+/// What an IPAM plugin would have inherited from us. What is not text can't go by JSON.
+fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| !env::VARIABLES.contains(&name.as_str()))
+        .collect()
 }
 
 /// A broken trace context must not cost a pod its network.
