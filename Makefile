@@ -88,11 +88,31 @@ conformance: root ## hold podwire and Debian's plugins to the CNI specification;
 	@target/debug/podwire-conformance docs/conformance.md
 
 .PHONY: lint
-lint: ## formatting, clippy and rustdoc, each without a warning
+lint: ## formatting, clippy, rustdoc and licences, each without a warning
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy -p podwire --bin podwire-faults --features fault-points -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+	rustfmt --check --edition 2024 fuzz/entries.rs fuzz/fuzz_targets/*.rs
+	if $(CARGO) deny --version >/dev/null 2>&1; then
+		$(CARGO) deny --all-features check bans licenses sources
+	else
+		echo "make: leaving out licences, bans and duplicates: cargo install cargo-deny" >&2
+	fi
+
+FUZZ_TARGETS := cni wire annotations ovsdb config
+DURATION ?= 60
+
+# libFuzzer wants flags of a nightly compiler; RUSTC_BOOTSTRAP has the stable one take them.
+.PHONY: fuzz
+fuzz: ## fuzz each thing that is read from outside, DURATION seconds each (needs cargo-fuzz)
+	@$(CARGO) fuzz --version >/dev/null 2>&1 || { echo "make: cargo install cargo-fuzz" >&2; exit 1; }
+	export RUSTC_BOOTSTRAP=1
+	for target in $(FUZZ_TARGETS); do
+		mkdir -p fuzz/target/corpus/$$target
+		$(CARGO) fuzz run $$target fuzz/target/corpus/$$target fuzz/corpus/$$target -- \
+			-max_total_time=$(DURATION) -max_len=16384 -timeout=20 -rss_limit_mb=1024 -dict=fuzz/json.dict
+	done
 
 .PHONY: build
 build: plugin ## what the tests exec: the agent (also with fault points) and the conformance suite (debug), and the plugin (as shipped)
