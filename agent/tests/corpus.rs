@@ -2,6 +2,10 @@
 //! found worth keeping, and every input that once was a finding. `make fuzz` looks for more.
 
 #[path = "../../fuzz/entries.rs"]
+#[allow(
+    unreachable_pub,
+    reason = "the fuzz targets, a workspace of their own, call the same functions"
+)]
 mod entries;
 
 use std::path::Path;

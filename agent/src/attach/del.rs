@@ -81,8 +81,7 @@ impl Agent {
         let mut names: Vec<&str> = rows.chain(entry.iter().flat_map(link_names)).collect();
         names.sort_unstable();
         names.dedup();
-        // Together: asked after the transaction, ovs-vswitchd would answer only when it has taken the port apart.
-        let (rows, links, ()) = tokio::join!(
+        let (rows, links) = tokio::join!(
             async {
                 let rows = match &known {
                     Ok(records) => self
@@ -99,10 +98,12 @@ impl Agent {
                 let links = self.remove_links(&names, entry.as_ref()).await;
                 fault_point!("del-links", _);
                 links
-            },
-            self.forget_connections(key, addresses(&known, entry.as_ref()))
+            }
         );
         errors.extend(links);
+        // After the link: a packet that still came would make the entry again.
+        self.forget_connections(key, addresses(&known, entry.as_ref()))
+            .await;
         self.addresses.release_all(&Owner {
             network: key.network.clone(),
             container_id: key.container_id.clone(),
