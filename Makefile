@@ -14,16 +14,18 @@ PLUGIN_FLAGS := -C target-feature=+crt-static -C relocation-model=static
 
 DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
 OVN_PACKAGES := ovn-central ovn-host
+CONFORMANCE_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins
 TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) openssl containernetworking-plugins conntrack strace golang-go
 
 # Where the fixtures find the binaries under test; a value from the environment is kept.
 export PODWIRE_BIN ?= $(CURDIR)/target/debug/podwire
 export PODWIRE_FAULTS_BIN ?= $(CURDIR)/target/debug/podwire-faults
 export PODWIRE_PLUGIN ?= $(CURDIR)/target/plugin/podwire-cni
+export PODWIRE_CONFORMANCE ?= $(CURDIR)/target/debug/cni-conformance
 
 .PHONY: help
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
 
 .PHONY: demo
 demo: root ## wire two pods on a private Open vSwitch, show them talking, and clean up
@@ -57,6 +59,13 @@ test: root test-packages build ## all tests: unit, property, end-to-end on real 
 		$(CARGO) test --workspace --lib --bins --tests -- $${without:+--skip cnitool}
 	fi
 
+.PHONY: conformance
+conformance: root ## hold podwire and Debian's plugins to the CNI specification; writes docs/conformance.md
+	@.ci/packages $(CONFORMANCE_PACKAGES)
+	@$(MAKE) --no-print-directory build
+	@$(CARGO) build --quiet -p podwire-tests --bin podwire-conformance
+	@target/debug/podwire-conformance docs/conformance.md
+
 .PHONY: lint
 lint: ## formatting, clippy and rustdoc, each without a warning
 	$(CARGO) fmt --all --check
@@ -65,8 +74,8 @@ lint: ## formatting, clippy and rustdoc, each without a warning
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 
 .PHONY: build
-build: plugin ## what the tests exec: the agent (debug, also with fault points) and the plugin (as shipped)
-	$(CARGO) build -p podwire --bin podwire
+build: plugin ## what the tests exec: the agent (also with fault points) and the conformance suite (debug), and the plugin (as shipped)
+	$(CARGO) build -p podwire --bin podwire -p cni-conformance --bin cni-conformance
 	$(CARGO) build -p podwire --bin podwire-faults --features fault-points
 
 .PHONY: plugin

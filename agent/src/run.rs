@@ -15,6 +15,7 @@ use crate::ipam::spawner::Spawner;
 use crate::ipam::subnet;
 use crate::journal::{self, Journal};
 use crate::netns::{self, Netlink};
+use crate::pods::sources::Sources;
 use crate::ports::Ports;
 use crate::server::socket::{self, RunDir, SocketError};
 use crate::{reconcile, server};
@@ -85,7 +86,8 @@ pub fn agent(config: Config) -> Result<(), StartError> {
         let ports = Ports::connect(&config);
         let spawner = spawner.connect().map_err(process("watch the spawner"))?;
         let listener = socket::listen(&config.socket)?;
-        let agent = Arc::new(Agent::new(Parts { config, netlink, ports, journal, addresses, spawner, settled }));
+        let sources = Sources::start(&config.sources);
+        let agent = Arc::new(Agent::new(Parts { config, netlink, ports, journal, addresses, spawner, sources, settled }));
         let stop = CancellationToken::new();
         stop_on_signal(stop.clone())?;
         tokio::spawn(reconcile::run(Arc::clone(&agent), settled_sender));

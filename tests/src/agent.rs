@@ -152,6 +152,35 @@ impl<'node> Agent<'node> {
         })
     }
 
+    /// Waits until the log holds a text.
+    pub fn await_log(&self, text: &str) -> Result<(), Failure> {
+        let changes = Watch::new(self.daemon.log())?;
+        let until = Instant::now() + DAEMON_LIMIT;
+        loop {
+            let log = self.log()?;
+            if log.contains(text) {
+                return Ok(());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if changes.wait(self.daemon.end(), left)? != Woken::Changed {
+                return Err(Failure::Deadline {
+                    awaited: format!("{text:?} in the agent's log"),
+                    waited: DAEMON_LIMIT - left,
+                    seen: log,
+                });
+            }
+        }
+    }
+
+    /// Waits until `GET /v1/health` answers what is wanted.
+    pub fn await_health(
+        &self,
+        awaited: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Result<(), Failure> {
+        self.await_answer(awaited, wanted)
+    }
+
     /// Stops it in good order (SIGTERM) and says how it ended.
     pub fn stop(self) -> Result<ExitStatus, Failure> {
         self.daemon.end_by(Signal::SIGTERM, DAEMON_LIMIT)

@@ -31,6 +31,15 @@ pub(crate) fn workspace() -> PathBuf {
     tests.parent().unwrap_or(tests).to_path_buf()
 }
 
+/// The conformance suite's program, which stands in for an IPAM plugin as well.
+pub fn conformance_binary() -> Result<PathBuf, Failure> {
+    find(
+        "the conformance suite",
+        "PODWIRE_CONFORMANCE",
+        "target/debug/cni-conformance",
+    )
+}
+
 fn find(name: &'static str, variable: &'static str, default: &str) -> Result<PathBuf, Failure> {
     let path = std::env::var_os(variable).map_or_else(|| workspace().join(default), PathBuf::from);
     if path.is_absolute() && path.is_file() {

@@ -27,7 +27,9 @@
 
 mod agent;
 pub mod annotation;
+pub mod apiserver;
 mod binaries;
+pub mod conformance;
 mod failure;
 mod http;
 pub mod links;
@@ -43,7 +45,7 @@ pub mod traffic;
 mod watch;
 
 pub use agent::{Agent, AgentOptions};
-pub use binaries::{agent_binary, faulty_agent_binary, plugin_binary};
+pub use binaries::{agent_binary, conformance_binary, faulty_agent_binary, plugin_binary};
 pub use failure::{Failure, Step};
 pub use node::{Leftovers, TestNode};
 pub use ovsdb::{Ovsdb, Row};

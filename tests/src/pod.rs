@@ -1,8 +1,9 @@
 //! A pod sandbox, and the runtime that execs the plugin for it.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -159,6 +160,26 @@ impl<'node> Pod<'node> {
             container: self.container.clone(),
             finished,
         })
+    }
+
+    /// Starts the plugin for this pod and leaves it running: for a test that kills it.
+    pub fn spawn(&self, command: &str, conf: &Value) -> Result<Child, Failure> {
+        let mut plugin = Command::new(plugin_binary()?);
+        plugin
+            .current_dir("/")
+            .envs(self.environment(command))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let spawned = self.node.place().run(|| plugin.spawn())?;
+        let mut child = spawned.step(|| "start the plugin")?;
+        if let Some(mut stdin) = child.stdin.take() {
+            let text = self.with_annotations(conf).to_string();
+            stdin
+                .write_all(text.as_bytes())
+                .step(|| "write the plugin's input")?;
+        }
+        Ok(child)
     }
 
     /// The variables that containerd adds to its own environment, CNI_ARGS in random order: it

@@ -138,6 +138,7 @@ fn an_add_that_comes_before_the_logical_port_ends_when_that_is_made() {
     thread::scope(|scope| {
         let add = scope.spawn(|| web.add().unwrap());
         node.await_port(&web.container).unwrap();
+        assert!(!add.is_finished());
         central.add_port(&port).unwrap();
         add.join().unwrap().success().unwrap();
     });

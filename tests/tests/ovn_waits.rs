@@ -5,6 +5,7 @@
 use std::thread;
 
 use nix::sys::signal::Signal;
+use podwire_tests::links::LinkRecorder;
 use podwire_tests::ovn::{Central, LogicalPort, OvnNode};
 use podwire_tests::{Agent, AgentOptions, CniError, Pod, conf};
 
@@ -100,6 +101,30 @@ fn after_the_deadline_another_chassis_that_has_the_port_is_named() {
         &["claimed by another chassis: node-b", "this is node-a"],
     );
     drop(agents);
+}
+
+#[test]
+fn after_the_deadline_a_bridge_that_is_not_ovn_controllers_is_named() {
+    let (central, node) = network();
+    node.vsctl(&[
+        "add-br",
+        "br-x",
+        "--",
+        "set",
+        "bridge",
+        "br-x",
+        "datapath_type=netdev",
+    ])
+    .unwrap();
+    let _agent = node
+        .start_agent(&impatient().with(["--bridge", "br-x"]))
+        .unwrap();
+    let (web, _) = central.schedule(&node, "web", 11).unwrap();
+    refused(
+        &node,
+        &web,
+        &["on bridge br-x, and ovn-controller's is br-int"],
+    );
 }
 
 #[test]
@@ -269,6 +294,21 @@ fn a_wait_ends_when_a_newer_sandbox_comes() {
         central.add_port(&port).unwrap();
         second.join().unwrap().success().unwrap();
     });
+}
+
+#[test]
+fn a_wait_ends_when_the_runtime_kills_the_plugin() {
+    let (central, node) = network();
+    let _agent = node.start_agent(&OvnNode::agent_options()).unwrap();
+    let (web, port) = central.announce(&node, "web", 11).unwrap();
+    let recorder = LinkRecorder::start(node.place()).unwrap();
+    let mut plugin = web.spawn("ADD", &conf()).unwrap();
+    node.await_port(&web.container).unwrap();
+    plugin.kill().unwrap();
+    plugin.wait().unwrap();
+    recorder.await_gone(&web.container[..15]).unwrap();
+    central.add_port(&port).unwrap();
+    web.add().unwrap().success().unwrap();
 }
 
 #[test]

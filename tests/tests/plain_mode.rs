@@ -191,3 +191,17 @@ fn another_bridge_and_mtu_can_be_asked_for() {
         "br-pods"
     );
 }
+
+#[test]
+fn a_bridge_that_somebody_deletes_is_made_again() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    node.vsctl(&["del-br", "br-int"]).unwrap();
+    let (pod, addresses) = wired(&node, "web");
+    assert_eq!(node.ovsdb_rows("Bridge").unwrap().len(), 1);
+    for address in addresses {
+        traffic::ping(node.place(), address, 1).unwrap();
+    }
+    pod.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}

@@ -137,13 +137,16 @@ impl Agent {
         trace: &mut Trace,
     ) -> Result<CniResult, Error> {
         let asking = Instant::now();
+        let said = self.said(call, cancel).await?;
+        trace.phase("annotations", asking);
+        let asking = Instant::now();
         let Intent {
             mut interfaces,
             dns,
             from_annotation,
-        } = self.intent(call, undo).await?;
+        } = self.intent(call, &said, undo).await?;
         bandwidth::limit(&mut interfaces, &call.conf);
-        let subject = call.subject();
+        let subject = said.subject(call);
         let node = self.ports.node_facts(self.config.mtu)?;
         let planned = plan::plan(&subject, &interfaces, &node).map_err(|source| Error::Plan {
             source,
@@ -177,7 +180,10 @@ impl Agent {
         }
 
         fault_point!("add-rows");
-        self.wait_taken_up(&rows.ports, cancel, trace).await?;
+        tokio::select! {
+            taken_up = self.wait_taken_up(&rows.ports, cancel, trace) => taken_up?,
+            error = self.overturned(call, &said) => return Err(error),
+        }
         fault_point!("add-ofport");
         let finishing = Instant::now();
         for error in pods.iter().flat_map(PodEnd::announce) {
@@ -187,7 +193,7 @@ impl Agent {
             .await;
         self.journal
             .advance(&call.key, State::Adding, State::Live)?;
-        fault_point!("add-live");
+        fault_point!("add-live", _);
         let names: Vec<String> = hosts.into_iter().map(|host| host.link.name).collect();
         let result = plan::result::result(&subject, &planned, &names, dns);
         trace.phase("announce and answer", finishing);
@@ -295,7 +301,7 @@ impl Agent {
         }
         if undo.journal {
             let closed = match errors.is_empty() {
-                true => self.journal.forget(&call.key),
+                true => self.journal.abandon(&call.key),
                 false => self
                     .journal
                     .advance(&call.key, State::Adding, State::Deleting),

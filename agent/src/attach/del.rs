@@ -164,7 +164,7 @@ impl Agent {
     ) -> Result<(), crate::journal::Error> {
         let bridge = self.config.bridge.clone();
         let entry = entry.unwrap_or_else(|| Entry::new(key.clone(), None, String::new(), bridge));
-        self.journal.write(&entry, State::Deleting)
+        self.journal.close(&entry)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::journal;
 use crate::netns::{self, NetnsError};
 use crate::plan::PlanError;
 use crate::pods::AnnotationError;
+use crate::pods::sources::{Lack, SourceError};
 use crate::ports::PortError;
 
 /// A verb's failure.
@@ -37,6 +38,9 @@ pub enum Error {
     /// The pod's annotation is not valid.
     #[error("{0}")]
     Annotation(#[from] AnnotationError),
+    /// The pod's annotations were not to be had.
+    #[error("{0}")]
+    Source(#[from] SourceError),
     /// The pod is annotated, but not for this network.
     #[error("annotation {annotation} has no entry for network {network}")]
     NotAnnotated {
@@ -128,12 +132,18 @@ impl Error {
                 ErrorCode::INVALID_ENVIRONMENT
             }
             Self::Kernel(_) => ErrorCode::KERNEL_REFUSED,
-            Self::Annotation(_)
+            Self::Source(SourceError::Lacking {
+                lack: Lack::PodName,
+                ..
+            }) => ErrorCode::INVALID_ENVIRONMENT,
+            Self::Source(SourceError::Annotation(_))
+            | Self::Annotation(_)
             | Self::NotAnnotated { .. }
             | Self::Plan {
                 from_annotation: true,
                 ..
             } => ErrorCode::INVALID_ANNOTATION,
+            Self::Source(_) => ErrorCode::TRY_AGAIN,
             Self::Plan { .. } | Self::NoPrevResult | Self::NoValidAttachments => {
                 ErrorCode::INVALID_CONFIG
             }

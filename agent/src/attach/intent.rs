@@ -1,17 +1,19 @@
-//! What a pod should get: from its annotation, from a delegated IPAM plugin, or from the node's own subnets.
+//! What a pod should get: from its annotations, from a delegated IPAM plugin, or from the node's own subnets.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use podwire_cni::spec::{Dns, NetConf, RequestedIp};
+use podwire_cni::spec::{Dns, ErrorCode, NetConf, RequestedIp, SpecError};
 
 use super::add::Undo;
+use super::said::Said;
 use super::{Agent, Call, Error};
 use crate::ipam::delegate::{self, Delegate, DelegateError};
 use crate::ipam::{Family, Owner};
-use crate::plan::{InterfaceSpec, RouteSpec};
-use crate::pods::{NetworkKey, pod_networks};
+use crate::plan::{InterfaceSpec, PortName, RouteSpec};
+use crate::pods::ovn_network::{InterfaceWish, WishedAddress};
+use crate::pods::{self, InterfaceIntent, NetworkKey, Settings, pod_networks};
 
 /// What one ADD is to make.
 #[derive(Debug)]
@@ -23,37 +25,116 @@ pub(super) struct Intent {
 }
 
 impl Agent {
-    /// Finds out what the pod should get; whatever is allocated on the way is noted in `undo`.
-    pub(super) async fn intent(&self, call: &Call, undo: &mut Undo) -> Result<Intent, Error> {
-        let conf = &call.conf;
+    /// Decides what the pod should get; whatever is allocated on the way is noted in `undo`.
+    pub(super) async fn intent(
+        &self,
+        call: &Call,
+        said: &Said,
+        undo: &mut Undo,
+    ) -> Result<Intent, Error> {
+        let settings = Settings::parse(&said.annotations)?;
+        let mut intent = self.source_of(call, said, undo).await?;
+        for interface in &mut intent.interfaces {
+            let of_pod = settings.mtu_with(&interface.addresses)?;
+            interface.mtu = interface.mtu.or(of_pod).or(call.conf.mtu);
+            self.bring_down_mtu(call, interface);
+            // They speak of the pod's own network; a further one is limited by its configuration's capability.
+            if interface.nad.is_none() {
+                interface.ingress_rate = settings.bandwidth.ingress;
+                interface.egress_rate = settings.bandwidth.egress;
+            }
+        }
+        Ok(intent)
+    }
+
+    async fn source_of(&self, call: &Call, said: &Said, undo: &mut Undo) -> Result<Intent, Error> {
         if let Some(plugin) = delegate_of(call)? {
             return self.delegated(call, &plugin, undo).await;
         }
-        if let Some(text) = conf.runtime.pod_annotations.get(pod_networks::ANNOTATION) {
-            return self.annotated(call, text, undo);
+        if let Some(intent) = said.interfaces() {
+            return self.annotated(call, intent, undo);
+        }
+        // Nobody has to answer here, and so a user's wish counts as it stands.
+        if said.network == NetworkKey::Default
+            && let Some(wish) = pods::wish(&said.annotations)?
+        {
+            return self.wished(call, &wish.interfaces, undo);
+        }
+        if said.annotations.contains_key(pod_networks::ANNOTATION) {
+            return Err(Error::NotAnnotated {
+                annotation: pod_networks::ANNOTATION,
+                network: said.network.to_string(),
+            });
         }
         self.embedded(call, undo)
     }
 
-    fn annotated(&self, call: &Call, text: &str, undo: &mut Undo) -> Result<Intent, Error> {
-        let key = match &call.conf.net_attach_def_name {
-            Some(name) => name.parse().unwrap_or(NetworkKey::Default),
-            None => NetworkKey::Default,
-        };
-        let entry =
-            pod_networks::parse_network(text, &key)?.ok_or_else(|| Error::NotAnnotated {
-                annotation: pod_networks::ANNOTATION,
-                network: key.to_string(),
-            })?;
+    fn annotated(
+        &self,
+        call: &Call,
+        intent: &pods::Intent,
+        undo: &mut Undo,
+    ) -> Result<Intent, Error> {
         let owner = owner(call);
-        for address in &entry.addresses {
+        for address in intent.interfaces.iter().flat_map(|it| &it.addresses) {
             self.claim_if_ours(address.addr(), &owner, undo)?;
         }
-        let mut interface = annotated_interface(entry);
-        interface.nad = matches!(key, NetworkKey::Nad { .. }).then(|| key.to_string());
-        interface.mtu = interface.mtu.or(call.conf.mtu);
         Ok(Intent {
-            interfaces: vec![interface],
+            interfaces: intent.interfaces.iter().map(annotated_interface).collect(),
+            dns: call.conf.dns.clone(),
+            from_annotation: true,
+        })
+    }
+
+    /// The interfaces that `ovnNetwork` asks for, on a node where the agent gives what the wish leaves open.
+    fn wished(
+        &self,
+        call: &Call,
+        wishes: &[InterfaceWish],
+        undo: &mut Undo,
+    ) -> Result<Intent, Error> {
+        let owner = owner(call);
+        let mut interfaces = Vec::with_capacity(wishes.len());
+        for wish in wishes {
+            let mut given = Vec::with_capacity(2);
+            match wish.address {
+                Some(WishedAddress::WithPrefix(net)) => {
+                    self.claim_if_ours(net.addr(), &owner, undo)?;
+                    given.push((net, None));
+                }
+                Some(WishedAddress::Bare(address)) => {
+                    let allocated = self.addresses.claim(address, &owner)?;
+                    undo.addresses.push(address);
+                    given.push((allocated.address, Some(allocated.gateway)));
+                }
+                None => {
+                    for allocated in self.addresses.allocate(&owner)? {
+                        undo.addresses.push(allocated.address.addr());
+                        given.push((allocated.address, Some(allocated.gateway)));
+                    }
+                }
+            }
+            let mut interface = InterfaceSpec {
+                pod_ifname: wish.pod_ifname.clone(),
+                port_name: match wish.pod_ifname {
+                    None => PortName::Pod,
+                    Some(_) => PortName::PodAndInterface,
+                },
+                mac: wish.mac,
+                mtu: wish.mtu,
+                addresses: given.iter().map(|(address, _)| *address).collect(),
+                ..InterfaceSpec::default()
+            };
+            if wish.default_gateway {
+                interface.gateways = match wish.gateway {
+                    Some(gateway) => vec![gateway],
+                    None => given.iter().filter_map(|(_, gateway)| *gateway).collect(),
+                };
+            }
+            interfaces.push(interface);
+        }
+        Ok(Intent {
+            interfaces,
             dns: call.conf.dns.clone(),
             from_annotation: true,
         })
@@ -137,6 +218,17 @@ impl Agent {
         })
     }
 
+    /// An interface gets no larger MTU than the node can carry: its packets would vanish on the way.
+    fn bring_down_mtu(&self, call: &Call, interface: &mut InterfaceSpec) {
+        let (Some(most), Some(asked)) = (self.config.max_mtu, interface.mtu) else {
+            return;
+        };
+        if asked > most {
+            tracing::info!(attachment = %call.key, asked, most, "MTU brought down to what the node can carry");
+            interface.mtu = Some(most);
+        }
+    }
+
     /// Holds an address that somebody else chose, when it is in one of our subnets: nobody else must get it.
     fn claim_if_ours(&self, address: IpAddr, owner: &Owner, undo: &mut Undo) -> Result<(), Error> {
         match self.addresses.claim(address, owner) {
@@ -189,28 +281,27 @@ fn requested(conf: &NetConf) -> InterfaceSpec {
     }
 }
 
-/// The interface that an annotation's entry describes.
-fn annotated_interface(entry: pod_networks::Entry) -> InterfaceSpec {
-    let mut gateways = entry.gateways;
+/// The interface that annotations describe.
+fn annotated_interface(intent: &InterfaceIntent) -> InterfaceSpec {
+    let mut gateways = intent.gateways.clone();
     // A network whose router advertises itself has a link-local gateway in place of an address of the subnet.
     if !gateways.iter().any(IpAddr::is_ipv6) {
-        gateways.extend(entry.lla_gateway.map(IpAddr::V6));
+        gateways.extend(intent.lla_gateway.map(IpAddr::V6));
     }
-    let routes = entry
-        .routes
-        .into_iter()
-        .map(|route| RouteSpec {
-            mtu: route.mtu,
-            ..RouteSpec::new(route.dst, route.gateway)
-        })
-        .collect();
+    let route = |route: &pods::RouteIntent| RouteSpec {
+        mtu: route.mtu,
+        ..RouteSpec::new(route.dst, route.gateway)
+    };
+    let is_nad = matches!(intent.key, NetworkKey::Nad { .. });
     InterfaceSpec {
-        pod_ifname: None,
-        mac: Some(entry.mac),
-        addresses: entry.addresses,
+        pod_ifname: intent.pod_ifname.clone(),
+        port_name: intent.port_name(),
+        mac: intent.mac,
+        addresses: intent.addresses.clone(),
         gateways,
-        routes,
-        mtu: entry.mtu,
+        routes: intent.routes.iter().map(route).collect(),
+        mtu: intent.mtu,
+        nad: is_nad.then(|| intent.key.to_string()),
         ..InterfaceSpec::default()
     }
 }
@@ -225,8 +316,8 @@ fn static_wishes(call: &Call) -> Result<Vec<RequestedIp>, Error> {
         None => Ok(Vec::new()),
         Some(text) => match RequestedIp::parse(text) {
             Some(wish) => Ok(vec![wish]),
-            None => Err(Error::Request(podwire_cni::spec::SpecError::new(
-                podwire_cni::spec::ErrorCode::INVALID_ENVIRONMENT,
+            None => Err(Error::Request(SpecError::new(
+                ErrorCode::INVALID_ENVIRONMENT,
                 format!("CNI_ARGS: IP={text} is not an IP address"),
             ))),
         },

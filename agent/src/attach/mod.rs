@@ -13,6 +13,7 @@ mod error;
 mod gc;
 mod intent;
 mod recover;
+mod said;
 mod status;
 mod turns;
 mod wait;
@@ -36,6 +37,7 @@ use crate::ipam::spawner::Spawner;
 use crate::journal::Journal;
 use crate::netns::Netlink;
 use crate::observe::{Outcome, Recorder, Subject, Trace};
+use crate::pods::sources::Sources;
 use crate::ports::Ports;
 use turns::Turns;
 
@@ -57,6 +59,8 @@ pub struct Agent {
     pub addresses: Addresses,
     /// Starts delegated IPAM plugins.
     pub spawner: Spawner,
+    /// Where annotations come from.
+    pub sources: Sources,
     /// What was done.
     pub recorder: Recorder,
     /// True once what was found at start has been looked through.
@@ -81,6 +85,8 @@ pub struct Parts {
     pub addresses: Addresses,
     /// Starts delegated IPAM plugins.
     pub spawner: Spawner,
+    /// Where annotations come from.
+    pub sources: Sources,
     /// True once what was found at start has been looked through.
     pub settled: watch::Receiver<bool>,
 }
@@ -95,6 +101,7 @@ impl Agent {
             journal: parts.journal,
             addresses: parts.addresses,
             spawner: parts.spawner,
+            sources: parts.sources,
             recorder: Recorder::default(),
             settled: parts.settled,
             pod_lines: Turns::default(),

@@ -36,6 +36,7 @@ impl Agent {
             let controller = self.ports.controller_connected(ANSWER_DEADLINE).await;
             reasons.extend(controller.err().map(|error| error.to_string()));
         }
+        reasons.extend(self.sources.problems());
         if reasons.is_empty() && !*self.settled.borrow() {
             reasons.push(
                 "the agent is still looking through the ports that it found at start".to_owned(),

@@ -1,6 +1,7 @@
 //! What the agent is told: flags and their environment variables, checked at start.
 
 mod ovn;
+mod sources;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,9 +10,11 @@ use clap::Args;
 use ipnet::IpNet;
 
 pub use ovn::{Mode, OvnArgs, OvnConfig, Wait};
+pub use sources::{KubeAccess, KubeConfig, Need, Source, SourceArgs, SourceConfig, Token};
 
 use crate::ipam::subnet::SubnetSpec;
 use crate::plan::{MAX_MTU, MIN_MTU, MIN_MTU_IPV6};
+use sources::ServiceAccount;
 
 /// The subnets of a machine that nobody configured: private (RFC 1918, RFC 4193; the latter spells "podwire"), node-local.
 const DEFAULT_SUBNETS: [&str; 2] = ["10.186.0.0/22", "fd70:6f64:7769:7265::/64"];
@@ -72,6 +75,12 @@ pub struct AgentArgs {
         env = "PODWIRE_MTU"
     )]
     pub mtu: u32,
+    /// Largest MTU that the node can carry, in bytes: what is asked for above it is brought down to it
+    #[arg(long, value_name = "BYTES", env = "PODWIRE_MAX_MTU")]
+    pub max_mtu: Option<u32>,
+    /// Where pods' annotations come from
+    #[command(flatten)]
+    pub sources: SourceArgs,
     /// How long an ADD may wait for Open vSwitch, in seconds
     #[arg(
         long,
@@ -119,6 +128,10 @@ pub struct Config {
     pub gateway: bool,
     /// MTU for a pod to which nobody gave one, in bytes.
     pub mtu: u32,
+    /// Largest MTU that the node can carry, in bytes; None when nobody said.
+    pub max_mtu: Option<u32>,
+    /// Where annotations come from.
+    pub sources: SourceConfig,
     /// Longest wait for Open vSwitch in an ADD.
     pub add_timeout: Duration,
     /// Operations under way at once.
@@ -154,7 +167,12 @@ impl Config {
             Mode::Plain => subnets(&args.subnets)?,
             Mode::Ovn => Vec::new(),
         };
+        let sources =
+            SourceConfig::from_args(args.sources, ServiceAccount::of_process(), ovn.mode)?;
         check_mtu(args.mtu, &subnets)?;
+        if let Some(most) = args.max_mtu {
+            check_max_mtu(most, args.mtu)?;
+        }
         check_bridge(&args.bridge)?;
         if args.add_timeout == 0 {
             return Err(bad("--add-timeout", "0", "at least 1 second is needed"));
@@ -174,6 +192,8 @@ impl Config {
             subnets,
             gateway: !args.no_gateway,
             mtu: args.mtu,
+            max_mtu: args.max_mtu,
+            sources,
             add_timeout: Duration::from_secs(args.add_timeout),
             max_operations: args.max_operations,
         })
@@ -233,6 +253,15 @@ fn check_mtu(mtu: u32, subnets: &[SubnetSpec]) -> Result<(), ConfigError> {
         &mtu.to_string(),
         &format!("expected {least} to {MAX_MTU}"),
     ))
+}
+
+/// The default must fit: it is not for the agent to bring its own setting down.
+fn check_max_mtu(most: u32, mtu: u32) -> Result<(), ConfigError> {
+    if (mtu..=MAX_MTU).contains(&most) {
+        return Ok(());
+    }
+    let expected = format!("expected {mtu} (--mtu) to {MAX_MTU}");
+    Err(bad("--max-mtu", &most.to_string(), &expected))
 }
 
 /// A bridge's name is its local port's, and so a link's.

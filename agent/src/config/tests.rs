@@ -46,6 +46,43 @@ fn what_follows_from_another_setting_follows_it() {
 }
 
 #[test]
+fn in_ovn_mode_the_agent_has_no_address_no_gateway_and_waits_for_ovn() {
+    let ovn = config(&["--mode", "ovn"]).unwrap();
+    assert!(ovn.subnets.is_empty() && ovn.gateway_addresses().is_empty());
+    assert_eq!(ovn.ovn.wait, Wait::OvnInstalled);
+    assert_eq!(ovn.ovn.rundir, Path::new("/var/run/ovn"));
+    assert_eq!(config(&[]).unwrap().ovn.wait, Wait::Ofport);
+    let impatient = config(&["--mode", "ovn", "--wait", "ofport"]).unwrap();
+    assert_eq!(impatient.ovn.wait, Wait::Ofport);
+    let refusal = config(&["--mode", "ovn", "--subnet", "10.1.0.0/24"]).unwrap_err();
+    assert_eq!(
+        refusal.to_string(),
+        "--subnet 10.1.0.0/24: in OVN mode pods have their addresses from annotations; leave it out, or use --mode plain"
+    );
+}
+
+#[test]
+fn keys_for_the_southbound_database_come_all_three_or_not_at_all() {
+    let all = [
+        "--ovn-private-key",
+        "/k",
+        "--ovn-certificate",
+        "/c",
+        "--ovn-ca-cert",
+        "/a",
+    ];
+    let keys = config(&all).unwrap().ovn.tls.unwrap();
+    assert_eq!(keys.ca_certificate, Path::new("/a"));
+    assert_eq!(config(&[]).unwrap().ovn.tls, None);
+    for missing in 0..3 {
+        let mut flags = all.to_vec();
+        flags.drain(2 * missing..2 * missing + 2);
+        let arguments = std::iter::once("podwire").chain(flags);
+        assert!(Cli::try_parse_from(arguments).is_err());
+    }
+}
+
+#[test]
 fn each_refusal_names_flag_value_and_what_was_expected() {
     let cases: [(&[&str], &str); 8] = [
         (

@@ -171,11 +171,17 @@ impl Journal {
         self.write(entry, State::Adding)
     }
 
-    /// Writes an entry in a state, replacing what was there for this attachment.
+    /// Writes an entry in state [`State::Deleting`], in the place of every other of this attachment.
     ///
     /// # Errors
-    /// When the file can't be written; what was there stays then.
-    pub fn write(&self, entry: &Entry, state: State) -> Result<(), Error> {
+    /// When the file can't be written, and what was there stays, or another can't be removed.
+    pub fn close(&self, entry: &Entry) -> Result<(), Error> {
+        self.write(entry, State::Deleting)?;
+        self.remove(&entry.key, State::Adding)?;
+        self.remove(&entry.key, State::Live)
+    }
+
+    fn write(&self, entry: &Entry, state: State) -> Result<(), Error> {
         let path = self.path(&entry.key, state);
         let unfinished = path.with_added_extension(UNFINISHED);
         let text = serde_json::to_vec(entry).map_err(|source| Error::Malformed {
@@ -199,7 +205,7 @@ impl Journal {
                 source,
             });
         }
-        self.remove(&entry.key, |other| other != state)
+        Ok(())
     }
 
     /// Moves an attachment's entry to another state; that there is none is no error.
@@ -233,29 +239,34 @@ impl Journal {
         Ok(None)
     }
 
+    /// Removes the entry of an ADD that was undone; that of a living attachment of the same key stays.
+    ///
+    /// # Errors
+    /// When the file is there and can't be removed.
+    pub fn abandon(&self, key: &AttachmentKey) -> Result<(), Error> {
+        self.remove(key, State::Adding)
+    }
+
     /// Removes every entry of an attachment.
     ///
     /// # Errors
     /// When a file is there and can't be removed.
     pub fn forget(&self, key: &AttachmentKey) -> Result<(), Error> {
-        self.remove(key, |_| true)
+        State::ALL
+            .into_iter()
+            .try_for_each(|state| self.remove(key, state))
     }
 
-    fn remove(&self, key: &AttachmentKey, which: impl Fn(State) -> bool) -> Result<(), Error> {
-        for state in State::ALL.into_iter().filter(|state| which(*state)) {
-            let path = self.path(key, state);
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(Error::Io {
-                        step: "remove",
-                        path,
-                        source: error,
-                    });
-                }
-                _ => {}
-            }
+    fn remove(&self, key: &AttachmentKey, state: State) -> Result<(), Error> {
+        let path = self.path(key, state);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::Io {
+                step: "remove",
+                path,
+                source: error,
+            }),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// All entries, and what could not be read.

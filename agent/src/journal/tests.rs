@@ -46,6 +46,20 @@ fn an_entry_is_found_in_each_state_and_gone_once_forgotten() {
 }
 
 #[test]
+fn an_add_that_was_undone_takes_no_living_attachments_entry_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    let living = entry("abc");
+    journal.begin(&living).unwrap();
+    journal
+        .advance(&living.key, State::Adding, State::Live)
+        .unwrap();
+    journal.begin(&living).unwrap();
+    journal.abandon(&living.key).unwrap();
+    assert_eq!(journal.entries().0, [(State::Live, living)]);
+}
+
+#[test]
 fn only_root_can_read_the_journal() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
@@ -103,14 +117,17 @@ fn a_link_in_place_of_an_entry_is_not_followed() {
 }
 
 #[test]
-fn an_entry_replaces_those_of_the_same_attachment_in_other_states() {
+fn a_deletion_that_is_noted_takes_the_place_of_what_was_known() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
-    let (old, new) = (entry("abc"), entry("abc"));
-    assert!(old.since <= new.since);
-    journal.write(&old, State::Deleting).unwrap();
-    journal.begin(&new).unwrap();
-    assert_eq!(journal.entries().0, [(State::Adding, new)]);
+    let entry = entry("abc");
+    journal.begin(&entry).unwrap();
+    journal
+        .advance(&entry.key, State::Adding, State::Live)
+        .unwrap();
+    journal.begin(&entry).unwrap();
+    journal.close(&entry).unwrap();
+    assert_eq!(journal.entries().0, [(State::Deleting, entry)]);
 }
 
 #[test]

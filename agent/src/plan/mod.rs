@@ -102,9 +102,23 @@ pub struct InterfaceSpec {
     pub ingress_rate: Option<u64>,
     /// Most that it may send, in bit/s; None is no limit.
     pub egress_rate: Option<u64>,
+    /// How its logical port is named.
+    pub port_name: PortName,
     /// The network attachment definition that it is of, as annotations key it: `namespace/name`, or `namespace/name/1` for the
     /// second attachment to the same one. None is the cluster's default network.
     pub nad: Option<String>,
+}
+
+/// How an interface's logical port is named, when it is none of a network attachment definition's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PortName {
+    /// By the pod, and by the interface unless it is the pod's first.
+    #[default]
+    ByInterface,
+    /// By the pod, whatever the interface is called: `*` in a list of interfaces.
+    Pod,
+    /// By the pod and the interface, also of the first: named in a list of interfaces.
+    PodAndInterface,
 }
 
 /// A route that a pod should get.
@@ -305,7 +319,7 @@ fn plan_port(
         });
     }
     let nad = intent.nad.as_deref();
-    let iface_id = iface_id(subject, nad, pod_name);
+    let iface_id = iface_id(subject, nad, intent.port_name, pod_name);
     let mut external_ids = external_ids(subject, pod_name, &iface_id, pod_mac, &intent.addresses);
     if let Some(nad) = nad {
         external_ids.insert(ids::OVN_NETWORK.to_owned(), key.network.clone());
@@ -339,7 +353,7 @@ fn plan_port(
 /// On the cluster's default network it is `<namespace>_<pod>`, and for further interfaces of it `<namespace>_<pod>_<interface>`
 /// (ovn4nfv). On a network attachment definition's it is `<namespace>.<definition>_<namespace>_<pod>`, where `-` of the definition's
 /// key is `.` as well (ovn-kubernetes: names of port groups have no `-`).
-fn iface_id(subject: &Subject<'_>, nad: Option<&str>, pod_ifname: &str) -> String {
+fn iface_id(subject: &Subject<'_>, nad: Option<&str>, named: PortName, pod_ifname: &str) -> String {
     let mut id = match subject.pod {
         Some(PodRef {
             namespace: Some(namespace),
@@ -356,7 +370,12 @@ fn iface_id(subject: &Subject<'_>, nad: Option<&str>, pod_ifname: &str) -> Strin
     if let Some(nad) = nad {
         return format!("{}_{id}", nad.replace(['-', '/'], "."));
     }
-    if pod_ifname != "eth0" {
+    let by_interface = match named {
+        PortName::ByInterface => pod_ifname != "eth0",
+        PortName::Pod => false,
+        PortName::PodAndInterface => true,
+    };
+    if by_interface {
         id.push('_');
         id.push_str(pod_ifname);
     }

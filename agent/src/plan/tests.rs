@@ -113,6 +113,45 @@ fn a_container_without_a_pod_is_known_by_its_id_and_a_later_interface_by_its_nam
 }
 
 #[test]
+fn a_port_of_a_network_attachment_definition_is_named_as_ovn_kubernetes_names_it() {
+    for (nad, iface_id) in [
+        ("blue/tenant-a", "blue.tenant.a_default_web"),
+        ("blue/tenant-a/1", "blue.tenant.a.1_default_web"),
+    ] {
+        let (key, pod) = (key("net1"), pod());
+        let subject = Subject {
+            key: &key,
+            pod: Some(&pod),
+            netns: "/n",
+        };
+        let interface = InterfaceSpec {
+            nad: Some(nad.to_owned()),
+            ..InterfaceSpec::default()
+        };
+        let ports = plan(&subject, &[interface], &node()).unwrap();
+        assert_eq!(ports[0].iface_id, iface_id);
+        let ids = &ports[0].external_ids;
+        assert_eq!(ids["iface-id"], iface_id);
+        assert_eq!(ids["k8s.ovn.org/nad"], nad);
+        assert_eq!(ids["k8s.ovn.org/network"], "pods");
+    }
+}
+
+#[test]
+fn limits_are_passed_on_as_they_are() {
+    let wish = InterfaceSpec {
+        ingress_rate: Some(2),
+        egress_rate: Some(1),
+        ..InterfaceSpec::default()
+    };
+    let bandwidth = planned(&[wish]).unwrap()[0].bandwidth;
+    assert_eq!(
+        (bandwidth.ingress_rate, bandwidth.egress_rate),
+        (Some(2), Some(1))
+    );
+}
+
+#[test]
 fn gateways_become_default_routes_and_link_routes_come_before_those_that_need_them() {
     let mut wish = intent(&["10.1.2.3/24", "fd00::3/64"], &["10.1.2.1", "fd00::1"]);
     wish.routes = vec![

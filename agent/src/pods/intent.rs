@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use macaddr::MacAddr6;
 
 use super::NetworkKey;
+use crate::plan::PortName;
 
 /// The interfaces that one request makes, the one on CNI_IFNAME first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,6 +41,8 @@ pub struct InterfaceIntent {
     pub tunnel_id: Option<u32>,
     /// What the network is to the pod.
     pub role: Option<Role>,
+    /// Whether it stands in a list of several, whose controllers name logical ports in their own way.
+    pub is_listed: bool,
 }
 
 /// A route other than a default route.
@@ -79,6 +82,16 @@ impl InterfaceIntent {
             lla_gateway: None,
             tunnel_id: None,
             role: None,
+            is_listed: false,
+        }
+    }
+
+    /// How its logical port is named.
+    pub fn port_name(&self) -> PortName {
+        match (self.is_listed, &self.pod_ifname) {
+            (false, _) => PortName::ByInterface,
+            (true, None) => PortName::Pod,
+            (true, Some(_)) => PortName::PodAndInterface,
         }
     }
 }

@@ -17,8 +17,25 @@ pub mod ovn_routes;
 pub mod pod_networks;
 mod route;
 mod select;
+pub mod settings;
+pub mod sources;
 
 pub use annotation::{AnnotationError, Problem};
 pub use intent::{Intent, InterfaceIntent, Role, RouteIntent};
 pub use network_key::{NetworkKey, NetworkKeyError};
-pub use select::interfaces;
+pub use select::{Attaching, interfaces, wanted, wish};
+pub use settings::Settings;
+
+/// Every annotation that podwire reads; sources keep no others.
+const READ: [&str; 10] = [
+    pod_networks::ANNOTATION,
+    ovn::ANNOTATION,
+    ovn_network::ANNOTATION,
+    ovn_network::LATER_ANNOTATION,
+    ovn_interfaces::ANNOTATION,
+    ovn_interfaces::LATER_ANNOTATION,
+    ovn_routes::ANNOTATION,
+    bandwidth::INGRESS,
+    bandwidth::EGRESS,
+    settings::MTU,
+];

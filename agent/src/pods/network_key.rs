@@ -38,6 +38,25 @@ pub enum NetworkKeyError {
     Index(String),
 }
 
+impl NetworkKey {
+    /// Whether this is one of the attachments that `asked` may mean: the very one, or with index 0 any to that definition.
+    pub fn is_of(&self, asked: &Self) -> bool {
+        match (self, asked) {
+            (
+                Self::Nad {
+                    namespace, name, ..
+                },
+                Self::Nad {
+                    namespace: asked_namespace,
+                    name: asked_name,
+                    index: 0,
+                },
+            ) => (namespace, name) == (asked_namespace, asked_name),
+            _ => self == asked,
+        }
+    }
+}
+
 impl FromStr for NetworkKey {
     type Err = NetworkKeyError;
 

@@ -67,6 +67,7 @@ fn parse_interface(node: &Node<'_>) -> Result<InterfaceIntent, AnnotationError> 
             .map(|mtu| mtu.mtu_or_text(&addresses))
             .transpose()?,
         addresses,
+        is_listed: true,
         ..InterfaceIntent::new(NetworkKey::Default)
     })
 }

@@ -55,6 +55,19 @@ pub fn parse(annotation: &str) -> Result<BTreeMap<NetworkKey, Entry>, Annotation
         .collect()
 }
 
+/// The networks that the annotation has an entry for. A name that is none is passed over, as a fault of another entry's.
+///
+/// # Errors
+/// The annotation is no JSON object.
+pub fn keys(annotation: &str) -> Result<Vec<NetworkKey>, AnnotationError> {
+    let document = document(ANNOTATION, annotation)?;
+    let networks = Node::root(ANNOTATION, &document).networks()?;
+    Ok(networks
+        .into_iter()
+        .filter_map(|(name, _)| name.parse().ok())
+        .collect())
+}
+
 /// Reads what the annotation says of one network; what it says of others is not looked at, so
 /// that a fault there keeps no other interface from the pod. `None` when it says nothing.
 ///
@@ -159,6 +172,7 @@ impl Entry {
             lla_gateway: self.lla_gateway,
             tunnel_id: self.tunnel_id,
             role: self.role,
+            is_listed: false,
         }
     }
 

@@ -183,6 +183,15 @@ impl Ports {
         })
     }
 
+    /// The ports of one sandbox, of whichever network.
+    pub fn of_sandbox(&self, container_id: &str) -> Vec<PortRecord> {
+        self.client.read(|db| {
+            db.interfaces_with_sandbox(container_id)
+                .map(|interface| PortRecord::read(db, interface))
+                .collect()
+        })
+    }
+
     /// Every port of ours.
     pub fn all(&self) -> Vec<PortRecord> {
         self.client.read(|db| {

@@ -75,6 +75,10 @@ enum Lack {
     #[error("ovn-controller has not claimed its logical port")]
     Claim,
     #[error(
+        "the port is on bridge {ours}, and ovn-controller's is {theirs} (external_ids:ovn-bridge)"
+    )]
+    Bridge { ours: String, theirs: String },
+    #[error(
         "flows not yet installed: ovn-controller has claimed its logical port and not reported it installed"
     )]
     Flows,
@@ -122,9 +126,17 @@ impl Ports {
         let southbound = self.southbound(deadline).await?;
         let iface_ids: Vec<&str> = ports.iter().map(|port| port.iface_id.as_str()).collect();
         let view = southbound.view(&iface_ids, deadline).await?;
+        let other_bridge = self.client.read(|db| node_key(db, "ovn-bridge"));
+        let other_bridge = other_bridge.filter(|theirs| *theirs != self.bridge);
         let lacks = ports.iter().zip(&view.bindings).map(|(port, binding)| {
             let ours = port.iface_id_ver.as_deref();
-            let lack = lack(&view, &southbound.chassis, binding.as_ref(), ours);
+            let lack = match lack(&view, &southbound.chassis, binding.as_ref(), ours) {
+                Lack::Claim if let Some(theirs) = &other_bridge => Lack::Bridge {
+                    ours: self.bridge.clone(),
+                    theirs: theirs.clone(),
+                },
+                lack => lack,
+            };
             (port.iface_id.clone(), lack)
         });
         Ok(lacks.collect())

@@ -2,9 +2,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use podwire_ovs::client::WaitError;
+use podwire_ovs::client::{Client, WaitError};
 use podwire_ovs::transact::{Columns, Condition, Transaction};
 use podwire_ovs::value::Uuid;
+use podwire_ovs::vswitch::{BY_IFACE_ID, StringMap, set_keys};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -52,6 +53,48 @@ async fn five_hundred_waiters_are_each_woken_by_their_own_row_alone() {
         assert_eq!(ofport, Ok(expected as i64));
     }
     assert_eq!(looks.load(Ordering::Relaxed), 2 * WAITERS);
+}
+
+#[tokio::test]
+async fn a_wait_for_a_row_that_must_be_the_only_one_is_woken_by_a_second_one_and_by_no_other_change()
+ {
+    let server = Server::start();
+    let (client, root) = server.initialised().await;
+    let bridge = bridge(&client, root, "br0").await;
+    let (_, mine) = port(&client, bridge, "mine").await;
+    let looks = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&looks);
+    let waiting = {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let same_id = (BY_IFACE_ID, "ns_pod");
+            let wait = client.wait_row_and_index("Interface", mine, same_id, soon(), |db| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                db.interfaces_with("ns_pod")
+                    .next()
+                    .map(|other| other.uuid())
+            });
+            wait.await
+        })
+    };
+    while looks.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    port(&client, bridge, "other").await;
+    let (_, thief) = port(&client, bridge, "thief").await;
+    set_iface_id(&client, thief, "ns_other").await;
+    set_iface_id(&client, thief, "ns_pod").await;
+    assert_eq!(waiting.await.unwrap(), Ok(thief));
+    assert_eq!(looks.load(Ordering::Relaxed), 2);
+}
+
+async fn set_iface_id(client: &Client, interface: Uuid, iface_id: &str) {
+    let ids = StringMap::from([("iface-id".to_owned(), iface_id.to_owned())]);
+    commit(client, |transaction| {
+        set_keys(transaction, "Interface", interface, "external_ids", &ids);
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test]

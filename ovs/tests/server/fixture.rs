@@ -18,15 +18,22 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 pub(crate) struct Server {
     directory: TempDir,
     process: Option<Child>,
+    flags: Vec<String>,
 }
 
 impl Server {
     pub(crate) fn start() -> Self {
+        Self::start_with(|_| Vec::new())
+    }
+
+    /// A server with further flags, which may name files of its directory.
+    pub(crate) fn start_with(flags: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("podwire-ovs-")
             .tempdir()
             .unwrap();
         let mut server = Self {
+            flags: flags(directory.path()),
             directory,
             process: None,
         };
@@ -75,6 +82,7 @@ impl Server {
             .arg(self.path().join("conf.db"))
             .arg(format!("--remote=punix:{}", self.socket().display()))
             .args(["--no-chdir", "--pidfile", "-vconsole:off", "-vsyslog:off"])
+            .args(&self.flags)
             .env("OVS_RUNDIR", self.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

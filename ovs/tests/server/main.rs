@@ -12,6 +12,7 @@ mod group_commit;
 mod hostile;
 mod operations;
 mod reconnect;
+mod remotes;
 mod replica;
 mod unixctl;
 mod vswitch;

@@ -28,11 +28,7 @@ const OVN: (&str, &str) = (
 
 /// The last byte of the first interface's MAC, which tells whose word was heard, and its routes.
 fn heard(network: &str, annotations: &[(&str, &str)]) -> Option<(u8, Vec<String>)> {
-    let annotations = annotations
-        .iter()
-        .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
-        .collect();
-    let intent = interfaces(&annotations, &network.parse().unwrap()).unwrap()?;
+    let intent = read(network, "eth0", &[], annotations)?;
     let first = &intent.interfaces[0];
     let routes = first
         .routes
@@ -81,17 +77,143 @@ fn only_pod_networks_speaks_of_further_networks() {
 }
 
 #[test]
-fn the_interface_of_an_entry_bears_its_network() {
-    let annotations = [POD_NETWORKS]
-        .map(|(name, text)| (name.to_owned(), text.to_owned()))
-        .into();
-    let network = "ns/nad".parse().unwrap();
-    assert_eq!(
-        interfaces(&annotations, &network)
-            .unwrap()
-            .unwrap()
-            .interfaces[0]
-            .key,
-        network
+fn one_definition_attached_again_gets_the_next_entry_that_is_not_attached_yet() {
+    let three = (
+        pod_networks::ANNOTATION,
+        r#"{"ns/nad/2":{"mac_address":"0a:00:00:00:00:12"},
+            "ns/nad/10":{"mac_address":"0a:00:00:00:00:1a"},
+            "ns/nad":{"mac_address":"0a:00:00:00:00:10"},
+            "ns/other":{"mac_address":"0a:00:00:00:00:20"}, "not a name": 3}"#,
     );
+    let key = |attached: &[&str], network: &str| {
+        let intent = read(network, "net1", attached, &[three])?;
+        Some(intent.interfaces[0].key.to_string())
+    };
+    assert_eq!(key(&[], "ns/nad").as_deref(), Some("ns/nad"));
+    assert_eq!(key(&["ns/other"], "ns/nad").as_deref(), Some("ns/nad"));
+    assert_eq!(key(&["ns/nad"], "ns/nad").as_deref(), Some("ns/nad/2"));
+    assert_eq!(
+        key(&["ns/nad/2", "ns/nad"], "ns/nad").as_deref(),
+        Some("ns/nad/10")
+    );
+    assert_eq!(
+        key(&["ns/nad/2"], "ns/nad").as_deref(),
+        Some("ns/nad"),
+        "freed by a DEL"
+    );
+    assert_eq!(key(&["ns/nad", "ns/nad/2", "ns/nad/10"], "ns/nad"), None);
+    assert_eq!(
+        key(&[], "ns/nad/2").as_deref(),
+        Some("ns/nad/2"),
+        "the one that is named"
+    );
+    assert_eq!(key(&["ns/nad/2"], "ns/nad/2"), None);
+    assert_eq!(key(&[], "ns/na"), None);
+}
+
+#[test]
+fn a_default_route_goes_to_the_first_interface_or_to_one_that_asks_for_it() {
+    let entry = r#"{"mac_address":"0a:00:00:00:00:01","ip_addresses":["10.1.0.2/24"],"gateway_ips":["10.1.0.1"],"ipv6_lla_gateway_ip":"fe80::1"}"#;
+    let both = format!(r#"{{"default":{entry},"ns/nad":{entry}}}"#);
+    let both = (pod_networks::ANNOTATION, both.as_str());
+    let asks = |network: &str, ifname: &str, annotation: (&str, &str)| {
+        let intent = read(network, ifname, &[], &[annotation]).unwrap();
+        let interface = &intent.interfaces[0];
+        (interface.gateways.len(), interface.lla_gateway.is_some())
+    };
+    assert_eq!(asks("default", "eth0", both), (1, true));
+    assert_eq!(
+        asks("default", "net1", both),
+        (0, false),
+        "the entry speaks of the first interface"
+    );
+    assert_eq!(
+        asks("ns/nad", "net1", both),
+        (1, true),
+        "written on request only"
+    );
+    assert_eq!(asks("default", "eth0", OVN), (1, false));
+    assert_eq!(asks("default", "net1", OVN), (0, false));
+    let list = |flag: &str| {
+        format!(
+            r#"[{{"ip_address":"10.1.0.2/24","mac_address":"0a:00:00:00:00:03","interface":"*","gateway_ip":"10.1.0.1"{flag}}}]"#
+        )
+    };
+    for (flag, gateways) in [
+        ("", 0),
+        (r#","defaultGateway":"false""#, 0),
+        (r#","defaultGateway":"true""#, 1),
+    ] {
+        let list = list(flag);
+        for ifname in ["eth0", "net1"] {
+            let annotation = (ovn_interfaces::ANNOTATION, list.as_str());
+            assert_eq!(
+                asks("default", ifname, annotation).0,
+                gateways,
+                "{ifname}{flag}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_mtu_of_a_wish_goes_to_the_interface_that_answers_it_unless_the_answer_has_one() {
+    let wish = (
+        ovn_network::ANNOTATION,
+        r#"[{"name":"a","interface":"net0","mtu":"1300"},{"name":"a","interface":"net1","mtu":"1301"},{"name":"a","interface":"net9","mtu":"1309"}]"#,
+    );
+    let answer = (
+        ovn_interfaces::ANNOTATION,
+        r#"[{"ip_address":"10.1.0.2/24","mac_address":"0a:00:00:00:00:03","interface":"net0"},
+            {"ip_address":"10.2.0.2/24","mac_address":"0a:00:00:00:00:04","interface":"net1","mtu":1200},
+            {"ip_address":"10.3.0.2/24","mac_address":"0a:00:00:00:00:05","interface":"*"}]"#,
+    );
+    let intent = read("default", "eth0", &[], &[wish, answer]).unwrap();
+    let mtus: Vec<_> = intent
+        .interfaces
+        .iter()
+        .map(|interface| (interface.pod_ifname.as_deref(), interface.mtu))
+        .collect();
+    assert_eq!(
+        mtus,
+        [
+            (None, None),
+            (Some("net0"), Some(1300)),
+            (Some("net1"), Some(1200))
+        ]
+    );
+}
+
+#[test]
+fn every_annotation_that_is_heard_is_kept_by_the_sources() {
+    for (name, _) in [
+        POD_NETWORKS,
+        ANSWER,
+        LATER_ANSWER,
+        WISH,
+        FOREIGN_WISH,
+        ROUTES,
+        OVN,
+    ] {
+        assert!(super::super::READ.contains(&name), "{name}");
+    }
+}
+
+fn read(
+    network: &str,
+    ifname: &str,
+    attached: &[&str],
+    annotations: &[(&str, &str)],
+) -> Option<Intent> {
+    let annotations = annotations
+        .iter()
+        .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+        .collect();
+    let attached: Vec<NetworkKey> = attached.iter().map(|key| key.parse().unwrap()).collect();
+    let attaching = Attaching {
+        network: &network.parse().unwrap(),
+        ifname,
+        attached: &attached,
+    };
+    interfaces(&annotations, &attaching).unwrap()
 }

@@ -1,0 +1,299 @@
+//! Where pods' annotations come from, and how to get there.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+
+use super::{ConfigError, Mode, bad};
+
+/// Where Kubernetes puts a pod's own credentials: an agent that runs as a pod needs no flag.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// A place that annotations come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
+pub enum Source {
+    /// The CNI request: runtimeConfig's io.kubernetes.cri.pod-annotations
+    Cni,
+    /// A watch of this node's pods on the Kubernetes API server
+    Kube,
+    /// Pod manifests in a directory
+    Dir,
+}
+
+/// Whether a pod without network annotation gets a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Need {
+    /// The annotation is awaited
+    Required,
+    /// The pod gets what the configuration and the agent's subnets give
+    Optional,
+}
+
+/// The flags about sources.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SourceArgs {
+    /// Sources of pods' annotations in the order in which they are asked [default: cni, then kube and dir if they are set up]
+    #[arg(
+        long,
+        value_name = "SOURCE",
+        value_delimiter = ',',
+        env = "PODWIRE_SOURCES"
+    )]
+    pub sources: Vec<Source>,
+    /// Whether an ADD waits for its pod's network annotation [default: required with kube or dir and in OVN mode, else optional]
+    #[arg(long, value_name = "NEED", env = "PODWIRE_ANNOTATIONS")]
+    pub annotations: Option<Need>,
+    /// Directory of pod manifests (YAML or JSON)
+    #[arg(long, value_name = "DIR", env = "PODWIRE_POD_DIR")]
+    pub pod_dir: Option<PathBuf>,
+    /// Kubeconfig with which the API server is watched
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PODWIRE_KUBECONFIG",
+        conflicts_with = "k8s_apiserver"
+    )]
+    pub kubeconfig: Option<PathBuf>,
+    /// The API server, http:// or https:// [default: as the service account's environment has it]
+    #[arg(long, value_name = "URL", env = "PODWIRE_K8S_APISERVER")]
+    pub k8s_apiserver: Option<String>,
+    /// Certificates of the CAs that may have signed the API server's, PEM [default: the service account's, else the system's]
+    #[arg(long, value_name = "FILE", env = "PODWIRE_K8S_CACERT")]
+    pub k8s_cacert: Option<PathBuf>,
+    /// Bearer token for the API server; better in the environment or in a file, as everybody sees flags
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "PODWIRE_K8S_TOKEN",
+        hide_env_values = true,
+        conflicts_with = "k8s_token_file"
+    )]
+    pub k8s_token: Option<String>,
+    /// File with the bearer token, read again for each request [default: the service account's]
+    #[arg(long, value_name = "FILE", env = "PODWIRE_K8S_TOKEN_FILE")]
+    pub k8s_token_file: Option<PathBuf>,
+    /// This node's name in Kubernetes [default: the host name, in lower case]
+    #[arg(long, value_name = "NAME", env = "PODWIRE_NODE_NAME")]
+    pub node_name: Option<String>,
+}
+
+/// Where annotations come from, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceConfig {
+    /// The sources in the order in which they are asked; each once.
+    pub order: Vec<Source>,
+    /// Whether a pod's network annotation is awaited.
+    pub annotations: Need,
+    /// How to watch the API server; there when `order` has [`Source::Kube`].
+    pub kube: Option<KubeConfig>,
+    /// The directory; there when `order` has [`Source::Dir`].
+    pub dir: Option<PathBuf>,
+}
+
+/// How to watch this node's pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KubeConfig {
+    /// The node's name.
+    pub node: String,
+    /// The server and who we are to it.
+    pub access: KubeAccess,
+}
+
+/// The API server and who we are to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KubeAccess {
+    /// As a kubeconfig says.
+    Kubeconfig(PathBuf),
+    /// As flags, or a service account's files, say.
+    Server {
+        /// Its URL.
+        url: String,
+        /// Who may have signed its certificate; the system's roots without it.
+        ca: Option<PathBuf>,
+        /// The bearer token.
+        token: Token,
+    },
+}
+
+/// A bearer token.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Token {
+    /// None: whoever may connect may read.
+    None,
+    /// This one.
+    Text(String),
+    /// Whatever the file holds at the time.
+    File(PathBuf),
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("None"),
+            Self::Text(_) => f.write_str("Text(…)"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
+    }
+}
+
+/// What a container's environment and files say of its service account.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ServiceAccount {
+    url: Option<String>,
+    directory: PathBuf,
+}
+
+impl ServiceAccount {
+    /// That of this process, if it has one.
+    pub(super) fn of_process() -> Option<Self> {
+        let host = std::env::var("KUBERNETES_SERVICE_HOST").ok()?;
+        let port = std::env::var("KUBERNETES_SERVICE_PORT").unwrap_or_else(|_| "443".to_owned());
+        let host = match host.contains(':') {
+            true => format!("[{host}]"),
+            false => host,
+        };
+        let directory = PathBuf::from(SERVICE_ACCOUNT);
+        directory.join("token").exists().then(|| Self {
+            url: Some(format!("https://{host}:{port}")),
+            directory,
+        })
+    }
+}
+
+impl SourceConfig {
+    /// Checks the flags against each other.
+    pub(super) fn from_args(
+        args: SourceArgs,
+        account: Option<ServiceAccount>,
+        mode: Mode,
+    ) -> Result<Self, ConfigError> {
+        let explicit = !args.sources.is_empty();
+        let wants = |source| args.sources.contains(&source);
+        let account = account.unwrap_or_default();
+        let access = match wants(Source::Kube) || !explicit {
+            true => access(&args, &account)?,
+            false => None,
+        };
+        if access.is_none() && wants(Source::Kube) {
+            return Err(bad(
+                "--sources",
+                "kube",
+                "give --kubeconfig or --k8s-apiserver: there is no service account here",
+            ));
+        }
+        if args.pod_dir.is_none() && wants(Source::Dir) {
+            return Err(bad("--sources", "dir", "give --pod-dir"));
+        }
+        let order = match explicit {
+            true => each_once(&args.sources)?,
+            false => {
+                let kube = access.as_ref().map(|_| Source::Kube);
+                let dir = args.pod_dir.as_ref().map(|_| Source::Dir);
+                [Some(Source::Cni), kube, dir]
+                    .into_iter()
+                    .flatten()
+                    .collect()
+            }
+        };
+        let is_watching = order.iter().any(|source| *source != Source::Cni);
+        let kube = access.filter(|_| order.contains(&Source::Kube));
+        Ok(Self {
+            annotations: args
+                .annotations
+                .unwrap_or(match is_watching || mode == Mode::Ovn {
+                    true => Need::Required,
+                    false => Need::Optional,
+                }),
+            kube: match kube {
+                Some(access) => Some(KubeConfig {
+                    node: node_name(args.node_name)?,
+                    access,
+                }),
+                None => None,
+            },
+            dir: args.pod_dir.filter(|_| order.contains(&Source::Dir)),
+            order,
+        })
+    }
+}
+
+fn each_once(sources: &[Source]) -> Result<Vec<Source>, ConfigError> {
+    for (at, source) in sources.iter().enumerate() {
+        if sources[..at].contains(source) {
+            let name = format!("{source:?}").to_lowercase();
+            return Err(bad("--sources", &name, "named twice"));
+        }
+    }
+    Ok(sources.to_vec())
+}
+
+fn access(args: &SourceArgs, account: &ServiceAccount) -> Result<Option<KubeAccess>, ConfigError> {
+    if let Some(path) = &args.kubeconfig {
+        return Ok(Some(KubeAccess::Kubeconfig(path.clone())));
+    }
+    let Some(url) = args.k8s_apiserver.as_ref().or(account.url.as_ref()) else {
+        return Ok(None);
+    };
+    let is_http = ["http://", "https://"].iter().any(|scheme| {
+        url.strip_prefix(scheme)
+            .is_some_and(|host| !host.is_empty())
+    });
+    if !is_http {
+        return Err(bad(
+            "--k8s-apiserver",
+            url,
+            "expected http://… or https://…",
+        ));
+    }
+    let own_file = |name: &str| {
+        let path = account.directory.join(name);
+        (account.url.is_some() && path.exists()).then_some(path)
+    };
+    let token = match (&args.k8s_token, &args.k8s_token_file) {
+        (Some(text), _) => Token::Text(text.trim().to_owned()),
+        (None, Some(path)) => Token::File(path.clone()),
+        (None, None) => own_file("token").map_or(Token::None, Token::File),
+    };
+    Ok(Some(KubeAccess::Server {
+        url: url.clone(),
+        ca: args.k8s_cacert.clone().or_else(|| own_file("ca.crt")),
+        token,
+    }))
+}
+
+/// kubelet's own default: the host name in lower case.
+fn node_name(given: Option<String>) -> Result<String, ConfigError> {
+    let name = match given {
+        Some(name) => name,
+        None => nix::unistd::gethostname()
+            .ok()
+            .and_then(|name| name.into_string().ok())
+            .unwrap_or_default()
+            .trim()
+            .to_lowercase(),
+    };
+    // It goes into a field selector, in which ',' and '=' would be syntax.
+    let is_name =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    if name.is_empty() || name.len() > 253 || !name.bytes().all(is_name) {
+        return Err(bad(
+            "--node-name",
+            &name,
+            "expected a Kubernetes name: a-z, 0-9, '-' and '.'",
+        ));
+    }
+    Ok(name)
+}
+
+impl fmt::Display for KubeAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kubeconfig(path) => write!(f, "the API server of {}", Path::display(path)),
+            Self::Server { url, .. } => f.write_str(url),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

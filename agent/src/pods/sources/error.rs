@@ -1,0 +1,192 @@
+//! What was missing when an ADD gave up waiting for its pod's annotations.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::known::Pod;
+use super::{AnnotationError, Annotations};
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
+    /// An annotation can't be read; waiting would not help.
+    #[error(transparent)]
+    Annotation(#[from] AnnotationError),
+    /// It did not come in time.
+    #[error("{}", lacking(.pod, .wanted, .lack, .waited, .failing))]
+    Lacking {
+        /// The pod, when the runtime named one.
+        pod: Option<String>,
+        /// Which annotations would have done.
+        wanted: String,
+        /// What was there instead.
+        lack: Lack,
+        /// How long it was awaited.
+        waited: Duration,
+        /// Sources that fail: which, for how long, and of what.
+        failing: Vec<(String, Duration, String)>,
+    },
+    /// The pod went away while its ADD ran.
+    #[error("pod {pod}{} was deleted from {place} while this ADD ran", Uid(.uid))]
+    PodDeleted {
+        /// The pod.
+        pod: String,
+        /// Its uid.
+        uid: Option<String>,
+        /// Which source said so.
+        place: String,
+    },
+    /// Another pod has got its name.
+    #[error("pod {pod} of uid {was} gave way to one of uid {now} in {place} while this ADD ran")]
+    PodReplaced {
+        /// The pod.
+        pod: String,
+        /// The uid of the pod that this ADD is for.
+        was: String,
+        /// The uid of the one that has its name now.
+        now: String,
+        /// Which source said so.
+        place: String,
+    },
+    /// Its annotations say something else than what was made.
+    #[error("the annotations of pod {pod} changed in {place} while this ADD ran")]
+    AnnotationChanged {
+        /// The pod.
+        pod: String,
+        /// Which source said so.
+        place: String,
+    },
+}
+
+/// What was missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lack {
+    /// The runtime named no pod.
+    PodName,
+    /// No source knows the pod.
+    Pod {
+        /// The sources that were asked.
+        places: Vec<String>,
+    },
+    /// A source knows another pod of that name.
+    Uid {
+        /// K8S_POD_UID.
+        runtime: String,
+        /// The uid that the source has.
+        found: String,
+        /// The source.
+        place: String,
+    },
+    /// The pod is known, and its annotations don't answer.
+    Annotation {
+        /// Those that it has, of the ones that podwire reads.
+        has: Vec<String>,
+    },
+}
+
+impl Lack {
+    /// What is missing before any source was asked.
+    pub(super) fn at_first(names_pod: bool) -> Self {
+        match names_pod {
+            true => Self::Pod { places: Vec::new() },
+            false => Self::PodName,
+        }
+    }
+
+    pub(super) fn pod(place: &str) -> Self {
+        Self::Pod {
+            places: vec![place.to_owned()],
+        }
+    }
+
+    pub(super) fn uid(runtime: Option<&str>, found: &Pod, place: &str) -> Self {
+        Self::Uid {
+            runtime: runtime.unwrap_or_default().to_owned(),
+            found: found.uid.clone().unwrap_or_default(),
+            place: place.to_owned(),
+        }
+    }
+
+    pub(super) fn annotation(annotations: &Annotations) -> Self {
+        Self::Annotation {
+            has: annotations.keys().cloned().collect(),
+        }
+    }
+
+    /// The one that is nearer to an answer; of two unknown pods both places count.
+    pub(super) fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Pod { mut places }, Self::Pod { places: more }) => {
+                places.extend(more);
+                Self::Pod { places }
+            }
+            (mine, other) if other.nearness() > mine.nearness() => other,
+            (mine, _) => mine,
+        }
+    }
+
+    fn nearness(&self) -> u8 {
+        match self {
+            Self::PodName => 0,
+            Self::Pod { .. } => 1,
+            Self::Uid { .. } => 2,
+            Self::Annotation { .. } => 3,
+        }
+    }
+}
+
+fn lacking(
+    pod: &Option<String>,
+    wanted: &str,
+    lack: &Lack,
+    waited: &Duration,
+    failing: &[(String, Duration, String)],
+) -> String {
+    let pod = pod.as_deref().unwrap_or_default();
+    let mut text = match lack {
+        Lack::PodName => format!(
+            "CNI_ARGS names no pod (K8S_POD_NAME), and without one there is no annotation to go by ({wanted})"
+        ),
+        Lack::Pod { places } if places.is_empty() => format!(
+            "pod {pod} came without {wanted}, and no source is set up that could be asked for it"
+        ),
+        Lack::Pod { places } => format!(
+            "pod {pod} is not known to {} after {waited:.1?}",
+            places.join(" nor to ")
+        ),
+        Lack::Uid {
+            runtime,
+            found,
+            place,
+        } => format!(
+            "pod {pod} of uid {runtime} (K8S_POD_UID) is not known to {place} after {waited:.1?}: the pod of that name there has uid {found}"
+        ),
+        Lack::Annotation { has } => {
+            let has = match has.is_empty() {
+                true => "none that podwire reads".to_owned(),
+                false => has.join(", "),
+            };
+            format!(
+                "pod {pod} is not annotated after {waited:.1?}: awaited {wanted}; its annotations: {has}"
+            )
+        }
+    };
+    for (place, since, problem) in failing {
+        text.push_str(&format!(
+            "; {place} has been failing for {since:.1?}: {problem}"
+        ));
+    }
+    text
+}
+
+/// ` (uid …)`, or nothing.
+struct Uid<'a>(&'a Option<String>);
+
+impl fmt::Display for Uid<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(uid) => write!(f, " (uid {uid})"),
+            None => Ok(()),
+        }
+    }
+}

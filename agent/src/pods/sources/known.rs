@@ -1,0 +1,255 @@
+//! The pods that a watched source knows of: what the watch writes and ADDs read and wait on.
+//!
+//! Only what podwire reads of a pod is kept, a few hundred bytes: an API server sends all of its metadata, of which
+//! managedFields alone may be several KB.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::Annotations;
+use crate::plan::PodRef;
+
+/// A pod's name in its cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl PodName {
+    /// The name of the pod that a runtime named; one that names no namespace (podman) means the default one.
+    pub fn of(pod: &PodRef) -> Self {
+        Self {
+            namespace: pod.namespace.clone().unwrap_or_else(|| "default".into()),
+            name: pod.name.clone(),
+        }
+    }
+}
+
+impl fmt::Display for PodName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What is known of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pod {
+    /// Its uid; a manifest may have none.
+    pub uid: Option<String>,
+    /// Whether it mirrors a static pod, of which a runtime knows another uid.
+    pub is_mirror: bool,
+    /// Those of its annotations that podwire reads.
+    pub annotations: Annotations,
+}
+
+/// The annotations by which kubelet marks a mirror pod (kubelet/types/pod_update.go).
+const MIRROR_MARKS: [&str; 2] = ["kubernetes.io/config.mirror", "kubernetes.io/config.hash"];
+
+impl Pod {
+    /// A pod of all these annotations.
+    pub fn new(
+        uid: Option<String>,
+        annotations: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
+        let mut pod = Self {
+            uid,
+            ..Self::default()
+        };
+        for (name, value) in annotations {
+            pod.is_mirror |= MIRROR_MARKS.contains(&name.as_str());
+            if crate::pods::READ.contains(&name.as_str()) {
+                pod.annotations.insert(name, value);
+            }
+        }
+        pod
+    }
+
+    /// Whether a runtime that says `uid`, or nothing, means this pod.
+    pub(super) fn is_meant_by(&self, uid: Option<&str>) -> bool {
+        match (uid, &self.uid) {
+            (Some(said), Some(own)) => said == own || self.is_mirror,
+            _ => true,
+        }
+    }
+}
+
+/// How a source is doing.
+#[derive(Debug, Clone, Default)]
+pub struct Health {
+    /// Whether everything it has was read at least once.
+    pub is_read: bool,
+    /// Since when it fails, and of what.
+    pub failing: Option<(Instant, String)>,
+}
+
+/// The pods that one source knows of. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Known {
+    inner: Arc<Mutex<Inner>>,
+    health: watch::Sender<Health>,
+    /// Every source's changes wake the same waits.
+    changes: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    pods: HashMap<PodName, Arc<Pod>>,
+    /// Pods that are gone and that somebody waits on: two changes in a row may be seen as one.
+    gone: HashMap<PodName, Arc<Pod>>,
+    waits: HashMap<PodName, usize>,
+}
+
+/// What a source says of one pod.
+#[derive(Debug, Clone)]
+pub(super) enum Seen {
+    Unknown,
+    Pod(Arc<Pod>),
+    /// It was there while somebody waited on it.
+    Gone(Arc<Pod>),
+}
+
+impl Known {
+    pub(super) fn new(changes: watch::Sender<()>) -> Self {
+        Self {
+            inner: Arc::default(),
+            health: watch::Sender::default(),
+            changes,
+        }
+    }
+
+    /// A pod is there, or has changed.
+    pub(super) fn apply(&self, name: PodName, pod: Pod) {
+        let mut inner = self.lock();
+        inner.gone.remove(&name);
+        let pod = Arc::new(pod);
+        let changed = inner
+            .pods
+            .insert(name, Arc::clone(&pod))
+            .is_none_or(|before| before != pod);
+        drop(inner);
+        if changed {
+            self.changes.send_replace(());
+        }
+    }
+
+    /// A pod was deleted.
+    pub(super) fn delete(&self, name: &PodName) {
+        self.lock().delete(name);
+        self.changes.send_replace(());
+    }
+
+    /// These are all there are.
+    pub(super) fn replace(&self, pods: HashMap<PodName, Pod>) {
+        let mut inner = self.lock();
+        let missing: Vec<PodName> = inner
+            .pods
+            .keys()
+            .filter(|name| !pods.contains_key(*name))
+            .cloned()
+            .collect();
+        for name in &missing {
+            inner.delete(name);
+        }
+        inner.pods = pods
+            .into_iter()
+            .map(|(name, pod)| (name, Arc::new(pod)))
+            .collect();
+        drop(inner);
+        self.health.send_replace(Health {
+            is_read: true,
+            failing: None,
+        });
+        self.changes.send_replace(());
+    }
+
+    /// The source works again.
+    pub(super) fn recovered(&self) {
+        self.health
+            .send_if_modified(|health| health.failing.take().is_some());
+    }
+
+    /// The source fails; what is known stays.
+    pub(super) fn fails(&self, problem: String) {
+        self.health.send_modify(|health| {
+            let since = match health.failing.take() {
+                Some((since, _)) => since,
+                None => Instant::now(),
+            };
+            health.failing = Some((since, problem));
+        });
+    }
+
+    /// How the source is doing, and each change of it.
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.health.subscribe()
+    }
+
+    /// How many pods there are.
+    pub fn len(&self) -> usize {
+        self.lock().pods.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn see(&self, name: &PodName) -> Seen {
+        let inner = self.lock();
+        match (inner.pods.get(name), inner.gone.get(name)) {
+            (Some(pod), _) => Seen::Pod(Arc::clone(pod)),
+            (None, Some(pod)) => Seen::Gone(Arc::clone(pod)),
+            (None, None) => Seen::Unknown,
+        }
+    }
+
+    /// From now on a deletion of this pod is remembered, until the wait is dropped.
+    pub(super) fn wait_on(&self, name: &PodName) -> Wait {
+        *self.lock().waits.entry(name.clone()).or_default() += 1;
+        Wait {
+            known: self.clone(),
+            name: name.clone(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn delete(&mut self, name: &PodName) {
+        if let Some(pod) = self.pods.remove(name)
+            && self.waits.contains_key(name)
+        {
+            self.gone.insert(name.clone(), pod);
+        }
+    }
+}
+
+/// Somebody waits on a pod.
+#[derive(Debug)]
+pub(super) struct Wait {
+    known: Known,
+    name: PodName,
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let mut inner = self.known.lock();
+        if let Some(count) = inner.waits.get_mut(&self.name) {
+            *count -= 1;
+            if *count == 0 {
+                inner.waits.remove(&self.name);
+                inner.gone.remove(&self.name);
+            }
+        }
+    }
+}

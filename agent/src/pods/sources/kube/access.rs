@@ -1,0 +1,139 @@
+//! A client of the API server, from a kubeconfig, flags or a service account's files.
+//!
+//! A token that lives in a file is read for every request: kubelet and others rotate it in place, a request is made a few
+//! times an hour, and a token that was kept would have to be noticed to be stale.
+
+use std::path::{Path, PathBuf};
+
+use hyper::Request;
+use hyper::header::{AUTHORIZATION, HeaderValue};
+use kube::Client;
+use kube::client::{Body, ClientBuilder};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tower::BoxError;
+use tower::filter::FilterLayer;
+
+use crate::config::{KubeAccess, Token};
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AccessError {
+    #[error("read kubeconfig {}: {source}", path.display())]
+    Kubeconfig {
+        path: PathBuf,
+        source: Box<kube::config::KubeconfigError>,
+    },
+    #[error(
+        "kubeconfig {}: its user needs a program ({what}), and the agent starts none: give it a token, a token file or a client certificate",
+        path.display()
+    )]
+    NeedsProgram { path: PathBuf, what: &'static str },
+    #[error("API server {url}: {problem}")]
+    Url { url: String, problem: String },
+    #[error("read CA certificates {}: {problem}", path.display())]
+    Ca { path: PathBuf, problem: String },
+    #[error("read token {}: {problem}", path.display())]
+    Token { path: PathBuf, problem: String },
+    #[error("make a client of the API server: {0}")]
+    Client(#[source] Box<kube::Error>),
+}
+
+/// A client; files are read now, and a token's file again for every request.
+pub(super) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
+    let (mut config, token) = match access {
+        KubeAccess::Kubeconfig(path) => from_kubeconfig(path).await?,
+        KubeAccess::Server { url, ca, token } => (from_flags(url, ca.as_deref())?, token.clone()),
+    };
+    // The watch retries by itself, and says meanwhile what is wrong.
+    config.default_retry = false;
+    let builder =
+        ClientBuilder::try_from(config).map_err(|error| AccessError::Client(error.into()))?;
+    let authorize = FilterLayer::new(move |request| authorized(request, &token));
+    Ok(builder.with_layer(&authorize).build())
+}
+
+async fn from_kubeconfig(path: &Path) -> Result<(kube::Config, Token), AccessError> {
+    let unreadable = |source| AccessError::Kubeconfig {
+        path: path.to_owned(),
+        source: Box::new(source),
+    };
+    let file = Kubeconfig::read_from(path).map_err(unreadable)?;
+    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+        .await
+        .map_err(unreadable)?;
+    let what = match &config.auth_info {
+        user if user.exec.is_some() => Some("exec"),
+        user if user.auth_provider.is_some() => Some("auth-provider"),
+        _ => None,
+    };
+    if let Some(what) = what {
+        let path = path.to_owned();
+        return Err(AccessError::NeedsProgram { path, what });
+    }
+    let token = match config.auth_info.token_file.take() {
+        // A token beside its file is an older copy (client-go, clientcmd/overrides.go: the file has precedence).
+        Some(file) => {
+            config.auth_info.token = None;
+            Token::File(file.into())
+        }
+        None => Token::None,
+    };
+    Ok((config, token))
+}
+
+fn from_flags(url: &str, ca: Option<&Path>) -> Result<kube::Config, AccessError> {
+    let uri = url.parse().map_err(|error| AccessError::Url {
+        url: url.to_owned(),
+        problem: format!("{error}"),
+    })?;
+    let mut config = kube::Config::new(uri);
+    if let Some(path) = ca {
+        // Read here for the sake of a plain error; kube reads it again when it changes.
+        config.root_cert = Some(certificates(path)?);
+        config.root_cert_file = Some(path.to_owned());
+    }
+    Ok(config)
+}
+
+/// The certificates of a PEM file, in DER.
+fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, AccessError> {
+    let problem = |problem: String| AccessError::Ca {
+        path: path.to_owned(),
+        problem,
+    };
+    let text = std::fs::read(path).map_err(|error| problem(error.to_string()))?;
+    let blocks = pem::parse_many(text).map_err(|error| problem(error.to_string()))?;
+    let certificates: Vec<Vec<u8>> = blocks
+        .into_iter()
+        .filter(|block| block.tag() == "CERTIFICATE")
+        .map(pem::Pem::into_contents)
+        .collect();
+    match certificates.is_empty() {
+        true => Err(problem("there is no PEM certificate in it".to_owned())),
+        false => Ok(certificates),
+    }
+}
+
+fn authorized(mut request: Request<Body>, token: &Token) -> Result<Request<Body>, BoxError> {
+    let token = match token {
+        Token::None => return Ok(request),
+        Token::Text(text) => text.clone(),
+        Token::File(path) => read_token(path)?,
+    };
+    let mut value = HeaderValue::try_from(format!("Bearer {token}"))?;
+    value.set_sensitive(true);
+    request.headers_mut().insert(AUTHORIZATION, value);
+    Ok(request)
+}
+
+fn read_token(path: &Path) -> Result<String, AccessError> {
+    let problem = |problem: String| AccessError::Token {
+        path: path.to_owned(),
+        problem,
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| problem(error.to_string()))?;
+    match text.trim() {
+        "" => Err(problem("it is empty".to_owned())),
+        token => Ok(token.to_owned()),
+    }
+}

@@ -1,0 +1,365 @@
+//! Where annotations come from: the CNI request itself, the Kubernetes API server, a directory of manifests.
+//!
+//! The sources are asked in the configured order, and the first whose word on the pod answers the question is believed.
+//! When none does and a watched one (API server, directory) still may, its next change is awaited, up to a deadline; what
+//! was missing then is in the error: the pod, the right pod of that name, or its annotation.
+
+mod dir;
+mod error;
+mod known;
+mod kube;
+mod manifest;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+pub use error::{Lack, SourceError};
+use known::Seen;
+pub use known::{Health, Known, Pod, PodName};
+
+use super::AnnotationError;
+use crate::config::{Need, Source, SourceConfig};
+use crate::plan::PodRef;
+
+/// Annotations by name.
+pub type Annotations = BTreeMap<String, String>;
+
+/// The sources that are on.
+#[derive(Debug)]
+pub struct Sources {
+    order: Vec<Asked>,
+    need: Need,
+    changes: watch::Sender<()>,
+    /// An ADD waits: a source that pauses after a failure tries again.
+    nudge: Arc<Notify>,
+}
+
+/// One source of the order.
+#[derive(Debug)]
+enum Asked {
+    Request,
+    Watched(Watched),
+}
+
+#[derive(Debug)]
+struct Watched {
+    source: Source,
+    /// As an error names it.
+    place: String,
+    known: Known,
+}
+
+/// Whose annotations are wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// The pod that the runtime named.
+    pub pod: Option<&'a PodRef>,
+    /// The annotations that came with the request.
+    pub request: &'a Annotations,
+    /// Which annotations would do, for the error.
+    pub wanted: &'a str,
+}
+
+/// What the sources say of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer<T> {
+    /// What was read from its annotations; None when they don't say, and need not.
+    pub said: Option<T>,
+    /// The annotations that it was read from.
+    pub annotations: Annotations,
+    /// The pod's uid in the API, when a watched source knows it: a static pod's runtime has another, and OVN's logical port
+    /// has this one.
+    pub uid: Option<String>,
+    /// The watched source that knows the pod.
+    known_by: Option<Source>,
+    /// Whether it was the request that said so, which can't change any more.
+    is_from_request: bool,
+}
+
+enum Looked<T> {
+    Answer(Answer<T>),
+    Lack(Lack),
+}
+
+impl Sources {
+    /// Begins to watch, on the current tokio runtime.
+    pub fn start(config: &SourceConfig) -> Self {
+        let changes = watch::Sender::new(());
+        let nudge = Arc::new(Notify::new());
+        let start = |source: &Source| {
+            let known = Known::new(changes.clone());
+            let place = match source {
+                Source::Cni => return Some(Asked::Request),
+                Source::Kube => {
+                    let config = config.kube.clone()?;
+                    let place = format!("{} for node {}", config.access, config.node);
+                    tokio::spawn(kube::watch(config, known.clone(), Arc::clone(&nudge)));
+                    place
+                }
+                Source::Dir => {
+                    let directory = config.dir.clone()?;
+                    let place = directory.display().to_string();
+                    tokio::spawn(dir::watch(directory, known.clone()));
+                    place
+                }
+            };
+            let source = *source;
+            Some(Asked::Watched(Watched {
+                source,
+                place,
+                known,
+            }))
+        };
+        Self {
+            order: config.order.iter().filter_map(start).collect(),
+            need: config.annotations,
+            changes,
+            nudge,
+        }
+    }
+
+    /// Asks the sources until one answers; `read` finds the answer in annotations. Dropping the future ends the wait.
+    ///
+    /// # Errors
+    /// An annotation is not valid, the pod was deleted meanwhile, or what is needed did not come in time.
+    pub async fn ask<T>(
+        &self,
+        question: &Question<'_>,
+        patience: Duration,
+        read: impl Fn(&Annotations) -> Result<Option<T>, AnnotationError>,
+    ) -> Result<Answer<T>, SourceError> {
+        let started = Instant::now();
+        let name = question.pod.map(PodName::of);
+        let mut changes = self.changes.subscribe();
+        let _remembering: Vec<_> = name
+            .iter()
+            .flat_map(|name| self.watched().map(|watched| watched.known.wait_on(name)))
+            .collect();
+        let mut is_told = false;
+        loop {
+            changes.mark_unchanged();
+            let lack = match self.look(question, name.as_ref(), &read)? {
+                Looked::Answer(answer) => return Ok(answer),
+                Looked::Lack(lack) => lack,
+            };
+            let can_come = name.is_some() && self.watched().next().is_some();
+            self.nudge.notify_one();
+            if can_come && !is_told {
+                let (pod, wanted) = (name.as_ref().map(ToString::to_string), question.wanted);
+                tracing::info!(pod, wanted, ?lack, "an ADD awaits its pod's annotation");
+                is_told = true;
+            }
+            let deadline = started + patience;
+            if !can_come
+                || tokio::time::timeout_at(deadline, changes.changed())
+                    .await
+                    .is_err()
+            {
+                return Err(SourceError::Lacking {
+                    pod: name.map(|name| name.to_string()),
+                    wanted: question.wanted.to_owned(),
+                    lack,
+                    waited: started.elapsed(),
+                    failing: self.failing(),
+                });
+            }
+        }
+    }
+
+    /// Ends when an answer no longer holds: the pod was deleted, another one has its name, or its annotations say something
+    /// else. Of a pod that no watched source knows it never ends.
+    pub async fn overturned<T: PartialEq>(
+        &self,
+        question: &Question<'_>,
+        answer: &Answer<T>,
+        read: impl Fn(&Annotations) -> Result<Option<T>, AnnotationError>,
+    ) -> SourceError {
+        let watched = self
+            .watched()
+            .find(|watched| Some(watched.source) == answer.known_by);
+        let (Some(watched), Some(pod)) = (watched, question.pod) else {
+            return std::future::pending().await;
+        };
+        let name = PodName::of(pod);
+        let mut changes = self.changes.subscribe();
+        let (pod, place) = (name.to_string(), watched.place.clone());
+        loop {
+            changes.mark_unchanged();
+            match watched.known.see(&name) {
+                Seen::Unknown | Seen::Gone(_) => {
+                    let uid = answer.uid.clone();
+                    return SourceError::PodDeleted { pod, uid, place };
+                }
+                Seen::Pod(now) if now.uid != answer.uid => {
+                    let (was, now) = (answer.uid.clone(), now.uid.clone());
+                    return SourceError::PodReplaced {
+                        pod,
+                        was: was.unwrap_or_default(),
+                        now: now.unwrap_or_default(),
+                        place,
+                    };
+                }
+                Seen::Pod(now) => {
+                    let says = || read(&now.annotations).ok().flatten();
+                    if !answer.is_from_request && says() != answer.said {
+                        return SourceError::AnnotationChanged { pod, place };
+                    }
+                }
+            }
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// What is known now, for one who needs no annotation: nothing is waited for.
+    pub fn glance(&self, question: &Question<'_>) -> Annotations {
+        let name = question.pod.map(PodName::of);
+        let uid = question.pod.and_then(|pod| pod.uid.as_deref());
+        let mut annotations = Annotations::new();
+        for asked in self.order.iter().rev() {
+            match asked {
+                Asked::Request => annotations.extend(question.request.clone()),
+                Asked::Watched(watched) => {
+                    let seen = name.as_ref().map(|name| watched.known.see(name));
+                    if let Some(Seen::Pod(pod)) = seen
+                        && pod.is_meant_by(uid)
+                    {
+                        annotations.extend(pod.annotations.clone());
+                    }
+                }
+            }
+        }
+        annotations
+    }
+
+    /// Why an ADD that needs a source would not be served now. One that fails but was read once still serves the pods that
+    /// it knows, and so is no reason.
+    pub fn problems(&self) -> Vec<String> {
+        let problem = |watched: &Watched| {
+            let health = watched.known.health().borrow().clone();
+            let why = match health.failing {
+                Some((_, problem)) => problem,
+                None => "no answer yet".to_owned(),
+            };
+            (!health.is_read).then(|| format!("the pods of {} are not known: {why}", watched.place))
+        };
+        self.watched().filter_map(problem).collect()
+    }
+
+    /// The pods of a watched source that is on.
+    pub fn known(&self, source: Source) -> Option<&Known> {
+        self.watched()
+            .find(|watched| watched.source == source)
+            .map(|watched| &watched.known)
+    }
+
+    fn look<T>(
+        &self,
+        question: &Question<'_>,
+        name: Option<&PodName>,
+        read: &impl Fn(&Annotations) -> Result<Option<T>, AnnotationError>,
+    ) -> Result<Looked<T>, SourceError> {
+        let runtime_uid = question.pod.and_then(|pod| pod.uid.as_deref());
+        let mut lack = Lack::at_first(name.is_some());
+        let mut fallback = None;
+        for asked in &self.order {
+            let watched = match asked {
+                Asked::Watched(watched) => watched,
+                Asked::Request => {
+                    if let Some(said) = read(question.request)? {
+                        return Ok(Looked::Answer(Answer {
+                            said: Some(said),
+                            ..self.of_request(question, name, runtime_uid)
+                        }));
+                    }
+                    continue;
+                }
+            };
+            let Some(name) = name else { continue };
+            let place = &watched.place;
+            match watched.known.see(name) {
+                Seen::Pod(pod) if pod.is_meant_by(runtime_uid) => {
+                    let said = read(&pod.annotations)?;
+                    let is_said = said.is_some();
+                    let answer = Answer {
+                        said,
+                        annotations: pod.annotations.clone(),
+                        uid: pod.uid.clone(),
+                        known_by: Some(watched.source),
+                        is_from_request: false,
+                    };
+                    if is_said {
+                        return Ok(Looked::Answer(answer));
+                    }
+                    fallback = fallback.or(Some(answer));
+                    lack = lack.or(Lack::annotation(&pod.annotations));
+                }
+                Seen::Pod(pod) => lack = lack.or(Lack::uid(runtime_uid, &pod, place)),
+                Seen::Gone(pod) if pod.is_meant_by(runtime_uid) => {
+                    return Err(SourceError::PodDeleted {
+                        pod: name.to_string(),
+                        uid: pod.uid.clone(),
+                        place: place.clone(),
+                    });
+                }
+                Seen::Gone(_) | Seen::Unknown => lack = lack.or(Lack::pod(place)),
+            }
+        }
+        if self.need == Need::Required {
+            return Ok(Looked::Lack(lack));
+        }
+        // Without need the pod itself is still awaited where a source could know it: it may say other things.
+        let is_watching = name.is_some() && self.watched().next().is_some();
+        match fallback {
+            Some(answer) => Ok(Looked::Answer(answer)),
+            None if is_watching => Ok(Looked::Lack(lack)),
+            None => Ok(Looked::Answer(self.of_request(question, name, runtime_uid))),
+        }
+    }
+
+    /// What the request brought, with the uid that a watched source may know.
+    fn of_request<T>(
+        &self,
+        question: &Question<'_>,
+        name: Option<&PodName>,
+        runtime_uid: Option<&str>,
+    ) -> Answer<T> {
+        let knows = |watched: &Watched| match watched.known.see(name?) {
+            Seen::Pod(pod) if pod.is_meant_by(runtime_uid) => {
+                Some((watched.source, pod.uid.clone()))
+            }
+            _ => None,
+        };
+        let (known_by, uid) = self.watched().find_map(knows).unzip();
+        Answer {
+            said: None,
+            annotations: question.request.clone(),
+            uid: uid.flatten(),
+            known_by,
+            is_from_request: true,
+        }
+    }
+
+    fn failing(&self) -> Vec<(String, Duration, String)> {
+        let failing = |watched: &Watched| {
+            let (since, problem) = watched.known.health().borrow().failing.clone()?;
+            Some((watched.place.clone(), since.elapsed(), problem))
+        };
+        self.watched().filter_map(failing).collect()
+    }
+
+    fn watched(&self) -> impl Iterator<Item = &Watched> {
+        self.order.iter().filter_map(|asked| match asked {
+            Asked::Watched(watched) => Some(watched),
+            Asked::Request => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Attachments side by side: of one container, and of several.
+
+use super::{CASE, SHOULD, SHOULD_SINCE_0_4, members};
+use crate::bench::{Attached, Bench, IFNAME};
+use crate::case::{Case, Held, require};
+use crate::ip::Link;
+use crate::spec::Verb;
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        id: "attachment/two-interfaces",
+        section: "2, ADD",
+        says: "a given container ID may be added to a specific network more than once only if each addition is done with a different interface name",
+        levels: SHOULD_SINCE_0_4,
+        test: two_interfaces,
+        ..CASE
+    },
+    Case {
+        id: "attachment/del-of-one",
+        section: "General considerations (0.4)",
+        says: "Plugins that store state should do so using a primary key of `(network name, CNI_CONTAINERID, CNI_IFNAME)`",
+        levels: SHOULD_SINCE_0_4,
+        test: del_of_one,
+        ..CASE
+    },
+    Case {
+        id: "attachment/others-untouched",
+        section: "2, DEL",
+        says: "should […] delete the interface defined by `CNI_IFNAME` inside the container at `CNI_NETNS`",
+        levels: SHOULD,
+        test: others_untouched,
+        ..CASE
+    },
+    Case {
+        id: "attachment/add-again",
+        section: "2, ADD",
+        says: "A runtime should not call `ADD` twice (without an intervening DEL)",
+        levels: SHOULD,
+        test: add_again,
+        ..CASE
+    },
+    Case {
+        id: "attachment/own-addresses",
+        section: "Overview",
+        says: "_network_ refers to a group of endpoints that are uniquely addressable that can communicate amongst each other",
+        levels: SHOULD,
+        test: own_addresses,
+        ..CASE
+    },
+];
+
+/// The second interface of a container.
+const SECOND: &str = "net1";
+
+fn two_interfaces(bench: &Bench<'_>) -> Held {
+    let first = bench.attach()?;
+    let second = bench.attach_to(&first.container, SECOND, bench.conf())?;
+    link(&first)?;
+    link(&second)?;
+    bench.detach(&second)?;
+    bench.detach(&first)
+}
+
+fn del_of_one(bench: &Bench<'_>) -> Held {
+    let before = bench.warm_up(&bench.conf())?;
+    let first = bench.attach()?;
+    let with_first = bench.footprint()?;
+    let second = bench.attach_to(&first.container, SECOND, bench.conf())?;
+    let whole = link(&first)?;
+    bench.detach(&second)?;
+    let seen = first.container.link(IFNAME)?;
+    require(seen.as_ref() == Some(&whole), || {
+        format!("DEL of {SECOND} changed {IFNAME}: {whole:?}, then {seen:?}")
+    })?;
+    let now = bench.footprint()?;
+    let gone = with_first.beyond(&now);
+    require(gone.is_empty(), || {
+        format!("DEL of {SECOND} took from {IFNAME}: {}", gone.join(", "))
+    })?;
+    bench.detach(&first)?;
+    super::nothing_left(&bench.footprint()?.beyond(&before), "both DELs")
+}
+
+fn others_untouched(bench: &Bench<'_>) -> Held {
+    let [gone, stays] = [bench.attach()?, bench.attach()?];
+    let whole = link(&stays)?;
+    bench.detach(&gone)?;
+    let seen = stays.container.link(IFNAME)?;
+    require(seen.as_ref() == Some(&whole), || {
+        format!("DEL of one container changed another's {IFNAME}: {whole:?}, then {seen:?}")
+    })
+}
+
+fn add_again(bench: &Bench<'_>) -> Held {
+    let attached = bench.attach()?;
+    bench.detach(&attached)?;
+    let add = bench.call(Verb::Add).of(&attached.container);
+    add.run()?.object()?;
+    require(attached.container.link(IFNAME)?.is_some(), || {
+        format!("after ADD, DEL and ADD there is no {IFNAME}")
+    })
+}
+
+fn own_addresses(bench: &Bench<'_>) -> Held {
+    let [one, other] = [bench.attach()?, bench.attach()?];
+    for ip in members(&one.result["ips"]) {
+        let same = members(&other.result["ips"])
+            .iter()
+            .any(|it| it["address"] == ip["address"]);
+        require(!same, || format!("two containers have {}", ip["address"]))?;
+    }
+    Ok(())
+}
+
+fn link(attached: &Attached) -> Result<Link, crate::case::Verdict> {
+    let found = attached.container.link(&attached.ifname)?;
+    match found {
+        Some(link) => Ok(link),
+        None => crate::case::broken(format!("there is no {} in the container", attached.ifname)),
+    }
+}

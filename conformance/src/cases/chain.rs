@@ -1,0 +1,173 @@
+//! prevResult: a plugin that is not the first of its chain.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{CASE, MUST_SINCE_1_0, members};
+use crate::bench::{Bench, IFNAME};
+use crate::case::{Case, Held, Verdict, require};
+use crate::container::Container;
+use crate::spec::Level::Should;
+use crate::spec::Version::{self, V0_3_0};
+use crate::spec::{Level, Verb};
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        id: "chain/prev-result-accepted",
+        section: "2, ADD",
+        says: "If the plugin was supplied a `prevResult` as part of its input configuration, it MUST handle `prevResult`",
+        levels: super::MUST,
+        test: prev_result_accepted,
+        ..CASE
+    },
+    Case {
+        id: "chain/prev-result-echoed",
+        section: "Network Configuration Lists (0.4)",
+        says: "plugins SHOULD echo the contents of the `prevResult` field to their stdout",
+        levels: ECHOED,
+        until: Some(Version::V0_4_0),
+        test: prev_result_merged,
+        ..CASE
+    },
+    Case {
+        id: "chain/prev-result-merged",
+        section: "5, ADD Success",
+        says: "Plugins provided a `prevResult` key as part of their request configuration must output it as their result, with any possible modifications made by that plugin included",
+        levels: MUST_SINCE_1_0,
+        test: prev_result_merged,
+        ..CASE
+    },
+    Case {
+        id: "chain/interface-indexes",
+        section: "5, ADD Success",
+        says: "`interface`: the index into the `interfaces` list indicating which interface this IP configuration should be applied to",
+        levels: super::MUST,
+        test: interface_indexes,
+        ..CASE
+    },
+    Case {
+        id: "chain/earlier-untouched",
+        section: "3, Adding an attachment",
+        says: "For all additional plugins, the previous result is the result of the previous plugins",
+        levels: super::SHOULD,
+        test: earlier_untouched,
+        ..CASE
+    },
+];
+
+const ECHOED: &[(Version, Level)] = &[(V0_3_0, Should)];
+
+/// The interface that an earlier plugin of the chain has made.
+const EARLIER: &str = "before0";
+const EARLIER_ADDRESS: &str = "192.0.2.7/24";
+const EARLIER_ROUTE: &str = "198.18.0.0/15";
+
+fn prev_result_accepted(bench: &Bench<'_>) -> Held {
+    chained(bench).map(drop)
+}
+
+fn prev_result_merged(bench: &Bench<'_>) -> Held {
+    let (container, result) = chained(bench)?;
+    let netns = container.netns.to_string_lossy();
+    let earlier = listed(&result["interfaces"], "name", EARLIER)?;
+    let interface = &members(&result["interfaces"])[earlier as usize];
+    require(interface["sandbox"] == *netns, || {
+        format!("{EARLIER} lost its sandbox: {interface}")
+    })?;
+    listed(&result["ips"], "address", EARLIER_ADDRESS)?;
+    listed(&result["routes"], "dst", EARLIER_ROUTE)?;
+    let servers = &result["dns"]["nameservers"];
+    require(members(servers).contains(&json!("192.0.2.53")), || {
+        format!("dns.nameservers of prevResult is lost: {}", result["dns"])
+    })?;
+    listed(&result["interfaces"], "name", IFNAME).map(drop)
+}
+
+fn interface_indexes(bench: &Bench<'_>) -> Held {
+    let (container, result) = chained(bench)?;
+    let of_link = |name: &str| -> Result<Vec<String>, Verdict> {
+        let link = container.link(name)?;
+        let addresses = link.map(|link| link.addresses).unwrap_or_default();
+        Ok(addresses.iter().map(ToString::to_string).collect())
+    };
+    for (name, addresses) in [(EARLIER, of_link(EARLIER)?), (IFNAME, of_link(IFNAME)?)] {
+        for ip in members(&result["ips"]) {
+            let is_there = ip["address"]
+                .as_str()
+                .is_some_and(|text| addresses.iter().any(|address| address == text));
+            let index = ip["interface"].as_u64();
+            let interfaces = members(&result["interfaces"]);
+            let interface = index.and_then(|index| interfaces.get(usize::try_from(index).ok()?));
+            let shown = interface.map_or("none", |it| it["name"].as_str().unwrap_or("none"));
+            require(!is_there || shown == name, || {
+                format!(
+                    "{} is on {name}, and `interface` leads to {shown}",
+                    ip["address"]
+                )
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn earlier_untouched(bench: &Bench<'_>) -> Held {
+    let container = bench.container()?;
+    let prev = earlier(bench, &container)?;
+    let before = container.link(EARLIER)?;
+    let conf = bench.conf_with("prevResult", prev);
+    let attached = bench.attach_to(&container, IFNAME, conf)?;
+    let untouched = |when: &str| {
+        let now = container.link(EARLIER)?;
+        require(now == before, || {
+            format!("{when} changed another plugin's {EARLIER}: {before:?}, then {now:?}")
+        })
+    };
+    untouched("ADD")?;
+    bench.detach(&attached)?;
+    untouched("DEL")
+}
+
+/// ADD after an earlier plugin of the chain.
+fn chained(bench: &Bench<'_>) -> Result<(Arc<Container>, Value), Verdict> {
+    let container = bench.container()?;
+    let prev = earlier(bench, &container)?;
+    let add = bench.call(Verb::Add).of(&container);
+    let result = add.member("prevResult", prev).run()?.object()?;
+    Ok((container, result))
+}
+
+/// What an earlier plugin has made, and its result.
+fn earlier(bench: &Bench<'_>, container: &Container) -> Result<Value, Verdict> {
+    container.ip(&[
+        "link", "add", EARLIER, "type", "veth", "peer", "name", "before1",
+    ])?;
+    container.ip(&["address", "add", EARLIER_ADDRESS, "dev", EARLIER])?;
+    container.ip(&["link", "set", "before1", "up"])?;
+    container.ip(&["link", "set", EARLIER, "up"])?;
+    container.ip(&["route", "add", EARLIER_ROUTE, "via", "192.0.2.1"])?;
+    let mac = container.link(EARLIER)?.map(|link| link.mac);
+    let mut ip = json!({"address": EARLIER_ADDRESS, "gateway": "192.0.2.1", "interface": 0});
+    if bench.version < Version::V1_0_0 {
+        ip["version"] = "4".into();
+    }
+    Ok(json!({
+        "cniVersion": bench.version.as_str(),
+        "interfaces": [{"name": EARLIER, "mac": mac, "sandbox": container.netns}],
+        "ips": [ip],
+        "routes": [{"dst": EARLIER_ROUTE, "gw": "192.0.2.1"}],
+        "dns": {"nameservers": ["192.0.2.53"]},
+    }))
+}
+
+/// The index of the element whose member has this value.
+fn listed(array: &Value, member: &str, value: &str) -> Result<u64, Verdict> {
+    let found = members(array)
+        .iter()
+        .zip(0..)
+        .find(|(element, _)| element[member] == value);
+    match found {
+        Some((_, index)) => Ok(index),
+        None => crate::case::broken(format!("{value} is not in the result: {array}")),
+    }
+}

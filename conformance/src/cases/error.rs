@@ -1,0 +1,160 @@
+//! How errors are told.
+
+use super::{CASE, MUST, SHOULD, SHOULD_SINCE_1_0};
+use crate::answer::{CniError, Refusal};
+use crate::bench::Bench;
+use crate::case::{Case, Held, Verdict, require};
+use crate::exec::Input;
+use crate::spec::Level::{Must, Should};
+use crate::spec::Version::{V0_3_0, V0_4_0, V1_0_0};
+use crate::spec::{Verb, code};
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        id: "error/exit-status",
+        section: "2, Errors",
+        says: "A plugin must exit with a return code of 0 on success, and non-zero on failure",
+        levels: MUST,
+        test: exit_status,
+        ..CASE
+    },
+    Case {
+        id: "error/structure",
+        section: "5, Error",
+        says: "Plugins should output a JSON object with the following keys if they encounter an error: `cniVersion`, `code`, `msg`, `details`",
+        levels: &[(V0_3_0, Should), (V0_4_0, Must), (V1_0_0, Should)],
+        test: structure,
+        ..CASE
+    },
+    Case {
+        id: "error/version",
+        section: "5, Error",
+        says: "`cniVersion`: The protocol version in use",
+        levels: SHOULD,
+        test: version,
+        ..CASE
+    },
+    Case {
+        id: "error/reserved-codes",
+        section: "5, Error",
+        says: "Error codes 0-99 are reserved for well-known errors",
+        levels: SHOULD,
+        test: reserved_codes,
+        ..CASE
+    },
+    Case {
+        id: "error/code-5",
+        section: "5, Error",
+        says: "`5`: I/O failure. For example, failed to read network config bytes from stdin",
+        levels: SHOULD_SINCE_1_0,
+        test: code_5,
+        ..CASE
+    },
+    Case {
+        id: "error/code-6",
+        section: "5, Error",
+        says: "`6`: Failed to decode content. For example, failed to unmarshal network config from bytes",
+        levels: SHOULD_SINCE_1_0,
+        test: code_6,
+        ..CASE
+    },
+    Case {
+        id: "error/code-7",
+        section: "5, Error",
+        says: "`7`: Invalid network config. If some validations on network configs do not pass, this error will be raised",
+        levels: SHOULD_SINCE_1_0,
+        test: code_7,
+        ..CASE
+    },
+];
+
+fn exit_status(bench: &Bench<'_>) -> Held {
+    failures(bench).map(drop)
+}
+
+fn structure(bench: &Bench<'_>) -> Held {
+    for (when, refusal) in failures(bench)? {
+        let error = told(when, &refusal)?;
+        require(!error.msg.trim().is_empty(), || {
+            format!("{when}: msg is empty (code {})", error.code)
+        })?;
+    }
+    Ok(())
+}
+
+fn version(bench: &Bench<'_>) -> Held {
+    let (when, refusal) = without_namespace(bench)?;
+    let error = told(when, &refusal)?;
+    require(
+        error.version.as_deref() == Some(bench.version.as_str()),
+        || {
+            let seen = error.version.as_deref().unwrap_or("missing");
+            format!("{when}: cniVersion is {seen}")
+        },
+    )
+}
+
+fn reserved_codes(bench: &Bench<'_>) -> Held {
+    for (when, refusal) in failures(bench)? {
+        let code = told(when, &refusal)?.code;
+        let allowed = code::WELL_KNOWN.contains(&code) || code >= code::FIRST_OWN;
+        require(allowed, || {
+            format!("{when}: code {code} is reserved and has no meaning")
+        })?;
+    }
+    Ok(())
+}
+
+fn code_5(bench: &Bench<'_>) -> Held {
+    let add = bench.call(Verb::Add).of(&bench.container()?);
+    let ran = add.input(Input::Unreadable).run()?;
+    ran.refusal()?.coded(&[code::IO])
+}
+
+fn code_6(bench: &Bench<'_>) -> Held {
+    undecodable(bench)?.1.coded(&[code::DECODE])
+}
+
+fn code_7(bench: &Bench<'_>) -> Held {
+    nameless(bench)?.1.coded(&[code::INVALID_CONFIG])
+}
+
+type Failed = (&'static str, Refusal);
+
+/// Failures of several kinds, each of which must end with a status other than 0.
+fn failures(bench: &Bench<'_>) -> Result<Vec<Failed>, Verdict> {
+    let add = bench.call(Verb::Add).of(&bench.container()?);
+    let no_ifname = add.unset("CNI_IFNAME").run()?.refusal()?;
+    Ok(vec![
+        undecodable(bench)?,
+        nameless(bench)?,
+        without_namespace(bench)?,
+        ("ADD without CNI_IFNAME", no_ifname),
+    ])
+}
+
+fn undecodable(bench: &Bench<'_>) -> Result<Failed, Verdict> {
+    let add = bench.call(Verb::Add).of(&bench.container()?);
+    let ran = add.input(Input::Bytes(b"{\"name\": ".into())).run()?;
+    Ok(("ADD with half a configuration", ran.refusal()?))
+}
+
+fn nameless(bench: &Bench<'_>) -> Result<Failed, Verdict> {
+    let add = bench.call(Verb::Add).of(&bench.container()?);
+    let ran = add.without_member("name").run()?;
+    Ok(("ADD without a network name", ran.refusal()?))
+}
+
+fn without_namespace(bench: &Bench<'_>) -> Result<Failed, Verdict> {
+    let container = bench.container()?;
+    container.remove_netns()?;
+    let ran = bench.call(Verb::Add).of(&container).run()?;
+    Ok(("ADD with a CNI_NETNS that is not there", ran.refusal()?))
+}
+
+fn told<'r>(when: &str, refusal: &'r Refusal) -> Result<&'r CniError, Verdict> {
+    refusal.error().map_err(|verdict| match verdict {
+        Verdict::Broken(how) => Verdict::Broken(format!("{when}: {how}")),
+        other => other,
+    })
+}

@@ -1,0 +1,82 @@
+//! What is asked of a plugin, by subject.
+//!
+//! Each group's file begins with its table: a case's name, the sentence of the specification that
+//! it holds, and how strongly which version says it. The tests follow in the table's order.
+
+mod add;
+mod attachment;
+mod chain;
+mod check;
+mod concurrency;
+mod configuration;
+mod del;
+mod environment;
+mod error;
+mod gc;
+mod ipam;
+mod result;
+mod status;
+mod version;
+
+use serde_json::Value;
+
+use crate::case::{Case, Held, require};
+use crate::spec::Level;
+use crate::spec::Level::{Must, Should};
+use crate::spec::Version::{self, V0_3_0, V0_4_0, V1_0_0, V1_1_0};
+
+type Levels = &'static [(Version, Level)];
+
+const MUST: Levels = &[(V0_3_0, Must)];
+const MUST_SINCE_0_4: Levels = &[(V0_4_0, Must)];
+const MUST_SINCE_1_0: Levels = &[(V1_0_0, Must)];
+const MUST_SINCE_1_1: Levels = &[(V1_1_0, Must)];
+const SHOULD: Levels = &[(V0_3_0, Should)];
+const SHOULD_SINCE_0_4: Levels = &[(V0_4_0, Should)];
+const SHOULD_SINCE_1_0: Levels = &[(V1_0_0, Should)];
+const SHOULD_SINCE_1_1: Levels = &[(V1_1_0, Should)];
+
+/// What most cases have in common.
+const CASE: Case = Case {
+    id: "",
+    section: "",
+    says: "",
+    levels: MUST,
+    until: None,
+    delegation: false,
+    test: |_| Ok(()),
+};
+
+/// Every case, in the order in which they are run and told.
+pub fn all() -> impl Iterator<Item = &'static Case> {
+    [
+        version::CASES,
+        environment::CASES,
+        configuration::CASES,
+        error::CASES,
+        add::CASES,
+        result::CASES,
+        attachment::CASES,
+        chain::CASES,
+        del::CASES,
+        check::CASES,
+        concurrency::CASES,
+        ipam::CASES,
+        status::CASES,
+        gc::CASES,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// The members of an array; none where there is no array.
+fn members(array: &Value) -> &[Value] {
+    array.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Nothing may be left.
+fn nothing_left(left: &[String], after: &str) -> Held {
+    require(left.is_empty(), || {
+        format!("left on the host after {after}: {}", left.join(", "))
+    })
+}

@@ -1,0 +1,221 @@
+//! `cni-conformance`: holds a CNI plugin to the specification.
+
+use std::io::{IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use cni_conformance::spec::Version;
+use cni_conformance::{Finding, Outage, Report, Selection, Subject, Trouble, ipam, report};
+use serde_json::Value;
+
+/// Holds a CNI plugin to the specification, 0.3.0 to 1.1.0.
+///
+/// Each case runs the plugin as a runtime would, in network and mount namespaces of its own, in
+/// every version that the plugin lists. Needs root and iproute2. The exit status is 0 when no MUST is
+/// broken, 1 when one is, 2 when a case could not be judged or the command line is wrong.
+#[derive(Debug, Parser)]
+#[command(name = "cni-conformance", version, max_term_width = 100)]
+struct Options {
+    /// The plugin's binary
+    #[arg(long, value_name = "DIR/NAME", required_unless_present = "list")]
+    plugin: Option<PathBuf>,
+    /// Its network configuration, or a list that holds one
+    #[arg(long, value_name = "FILE", required_unless_present = "list")]
+    conf: Option<PathBuf>,
+    /// An `ipam` section (JSON) to use in every case; or `yes` when the plugin delegates although
+    /// the configuration has none, `no` when it does not although it has [default: by the
+    /// configuration]
+    #[arg(long, value_name = "IPAM")]
+    ipam: Option<String>,
+    /// The form of the report
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+    /// Where the report goes, instead of standard output
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Only the case of this name, or those with this part in their name, or as this pattern with `*`
+    #[arg(long, value_name = "PATTERN")]
+    case: Option<String>,
+    /// Only this version; may be repeated
+    #[arg(long = "spec", value_name = "VERSION")]
+    versions: Vec<Version>,
+    /// List the cases and what each holds, and run none
+    #[arg(long)]
+    list: bool,
+    /// Run the plugin in this network namespace, and look for leftovers there [default: a private
+    /// one for each case, with /run and /var/lib/cni empty]
+    #[arg(long, value_name = "PATH")]
+    host_netns: Option<PathBuf>,
+    /// A shell command that prepares each private host, such as with a link for macvlan
+    #[arg(long, value_name = "COMMAND")]
+    prepare: Option<String>,
+    /// A directory where a file that names a deleted container is a leftover; may be repeated
+    #[arg(long, value_name = "DIR")]
+    state: Vec<PathBuf>,
+    /// A shell command that prints what else is held on the host, an item per line
+    #[arg(long, value_name = "COMMAND")]
+    held: Option<String>,
+    /// A shell command that makes the plugin unable to serve an ADD
+    #[arg(long, value_name = "COMMAND", requires = "recovery")]
+    outage: Option<String>,
+    /// A shell command that makes it able again
+    #[arg(long, value_name = "COMMAND", requires = "outage")]
+    recovery: Option<String>,
+    /// CNI_ARGS, for a plugin that can't do without
+    #[arg(long, value_name = "K=V;K=V")]
+    cni_args: Option<String>,
+    /// CNI_PATH [default: the plugin's directory]
+    #[arg(long, value_name = "DIR:DIR")]
+    cni_path: Option<String>,
+    /// How long one exec of the plugin may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    timeout: u64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    Table,
+    Tap,
+    Junit,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if let [_, role, script] = arguments.as_slice()
+        && role.as_bytes() == ipam::ARGUMENT.as_bytes()
+    {
+        return ipam::main(Path::new(script));
+    }
+    let options = Options::parse();
+    match run(&options) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("cni-conformance: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("{step} {}: {source}", .path.display())]
+    File {
+        step: &'static str,
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("--ipam: {0}")]
+    Ipam(String),
+    #[error(transparent)]
+    Suite(#[from] Trouble),
+}
+
+fn run(options: &Options) -> Result<ExitCode, Error> {
+    let selection = Selection {
+        pattern: options.case.clone(),
+        versions: options.versions.clone(),
+        ..Selection::default()
+    };
+    if options.list {
+        let cases = cni_conformance::cases().filter(|case| selection.takes(case));
+        print(&report::list(cases));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let subject = subject(options)?;
+    let mut progress = Progress::new();
+    let report = cni_conformance::run(&subject, &selection, &mut |case, finding| {
+        progress.tell(case.id, finding);
+    })?;
+    progress.clear();
+    let colours = options.output.is_none()
+        && std::io::stdout().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none();
+    let text = match options.format {
+        Format::Table => report::table(&report, colours),
+        Format::Tap => report::tap(&report),
+        Format::Junit => report::junit(&report),
+    };
+    match &options.output {
+        None => print(&text),
+        Some(path) => std::fs::write(path, text).map_err(|source| Error::File {
+            step: "writing",
+            path: path.clone(),
+            source,
+        })?,
+    }
+    Ok(exit_code(&report))
+}
+
+fn exit_code(report: &Report) -> ExitCode {
+    match (report.conforms(), report.is_complete()) {
+        (false, _) => ExitCode::from(1),
+        (true, false) => ExitCode::from(2),
+        (true, true) => ExitCode::SUCCESS,
+    }
+}
+
+fn subject(options: &Options) -> Result<Subject, Error> {
+    let path = options.conf.clone().unwrap_or_default();
+    let conf = std::fs::read(&path).map_err(|source| Error::File {
+        step: "reading",
+        path,
+        source,
+    })?;
+    let plugin = options.plugin.clone().unwrap_or_default();
+    let mut subject = Subject::new(plugin, &conf)?;
+    match options.ipam.as_deref() {
+        None => {}
+        Some("yes") => subject.delegates = true,
+        Some("no") => subject.delegates = false,
+        Some(text) => {
+            let section: Value = serde_json::from_str(text)
+                .map_err(|error| Error::Ipam(format!("not yes, no or JSON: {error}")))?;
+            if !section["type"].is_string() {
+                return Err(Error::Ipam("the section has no `type`".into()));
+            }
+            subject.conf.insert("ipam".into(), section);
+            subject.delegates = true;
+        }
+    }
+    if let Some(path) = &options.cni_path {
+        subject.cni_path = std::env::split_paths(path).collect();
+    }
+    let outage = options.outage.clone().zip(options.recovery.clone());
+    subject.outage = outage.map(|(begin, end)| Outage { begin, end });
+    subject.cni_args.clone_from(&options.cni_args);
+    subject.host_netns.clone_from(&options.host_netns);
+    subject.prepare.clone_from(&options.prepare);
+    subject.state.clone_from(&options.state);
+    subject.held.clone_from(&options.held);
+    subject.limit = Duration::from_secs(options.timeout);
+    Ok(subject)
+}
+
+/// The case that runs, on a terminal that the report does not go to or over.
+struct Progress(bool);
+
+impl Progress {
+    fn new() -> Progress {
+        Progress(std::io::stderr().is_terminal())
+    }
+
+    fn tell(&mut self, case: &str, finding: Option<&Finding>) {
+        if self.0 && finding.is_none() {
+            eprint!("\r\x1b[K{case}");
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.0 {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+fn print(text: &str) {
+    // A reader that has gone away (`… | head`) is no failure.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}

@@ -1,0 +1,331 @@
+//! A stand-in for the Kubernetes API server: pods listed, paged and watched over HTTP/1.1 as the real one does it.
+//!
+//! It keeps a log of changes with a version for each. A watch begins at a version and is told what came later, as far as its
+//! field selector reaches: a pod that leaves the selection is reported deleted. A version that was compacted away is
+//! answered with 410, in the stream or as the answer's status; both occur. What a test can do to it is what happens to real
+//! ones: connections that break, answers that take long, tokens that expire, bookmarks.
+
+mod connection;
+mod store;
+mod tls;
+
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::Place;
+use crate::failure::{Failure, Step};
+use store::Store;
+
+/// Longer than any wait of a client under test.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A running server. Dropping it closes its connections and ends its threads.
+#[derive(Debug)]
+pub struct ApiServer {
+    address: SocketAddr,
+    ca: Option<String>,
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+/// What all threads of a server share.
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    store: Store,
+    /// Without a list everybody may read.
+    tokens: Option<Vec<String>>,
+    /// Answers wait until this is false.
+    held: bool,
+    /// Watches end right after their answer's head.
+    ends_watches: bool,
+    /// How the next watches of an expired version are answered.
+    gone_as_status: bool,
+    stopping: bool,
+    requests: Vec<Request>,
+    streams: Vec<TcpStream>,
+    /// How often all connections were broken.
+    breaks: usize,
+    watches: usize,
+}
+
+/// A request as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The path, without the query.
+    pub path: String,
+    /// The query's parameters, decoded.
+    pub query: Vec<(String, String)>,
+    /// The header `Accept`.
+    pub accept: String,
+    /// The header `Authorization`.
+    pub authorization: Option<String>,
+}
+
+impl Request {
+    /// A parameter of the query.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        let found = self.query.iter().find(|(other, _)| other == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// Whether it begins a watch.
+    pub fn is_watch(&self) -> bool {
+        matches!(self.parameter("watch"), Some("1" | "true"))
+    }
+}
+
+impl ApiServer {
+    /// A server on a port of 127.0.0.1 that the kernel chooses, without TLS.
+    pub fn start() -> Result<ApiServer, Failure> {
+        ApiServer::start_in(&Place::here()?)
+    }
+
+    /// One in another network namespace.
+    pub fn start_in(place: &Place) -> Result<ApiServer, Failure> {
+        ApiServer::listen(place, None)
+    }
+
+    /// A server that speaks TLS, by a certificate that its own CA signed.
+    pub fn start_tls() -> Result<ApiServer, Failure> {
+        ApiServer::listen(&Place::here()?, Some(tls::Identity::new()?))
+    }
+
+    fn listen(place: &Place, identity: Option<tls::Identity>) -> Result<ApiServer, Failure> {
+        let listener = place
+            .run(|| TcpListener::bind("127.0.0.1:0"))?
+            .step(|| "listen for the API server's clients")?;
+        let address = listener.local_addr().step(|| "find the server's port")?;
+        let shared = Arc::new(Shared::default());
+        let (ca, config) = match identity {
+            Some(identity) => (Some(identity.ca), Some(identity.config)),
+            None => (None, None),
+        };
+        let accepting = listener.try_clone().step(|| "duplicate a socket")?;
+        let acceptor = thread::Builder::new()
+            .name("apiserver".into())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || accept(&accepting, &shared, config.as_ref())
+            })
+            .step(|| "start the API server's thread")?;
+        Ok(ApiServer {
+            address,
+            ca,
+            listener,
+            shared,
+            acceptor: Some(acceptor),
+        })
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> String {
+        let scheme = if self.ca.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// The certificate of its CA, PEM; empty without TLS.
+    pub fn ca(&self) -> &str {
+        self.ca.as_deref().unwrap_or_default()
+    }
+
+    /// Makes a pod or changes it.
+    pub fn apply(&self, pod: Value) {
+        self.change(|state| state.store.apply(pod));
+    }
+
+    /// Deletes a pod.
+    pub fn delete(&self, namespace: &str, name: &str) {
+        self.change(|state| state.store.delete(namespace, name));
+    }
+
+    /// Sends a bookmark to every watch that asked for them.
+    pub fn bookmark(&self) {
+        self.change(|state| state.store.bookmark());
+    }
+
+    /// Forgets what happened so far, so that watches must begin anew; those under way are told by an event.
+    pub fn compact(&self) {
+        self.change(|state| {
+            state.gone_as_status = false;
+            state.store.compact();
+        });
+    }
+
+    /// As [`ApiServer::compact`], but a watch of an old version is answered with status 410.
+    pub fn compact_with_status(&self) {
+        self.change(|state| {
+            state.gone_as_status = true;
+            state.store.compact();
+        });
+    }
+
+    /// Breaks every connection.
+    pub fn break_connections(&self) {
+        self.change(|state| {
+            state.breaks += 1;
+            for stream in state.streams.drain(..) {
+                // One that is closed already needs no more.
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        });
+    }
+
+    /// Whether watches end as soon as they have begun.
+    pub fn end_watches(&self, end: bool) {
+        self.change(|state| state.ends_watches = end);
+    }
+
+    /// Only these tokens are good from now on; `None` asks for none. Watches under way go on, as on the real one.
+    pub fn accept_tokens(&self, tokens: Option<&[&str]>) {
+        let tokens = tokens.map(|tokens| tokens.iter().map(|token| (*token).to_owned()).collect());
+        self.change(|state| state.tokens = tokens);
+    }
+
+    /// Whether answers wait. Those that wait when it ends are given.
+    pub fn hold(&self, hold: bool) {
+        self.change(|state| state.held = hold);
+    }
+
+    /// The requests so far.
+    pub fn requests(&self) -> Vec<Request> {
+        self.shared.lock().requests.clone()
+    }
+
+    /// Waits until a request came that is wanted, and returns how many came before and with it.
+    pub fn await_requests(
+        &self,
+        awaited: &str,
+        wanted: impl Fn(&[Request]) -> bool,
+    ) -> Result<Vec<Request>, Failure> {
+        let seen = self.await_state(awaited, |state| wanted(&state.requests))?;
+        Ok(seen)
+    }
+
+    /// Waits until so many watches are open at once.
+    pub fn await_watches(&self, count: usize) -> Result<(), Failure> {
+        self.await_state(&format!("{count} open watches"), |state| {
+            state.watches == count
+        })
+        .map(drop)
+    }
+
+    fn await_state(
+        &self,
+        awaited: &str,
+        wanted: impl Fn(&State) -> bool,
+    ) -> Result<Vec<Request>, Failure> {
+        let began = Instant::now();
+        let mut state = self.shared.lock();
+        while !wanted(&state) {
+            let left = LIMIT.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Err(Failure::Deadline {
+                    awaited: awaited.into(),
+                    waited: LIMIT,
+                    seen: format!("{} watches, requests {:?}", state.watches, state.requests),
+                });
+            }
+            state = self.shared.wait(state, left);
+        }
+        Ok(state.requests.clone())
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let changed = change(&mut self.shared.lock());
+        self.shared.changed.notify_all();
+        changed
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        self.change(|state| {
+            state.stopping = true;
+            state.held = false;
+        });
+        self.break_connections();
+        // accept(2) returns EINVAL on a listening socket that was shut down.
+        let _ =
+            nix::sys::socket::shutdown(self.listener.as_raw_fd(), nix::sys::socket::Shutdown::Both);
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
+        let woken = self.changed.wait_timeout(state, limit);
+        woken.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+fn accept(
+    listener: &TcpListener,
+    shared: &Arc<Shared>,
+    config: Option<&Arc<rustls::ServerConfig>>,
+) {
+    let mut connections = Vec::new();
+    while let Ok((stream, _)) = listener.accept() {
+        let Ok(handle) = stream.try_clone() else {
+            continue;
+        };
+        {
+            let mut state = shared.lock();
+            if state.stopping {
+                break;
+            }
+            state.streams.push(handle);
+        }
+        let (shared, config) = (Arc::clone(shared), config.cloned());
+        connections.push(thread::spawn(move || {
+            // A client that goes away is its own affair.
+            let _: io::Result<()> = match config {
+                None => connection::serve(stream, &shared),
+                Some(config) => tls::accept(stream, config)
+                    .and_then(|stream| connection::serve(stream, &shared)),
+            };
+        }));
+    }
+    for connection in connections {
+        let _ = connection.join();
+    }
+}
+
+/// A pod on a node, with annotations, as [`ApiServer::apply`] takes it.
+pub fn pod(node: &str, namespace: &str, name: &str, uid: &str, annotations: Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": uid,
+            "annotations": annotations,
+            // What the real server keeps of who wrote what: more than all the rest.
+            "managedFields": [{
+                "manager": "kubelet", "operation": "Update", "apiVersion": "v1",
+                "fieldsV1": { "f:metadata": { "f:annotations": { ".": {}, "f:k8s.ovn.org/pod-networks": {} } } },
+            }],
+        },
+        "spec": { "nodeName": node, "containers": [{ "name": "main", "image": "pause" }] },
+        "status": { "phase": "Pending" },
+    })
+}

@@ -1,0 +1,265 @@
+//! One client's connection: requests one after the other, a watch as the last.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::store::Selector;
+use super::{Request, Shared, State};
+
+/// Serves requests until either side closes.
+pub(super) fn serve(stream: impl Read + Write, shared: &Arc<Shared>) -> io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    while let Some(request) = read_request(&mut stream)? {
+        let mut state = shared.lock();
+        state.requests.push(request.clone());
+        shared.changed.notify_all();
+        while state.held && !state.stopping {
+            state = shared.wait(state, Duration::MAX);
+        }
+        if state.stopping {
+            return Ok(());
+        }
+        let out = stream.get_mut();
+        if let Some(refusal) = refusal(&request, &state) {
+            drop(state);
+            answer(out, &refusal)?;
+        } else if request.is_watch() {
+            state.watches += 1;
+            shared.changed.notify_all();
+            let ended = watch(out, &request, state, shared);
+            shared.lock().watches -= 1;
+            shared.changed.notify_all();
+            ended?;
+        } else {
+            let list = list(&request, &state);
+            drop(state);
+            answer(out, &list)?;
+        }
+    }
+    Ok(())
+}
+
+/// The Status with which a request is refused, if it is.
+fn refusal(request: &Request, state: &State) -> Option<Value> {
+    if request.path != "/api/v1/pods" {
+        return Some(status(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        ));
+    }
+    let token = request
+        .authorization
+        .as_deref()
+        .and_then(|value| value.strip_prefix("Bearer "));
+    let is_known = state
+        .tokens
+        .as_ref()
+        .is_none_or(|good| token.is_some_and(|token| good.iter().any(|other| other == token)));
+    if !is_known {
+        return Some(status(401, "Unauthorized", "Unauthorized"));
+    }
+    let is_gone = request.is_watch() && state.gone_as_status && is_compacted(request, state);
+    is_gone.then(|| expired(state))
+}
+
+fn list(request: &Request, state: &State) -> Value {
+    let pods = state.store.select(&selector(request));
+    let number = |name| request.parameter(name).and_then(|text| text.parse().ok());
+    let from: usize = number("continue").unwrap_or(0);
+    let limit = number("limit")
+        .filter(|limit| *limit > 0)
+        .unwrap_or(usize::MAX);
+    let rest = pods.len().saturating_sub(from.saturating_add(limit));
+    let items: Vec<Value> = pods
+        .into_iter()
+        .skip(from)
+        .take(limit)
+        .map(|pod| shown(pod, request))
+        .collect();
+    let mut metadata = json!({ "resourceVersion": state.store.version().to_string() });
+    if rest > 0 {
+        metadata["continue"] = (from + limit).to_string().into();
+        metadata["remainingItemCount"] = rest.into();
+    }
+    let (kind, version) = match is_metadata_only(request) {
+        true => ("PartialObjectMetadataList", "meta.k8s.io/v1"),
+        false => ("PodList", "v1"),
+    };
+    json!({ "kind": kind, "apiVersion": version, "metadata": metadata, "items": items })
+}
+
+/// Sends what happens after the request's version, until the client's timeout or the end of the connection.
+fn watch<'a>(
+    out: &mut impl Write,
+    request: &Request,
+    mut state: MutexGuard<'a, State>,
+    shared: &'a Shared,
+) -> io::Result<()> {
+    let (began, breaks) = (Instant::now(), state.breaks);
+    let seconds = request
+        .parameter("timeoutSeconds")
+        .and_then(|text| text.parse().ok());
+    let limit = Duration::from_secs(seconds.unwrap_or(1800));
+    let bookmarks = request.parameter("allowWatchBookmarks") == Some("true");
+    let selector = selector(request);
+    let mut version = resource_version(request);
+    write!(
+        out,
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )?;
+    out.flush()?;
+    loop {
+        if state.stopping || state.breaks != breaks {
+            return Ok(());
+        }
+        if state.store.is_compacted(version) {
+            let event = json!({ "type": "ERROR", "object": expired(&state) });
+            drop(state);
+            chunk(out, &format!("{event}\n"))?;
+            return chunk(out, "");
+        }
+        let mut events = String::new();
+        for change in state.store.since(version) {
+            if let Some(mut event) = change.event(&selector, bookmarks) {
+                event["object"] = shown(event["object"].take(), request);
+                events.push_str(&format!("{event}\n"));
+            }
+        }
+        version = state.store.version();
+        let left = limit.saturating_sub(began.elapsed());
+        let is_over = left.is_zero() || state.ends_watches;
+        if !events.is_empty() {
+            drop(state);
+            chunk(out, &events)?;
+            state = shared.lock();
+        } else if is_over {
+            drop(state);
+            return chunk(out, "");
+        } else {
+            state = shared.wait(state, left);
+        }
+    }
+}
+
+/// The object as the request wants it: whole, or its metadata alone.
+fn shown(mut object: Value, request: &Request) -> Value {
+    match is_metadata_only(request) {
+        true => json!({
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": object["metadata"].take(),
+        }),
+        false => object,
+    }
+}
+
+fn is_metadata_only(request: &Request) -> bool {
+    request.accept.contains("as=PartialObjectMetadata")
+}
+
+fn selector(request: &Request) -> Selector {
+    Selector::parse(request.parameter("fieldSelector").unwrap_or_default())
+}
+
+fn resource_version(request: &Request) -> u64 {
+    let version = request.parameter("resourceVersion");
+    version.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn is_compacted(request: &Request, state: &State) -> bool {
+    state.store.is_compacted(resource_version(request))
+}
+
+fn expired(state: &State) -> Value {
+    let message = format!("too old resource version: now at {}", state.store.version());
+    status(410, "Expired", &message)
+}
+
+fn status(code: u16, reason: &str, message: &str) -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code,
+    })
+}
+
+fn answer(out: &mut impl Write, body: &Value) -> io::Result<()> {
+    let code = match body["kind"] == "Status" {
+        true => body["code"].as_u64().unwrap_or(500),
+        false => 200,
+    };
+    let body = body.to_string();
+    write!(
+        out,
+        "HTTP/1.1 {code} -\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )?;
+    out.flush()
+}
+
+fn chunk(out: &mut impl Write, text: &str) -> io::Result<()> {
+    write!(out, "{:x}\r\n{text}\r\n", text.len())?;
+    out.flush()
+}
+
+fn read_request(stream: &mut impl BufRead) -> io::Result<Option<Request>> {
+    let mut line = String::new();
+    if stream.read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    let target = line.split(' ').nth(1).unwrap_or_default();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let mut request = Request {
+        path: path.to_owned(),
+        query: query
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+            .map(|(name, value)| (decoded(name), decoded(value)))
+            .collect(),
+        accept: String::new(),
+        authorization: None,
+    };
+    loop {
+        let mut header = String::new();
+        if stream.read_line(&mut header)? == 0 {
+            return Ok(None);
+        }
+        let Some((name, value)) = header.trim_end().split_once(':') else {
+            return Ok(Some(request));
+        };
+        match name.to_ascii_lowercase().as_str() {
+            "accept" => request.accept = value.trim().to_owned(),
+            "authorization" => request.authorization = Some(value.trim().to_owned()),
+            _ => {}
+        }
+    }
+}
+
+/// Undoes the percent-encoding of a query.
+fn decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = bytes
+            .get(at + 1..at + 3)
+            .and_then(|hex| std::str::from_utf8(hex).ok());
+        match (
+            bytes[at],
+            hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()),
+        ) {
+            (b'%', Some(byte)) => {
+                plain.push(byte);
+                at += 3;
+            }
+            (byte, _) => {
+                plain.push(if byte == b'+' { b' ' } else { byte });
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&plain).into_owned()
+}

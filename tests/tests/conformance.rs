@@ -1,0 +1,58 @@
+//! podwire held to the CNI specification by the suite in conformance/, a test for each version.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use cni_conformance::spec::Version;
+use cni_conformance::{Outcome, Selection};
+use podwire_tests::conformance::podwire;
+
+/// What the specification asks and podwire does otherwise: none of it a MUST that is meant to stay.
+const OTHERWISE: [&str; 3] = ["ipam/environment", "ipam/stderr", "ipam/passed-on"];
+
+fn assert_conforms(version: Version) {
+    let selection = Selection {
+        versions: vec![version],
+        ..Selection::default()
+    };
+    let report = podwire(&selection, |_| {}).unwrap();
+    let unexpected: Vec<String> = report
+        .findings
+        .iter()
+        .filter(|finding| match &finding.outcome {
+            Outcome::Pass => false,
+            Outcome::Fail(_) => !OTHERWISE.contains(&finding.case.id),
+            // It passes over members that it does not know, so there is nothing to say of one.
+            Outcome::NotApplicable(_) => finding.case.id != "configuration/unsupported-field",
+            Outcome::Skipped(_) => true,
+        })
+        .map(|finding| format!("{}: {:?}", finding.case.id, finding.outcome))
+        .collect();
+    assert!(unexpected.is_empty(), "{}", unexpected.join("\n"));
+    let asked = cni_conformance::cases().filter(|case| case.level(version).is_some());
+    assert_eq!(report.findings.len(), asked.count());
+}
+
+#[test]
+fn podwire_conforms_to_0_3_0() {
+    assert_conforms(Version::V0_3_0);
+}
+
+#[test]
+fn podwire_conforms_to_0_3_1() {
+    assert_conforms(Version::V0_3_1);
+}
+
+#[test]
+fn podwire_conforms_to_0_4_0() {
+    assert_conforms(Version::V0_4_0);
+}
+
+#[test]
+fn podwire_conforms_to_1_0_0() {
+    assert_conforms(Version::V1_0_0);
+}
+
+#[test]
+fn podwire_conforms_to_1_1_0() {
+    assert_conforms(Version::V1_1_0);
+}

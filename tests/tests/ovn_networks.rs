@@ -1,0 +1,156 @@
+//! What annotations of every form make of an OVN network: older forms, several interfaces, attachments to further networks.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::net::IpAddr;
+use std::thread;
+
+use podwire_tests::ovn::{Central, LogicalPort, OvnNode};
+use podwire_tests::{Pod, conf, links, traffic};
+use serde_json::{Value, json};
+
+fn two_nodes() -> (Central, [OvnNode; 2]) {
+    let central = Central::start().unwrap();
+    let nodes = [("node-a", 1), ("node-b", 2)].map(|(name, number)| {
+        let node = central.node(name, number).unwrap();
+        central.add_switch(&node).unwrap();
+        node
+    });
+    (central, nodes)
+}
+
+/// The members that the older annotations have of a port. They know one address for each interface.
+fn older_entry(port: &LogicalPort, gateway: &str, address: &str) -> Value {
+    json!({"ip_address": address, "mac_address": port.mac(), "gateway_ip": gateway})
+}
+
+fn ipv4_entry(port: &LogicalPort) -> Value {
+    let gateway = format!("10.128.{}.1", port.subnet);
+    older_entry(port, &gateway, &format!("{}/24", port.ipv4()))
+}
+
+/// One interface of an `ovnIfaceList`.
+fn of_list(port: &LogicalPort, interface: &str) -> Value {
+    let mut entry = ipv4_entry(port);
+    entry["interface"] = json!(interface);
+    entry["defaultGateway"] = json!(if interface == "*" { "true" } else { "false" });
+    entry
+}
+
+/// A pod with two interfaces, and their logical ports, which are yet to be made.
+fn two_interfaces(node: &OvnNode) -> (Pod<'_>, [LogicalPort; 2]) {
+    let pod = node.pod("web").unwrap();
+    let first = LogicalPort::of(&pod, node, 11);
+    let mut second = LogicalPort::of(&pod, node, 12);
+    second.name = "tests_web_net1".to_owned();
+    let list = json!([of_list(&first, "*"), of_list(&second, "net1")]);
+    (pod.annotate("ovnIfaceList", &list), [first, second])
+}
+
+#[test]
+fn pods_of_every_form_of_annotation_reach_each_other_across_nodes() {
+    let (central, nodes) = two_nodes();
+    let _agents = nodes
+        .each_ref()
+        .map(|node| node.start_agent(&OvnNode::agent_options()).unwrap());
+    let (today, today_port) = central.schedule(&nodes[0], "today", 11).unwrap();
+    let flat = nodes[1].pod("flat").unwrap();
+    let flat_port = LogicalPort::of(&flat, &nodes[1], 12);
+    let flat = flat.annotate("ovn", &ipv4_entry(&flat_port));
+    let list = nodes[1].pod("list").unwrap();
+    let list_port = LogicalPort::of(&list, &nodes[1], 13);
+    let list = list.annotate("ovnIfaceList", &json!([of_list(&list_port, "*")]));
+    for port in [&flat_port, &list_port] {
+        central.add_port(port).unwrap();
+    }
+    for pod in [&today, &flat, &list] {
+        pod.add().unwrap().success().unwrap();
+    }
+    for (from, to, port) in [
+        (&today, &flat, &flat_port),
+        (&today, &list, &list_port),
+        (&flat, &today, &today_port),
+        (&list, &flat, &flat_port),
+    ] {
+        let address: IpAddr = port.ipv4().parse().unwrap();
+        traffic::ping_until_answered(from.place(), address).unwrap();
+        traffic::tcp_echo(from.place(), to.place(), address, 1 << 20).unwrap();
+    }
+    for pod in [&today, &flat, &list] {
+        pod.del().unwrap().success().unwrap();
+    }
+    for node in &nodes {
+        node.leftovers().unwrap().assert_none();
+    }
+}
+
+#[test]
+fn several_interfaces_of_one_pod_are_awaited_together_in_whatever_order_they_come() {
+    let (central, [node, _]) = two_nodes();
+    let _agent = node.start_agent(&OvnNode::agent_options()).unwrap();
+    let (web, [first, second]) = two_interfaces(&node);
+    thread::scope(|scope| {
+        let add = scope.spawn(|| web.add().unwrap());
+        node.await_port(&web.container).unwrap();
+        central.add_port(&second).unwrap();
+        central.await_up(&second.name, true).unwrap();
+        assert!(!add.is_finished());
+        central.add_port(&first).unwrap();
+        add.join().unwrap().success().unwrap();
+    });
+    for (interface, port) in [("eth0", &first), ("net1", &second)] {
+        let addresses = links::addresses(web.place(), interface).unwrap();
+        assert_eq!(addresses, [format!("{}/24", port.ipv4())]);
+        central.await_up(&port.name, true).unwrap();
+    }
+    web.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn when_the_time_is_up_every_interface_that_lacks_something_is_named() {
+    let (central, [node, _]) = two_nodes();
+    let _agent = node
+        .start_agent(&OvnNode::agent_options().with(["--add-timeout", "1"]))
+        .unwrap();
+    let (web, [first, second]) = two_interfaces(&node);
+    let neither = web.add().unwrap().error().unwrap();
+    for name in [&first.name, &second.name] {
+        let lack = format!("{name}: no logical port");
+        assert!(neither.msg.contains(&lack), "{}", neither.msg);
+    }
+    central.add_port(&first).unwrap();
+    let one = web.add().unwrap().error().unwrap();
+    assert!(!one.msg.contains("tests_web: "), "{}", one.msg);
+    assert!(
+        one.msg.contains("tests_web_net1: no logical port"),
+        "{}",
+        one.msg
+    );
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn an_attachment_to_a_further_network_is_named_as_ovn_kubernetes_names_it() {
+    let (central, [node, _]) = two_nodes();
+    let _agent = node.start_agent(&OvnNode::agent_options()).unwrap();
+    let mut web = node.pod("web").unwrap();
+    let mut port = LogicalPort::of(&web, &node, 11);
+    port.name = "blue.tenant.a_tests_web".to_owned();
+    central.add_port(&port).unwrap();
+    web.interface = "net1".to_owned();
+    let networks = json!({"blue/tenant-a": port.entry()});
+    let web = web.annotate("k8s.ovn.org/pod-networks", &networks);
+    let mut multus = conf();
+    multus["name"] = json!("tenant-a-network");
+    multus["netAttachDefName"] = json!("blue/tenant-a");
+    web.exec("ADD", &multus).unwrap().success().unwrap();
+
+    let ids = &node.interface_of(&web.container).unwrap().unwrap()["external_ids"];
+    assert_eq!(ids["iface-id"], port.name.as_str());
+    assert_eq!(ids["k8s.ovn.org/network"], "tenant-a-network");
+    assert_eq!(ids["k8s.ovn.org/nad"], "blue/tenant-a");
+    assert_eq!(ids["pod-if-name"], "net1");
+    web.exec("DEL", &multus).unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
