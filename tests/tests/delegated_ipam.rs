@@ -65,6 +65,7 @@ fn host_local_gives_addresses_and_routes_and_gets_them_back() {
         .map(|ip| ip["address"].clone())
         .collect();
     assert_eq!(given, ["10.55.0.2/24", "fd55::2/64"]);
+    assert_eq!(result["ips"][0]["gateway"], "10.55.0.1");
     let routes = links::routes(web.place(), "-4").unwrap();
     let by = |destination: &str| {
         routes

@@ -379,6 +379,10 @@ fn without_an_annotation_a_pod_gets_no_address_of_ours() {
     let _agent = node.start_agent(&impatient()).unwrap();
     let pod = node.pod("web").unwrap();
     let refusal = pod.add().unwrap().error().unwrap();
-    assert!(refusal.msg.contains("annotation"), "{}", refusal.msg);
+    assert!(
+        refusal.msg.contains("k8s.ovn.org/pod-networks"),
+        "{}",
+        refusal.msg
+    );
     node.leftovers().unwrap().assert_none();
 }

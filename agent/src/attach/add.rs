@@ -11,17 +11,18 @@ use super::intent::{Intent, owner};
 use super::turns::{Cancel, Place};
 use super::{Agent, Call, Error, READY_DEADLINE, Reason};
 use crate::fault::fault_point;
+use crate::ipam::Owner;
 use crate::journal::{self, State};
 use crate::netns::{Attaching, Configuring, HostEnd, HostLink, Netns, PodEnd};
 use crate::observe::Trace;
-use crate::plan::{self, PortPlan, mac_text};
+use crate::plan::{self, AttachmentKey, PortPlan, mac_text};
 use crate::ports::{NewPort, PortRecord};
 
 /// What an ADD has done so far, in the order in which it would have to be done again.
 #[derive(Debug, Default)]
 pub(super) struct Undo {
-    /// Addresses held for it in the node's own subnets.
-    pub(super) addresses: Vec<IpAddr>,
+    /// Addresses held for it in the node's own subnets, and the older sandbox of the pod that each was taken from.
+    pub(super) addresses: Vec<(IpAddr, Option<Owner>)>,
     /// A delegated IPAM plugin was asked.
     pub(super) delegated: bool,
     /// The intent log has an entry.
@@ -189,7 +190,7 @@ impl Agent {
         for error in pods.iter().flat_map(PodEnd::announce) {
             tracing::debug!(attachment = %call.key, "{error}");
         }
-        self.clear_replaced(std::mem::take(&mut undo.replaced))
+        self.clear_replaced(std::mem::take(&mut undo.replaced), &hosts)
             .await;
         self.journal
             .advance(&call.key, State::Adding, State::Live)?;
@@ -249,7 +250,7 @@ impl Agent {
     }
 
     /// Removes the links and addresses of older sandboxes whose rows this ADD replaced.
-    async fn clear_replaced(&self, replaced: Vec<PortRecord>) {
+    async fn clear_replaced(&self, replaced: Vec<PortRecord>, hosts: &[HostEnd]) {
         for record in replaced {
             if let Some(key) = &record.key {
                 tracing::info!(attachment = %key, "replaced by a newer sandbox of the same pod");
@@ -257,10 +258,23 @@ impl Agent {
                     tracing::warn!(attachment = %key, %error, "an older sandbox's leftovers stay until its DEL");
                 }
             }
+            // A dead attachment's row may have borne the name that our own link has now.
+            if hosts.iter().any(|host| host.link.name == record.name) {
+                continue;
+            }
             self.remove_link(&record.name)
                 .await
                 .unwrap_or_else(|error| tracing::warn!(%error, "link stays"));
         }
+    }
+
+    fn is_wired(&self, owner: &Owner) -> bool {
+        let key = AttachmentKey {
+            network: owner.network.clone(),
+            container_id: owner.container_id.clone(),
+            ifname: owner.ifname.clone(),
+        };
+        !self.ports.find(&key).is_empty()
     }
 
     fn entry(&self, call: &Call, netns: &Netns, planned: &[PortPlan]) -> journal::Entry {
@@ -296,8 +310,11 @@ impl Agent {
             errors.extend(self.delegated_del(call).await.err());
         }
         let owner = owner(call);
-        for address in undo.addresses {
-            self.addresses.release(address, &owner);
+        for (address, older) in undo.addresses {
+            match older.filter(|older| self.is_wired(older)) {
+                Some(older) => self.addresses.hand_back(address, &owner, &older),
+                None => self.addresses.release(address, &owner),
+            }
         }
         if undo.journal {
             let closed = match errors.is_empty() {

@@ -1,13 +1,13 @@
 //! DEL: always ends well. It needs neither namespace nor pod nor prevResult, does every step it can, and repeats safely.
 
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
 use crate::fault::fault_point;
 use crate::ipam::Owner;
-use crate::journal::{self, Entry, State};
+use crate::journal::{self, Entry, EntryPort, State};
 use crate::netns::{HostLink, LinkState};
 use crate::observe::Trace;
 use crate::plan::{AttachmentKey, mac_text};
@@ -35,8 +35,14 @@ impl Agent {
 
     /// Tells a delegated IPAM plugin that its addresses are free again; without one it is nothing.
     pub(super) async fn delegated_del(&self, call: &Call) -> Result<(), Error> {
-        let Some(plugin) = delegate_of(call)? else {
-            return Ok(());
+        let plugin = match delegate_of(call) {
+            Ok(Some(plugin)) => plugin,
+            Ok(None) => return Ok(()),
+            // A DEL that fails is repeated without end, and the plugin will not come back by that.
+            Err(error) => {
+                tracing::warn!(attachment = %call.key, %error, "its addresses stay held until its own GC");
+                return Ok(());
+            }
         };
         Ok(plugin.del(&self.spawner, delegate_call(call)).await?)
     }
@@ -71,22 +77,32 @@ impl Agent {
             .synced(READY_DEADLINE)
             .await
             .map(|()| self.ports.find(key));
-        let rows = known.iter().flatten().map(|record| record.name.as_str());
-        let mut names: Vec<&str> = rows.chain(entry.iter().flat_map(link_names)).collect();
-        names.sort_unstable();
-        names.dedup();
-        let (rows, links) = tokio::join!(
-            async {
-                let rows = self.remove_rows(key).await;
-                fault_point!("del-rows", _);
-                rows
-            },
-            async {
-                let links = self.remove_links(&names, entry.as_ref()).await;
-                fault_point!("del-links", _);
-                links
-            }
-        );
+        let named: Vec<&str> = known
+            .iter()
+            .flatten()
+            .map(|record| record.name.as_str())
+            .collect();
+        // Whatever row of it is gone, by an agent that died half-way or by somebody's hand, its link may be there.
+        let unnamed = entry.iter().flat_map(|entry| link_names(entry, &named));
+        let names: Vec<&str> = named.iter().copied().chain(unnamed).collect();
+        let removing_rows = async {
+            let removed = match &known {
+                Ok(records) => self
+                    .ports
+                    .remove(records)
+                    .await
+                    .map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            fault_point!("del-rows", _);
+            removed
+        };
+        let removing_links = async {
+            let errors = self.remove_links(&names, entry.as_ref()).await;
+            fault_point!("del-links", _);
+            errors
+        };
+        let (rows, links) = tokio::join!(removing_rows, removing_links);
         errors.extend(links);
         self.forget_connections(key, addresses(&known, entry.as_ref()))
             .await;
@@ -102,7 +118,12 @@ impl Agent {
             Ok(()) => Ok(()),
             Err(error) => {
                 tracing::warn!(attachment = %key, %error, "the rows go when the database is there again");
-                self.note_deletion(key, entry)
+                let noted = self.note_deletion(key, entry);
+                // The database may have come back before the note was there for reconcile to find.
+                match self.ports.synced(Duration::ZERO).await {
+                    Ok(()) if self.remove_rows(key).await.is_ok() => self.journal.forget(key),
+                    _ => noted,
+                }
             }
         };
         errors.extend(noted.err().map(Error::from));
@@ -168,10 +189,17 @@ impl Agent {
     }
 }
 
-fn link_names(entry: &Entry) -> impl Iterator<Item = &str> {
+/// The names that the links of an entry may bear, of those ports that none of the `known` names is for.
+fn link_names<'e>(entry: &'e Entry, known: &[&str]) -> impl Iterator<Item = &'e str> {
+    let is_known = |port: &EntryPort| {
+        port.host_names
+            .iter()
+            .any(|name| known.contains(&name.as_str()))
+    };
     entry
         .ports
         .iter()
+        .filter(move |port| !is_known(port))
         .flat_map(|port| &port.host_names)
         .map(String::as_str)
 }

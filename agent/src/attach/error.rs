@@ -185,6 +185,7 @@ impl Error {
 fn port_code(error: &PortError) -> ErrorCode {
     match error {
         PortError::Refused { .. }
+        | PortError::IfaceIdForeign { .. }
         | PortError::Transact {
             source: TransactError::Operation { .. } | TransactError::Commit { .. },
             ..

@@ -103,13 +103,13 @@ impl Agent {
                     given.push((net, None));
                 }
                 Some(WishedAddress::Bare(address)) => {
-                    let allocated = self.addresses.claim(address, &owner)?;
-                    undo.addresses.push(address);
+                    let (allocated, older) = self.addresses.claim(address, &owner)?;
+                    undo.addresses.push((address, older));
                     given.push((allocated.address, Some(allocated.gateway)));
                 }
                 None => {
                     for allocated in self.addresses.allocate(&owner)? {
-                        undo.addresses.push(allocated.address.addr());
+                        undo.addresses.push((allocated.address.addr(), None));
                         given.push((allocated.address, Some(allocated.gateway)));
                     }
                 }
@@ -150,6 +150,7 @@ impl Agent {
         let result = plugin.add(&self.spawner, delegate_call(call)).await?;
         let mut interface = requested(&call.conf);
         interface.addresses = result.ips.iter().map(|ip| ip.address).collect();
+        interface.subnet_gateways = result.ips.iter().filter_map(|ip| ip.gateway).collect();
         interface.routes = result
             .routes
             .iter()
@@ -181,8 +182,8 @@ impl Agent {
         let wishes = static_wishes(call)?;
         let mut given = Vec::with_capacity(2);
         for wish in &wishes {
-            let allocated = self.addresses.claim(wish.address, &owner)?;
-            undo.addresses.push(wish.address);
+            let (allocated, older) = self.addresses.claim(wish.address, &owner)?;
+            undo.addresses.push((wish.address, older));
             given.push(match wish.prefix_len {
                 // The prefix length asked for tells what is on the link; without one it is the subnet's.
                 Some(length) => (with_prefix(wish.address, length), allocated.gateway),
@@ -195,7 +196,7 @@ impl Agent {
         }
         if wishes.is_empty() {
             for allocated in self.addresses.allocate(&owner)? {
-                undo.addresses.push(allocated.address.addr());
+                undo.addresses.push((allocated.address.addr(), None));
                 given.push((allocated.address, allocated.gateway));
             }
         }
@@ -232,8 +233,8 @@ impl Agent {
     /// Holds an address that somebody else chose, when it is in one of our subnets: nobody else must get it.
     fn claim_if_ours(&self, address: IpAddr, owner: &Owner, undo: &mut Undo) -> Result<(), Error> {
         match self.addresses.claim(address, owner) {
-            Ok(_) => {
-                undo.addresses.push(address);
+            Ok((_, older)) => {
+                undo.addresses.push((address, older));
                 Ok(())
             }
             Err(crate::ipam::pool::PoolError::OutsideSubnets { .. }) => Ok(()),
@@ -260,6 +261,7 @@ pub(super) fn delegate_call(call: &Call) -> delegate::Call<'_> {
     delegate::Call {
         invocation: &call.invocation,
         config: call.conf.raw.get(),
+        environment: &call.environment,
         timeout: DELEGATE_DEADLINE,
     }
 }

@@ -1,6 +1,7 @@
 //! What is done to one attachment without a request of its own: finishing what was interrupted, bringing back a port that
 //! the database lost, and carrying out a DEL that was left in the spool.
 
+use super::call::pod_line;
 use super::del::is_ours;
 use super::turns::Place;
 use super::{Agent, Call, Error};
@@ -40,13 +41,9 @@ impl Agent {
         if !self.is_settled() && self.sandbox_lines.is_busy(&sandbox_line) {
             return Ok(Restored::Untouched);
         }
-        let pod_line = known
-            .pod
-            .clone()
-            .unwrap_or_else(|| key.container_id.clone());
         let pod = self
             .pod_lines
-            .join_quietly((key.network.clone(), pod_line), &key.container_id);
+            .join_quietly(pod_line(key, known.pod.clone()), &key.container_id);
         let sandbox = self
             .sandbox_lines
             .join_quietly(sandbox_line, &key.container_id);

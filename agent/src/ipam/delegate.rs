@@ -13,6 +13,7 @@
 
 mod error;
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,7 +25,7 @@ use serde::Deserialize;
 use super::spawner::{Exec, Exit, Output, Spawner};
 pub use error::DelegateError;
 
-/// PATH for plugins, since they inherit nothing: some look for tools of their own.
+/// PATH for plugins whose runtime gave none: some look for tools of their own.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// An IPAM plugin that was found.
@@ -41,6 +42,8 @@ pub struct Call<'a> {
     pub invocation: &'a Invocation,
     /// The whole network configuration, as it came.
     pub config: &'a str,
+    /// The other variables of the runtime's environment: the plugin gets the same ones.
+    pub environment: &'a BTreeMap<String, String>,
     /// How long the plugin may take.
     pub timeout: Duration,
 }
@@ -192,12 +195,19 @@ impl Delegate {
         let exec = Exec {
             path: self.path.to_string_lossy().into_owned(),
             args: Vec::new(),
-            env: environment(call.invocation, command),
+            env: environment(call, command),
             stdin: call.config.to_owned(),
             timeout: call.timeout,
         };
         let kind = || self.kind.clone();
-        match spawner.run(exec).await {
+        let ended = spawner.run(exec).await;
+        if let Ok(Output { stderr, .. }) = &ended
+            && !stderr.trim().is_empty()
+        {
+            // Nobody's standard error is our child's, so its remarks go where ours do.
+            tracing::info!(plugin = self.kind, %command, "IPAM plugin: {}", stderr.trim());
+        }
+        match ended {
             Ok(Output {
                 exit: Exit::Status(0),
                 stdout,
@@ -229,21 +239,25 @@ impl Delegate {
     }
 }
 
-/// All variables of a call; an empty one counts as unset with every plugin, so it is left out.
-fn environment(invocation: &Invocation, command: Command) -> Vec<(String, String)> {
-    [
+/// All variables of a call, as the specification has it (section 4: "the same environment"). An empty parameter counts as
+/// unset with every plugin, so it is left out.
+fn environment(call: Call<'_>, command: Command) -> Vec<(String, String)> {
+    let invocation = call.invocation;
+    let mut environment = BTreeMap::from([("PATH".to_owned(), PATH.to_owned())]);
+    environment.extend(call.environment.clone());
+    let parameters = [
         ("CNI_COMMAND", command.as_str()),
         ("CNI_CONTAINERID", &invocation.container_id),
         ("CNI_NETNS", &invocation.netns),
         ("CNI_IFNAME", &invocation.ifname),
         ("CNI_ARGS", &invocation.args),
         ("CNI_PATH", &invocation.path),
-        ("PATH", PATH),
-    ]
-    .into_iter()
-    .filter(|(_, value)| !value.is_empty())
-    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    .collect()
+    ];
+    let given = parameters
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty());
+    environment.extend(given.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    environment.into_iter().collect()
 }
 
 fn is_executable_file(path: &Path) -> bool {

@@ -94,6 +94,8 @@ pub struct InterfaceSpec {
     pub addresses: Vec<IpNet>,
     /// Next hops of its default routes.
     pub gateways: Vec<IpAddr>,
+    /// Gateways of its subnets that no default route goes by: the result names them.
+    pub subnet_gateways: Vec<IpAddr>,
     /// Its other routes.
     pub routes: Vec<RouteSpec>,
     /// Its MTU in bytes; None is the node's.
@@ -173,6 +175,8 @@ pub struct PortPlan {
     pub external_ids: BTreeMap<String, String>,
     /// Default routes' next hops, for the result.
     pub gateways: Vec<IpAddr>,
+    /// Other gateways of the addresses' subnets, for the result.
+    pub subnet_gateways: Vec<IpAddr>,
     /// What it may send and receive.
     pub bandwidth: Bandwidth,
 }
@@ -341,6 +345,7 @@ fn plan_port(
         iface_id,
         external_ids,
         gateways: intent.gateways.clone(),
+        subnet_gateways: intent.subnet_gateways.clone(),
         bandwidth: Bandwidth {
             ingress_rate: intent.ingress_rate,
             egress_rate: intent.egress_rate,

@@ -1,5 +1,8 @@
 //! What ADD answers, from the plan and the names that were free.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
 use podwire_cni::spec::{CniResult, Dns, Interface, IpConfig, Route};
 
 use super::{PortPlan, Subject, mac_text};
@@ -33,17 +36,13 @@ pub fn result(
             mtu: Some(link.mtu),
             ..Interface::default()
         });
-        result.ips.extend(link.addresses.iter().map(|address| {
-            IpConfig {
+        result
+            .ips
+            .extend(link.addresses.iter().map(|address| IpConfig {
                 address: *address,
-                gateway: port
-                    .gateways
-                    .iter()
-                    .copied()
-                    .find(|gateway| gateway.is_ipv4() == address.addr().is_ipv4()),
+                gateway: gateway_of(*address, port),
                 interface: Some(pod_end),
-            }
-        }));
+            }));
         result.routes.extend(link.routes.iter().map(|route| Route {
             dst: route.dst,
             gw: route.gateway,
@@ -55,4 +54,13 @@ pub fn result(
         }));
     }
     result
+}
+
+/// The gateway of an address's subnet; else, for what is in no subnet of it (a link-local one), that of its family's default route.
+fn gateway_of(address: IpNet, port: &PortPlan) -> Option<IpAddr> {
+    let all = port.gateways.iter().chain(&port.subnet_gateways);
+    let is_of_family = |gateway: &&IpAddr| gateway.is_ipv4() == address.addr().is_ipv4();
+    all.copied()
+        .find(|gateway| address.contains(gateway))
+        .or_else(|| port.gateways.iter().find(is_of_family).copied())
 }

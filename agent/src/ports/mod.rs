@@ -207,6 +207,7 @@ impl Ports {
     /// # Errors
     /// The bridge is gone, the database refused, or there was no answer; in the last case the rows may be there.
     pub async fn add(&self, new: &[NewPort<'_>]) -> Result<Added, PortError> {
+        self.refuse_foreign_ids(new)?;
         let prepared = self.client.read(|db| {
             let bridge = db.bridge_by_name(&self.bridge)?.uuid();
             let mut stale: Vec<PortRecord> = Vec::new();
@@ -281,6 +282,34 @@ impl Ports {
             }),
             Some(error) => Err(error),
         }
+    }
+
+    /// Refuses an iface-id that another pod's port bears: outside of Kubernetes a pod's name may hold the `_` that joins the
+    /// parts, so that `web` on eth1 and `web_eth1` on eth0 make the same one.
+    fn refuse_foreign_ids(&self, new: &[NewPort<'_>]) -> Result<(), PortError> {
+        self.client.read(|db| {
+            for port in new {
+                let written = &port.plan.external_ids;
+                let (pod, ifname) = (written.get(ids::POD), written.get(ids::POD_IF_NAME));
+                let is_foreign = |record: &PortRecord| {
+                    let (theirs, their_ifname) = (&record.pod, &record.pod_ifname);
+                    record.key.is_some()
+                        && pod.is_some()
+                        && theirs.is_some()
+                        && (theirs.as_ref() != pod || their_ifname.as_ref() != ifname)
+                };
+                let mut bearers = db.interfaces_with(&port.plan.iface_id);
+                let foreign =
+                    bearers.find_map(|it| Some(PortRecord::read(db, it)).filter(is_foreign));
+                if let Some(foreign) = foreign {
+                    return Err(PortError::IfaceIdForeign {
+                        iface_id: port.plan.iface_id.clone(),
+                        holder: foreign.pod.unwrap_or_default(),
+                    });
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Removes ports in one transaction; none is no work.

@@ -61,6 +61,8 @@ pub async fn serve(listener: UnixListener, agent: Arc<Agent>, stop: Cancellation
         }
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             tracing::warn!(MAX_CONNECTIONS, "connection refused: too many are open");
+            // Best effort, in one write that does not wait: who can't take it sees the connection end.
+            let _ = stream.try_write(too_many_connections().as_bytes());
             continue;
         };
         let (agent, stop) = (Arc::clone(&agent), stop.clone());
@@ -177,6 +179,15 @@ impl Drop for CancelOnDrop {
             cancel.cancel(Reason::ClientGone);
         }
     }
+}
+
+fn too_many_connections() -> String {
+    let msg = format!("{MAX_CONNECTIONS} connections are open, which is all that the agent takes");
+    let body = SpecError::new(ErrorCode::TRY_AGAIN, msg).to_json(CniVersion::LATEST);
+    let length = body.len();
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
 }
 
 fn last(query: Option<&str>) -> usize {

@@ -13,6 +13,7 @@ mod input;
 mod output;
 mod spool;
 
+use std::collections::BTreeMap;
 #[cfg(not(test))]
 use std::ffi::c_char;
 use std::ffi::c_int;
@@ -157,6 +158,10 @@ fn post(
     let request = Request {
         invocation,
         config,
+        environment: match preamble.delegates {
+            true => environment(),
+            false => BTreeMap::new(),
+        },
         traceparent: traceparent(),
     };
     let socket = preamble
@@ -206,6 +211,14 @@ fn socket_by_environment() -> PathBuf {
         Some(socket) if !socket.is_empty() => socket.into(),
         _ => wire::DEFAULT_SOCKET.into(),
     }
+}
+
+/// What an IPAM plugin would have inherited from us. What is not text can't go by JSON.
+fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| !env::VARIABLES.contains(&name.as_str()))
+        .collect()
 }
 
 /// A broken trace context must not cost a pod its network.

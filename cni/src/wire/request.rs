@@ -1,6 +1,7 @@
 //! The request.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -16,6 +17,9 @@ pub struct Request {
     pub invocation: Invocation,
     /// The network configuration, byte for byte as it came on stdin.
     pub config: Box<RawValue>,
+    /// The other variables of the plugin's environment, when the configuration delegates: the delegated plugin must
+    /// get them all (CNI spec, section 4).
+    pub environment: BTreeMap<String, String>,
     /// The runtime's trace context (W3C Trace Context, from the variable TRACEPARENT).
     pub traceparent: Option<String>,
 }
@@ -71,6 +75,8 @@ struct Body<'a> {
     path: Cow<'a, str>,
     #[serde(borrow, skip_serializing)]
     config: Cow<'a, RawValue>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    environment: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     traceparent: Option<Cow<'a, str>>,
 }
@@ -95,6 +101,11 @@ impl Request {
             args: call.args.as_str().into(),
             path: call.path.as_str().into(),
             config: Cow::Borrowed(&self.config),
+            environment: self
+                .environment
+                .iter()
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
             traceparent: self.traceparent.as_deref().map(Cow::from),
         };
         let mut before = serde_json::to_vec(&body).expect("strings and a number always serialise");
@@ -132,6 +143,11 @@ impl Request {
         Ok(Self {
             invocation: invocation.checked()?,
             config: body.config.into_owned(),
+            environment: body
+                .environment
+                .into_iter()
+                .map(|(name, value)| (name.into_owned(), value.into_owned()))
+                .collect(),
             traceparent: body.traceparent.map(Cow::into_owned),
         })
     }

@@ -45,6 +45,22 @@ fn an_add_posts_all_it_was_given_and_prints_the_answer_byte_for_byte() {
 }
 
 #[test]
+fn the_environment_is_posted_for_a_delegated_plugin_and_for_nobody_else() {
+    for (extra, wanted) in [
+        (json!({"ipam": {"type": "host-local"}}), Some("7")),
+        (json!({}), None),
+    ] {
+        let agent = FakeAgent::answering(200, "{}");
+        let conf = conf(&agent.socket(), extra);
+        Call::new("ADD").env("PROBE", "7").stdin(conf).run();
+        let request = Request::decode(&agent.end().body).unwrap();
+        let seen = request.environment.get("PROBE").map(String::as_str);
+        assert_eq!(seen, wanted);
+        assert!(!request.environment.contains_key("CNI_COMMAND"));
+    }
+}
+
+#[test]
 fn a_verb_without_an_answer_prints_nothing() {
     for verb in ["DEL", "CHECK", "GC", "STATUS"] {
         let agent = FakeAgent::answering(200, "");

@@ -30,6 +30,7 @@ struct Fixture {
     invocation: Invocation,
     delegate: Delegate,
     config: Value,
+    environment: BTreeMap<String, String>,
     timeout: Duration,
 }
 
@@ -41,6 +42,7 @@ impl Fixture {
             invocation: invocation(Command::Add),
             delegate: Delegate::find(&kind, &format!("{PLUGINS}:{TESTDATA}")).unwrap(),
             config: json!({ "cniVersion": "1.0.0", "name": "pods", "type": "podwire-cni", "ipam": ipam }),
+            environment: BTreeMap::new(),
             timeout: LONG,
         }
     }
@@ -59,6 +61,7 @@ impl Fixture {
         let call = Call {
             invocation: &self.invocation,
             config: &config,
+            environment: &self.environment,
             timeout: self.timeout,
         };
         let (delegate, spawner) = (&self.delegate, &self.spawner);
@@ -86,6 +89,7 @@ impl Fixture {
         let call = Call {
             invocation: &self.invocation,
             config: &config,
+            environment: &self.environment,
             timeout: self.timeout,
         };
         self.delegate.add(&self.spawner, call).await
@@ -194,6 +198,25 @@ async fn the_plugin_gets_every_parameter_and_the_whole_configuration() {
     assert_eq!(variables, expected);
     let config = std::fs::read_to_string(dir.path().join("conf")).unwrap();
     assert_eq!(config, pod.config.to_string());
+}
+
+#[tokio::test]
+async fn the_plugin_gets_the_runtimes_other_variables_and_no_parameter_but_the_calls() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pod = Fixture::scripted("records");
+    pod.invocation.args = dir.path().display().to_string();
+    let path = format!("/nowhere:{PATH}");
+    pod.environment = BTreeMap::from([
+        ("PROBE".into(), "a=b".into()),
+        ("PATH".into(), path.clone()),
+        ("CNI_IFNAME".into(), "stale".into()),
+    ]);
+    pod.call(Command::Del).await.unwrap();
+    let env = std::fs::read_to_string(dir.path().join("env")).unwrap();
+    for wanted in ["PROBE=a=b", &format!("PATH={path}"), "CNI_IFNAME=eth0"] {
+        assert!(env.lines().any(|line| line == wanted), "{env}");
+    }
+    assert!(!env.contains("stale"), "{env}");
 }
 
 #[tokio::test]

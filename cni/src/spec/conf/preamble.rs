@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::{ConfError, read};
@@ -19,6 +20,8 @@ pub struct Preamble {
     pub agent_socket: Option<PathBuf>,
     /// `timeoutSeconds`: the plugin's deadline; see [`NetConf::timeout`](super::NetConf::timeout).
     pub timeout: Option<Duration>,
+    /// Whether there is an `ipam` section: the plugin that it names gets our environment.
+    pub delegates: bool,
 }
 
 impl Preamble {
@@ -38,6 +41,7 @@ impl Preamble {
             cni_version,
             agent_socket,
             timeout,
+            ipam,
         } = serde_json::from_str(text).map_err(|error| ConfError::NotJson(error.to_string()))?;
         let mut fields = Fields::root(Map::from_iter([
             ("cniVersion".to_owned(), cni_version),
@@ -54,6 +58,7 @@ impl Preamble {
             cni_version,
             agent_socket: faults.settle(read::agent_socket(&mut fields))?,
             timeout: faults.settle(read::timeout(&mut fields))?,
+            delegates: ipam.is_some(),
         })
     }
 }
@@ -66,6 +71,8 @@ struct Members {
     agent_socket: Value,
     #[serde(rename = "timeoutSeconds", default)]
     timeout: Value,
+    #[serde(default)]
+    ipam: Option<IgnoredAny>,
 }
 
 #[cfg(test)]

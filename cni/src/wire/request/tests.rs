@@ -15,6 +15,7 @@ fn request(config: &str) -> Request {
             path: "/opt/cni/bin".into(),
         },
         config: RawValue::from_string(config.into()).unwrap(),
+        environment: BTreeMap::new(),
         traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
     }
 }
@@ -45,6 +46,14 @@ fn the_configuration_passes_byte_for_byte() {
     assert_eq!(got.config.get(), config);
     assert_eq!(got.invocation, sent.invocation);
     assert_eq!(got.traceparent, sent.traceparent);
+}
+
+#[test]
+fn the_environment_passes_as_it_is() {
+    let mut sent = request("{}");
+    sent.environment = BTreeMap::from([("A_B".into(), "c=\"d\"".into()), ("E".into(), "".into())]);
+    let got = Request::decode(&sent.encode()).unwrap();
+    assert_eq!(got.environment, sent.environment);
 }
 
 #[test]
