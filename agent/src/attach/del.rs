@@ -7,7 +7,7 @@ use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
 use crate::fault::fault_point;
 use crate::ipam::Owner;
-use crate::journal::{self, Entry, EntryPort, State};
+use crate::journal::{self, Entry, State};
 use crate::netns::{HostLink, LinkState};
 use crate::observe::Trace;
 use crate::plan::{AttachmentKey, mac_text};
@@ -77,35 +77,32 @@ impl Agent {
             .synced(READY_DEADLINE)
             .await
             .map(|()| self.ports.find(key));
-        let named: Vec<&str> = known
-            .iter()
-            .flatten()
-            .map(|record| record.name.as_str())
-            .collect();
-        // Whatever row of it is gone, by an agent that died half-way or by somebody's hand, its link may be there.
-        let unnamed = entry.iter().flat_map(|entry| link_names(entry, &named));
-        let names: Vec<&str> = named.iter().copied().chain(unnamed).collect();
-        let removing_rows = async {
-            let removed = match &known {
-                Ok(records) => self
-                    .ports
-                    .remove(records)
-                    .await
-                    .map_err(|error| error.to_string()),
-                Err(error) => Err(error.to_string()),
-            };
-            fault_point!("del-rows", _);
-            removed
-        };
-        let removing_links = async {
-            let errors = self.remove_links(&names, entry.as_ref()).await;
-            fault_point!("del-links", _);
-            errors
-        };
-        let (rows, links) = tokio::join!(removing_rows, removing_links);
+        let rows = known.iter().flatten().map(|record| record.name.as_str());
+        let mut names: Vec<&str> = rows.chain(entry.iter().flat_map(link_names)).collect();
+        names.sort_unstable();
+        names.dedup();
+        // Together: asked after the transaction, ovs-vswitchd would answer only when it has taken the port apart.
+        let (rows, links, ()) = tokio::join!(
+            async {
+                let rows = match &known {
+                    Ok(records) => self
+                        .ports
+                        .remove(records)
+                        .await
+                        .map_err(|error| error.to_string()),
+                    Err(error) => Err(error.to_string()),
+                };
+                fault_point!("del-rows", _);
+                rows
+            },
+            async {
+                let links = self.remove_links(&names, entry.as_ref()).await;
+                fault_point!("del-links", _);
+                links
+            },
+            self.forget_connections(key, addresses(&known, entry.as_ref()))
+        );
         errors.extend(links);
-        self.forget_connections(key, addresses(&known, entry.as_ref()))
-            .await;
         self.addresses.release_all(&Owner {
             network: key.network.clone(),
             container_id: key.container_id.clone(),
@@ -185,21 +182,14 @@ impl Agent {
     ) -> Result<(), crate::journal::Error> {
         let bridge = self.config.bridge.clone();
         let entry = entry.unwrap_or_else(|| Entry::new(key.clone(), None, String::new(), bridge));
-        self.journal.close(&entry)
+        self.journal.write(&entry, State::Deleting)
     }
 }
 
-/// The names that the links of an entry may bear, of those ports that none of the `known` names is for.
-fn link_names<'e>(entry: &'e Entry, known: &[&str]) -> impl Iterator<Item = &'e str> {
-    let is_known = |port: &EntryPort| {
-        port.host_names
-            .iter()
-            .any(|name| known.contains(&name.as_str()))
-    };
+fn link_names(entry: &Entry) -> impl Iterator<Item = &str> {
     entry
         .ports
         .iter()
-        .filter(move |port| !is_known(port))
         .flat_map(|port| &port.host_names)
         .map(String::as_str)
 }

@@ -163,7 +163,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Writes an entry in state [`State::Adding`], replacing what was there for this attachment.
+    /// Writes an entry in state [`State::Adding`], replacing what was there for this attachment but for a living one's.
     ///
     /// # Errors
     /// When the file can't be written; nothing is left then.
@@ -171,17 +171,11 @@ impl Journal {
         self.write(entry, State::Adding)
     }
 
-    /// Writes an entry in state [`State::Deleting`], in the place of every other of this attachment.
+    /// Writes an entry in a state, replacing what was there for this attachment.
     ///
     /// # Errors
-    /// When the file can't be written, and what was there stays, or another can't be removed.
-    pub fn close(&self, entry: &Entry) -> Result<(), Error> {
-        self.write(entry, State::Deleting)?;
-        self.remove(&entry.key, State::Adding)?;
-        self.remove(&entry.key, State::Live)
-    }
-
-    fn write(&self, entry: &Entry, state: State) -> Result<(), Error> {
+    /// When the file can't be written; what was there stays then.
+    pub fn write(&self, entry: &Entry, state: State) -> Result<(), Error> {
         let path = self.path(&entry.key, state);
         let unfinished = path.with_added_extension(UNFINISHED);
         let text = serde_json::to_vec(entry).map_err(|source| Error::Malformed {
@@ -205,7 +199,9 @@ impl Journal {
                 source,
             });
         }
-        Ok(())
+        // An ADD that is refused after all must not take a living attachment's entry along.
+        let stays = |other| other == state || (state == State::Adding && other == State::Live);
+        self.remove(&entry.key, |other| !stays(other))
     }
 
     /// Moves an attachment's entry to another state; that there is none is no error.
@@ -244,7 +240,7 @@ impl Journal {
     /// # Errors
     /// When the file is there and can't be removed.
     pub fn abandon(&self, key: &AttachmentKey) -> Result<(), Error> {
-        self.remove(key, State::Adding)
+        self.remove(key, |state| state == State::Adding)
     }
 
     /// Removes every entry of an attachment.
@@ -252,21 +248,24 @@ impl Journal {
     /// # Errors
     /// When a file is there and can't be removed.
     pub fn forget(&self, key: &AttachmentKey) -> Result<(), Error> {
-        State::ALL
-            .into_iter()
-            .try_for_each(|state| self.remove(key, state))
+        self.remove(key, |_| true)
     }
 
-    fn remove(&self, key: &AttachmentKey, state: State) -> Result<(), Error> {
-        let path = self.path(key, state);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::Io {
-                step: "remove",
-                path,
-                source: error,
-            }),
-            _ => Ok(()),
+    fn remove(&self, key: &AttachmentKey, which: impl Fn(State) -> bool) -> Result<(), Error> {
+        for state in State::ALL.into_iter().filter(|state| which(*state)) {
+            let path = self.path(key, state);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::Io {
+                        step: "remove",
+                        path,
+                        source: error,
+                    });
+                }
+                _ => {}
+            }
         }
+        Ok(())
     }
 
     /// All entries, and what could not be read.

@@ -117,17 +117,14 @@ fn a_link_in_place_of_an_entry_is_not_followed() {
 }
 
 #[test]
-fn a_deletion_that_is_noted_takes_the_place_of_what_was_known() {
+fn an_entry_replaces_those_of_the_same_attachment_in_other_states() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
-    let entry = entry("abc");
-    journal.begin(&entry).unwrap();
-    journal
-        .advance(&entry.key, State::Adding, State::Live)
-        .unwrap();
-    journal.begin(&entry).unwrap();
-    journal.close(&entry).unwrap();
-    assert_eq!(journal.entries().0, [(State::Deleting, entry)]);
+    let (old, new) = (entry("abc"), entry("abc"));
+    assert!(old.since <= new.since);
+    journal.write(&old, State::Deleting).unwrap();
+    journal.begin(&new).unwrap();
+    assert_eq!(journal.entries().0, [(State::Adding, new)]);
 }
 
 #[test]
