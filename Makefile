@@ -6,6 +6,8 @@ SHELL := /bin/bash
 .ONESHELL:
 
 PREFIX ?= /usr/local
+# Of the soak, in seconds.
+DURATION ?= 60
 DESTDIR ?=
 CARGO ?= cargo
 
@@ -59,6 +61,14 @@ test: root test-packages build ## all tests: unit, property, end-to-end on real 
 	else
 		$(CARGO) test --workspace --lib --bins --tests -- $${without:+--skip cnitool}
 	fi
+	$(MAKE) --no-print-directory soak DURATION=60
+
+.PHONY: soak
+soak: root ## random verbs for hundreds of pods while everything is killed at random; DURATION= seconds
+	@.ci/packages $(DEMO_PACKAGES)
+	@$(MAKE) --no-print-directory build
+	@$(CARGO) build --quiet -p podwire-tests --bin podwire-soak
+	@target/debug/podwire-soak $(DURATION)
 
 # podwire is measured as it is shipped. The floor's empty process is built like the plugin, by rustc
 # alone, so that it is nothing but a runtime's start.

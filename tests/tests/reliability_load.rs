@@ -1,0 +1,251 @@
+//! Too much, too late, at the wrong moment, or cut in the middle: clear errors, nothing left, and service afterwards.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Shutdown};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread;
+
+use nix::sys::signal::Signal;
+use podwire_tests::annotation::{entry, ipv4};
+use podwire_tests::links::LinkRecorder;
+use podwire_tests::{AgentOptions, Pod, TestNode, conf, links, traffic};
+use serde_json::json;
+
+fn options() -> AgentOptions {
+    AgentOptions::for_numbered_pods()
+}
+
+fn numbered(node: &TestNode, number: u8) -> Pod<'_> {
+    node.pod(&format!("pod{number}"))
+        .unwrap()
+        .on_default_network(&entry(number))
+}
+
+fn address(number: u8) -> IpAddr {
+    ipv4(number).parse().unwrap()
+}
+
+#[test]
+fn twenty_dels_of_one_pod_at_once_all_succeed() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&options()).unwrap();
+    let pod = numbered(&node, 11);
+    pod.add().unwrap().success().unwrap();
+    thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| pod.del().unwrap().success().unwrap());
+        }
+    });
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn what_the_agent_does_not_admit_is_to_be_tried_again() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&options().with(["--max-operations", "1"]))
+        .unwrap();
+    let (first, second) = (numbered(&node, 11), numbered(&node, 12));
+    // A hung vswitchd holds the first ADD at its wait for the ofport.
+    node.signal_vswitchd(Signal::SIGSTOP).unwrap();
+    let recorder = LinkRecorder::start(node.place()).unwrap();
+    thread::scope(|scope| {
+        let adding = scope.spawn(|| first.add().unwrap().success().unwrap());
+        recorder.await_born(&first.container[..15]).unwrap();
+        let error = second.add().unwrap().error().unwrap();
+        assert_eq!(error.code, 11);
+        assert!(error.msg.contains("1 operations"), "{error:?}");
+        node.signal_vswitchd(Signal::SIGCONT).unwrap();
+        adding.join().unwrap();
+    });
+    second.add().unwrap().success().unwrap();
+}
+
+#[test]
+fn a_gc_while_an_add_is_in_flight_leaves_it_alone() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&options()).unwrap();
+    let (adding, dead) = (numbered(&node, 11), numbered(&node, 12));
+    dead.add().unwrap().success().unwrap();
+    node.signal_vswitchd(Signal::SIGSTOP).unwrap();
+    let recorder = LinkRecorder::start(node.place()).unwrap();
+    thread::scope(|scope| {
+        let add = scope.spawn(|| adding.add().unwrap().success().unwrap());
+        recorder.await_born(&adding.container[..15]).unwrap();
+        let mut gc = conf();
+        gc["cni.dev/valid-attachments"] = json!([]);
+        adding
+            .exec_with("GC", gc.to_string().as_bytes(), &[])
+            .unwrap()
+            .success()
+            .unwrap();
+        node.signal_vswitchd(Signal::SIGCONT).unwrap();
+        add.join().unwrap();
+    });
+    assert!(node.interface_of(&dead.container).unwrap().is_none());
+    traffic::ping(node.place(), address(11), 1).unwrap();
+}
+
+#[test]
+fn a_del_of_a_pod_whose_netns_path_another_pod_has_now_leaves_that_one_alone() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&options()).unwrap();
+    let mut gone = numbered(&node, 11);
+    gone.add().unwrap().success().unwrap();
+    gone.remove_netns().unwrap();
+    let other = numbered(&node, 12);
+    other.add().unwrap().success().unwrap();
+    let conf = conf().to_string();
+    gone.exec_with("DEL", conf.as_bytes(), &[("CNI_NETNS", Some(&other.netns))])
+        .unwrap()
+        .success()
+        .unwrap();
+    assert!(node.interface_of(&gone.container).unwrap().is_none());
+    assert!(links::find(other.place(), "eth0").unwrap().is_some());
+    traffic::ping(node.place(), address(12), 1).unwrap();
+    other.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn with_a_full_disk_an_add_names_the_file_and_a_del_still_works() {
+    let node = TestNode::with_ovs().unwrap();
+    std::fs::create_dir(node.path("/run/podwire")).unwrap();
+    let small = [
+        "-t",
+        "tmpfs",
+        "-o",
+        "size=128k,mode=0700",
+        "podwire-small",
+        "/run/podwire",
+    ];
+    node.run("mount", &small).unwrap();
+    let _agent = node.start_agent(&options()).unwrap();
+    let (wired, next) = (numbered(&node, 11), numbered(&node, 12));
+    wired.add().unwrap().success().unwrap();
+    let filler = node.path("/run/podwire/filler");
+    let mut file = std::fs::File::create(&filler).unwrap();
+    while file.write_all(&[0; 4096]).is_ok() {}
+
+    let error = next.add().unwrap().error().unwrap();
+    assert_eq!(error.code, 5);
+    for words in ["/run/podwire/attachments", "No space left"] {
+        assert!(error.msg.contains(words), "{error:?}");
+    }
+    assert!(links::find(next.place(), "eth0").unwrap().is_none());
+    wired.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+    drop(file);
+    std::fs::remove_file(&filler).unwrap();
+    next.add().unwrap().success().unwrap();
+}
+
+#[test]
+fn open_vswitch_may_die_and_come_back_under_load() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&options()).unwrap();
+    let pods: Vec<_> = (11..35).map(|number| numbered(&node, number)).collect();
+    thread::scope(|scope| {
+        for some in pods.chunks(6) {
+            let node = &node;
+            scope.spawn(move || {
+                for pod in some {
+                    if let Ok(error) = pod.add().unwrap().error() {
+                        assert!([11, 105].contains(&error.code), "{error:?}");
+                    }
+                    pod.del().unwrap().success().unwrap();
+                    let _ = node;
+                }
+            });
+        }
+        node.kill_ovsdb_server().unwrap();
+        node.start_ovsdb_server().unwrap();
+        node.kill_vswitchd().unwrap();
+        node.start_vswitchd().unwrap();
+        node.kill_vswitchd().unwrap();
+        node.kill_ovsdb_server().unwrap();
+        node.start_ovsdb_server().unwrap();
+        node.start_vswitchd().unwrap();
+    });
+    agent.await_ready(true).unwrap();
+    pods[0].add().unwrap().success().unwrap();
+    traffic::ping(node.place(), address(11), 1).unwrap();
+    pods[0].del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+/// How many more bytes may pass before the connection is cut.
+type Budget = Arc<AtomicI64>;
+
+/// Passes bytes on until the budget is spent; the connection ends in mid-message then.
+fn pump(mut from: UnixStream, mut to: UnixStream, budget: &AtomicI64) {
+    let mut chunk = [0; 4096];
+    while let Ok(came) = from.read(&mut chunk) {
+        let left = budget.fetch_sub(came as i64, Ordering::SeqCst);
+        let pass = usize::try_from(left).unwrap_or(0).min(came);
+        if came == 0 || to.write_all(&chunk[..pass]).is_err() || pass < came {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+fn cutting_proxy(at: &Path, database: &Path, budgets: [Budget; 2]) {
+    let listener = UnixListener::bind(at).unwrap();
+    let database = database.to_owned();
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let Ok(server) = UnixStream::connect(&database) else {
+                continue;
+            };
+            let (from_client, to_client) = (client.try_clone().unwrap(), client);
+            let (to_server, from_server) = (server.try_clone().unwrap(), server);
+            let [up, down] = budgets.clone();
+            thread::spawn(move || pump(from_client, to_server, &up));
+            thread::spawn(move || pump(from_server, to_client, &down));
+        }
+    });
+}
+
+#[test]
+fn a_connection_to_the_database_may_be_cut_at_any_byte() {
+    const ENOUGH: i64 = i64::MAX / 2;
+    let node = TestNode::with_ovs().unwrap();
+    std::fs::create_dir(node.path("/run/cut")).unwrap();
+    let budgets: [Budget; 2] = std::array::from_fn(|_| Arc::new(AtomicI64::new(ENOUGH)));
+    cutting_proxy(
+        &node.path("/run/cut/db.sock"),
+        &node.path("/run/openvswitch/db.sock"),
+        budgets.clone(),
+    );
+    let options = options().with([
+        "--ovsdb",
+        "unix:/run/cut/db.sock",
+        "--ovs-rundir",
+        "/run/openvswitch",
+    ]);
+    let agent = node.start_agent(&options).unwrap();
+    let mut cut = 0;
+    for budget in &budgets {
+        // An ADD is some 1,500 bytes each way; each cut is at another place of a message.
+        for position in (0..2200).step_by(367) {
+            let pod = numbered(&node, 11);
+            budget.store(position, Ordering::SeqCst);
+            if let Ok(error) = pod.add().unwrap().error() {
+                assert_eq!(error.code, 11, "cut after {position}: {error:?}");
+                cut += 1;
+            }
+            budget.store(ENOUGH, Ordering::SeqCst);
+            agent.await_ready(true).unwrap();
+            pod.del().unwrap().success().unwrap();
+            assert!(node.leftovers().unwrap().is_empty(), "cut after {position}");
+        }
+    }
+    assert!(cut > 0, "no cut was ever felt");
+}
