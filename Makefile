@@ -16,9 +16,11 @@ DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
 OVN_PACKAGES := ovn-central ovn-host
 CONFORMANCE_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins
 TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) openssl containernetworking-plugins conntrack strace golang-go
+BENCH_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins strace
 
 # Where the fixtures find the binaries under test; a value from the environment is kept.
 export PODWIRE_BIN ?= $(CURDIR)/target/debug/podwire
+export PODWIRE_FAULTS_BIN ?= $(CURDIR)/target/debug/podwire-faults
 export PODWIRE_PLUGIN ?= $(CURDIR)/target/plugin/podwire-cni
 export PODWIRE_CONFORMANCE ?= $(CURDIR)/target/debug/cni-conformance
 
@@ -58,6 +60,26 @@ test: root test-packages build ## all tests: unit, property, end-to-end on real 
 		$(CARGO) test --workspace --lib --bins --tests -- $${without:+--skip cnitool}
 	fi
 
+# podwire is measured as it is shipped. The floor's empty process is built like the plugin, by rustc
+# alone, so that it is nothing but a runtime's start.
+.PHONY: bench
+bench: bench-build ## the pod-startup benchmark, all samples: table, target/bench/report.json and report.html
+	@$(BENCH) --output target/bench $(BENCH_FLAGS)
+
+.PHONY: bench-quick
+bench-quick: bench-build ## the same with few samples, in under two minutes
+	@$(BENCH) --quick --output target/bench-quick $(BENCH_FLAGS)
+
+BENCH = PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_EMPTY=$(CURDIR)/target/plugin/podwire-empty \
+	target/release/podwire-bench
+
+.PHONY: bench-build
+bench-build: root plugin
+	@.ci/packages $(BENCH_PACKAGES) $(OVN_PACKAGES)
+	@$(CARGO) build --quiet --release -p podwire --bin podwire
+	@$(CARGO) build --quiet --release -p podwire-bench --bin podwire-bench
+	@rustc --edition 2024 -O -C panic=abort -C strip=symbols $(PLUGIN_FLAGS) -o target/plugin/podwire-empty benches/empty.rs
+
 .PHONY: conformance
 conformance: root ## hold podwire and Debian's plugins to the CNI specification; writes docs/conformance.md
 	@.ci/packages $(CONFORMANCE_PACKAGES)
@@ -66,14 +88,36 @@ conformance: root ## hold podwire and Debian's plugins to the CNI specification;
 	@target/debug/podwire-conformance docs/conformance.md
 
 .PHONY: lint
-lint: ## formatting, clippy and rustdoc, each without a warning
+lint: ## formatting, clippy, rustdoc and licences, each without a warning
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy -p podwire --bin podwire-faults --features fault-points -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+	rustfmt --check --edition 2024 fuzz/entries.rs fuzz/fuzz_targets/*.rs
+	if $(CARGO) deny --version >/dev/null 2>&1; then
+		$(CARGO) deny --all-features check bans licenses sources
+	else
+		echo "make: leaving out licences, bans and duplicates: cargo install cargo-deny" >&2
+	fi
+
+FUZZ_TARGETS := cni wire annotations ovsdb config
+DURATION ?= 60
+
+# libFuzzer wants flags of a nightly compiler; RUSTC_BOOTSTRAP has the stable one take them.
+.PHONY: fuzz
+fuzz: ## fuzz each thing that is read from outside, DURATION seconds each (needs cargo-fuzz)
+	@$(CARGO) fuzz --version >/dev/null 2>&1 || { echo "make: cargo install cargo-fuzz" >&2; exit 1; }
+	export RUSTC_BOOTSTRAP=1
+	for target in $(FUZZ_TARGETS); do
+		mkdir -p fuzz/target/corpus/$$target
+		$(CARGO) fuzz run $$target fuzz/target/corpus/$$target fuzz/corpus/$$target -- \
+			-max_total_time=$(DURATION) -max_len=16384 -timeout=20 -rss_limit_mb=1024 -dict=fuzz/json.dict
+	done
 
 .PHONY: build
-build: plugin ## what the tests exec: the agent and the conformance suite (debug), and the plugin (as shipped)
+build: plugin ## what the tests exec: the agent (also with fault points) and the conformance suite (debug), and the plugin (as shipped)
 	$(CARGO) build -p podwire --bin podwire -p cni-conformance --bin cni-conformance
+	$(CARGO) build -p podwire --bin podwire-faults --features fault-points
 
 .PHONY: plugin
 plugin: ## the static plugin, target/plugin/podwire-cni

@@ -1,11 +1,13 @@
 //! The podwire node agent, one room for each of its concerns. A request flows downward, and no room imports one above it:
 //! [`server`], [`reconcile`], [`attach`], [`pods`], [`ipam`], [`plan`], [`netns`], [`ports`], [`journal`], [`observe`],
-//! [`config`].
+//! [`lockdown`], [`config`].
 
 pub mod attach;
 pub mod config;
+pub mod fault;
 pub mod ipam;
 pub mod journal;
+pub mod lockdown;
 pub mod netns;
 pub mod observe;
 pub mod plan;

@@ -20,7 +20,7 @@ enum Command {
     Agent(Box<AgentArgs>),
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     // Before anything else: the spawner must stay small, and it is no command for people.
     if std::env::args_os()
         .nth(1)

@@ -14,6 +14,7 @@ use crate::config::{Config, ConfigError};
 use crate::ipam::spawner::Spawner;
 use crate::ipam::subnet;
 use crate::journal::{self, Journal};
+use crate::lockdown::{self, LockdownError, Needs};
 use crate::netns::{self, Netlink};
 use crate::pods::sources::Sources;
 use crate::ports::Ports;
@@ -46,6 +47,9 @@ pub enum StartError {
     /// The intent log could not be opened.
     #[error("intent log: {0}")]
     Journal(#[from] journal::Error),
+    /// The power that is not needed could not be given up.
+    #[error("lock-down: {0}")]
+    Lockdown(#[from] LockdownError),
     /// The netlink threads could not be started.
     #[error("{0}")]
     Netlink(#[from] netns::Error),
@@ -75,6 +79,8 @@ pub fn agent(config: Config) -> Result<(), StartError> {
     let journal = Journal::open(&config.run_dir)?;
     // The spawner is forked while there is one thread; the kernel's threads come before tokio's.
     let spawner = Spawner::start().map_err(process("start the spawner of ipam plugins"))?;
+    let held = lockdown::apply(&Needs::of(&config), config.power.seccomp)?;
+    tracing::info!(%held, "gave up all other power");
     let netlink = Netlink::start()?;
     // One thread: an ADD is a chain of short steps between waits, and a hop to another thread costs more than a step.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -92,6 +98,7 @@ pub fn agent(config: Config) -> Result<(), StartError> {
         stop_on_signal(stop.clone())?;
         tokio::spawn(reconcile::run(Arc::clone(&agent), settled_sender));
         tokio::spawn(reconcile::keep_gateway(Arc::clone(&agent)));
+        tokio::spawn(reconcile::keep_spool(Arc::clone(&agent)));
         tokio::spawn({
             let agent = Arc::clone(&agent);
             async move { agent.addresses.keep_cursor().await }
@@ -100,7 +107,7 @@ pub fn agent(config: Config) -> Result<(), StartError> {
         let serving = server::serve(listener, Arc::clone(&agent), stop.clone());
         tokio::pin!(serving);
         tokio::select! {
-            () = &mut serving => {}
+            served = &mut serving => served.map_err(process("read the limit of open files"))?,
             () = async { stop.cancelled().await; tokio::time::sleep(STOP_DEADLINE).await } => {
                 tracing::warn!(?STOP_DEADLINE, "operations are still under way; the next agent undoes them");
             }

@@ -200,10 +200,11 @@ pub fn is_valid_name(text: &str) -> bool {
 /// neither "." nor "..", without '/', ':' and white space.
 pub fn is_valid_ifname(text: &str) -> bool {
     (1..=MAX_IFNAME).contains(&text.len())
-        && !matches!(text, "." | "..")
+        // `all` and `default` are the names of sysctl directories, and '%' makes the kernel choose a name (`dev_alloc_name`).
+        && !matches!(text, "." | ".." | "all" | "default")
         && !text
             .chars()
-            .any(|c| matches!(c, '/' | ':') || c.is_whitespace() || c.is_control())
+            .any(|c| matches!(c, '/' | ':' | '%') || c.is_whitespace() || c.is_control())
 }
 
 fn check_container_id(id: &str) -> Result<(), EnvError> {

@@ -11,7 +11,7 @@ use crate::failure::{Failure, Step};
 use crate::node::DAEMON_LIMIT;
 use crate::process::Daemon;
 use crate::watch::{Watch, Woken};
-use crate::{TestNode, agent_binary, annotation, http};
+use crate::{TestNode, agent_binary, annotation, faulty_agent_binary, http};
 
 const LOG: &str = "/run/log/agent.log";
 const SOCKET: &str = "agent.sock";
@@ -25,12 +25,26 @@ pub struct AgentOptions {
     pub arguments: Vec<String>,
     /// Environment variables.
     pub environment: Vec<(String, String)>,
+    /// A fault point and what it does, such as `add-linked:kill`; without one the agent has none.
+    pub fault: Option<String>,
 }
 
 impl AgentOptions {
     /// Adds command line arguments.
     pub fn with<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> AgentOptions {
         self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Has the agent die at this step.
+    pub fn killed_at(mut self, step: &str) -> AgentOptions {
+        self.fault = Some(format!("{step}:kill"));
+        self
+    }
+
+    /// Has this step fail once.
+    pub fn failing_at(mut self, step: &str) -> AgentOptions {
+        self.fault = Some(format!("{step}:error"));
         self
     }
 
@@ -66,7 +80,14 @@ impl<'node> Agent<'node> {
     /// Starts the agent and waits until its socket answers at all: for tests in which it can't be
     /// healthy yet.
     pub fn launch(node: &'node TestNode, options: &AgentOptions) -> Result<Agent<'node>, Failure> {
-        let mut command = Command::new(agent_binary()?);
+        let mut command = match &options.fault {
+            None => Command::new(agent_binary()?),
+            Some(fault) => {
+                let mut faulty = Command::new(faulty_agent_binary()?);
+                faulty.env("PODWIRE_FAULT", fault);
+                faulty
+            }
+        };
         command.arg("agent");
         if let Some(directory) = &options.run_dir {
             command.args(["--run-dir", directory]);
@@ -165,6 +186,16 @@ impl<'node> Agent<'node> {
         self.daemon.end_by(Signal::SIGTERM, DAEMON_LIMIT)
     }
 
+    /// Waits until it has ended by itself, and says how.
+    pub fn await_end(self) -> Result<ExitStatus, Failure> {
+        self.daemon.await_end(DAEMON_LIMIT)
+    }
+
+    /// Sends it a signal, such as SIGSTOP.
+    pub fn signal(&self, signal: Signal) -> Result<(), Failure> {
+        self.daemon.signal(signal)
+    }
+
     /// Kills it; its socket file stays behind.
     pub fn kill(self) -> Result<(), Failure> {
         self.daemon.end_by(Signal::SIGKILL, DAEMON_LIMIT).map(drop)
@@ -172,8 +203,14 @@ impl<'node> Agent<'node> {
 
     /// Kills it and starts another with the same options.
     pub fn kill_and_restart(self) -> Result<Agent<'node>, Failure> {
+        self.kill_and_restart_with(|| ())
+    }
+
+    /// Kills it, does something while none runs, and starts another with the same options.
+    pub fn kill_and_restart_with(self, between: impl FnOnce()) -> Result<Agent<'node>, Failure> {
         let (node, options) = (self.node, self.options.clone());
         self.kill()?;
+        between();
         Agent::start(node, &options)
     }
 

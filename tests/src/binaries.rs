@@ -9,6 +9,16 @@ pub fn agent_binary() -> Result<PathBuf, Failure> {
     find("podwire", "PODWIRE_BIN", "target/debug/podwire")
 }
 
+/// The agent with fault points: `$PODWIRE_FAULTS_BIN`, else the workspace's
+/// `target/debug/podwire-faults`.
+pub fn faulty_agent_binary() -> Result<PathBuf, Failure> {
+    find(
+        "podwire-faults",
+        "PODWIRE_FAULTS_BIN",
+        "target/debug/podwire-faults",
+    )
+}
+
 /// The plugin as it is shipped: `$PODWIRE_PLUGIN`, else the workspace's
 /// `target/plugin/podwire-cni`.
 pub fn plugin_binary() -> Result<PathBuf, Failure> {

@@ -45,7 +45,7 @@ pub mod traffic;
 mod watch;
 
 pub use agent::{Agent, AgentOptions};
-pub use binaries::{agent_binary, conformance_binary, plugin_binary};
+pub use binaries::{agent_binary, conformance_binary, faulty_agent_binary, plugin_binary};
 pub use failure::{Failure, Step};
 pub use node::{Leftovers, TestNode};
 pub use ovsdb::{Ovsdb, Row};
@@ -53,3 +53,6 @@ pub use place::Place;
 pub use plugin::{CniError, PluginRun, conf, conf_of_version};
 pub use pod::Pod;
 pub use random::{container_id, hex, uuid};
+
+/// How many DELs the plugin's spool holds at the most; as `podwire_cni::spool` has it.
+pub const SPOOL_ENTRIES: usize = 1024;

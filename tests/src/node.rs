@@ -166,6 +166,27 @@ impl TestNode {
             .map_or(Ok(()), |daemon| daemon.signal(signal))
     }
 
+    /// Kills ovsdb-server and takes the database away: the next start makes an empty one.
+    pub fn lose_database(&self) -> Result<(), Failure> {
+        self.kill_ovsdb_server()?;
+        std::fs::remove_file(self.path(DATABASE)).step(|| "remove the database")
+    }
+
+    /// Waits until ovs-vswitchd has given the interface of this name an ofport.
+    pub fn await_ofport(&self, interface: &str) -> Result<(), Failure> {
+        let limit = u64::try_from(DAEMON_LIMIT.as_millis()).unwrap_or(u64::MAX);
+        let of_name = json!([["name", "==", interface]]);
+        self.ovsdb().transact(&[json!({
+            "op": "wait", "timeout": limit, "table": "Interface", "where": of_name,
+            "columns": ["name"], "until": "==", "rows": [{"name": interface}],
+        })])?;
+        self.ovsdb().transact(&[json!({
+            "op": "wait", "timeout": limit, "table": "Interface", "where": of_name,
+            "columns": ["ofport"], "until": "!=", "rows": [{"ofport": ["set", []]}],
+        })])?;
+        Ok(())
+    }
+
     /// The node's database.
     pub fn ovsdb(&self) -> Ovsdb {
         Ovsdb::at(self.path(OVSDB_SOCKET))

@@ -184,6 +184,15 @@ impl Daemon {
     /// Sends `signal` and waits for the end.
     pub fn end_by(&self, signal: Signal, limit: Duration) -> Result<ExitStatus, Failure> {
         self.signal(signal)?;
+        self.await_end_after(&format!("the end of {} after {signal}", self.name), limit)
+    }
+
+    /// Waits for the end.
+    pub(crate) fn await_end(&self, limit: Duration) -> Result<ExitStatus, Failure> {
+        self.await_end_after(&format!("the end of {}", self.name), limit)
+    }
+
+    fn await_end_after(&self, awaited: &str, limit: Duration) -> Result<ExitStatus, Failure> {
         let status = self
             .ended
             .status
@@ -195,7 +204,7 @@ impl Daemon {
             .wait_timeout_while(status, limit, |status| status.is_none())
             .unwrap_or_else(PoisonError::into_inner);
         status.ok_or_else(|| Failure::Deadline {
-            awaited: format!("the end of {} after {signal}", self.name),
+            awaited: awaited.into(),
             waited: limit,
             seen: "it ran on".into(),
         })

@@ -135,7 +135,7 @@ fn a_stopped_agent_leaves_its_pods_wired_and_no_process() {
 fn without_an_agent_the_plugin_names_the_socket() {
     let node = TestNode::new().unwrap();
     let pod = node.pod("web").unwrap();
-    for command in ["ADD", "CHECK", "DEL"] {
+    for command in ["ADD", "CHECK", "GC"] {
         let mut conf = conf();
         conf["prevResult"] =
             serde_json::json!({"cniVersion": "1.1.0", "interfaces": [], "ips": []});

@@ -10,21 +10,25 @@ use super::bandwidth;
 use super::intent::{Intent, owner};
 use super::turns::{Cancel, Place};
 use super::{Agent, Call, Error, READY_DEADLINE, Reason};
+use crate::fault::fault_point;
+use crate::ipam::Owner;
 use crate::journal::{self, State};
 use crate::netns::{Attaching, Configuring, HostEnd, HostLink, Netns, PodEnd};
 use crate::observe::Trace;
-use crate::plan::{self, PortPlan, mac_text};
+use crate::plan::{self, AttachmentKey, PortPlan, mac_text};
 use crate::ports::{NewPort, PortRecord};
 
 /// What an ADD has done so far, in the order in which it would have to be done again.
 #[derive(Debug, Default)]
 pub(super) struct Undo {
-    /// Addresses held for it in the node's own subnets.
-    pub(super) addresses: Vec<IpAddr>,
+    /// Addresses held for it in the node's own subnets, and the older sandbox of the pod that each was taken from.
+    pub(super) addresses: Vec<(IpAddr, Option<Owner>)>,
     /// A delegated IPAM plugin was asked.
     pub(super) delegated: bool,
     /// The intent log has an entry.
     journal: bool,
+    /// The entry says that the attachment lives.
+    live: bool,
     /// Links that were made.
     links: Vec<HostLink>,
     /// The rows were sent, and may be there whatever the answer was.
@@ -73,6 +77,7 @@ impl Agent {
         self.ports.ready(READY_DEADLINE).await?;
         self.clear_leftovers(call, &netns).await?;
         trace.phase("agent: ready", ready);
+        fault_point!("add-begun");
 
         let mut undo = Undo::default();
         match self.wire(call, &netns, cancel, &mut undo, trace).await {
@@ -107,7 +112,7 @@ impl Agent {
     /// Removes what an earlier attachment of the same key left behind, such as that of a container whose id came again after
     /// its namespace had been deleted. One that is whole stays, and the ADD is refused (CNI spec §2, ADD).
     async fn clear_leftovers(&self, call: &Call, netns: &Arc<Netns>) -> Result<(), Error> {
-        if self.ports.find(&call.key).is_empty() {
+        if self.ports.find(&call.key).is_empty() && self.journal.find(&call.key)?.is_none() {
             return Ok(());
         }
         if self
@@ -152,11 +157,13 @@ impl Agent {
         })?;
         trace.phase("plan and addresses", asking);
         ended_early(cancel)?;
+        fault_point!("add-planned");
 
         let writing = Instant::now();
         self.journal.begin(&self.entry(call, netns, &planned))?;
         undo.journal = true;
         trace.phase("intent log", writing);
+        fault_point!("add-noted");
 
         // The netlink thread makes the pairs in order and goes on with each pod end while OVSDB is told of the host ends.
         let attaching: Vec<Attaching> = planned
@@ -164,6 +171,7 @@ impl Agent {
             .map(|port| self.netlink.attach(Arc::clone(netns), port.link.clone()))
             .collect();
         let (hosts, configuring) = host_ends(attaching, undo, trace).await?;
+        fault_point!("add-linked");
         let (rows, pods) = tokio::join!(
             self.add_rows(&planned, &hosts, undo),
             configured(configuring)
@@ -174,18 +182,22 @@ impl Agent {
             trace.span(step.name, step.start, step.took);
         }
 
+        fault_point!("add-rows");
         tokio::select! {
             taken_up = self.wait_taken_up(&rows.ports, cancel, trace) => taken_up?,
             error = self.overturned(call, &said) => return Err(error),
         }
+        fault_point!("add-ofport");
         let finishing = Instant::now();
         for error in pods.iter().flat_map(PodEnd::announce) {
             tracing::debug!(attachment = %call.key, "{error}");
         }
-        self.clear_replaced(std::mem::take(&mut undo.replaced))
+        self.clear_replaced(std::mem::take(&mut undo.replaced), &hosts)
             .await;
         self.journal
             .advance(&call.key, State::Adding, State::Live)?;
+        undo.live = true;
+        fault_point!("add-live");
         let names: Vec<String> = hosts.into_iter().map(|host| host.link.name).collect();
         let result = plan::result::result(&subject, &planned, &names, dns);
         trace.phase("announce and answer", finishing);
@@ -213,10 +225,12 @@ impl Agent {
     }
 
     /// Gives older sandboxes their ports back, those that still have a link: this ADD was not to take their place after all.
-    async fn put_back(&self, replaced: Vec<PortRecord>) {
+    async fn put_back(&self, replaced: Vec<PortRecord>, made: &[HostLink]) {
         for record in replaced {
             let Some(key) = &record.key else { continue };
-            if self.has_no_link(&record.name).await {
+            // A dead attachment's row may have borne the name that our own link has now, and soon has no more.
+            let is_ours = made.iter().any(|link| link.name == record.name);
+            if is_ours || self.has_no_link(&record.name).await {
                 continue;
             }
             match self.ports.put_back(&record).await {
@@ -241,7 +255,7 @@ impl Agent {
     }
 
     /// Removes the links and addresses of older sandboxes whose rows this ADD replaced.
-    async fn clear_replaced(&self, replaced: Vec<PortRecord>) {
+    async fn clear_replaced(&self, replaced: Vec<PortRecord>, hosts: &[HostEnd]) {
         for record in replaced {
             if let Some(key) = &record.key {
                 tracing::info!(attachment = %key, "replaced by a newer sandbox of the same pod");
@@ -249,10 +263,23 @@ impl Agent {
                     tracing::warn!(attachment = %key, %error, "an older sandbox's leftovers stay until its DEL");
                 }
             }
+            // A dead attachment's row may have borne the name that our own link has now.
+            if hosts.iter().any(|host| host.link.name == record.name) {
+                continue;
+            }
             self.remove_link(&record.name)
                 .await
                 .unwrap_or_else(|error| tracing::warn!(%error, "link stays"));
         }
+    }
+
+    fn is_wired(&self, owner: &Owner) -> bool {
+        let key = AttachmentKey {
+            network: owner.network.clone(),
+            container_id: owner.container_id.clone(),
+            ifname: owner.ifname.clone(),
+        };
+        !self.ports.find(&key).is_empty()
     }
 
     fn entry(&self, call: &Call, netns: &Netns, planned: &[PortPlan]) -> journal::Entry {
@@ -268,6 +295,7 @@ impl Agent {
                 host_names: port.link.host_names.clone(),
                 host_mac: mac_text(port.link.host_mac),
                 external_ids: port.external_ids.clone(),
+                bandwidth: port.bandwidth,
             })
             .collect();
         entry
@@ -278,7 +306,7 @@ impl Agent {
         let mut errors: Vec<Error> = Vec::new();
         if undo.rows {
             errors.extend(self.remove_rows(&call.key).await.err().map(Error::from));
-            self.put_back(undo.replaced).await;
+            self.put_back(undo.replaced, &undo.links).await;
         }
         if !undo.links.is_empty() {
             errors.extend(self.netlink.delete(undo.links).await.err().map(Error::from));
@@ -287,11 +315,15 @@ impl Agent {
             errors.extend(self.delegated_del(call).await.err());
         }
         let owner = owner(call);
-        for address in undo.addresses {
-            self.addresses.release(address, &owner);
+        for (address, older) in undo.addresses {
+            match older.filter(|older| self.is_wired(older)) {
+                Some(older) => self.addresses.hand_back(address, &owner, &older),
+                None => self.addresses.release(address, &owner),
+            }
         }
         if undo.journal {
             let closed = match errors.is_empty() {
+                true if undo.live => self.journal.forget(&call.key),
                 true => self.journal.abandon(&call.key),
                 false => self
                     .journal

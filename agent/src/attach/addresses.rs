@@ -73,18 +73,24 @@ impl Addresses {
         self.lock().families()
     }
 
-    /// This very address. An older sandbox of the same pod gives it up: it is about to be replaced.
+    /// This very address. An older sandbox of the same pod gives it up, for it is about to be replaced; it is named, so that it
+    /// can have the address back if it is not.
     ///
     /// # Errors
     /// Taken by another pod, not for pods, or in no subnet.
-    pub fn claim(&self, address: IpAddr, owner: &Owner) -> Result<Allocated, PoolError> {
+    pub fn claim(
+        &self,
+        address: IpAddr,
+        owner: &Owner,
+    ) -> Result<(Allocated, Option<Owner>), PoolError> {
         let mut pools = self.lock();
         match pools.claim(address, owner) {
             Err(PoolError::Taken { holder, .. }) if is_same_pod(&holder, owner) => {
                 pools.release(address, &holder)?;
-                pools.claim(address, owner)
+                let allocated = pools.claim(address, owner)?;
+                Ok((allocated, Some(holder)))
             }
-            other => other,
+            other => other.map(|allocated| (allocated, None)),
         }
     }
 
@@ -93,6 +99,15 @@ impl Addresses {
         // Another holder took it over, as the newer sandbox of a pod does: then it is not this one's to give back.
         let _ = self.lock().release(address, owner);
         self.moved.notify_one();
+    }
+
+    /// Takes one address back for the older sandbox that it was taken from.
+    pub fn hand_back(&self, address: IpAddr, owner: &Owner, older: &Owner) {
+        let mut pools = self.lock();
+        if pools.release(address, owner).is_ok() {
+            // It was the older one's a moment ago, so nothing speaks against it but a configuration that changes under us.
+            let _ = pools.claim(address, older);
+        }
     }
 
     /// Takes back whatever `owner` has.

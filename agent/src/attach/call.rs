@@ -98,17 +98,22 @@ impl Call {
         }
     }
 
-    /// What requests for one pod on one network have in common: they run in order.
+    /// What requests for one pod have in common: they run in order.
     pub fn pod_line(&self) -> (String, String) {
-        let who = self
-            .pod
-            .as_ref()
-            .map_or_else(|| self.key.container_id.clone(), PodRef::to_string);
-        (self.key.network.clone(), who)
+        pod_line(&self.key, self.pod.as_ref().map(PodRef::to_string))
     }
 
     /// What requests for one sandbox on one network have in common.
     pub fn sandbox_line(&self) -> (String, String) {
         (self.key.network.clone(), self.key.container_id.clone())
+    }
+}
+
+/// The line of a pod's ADDs. It is one for all its networks, for a pod's first interface has one iface-id on any of them;
+/// without a pod it is the container's on its network.
+pub(super) fn pod_line(key: &AttachmentKey, pod: Option<String>) -> (String, String) {
+    match pod {
+        Some(pod) => (String::new(), pod),
+        None => (key.network.clone(), key.container_id.clone()),
     }
 }

@@ -1,12 +1,13 @@
 //! DEL: always ends well. It needs neither namespace nor pod nor prevResult, does every step it can, and repeats safely.
 
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
+use crate::fault::fault_point;
 use crate::ipam::Owner;
-use crate::journal::{Entry, State};
+use crate::journal::{self, Entry, State};
 use crate::netns::{HostLink, LinkState};
 use crate::observe::Trace;
 use crate::plan::{AttachmentKey, mac_text};
@@ -22,6 +23,7 @@ impl Agent {
         let queued = Instant::now();
         place.turn().await;
         trace.phase("queue", queued);
+        fault_point!("del-begun");
         let removing = Instant::now();
         let mut errors = self.remove(key).await;
         trace.phase("link and rows", removing);
@@ -33,8 +35,14 @@ impl Agent {
 
     /// Tells a delegated IPAM plugin that its addresses are free again; without one it is nothing.
     pub(super) async fn delegated_del(&self, call: &Call) -> Result<(), Error> {
-        let Some(plugin) = delegate_of(call)? else {
-            return Ok(());
+        let plugin = match delegate_of(call) {
+            Ok(Some(plugin)) => plugin,
+            Ok(None) => return Ok(()),
+            // A DEL that fails is repeated without end, and the plugin will not come back by that.
+            Err(error) => {
+                tracing::warn!(attachment = %call.key, %error, "its addresses stay held until its own GC");
+                return Ok(());
+            }
         };
         Ok(plugin.del(&self.spawner, delegate_call(call)).await?)
     }
@@ -47,46 +55,76 @@ impl Agent {
         let mut errors = Vec::new();
         let entry = match self.journal.find(key) {
             Ok(found) => found.map(|(_, entry)| entry),
+            // Without it the links go by their rows, or with their namespace; to fail would be to fail for ever.
+            Err(error @ journal::Error::Malformed { .. }) => {
+                tracing::error!(attachment = %key, %error, "intent log");
+                None
+            }
             Err(error) => {
                 errors.push(error.into());
                 None
             }
         };
+        // An agent that dies from here on is to be followed by one that goes on, not by one that brings the port back.
+        errors.extend(
+            self.journal
+                .advance(key, State::Live, State::Deleting)
+                .err()
+                .map(Error::from),
+        );
         let known = self
             .ports
             .synced(READY_DEADLINE)
             .await
             .map(|()| self.ports.find(key));
-        let mut names: Vec<&str> = Vec::new();
-        match (&known, &entry) {
-            (Ok(records), _) if !records.is_empty() => {
-                names.extend(records.iter().map(|record| record.name.as_str()))
-            }
-            (_, Some(entry)) => names.extend(link_names(entry)),
-            _ => {}
-        }
-        let (rows, links) = tokio::join!(
-            self.remove_rows(key),
-            self.remove_links(&names, entry.as_ref())
+        let rows = known.iter().flatten().map(|record| record.name.as_str());
+        let mut names: Vec<&str> = rows.chain(entry.iter().flat_map(link_names)).collect();
+        names.sort_unstable();
+        names.dedup();
+        // Together: asked after the transaction, ovs-vswitchd would answer only when it has taken the port apart.
+        let (rows, links, ()) = tokio::join!(
+            async {
+                let rows = match &known {
+                    Ok(records) => self
+                        .ports
+                        .remove(records)
+                        .await
+                        .map_err(|error| error.to_string()),
+                    Err(error) => Err(error.to_string()),
+                };
+                fault_point!("del-rows", _);
+                rows
+            },
+            async {
+                let links = self.remove_links(&names, entry.as_ref()).await;
+                fault_point!("del-links", _);
+                links
+            },
+            self.forget_connections(key, addresses(&known, entry.as_ref()))
         );
         errors.extend(links);
-        self.forget_connections(key, addresses(&known, entry.as_ref()))
-            .await;
         self.addresses.release_all(&Owner {
             network: key.network.clone(),
             container_id: key.container_id.clone(),
             ifname: key.ifname.clone(),
             pod: None,
         });
+        fault_point!("del-released", _);
         let noted = match rows {
             Ok(()) if errors.is_empty() => self.journal.forget(key),
             Ok(()) => Ok(()),
             Err(error) => {
                 tracing::warn!(attachment = %key, %error, "the rows go when the database is there again");
-                self.note_deletion(key, entry)
+                let noted = self.note_deletion(key, entry);
+                // The database may have come back before the note was there for reconcile to find.
+                match self.ports.synced(Duration::ZERO).await {
+                    Ok(()) if self.remove_rows(key).await.is_ok() => self.journal.forget(key),
+                    _ => noted,
+                }
             }
         };
         errors.extend(noted.err().map(Error::from));
+        fault_point!("del-forgotten", _);
         errors
     }
 
@@ -144,9 +182,7 @@ impl Agent {
     ) -> Result<(), crate::journal::Error> {
         let bridge = self.config.bridge.clone();
         let entry = entry.unwrap_or_else(|| Entry::new(key.clone(), None, String::new(), bridge));
-        self.journal.forget(key)?;
-        self.journal.begin(&entry)?;
-        self.journal.advance(key, State::Adding, State::Deleting)
+        self.journal.write(&entry, State::Deleting)
     }
 }
 
@@ -159,7 +195,7 @@ fn link_names(entry: &Entry) -> impl Iterator<Item = &str> {
 }
 
 /// Whether a link of a recorded name is the one recorded: a veth, and with the MAC we gave it when the intent log knows it.
-fn is_ours(link: &LinkState, entry: Option<&Entry>) -> bool {
+pub(super) fn is_ours(link: &LinkState, entry: Option<&Entry>) -> bool {
     let mac = link.mac.map(mac_text);
     link.kind.as_deref() == Some("veth")
         && entry.is_none_or(|entry| {

@@ -98,6 +98,10 @@ pub enum Error {
         /// Whether running pods may have lost their connectivity as well.
         degraded: bool,
     },
+    /// A test asked for it.
+    #[cfg(feature = "fault-points")]
+    #[error("{0}")]
+    Fault(#[from] crate::fault::Fault),
     /// More operations are under way than the agent admits.
     #[error("{limit} operations are under way, which is all that the agent admits at once")]
     Busy {
@@ -119,6 +123,8 @@ impl Error {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Request(error) => error.code,
+            #[cfg(feature = "fault-points")]
+            Self::Fault(_) => ErrorCode::INTERNAL,
             Self::Netns(NetnsError::Io { .. }) => ErrorCode::IO,
             Self::Netns(_)
             | Self::NetnsReplaced { .. }
@@ -179,6 +185,7 @@ impl Error {
 fn port_code(error: &PortError) -> ErrorCode {
     match error {
         PortError::Refused { .. }
+        | PortError::IfaceIdForeign { .. }
         | PortError::Transact {
             source: TransactError::Operation { .. } | TransactError::Commit { .. },
             ..

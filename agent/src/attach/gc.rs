@@ -36,9 +36,13 @@ impl Agent {
             errors.extend(self.remove(&key).await);
         }
         trace.phase("sweep", sweeping);
-        if let Some(plugin) = delegate_of(call)? {
-            let told = plugin.gc(&self.spawner, delegate_call(call)).await;
-            errors.extend(told.err().map(Error::from));
+        match delegate_of(call) {
+            Ok(Some(plugin)) => {
+                let told = plugin.gc(&self.spawner, delegate_call(call)).await;
+                errors.extend(told.err().map(Error::from));
+            }
+            Ok(None) => {}
+            Err(error) => errors.push(error.into()),
         }
         Error::gather(errors)
     }

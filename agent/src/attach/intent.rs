@@ -103,13 +103,13 @@ impl Agent {
                     given.push((net, None));
                 }
                 Some(WishedAddress::Bare(address)) => {
-                    let allocated = self.addresses.claim(address, &owner)?;
-                    undo.addresses.push(address);
+                    let (allocated, older) = self.addresses.claim(address, &owner)?;
+                    undo.addresses.push((address, older));
                     given.push((allocated.address, Some(allocated.gateway)));
                 }
                 None => {
                     for allocated in self.addresses.allocate(&owner)? {
-                        undo.addresses.push(allocated.address.addr());
+                        undo.addresses.push((allocated.address.addr(), None));
                         given.push((allocated.address, Some(allocated.gateway)));
                     }
                 }
@@ -182,8 +182,8 @@ impl Agent {
         let wishes = static_wishes(call)?;
         let mut given = Vec::with_capacity(2);
         for wish in &wishes {
-            let allocated = self.addresses.claim(wish.address, &owner)?;
-            undo.addresses.push(wish.address);
+            let (allocated, older) = self.addresses.claim(wish.address, &owner)?;
+            undo.addresses.push((wish.address, older));
             given.push(match wish.prefix_len {
                 // The prefix length asked for tells what is on the link; without one it is the subnet's.
                 Some(length) => (with_prefix(wish.address, length), allocated.gateway),
@@ -196,7 +196,7 @@ impl Agent {
         }
         if wishes.is_empty() {
             for allocated in self.addresses.allocate(&owner)? {
-                undo.addresses.push(allocated.address.addr());
+                undo.addresses.push((allocated.address.addr(), None));
                 given.push((allocated.address, allocated.gateway));
             }
         }
@@ -233,8 +233,8 @@ impl Agent {
     /// Holds an address that somebody else chose, when it is in one of our subnets: nobody else must get it.
     fn claim_if_ours(&self, address: IpAddr, owner: &Owner, undo: &mut Undo) -> Result<(), Error> {
         match self.addresses.claim(address, owner) {
-            Ok(_) => {
-                undo.addresses.push(address);
+            Ok((_, older)) => {
+                undo.addresses.push((address, older));
                 Ok(())
             }
             Err(crate::ipam::pool::PoolError::OutsideSubnets { .. }) => Ok(()),

@@ -12,6 +12,7 @@ mod del;
 mod error;
 mod gc;
 mod intent;
+mod recover;
 mod said;
 mod status;
 mod turns;
@@ -28,6 +29,7 @@ use tokio::sync::watch;
 pub use addresses::Addresses;
 pub use call::{Call, Refused};
 pub use error::Error;
+pub use recover::Restored;
 pub use turns::{Cancel, Reason};
 
 use crate::config::Config;

@@ -1,6 +1,7 @@
 //! What the agent is told: flags and their environment variables, checked at start.
 
 mod ovn;
+mod power;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use clap::Args;
 use ipnet::IpNet;
 
 pub use ovn::{Mode, OvnArgs, OvnConfig, Wait};
+pub use power::{PowerArgs, Seccomp};
 pub use sources::{KubeAccess, KubeConfig, Need, Source, SourceArgs, SourceConfig, Token};
 
 use crate::ipam::subnet::SubnetSpec;
@@ -97,6 +99,9 @@ pub struct AgentArgs {
         env = "PODWIRE_MAX_OPERATIONS"
     )]
     pub max_operations: usize,
+    /// How much power is kept
+    #[command(flatten)]
+    pub power: PowerArgs,
     /// What is logged: a level, or filters as in `info,podwire_ovs=debug`
     #[arg(
         long,
@@ -136,6 +141,8 @@ pub struct Config {
     pub add_timeout: Duration,
     /// Operations under way at once.
     pub max_operations: usize,
+    /// How much power the agent keeps.
+    pub power: PowerArgs,
 }
 
 /// A setting that is not valid.
@@ -196,6 +203,7 @@ impl Config {
             sources,
             add_timeout: Duration::from_secs(args.add_timeout),
             max_operations: args.max_operations,
+            power: args.power,
         })
     }
 

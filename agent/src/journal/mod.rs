@@ -10,15 +10,20 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use podwire_cni::spool::boottime;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{AttachmentKey, stable_hash};
+use crate::plan::{AttachmentKey, Bandwidth, stable_hash};
 
 /// Longest attachment name that is used as a file name as it is; NAME_MAX is 255.
 const LONGEST_PLAIN_NAME: usize = 200;
 
 /// The format of the files.
 const FORMAT: u32 = 1;
+
+/// Of a file that is being written: it gets its name when it is whole, so that an agent killed in between leaves none that
+/// can't be read.
+const UNFINISHED: &str = "tmp";
 
 /// Where an attachment stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +60,10 @@ pub struct Entry {
     pub pod: Option<String>,
     /// CNI_NETNS.
     pub netns: String,
+    /// When the ADD began, in nanoseconds since boot: of two sandboxes of one pod the newer has the port, and a DEL that was
+    /// spooled before it is none of this attachment's.
+    #[serde(default)]
+    pub since: u64,
     /// Device and inode of the namespace: a path may be reused by another pod.
     pub netns_id: Option<(u64, u64)>,
     /// The bridge that the ports belong on.
@@ -76,6 +85,9 @@ pub struct EntryPort {
     pub host_mac: String,
     /// The external_ids of its Interface row.
     pub external_ids: std::collections::BTreeMap<String, String>,
+    /// What it may send and receive.
+    #[serde(default)]
+    pub bandwidth: Bandwidth,
 }
 
 impl Entry {
@@ -86,6 +98,7 @@ impl Entry {
             key,
             pod,
             netns,
+            since: boottime(),
             netns_id: None,
             bridge,
             ports: Vec::new(),
@@ -141,15 +154,30 @@ impl Journal {
                 });
             }
         }
-        Ok(Self { directory })
+        let journal = Self { directory };
+        for file in journal.files()? {
+            if file.extension().is_some_and(|suffix| suffix == UNFINISHED) {
+                let _ = fs::remove_file(file);
+            }
+        }
+        Ok(journal)
     }
 
-    /// Writes an entry in state [`State::Adding`], replacing what was there for this attachment.
+    /// Writes an entry in state [`State::Adding`], replacing what was there for this attachment but for a living one's.
     ///
     /// # Errors
     /// When the file can't be written; nothing is left then.
     pub fn begin(&self, entry: &Entry) -> Result<(), Error> {
-        let path = self.path(&entry.key, State::Adding);
+        self.write(entry, State::Adding)
+    }
+
+    /// Writes an entry in a state, replacing what was there for this attachment.
+    ///
+    /// # Errors
+    /// When the file can't be written; what was there stays then.
+    pub fn write(&self, entry: &Entry, state: State) -> Result<(), Error> {
+        let path = self.path(&entry.key, state);
+        let unfinished = path.with_added_extension(UNFINISHED);
         let text = serde_json::to_vec(entry).map_err(|source| Error::Malformed {
             path: path.clone(),
             source,
@@ -160,18 +188,20 @@ impl Journal {
             .truncate(true)
             .mode(0o600)
             .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_CLOEXEC)
-            .open(&path)
-            .and_then(|mut file| file.write_all(&text));
+            .open(&unfinished)
+            .and_then(|mut file| file.write_all(&text))
+            .and_then(|()| fs::rename(&unfinished, &path));
         if let Err(source) = written {
-            // A half-written entry could not be undone by anyone: nothing has been made yet, so it may go.
-            let _ = fs::remove_file(&path);
+            let _ = fs::remove_file(&unfinished);
             return Err(Error::Io {
                 step: "write",
                 path,
                 source,
             });
         }
-        Ok(())
+        // An ADD that is refused after all must not take a living attachment's entry along.
+        let stays = |other| other == state || (state == State::Adding && other == State::Live);
+        self.remove(&entry.key, |other| !stays(other))
     }
 
     /// Moves an attachment's entry to another state; that there is none is no error.
@@ -210,7 +240,7 @@ impl Journal {
     /// # Errors
     /// When the file is there and can't be removed.
     pub fn abandon(&self, key: &AttachmentKey) -> Result<(), Error> {
-        self.remove(key, State::Adding)
+        self.remove(key, |state| state == State::Adding)
     }
 
     /// Removes every entry of an attachment.
@@ -218,38 +248,34 @@ impl Journal {
     /// # Errors
     /// When a file is there and can't be removed.
     pub fn forget(&self, key: &AttachmentKey) -> Result<(), Error> {
-        State::ALL
-            .into_iter()
-            .try_for_each(|state| self.remove(key, state))
+        self.remove(key, |_| true)
     }
 
-    fn remove(&self, key: &AttachmentKey, state: State) -> Result<(), Error> {
-        let path = self.path(key, state);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::Io {
-                step: "remove",
-                path,
-                source: error,
-            }),
-            _ => Ok(()),
+    fn remove(&self, key: &AttachmentKey, which: impl Fn(State) -> bool) -> Result<(), Error> {
+        for state in State::ALL.into_iter().filter(|state| which(*state)) {
+            let path = self.path(key, state);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::Io {
+                        step: "remove",
+                        path,
+                        source: error,
+                    });
+                }
+                _ => {}
+            }
         }
+        Ok(())
     }
 
     /// All entries, and what could not be read.
     pub fn entries(&self) -> (Vec<(State, Entry)>, Vec<Error>) {
         let (mut entries, mut errors) = (Vec::new(), Vec::new());
-        let files = match fs::read_dir(&self.directory) {
-            Ok(files) => files,
-            Err(source) => {
-                errors.push(Error::Io {
-                    step: "list",
-                    path: self.directory.clone(),
-                    source,
-                });
-                return (entries, errors);
-            }
-        };
-        for path in files.flatten().map(|file| file.path()) {
+        let files = self.files().unwrap_or_else(|error| {
+            errors.push(error);
+            Vec::new()
+        });
+        for path in files {
             let suffix = path
                 .extension()
                 .and_then(|suffix| suffix.to_str())
@@ -267,6 +293,17 @@ impl Journal {
             }
         }
         (entries, errors)
+    }
+
+    fn files(&self) -> Result<Vec<PathBuf>, Error> {
+        match fs::read_dir(&self.directory) {
+            Ok(files) => Ok(files.flatten().map(|file| file.path()).collect()),
+            Err(source) => Err(Error::Io {
+                step: "list",
+                path: self.directory.clone(),
+                source,
+            }),
+        }
     }
 
     fn path(&self, key: &AttachmentKey, state: State) -> PathBuf {

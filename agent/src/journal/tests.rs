@@ -106,7 +106,37 @@ fn a_link_in_place_of_an_entry_is_not_followed() {
     let journal = Journal::open(dir.path()).unwrap();
     let victim = dir.path().join("victim");
     fs::write(&victim, b"precious").unwrap();
-    std::os::unix::fs::symlink(&victim, journal.path(&key("abc"), State::Adding)).unwrap();
+    let path = journal.path(&key("abc"), State::Adding);
+    let unfinished = path.with_added_extension(UNFINISHED);
+    std::os::unix::fs::symlink(&victim, &unfinished).unwrap();
     assert!(journal.begin(&entry("abc")).is_err());
+    std::os::unix::fs::symlink(&victim, &path).unwrap();
+    journal.begin(&entry("abc")).unwrap();
+    assert!(!path.is_symlink(), "the link was replaced");
     assert_eq!(fs::read(&victim).unwrap(), b"precious");
+}
+
+#[test]
+fn an_entry_replaces_those_of_the_same_attachment_in_other_states() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    let (old, new) = (entry("abc"), entry("abc"));
+    assert!(old.since <= new.since);
+    journal.write(&old, State::Deleting).unwrap();
+    journal.begin(&new).unwrap();
+    assert_eq!(journal.entries().0, [(State::Adding, new)]);
+}
+
+#[test]
+fn what_a_killed_agent_had_half_written_goes_when_the_next_one_opens_the_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    let half = journal
+        .path(&key("abc"), State::Adding)
+        .with_added_extension(UNFINISHED);
+    fs::write(&half, b"{\"format\":1,").unwrap();
+    assert_eq!(journal.find(&key("abc")).unwrap(), None);
+    let journal = Journal::open(dir.path()).unwrap();
+    assert!(!half.exists());
+    assert!(journal.entries().1.is_empty());
 }

@@ -31,6 +31,14 @@ pub enum NetnsError {
         /// As given.
         path: PathBuf,
     },
+    /// It is named by a process, and the agent lacks CAP_SYS_PTRACE (proc_ns_follow_link in fs/proc/namespaces.c).
+    #[error(
+        "network namespace {path} is named by a process, which the agent may not look into: start it with --proc-netns, or have the runtime name namespaces by mounts"
+    )]
+    OfProcess {
+        /// As given.
+        path: PathBuf,
+    },
     /// A system call failed.
     #[error("cannot {step} network namespace {path}: {errno}")]
     Io {

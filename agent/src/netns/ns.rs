@@ -58,6 +58,9 @@ impl Netns {
             Errno::ENOENT | Errno::ENOTDIR => NetnsError::Absent {
                 path: path.to_owned(),
             },
+            Errno::EACCES if path.starts_with("/proc") => NetnsError::OfProcess {
+                path: path.to_owned(),
+            },
             errno => io("open")(errno),
         })?;
         if fstatfs(&handle).map_err(io("identify"))?.filesystem_type() != NSFS_MAGIC {

@@ -182,7 +182,7 @@ pub struct PortPlan {
 }
 
 /// Limits of one interface in bit/s, as the pod sees the directions.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bandwidth {
     /// Towards the pod.

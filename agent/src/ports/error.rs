@@ -30,6 +30,16 @@ pub enum PortError {
         /// Whether it is ovn-controller's to make.
         ovn: bool,
     },
+    /// The name that OVN is to know the port by is another pod's.
+    #[error(
+        "iface-id {iface_id} is the port of {holder}; two pods' names and interfaces make the same one"
+    )]
+    IfaceIdForeign {
+        /// The iface-id.
+        iface_id: String,
+        /// Whose it is.
+        holder: String,
+    },
     /// A transaction failed.
     #[error("{step} {port}: {source}")]
     Transact {
@@ -105,4 +115,17 @@ pub enum PortError {
         /// What was tried.
         source: UnixctlError,
     },
+}
+
+impl PortError {
+    /// Whether a daemon took a connection and then said nothing: it is stopped, hung or busy.
+    pub fn is_silence(&self) -> bool {
+        matches!(
+            self,
+            Self::SwitchDead {
+                source: UnixctlError::Timeout { .. },
+                ..
+            }
+        )
+    }
 }

@@ -9,6 +9,7 @@ mod conntrack;
 mod error;
 mod ovn;
 mod record;
+mod restore;
 mod southbound;
 mod wait;
 
@@ -26,6 +27,7 @@ pub use bridge::BridgeWanted;
 pub use error::PortError;
 pub use ovn::{ControllerError, Diagnosis};
 pub use record::{PortRecord, addresses};
+pub use restore::Ground;
 
 use crate::config::{Config, Mode, OvnConfig};
 use crate::plan::{AttachmentKey, NodeFacts, PortPlan, ids};
@@ -145,28 +147,6 @@ impl Ports {
         self.client.subscribe()
     }
 
-    /// Waits, however long, until there has been another snapshot than the `resyncs`th or, where the bridge is ours to make, it has gone.
-    pub async fn wait_lost_or_bridgeless(
-        &self,
-        versions: &mut watch::Receiver<Version>,
-        resyncs: u64,
-    ) {
-        let is_due = |version: &Version| {
-            version.resyncs != resyncs
-                || (self.ovn.mode == Mode::Plain
-                    && version.state == State::Synced
-                    && self
-                        .client
-                        .read(|db| db.bridge_by_name(&self.bridge).is_none()))
-        };
-        // A bridge that could not be made is tried again when something has changed, not at once.
-        while versions.changed().await.is_ok() {
-            if is_due(&versions.borrow_and_update().clone()) {
-                return;
-            }
-        }
-    }
-
     /// What the plan must know of the node.
     ///
     /// # Errors
@@ -227,6 +207,7 @@ impl Ports {
     /// # Errors
     /// The bridge is gone, the database refused, or there was no answer; in the last case the rows may be there.
     pub async fn add(&self, new: &[NewPort<'_>]) -> Result<Added, PortError> {
+        self.refuse_foreign_ids(new)?;
         let prepared = self.client.read(|db| {
             let bridge = db.bridge_by_name(&self.bridge)?.uuid();
             let mut stale: Vec<PortRecord> = Vec::new();
@@ -303,34 +284,32 @@ impl Ports {
         }
     }
 
-    /// Makes a port again as it was, on its own bridge. What ovn-controller had written of its flows is left out: it would be
-    /// believed before they are there.
-    ///
-    /// # Errors
-    /// The bridge is gone, the database refused, or there was no answer.
-    pub async fn put_back(&self, record: &PortRecord) -> Result<(), PortError> {
-        let bridge = record.rows.as_ref().map(|rows| rows.bridge);
-        let Some(bridge) = bridge else {
-            return Ok(());
-        };
-        let mut spec = PortSpec {
-            name: record.name.clone(),
-            external_ids: record.external_ids.clone(),
-            ..PortSpec::default()
-        };
-        spec.external_ids
-            .retain(|key, _| !key.starts_with("ovn-installed"));
-        record.bandwidth.apply(&mut spec);
-        let added = vswitch::add_port(bridge, &spec, &[]);
-        let deadline = Instant::now() + TRANSACTION_DEADLINE;
-        match self.client.transact(&added.transaction, deadline).await {
-            Ok(_) => Ok(()),
-            Err(source) => Err(PortError::Transact {
-                step: "put back port",
-                port: record.name.clone(),
-                source,
-            }),
-        }
+    /// Refuses an iface-id that another pod's port bears: outside of Kubernetes a pod's name may hold the `_` that joins the
+    /// parts, so that `web` on eth1 and `web_eth1` on eth0 make the same one.
+    fn refuse_foreign_ids(&self, new: &[NewPort<'_>]) -> Result<(), PortError> {
+        self.client.read(|db| {
+            for port in new {
+                let written = &port.plan.external_ids;
+                let (pod, ifname) = (written.get(ids::POD), written.get(ids::POD_IF_NAME));
+                let is_foreign = |record: &PortRecord| {
+                    let (theirs, their_ifname) = (&record.pod, &record.pod_ifname);
+                    record.key.is_some()
+                        && pod.is_some()
+                        && theirs.is_some()
+                        && (theirs.as_ref() != pod || their_ifname.as_ref() != ifname)
+                };
+                let mut bearers = db.interfaces_with(&port.plan.iface_id);
+                let foreign =
+                    bearers.find_map(|it| Some(PortRecord::read(db, it)).filter(is_foreign));
+                if let Some(foreign) = foreign {
+                    return Err(PortError::IfaceIdForeign {
+                        iface_id: port.plan.iface_id.clone(),
+                        holder: foreign.pod.unwrap_or_default(),
+                    });
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Removes ports in one transaction; none is no work.

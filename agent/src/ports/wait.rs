@@ -39,15 +39,21 @@ impl Ports {
         let has_ofport = |interface: &Interface<'_>| interface.ofport().is_some_and(|it| it > 0);
         let suspicious = deadline.min(started + SUSPICION);
         let mut waited = self.wait_interface(port, suspicious, has_ofport).await;
+        let mut silent = None;
         if waited.is_err() {
-            self.switch_alive(ANSWER_DEADLINE).await?;
+            match self.switch_alive(ANSWER_DEADLINE).await {
+                Ok(()) => {}
+                // Silent is not dead: with hundreds of new ports its main loop may take longer than that.
+                Err(error) if error.is_silence() => silent = Some(error),
+                Err(error) => return Err(error),
+            }
             waited = self.wait_interface(port, deadline, has_ofport).await;
         }
         waited.unwrap_or_else(|source| {
-            Err(PortError::NoOfport {
+            Err(silent.unwrap_or(PortError::NoOfport {
                 waited: started.elapsed(),
                 source,
-            })
+            }))
         })
     }
 

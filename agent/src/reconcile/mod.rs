@@ -1,47 +1,52 @@
-//! Rows, links and the intent log held against each other: at start, and whenever the database comes back.
+//! Rows, links and the intent log held against each other: at start, and whenever what the ports stand on has changed.
 //!
-//! At start, before the first ADD is served: the bridge is made when it is missing and ours to make, every ADD that was under way when the
-//! last agent ended is undone, and the addresses of the ports that are there are held. After every reconnect: the bridge
-//! again, and the rows of pods that were removed while the database was away.
+//! At start, before the first ADD is served: the bridge is made when it is missing and ours to make, what was under way when
+//! the last agent ended is undone, the DELs in the spool are carried out, rows that no link and no record speaks for go, ports
+//! that the database has lost come back, and the addresses of those that live are held. After every reconnect, and when the
+//! bridge was made anew: the bridge, what was removed while the database was away, and the lost ports again.
 
 mod bridge;
+mod lost;
+mod spool;
+mod stale;
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
 pub use bridge::keep_gateway;
+pub use spool::keep_spool;
 
 use crate::attach::Agent;
 use crate::config::Mode;
 use crate::ipam::Owner;
 use crate::ipam::pool::PoolError;
 use crate::journal::State;
-use crate::ports::PortRecord;
+use crate::plan::AttachmentKey;
+use crate::ports::addresses;
 
 /// Runs until the agent ends; sets `settled` once what was found at start has been looked through.
 pub async fn run(agent: Arc<Agent>, settled: watch::Sender<bool>) {
-    let mut changes = agent.ports.subscribe();
+    let mut versions = agent.ports.subscribe();
     loop {
         agent.ports.wait_synced().await;
-        // What changes from here on is looked at again.
-        let resyncs = changes.borrow_and_update().resyncs;
+        let ground = agent.ports.ground(&versions);
         // In OVN mode the bridge is ovn-controller's, with a datapath and a fail mode of its choice.
         if agent.config.ovn.mode == Mode::Plain {
             make_bridge(&agent).await;
         }
+        finish_interrupted(&agent).await;
+        if !*settled.borrow() {
+            spool::carry_out(&agent).await;
+            stale::remove(&agent).await;
+        }
+        lost::restore(&agent).await;
         if !*settled.borrow() {
             hold_addresses(&agent);
-            finish_interrupted(&agent, &[State::Adding, State::Deleting]).await;
             settled.send_replace(true);
             tracing::info!(ports = agent.ports.all().len(), "ready");
-        } else {
-            finish_interrupted(&agent, &[State::Deleting]).await;
         }
-        agent
-            .ports
-            .wait_lost_or_bridgeless(&mut changes, resyncs)
-            .await;
+        agent.ports.wait_other_ground(&mut versions, &ground).await;
     }
 }
 
@@ -52,47 +57,63 @@ async fn make_bridge(agent: &Agent) {
     }
 }
 
-/// Holds the addresses that ports have: rows are the record, the pools only its index.
-fn hold_addresses(agent: &Agent) {
-    for record in agent.ports.all() {
-        let Some(owner) = owner(&record) else {
-            continue;
+/// Undoes what the intent log says was begun, or removed without the database. The runtime got no answer, or one that said
+/// that it is gone; in either case nothing may be left.
+async fn finish_interrupted(agent: &Agent) {
+    let (entries, errors) = agent.journal.entries();
+    for error in errors {
+        tracing::error!(%error, "an intent log entry can't be read; what it stands for is left to DEL and GC");
+    }
+    for (state, entry) in entries {
+        // Once we are settled an ADD in this state is one of ours that runs.
+        let is_due = match state {
+            State::Adding => !*agent.settled.borrow(),
+            State::Live => false,
+            State::Deleting => true,
         };
-        for address in crate::ports::addresses(&record.external_ids) {
-            match agent.addresses.claim(address.addr(), &owner) {
-                Ok(_) | Err(PoolError::OutsideSubnets { .. }) => {}
-                Err(error) => {
-                    tracing::warn!(port = record.name, %error, "a port has an address that it should not have")
-                }
-            }
+        if !is_due {
+            continue;
+        }
+        tracing::info!(attachment = %entry.key, ?state, "finishing what was interrupted");
+        for error in agent.finish(&entry.key).await {
+            tracing::warn!(attachment = %entry.key, %error, "not finished");
         }
     }
 }
 
-fn owner(record: &PortRecord) -> Option<Owner> {
-    let key = record.key.as_ref()?;
-    Some(Owner {
+/// Holds the addresses that ports have: rows are the record, the pools only its index. Ports that can't be brought back yet,
+/// for want of a bridge, are in the intent log alone.
+fn hold_addresses(agent: &Agent) {
+    for record in agent.ports.all() {
+        if let Some(key) = &record.key {
+            hold(agent, key, record.pod.clone(), &record.external_ids);
+        }
+    }
+    for (state, entry) in agent.journal.entries().0 {
+        for port in entry.ports.iter().filter(|_| state == State::Live) {
+            hold(agent, &entry.key, entry.pod.clone(), &port.external_ids);
+        }
+    }
+}
+
+fn hold(
+    agent: &Agent,
+    key: &AttachmentKey,
+    pod: Option<String>,
+    external_ids: &std::collections::BTreeMap<String, String>,
+) {
+    let owner = Owner {
         network: key.network.clone(),
         container_id: key.container_id.clone(),
         ifname: key.ifname.clone(),
-        pod: record.pod.clone(),
-    })
-}
-
-/// Undoes what the intent log says was begun, or removed without the database. The runtime got no answer, or one that said
-/// that it is gone; in either case nothing may be left.
-async fn finish_interrupted(agent: &Agent, states: &[State]) {
-    let (entries, errors) = agent.journal.entries();
-    for error in errors {
-        tracing::error!(%error, "an intent log entry can't be read; what it stands for is left to GC");
-    }
-    for (state, entry) in entries
-        .into_iter()
-        .filter(|(state, _)| states.contains(state))
-    {
-        tracing::info!(attachment = %entry.key, ?state, "finishing what was interrupted");
-        for error in agent.remove(&entry.key).await {
-            tracing::warn!(attachment = %entry.key, %error, "not finished");
+        pod,
+    };
+    for address in addresses(external_ids) {
+        match agent.addresses.claim(address.addr(), &owner) {
+            Ok(_) | Err(PoolError::OutsideSubnets { .. }) => {}
+            Err(error) => {
+                tracing::warn!(attachment = %key, %error, "an attachment has an address that it should not have")
+            }
         }
     }
 }

@@ -6,6 +6,7 @@
 //! itself.
 
 pub mod socket;
+mod waiting;
 
 use std::convert::Infallible;
 use std::io;
@@ -21,14 +22,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use podwire_cni::spec::{CniVersion, ErrorCode, SpecError};
 use podwire_cni::wire;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use waiting::{Presence, Waiting};
+
 use crate::attach::{Agent, Cancel, Reason};
 
-/// Connections held at once. Each costs a descriptor and some kilobytes; runtimes hold one per verb under way.
-const MAX_CONNECTIONS: usize = 1024;
 /// A plugin sends its whole request at once; what takes longer is no plugin.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
 /// After an accept that failed for lack of descriptors or memory nothing tells when there will be some again.
@@ -36,11 +36,19 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// Largest header; ours has three fields.
 const MAX_HEADER: usize = 16 * 1024;
 
+type BodyError = Box<dyn std::error::Error + Send + Sync>;
 type Response = hyper::Response<Full<Bytes>>;
 
 /// Serves until `stop` is cancelled, then waits for what is under way.
-pub async fn serve(listener: UnixListener, agent: Arc<Agent>, stop: CancellationToken) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+///
+/// # Errors
+/// When the limit of open descriptors can't be read.
+pub async fn serve(
+    listener: UnixListener,
+    agent: Arc<Agent>,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    let waiting = Arc::new(Waiting::for_this_process()?);
     let connections = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
@@ -51,6 +59,7 @@ pub async fn serve(listener: UnixListener, agent: Arc<Agent>, stop: Cancellation
             Ok((stream, _)) => stream,
             Err(error) => {
                 tracing::warn!(%error, "accept failed; trying again shortly");
+                waiting.end_oldest();
                 tokio::time::sleep(ACCEPT_BACKOFF).await;
                 continue;
             }
@@ -59,18 +68,13 @@ pub async fn serve(listener: UnixListener, agent: Arc<Agent>, stop: Cancellation
             tracing::warn!("connection refused: {refused}");
             continue;
         }
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            tracing::warn!(MAX_CONNECTIONS, "connection refused: too many are open");
-            continue;
-        };
+        let presence = Arc::new(waiting.enter());
         let (agent, stop) = (Arc::clone(&agent), stop.clone());
-        connections.spawn(async move {
-            connection(stream, agent, stop).await;
-            drop(place);
-        });
+        connections.spawn(connection(stream, agent, presence, stop));
     }
     connections.close();
     connections.wait().await;
+    Ok(())
 }
 
 /// Whether the peer is root, by the credentials that the kernel took when it connected (SO_PEERCRED, unix(7)).
@@ -86,10 +90,19 @@ fn is_root(stream: &UnixStream) -> Result<(), String> {
     }
 }
 
-async fn connection(stream: UnixStream, agent: Arc<Agent>, stop: CancellationToken) {
+async fn connection(
+    stream: UnixStream,
+    agent: Arc<Agent>,
+    presence: Arc<Presence>,
+    stop: CancellationToken,
+) {
     let service = service_fn(|request| {
-        let agent = Arc::clone(&agent);
-        async move { Ok::<_, Infallible>(respond(request, agent).await) }
+        let (agent, presence) = (Arc::clone(&agent), Arc::clone(&presence));
+        async move {
+            let response = respond(request, agent, &presence).await;
+            presence.waits();
+            Ok::<_, Infallible>(response)
+        }
     });
     let mut connection = std::pin::pin!(
         hyper::server::conn::http1::Builder::new()
@@ -100,6 +113,10 @@ async fn connection(stream: UnixStream, agent: Arc<Agent>, stop: CancellationTok
     );
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        () = presence.ended() => {
+            tracing::debug!("connection closed: it had waited longest when another needed its place");
+            return;
+        }
         () = stop.cancelled() => {
             // A request under way is answered; an idle connection is closed.
             connection.as_mut().graceful_shutdown();
@@ -111,10 +128,14 @@ async fn connection(stream: UnixStream, agent: Arc<Agent>, stop: CancellationTok
     }
 }
 
-async fn respond(request: hyper::Request<Incoming>, agent: Arc<Agent>) -> Response {
+async fn respond(
+    request: hyper::Request<Incoming>,
+    agent: Arc<Agent>,
+    presence: &Presence,
+) -> Response {
     let path = request.uri().path().to_owned();
     match (request.method(), path.as_str()) {
-        (&Method::POST, wire::PATH) => cni(request, agent).await,
+        (&Method::POST, wire::PATH) => cni(request, agent, presence).await,
         (&Method::GET, "/v1/health") => json(StatusCode::OK, agent.health().await),
         (&Method::GET, "/v1/traces") => {
             json(StatusCode::OK, agent.traces(last(request.uri().query())))
@@ -133,10 +154,14 @@ async fn respond(request: hyper::Request<Incoming>, agent: Arc<Agent>) -> Respon
     }
 }
 
-async fn cni(request: hyper::Request<Incoming>, agent: Arc<Agent>) -> Response {
-    let body = Limited::new(request.into_body(), wire::MAX_REQUEST).collect();
+async fn cni(
+    request: hyper::Request<Incoming>,
+    agent: Arc<Agent>,
+    presence: &Presence,
+) -> Response {
+    let body = whole(request.into_body(), presence);
     let body = match tokio::time::timeout(REQUEST_DEADLINE, body).await {
-        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Ok(body)) => body,
         Ok(Err(error)) => {
             let limit = wire::MAX_REQUEST;
             let msg = format!("request body can't be read (the limit is {limit} bytes): {error}");
@@ -147,6 +172,7 @@ async fn cni(request: hyper::Request<Incoming>, agent: Arc<Agent>) -> Response {
             return problem(StatusCode::REQUEST_TIMEOUT, ErrorCode::IO, msg);
         }
     };
+    presence.is_heard();
     let cancel = Arc::new(Cancel::default());
     let on_disconnect = CancelOnDrop(Some(Arc::clone(&cancel)));
     let reply = tokio::spawn(agent.serve(body, cancel)).await;
@@ -160,6 +186,20 @@ async fn cni(request: hyper::Request<Incoming>, agent: Arc<Agent>) -> Response {
             problem(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::INTERNAL, msg)
         }
     }
+}
+
+/// A request's body, once all of it came.
+async fn whole(body: Incoming, presence: &Presence) -> Result<Bytes, BodyError> {
+    let mut body = Limited::new(body, wire::MAX_REQUEST);
+    let mut whole = Vec::new();
+    while let Some(frame) = body.frame().await {
+        // What is no data is a trailer, which says nothing to us.
+        if let Ok(data) = frame?.into_data() {
+            presence.grew(data.len());
+            whole.extend_from_slice(&data);
+        }
+    }
+    Ok(whole.into())
 }
 
 /// Tells an operation that its client is gone, when hyper drops the request's future.

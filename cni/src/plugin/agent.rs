@@ -97,22 +97,58 @@ impl From<AgentError> for SpecError {
     }
 }
 
+impl AgentError {
+    /// Whether nobody is known to have served the request, and an agent may yet.
+    pub(crate) fn is_unserved(&self) -> bool {
+        matches!(
+            self.fault,
+            Fault::NotThere { .. }
+                | Fault::Full(_)
+                | Fault::Lost { .. }
+                | Fault::Closed(_)
+                | Fault::Expired { .. }
+        )
+    }
+}
+
 /// Has the agent serve a request.
 pub(crate) fn serve(
     socket: &Path,
     request: &Request,
     deadline: Deadline,
 ) -> Result<Reply, AgentError> {
-    exchange(socket, request, deadline).map_err(|fault| AgentError {
+    let stream = connect(socket, request.invocation.command, deadline);
+    served(socket, request, deadline, stream)
+}
+
+/// Has the agent serve a request if it is there now.
+pub(crate) fn serve_if_there(
+    socket: &Path,
+    request: &Request,
+    deadline: Deadline,
+) -> Result<Reply, AgentError> {
+    let stream = UnixAddr::new(socket)
+        .map_err(|_| Fault::PathTooLong)
+        .and_then(|address| connect_once(&address, FIRST_PAUSE));
+    served(socket, request, deadline, stream)
+}
+
+fn served(
+    socket: &Path,
+    request: &Request,
+    deadline: Deadline,
+    stream: Result<UnixStream, Fault>,
+) -> Result<Reply, AgentError> {
+    let reply = stream.and_then(|stream| exchange(stream, request, deadline));
+    reply.map_err(|fault| AgentError {
         command: request.invocation.command,
         socket: socket.to_owned(),
         fault,
     })
 }
 
-fn exchange(socket: &Path, request: &Request, deadline: Deadline) -> Result<Reply, Fault> {
+fn exchange(mut stream: UnixStream, request: &Request, deadline: Deadline) -> Result<Reply, Fault> {
     let command = request.invocation.command;
-    let mut stream = connect(socket, command, deadline)?;
     let (before, after) = request.envelope();
     let config = request.config.get().as_bytes();
     let head = http::post_head(before.len() + config.len() + after.len());

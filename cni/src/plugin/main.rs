@@ -11,6 +11,7 @@ mod agent;
 mod deadline;
 mod input;
 mod output;
+mod spool;
 
 use std::collections::BTreeMap;
 #[cfg(not(test))]
@@ -28,6 +29,7 @@ use serde_json::value::RawValue;
 use agent::{AgentError, Reply};
 use deadline::Deadline;
 use input::InputError;
+use spool::NotSpooled;
 
 /// ADD, CHECK and GC end after this time. kubelet gives up on a sandbox after 2 minutes, counted
 /// from before we were started: an error that names the step must come earlier than that.
@@ -98,6 +100,8 @@ enum PluginError {
     Conf(#[from] ConfError),
     #[error(transparent)]
     Agent(#[from] AgentError),
+    #[error(transparent)]
+    Spool(#[from] NotSpooled),
 }
 
 impl From<PluginError> for SpecError {
@@ -107,6 +111,7 @@ impl From<PluginError> for SpecError {
             PluginError::Input(error) => error.into(),
             PluginError::Conf(error) => error.into(),
             PluginError::Agent(error) => error.into(),
+            PluginError::Spool(error) => error.into(),
         }
     }
 }
@@ -163,7 +168,12 @@ fn post(
         .agent_socket
         .clone()
         .unwrap_or_else(socket_by_environment);
-    Ok(agent::serve(&socket, &request, deadline)?)
+    match agent::serve(&socket, &request, deadline) {
+        Err(lost) if request.invocation.command == Command::Del && lost.is_unserved() => {
+            Ok(spool::leave(&socket, &request, deadline, lost)?)
+        }
+        answer => Ok(answer?),
+    }
 }
 
 /// A configuration may shorten any deadline, and may lengthen those that runtimes do not limit

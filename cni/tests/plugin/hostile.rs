@@ -28,7 +28,7 @@ fn an_absent_agent_is_code_11_and_for_status_50() {
     let directory = tempfile::tempdir().unwrap();
     let socket = socket_in(directory.path());
     let path = socket.to_str().unwrap();
-    let calls = ["ADD", "CHECK", "DEL", "GC"].map(|verb| Call::new(verb).to(&socket).spawn());
+    let calls = ["ADD", "CHECK", "GC"].map(|verb| Call::new(verb).to(&socket).spawn());
     let status = Call::new("STATUS").to(&socket).run();
     status.assert_error(
         50,

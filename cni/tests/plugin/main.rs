@@ -10,4 +10,5 @@ mod fake_agent;
 mod hostile;
 mod input;
 mod limits;
+mod spool;
 mod verbs;

@@ -1,0 +1,8 @@
+//! `podwire-faults`: `podwire` with the fault points that tests name in PODWIRE_FAULT.
+
+#[path = "main.rs"]
+mod podwire_main;
+
+fn main() -> std::process::ExitCode {
+    podwire_main::main()
+}

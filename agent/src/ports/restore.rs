@@ -1,0 +1,132 @@
+//! Ports that were there and are to be again: when an ADD that had taken their place fails, and when the database was lost.
+
+use std::collections::BTreeMap;
+
+use podwire_ovs::client::{State, Version};
+use podwire_ovs::replica::Db;
+use podwire_ovs::transact::Transaction;
+use podwire_ovs::value::Uuid;
+use podwire_ovs::vswitch::{self, PortRows, PortSpec};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::{PortError, PortRecord, Ports, TRANSACTION_DEADLINE};
+use crate::plan::Bandwidth;
+
+/// What the ports stand on. When it changes they may have gone with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ground {
+    resyncs: u64,
+    root: Option<Uuid>,
+    bridge: Option<Uuid>,
+}
+
+impl Ports {
+    /// What the ports stand on now.
+    pub fn ground(&self, versions: &watch::Receiver<Version>) -> Ground {
+        let resyncs = versions.borrow().resyncs;
+        self.client.read(|db| Ground {
+            resyncs,
+            root: db.open_vswitch().map(|root| root.uuid()),
+            bridge: db.bridge_by_name(&self.bridge).map(|bridge| bridge.uuid()),
+        })
+    }
+
+    /// Waits, however long, until the ports stand on other ground: there was a new snapshot, or the bridge was made or removed.
+    pub async fn wait_other_ground(
+        &self,
+        versions: &mut watch::Receiver<Version>,
+        before: &Ground,
+    ) {
+        loop {
+            let state = versions.borrow_and_update().state.clone();
+            if state == State::Synced && self.ground(versions) != *before {
+                return;
+            }
+            if versions.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The ports whose interface bears this iface-id, whoever wrote them.
+    pub fn bearing(&self, iface_id: &str) -> Vec<PortRecord> {
+        self.client.read(|db| {
+            db.interfaces_with(iface_id)
+                .map(|interface| PortRecord::read(db, interface))
+                .collect()
+        })
+    }
+
+    /// Makes a port again as it was, on its own bridge.
+    ///
+    /// # Errors
+    /// The bridge is gone, the database refused, or there was no answer.
+    pub async fn put_back(&self, record: &PortRecord) -> Result<(), PortError> {
+        let Some(rows) = &record.rows else {
+            return Ok(());
+        };
+        let transaction = again(
+            rows.bridge,
+            &record.name,
+            &record.external_ids,
+            record.bandwidth,
+            &[],
+        );
+        self.commit_again(&record.name, &transaction).await
+    }
+
+    /// Makes a port again that the intent log remembers, in the place of whatever row has its name.
+    ///
+    /// # Errors
+    /// The bridge is not there, the database refused, or there was no answer.
+    pub async fn restore(
+        &self,
+        name: &str,
+        external_ids: &BTreeMap<String, String>,
+        bandwidth: Bandwidth,
+    ) -> Result<(), PortError> {
+        let prepare = |db: &Db| {
+            let bridge = db.bridge_by_name(&self.bridge)?.uuid();
+            let same_name = db.interface_by_name(name);
+            let replaces: Vec<PortRows> = same_name
+                .and_then(|interface| PortRecord::read(db, interface).rows)
+                .into_iter()
+                .collect();
+            Some(again(bridge, name, external_ids, bandwidth, &replaces))
+        };
+        let transaction = self.client.read(prepare).ok_or_else(|| self.no_bridge())?;
+        self.commit_again(name, &transaction).await
+    }
+
+    async fn commit_again(&self, name: &str, transaction: &Transaction) -> Result<(), PortError> {
+        let deadline = Instant::now() + TRANSACTION_DEADLINE;
+        match self.client.transact(transaction, deadline).await {
+            Ok(_) => Ok(()),
+            Err(source) => Err(PortError::Transact {
+                step: "put back port",
+                port: name.to_owned(),
+                source,
+            }),
+        }
+    }
+}
+
+/// What ovn-controller had written of its flows is left out: it would be believed before they are there.
+fn again(
+    bridge: Uuid,
+    name: &str,
+    external_ids: &BTreeMap<String, String>,
+    bandwidth: Bandwidth,
+    replaces: &[PortRows],
+) -> Transaction {
+    let mut spec = PortSpec {
+        name: name.to_owned(),
+        external_ids: external_ids.clone(),
+        ..PortSpec::default()
+    };
+    spec.external_ids
+        .retain(|key, _| !key.starts_with("ovn-installed"));
+    bandwidth.apply(&mut spec);
+    vswitch::add_port(bridge, &spec, replaces).transaction
+}

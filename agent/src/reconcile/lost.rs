@@ -1,0 +1,55 @@
+//! Ports that the database has lost while their pods live: a containerised Open vSwitch was replaced, its database begun
+//! anew, or the bridge removed under them. The intent log knows them, and their links are still there.
+
+use std::collections::HashMap;
+
+use futures_util::future::join_all;
+
+use crate::attach::{Agent, Restored};
+use crate::journal::{Entry, State};
+use crate::plan::ids;
+
+/// Makes every lost port again, all in as few requests as group commit needs.
+pub(super) async fn restore(agent: &Agent) {
+    let mut living: Vec<Entry> = agent
+        .journal
+        .entries()
+        .0
+        .into_iter()
+        .filter_map(|(state, entry)| (state == State::Live).then_some(entry))
+        .collect();
+    // Of two sandboxes of one pod the newer has the port; the older one then finds it taken.
+    living.sort_by_key(|entry| std::cmp::Reverse(entry.since));
+    let mut newest: HashMap<&str, usize> = HashMap::new();
+    let (mut first, mut later) = (Vec::new(), Vec::new());
+    for (number, entry) in living.iter().enumerate() {
+        let mut is_newest = true;
+        for port in &entry.ports {
+            if let Some(id) = port.external_ids.get(ids::IFACE_ID) {
+                is_newest &= *newest.entry(id).or_insert(number) == number;
+            }
+        }
+        if is_newest { &mut first } else { &mut later }.push(entry);
+    }
+    let (mut again, mut stale) = (0, 0);
+    for turn in [first, later] {
+        let outcomes = join_all(turn.iter().map(|entry| agent.restore(entry))).await;
+        for (entry, outcome) in turn.iter().zip(outcomes) {
+            match outcome {
+                Ok(Restored::Again) => again += 1,
+                Ok(Restored::Stale) => stale += 1,
+                Ok(Restored::Untouched) => {}
+                Err(error) => {
+                    tracing::error!(attachment = %entry.key, %error, "its port can't be brought back")
+                }
+            }
+        }
+    }
+    if again + stale > 0 {
+        tracing::warn!(
+            again,
+            stale,
+            "Open vSwitch had lost ports of living pods: made again; what had no link any more was removed"
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! DELs that found no agent: carried out at start before the first ADD is served, and as they come after that.
+
+use std::sync::Arc;
+
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use podwire_cni::spec::Command;
+use podwire_cni::spool::{Name, Spool, SpoolError, Spooled};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe;
+
+use crate::attach::{Agent, Call};
+
+/// Carries out what waits in the spool, oldest first.
+pub(super) async fn carry_out(agent: &Agent) {
+    let waiting = Spool::open(&agent.config.socket).and_then(|spool| Ok((spool.names()?, spool)));
+    match waiting {
+        Ok((names, spool)) => {
+            for name in names {
+                carry_out_one(agent, &spool, &name).await;
+            }
+        }
+        Err(error) => tracing::error!(%error, "the spool of DELs can't be read"),
+    }
+}
+
+/// Carries out DELs as they are spooled, which happens when a connection was lost or the agent's queue full. Never ends.
+pub async fn keep_spool(agent: Arc<Agent>) {
+    let mut watch = match watch(&agent) {
+        Ok(watch) => watch,
+        Err(error) => {
+            tracing::error!(%error, "the spool of DELs can't be watched; what comes is carried out at the next start");
+            return;
+        }
+    };
+    let mut settled = agent.settled.clone();
+    if settled.wait_for(|settled| *settled).await.is_err() {
+        return;
+    }
+    let mut events = [0; 4096];
+    loop {
+        carry_out(&agent).await;
+        // Which file it was does not matter: all that wait are looked through.
+        if let Err(error) = watch.read(&mut events).await {
+            tracing::error!(%error, "the spool of DELs is no longer watched");
+            return;
+        }
+    }
+}
+
+/// The events of the spool. An inotify descriptor is read and awaited like a pipe's, and tokio's safe ways to await a descriptor
+/// are few.
+fn watch(agent: &Agent) -> Result<pipe::Receiver, WatchError> {
+    let spool = Spool::open(&agent.config.socket)?;
+    let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
+        .map_err(std::io::Error::from)?;
+    inotify
+        .add_watch(spool.path(), AddWatchFlags::IN_MOVED_TO)
+        .map_err(std::io::Error::from)?;
+    Ok(pipe::Receiver::from_owned_fd_unchecked(inotify.into())?)
+}
+
+#[derive(Debug, thiserror::Error)]
+enum WatchError {
+    #[error("{0}")]
+    Spool(#[from] SpoolError),
+    #[error("inotify: {0}")]
+    Inotify(#[from] std::io::Error),
+}
+
+/// A DEL that fails stays for the next look; what can never be carried out goes, with its reason in the log.
+async fn carry_out_one(agent: &Agent, spool: &Spool, name: &Name) {
+    let (spooled, call) = match spool.read(name) {
+        Ok(None) => return,
+        Ok(Some(spooled)) => match del_of(&spooled) {
+            Ok(call) => (spooled, call),
+            Err(problem) => return drop_one(spool, name, &problem),
+        },
+        Err(error @ SpoolError::Malformed { .. }) => {
+            return drop_one(spool, name, &error.to_string());
+        }
+        Err(error) => return tracing::error!(%error, "a spooled DEL can't be read"),
+    };
+    tracing::info!(attachment = %call.key, "carrying out a DEL that no agent had taken");
+    match agent.carry_out(&call, spooled.written).await {
+        Ok(()) => {
+            if let Err(error) = spool.remove(name) {
+                tracing::error!(%error, "a DEL that was carried out stays in the spool");
+            }
+        }
+        Err(error) => {
+            tracing::error!(attachment = %call.key, %error, "a spooled DEL failed; it is tried again at the next one")
+        }
+    }
+}
+
+fn del_of(spooled: &Spooled) -> Result<Call, String> {
+    let call = Call::parse(spooled.request.get().as_bytes())
+        .map_err(|refused| refused.error.to_string())?;
+    match call.verb {
+        Command::Del => Ok(call),
+        other => Err(format!("it is {}, and only DEL is spooled", other.as_str())),
+    }
+}
+
+fn drop_one(spool: &Spool, name: &Name, problem: &str) {
+    tracing::error!(
+        problem,
+        "a file in the spool of DELs can't be carried out and is removed"
+    );
+    if let Err(error) = spool.remove(name) {
+        tracing::error!(%error, "it stays");
+    }
+}

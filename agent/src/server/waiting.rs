@@ -1,0 +1,213 @@
+//! Connections whose request has not come whole, and what they may cost: so many, and so many bytes, all together.
+//!
+//! A plugin sends its request at once, so whoever makes the agent wait is slow, or silent, or no plugin. When there are too
+//! many of them, the one that has waited longest goes, and the new one comes in: that way they take nothing from a client
+//! that has something to say, and no limit refuses it. What comes after a request is whole is bounded by the operations that
+//! the agent admits at once.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::sys::resource::{Resource, getrlimit};
+use tokio_util::sync::CancellationToken;
+
+/// Connections that may wait at once, where there are descriptors enough; each costs one and some kilobytes.
+const MOST: usize = 1024;
+/// Of the descriptors that the process may open, one in this many may be a waiting connection's; the others are for wiring.
+const SHARE_OF_DESCRIPTORS: u64 = 4;
+/// What the requests that have not come whole may hold, in bytes.
+const MOST_BYTES: usize = 32 << 20;
+
+/// All connections that wait, oldest first.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    most: usize,
+    most_bytes: usize,
+    line: Mutex<Line>,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    next: u64,
+    bytes: usize,
+    guests: BTreeMap<u64, Guest>,
+}
+
+#[derive(Debug)]
+struct Guest {
+    /// Ends the connection.
+    end: CancellationToken,
+    bytes: usize,
+}
+
+/// One connection's presence, in line or being served.
+#[derive(Debug)]
+pub(super) struct Presence {
+    waiting: Arc<Waiting>,
+    end: CancellationToken,
+    number: Mutex<Option<u64>>,
+}
+
+impl Waiting {
+    /// With room for what this process has descriptors for.
+    ///
+    /// # Errors
+    /// When the limit can't be read.
+    pub(super) fn for_this_process() -> io::Result<Self> {
+        let (descriptors, _) = getrlimit(Resource::RLIMIT_NOFILE)?;
+        let share = usize::try_from(descriptors / SHARE_OF_DESCRIPTORS).unwrap_or(MOST);
+        Ok(Self::new(share.clamp(1, MOST), MOST_BYTES))
+    }
+
+    fn new(most: usize, most_bytes: usize) -> Self {
+        Self {
+            most,
+            most_bytes,
+            line: Mutex::default(),
+        }
+    }
+
+    /// A new connection, at the end of the line.
+    pub(super) fn enter(self: &Arc<Self>) -> Presence {
+        let presence = Presence {
+            waiting: Arc::clone(self),
+            end: CancellationToken::new(),
+            number: Mutex::new(None),
+        };
+        presence.waits();
+        presence
+    }
+
+    /// Ends the connection that has waited longest, when there is one.
+    pub(super) fn end_oldest(&self) {
+        self.lock().end_oldest();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Line> {
+        // Nothing that can panic runs while the line is held.
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Line {
+    fn end_oldest(&mut self) {
+        if let Some((_, guest)) = self.guests.pop_first() {
+            self.bytes -= guest.bytes;
+            guest.end.cancel();
+        }
+    }
+
+    fn leave(&mut self, number: u64) {
+        if let Some(guest) = self.guests.remove(&number) {
+            self.bytes -= guest.bytes;
+        }
+    }
+}
+
+impl Presence {
+    /// Resolves when the connection has to go.
+    pub(super) async fn ended(&self) {
+        self.end.cancelled().await;
+    }
+
+    /// Its request has come whole.
+    pub(super) fn is_heard(&self) {
+        if let Some(number) = self.number().take() {
+            self.waiting.lock().leave(number);
+        }
+    }
+
+    /// Its answer is on the way: it waits again, for the client to take it and to say something else.
+    pub(super) fn waits(&self) {
+        let mut number = self.number();
+        let mut line = self.waiting.lock();
+        if let Some(number) = number.take() {
+            line.leave(number);
+        }
+        let place = line.next;
+        line.next += 1;
+        let guest = Guest {
+            end: self.end.clone(),
+            bytes: 0,
+        };
+        line.guests.insert(place, guest);
+        *number = Some(place);
+        if line.guests.len() > self.waiting.most {
+            line.end_oldest();
+        }
+    }
+
+    /// So many more bytes of its request came.
+    pub(super) fn grew(&self, bytes: usize) {
+        let number = self.number();
+        let mut line = self.waiting.lock();
+        if let Some(guest) = number.and_then(|number| line.guests.get_mut(&number)) {
+            guest.bytes += bytes;
+            line.bytes += bytes;
+        }
+        while line.bytes > self.waiting.most_bytes {
+            line.end_oldest();
+        }
+    }
+
+    fn number(&self) -> MutexGuard<'_, Option<u64>> {
+        self.number.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.is_heard();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gone(presence: &Presence) -> bool {
+        presence.end.is_cancelled()
+    }
+
+    #[test]
+    fn who_has_waited_longest_makes_room_and_who_is_served_never_does() {
+        let waiting = Arc::new(Waiting::new(2, 100));
+        let [served, silent, late] = [(); 3].map(|()| {
+            let presence = waiting.enter();
+            if waiting.lock().next == 1 {
+                presence.is_heard();
+            }
+            presence
+        });
+        assert!(![&served, &silent, &late].into_iter().any(gone));
+        let newest = waiting.enter();
+        assert!(gone(&silent));
+        assert!(![&served, &late, &newest].into_iter().any(gone));
+    }
+
+    #[test]
+    fn bytes_of_unfinished_requests_are_bounded_all_together() {
+        let waiting = Arc::new(Waiting::new(10, 100));
+        let [slow, other] = [(); 2].map(|()| waiting.enter());
+        slow.grew(60);
+        other.grew(40);
+        assert!(!gone(&slow) && !gone(&other));
+        other.grew(1);
+        assert!(gone(&slow) && !gone(&other));
+        assert_eq!(waiting.lock().bytes, 41);
+        other.is_heard();
+        assert_eq!(waiting.lock().bytes, 0, "a whole request counts no more");
+    }
+
+    #[test]
+    fn a_connection_that_ends_leaves_the_line() {
+        let waiting = Arc::new(Waiting::new(1, 100));
+        drop(waiting.enter());
+        let next = waiting.enter();
+        next.is_heard();
+        next.waits();
+        assert!(!gone(&next));
+        assert_eq!(waiting.lock().guests.len(), 1);
+    }
+}

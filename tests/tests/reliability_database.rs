@@ -1,0 +1,191 @@
+//! The database is lost while pods live, or outlives them: ports come back, or go.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::net::IpAddr;
+
+use podwire_tests::annotation::{entry, ipv4, ipv6};
+use podwire_tests::{Agent, AgentOptions, Pod, TestNode, links, traffic};
+use serde_json::json;
+
+fn wired(node: &TestNode, number: u8) -> Pod<'_> {
+    let pod = node
+        .pod(&format!("pod{number}"))
+        .unwrap()
+        .on_default_network(&entry(number));
+    pod.add().unwrap().success().unwrap();
+    pod
+}
+
+fn start(node: &TestNode) -> Agent<'_> {
+    node.start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap()
+}
+
+fn host_end<'pod>(pod: &'pod Pod<'_>) -> &'pod str {
+    &pod.container[..15]
+}
+
+/// Both pods have their ports again, talk to each other and to the node by both families, and are as CHECK wants them.
+fn assert_alive(node: &TestNode, pods: [&Pod<'_>; 2]) {
+    for pod in pods {
+        node.await_ofport(host_end(pod)).unwrap();
+    }
+    for address in [ipv4(12), ipv6(12)] {
+        let address: IpAddr = address.parse().unwrap();
+        traffic::ping(pods[0].place(), address, 2).unwrap();
+        traffic::ping(node.place(), address, 2).unwrap();
+        traffic::tcp_echo(pods[0].place(), pods[1].place(), address, 1 << 16).unwrap();
+    }
+}
+
+#[test]
+fn ports_of_living_pods_come_back_when_the_database_is_begun_anew() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = start(&node);
+    let (one, two) = (wired(&node, 11), wired(&node, 12));
+    let before = links::find(one.place(), "eth0").unwrap().unwrap().index;
+    let ids =
+        |pod: &Pod<'_>| node.interface_of(&pod.container).unwrap().unwrap()["external_ids"].clone();
+    let recorded = ids(&one);
+    node.lose_database().unwrap();
+    node.start_ovsdb_server().unwrap();
+    assert_alive(&node, [&one, &two]);
+    assert_eq!(ids(&one), recorded);
+    assert_eq!(
+        links::find(one.place(), "eth0").unwrap().unwrap().index,
+        before
+    );
+    agent.await_ready(true).unwrap();
+    let third = wired(&node, 13);
+    for pod in [&one, &two, &third] {
+        pod.del().unwrap().success().unwrap();
+    }
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn ports_of_living_pods_come_back_when_the_whole_open_vswitch_is_replaced() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = start(&node);
+    let (one, two) = (wired(&node, 11), wired(&node, 12));
+    node.kill_vswitchd().unwrap();
+    node.lose_database().unwrap();
+    node.start_ovsdb_server().unwrap();
+    node.start_vswitchd().unwrap();
+    assert_alive(&node, [&one, &two]);
+}
+
+#[test]
+fn ports_of_living_pods_come_back_when_nobody_saw_the_database_go() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = start(&node);
+    let (one, two) = (wired(&node, 11), wired(&node, 12));
+    agent.stop().unwrap();
+    node.lose_database().unwrap();
+    node.start_ovsdb_server().unwrap();
+    let _agent = start(&node);
+    assert_alive(&node, [&one, &two]);
+}
+
+#[test]
+fn ports_of_living_pods_come_back_with_a_bridge_that_somebody_removed() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = start(&node);
+    let (one, two) = (wired(&node, 11), wired(&node, 12));
+    node.vsctl(&["del-br", "br-int"]).unwrap();
+    assert_alive(&node, [&one, &two]);
+}
+
+#[test]
+fn in_ovn_mode_ports_come_back_once_ovn_controller_has_made_the_bridge_again() {
+    let bridge = [
+        "add-br",
+        "br-int",
+        "--",
+        "set",
+        "bridge",
+        "br-int",
+        "datapath_type=netdev",
+    ];
+    let node = TestNode::with_ovs().unwrap();
+    node.vsctl(&bridge).unwrap();
+    let options = AgentOptions::default().with(["--mode", "ovn", "--wait", "ofport"]);
+    let agent = Agent::launch(&node, &options).unwrap();
+    let (one, two) = (wired(&node, 11), wired(&node, 12));
+    node.lose_database().unwrap();
+    node.start_ovsdb_server().unwrap();
+    node.await_vswitchd().unwrap();
+    // An ADD is refused only by a replica in sync, and then whoever would make the bridge has had its chance.
+    let third = node.pod("third").unwrap().on_default_network(&entry(13));
+    third.add().unwrap().error().unwrap();
+    assert!(
+        node.ovsdb_rows("Bridge").unwrap().is_empty(),
+        "it is not ours to make"
+    );
+    node.vsctl(&bridge).unwrap();
+    for pod in [&one, &two] {
+        node.await_ofport(host_end(pod)).unwrap();
+    }
+    traffic::ping(one.place(), ipv4(12).parse().unwrap(), 2).unwrap();
+    drop(agent);
+}
+
+#[test]
+fn of_a_pod_that_ended_while_the_database_was_lost_nothing_comes_back() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = start(&node);
+    let (one, two, mut gone) = (wired(&node, 11), wired(&node, 12), wired(&node, 13));
+    let recorder = links::LinkRecorder::start(node.place()).unwrap();
+    gone.remove_netns().unwrap();
+    recorder.await_gone(host_end(&gone)).unwrap();
+    node.lose_database().unwrap();
+    node.start_ovsdb_server().unwrap();
+    assert_alive(&node, [&one, &two]);
+    agent.await_ready(true).unwrap();
+    assert!(node.interface_of(&gone.container).unwrap().is_none());
+    // Its address is free for another.
+    wired(&node, 13);
+}
+
+#[test]
+fn of_two_sandboxes_of_one_pod_the_newer_keeps_the_port_when_the_database_is_lost() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = start(&node);
+    let old = wired(&node, 11);
+    let new = old.another_sandbox().unwrap();
+    new.add().unwrap().success().unwrap();
+    let other = wired(&node, 12);
+    node.lose_database().unwrap();
+    node.start_ovsdb_server().unwrap();
+    assert_alive(&node, [&new, &other]);
+    assert!(node.interface_of(&old.container).unwrap().is_none());
+}
+
+#[test]
+fn rows_that_outlived_a_reboot_go_before_the_first_add_is_served_and_others_stay() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = start(&node);
+    let (gone, living) = (wired(&node, 11), wired(&node, 12));
+    agent.kill().unwrap();
+    // What a reboot takes: links, namespaces and all of /run. What of ours still has a link is kept even without a record.
+    node.run("ip", &["link", "del", host_end(&gone)]).unwrap();
+    std::fs::remove_dir_all(node.path("/run/podwire")).unwrap();
+    // As ovn-kubernetes writes it, for a link that is not there.
+    node.ovsdb()
+        .transact(&[
+            json!({"op": "insert", "table": "Interface", "uuid-name": "i", "row": {"name": "0123456789abcde",
+                "external_ids": ["map", [["sandbox", "0123456789abcdef"], ["iface-id", "ns_foreign"]]]}}),
+            json!({"op": "insert", "table": "Port", "uuid-name": "p", "row": {"name": "0123456789abcde", "interfaces": ["named-uuid", "i"]}}),
+            json!({"op": "mutate", "table": "Bridge", "where": [["name", "==", "br-int"]], "mutations": [["ports", "insert", ["set", [["named-uuid", "p"]]]]]}),
+        ])
+        .unwrap();
+
+    let _agent = start(&node);
+    assert!(node.interface_of(&gone.container).unwrap().is_none());
+    assert!(node.interface_of(&living.container).unwrap().is_some());
+    assert!(node.interface_of("0123456789abcdef").unwrap().is_some());
+    traffic::ping(node.place(), ipv4(12).parse().unwrap(), 1).unwrap();
+    let again = wired(&node, 11);
+    again.del().unwrap().success().unwrap();
+}
