@@ -16,6 +16,7 @@ DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
 OVN_PACKAGES := ovn-central ovn-host
 CONFORMANCE_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins
 TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) openssl containernetworking-plugins conntrack strace golang-go
+BENCH_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins strace
 
 # Where the fixtures find the binaries under test; a value from the environment is kept.
 export PODWIRE_BIN ?= $(CURDIR)/target/debug/podwire
@@ -58,6 +59,26 @@ test: root test-packages build ## all tests: unit, property, end-to-end on real 
 	else
 		$(CARGO) test --workspace --lib --bins --tests -- $${without:+--skip cnitool}
 	fi
+
+# podwire is measured as it is shipped. The floor's empty process is built like the plugin, by rustc
+# alone, so that it is nothing but a runtime's start.
+.PHONY: bench
+bench: bench-build ## the pod-startup benchmark, all samples: table, target/bench/report.json and report.html
+	@$(BENCH) --output target/bench $(BENCH_FLAGS)
+
+.PHONY: bench-quick
+bench-quick: bench-build ## the same with few samples, in under two minutes
+	@$(BENCH) --quick --output target/bench-quick $(BENCH_FLAGS)
+
+BENCH = PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_EMPTY=$(CURDIR)/target/plugin/podwire-empty \
+	target/release/podwire-bench
+
+.PHONY: bench-build
+bench-build: root plugin
+	@.ci/packages $(BENCH_PACKAGES) $(OVN_PACKAGES)
+	@$(CARGO) build --quiet --release -p podwire --bin podwire
+	@$(CARGO) build --quiet --release -p podwire-bench --bin podwire-bench
+	@rustc --edition 2024 -O -C panic=abort -C strip=symbols $(PLUGIN_FLAGS) -o target/plugin/podwire-empty benches/empty.rs
 
 .PHONY: conformance
 conformance: root ## hold podwire and Debian's plugins to the CNI specification; writes docs/conformance.md

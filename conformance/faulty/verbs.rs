@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::attachments::{
     self, exists, host_end, ip, ip_in, list_in, mark, record, set_mark, take_address,
 };
-use crate::delegate;
 use crate::request::Request;
 use crate::result::{Given, result};
 use crate::{Done, Failed, fault, members};
+use crate::{delegate, roles};
 
 /// How long an ADD that refuses company stays, so that its company is sure to meet it.
 const LONG_ENOUGH: Duration = Duration::from_millis(300);
@@ -56,6 +56,11 @@ pub(crate) fn add(request: &Request) -> Done<Value> {
 }
 
 fn attach(request: &Request) -> Done<Value> {
+    match request.conf.get("role").and_then(Value::as_str) {
+        Some("chained") => return roles::adjust(request),
+        Some("ipam") => return roles::give(request),
+        _ => {}
+    }
     if fault("makes-do-without-netns") && list_in(&request.netns, &["link"]).is_err() {
         return result(request, &Given::own("10.77.0.2/24".into()));
     }
@@ -183,6 +188,7 @@ pub(crate) fn del(request: &Request) -> Done {
         return Err(Failed::new(3, "no such attachment"));
     }
     for attachment in &attachments {
+        roles::readjust(request)?;
         attachment.remove()?;
     }
     if attachments.is_empty() && fault("ipam-leaks-on-failure") {
@@ -203,6 +209,9 @@ pub(crate) fn check(request: &Request) -> Done<Option<Value>> {
     let Some(prev) = request.conf.get("prevResult") else {
         return Err(Failed::new(7, "prevResult is missing"));
     };
+    if request.conf.contains_key("role") {
+        return roles::check(request);
+    }
     if !exists(&host_end(request)) {
         return differs(format!("{} is gone", host_end(request)));
     }

@@ -10,12 +10,13 @@ use serde_json::{Map, Value, json};
 
 use crate::answer::Ran;
 use crate::case::{Held, Verdict};
+use crate::chain;
 use crate::container::Container;
 use crate::exec::{self, Input};
 use crate::host::{Footprint, Host};
 use crate::ipam::{self, Recorder};
 use crate::spec::{Verb, Version};
-use crate::subject::Subject;
+use crate::subject::{Kind, Subject};
 use crate::trouble::Trouble;
 
 /// CNI_IFNAME where a case does not say otherwise.
@@ -29,8 +30,9 @@ pub(crate) type Conf = Map<String, Value>;
 pub(crate) struct Bench<'a> {
     pub(crate) version: Version,
     pub(crate) subject: &'a Subject,
-    pub(crate) host: Host,
+    // Dropped in this order: the namespaces' mounts are in the host's directory.
     containers: Mutex<Vec<Arc<Container>>>,
+    pub(crate) host: Host,
     /// What an ADD was called with and no DEL has undone yet.
     attached: Mutex<Vec<Attachment>>,
 }
@@ -91,7 +93,11 @@ impl<'a> Bench<'a> {
     pub(crate) fn container(&self) -> Result<Arc<Container>, Trouble> {
         let id = fresh_id();
         let netns = self.host.directory().join(format!("netns-{}", &id[..12]));
-        let container = Arc::new(Container::new(id, netns)?);
+        let mut container = Container::new(id, netns)?;
+        if self.subject.kind == Kind::Chained {
+            container.before = Some(chain::make(&container, IFNAME, self.version)?);
+        }
+        let container = Arc::new(container);
         lock(&self.containers).push(Arc::clone(&container));
         Ok(container)
     }
@@ -121,6 +127,7 @@ impl<'a> Bench<'a> {
             },
             container: None,
             netns: None,
+            before: None,
             changes: Vec::new(),
             is_of_attachment: verb.is_of_attachment(),
         }
@@ -219,6 +226,7 @@ pub(crate) struct Call<'b> {
     ifname: String,
     container: Option<String>,
     netns: Option<PathBuf>,
+    before: Option<Value>,
     changes: Vec<(String, Option<String>)>,
     is_of_attachment: bool,
 }
@@ -234,6 +242,7 @@ impl Call<'_> {
     pub(crate) fn of(mut self, container: &Arc<Container>) -> Self {
         self.container = Some(container.id.clone());
         self.netns = Some(container.netns.clone());
+        self.before.clone_from(&container.before);
         self
     }
 
@@ -294,6 +303,10 @@ impl Call<'_> {
     pub(crate) fn run(self) -> Result<Ran, Trouble> {
         let bench = self.bench;
         let path = self.cni_path();
+        let mut conf = self.conf;
+        if let (Some(before), "ADD") = (&self.before, self.verb.as_str()) {
+            conf.entry("prevResult").or_insert_with(|| before.clone());
+        }
         let mut command = Command::new(&bench.subject.plugin);
         bench
             .environment(&mut command)
@@ -314,7 +327,7 @@ impl Call<'_> {
                 None => command.env_remove(variable),
             };
         }
-        let conf = Value::Object(self.conf);
+        let conf = Value::Object(conf);
         let input = self
             .input
             .unwrap_or_else(|| Input::Bytes(conf.to_string().into_bytes()));

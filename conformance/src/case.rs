@@ -2,6 +2,7 @@
 
 use crate::bench::Bench;
 use crate::spec::{Level, Version};
+use crate::subject::Kind;
 use crate::trouble::Trouble;
 
 /// One requirement of the specification.
@@ -17,6 +18,8 @@ pub struct Case {
     pub levels: &'static [(Version, Level)],
     /// The last version that says so; `None` when it still does.
     pub until: Option<Version>,
+    /// The kinds of plugins that it concerns.
+    pub kinds: &'static [Kind],
     /// Whether the plugin has to delegate address management for it to mean anything.
     pub delegation: bool,
     pub(crate) test: fn(&Bench<'_>) -> Held,

@@ -7,6 +7,8 @@ use std::thread;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 
+use serde_json::Value;
+
 use crate::ip::{self, Link, Route};
 use crate::trouble::{Step, Trouble};
 
@@ -17,6 +19,8 @@ pub(crate) struct Container {
     pub(crate) id: String,
     /// CNI_NETNS.
     pub(crate) netns: PathBuf,
+    /// What the plugins before it in the chain have answered, for a plugin that is not the first.
+    pub(crate) before: Option<Value>,
 }
 
 impl Container {
@@ -35,7 +39,8 @@ impl Container {
             .step(|| format!("mount the network namespace on {}", netns.display()))?;
             ip::ip(&["link", "set", "lo", "up"])
         })?;
-        Ok(Container { id, netns })
+        let before = None;
+        Ok(Container { id, netns, before })
     }
 
     /// Does something inside.

@@ -154,7 +154,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // The directory's mounts have gone with the containers; a rest of it harms nobody.
+        // Nobody is left to tell; a rest of it harms nobody.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }

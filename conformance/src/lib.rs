@@ -1,6 +1,7 @@
 //! A conformance suite for CNI plugins.
 //!
-//! It takes any interface plugin's binary and configuration, runs it as a runtime would, in
+//! It takes any plugin's binary and configuration (one that makes an interface, one that comes later
+//! in a chain, or one that manages addresses), runs it as a runtime would, in
 //! namespaces of its own, and holds it to the specification, versions 0.3.0 to 1.1.0: one [`Case`]
 //! for each MUST and SHOULD that can be seen from outside, judged in every version that the plugin
 //! says it speaks. It knows nothing of any particular plugin, and reads answers with a parser that
@@ -27,6 +28,7 @@ mod answer;
 mod bench;
 mod case;
 mod cases;
+mod chain;
 mod container;
 mod exec;
 mod host;
@@ -41,5 +43,5 @@ mod trouble;
 pub use case::{Case, Outcome};
 pub use cases::all as cases;
 pub use run::{Finding, Report, Selection, run};
-pub use subject::{Outage, Subject};
+pub use subject::{Kind, Outage, Subject};
 pub use trouble::Trouble;

@@ -4,20 +4,24 @@ use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use cni_conformance::spec::Version;
-use cni_conformance::{Finding, Outage, Report, Selection, Subject, Trouble, ipam, report};
+use cni_conformance::{Finding, Kind, Outage, Report, Selection, Subject, Trouble, ipam, report};
+use nix::sys::signal::{SigSet, Signal};
 use serde_json::Value;
 
-/// Holds a CNI plugin to the specification, 0.3.0 to 1.1.0.
-///
-/// Each case runs the plugin as a runtime would, in network and mount namespaces of its own, in
-/// every version that the plugin lists. Needs root and iproute2. The exit status is 0 when no MUST is
-/// broken, 1 when one is, 2 when a case could not be judged or the command line is wrong.
+const ABOUT: &str = "Each case runs the plugin as a runtime would, in network and mount namespaces of its own, in every \
+    version that the plugin lists. Needs root and iproute2. The exit status is 0 when no MUST is broken, 1 when one is, \
+    2 when a case could not be judged or the command line is wrong.";
+
+/// Holds a CNI plugin to the specification, 0.3.0 to 1.1.0
 #[derive(Debug, Parser)]
-#[command(name = "cni-conformance", version, max_term_width = 100)]
+#[command(name = "cni-conformance", version, after_help = ABOUT, max_term_width = 120)]
 struct Options {
     /// The plugin's binary
     #[arg(long, value_name = "DIR/NAME", required_unless_present = "list")]
@@ -25,9 +29,11 @@ struct Options {
     /// Its network configuration, or a list that holds one
     #[arg(long, value_name = "FILE", required_unless_present = "list")]
     conf: Option<PathBuf>,
-    /// An `ipam` section (JSON) to use in every case; or `yes` when the plugin delegates although
-    /// the configuration has none, `no` when it does not although it has [default: by the
-    /// configuration]
+    /// What the plugin is for: it makes an interface, adjusts one of a chain, or manages addresses
+    #[arg(long, value_enum, default_value = "interface")]
+    kind: PluginKind,
+    /// An `ipam` section (JSON) for every case, or whether it delegates although the configuration
+    /// has none: `yes`, `no` [default: by the configuration]
     #[arg(long, value_name = "IPAM")]
     ipam: Option<String>,
     /// The form of the report
@@ -36,7 +42,7 @@ struct Options {
     /// Where the report goes, instead of standard output
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Only the case of this name, or those with this part in their name, or as this pattern with `*`
+    /// Only the case of this name, or those that have this part, or are as this pattern with `*`
     #[arg(long, value_name = "PATTERN")]
     case: Option<String>,
     /// Only this version; may be repeated
@@ -73,6 +79,23 @@ struct Options {
     /// How long one exec of the plugin may take, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PluginKind {
+    Interface,
+    Chained,
+    Ipam,
+}
+
+impl From<PluginKind> for Kind {
+    fn from(kind: PluginKind) -> Kind {
+        match kind {
+            PluginKind::Interface => Kind::Interface,
+            PluginKind::Chained => Kind::Chained,
+            PluginKind::Ipam => Kind::Ipam,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -125,6 +148,7 @@ fn run(options: &Options) -> Result<ExitCode, Error> {
         return Ok(ExitCode::SUCCESS);
     }
     let subject = subject(options)?;
+    stop_on_signal(&selection.stop);
     let mut progress = Progress::new();
     let report = cni_conformance::run(&subject, &selection, &mut |case, finding| {
         progress.tell(case.id, finding);
@@ -166,6 +190,7 @@ fn subject(options: &Options) -> Result<Subject, Error> {
     })?;
     let plugin = options.plugin.clone().unwrap_or_default();
     let mut subject = Subject::new(plugin, &conf)?;
+    subject.kind = options.kind.into();
     match options.ipam.as_deref() {
         None => {}
         Some("yes") => subject.delegates = true,
@@ -192,6 +217,27 @@ fn subject(options: &Options) -> Result<Subject, Error> {
     subject.held.clone_from(&options.held);
     subject.limit = Duration::from_secs(options.timeout);
     Ok(subject)
+}
+
+/// The first SIGINT or SIGTERM ends the run after the case that is under way, so that a host that
+/// outlives it is left as it was; the second ends the process.
+fn stop_on_signal(stop: &Arc<AtomicBool>) {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    // Blocked before any other thread starts, so that only the one below gets them; std unblocks
+    // them again in children. Where blocking fails, the default action ends the process.
+    if signals.thread_block().is_ok() {
+        let stop = Arc::clone(stop);
+        thread::spawn(move || {
+            while signals.wait().is_ok() {
+                if stop.swap(true, Ordering::Relaxed) {
+                    std::process::exit(130);
+                }
+                eprintln!("cni-conformance: ending after this case");
+            }
+        });
+    }
 }
 
 /// The case that runs, on a terminal that the report does not go to or over.

@@ -1,5 +1,6 @@
 //! Running the cases, each in every version that the plugin speaks and the requirement is in.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ pub struct Selection {
     /// Only these versions; empty is all.
     pub versions: Vec<Version>,
     /// Set from elsewhere to end the run: what is left is skipped.
-    pub stop: AtomicBool,
+    pub stop: Arc<AtomicBool>,
 }
 
 /// What came of a run.
@@ -98,6 +99,8 @@ pub fn run(
                 Outcome::Skipped("the run was interrupted".into())
             } else if !speaks.contains(&version) {
                 Outcome::NotApplicable(format!("VERSION does not list {version}"))
+            } else if !case.kinds.contains(&subject.kind) {
+                Outcome::NotApplicable("it is not for plugins of this kind".into())
             } else if case.delegation && !subject.delegates {
                 Outcome::NotApplicable("it does not delegate address management".into())
             } else {

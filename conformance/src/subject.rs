@@ -8,6 +8,18 @@ use serde_json::{Map, Value};
 
 use crate::trouble::{Step, Trouble};
 
+/// What a plugin is for (section 2, Overview, and section 4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// It makes an interface in the container.
+    #[default]
+    Interface,
+    /// It adjusts the interface that a plugin before it in the chain has made.
+    Chained,
+    /// It manages addresses, for plugins that delegate that to it.
+    Ipam,
+}
+
 /// A plugin binary, its configuration, and where it is run.
 #[derive(Clone, Debug)]
 pub struct Subject {
@@ -15,6 +27,8 @@ pub struct Subject {
     pub plugin: PathBuf,
     /// The plugin's configuration object; `cniVersion` is set by each case.
     pub conf: Map<String, Value>,
+    /// What it is for.
+    pub kind: Kind,
     /// Whether it runs the plugin that an `ipam` section names. Set when the configuration has one.
     pub delegates: bool,
     /// CNI_ARGS.
@@ -66,6 +80,7 @@ impl Subject {
         let conf = configuration(&plugin, conf)?;
         let directory = plugin.parent().map(Path::to_owned);
         Ok(Subject {
+            kind: Kind::default(),
             delegates: conf
                 .get("ipam")
                 .is_some_and(|ipam| ipam["type"].is_string()),

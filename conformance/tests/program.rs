@@ -239,6 +239,68 @@ fn a_version_that_the_plugin_does_not_list_does_not_count() {
 }
 
 #[test]
+fn an_interrupt_ends_the_run_after_the_case_that_is_under_way() {
+    let bench = Bench::new();
+    // The first case's host sends it; one case, run in each version.
+    let interrupt = "kill -INT $PPID";
+    let arguments = [
+        "--case",
+        "result/version",
+        "--format",
+        "tap",
+        "--prepare",
+        interrupt,
+    ];
+    let output = bench.judge("", &arguments);
+    assert_eq!(output.status.code(), Some(2));
+    let tap = text(&output);
+    assert!(tap.contains("not judged: the run was interrupted"), "{tap}");
+}
+
+#[test]
+fn on_a_given_host_a_leak_is_seen_and_not_held_against_the_next_case() {
+    let bench = Bench::new();
+    let given = |fault: &str, case: &str| {
+        // A host of our own to give: the plugin's files and links stay in it.
+        let output = Command::new("unshare")
+            .current_dir(bench.0.path())
+            .args(["--mount", "--net", "sh", "-c"])
+            .arg(
+                "mount -t tmpfs none /run && mount -t sysfs none /sys && ip link set lo up && \"$@\"; ls /run; ip -o link show",
+            )
+            .args(["sh", SUITE, "--plugin", PLUGIN, "--conf", "net.conf"])
+            .args([
+                "--host-netns",
+                "/proc/self/ns/net",
+                "--state",
+                "/run/faulty-cni",
+            ])
+            .args(["--spec", "1.0.0", "--format", "tap", "--case", case])
+            .env("FAULTY_CNI", fault)
+            .output()
+            .unwrap();
+        text(&output)
+    };
+    let whole = given("", "del/*");
+    assert!(!whole.contains("not ok"), "{whole}");
+    assert!(
+        !whole.contains("vf") && !whole.contains("cni-conformance-"),
+        "{whole}"
+    );
+
+    let leaky = given("del-keeps-address", "del/re*");
+    assert!(
+        leaky.contains("not ok 2 - del/releases-all in 1.0.0"),
+        "{leaky}"
+    );
+    assert!(leaky.contains("ok 3 - del/repeated in 1.0.0\n"), "{leaky}");
+    assert!(
+        leaky.contains("ok 4 - del/repeated-after-netns in 1.0.0\n"),
+        "{leaky}"
+    );
+}
+
+#[test]
 fn nothing_is_left_on_the_machine() {
     let before = seen();
     let bench = Bench::new();

@@ -31,6 +31,12 @@ fn agent(node: &OvnNode) -> Agent<'_> {
     node.start_agent(&OvnNode::agent_options()).unwrap()
 }
 
+/// An agent that waits a second for what can't come.
+fn impatient_agent(node: &OvnNode) -> Agent<'_> {
+    let options = OvnNode::agent_options().with(["--add-timeout", "1"]);
+    node.start_agent(&options).unwrap()
+}
+
 /// Pings and TCP from a pod to another's address of each family.
 fn assert_reaches(from: &Pod<'_>, to: &Pod<'_>, port: &LogicalPort) {
     for address in [port.ipv4(), port.ipv6()] {
@@ -101,9 +107,7 @@ fn node_has_no(node: &OvnNode, pod: &Pod<'_>) -> bool {
 #[test]
 fn the_late_add_of_an_old_sandbox_is_refused_and_the_new_one_stays_connected() {
     let (central, node) = one_node();
-    let _agent = node
-        .start_agent(&OvnNode::agent_options().with(["--add-timeout", "1"]))
-        .unwrap();
+    let patient = agent(&node);
     let (peer, peer_port) = central.schedule(&node, "peer", 20).unwrap();
     let (new, new_port) = central.schedule(&node, "web", 11).unwrap();
     // The pod before it had the same name and address, and its sandbox' ADD is still to come.
@@ -114,7 +118,9 @@ fn the_late_add_of_an_old_sandbox_is_refused_and_the_new_one_stays_connected() {
     for pod in [&peer, &new] {
         pod.add().unwrap().success().unwrap();
     }
+    drop(patient);
 
+    let _impatient = impatient_agent(&node);
     let refusal = old.add().unwrap().error().unwrap();
     assert_eq!(refusal.code, 11);
     for uid in [&old.uid, &new.uid] {
@@ -172,13 +178,13 @@ fn a_live_pod_whose_logical_port_vanishes_and_returns_is_left_alone() {
 #[test]
 fn a_retried_add_replaces_the_row_and_does_not_believe_the_old_ones_installed() {
     let (central, node) = one_node();
-    let agent = node
-        .start_agent(&OvnNode::agent_options().with(["--add-timeout", "1"]))
-        .unwrap();
+    let patient = agent(&node);
     let (first, port) = central.schedule(&node, "web", 11).unwrap();
     first.add().unwrap().success().unwrap();
     let before = row(&node, &first);
+    drop(patient);
 
+    let impatient = impatient_agent(&node);
     // With ovn-controller stopped nobody can write the key anew: an answer of success would be the old row's.
     node.signal_controller(nix::sys::signal::Signal::SIGSTOP)
         .unwrap();
@@ -191,14 +197,15 @@ fn a_retried_add_replaces_the_row_and_does_not_believe_the_old_ones_installed() 
     );
     node.signal_controller(nix::sys::signal::Signal::SIGCONT)
         .unwrap();
+    drop(impatient);
 
+    let _agent = agent(&node);
     let third = first.another_sandbox().unwrap();
     third.add().unwrap().success().unwrap();
     assert_ne!(row(&node, &third), before);
     let bearers = node.ovsdb_rows("Interface").unwrap().into_iter();
     let bearers = bearers.filter(|row| row["external_ids"]["iface-id"] == port.name.as_str());
     assert_eq!(bearers.count(), 1);
-    drop(agent);
 }
 
 #[test]

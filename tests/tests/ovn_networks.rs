@@ -111,7 +111,7 @@ fn several_interfaces_of_one_pod_are_awaited_together_in_whatever_order_they_com
 fn when_the_time_is_up_every_interface_that_lacks_something_is_named() {
     let (central, [node, _]) = two_nodes();
     let _agent = node
-        .start_agent(&OvnNode::agent_options().with(["--add-timeout", "1"]))
+        .start_agent(&OvnNode::agent_options().with(["--add-timeout", "4"]))
         .unwrap();
     let (web, [first, second]) = two_interfaces(&node);
     let neither = web.add().unwrap().error().unwrap();

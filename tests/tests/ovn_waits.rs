@@ -85,7 +85,8 @@ fn after_the_deadline_an_ovn_controller_without_its_database_is_named() {
 fn after_the_deadline_another_chassis_that_has_the_port_is_named() {
     let (central, node) = network();
     let other = central.node("node-b", 2).unwrap();
-    let agents = [&node, &other].map(|node| node.start_agent(&impatient()).unwrap());
+    let there_agent = other.start_agent(&OvnNode::agent_options()).unwrap();
+    let here_agent = node.start_agent(&impatient()).unwrap();
     let (there, mut port) = central.announce(&other, "web", 11).unwrap();
     port.node = "node-a".to_owned();
     central.add_port(&port).unwrap();
@@ -100,7 +101,7 @@ fn after_the_deadline_another_chassis_that_has_the_port_is_named() {
         &here,
         &["claimed by another chassis: node-b", "this is node-a"],
     );
-    drop(agents);
+    drop((here_agent, there_agent));
 }
 
 #[test]
@@ -360,6 +361,7 @@ fn status_tells_of_an_ovn_controller_that_is_stopped_or_not_connected() {
         stopped.msg
     );
     node.signal_controller(Signal::SIGCONT).unwrap();
+    agent.await_ready(true).unwrap();
     status().success().unwrap();
 
     node.set_key("ovn-remote", "tcp:172.31.0.1:6649").unwrap();

@@ -27,6 +27,8 @@ pub(super) struct Undo {
     pub(super) delegated: bool,
     /// The intent log has an entry.
     journal: bool,
+    /// The entry says that the attachment lives.
+    live: bool,
     /// Links that were made.
     links: Vec<HostLink>,
     /// The rows were sent, and may be there whatever the answer was.
@@ -194,6 +196,7 @@ impl Agent {
             .await;
         self.journal
             .advance(&call.key, State::Adding, State::Live)?;
+        undo.live = true;
         fault_point!("add-live");
         let names: Vec<String> = hosts.into_iter().map(|host| host.link.name).collect();
         let result = plan::result::result(&subject, &planned, &names, dns);
@@ -222,10 +225,12 @@ impl Agent {
     }
 
     /// Gives older sandboxes their ports back, those that still have a link: this ADD was not to take their place after all.
-    async fn put_back(&self, replaced: Vec<PortRecord>) {
+    async fn put_back(&self, replaced: Vec<PortRecord>, made: &[HostLink]) {
         for record in replaced {
             let Some(key) = &record.key else { continue };
-            if self.has_no_link(&record.name).await {
+            // A dead attachment's row may have borne the name that our own link has now, and soon has no more.
+            let is_ours = made.iter().any(|link| link.name == record.name);
+            if is_ours || self.has_no_link(&record.name).await {
                 continue;
             }
             match self.ports.put_back(&record).await {
@@ -301,7 +306,7 @@ impl Agent {
         let mut errors: Vec<Error> = Vec::new();
         if undo.rows {
             errors.extend(self.remove_rows(&call.key).await.err().map(Error::from));
-            self.put_back(undo.replaced).await;
+            self.put_back(undo.replaced, &undo.links).await;
         }
         if !undo.links.is_empty() {
             errors.extend(self.netlink.delete(undo.links).await.err().map(Error::from));
@@ -318,6 +323,7 @@ impl Agent {
         }
         if undo.journal {
             let closed = match errors.is_empty() {
+                true if undo.live => self.journal.forget(&call.key),
                 true => self.journal.abandon(&call.key),
                 false => self
                     .journal

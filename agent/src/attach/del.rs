@@ -81,7 +81,8 @@ impl Agent {
         let mut names: Vec<&str> = rows.chain(entry.iter().flat_map(link_names)).collect();
         names.sort_unstable();
         names.dedup();
-        let (rows, links) = tokio::join!(
+        // Together: asked after the transaction, ovs-vswitchd would answer only when it has taken the port apart.
+        let (rows, links, ()) = tokio::join!(
             async {
                 let rows = match &known {
                     Ok(records) => self
@@ -98,11 +99,10 @@ impl Agent {
                 let links = self.remove_links(&names, entry.as_ref()).await;
                 fault_point!("del-links", _);
                 links
-            }
+            },
+            self.forget_connections(key, addresses(&known, entry.as_ref()))
         );
         errors.extend(links);
-        self.forget_connections(key, addresses(&known, entry.as_ref()))
-            .await;
         self.addresses.release_all(&Owner {
             network: key.network.clone(),
             container_id: key.container_id.clone(),

@@ -138,6 +138,37 @@ fn a_port_of_a_network_attachment_definition_is_named_as_ovn_kubernetes_names_it
 }
 
 #[test]
+fn the_ports_of_a_list_of_interfaces_are_named_as_the_lists_controllers_name_them() {
+    let listed = |pod_ifname: Option<&str>, port_name| InterfaceSpec {
+        pod_ifname: pod_ifname.map(str::to_owned),
+        port_name,
+        ..intent(&[], &[])
+    };
+    let names = |key: &AttachmentKey, interfaces: &[InterfaceSpec]| -> Vec<String> {
+        let pod = pod();
+        let subject = Subject {
+            key,
+            pod: Some(&pod),
+            netns: "/run/netns/a",
+        };
+        let ports = plan(&subject, interfaces, &node()).unwrap();
+        ports.into_iter().map(|port| port.iface_id).collect()
+    };
+    let (any, named) = (PortName::Pod, PortName::PodAndInterface);
+    let list = [listed(None, any), listed(Some("net0"), named)];
+    assert_eq!(
+        names(&key("eth0"), &list),
+        ["default_web", "default_web_net0"]
+    );
+    assert_eq!(
+        names(&key("net1"), &list),
+        ["default_web", "default_web_net0"]
+    );
+    let first = [listed(Some("eth0"), named)];
+    assert_eq!(names(&key("eth0"), &first), ["default_web_eth0"]);
+}
+
+#[test]
 fn limits_are_passed_on_as_they_are() {
     let wish = InterfaceSpec {
         ingress_rate: Some(2),

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use podwire_ovs::unixctl::{Unixctl, UnixctlError};
 use tokio::time::Instant;
 
@@ -32,15 +33,18 @@ impl Ports {
         }
         let daemon = Unixctl::for_daemon(&self.rundir, "ovs-vswitchd")?;
         let deadline = Instant::now() + FLUSH_DEADLINE;
-        for tuple in &tuples {
-            // A connection is the pod's when the pod sends in either direction, whatever is translated in between: the first
-            // argument selects by the original direction, the second by the reply's (ovs-vswitchd(8), dpctl/flush-conntrack).
-            for arguments in [&[tuple.as_str()][..], &["", tuple.as_str()]] {
-                daemon
-                    .call("dpctl/flush-conntrack", arguments, deadline)
-                    .await?;
-            }
-        }
-        Ok(())
+        // A connection is the pod's when the pod sends in either direction, whatever is translated in between: the first
+        // argument selects by the original direction, the second by the reply's (ovs-vswitchd(8), dpctl/flush-conntrack). All
+        // at once, for a question put after a port's removal waits until ovs-vswitchd has taken the port apart, 15 ms or more.
+        let either = tuples
+            .iter()
+            .flat_map(|tuple| [vec![tuple.as_str()], vec!["", tuple.as_str()]]);
+        let daemon = &daemon;
+        let flushes = either.map(|arguments| async move {
+            daemon
+                .call("dpctl/flush-conntrack", &arguments, deadline)
+                .await
+        });
+        try_join_all(flushes).await.map(drop)
     }
 }

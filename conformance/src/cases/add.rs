@@ -1,6 +1,6 @@
 //! ADD: what it makes, and when it must not.
 
-use super::{CASE, MUST, MUST_SINCE_1_1, SHOULD, nothing_left};
+use super::{CASE, EVERY_KIND, MUST, MUST_SINCE_1_1, SHOULD, nothing_left};
 use crate::bench::{Bench, IFNAME};
 use crate::case::{Case, Held, require};
 use crate::spec::Level::{Must, Should};
@@ -13,6 +13,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, ADD",
         says: "If the CNI plugin is successful, it must output a result structure on standard out",
         levels: MUST,
+        kinds: EVERY_KIND,
         test: outputs_result,
         ..CASE
     },
@@ -61,6 +62,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, STATUS",
         says: "A plugin MUST NOT rely on `STATUS` being called",
         levels: MUST_SINCE_1_1,
+        kinds: EVERY_KIND,
         test: without_status,
         ..CASE
     },

@@ -1,6 +1,6 @@
 //! Attachments side by side: of one container, and of several.
 
-use super::{CASE, SHOULD, SHOULD_SINCE_0_4, members};
+use super::{CASE, SHOULD, SHOULD_SINCE_0_4, WITH_ADDRESSES, members};
 use crate::bench::{Attached, Bench, IFNAME};
 use crate::case::{Case, Held, require};
 use crate::ip::Link;
@@ -44,6 +44,7 @@ pub(super) const CASES: &[Case] = &[
         section: "Overview",
         says: "_network_ refers to a group of endpoints that are uniquely addressable that can communicate amongst each other",
         levels: SHOULD,
+        kinds: WITH_ADDRESSES,
         test: own_addresses,
         ..CASE
     },

@@ -7,10 +7,12 @@ use serde_json::{Value, json};
 use super::{CASE, MUST_SINCE_1_0, members};
 use crate::bench::{Bench, IFNAME};
 use crate::case::{Case, Held, Verdict, require};
+use crate::chain;
 use crate::container::Container;
-use crate::spec::Level::Should;
-use crate::spec::Version::{self, V0_3_0};
+use crate::spec::Level::{Must, Should};
+use crate::spec::Version::{self, V0_3_0, V1_0_0};
 use crate::spec::{Level, Verb};
+use crate::subject::Kind;
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -54,14 +56,30 @@ pub(super) const CASES: &[Case] = &[
         test: earlier_untouched,
         ..CASE
     },
+    Case {
+        id: "chain/equivalent-result",
+        section: "5, ADD Success",
+        says: "If a plugin makes no changes that would be reflected in the _Success result_ type, then it must output a result equivalent to the provided `prevResult`",
+        levels: &[(V0_3_0, Should), (V1_0_0, Must)],
+        kinds: &[Kind::Chained],
+        test: equivalent_result,
+        ..CASE
+    },
+    Case {
+        id: "chain/undone",
+        section: "2, DEL",
+        says: "should […] undo any modifications applied in the plugin's `ADD` functionality",
+        levels: super::SHOULD,
+        kinds: &[Kind::Chained],
+        test: undone,
+        ..CASE
+    },
 ];
 
 const ECHOED: &[(Version, Level)] = &[(V0_3_0, Should)];
 
 /// The interface that an earlier plugin of the chain has made.
 const EARLIER: &str = "before0";
-const EARLIER_ADDRESS: &str = "192.0.2.7/24";
-const EARLIER_ROUTE: &str = "198.18.0.0/15";
 
 fn prev_result_accepted(bench: &Bench<'_>) -> Held {
     chained(bench).map(drop)
@@ -75,12 +93,13 @@ fn prev_result_merged(bench: &Bench<'_>) -> Held {
     require(interface["sandbox"] == *netns, || {
         format!("{EARLIER} lost its sandbox: {interface}")
     })?;
-    listed(&result["ips"], "address", EARLIER_ADDRESS)?;
-    listed(&result["routes"], "dst", EARLIER_ROUTE)?;
+    listed(&result["ips"], "address", chain::ADDRESS)?;
+    listed(&result["routes"], "dst", chain::ROUTE)?;
     let servers = &result["dns"]["nameservers"];
-    require(members(servers).contains(&json!("192.0.2.53")), || {
-        format!("dns.nameservers of prevResult is lost: {}", result["dns"])
-    })?;
+    require(
+        members(servers).contains(&json!(chain::NAME_SERVER)),
+        || format!("dns.nameservers of prevResult is lost: {}", result["dns"]),
+    )?;
     listed(&result["interfaces"], "name", IFNAME).map(drop)
 }
 
@@ -113,7 +132,7 @@ fn interface_indexes(bench: &Bench<'_>) -> Held {
 
 fn earlier_untouched(bench: &Bench<'_>) -> Held {
     let container = bench.container()?;
-    let prev = earlier(bench, &container)?;
+    let prev = chain::make(&container, EARLIER, bench.version)?;
     let before = container.link(EARLIER)?;
     let conf = bench.conf_with("prevResult", prev);
     let attached = bench.attach_to(&container, IFNAME, conf)?;
@@ -128,36 +147,48 @@ fn earlier_untouched(bench: &Bench<'_>) -> Held {
     untouched("DEL")
 }
 
+fn equivalent_result(bench: &Bench<'_>) -> Held {
+    let attached = bench.attach()?;
+    let before = attached.container.before.clone().unwrap_or_default();
+    // The MAC and MTU of the interface may be what it changed.
+    for (member, key) in [
+        ("interfaces", "name"),
+        ("ips", "address"),
+        ("routes", "dst"),
+    ] {
+        for element in members(&before[member]) {
+            let value = element[key].as_str().unwrap_or_default();
+            listed(&attached.result[member], key, value)?;
+        }
+    }
+    let dns = &attached.result["dns"];
+    require(*dns == before["dns"], || {
+        format!("dns was {}, and is {dns}", before["dns"])
+    })
+}
+
+fn undone(bench: &Bench<'_>) -> Held {
+    let container = bench.container()?;
+    let (link, routes) = (container.link(IFNAME)?, container.routes()?);
+    let attached = bench.attach_to(&container, IFNAME, bench.conf())?;
+    bench.detach(&attached)?;
+    let now = container.link(IFNAME)?;
+    require(now == link, || {
+        format!("{IFNAME} was {link:?}, and is {now:?} after ADD and DEL")
+    })?;
+    let now = container.routes()?;
+    require(now == routes, || {
+        format!("the routes were {routes:?}, and are {now:?} after ADD and DEL")
+    })
+}
+
 /// ADD after an earlier plugin of the chain.
 fn chained(bench: &Bench<'_>) -> Result<(Arc<Container>, Value), Verdict> {
     let container = bench.container()?;
-    let prev = earlier(bench, &container)?;
+    let prev = chain::make(&container, EARLIER, bench.version)?;
     let add = bench.call(Verb::Add).of(&container);
     let result = add.member("prevResult", prev).run()?.object()?;
     Ok((container, result))
-}
-
-/// What an earlier plugin has made, and its result.
-fn earlier(bench: &Bench<'_>, container: &Container) -> Result<Value, Verdict> {
-    container.ip(&[
-        "link", "add", EARLIER, "type", "veth", "peer", "name", "before1",
-    ])?;
-    container.ip(&["address", "add", EARLIER_ADDRESS, "dev", EARLIER])?;
-    container.ip(&["link", "set", "before1", "up"])?;
-    container.ip(&["link", "set", EARLIER, "up"])?;
-    container.ip(&["route", "add", EARLIER_ROUTE, "via", "192.0.2.1"])?;
-    let mac = container.link(EARLIER)?.map(|link| link.mac);
-    let mut ip = json!({"address": EARLIER_ADDRESS, "gateway": "192.0.2.1", "interface": 0});
-    if bench.version < Version::V1_0_0 {
-        ip["version"] = "4".into();
-    }
-    Ok(json!({
-        "cniVersion": bench.version.as_str(),
-        "interfaces": [{"name": EARLIER, "mac": mac, "sandbox": container.netns}],
-        "ips": [ip],
-        "routes": [{"dst": EARLIER_ROUTE, "gw": "192.0.2.1"}],
-        "dns": {"nameservers": ["192.0.2.53"]},
-    }))
 }
 
 /// The index of the element whose member has this value.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{CASE, MUST_SINCE_0_4, SHOULD_SINCE_0_4, members};
+use super::{CASE, EVERY_KIND, MUST_SINCE_0_4, SHOULD_SINCE_0_4, members};
 use crate::bench::{Attached, Bench, IFNAME};
 use crate::case::{Case, Held, not_applicable, require};
 use crate::spec::{Verb, Version};
@@ -13,6 +13,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, CHECK",
         says: "The plugin must handle `CHECK` being called immediately after an `ADD`",
         levels: MUST_SINCE_0_4,
+        kinds: EVERY_KIND,
         test: after_add,
         ..CASE
     },
@@ -22,6 +23,7 @@ pub(super) const CASES: &[Case] = &[
         says: "The plugin must return either nothing or an error",
         levels: MUST_SINCE_0_4,
         until: Some(Version::V0_4_0),
+        kinds: EVERY_KIND,
         test: nothing_or_error,
         ..CASE
     },

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::thread;
 
-use super::{CASE, MUST_SINCE_0_4, members, nothing_left};
+use super::{
+    CASE, EVERY_KIND, MUST_SINCE_0_4, WITH_ADDRESSES, WITH_INTERFACE, members, nothing_left,
+};
 use crate::bench::{Attached, Bench, IFNAME};
 use crate::case::{Case, Held, Verdict, require};
 
@@ -13,6 +15,7 @@ pub(super) const CASES: &[Case] = &[
         section: "3, Lifecycle & Ordering",
         says: "Plugins must handle being executed concurrently across different containers",
         levels: MUST_SINCE_0_4,
+        kinds: WITH_INTERFACE,
         test: adds,
         ..CASE
     },
@@ -21,6 +24,7 @@ pub(super) const CASES: &[Case] = &[
         section: "3, Lifecycle & Ordering",
         says: "If necessary, they must implement locking on shared resources (e.g. IPAM databases)",
         levels: MUST_SINCE_0_4,
+        kinds: WITH_ADDRESSES,
         test: distinct_addresses,
         ..CASE
     },
@@ -29,6 +33,7 @@ pub(super) const CASES: &[Case] = &[
         section: "3, Lifecycle & Ordering",
         says: "Plugins must handle being executed concurrently across different containers",
         levels: MUST_SINCE_0_4,
+        kinds: EVERY_KIND,
         test: adds_and_dels,
         ..CASE
     },

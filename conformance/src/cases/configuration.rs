@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{CASE, MUST, MUST_SINCE_1_0, SHOULD};
+use super::{CASE, EVERY_KIND, MUST, MUST_SINCE_1_0, SHOULD};
 use crate::bench::Bench;
 use crate::case::{Case, Held, Verdict, not_applicable, require};
 use crate::exec::Input;
@@ -14,6 +14,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, Errors",
         says: "A plugin must exit with a return code of 0 on success, and non-zero on failure",
         levels: MUST,
+        kinds: EVERY_KIND,
         test: undecodable,
         ..CASE
     },
@@ -22,6 +23,7 @@ pub(super) const CASES: &[Case] = &[
         section: "3, Deriving request configuration",
         says: "`name`: taken from the `name` field of the network configuration",
         levels: MUST,
+        kinds: EVERY_KIND,
         test: name_required,
         ..CASE
     },
@@ -30,6 +32,7 @@ pub(super) const CASES: &[Case] = &[
         section: "1, Configuration format",
         says: "Must start with an alphanumeric character, optionally followed by any combination of one or more alphanumeric characters, underscore, dot or hyphen",
         levels: MUST_SINCE_1_0,
+        kinds: EVERY_KIND,
         test: name,
         ..CASE
     },
@@ -38,6 +41,7 @@ pub(super) const CASES: &[Case] = &[
         section: "5, Error",
         says: "The error message must contain the key and value of the unsupported field",
         levels: MUST,
+        kinds: EVERY_KIND,
         test: unsupported_field,
         ..CASE
     },
@@ -46,6 +50,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, DEL",
         says: "plugins should always complete a `DEL` action without error to the fullest extent possible, even if some resources or state are missing",
         levels: SHOULD,
+        kinds: EVERY_KIND,
         test: del_with_less,
         ..CASE
     },

@@ -1,6 +1,8 @@
 //! DEL: what it takes away, and with how little it must make do.
 
-use super::{CASE, MUST_SINCE_1_0, SHOULD, SHOULD_SINCE_0_4, nothing_left};
+use super::{
+    CASE, EVERY_KIND, MUST_SINCE_1_0, SHOULD, SHOULD_SINCE_0_4, WITH_INTERFACE, nothing_left,
+};
 use crate::bench::{Attached, Bench, IFNAME};
 use crate::case::{Case, Held, require};
 use crate::spec::Level::{Must, Should};
@@ -21,6 +23,7 @@ pub(super) const CASES: &[Case] = &[
         section: "Parameters, DEL (0.4)",
         says: "A delete operation should release all resources held by the supplied containerid in the configured network",
         levels: SHOULD,
+        kinds: EVERY_KIND,
         test: releases_all,
         ..CASE
     },
@@ -29,6 +32,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, DEL",
         says: "Plugins MUST accept multiple `DEL` calls for the same (`CNI_CONTAINERID`, `CNI_IFNAME`) pair",
         levels: &[(V0_4_0, Should), (V1_0_0, Must)],
+        kinds: EVERY_KIND,
         test: repeated,
         ..CASE
     },
@@ -37,6 +41,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, DEL",
         says: "return success if the interface in question, or any modifications added, are missing",
         levels: &[(V0_3_0, Should), (V1_0_0, Must)],
+        kinds: EVERY_KIND,
         test: never_added,
         ..CASE
     },
@@ -45,6 +50,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, DEL",
         says: "return success if the interface in question, or any modifications added, are missing",
         levels: &[(V0_3_0, Should), (V1_0_0, Must)],
+        kinds: WITH_INTERFACE,
         test: interface_gone,
         ..CASE
     },
@@ -53,6 +59,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, DEL",
         says: "Plugins should still return without error if `prevResult` is empty for a `DEL` command",
         levels: SHOULD_SINCE_0_4,
+        kinds: EVERY_KIND,
         test: without_prev_result,
         ..CASE
     },
@@ -61,6 +68,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, DEL",
         says: "Optional environment parameters: `CNI_NETNS`",
         levels: &[(V0_4_0, Should), (V1_0_0, Must)],
+        kinds: EVERY_KIND,
         test: without_netns,
         ..CASE
     },
@@ -69,6 +77,7 @@ pub(super) const CASES: &[Case] = &[
         section: "Parameters, DEL (0.4)",
         says: "When `CNI_NETNS` and/or `prevResult` are not provided, the plugin should clean up as many resources as possible and return a successful response",
         levels: SHOULD_SINCE_0_4,
+        kinds: EVERY_KIND,
         test: empty_netns,
         ..CASE
     },
@@ -77,6 +86,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, DEL",
         says: "clean up its own resources even if the container network namespace and/or container network interface no longer exist",
         levels: SHOULD,
+        kinds: EVERY_KIND,
         test: netns_gone,
         ..CASE
     },
@@ -85,6 +95,7 @@ pub(super) const CASES: &[Case] = &[
         section: "3, Lifecycle & Ordering",
         says: "_delete_ may be followed by additional _deletes_",
         levels: MUST_SINCE_1_0,
+        kinds: EVERY_KIND,
         test: repeated_after_netns,
         ..CASE
     },

@@ -1,6 +1,6 @@
 //! The parameters that come by environment variables.
 
-use super::{CASE, MUST, MUST_SINCE_0_4, MUST_SINCE_1_0, SHOULD_SINCE_1_0};
+use super::{CASE, EVERY_KIND, MUST, MUST_SINCE_0_4, MUST_SINCE_1_0, SHOULD_SINCE_1_0};
 use crate::bench::{Bench, IFNAME};
 use crate::case::{Case, Held, Verdict, broken, not_applicable, require};
 use crate::spec::{Verb, code};
@@ -11,6 +11,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, Parameters",
         says: "`CNI_COMMAND`: indicates the desired operation",
         levels: MUST,
+        kinds: EVERY_KIND,
         test: unknown_command,
         ..CASE
     },
@@ -19,6 +20,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, ADD",
         says: "Required environment parameters: `CNI_CONTAINERID`, `CNI_NETNS`, `CNI_IFNAME`",
         levels: MUST_SINCE_0_4,
+        kinds: EVERY_KIND,
         test: add_requires,
         ..CASE
     },
@@ -27,6 +29,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, DEL",
         says: "Required environment parameters: `CNI_CONTAINERID`, `CNI_IFNAME`",
         levels: MUST_SINCE_0_4,
+        kinds: EVERY_KIND,
         test: del_requires,
         ..CASE
     },
@@ -35,6 +38,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, CHECK",
         says: "Required environment parameters: `CNI_CONTAINERID`, `CNI_NETNS`, `CNI_IFNAME`",
         levels: MUST_SINCE_0_4,
+        kinds: EVERY_KIND,
         test: check_requires,
         ..CASE
     },
@@ -43,6 +47,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, ADD",
         says: "Optional environment parameters: `CNI_ARGS`",
         levels: MUST_SINCE_1_0,
+        kinds: EVERY_KIND,
         test: optional_args,
         ..CASE
     },
@@ -51,6 +56,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, Parameters",
         says: "Must not be empty. Must start with an alphanumeric character, optionally followed by any combination of one or more alphanumeric characters, underscore, dot or hyphen",
         levels: MUST_SINCE_0_4,
+        kinds: EVERY_KIND,
         test: container_id,
         ..CASE
     },
@@ -75,6 +81,7 @@ pub(super) const CASES: &[Case] = &[
         section: "5, Error",
         says: "`4`: Invalid necessary environment variables, like CNI_COMMAND, CNI_CONTAINERID, etc.",
         levels: SHOULD_SINCE_1_0,
+        kinds: EVERY_KIND,
         test: code_4,
         ..CASE
     },
@@ -83,6 +90,7 @@ pub(super) const CASES: &[Case] = &[
         section: "5, Error",
         says: "The error message must contain the names of invalid variables",
         levels: MUST_SINCE_1_0,
+        kinds: EVERY_KIND,
         test: names_variables,
         ..CASE
     },

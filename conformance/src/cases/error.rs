@@ -1,6 +1,6 @@
 //! How errors are told.
 
-use super::{CASE, MUST, SHOULD, SHOULD_SINCE_1_0};
+use super::{CASE, EVERY_KIND, MUST, SHOULD, SHOULD_SINCE_1_0};
 use crate::answer::{CniError, Refusal};
 use crate::bench::Bench;
 use crate::case::{Case, Held, Verdict, require};
@@ -8,6 +8,7 @@ use crate::exec::Input;
 use crate::spec::Level::{Must, Should};
 use crate::spec::Version::{V0_3_0, V0_4_0, V1_0_0};
 use crate::spec::{Verb, code};
+use crate::subject::Kind;
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -15,6 +16,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, Errors",
         says: "A plugin must exit with a return code of 0 on success, and non-zero on failure",
         levels: MUST,
+        kinds: EVERY_KIND,
         test: exit_status,
         ..CASE
     },
@@ -23,6 +25,7 @@ pub(super) const CASES: &[Case] = &[
         section: "5, Error",
         says: "Plugins should output a JSON object with the following keys if they encounter an error: `cniVersion`, `code`, `msg`, `details`",
         levels: &[(V0_3_0, Should), (V0_4_0, Must), (V1_0_0, Should)],
+        kinds: EVERY_KIND,
         test: structure,
         ..CASE
     },
@@ -31,6 +34,7 @@ pub(super) const CASES: &[Case] = &[
         section: "5, Error",
         says: "`cniVersion`: The protocol version in use",
         levels: SHOULD,
+        kinds: EVERY_KIND,
         test: version,
         ..CASE
     },
@@ -39,6 +43,7 @@ pub(super) const CASES: &[Case] = &[
         section: "5, Error",
         says: "Error codes 0-99 are reserved for well-known errors",
         levels: SHOULD,
+        kinds: EVERY_KIND,
         test: reserved_codes,
         ..CASE
     },
@@ -47,6 +52,7 @@ pub(super) const CASES: &[Case] = &[
         section: "5, Error",
         says: "`5`: I/O failure. For example, failed to read network config bytes from stdin",
         levels: SHOULD_SINCE_1_0,
+        kinds: EVERY_KIND,
         test: code_5,
         ..CASE
     },
@@ -55,6 +61,7 @@ pub(super) const CASES: &[Case] = &[
         section: "5, Error",
         says: "`6`: Failed to decode content. For example, failed to unmarshal network config from bytes",
         levels: SHOULD_SINCE_1_0,
+        kinds: EVERY_KIND,
         test: code_6,
         ..CASE
     },
@@ -63,6 +70,7 @@ pub(super) const CASES: &[Case] = &[
         section: "5, Error",
         says: "`7`: Invalid network config. If some validations on network configs do not pass, this error will be raised",
         levels: SHOULD_SINCE_1_0,
+        kinds: EVERY_KIND,
         test: code_7,
         ..CASE
     },
@@ -83,7 +91,7 @@ fn structure(bench: &Bench<'_>) -> Held {
 }
 
 fn version(bench: &Bench<'_>) -> Held {
-    let (when, refusal) = without_namespace(bench)?;
+    let (when, refusal) = well_formed(bench)?;
     let error = told(when, &refusal)?;
     require(
         error.version.as_deref() == Some(bench.version.as_str()),
@@ -128,7 +136,7 @@ fn failures(bench: &Bench<'_>) -> Result<Vec<Failed>, Verdict> {
     Ok(vec![
         undecodable(bench)?,
         nameless(bench)?,
-        without_namespace(bench)?,
+        well_formed(bench)?,
         ("ADD without CNI_IFNAME", no_ifname),
     ])
 }
@@ -143,6 +151,15 @@ fn nameless(bench: &Bench<'_>) -> Result<Failed, Verdict> {
     let add = bench.call(Verb::Add).of(&bench.container()?);
     let ran = add.without_member("name").run()?;
     Ok(("ADD without a network name", ran.refusal()?))
+}
+
+/// A failure of what is right in form, as far as there is one for the plugin's kind: not each needs
+/// the namespace.
+fn well_formed(bench: &Bench<'_>) -> Result<Failed, Verdict> {
+    match bench.subject.kind {
+        Kind::Interface => without_namespace(bench),
+        Kind::Chained | Kind::Ipam => nameless(bench),
+    }
 }
 
 fn without_namespace(bench: &Bench<'_>) -> Result<Failed, Verdict> {

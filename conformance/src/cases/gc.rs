@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{CASE, MUST_SINCE_1_1, SHOULD_SINCE_1_1, nothing_left};
+use super::{CASE, EVERY_KIND, MUST_SINCE_1_1, SHOULD_SINCE_1_1, nothing_left};
 use crate::bench::{Attached, Bench, IFNAME};
 use crate::case::{Case, Held, require};
 use crate::spec::Verb;
@@ -13,6 +13,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, GC",
         says: "Required environment parameters: `CNI_COMMAND`, `CNI_PATH`",
         levels: MUST_SINCE_1_1,
+        kinds: EVERY_KIND,
         test: parameters,
         ..CASE
     },
@@ -21,6 +22,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, GC",
         says: "A plugin SHOULD remove as many stale resources as possible",
         levels: SHOULD_SINCE_1_1,
+        kinds: EVERY_KIND,
         test: removes_stale,
         ..CASE
     },
@@ -29,6 +31,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, GC",
         says: "The network plugin may then remove any resources related to attachments that do not exist in this set",
         levels: MUST_SINCE_1_1,
+        kinds: EVERY_KIND,
         test: keeps_valid,
         ..CASE
     },
@@ -45,6 +48,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, GC",
         says: "`cni.dev/valid-attachments`: The list of **still valid** attachments to this network",
         levels: MUST_SINCE_1_1,
+        kinds: EVERY_KIND,
         test: own_network,
         ..CASE
     },
@@ -53,6 +57,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, GC",
         says: "Plugins should generally complete a `GC` action without error",
         levels: SHOULD_SINCE_1_1,
+        kinds: EVERY_KIND,
         test: repeated,
         ..CASE
     },
@@ -61,6 +66,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, DEL",
         says: "Plugins MUST accept multiple `DEL` calls […] and return success if the interface in question, or any modifications added, are missing",
         levels: MUST_SINCE_1_1,
+        kinds: EVERY_KIND,
         test: del_afterwards,
         ..CASE
     },

@@ -24,6 +24,7 @@ use crate::case::{Case, Held, require};
 use crate::spec::Level;
 use crate::spec::Level::{Must, Should};
 use crate::spec::Version::{self, V0_3_0, V0_4_0, V1_0_0, V1_1_0};
+use crate::subject::Kind;
 
 type Levels = &'static [(Version, Level)];
 
@@ -36,6 +37,10 @@ const SHOULD_SINCE_0_4: Levels = &[(V0_4_0, Should)];
 const SHOULD_SINCE_1_0: Levels = &[(V1_0_0, Should)];
 const SHOULD_SINCE_1_1: Levels = &[(V1_1_0, Should)];
 
+const EVERY_KIND: &[Kind] = &[Kind::Interface, Kind::Chained, Kind::Ipam];
+const WITH_INTERFACE: &[Kind] = &[Kind::Interface, Kind::Chained];
+const WITH_ADDRESSES: &[Kind] = &[Kind::Interface, Kind::Ipam];
+
 /// What most cases have in common.
 const CASE: Case = Case {
     id: "",
@@ -43,6 +48,7 @@ const CASE: Case = Case {
     says: "",
     levels: MUST,
     until: None,
+    kinds: &[Kind::Interface],
     delegation: false,
     test: |_| Ok(()),
 };

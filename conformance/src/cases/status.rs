@@ -1,6 +1,6 @@
 //! STATUS: whether an ADD would be served.
 
-use super::{CASE, MUST_SINCE_1_1, SHOULD_SINCE_1_1};
+use super::{CASE, EVERY_KIND, MUST_SINCE_1_1, SHOULD_SINCE_1_1};
 use crate::bench::Bench;
 use crate::case::{Case, Held, Verdict, not_applicable};
 use crate::host::shell;
@@ -12,6 +12,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, STATUS",
         says: "A plugin must exit with a zero (success) return code if the plugin is ready to service ADD requests",
         levels: MUST_SINCE_1_1,
+        kinds: EVERY_KIND,
         test: ready,
         ..CASE
     },
@@ -20,6 +21,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, STATUS",
         says: "Optional environment parameters: `CNI_PATH`",
         levels: MUST_SINCE_1_1,
+        kinds: EVERY_KIND,
         test: optional_path,
         ..CASE
     },
@@ -28,6 +30,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, STATUS",
         says: "If the plugin knows that it is not able to service ADD requests, it must exit with a non-zero return code and output an error on standard out",
         levels: MUST_SINCE_1_1,
+        kinds: EVERY_KIND,
         test: not_ready,
         ..CASE
     },
@@ -36,6 +39,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, STATUS",
         says: "`50`: The plugin is not available; `51`: The plugin is not available, and existing containers in the network may have limited connectivity",
         levels: SHOULD_SINCE_1_1,
+        kinds: EVERY_KIND,
         test: codes,
         ..CASE
     },
@@ -44,6 +48,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, STATUS",
         says: "Plugins should always expect other CNI operations (like `ADD`, `DEL`, etc) even if `STATUS` returns an error",
         levels: SHOULD_SINCE_1_1,
+        kinds: EVERY_KIND,
         test: others_go_on,
         ..CASE
     },

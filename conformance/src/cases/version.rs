@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{CASE, MUST, MUST_SINCE_1_0, SHOULD};
+use super::{CASE, EVERY_KIND, MUST, MUST_SINCE_1_0, SHOULD};
 use crate::bench::Bench;
 use crate::case::{Case, Held, require};
 use crate::exec::Input;
@@ -14,6 +14,7 @@ pub(super) const CASES: &[Case] = &[
         section: "5, VERSION Success",
         says: "Plugins must output a JSON object with the following keys upon a `VERSION` operation: `cniVersion`, `supportedVersions`",
         levels: MUST,
+        kinds: EVERY_KIND,
         test: lists_versions,
         ..CASE
     },
@@ -22,6 +23,7 @@ pub(super) const CASES: &[Case] = &[
         section: "5, VERSION Success",
         says: "`cniVersion`: The value of `cniVersion` specified on input",
         levels: MUST_SINCE_1_0,
+        kinds: EVERY_KIND,
         test: echoes_version,
         ..CASE
     },
@@ -30,6 +32,7 @@ pub(super) const CASES: &[Case] = &[
         section: "2, VERSION",
         says: "Required environment parameters: `CNI_COMMAND`",
         levels: MUST,
+        kinds: EVERY_KIND,
         test: needs_command_only,
         ..CASE
     },
@@ -38,6 +41,7 @@ pub(super) const CASES: &[Case] = &[
         section: "5, Error",
         says: "`1`: Incompatible CNI version",
         levels: SHOULD,
+        kinds: EVERY_KIND,
         test: refuses_unknown,
         ..CASE
     },
@@ -47,6 +51,7 @@ pub(super) const CASES: &[Case] = &[
         says: "`CNI_COMMAND`: indicates the desired operation; `ADD`, `DEL` or `VERSION`",
         levels: SHOULD,
         until: Some(Version::V0_3_1),
+        kinds: EVERY_KIND,
         test: no_check_before_0_4_0,
         ..CASE
     },
@@ -56,6 +61,7 @@ pub(super) const CASES: &[Case] = &[
         says: "CNI defines 4 operations: `ADD`, `DEL`, `CHECK`, and `VERSION`",
         levels: SHOULD,
         until: Some(Version::V1_0_0),
+        kinds: EVERY_KIND,
         test: no_gc_before_1_1_0,
         ..CASE
     },

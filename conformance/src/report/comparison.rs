@@ -100,20 +100,22 @@ fn tell(text: &mut String, report: &Report, level: Level) {
 
 /// What was seen, without what is different in each run: MAC addresses, ids, generated names.
 fn lasting(how: &str) -> String {
-    let is_part =
-        |character: char| character.is_ascii_alphanumeric() || "/:-._".contains(character);
+    let is_part = |character: char| character.is_ascii_alphanumeric() || "-:".contains(character);
     let mut text = String::with_capacity(how.len());
     let mut rest = how;
     while !rest.is_empty() {
         let end = rest.find(|it| !is_part(it)).unwrap_or(rest.len());
         let (word, after) = rest.split_at(end);
-        text.push_str(match word {
-            path if path.starts_with("/run/cni-conformance-") => "…",
-            mac if mac.len() == 17 && mac.matches(':').count() == 5 => "…",
-            id if id.len() >= 12 && id.bytes().all(|byte| byte.is_ascii_hexdigit()) => "…",
-            veth if veth.len() > 8 && veth.starts_with("veth") => "veth…",
-            word => word,
-        });
+        let is_mac = word.len() == 17 && word.matches(':').count() == 5;
+        let generated = ["cni-conformance-", "netns-", "veth"]
+            .into_iter()
+            .find(|prefix| word.len() > prefix.len() && word.starts_with(prefix));
+        let is_id = word.len() >= 12 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match generated {
+            Some(prefix) => text.extend([prefix, "…"]),
+            None if is_mac || is_id => text.push('…'),
+            None => text.push_str(word),
+        }
         let separator = after.find(is_part).unwrap_or(after.len());
         text.push_str(&after[..separator]);
         rest = &after[separator..];
@@ -130,6 +132,30 @@ fn levels(case: &Case) -> String {
                 .map(|(since, level)| format!("{level} since {since}"))
                 .collect();
             parts.join(", ")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lasting;
+
+    #[test]
+    fn what_differs_in_each_run_is_left_out() {
+        for (seen, lasts) in [
+            ("mac is 0a:58:0a:f4:01:0b, not", "mac is …, not"),
+            (
+                "“/run/cni-conformance-84-571/netns-175f8fd17411”",
+                "“/run/cni-conformance-…/netns-…”",
+            ),
+            (
+                "file /run/x/feb88fe8f4b09c7b_eth0.json",
+                "file /run/x/…_eth0.json",
+            ),
+            ("veth689fc4e6 and eth0", "veth… and eth0"),
+            ("10.1.0.3/24 by fd00::1", "10.1.0.3/24 by fd00::1"),
+        ] {
+            assert_eq!(lasting(seen), lasts);
         }
     }
 }

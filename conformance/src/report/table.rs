@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::counts;
+use super::summary;
 use crate::case::{Case, Outcome};
 use crate::run::{Finding, Report};
 use crate::spec::{Level, Version};
@@ -51,12 +51,7 @@ pub fn table(report: &Report, colours: bool) -> String {
         text.push_str("\nNot judged:\n");
         tell(&mut text, &skipped);
     }
-    let [passed, failed, not_applicable, skipped] = counts(report);
-    let musts = report.broken(Level::Must).count();
-    let _ = writeln!(
-        text,
-        "\n{passed} passed, {failed} failed ({musts} of them a MUST), {not_applicable} not applicable, {skipped} not judged"
-    );
+    let _ = writeln!(text, "\n{}", summary(report));
     text
 }
 

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 fn parse(annotations: &[(&str, &str)]) -> Result<Settings, AnnotationError> {
@@ -39,4 +41,14 @@ fn both_limits_are_read() {
     let settings = parse(&[(bandwidth::INGRESS, "10M"), (bandwidth::EGRESS, "1k")]).unwrap();
     assert_eq!(settings.bandwidth.ingress, Some(10_000_000));
     assert_eq!(settings.bandwidth.egress, Some(1_000));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_an_mtu_in_bounds_or_refused(text in "[+-]?[0-9]{0,12}|.*") {
+        match parse(&[(MTU, &text)]) {
+            Ok(settings) => prop_assert!((68..=65535).contains(&settings.mtu.unwrap())),
+            Err(error) => prop_assert_eq!(error.annotation, MTU),
+        }
+    }
 }

@@ -6,8 +6,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use cni_conformance::report::{comparison, table};
-use cni_conformance::{Report, Selection, Subject};
+use cni_conformance::report::{comparison, summary, table};
+use cni_conformance::{Kind, Report, Selection, Subject};
 use podwire_tests::conformance::{judge, podwire};
 
 const PLUGINS: &str = "/usr/lib/cni";
@@ -15,30 +15,47 @@ const PLUGINS: &str = "/usr/lib/cni";
 /// A reference plugin, its configuration, and what it needs on its host.
 struct Reference {
     name: &'static str,
+    kind: Kind,
     conf: &'static str,
     prepare: Option<&'static str>,
 }
 
-const REFERENCES: [Reference; 3] = [
+const REFERENCES: [Reference; 5] = [
     Reference {
         name: "bridge",
+        kind: Kind::Interface,
         conf: r#"{"name": "pods", "type": "bridge", "bridge": "cni0", "isGateway": true, "ipam":
             {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}}"#,
         prepare: None,
     },
     Reference {
         name: "ptp",
+        kind: Kind::Interface,
         conf: r#"{"name": "pods", "type": "ptp", "ipam":
             {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}}"#,
         prepare: None,
     },
     Reference {
         name: "macvlan",
+        kind: Kind::Interface,
         conf: r#"{"name": "pods", "type": "macvlan", "master": "up0", "ipam":
             {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}}"#,
         prepare: Some(
             "ip link add up0 type veth peer name up1 && ip link set up0 up && ip link set up1 up",
         ),
+    },
+    Reference {
+        name: "tuning",
+        kind: Kind::Chained,
+        conf: r#"{"name": "pods", "type": "tuning", "mac": "02:11:22:33:44:55", "mtu": 1400}"#,
+        prepare: None,
+    },
+    Reference {
+        name: "host-local",
+        kind: Kind::Ipam,
+        conf: r#"{"name": "pods", "type": "bridge", "ipam":
+            {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}}"#,
+        prepare: None,
     },
 ];
 
@@ -61,6 +78,8 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
     for reference in &REFERENCES {
         let plugin = Path::new(PLUGINS).join(reference.name);
         let mut subject = Subject::new(plugin, reference.conf.as_bytes())?;
+        subject.kind = reference.kind;
+        subject.delegates &= reference.kind == Kind::Interface;
         subject.prepare = reference.prepare.map(str::to_owned);
         let report = judge(subject, &all, |_| {})?;
         show(&report);
@@ -83,7 +102,8 @@ fn document(reports: &[(&str, &Report)]) -> Result<String, Box<dyn std::error::E
     const INTRODUCTION: &str = include_str!("introduction.md");
     let mut text = INTRODUCTION.to_owned();
     text.push_str(&format!(
-        "podwire {}; bridge, ptp and macvlan of containernetworking-plugins {}.\n\n",
+        "podwire {}; bridge, ptp and macvlan (with host-local behind them), tuning (a chained plugin) and host-local \
+         (for addresses) of containernetworking-plugins {}.\n\n",
         env!("CARGO_PKG_VERSION"),
         version_of("containernetworking-plugins")?,
     ));
@@ -93,7 +113,11 @@ fn document(reports: &[(&str, &Report)]) -> Result<String, Box<dyn std::error::E
             .iter()
             .map(|version| version.as_str())
             .collect();
-        text.push_str(&format!("- {name} speaks {}\n", speaks.join(", ")));
+        text.push_str(&format!(
+            "- {name} speaks {}: {}\n",
+            speaks.join(", "),
+            summary(report)
+        ));
     }
     text.push('\n');
     text.push_str(&comparison(reports));

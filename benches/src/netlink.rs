@@ -1,0 +1,266 @@
+//! The floor's netlink: the messages that make a pod's link, written byte by byte and sent by one
+//! thread in three ways, without any of podwire's code.
+//!
+//! The end state is that of podwire's ADD: a pair born in place with names, MACs, MTU and one queue
+//! each, IPv6 off on the host end before it is up, lo up, addresses, default routes, and no TX
+//! checksum offload on the pod's end.
+
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use netlink_sys::{Socket, SocketAddr, protocols};
+use nix::libc;
+use nix::sched::{CloneFlags, setns};
+use serde::Serialize;
+
+mod message;
+
+use crate::error::{Error, Step};
+use crate::seat::{GATEWAY_V4, GATEWAY_V6, MTU, Seat, Stack};
+use message::{Datagram, Message};
+
+/// How the same messages are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// Each message in a datagram of its own, its ack read before the next.
+    OneByOne,
+    /// The pair from the host's side; all of the pod's side in one datagram.
+    Batched,
+    /// Pair and the pod's side in one datagram from within the pod; then the host end.
+    FromThePod,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::OneByOne, Self::Batched, Self::FromThePod];
+
+    /// What is sent, in order; published with the report.
+    pub fn messages(self) -> &'static [&'static str] {
+        match self {
+            Self::OneByOne => &[
+                "host: RTM_NEWLINK veth, both ends",
+                "host: write disable_ipv6 of the host end",
+                "host: RTM_NEWLINK host end up",
+                "enter the pod, open a route and a generic netlink socket, return",
+                "pod: RTM_NEWLINK lo up",
+                "pod: RTM_NEWADDR, each",
+                "pod: RTM_NEWROUTE default, each",
+                "pod: ETHTOOL_MSG_FEATURES_SET tx-checksum-ip-generic off",
+            ],
+            Self::Batched => &[
+                "host: RTM_NEWLINK veth, both ends",
+                "host: write disable_ipv6 of the host end",
+                "host: RTM_NEWLINK host end up",
+                "enter the pod, open a route and a generic netlink socket, return",
+                "pod, one datagram: RTM_NEWLINK lo up, RTM_NEWADDR and RTM_NEWROUTE default, each",
+                "pod: ETHTOOL_MSG_FEATURES_SET tx-checksum-ip-generic off",
+            ],
+            Self::FromThePod => &[
+                "enter the pod, open a route and a generic netlink socket, return",
+                "pod, one datagram: RTM_NEWLINK veth, both ends, RTM_NEWLINK lo up, RTM_NEWADDR and \
+                 RTM_NEWROUTE default, each",
+                "host: write disable_ipv6 of the host end",
+                "host: RTM_NEWLINK host end up",
+                "pod: ETHTOOL_MSG_FEATURES_SET tx-checksum-ip-generic off",
+            ],
+        }
+    }
+}
+
+/// One thread's sockets.
+pub struct Wirer {
+    home: File,
+    host: Socket,
+    ethtool: u16,
+}
+
+/// Indexes are chosen, so that no answer has to be read for them; below those that the agent uses.
+static NEXT_INDEX: AtomicU32 = AtomicU32::new(1 << 29);
+
+impl Wirer {
+    /// Opens what is open before a pod comes; the calling thread must be on the node.
+    ///
+    /// # Errors
+    /// No socket, or no ethtool netlink in this kernel (before 5.6).
+    pub fn open() -> Result<Self, Error> {
+        let home = File::open("/proc/thread-self/ns/net").step(|| "open the own namespace")?;
+        let host = socket(protocols::NETLINK_ROUTE)?;
+        let generic = socket(protocols::NETLINK_GENERIC)?;
+        let ethtool = message::family(&generic, "ethtool")
+            .map_err(|source| refused("CTRL_CMD_GETFAMILY ethtool", source))?;
+        Ok(Self {
+            home,
+            host,
+            ethtool,
+        })
+    }
+
+    /// Makes the seat's link. Returns the host end's index.
+    ///
+    /// # Errors
+    /// The kernel refused a message.
+    pub fn attach(&mut self, seat: &Seat<'_>, way: Way) -> Result<u32, Error> {
+        let host = NEXT_INDEX.fetch_add(2, Ordering::Relaxed);
+        let pod = host + 1;
+        let netns = File::open(&seat.pod.netns).step(|| format!("open {}", seat.pod.netns))?;
+        if way == Way::FromThePod {
+            let (route, generic) = self.enter(&netns)?;
+            let peer = Some(self.home.as_raw_fd());
+            let mut whole = vec![pair(seat, host, pod, None, peer)];
+            whole.extend(pod_side(seat, pod));
+            send(&route, "the pair and the pod's side", &whole)?;
+            self.host_up(seat.host_name(), host)?;
+            self.checksum_off(&generic, pod)?;
+            return Ok(host);
+        }
+        let inside = Some(netns.as_raw_fd());
+        let pair = pair(seat, host, pod, inside, None);
+        send(&self.host, "the pair", &[pair])?;
+        self.host_up(seat.host_name(), host)?;
+        let (route, generic) = self.enter(&netns)?;
+        let messages = pod_side(seat, pod);
+        match way {
+            Way::Batched => send(&route, "the pod's side", &messages)?,
+            _ => {
+                for message in messages {
+                    send(&route, "the pod's side", &[message])?;
+                }
+            }
+        }
+        self.checksum_off(&generic, pod)?;
+        Ok(host)
+    }
+
+    /// Deletes a link, and waits for the kernel's ack.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn delete(&mut self, index: u32) -> Result<(), Error> {
+        let message = Message::link(libc::RTM_DELLINK, 0, index, 0);
+        send(&self.host, "RTM_DELLINK", &[message])
+    }
+
+    /// Makes and deletes a pair of our own. The ack comes an `rcu_barrier` later (`netdev_run_todo`),
+    /// behind all that earlier deletions have left to the kernel.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn settle(&mut self) -> Result<(), Error> {
+        let index = NEXT_INDEX.fetch_add(2, Ordering::Relaxed);
+        let mut pair = Message::link(libc::RTM_NEWLINK, message::CREATE, index, 0);
+        pair.text(libc::IFLA_IFNAME, "settle0");
+        pair.nest(libc::IFLA_LINKINFO, |info| {
+            info.text(message::INFO_KIND, "veth");
+            info.nest(message::INFO_DATA, |data| {
+                data.nest(message::VETH_PEER, |peer| {
+                    peer.link_header(index + 1, 0);
+                    peer.text(libc::IFLA_IFNAME, "settle1");
+                });
+            });
+        });
+        send(&self.host, "a pair to settle", &[pair])?;
+        self.delete(index)
+    }
+
+    fn host_up(&self, name: &str, index: u32) -> Result<(), Error> {
+        let path = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
+        std::fs::write(&path, "1").step(|| format!("write {path}"))?;
+        let up = Message::link(libc::RTM_NEWLINK, 0, index, libc::IFF_UP as u32);
+        send(&self.host, "host end up", &[up])
+    }
+
+    fn enter(&self, netns: &File) -> Result<(Socket, Socket), Error> {
+        setns(netns, CloneFlags::CLONE_NEWNET).step(|| "enter the pod")?;
+        let sockets = socket(protocols::NETLINK_ROUTE)
+            .and_then(|route| Ok((route, socket(protocols::NETLINK_GENERIC)?)));
+        setns(&self.home, CloneFlags::CLONE_NEWNET).step(|| "return from the pod")?;
+        sockets
+    }
+
+    fn checksum_off(&self, generic: &Socket, index: u32) -> Result<(), Error> {
+        let message = message::tx_checksum_off(self.ethtool, index);
+        send(generic, "ETHTOOL_MSG_FEATURES_SET", &[message])
+    }
+}
+
+fn pair(
+    seat: &Seat<'_>,
+    host: u32,
+    pod: u32,
+    pod_netns: Option<RawFd>,
+    host_netns: Option<RawFd>,
+) -> Message {
+    let end = |message: &mut Message, name: &str, mac: [u8; 6], netns: Option<RawFd>| {
+        message.text(libc::IFLA_IFNAME, name);
+        message.bytes(libc::IFLA_ADDRESS, &mac);
+        message.number(libc::IFLA_MTU, MTU);
+        message.number(libc::IFLA_NUM_TX_QUEUES, 1);
+        message.number(libc::IFLA_NUM_RX_QUEUES, 1);
+        if let Some(fd) = netns {
+            message.number(libc::IFLA_NET_NS_FD, fd as u32);
+        }
+    };
+    let mut host_mac = seat.mac;
+    host_mac[0] = 0x0e;
+    let mut pair = Message::link(libc::RTM_NEWLINK, message::CREATE, pod, libc::IFF_UP as u32);
+    end(&mut pair, &seat.pod.interface, seat.mac, pod_netns);
+    pair.nest(libc::IFLA_LINKINFO, |info| {
+        info.text(message::INFO_KIND, "veth");
+        info.nest(message::INFO_DATA, |data| {
+            data.nest(message::VETH_PEER, |peer| {
+                peer.link_header(host, 0);
+                end(peer, seat.host_name(), host_mac, host_netns);
+            });
+        });
+    });
+    pair
+}
+
+fn pod_side(seat: &Seat<'_>, index: u32) -> Vec<Message> {
+    const LOOPBACK: u32 = 1;
+    let mut messages = vec![Message::link(
+        libc::RTM_NEWLINK,
+        0,
+        LOOPBACK,
+        libc::IFF_UP as u32,
+    )];
+    let mut families: Vec<(IpAddr, u8, IpAddr)> = vec![(seat.v4.into(), 16, GATEWAY_V4.into())];
+    if seat.stack == Stack::Dual {
+        families.push((seat.v6.into(), 64, GATEWAY_V6.into()));
+    }
+    for (address, length, _) in &families {
+        messages.push(Message::address(*address, *length, index));
+    }
+    for (.., gateway) in &families {
+        messages.push(Message::default_route(*gateway, index));
+    }
+    messages
+}
+
+/// Sends messages in one datagram and reads the ack of each.
+fn send(socket: &Socket, what: &str, messages: &[Message]) -> Result<(), Error> {
+    Datagram::of(messages)
+        .exchange(socket)
+        .map_err(|source| refused(what, source))
+}
+
+fn refused(message: &str, source: io::Error) -> Error {
+    Error::Netlink {
+        message: message.to_owned(),
+        source,
+    }
+}
+
+fn socket(protocol: isize) -> Result<Socket, Error> {
+    let open = || {
+        let socket = Socket::new(protocol)?;
+        socket.set_cap_ack(true)?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        Ok::<_, io::Error>(socket)
+    };
+    open().step(|| "open a netlink socket")
+}
