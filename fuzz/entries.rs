@@ -33,7 +33,7 @@ use podwire_ovs::wire::{Event, Limits, Session};
 const LONGEST_ERROR: usize = 4096;
 
 /// What a runtime passes: the configuration, then, each after a NUL as in /proc/PID/environ, the variables.
-pub fn cni(data: &[u8]) {
+pub(crate) fn cni(data: &[u8]) {
     let mut parts = data.split(|byte| *byte == 0);
     let stdin = parts.next().unwrap_or_default();
     if let Ok(text) = std::str::from_utf8(stdin) {
@@ -101,7 +101,7 @@ fn result_survives(result: &CniResult) {
 }
 
 /// What the plugin and the agent tell each other: a request's body, and a reply's head.
-pub fn wire(data: &[u8]) {
+pub(crate) fn wire(data: &[u8]) {
     match wire::Request::decode(data) {
         Ok(request) => {
             let again = wire::Request::decode(&request.encode()).expect("what we write we read");
@@ -135,7 +135,7 @@ pub fn wire(data: &[u8]) {
 }
 
 /// The first byte chooses the annotation; the text is the rest.
-pub fn annotations(data: &[u8]) {
+pub(crate) fn annotations(data: &[u8]) {
     let Some((choice, text)) = data.split_first() else {
         return;
     };
@@ -216,7 +216,7 @@ fn shown(error: &impl std::fmt::Display) {
 
 /// A server's bytes. The first one says in which pieces they come; each notification's parameters go to a replica of the
 /// tables that podwire watches, under the schema of a real server.
-pub fn ovsdb(data: &[u8]) {
+pub(crate) fn ovsdb(data: &[u8]) {
     let Some((pieces, stream)) = data.split_first() else {
         return;
     };
@@ -294,7 +294,7 @@ fn schema() -> &'static Schema {
 
 /// What the operator writes (a `--subnet`), and what podwire wrote down and finds again: a record of the run directory, an
 /// external_ids value.
-pub fn config(data: &[u8]) {
+pub(crate) fn config(data: &[u8]) {
     if let Ok(entry) = serde_json::from_slice::<Entry>(data) {
         let text = serde_json::to_vec(&entry).expect("an entry has only strings and numbers");
         assert_eq!(
