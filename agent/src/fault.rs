@@ -2,7 +2,7 @@
 //! `fault-points`, which no build for users has.
 //!
 //! `PODWIRE_FAULT=<step>:kill` ends the process by SIGKILL, as at that step, the first time that it comes there;
-//! `PODWIRE_FAULT=<step>:error` has the step fail once. [`STEPS`] lists what can be named.
+//! `PODWIRE_FAULT=<step>:error` has the step fail once. `STEPS` lists what can be named.
 
 /// Every step, in the order in which an ADD, and then a DEL, comes by.
 #[cfg(feature = "fault-points")]

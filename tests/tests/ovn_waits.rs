@@ -139,7 +139,8 @@ fn after_the_deadline_flows_that_are_not_installed_are_named() {
     central.await_chassis("node-a").unwrap();
     central.add_switch(&node).unwrap();
     central.sync().unwrap();
-    let patience = OvnNode::agent_options().with(["--add-timeout", "4"]);
+    // The database's socket is reached through /proc/PID/root, which a locked-down agent can't enter without that flag.
+    let patience = OvnNode::agent_options().with(["--add-timeout", "4", "--proc-netns"]);
     let _agent = node.start_agent(&patience).unwrap();
     let (web, port) = central.announce(&node, "web", 11).unwrap();
     thread::scope(|scope| {
