@@ -1,4 +1,4 @@
-//! What fresh eyes found broken: each test fails until its finding is mended, and then moves to the file of its subject.
+//! What a fresh reader found broken, and what has held since it was mended.
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 

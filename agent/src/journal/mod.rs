@@ -70,9 +70,6 @@ pub struct Entry {
     pub bridge: String,
     /// The ports, one per interface.
     pub ports: Vec<EntryPort>,
-    /// The network configuration, when a delegated IPAM plugin must be told of a rollback.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ipam_conf: Option<String>,
 }
 
 /// One interface of an entry.
@@ -102,7 +99,6 @@ impl Entry {
             netns_id: None,
             bridge,
             ports: Vec::new(),
-            ipam_conf: None,
         }
     }
 }
