@@ -30,6 +30,7 @@ pub mod annotation;
 pub mod apiserver;
 mod binaries;
 pub mod conformance;
+pub mod cri;
 mod failure;
 mod http;
 pub mod links;
@@ -41,6 +42,7 @@ mod plugin;
 mod pod;
 pub mod process;
 mod random;
+pub mod runtime;
 pub mod traffic;
 mod watch;
 

@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -70,6 +70,15 @@ impl Place {
             unshare(CloneFlags::CLONE_NEWNET).step(|| "make a network namespace")?;
             Place::here()
         })?
+    }
+
+    /// The network namespace that is mounted on a path of this place, in the same mount namespace.
+    pub fn at_network(&self, path: &Path) -> Result<Place, Failure> {
+        let network = self.run(|| File::open(path))?;
+        Ok(Place {
+            mount: self.mount.clone(),
+            network: Arc::new(network.step(|| format!("open {}", path.display()))?),
+        })
     }
 
     /// The descriptor of the network namespace.

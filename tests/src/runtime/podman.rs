@@ -1,0 +1,5 @@
+//! podman with its CNI backend.
+
+/// podman on a node.
+#[derive(Debug)]
+pub struct Podman;
