@@ -2,7 +2,7 @@
 //! the podwire-cni plugin, as a runtime would start them.
 //!
 //! A [`TestNode`] is a machine of its own as far as its programs can tell: a network namespace, and
-//! a mount namespace with an empty `/run`, so that each program finds its usual paths
+//! a mount namespace with an empty `/run` and `/var/lib`, so that each program finds its usual paths
 //! (`/run/openvswitch/db.sock`, `/run/podwire/agent.sock`, `/run/netns/cni-…`) and no two tests meet.
 //! Nothing of it has a name outside: when the test process ends, however it ends, the kernel takes
 //! the namespaces, the mounts and (by PR_SET_PDEATHSIG) the daemons with it.

@@ -113,7 +113,7 @@ struct Order {
 }
 
 impl Keeper {
-    /// Makes a network namespace and a mount namespace whose `/run` is an empty tmpfs.
+    /// Makes a network namespace and a mount namespace whose `/run` and `/var/lib` are empty.
     pub(crate) fn start() -> Result<Keeper, Failure> {
         let (orders, inbox) = mpsc::channel::<Order>();
         let (ready, made) = mpsc::channel();
@@ -199,6 +199,15 @@ fn make_node() -> Result<(Place, PathBuf), Failure> {
         Some("mode=0755"),
     )
     .step(|| "mount the node's own /run")?;
+    // libcni keeps results in there, and podman a cache.
+    mount(
+        Some("podwire-node"),
+        "/var/lib",
+        Some("tmpfs"),
+        MsFlags::empty(),
+        Some("mode=0755"),
+    )
+    .step(|| "mount the node's own /var/lib")?;
     // sysfs shows the network namespace that it was mounted in.
     mount(
         Some("podwire-node"),

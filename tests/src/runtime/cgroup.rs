@@ -66,27 +66,25 @@ fn remove(cgroup: &Path) {
 /// Mounts them in the calling thread's mount namespace and says where: version 2's only one, or those of version 1.
 fn mount_hierarchies() -> Result<Vec<String>, Failure> {
     let list = fs::read_to_string("/proc/self/cgroup").step(|| "read /proc/self/cgroup")?;
-    let controllers = controllers(&list);
-    if controllers.is_empty() {
+    let hierarchies = hierarchies_of_version_1(&list);
+    if hierarchies.is_empty() {
         attach("cgroup2", ROOT, "")?;
         return Ok(vec![ROOT.to_owned()]);
     }
     attach("tmpfs", ROOT, "mode=0755")?;
-    let mounted = controllers.into_iter().map(|controllers| {
-        let root = format!("{ROOT}/{controllers}");
+    let mounted = hierarchies.into_iter().map(|hierarchy| {
+        let root = format!("{ROOT}/{}", hierarchy.trim_start_matches("name="));
         fs::create_dir(&root).step(|| format!("make {root}"))?;
-        attach("cgroup", &root, controllers)?;
+        attach("cgroup", &root, hierarchy)?;
         Ok(root)
     });
     mounted.collect()
 }
 
-/// The controllers of each hierarchy of version 1, as /proc/PID/cgroup lists them (cgroups(7)); one without any is systemd's.
-fn controllers(list: &str) -> Vec<&str> {
+/// The controllers, or the name, of each hierarchy of version 1, as /proc/PID/cgroup lists them (cgroups(7)).
+fn hierarchies_of_version_1(list: &str) -> Vec<&str> {
     let fields = list.lines().filter_map(|line| line.split(':').nth(1));
-    fields
-        .filter(|controllers| !controllers.is_empty() && !controllers.starts_with("name="))
-        .collect()
+    fields.filter(|field| !field.is_empty()).collect()
 }
 
 fn attach(kind: &str, target: &str, data: &str) -> Result<(), Failure> {
@@ -105,11 +103,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hierarchies_of_version_1_are_those_with_controllers() {
+    fn hierarchies_of_version_1_have_controllers_or_a_name() {
         assert_eq!(
-            controllers("9:name=systemd:/\n4:memory:/a\n1:cpu,cpuacct:/\n0::/\n"),
-            ["memory", "cpu,cpuacct"]
+            hierarchies_of_version_1("9:name=systemd:/\n4:memory:/a\n1:cpu,cpuacct:/\n0::/\n"),
+            ["name=systemd", "memory", "cpu,cpuacct"]
         );
-        assert!(controllers("0::/user.slice\n").is_empty());
+        assert!(hierarchies_of_version_1("0::/user.slice\n").is_empty());
     }
 }
