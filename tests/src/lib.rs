@@ -49,7 +49,7 @@ mod watch;
 pub use agent::{Agent, AgentOptions};
 pub use binaries::{agent_binary, conformance_binary, faulty_agent_binary, plugin_binary};
 pub use failure::{Failure, Step};
-pub use node::{Leftovers, TestNode};
+pub use node::{Leftovers, TestNode, run_in};
 pub use ovsdb::{Ovsdb, Row};
 pub use place::Place;
 pub use plugin::{CniError, PluginRun, conf, conf_of_version};

@@ -2,6 +2,7 @@
 //! the plugin.
 
 mod cgroup;
+mod cnitool;
 mod containerd;
 mod enclosure;
 mod image;
@@ -11,6 +12,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+pub use cnitool::cnitool;
 pub use containerd::Containerd;
 pub use image::IMAGE;
 pub use podman::Podman;
