@@ -3,6 +3,7 @@
 //! A token that lives in a file is read for every request: kubelet and others rotate it in place, a request is made a few
 //! times an hour, and a token that was kept would have to be noticed to be stale.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use hyper::Request;
@@ -17,7 +18,7 @@ use crate::config::{KubeAccess, Token};
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum AccessError {
+pub(crate) enum AccessError {
     #[error("read kubeconfig {}: {source}", path.display())]
     Kubeconfig {
         path: PathBuf,
@@ -39,7 +40,7 @@ pub(super) enum AccessError {
 }
 
 /// A client; files are read now, and a token's file again for every request.
-pub(super) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
+pub(crate) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
     let (mut config, token) = match access {
         KubeAccess::Kubeconfig(path) => from_kubeconfig(path).await?,
         KubeAccess::Server { url, ca, token } => (from_flags(url, ca.as_deref())?, token.clone()),
@@ -50,6 +51,20 @@ pub(super) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
         ClientBuilder::try_from(config).map_err(|error| AccessError::Client(error.into()))?;
     let authorize = FilterLayer::new(move |request| authorized(request, &token));
     Ok(builder.with_layer(&authorize).build())
+}
+
+/// What an error says with all of its causes: the outermost of them is often just "client error".
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 async fn from_kubeconfig(path: &Path) -> Result<(kube::Config, Token), AccessError> {
