@@ -41,6 +41,7 @@ mod plugin;
 mod pod;
 pub mod process;
 mod random;
+pub mod scrape;
 pub mod traffic;
 mod watch;
 
