@@ -5,6 +5,7 @@
 //! (410) is everything listed anew. Whatever fails is tried again with a growing pause, and what was known stays known.
 
 mod access;
+pub mod kubeconfig;
 
 use std::collections::HashMap;
 use std::error::Error;

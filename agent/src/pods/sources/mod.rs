@@ -8,7 +8,7 @@ mod dir;
 mod error;
 mod known;
 mod kube;
-mod manifest;
+pub mod manifest;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use tokio::time::Instant;
 pub use error::{Lack, SourceError};
 use known::Seen;
 pub use known::{Health, Known, Pod, PodName};
+pub use kube::kubeconfig;
 
 use super::AnnotationError;
 use crate::config::{Need, Source, SourceConfig};

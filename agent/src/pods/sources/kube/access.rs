@@ -9,25 +9,20 @@ use hyper::Request;
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use kube::Client;
 use kube::client::{Body, ClientBuilder};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use tower::BoxError;
 use tower::filter::FilterLayer;
 
+use super::kubeconfig;
 use crate::config::{KubeAccess, Token};
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AccessError {
-    #[error("read kubeconfig {}: {source}", path.display())]
+    #[error("kubeconfig {}: {source}", path.display())]
     Kubeconfig {
         path: PathBuf,
-        source: Box<kube::config::KubeconfigError>,
+        source: kubeconfig::Problem,
     },
-    #[error(
-        "kubeconfig {}: its user needs a program ({what}), and the agent starts none: give it a token, a token file or a client certificate",
-        path.display()
-    )]
-    NeedsProgram { path: PathBuf, what: &'static str },
     #[error("API server {url}: {problem}")]
     Url { url: String, problem: String },
     #[error("read CA certificates {}: {problem}", path.display())]
@@ -41,7 +36,13 @@ pub(super) enum AccessError {
 /// A client; files are read now, and a token's file again for every request.
 pub(super) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
     let (mut config, token) = match access {
-        KubeAccess::Kubeconfig(path) => from_kubeconfig(path).await?,
+        KubeAccess::Kubeconfig(path) => {
+            let unusable = |source| AccessError::Kubeconfig {
+                path: path.clone(),
+                source,
+            };
+            kubeconfig::read(path).await.map_err(unusable)?
+        }
         KubeAccess::Server { url, ca, token } => (from_flags(url, ca.as_deref())?, token.clone()),
     };
     // The watch retries by itself, and says meanwhile what is wrong.
@@ -50,35 +51,6 @@ pub(super) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
         ClientBuilder::try_from(config).map_err(|error| AccessError::Client(error.into()))?;
     let authorize = FilterLayer::new(move |request| authorized(request, &token));
     Ok(builder.with_layer(&authorize).build())
-}
-
-async fn from_kubeconfig(path: &Path) -> Result<(kube::Config, Token), AccessError> {
-    let unreadable = |source| AccessError::Kubeconfig {
-        path: path.to_owned(),
-        source: Box::new(source),
-    };
-    let file = Kubeconfig::read_from(path).map_err(unreadable)?;
-    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-        .await
-        .map_err(unreadable)?;
-    let what = match &config.auth_info {
-        user if user.exec.is_some() => Some("exec"),
-        user if user.auth_provider.is_some() => Some("auth-provider"),
-        _ => None,
-    };
-    if let Some(what) = what {
-        let path = path.to_owned();
-        return Err(AccessError::NeedsProgram { path, what });
-    }
-    let token = match config.auth_info.token_file.take() {
-        // A token beside its file is an older copy (client-go, clientcmd/overrides.go: the file has precedence).
-        Some(file) => {
-            config.auth_info.token = None;
-            Token::File(file.into())
-        }
-        None => Token::None,
-    };
-    Ok((config, token))
 }
 
 fn from_flags(url: &str, ca: Option<&Path>) -> Result<kube::Config, AccessError> {
