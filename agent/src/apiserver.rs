@@ -3,14 +3,16 @@
 //! A token that lives in a file is read for every request: kubelet and others rotate it in place, a request is made a few
 //! times an hour, and a token that was kept would have to be noticed to be stale.
 
+pub mod kubeconfig;
+
 use std::error::Error;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use hyper::Request;
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use kube::Client;
 use kube::client::{Body, ClientBuilder};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use tower::BoxError;
 use tower::filter::FilterLayer;
 
@@ -19,16 +21,11 @@ use crate::config::{KubeAccess, Token};
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AccessError {
-    #[error("read kubeconfig {}: {source}", path.display())]
+    #[error("kubeconfig {}: {source}", path.display())]
     Kubeconfig {
         path: PathBuf,
-        source: Box<kube::config::KubeconfigError>,
+        source: kubeconfig::Problem,
     },
-    #[error(
-        "kubeconfig {}: its user needs a program ({what}), and the agent starts none: give it a token, a token file or a client certificate",
-        path.display()
-    )]
-    NeedsProgram { path: PathBuf, what: &'static str },
     #[error("API server {url}: {problem}")]
     Url { url: String, problem: String },
     #[error("read CA certificates {}: {problem}", path.display())]
@@ -42,7 +39,13 @@ pub(crate) enum AccessError {
 /// A client; files are read now, and a token's file again for every request.
 pub(crate) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
     let (mut config, token) = match access {
-        KubeAccess::Kubeconfig(path) => from_kubeconfig(path).await?,
+        KubeAccess::Kubeconfig(path) => {
+            let unusable = |source| AccessError::Kubeconfig {
+                path: path.clone(),
+                source,
+            };
+            kubeconfig::read(path).await.map_err(unusable)?
+        }
         KubeAccess::Server { url, ca, token } => (from_flags(url, ca.as_deref())?, token.clone()),
     };
     // The watch retries by itself, and says meanwhile what is wrong.
@@ -51,6 +54,18 @@ pub(crate) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
         ClientBuilder::try_from(config).map_err(|error| AccessError::Client(error.into()))?;
     let authorize = FilterLayer::new(move |request| authorized(request, &token));
     Ok(builder.with_layer(&authorize).build())
+}
+
+/// What a parser says, in one line of bounded length: it may draw the place over several lines, or quote a whole value, and
+/// this goes into a log line and a pod's event.
+pub(crate) fn brief(error: &impl fmt::Display) -> String {
+    const LONGEST: usize = 300;
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(LONGEST) {
+        None => line.to_owned(),
+        Some((end, _)) => format!("{}…", &line[..end]),
+    }
 }
 
 /// What an error says with all of its causes: the outermost of them is often just "client error".
@@ -65,35 +80,6 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
         cause = error.source();
     }
     text
-}
-
-async fn from_kubeconfig(path: &Path) -> Result<(kube::Config, Token), AccessError> {
-    let unreadable = |source| AccessError::Kubeconfig {
-        path: path.to_owned(),
-        source: Box::new(source),
-    };
-    let file = Kubeconfig::read_from(path).map_err(unreadable)?;
-    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-        .await
-        .map_err(unreadable)?;
-    let what = match &config.auth_info {
-        user if user.exec.is_some() => Some("exec"),
-        user if user.auth_provider.is_some() => Some("auth-provider"),
-        _ => None,
-    };
-    if let Some(what) = what {
-        let path = path.to_owned();
-        return Err(AccessError::NeedsProgram { path, what });
-    }
-    let token = match config.auth_info.token_file.take() {
-        // A token beside its file is an older copy (client-go, clientcmd/overrides.go: the file has precedence).
-        Some(file) => {
-            config.auth_info.token = None;
-            Token::File(file.into())
-        }
-        None => Token::None,
-    };
-    Ok((config, token))
 }
 
 fn from_flags(url: &str, ca: Option<&Path>) -> Result<kube::Config, AccessError> {

@@ -1,8 +1,8 @@
 //! The podwire node agent, one room for each of its concerns. A request flows downward, and no room imports one above it:
 //! [`server`], [`reconcile`], [`attach`], [`pods`], [`ipam`], [`plan`], [`netns`], [`ports`], [`journal`], [`observe`],
-//! `apiserver`, [`lockdown`], [`config`].
+//! [`apiserver`], [`lockdown`], [`config`].
 
-mod apiserver;
+pub mod apiserver;
 pub mod attach;
 pub mod config;
 pub mod fault;

@@ -8,7 +8,7 @@ mod dir;
 mod error;
 mod known;
 mod kube;
-mod manifest;
+pub mod manifest;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
