@@ -103,6 +103,10 @@ pub fn agent(config: Config) -> Result<(), StartError> {
             let agent = Arc::clone(&agent);
             async move { agent.addresses.keep_cursor().await }
         });
+        tokio::spawn({
+            let agent = Arc::clone(&agent);
+            async move { agent.forget_connections().await }
+        });
         tracing::info!(socket = %agent.config.socket.display(), version = env!("CARGO_PKG_VERSION"), "serving");
         let serving = server::serve(listener, Arc::clone(&agent), stop.clone());
         tokio::pin!(serving);
@@ -112,6 +116,7 @@ pub fn agent(config: Config) -> Result<(), StartError> {
                 tracing::warn!(?STOP_DEADLINE, "operations are still under way; the next agent undoes them");
             }
         }
+        agent.connections.all_forgotten().await;
         let _ = std::fs::remove_file(&agent.config.socket);
         tracing::info!("stopped; pods keep their network");
         Ok::<(), StartError>(())

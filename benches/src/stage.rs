@@ -29,12 +29,23 @@ pub struct Order {
     pub empty: PathBuf,
     /// Only the cells of these names; all when empty.
     pub only: Vec<String>,
+    /// Only the subjects of these names; all when empty.
+    pub subjects: Vec<String>,
 }
 
 impl Order {
     fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == name)
     }
+
+    fn invited<'a>(&self, entrants: &[Entrant<'a>]) -> Vec<Entrant<'a>> {
+        let is_named = |entrant: &Entrant<'_>| {
+            let name = entrant.subject.name();
+            self.subjects.is_empty() || self.subjects.iter().any(|subject| subject == name)
+        };
+        entrants.iter().filter(|it| is_named(it)).copied().collect()
+    }
+}
 }
 
 /// Makes a node, measures, and returns what was found. `progress` is told what is under way.
@@ -92,7 +103,7 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
         (extent.thirty_two(), everyone(2, 4)),
         (
             extent.burst(),
-            everyone(1, usize::MAX)[..3].iter().map(again).collect(),
+            everyone(1, usize::MAX)[..3].to_vec(),
         ),
     ] {
         if order.wants(situation.name) {
@@ -155,13 +166,6 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
     Ok(report)
 }
 
-fn again<'a>(entrant: &Entrant<'a>) -> Entrant<'a> {
-    Entrant {
-        subject: entrant.subject,
-        every: entrant.every,
-    }
-}
-
 struct Stage<'a> {
     order: &'a Order,
     node: &'a TestNode,
@@ -193,7 +197,8 @@ impl Stage<'_> {
                 round + 1
             ));
         };
-        let measured = cell(self.node, &situation, entrants, &self.seats, &mut told)?;
+        let entrants = self.order.invited(entrants);
+        let measured = cell(self.node, &situation, &entrants, &self.seats, &mut told)?;
         Ok(CellReport {
             cell: situation,
             measured,
@@ -211,7 +216,8 @@ impl Stage<'_> {
         let mut told = |round: usize| {
             progress(&format!("{}, round {}", situation.title, round + 1));
         };
-        let measured = cell(self.node, &situation, entrants, &seats, &mut told)?;
+        let entrants = self.order.invited(entrants);
+        let measured = cell(self.node, &situation, &entrants, &seats, &mut told)?;
         Ok(CellReport {
             cell: situation,
             measured,
@@ -285,7 +291,8 @@ impl Stage<'_> {
                     situation.rounds
                 ));
             };
-            let measured = cell(self.node, &situation, entrants, &self.seats, &mut told)?;
+            let entrants = self.order.invited(entrants);
+        let measured = cell(self.node, &situation, &entrants, &self.seats, &mut told)?;
             levels.push(PortsLevel { present, measured });
         }
         progress("detaching them");
