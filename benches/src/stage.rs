@@ -46,7 +46,6 @@ impl Order {
         entrants.iter().filter(|it| is_named(it)).copied().collect()
     }
 }
-}
 
 /// Makes a node, measures, and returns what was found. `progress` is told what is under way.
 ///
@@ -101,10 +100,7 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
         (extent.one(), everyone(1, 1)),
         (extent.eight(), everyone(few, 4 * few)),
         (extent.thirty_two(), everyone(2, 4)),
-        (
-            extent.burst(),
-            everyone(1, usize::MAX)[..3].to_vec(),
-        ),
+        (extent.burst(), everyone(1, usize::MAX)[..3].to_vec()),
     ] {
         if order.wants(situation.name) {
             cells.push(stage.measure(situation, &entrants, progress)?);
@@ -292,7 +288,7 @@ impl Stage<'_> {
                 ));
             };
             let entrants = self.order.invited(entrants);
-        let measured = cell(self.node, &situation, &entrants, &self.seats, &mut told)?;
+            let measured = cell(self.node, &situation, &entrants, &self.seats, &mut told)?;
             levels.push(PortsLevel { present, measured });
         }
         progress("detaching them");
