@@ -3,8 +3,10 @@
 //! [`lockdown`], [`config`].
 
 pub mod attach;
+mod changes;
 pub mod config;
 pub mod fault;
+pub mod install;
 pub mod ipam;
 pub mod journal;
 pub mod lockdown;
@@ -16,3 +18,4 @@ pub mod ports;
 pub mod reconcile;
 pub mod run;
 pub mod server;
+pub mod service;

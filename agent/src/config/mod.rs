@@ -2,6 +2,7 @@
 
 mod ovn;
 mod power;
+mod runtime;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use ipnet::IpNet;
 
 pub use ovn::{Mode, OvnArgs, OvnConfig, Wait};
 pub use power::{PowerArgs, Seccomp};
+pub use runtime::RuntimeArgs;
 pub use sources::{KubeAccess, KubeConfig, Need, Source, SourceArgs, SourceConfig, Token};
 
 use crate::ipam::subnet::SubnetSpec;
@@ -99,6 +101,9 @@ pub struct AgentArgs {
         env = "PODWIRE_MAX_OPERATIONS"
     )]
     pub max_operations: usize,
+    /// The container runtime's directories
+    #[command(flatten)]
+    pub runtime: RuntimeArgs,
     /// How much power is kept
     #[command(flatten)]
     pub power: PowerArgs,
@@ -141,6 +146,8 @@ pub struct Config {
     pub add_timeout: Duration,
     /// Operations under way at once.
     pub max_operations: usize,
+    /// The container runtime's directories.
+    pub runtime: RuntimeArgs,
     /// How much power the agent keeps.
     pub power: PowerArgs,
 }
@@ -203,6 +210,7 @@ impl Config {
             sources,
             add_timeout: Duration::from_secs(args.add_timeout),
             max_operations: args.max_operations,
+            runtime: args.runtime,
             power: args.power,
         })
     }
