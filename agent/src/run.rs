@@ -123,6 +123,10 @@ pub fn agent(config: Config) -> Result<(), StartError> {
             let agent = Arc::clone(&agent);
             async move { agent.addresses.keep_cursor().await }
         });
+        tokio::spawn({
+            let agent = Arc::clone(&agent);
+            async move { agent.forget_connections().await }
+        });
         if let Some(listener) = metrics_listener {
             tokio::spawn(server::metrics::serve(listener, Arc::clone(&agent), stop.clone()));
         }
@@ -135,6 +139,7 @@ pub fn agent(config: Config) -> Result<(), StartError> {
                 tracing::warn!(?STOP_DEADLINE, "operations are still under way; the next agent undoes them");
             }
         }
+        agent.connections.all_forgotten().await;
         let _ = std::fs::remove_file(&agent.config.socket);
         tracing::info!("stopped; pods keep their network");
         Ok::<(), StartError>(())

@@ -31,6 +31,7 @@ pub mod apiserver;
 mod binaries;
 pub mod conformance;
 pub mod cri;
+mod datapath;
 mod failure;
 mod http;
 pub mod links;
@@ -49,6 +50,7 @@ mod watch;
 
 pub use agent::{Agent, AgentOptions};
 pub use binaries::{agent_binary, conformance_binary, faulty_agent_binary, plugin_binary};
+pub use datapath::{Datapath, datapath};
 pub use failure::{Failure, Step};
 pub use node::{Leftovers, TestNode, run_in};
 pub use ovsdb::{Ovsdb, Row};

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ipnet::IpNet;
 use podwire_cni::spec::CniResult;
 
 use super::bandwidth;
@@ -193,6 +194,10 @@ impl Agent {
             error = self.overturned(call, &said) => return Err(error),
         }
         fault_point!("add-ofport");
+        let addresses = planned.iter().flat_map(|port| &port.link.addresses);
+        self.connections
+            .forgotten(addresses.map(IpNet::addr), trace)
+            .await;
         let finishing = Instant::now();
         for error in pods.iter().flat_map(PodEnd::announce) {
             tracing::debug!(attachment = %call.key, "{error}");

@@ -104,8 +104,7 @@ impl Agent {
         );
         errors.extend(links);
         // After the link: a packet that still came would make the entry again.
-        self.forget_connections(key, addresses(&known, entry.as_ref()))
-            .await;
+        self.connections.forget(addresses(&known, entry.as_ref()));
         self.addresses.release_all(&Owner {
             network: key.network.clone(),
             container_id: key.container_id.clone(),
@@ -129,21 +128,6 @@ impl Agent {
         errors.extend(noted.err().map(Error::from));
         fault_point!("del-forgotten", _);
         errors
-    }
-
-    /// Removes what connection tracking, the kernel's and the userspace datapath's, still knows of a pod's addresses: the
-    /// next pod that gets one must not inherit a connection. What stays ends by its own timeout, so that is no failure.
-    async fn forget_connections(&self, key: &AttachmentKey, addresses: Vec<IpAddr>) {
-        let (switch, kernel) = tokio::join!(
-            self.ports.flush_conntrack(&addresses),
-            self.netlink.flush_conntrack(addresses.clone())
-        );
-        if let Err(error) = switch {
-            tracing::debug!(attachment = %key, %error, "tracked connections stay in the switch");
-        }
-        if let Err(error) = kernel {
-            tracing::debug!(attachment = %key, %error, "tracked connections stay in the kernel");
-        }
     }
 
     /// Removes an attachment's rows.

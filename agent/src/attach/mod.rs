@@ -8,6 +8,7 @@ mod addresses;
 mod bandwidth;
 mod call;
 mod check;
+mod connections;
 mod del;
 mod error;
 mod gc;
@@ -30,6 +31,7 @@ use tokio::sync::watch;
 
 pub use addresses::Addresses;
 pub use call::{Call, Refused};
+pub use connections::Connections;
 pub use error::Error;
 pub use recover::Restored;
 pub use turns::{Cancel, Reason};
@@ -60,6 +62,8 @@ pub struct Agent {
     pub journal: Journal,
     /// Who has which address.
     pub addresses: Addresses,
+    /// What connection tracking is still to forget.
+    pub connections: Connections,
     /// Starts delegated IPAM plugins.
     pub spawner: Spawner,
     /// Where annotations come from.
@@ -121,6 +125,7 @@ impl Agent {
             ports: parts.ports,
             journal: parts.journal,
             addresses: parts.addresses,
+            connections: Connections::default(),
             spawner: parts.spawner,
             sources: parts.sources,
             recorder: Recorder::default(),
