@@ -108,6 +108,15 @@ pub struct Parts {
     pub settled: watch::Receiver<bool>,
 }
 
+/// What the plugin prints.
+#[derive(Debug)]
+pub struct Reply {
+    /// On its standard output: the result, or the error object.
+    pub answer: Result<String, String>,
+    /// On its standard error; empty when it passes nothing on.
+    pub stderr: String,
+}
+
 impl Agent {
     /// Puts the parts together.
     pub fn new(parts: Parts) -> Self {
@@ -131,15 +140,8 @@ impl Agent {
         }
     }
 
-    /// Serves one request; the bytes are what the plugin prints.
-    ///
-    /// # Errors
-    /// The error object to print.
-    pub async fn serve(
-        self: Arc<Self>,
-        body: Bytes,
-        cancel: Arc<Cancel>,
-    ) -> Result<String, String> {
+    /// Serves one request.
+    pub async fn serve(self: Arc<Self>, body: Bytes, cancel: Arc<Cancel>) -> Reply {
         let trace = Trace::start();
         let call = match Call::parse(&body) {
             Ok(call) => call,
@@ -149,7 +151,10 @@ impl Agent {
                     msg: error.to_string(),
                 };
                 self.record(trace.end("refused", Subject::default(), outcome));
-                return Err(error.to_json(version));
+                return Reply {
+                    answer: Err(error.to_json(version)),
+                    stderr: String::new(),
+                };
             }
         };
         drop(body);
@@ -166,8 +171,12 @@ impl Agent {
                 }
             }
         };
+        let stderr = remarks(&call);
         self.record(trace.end(call.verb.as_str(), subject(call), outcome));
-        result.map_err(|error| error.to_spec().to_json(version))
+        Reply {
+            answer: result.map_err(|error| error.to_spec().to_json(version)),
+            stderr,
+        }
     }
 
     fn record(&self, operation: Operation) {
@@ -256,6 +265,16 @@ impl Drop for Admitted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// What IPAM plugins had to say. A plugin that passes nothing on is of an older version, and then our log has it.
+fn remarks(call: &Call) -> String {
+    let remarks = call.remarks.take();
+    if call.takes_stderr || remarks.trim().is_empty() {
+        return remarks;
+    }
+    tracing::info!(attachment = %call.key, "IPAM plugin: {}", remarks.trim());
+    String::new()
 }
 
 fn subject(call: Call) -> Subject {
