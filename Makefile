@@ -125,7 +125,7 @@ lint: ## formatting, clippy, rustdoc and licences, each without a warning
 		echo "make: leaving out licences, bans and duplicates: cargo install cargo-deny" >&2
 	fi
 
-FUZZ_TARGETS := cni wire annotations ovsdb config
+FUZZ_TARGETS := cni wire annotations ovsdb config spool kubeconfig manifest
 DURATION ?= 60
 
 # libFuzzer wants flags of a nightly compiler; RUSTC_BOOTSTRAP has the stable one take them.

@@ -44,6 +44,7 @@ mod pod;
 pub mod process;
 mod random;
 pub mod runtime;
+pub mod scrape;
 pub mod traffic;
 mod watch;
 

@@ -1,7 +1,9 @@
 //! What the agent is told: flags and their environment variables, checked at start.
 
+mod observe;
 mod ovn;
 mod power;
+mod runtime;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -10,8 +12,10 @@ use std::time::Duration;
 use clap::Args;
 use ipnet::IpNet;
 
+pub use observe::{ObserveArgs, ObserveConfig};
 pub use ovn::{Mode, OvnArgs, OvnConfig, Wait};
 pub use power::{PowerArgs, Seccomp};
+pub use runtime::RuntimeArgs;
 pub use sources::{KubeAccess, KubeConfig, Need, Source, SourceArgs, SourceConfig, Token};
 
 use crate::ipam::subnet::SubnetSpec;
@@ -99,9 +103,15 @@ pub struct AgentArgs {
         env = "PODWIRE_MAX_OPERATIONS"
     )]
     pub max_operations: usize,
+    /// The container runtime's directories
+    #[command(flatten)]
+    pub runtime: RuntimeArgs,
     /// How much power is kept
     #[command(flatten)]
     pub power: PowerArgs,
+    /// What can be seen from outside
+    #[command(flatten)]
+    pub observe: ObserveArgs,
     /// What is logged: a level, or filters as in `info,podwire_ovs=debug`
     #[arg(
         long,
@@ -141,8 +151,12 @@ pub struct Config {
     pub add_timeout: Duration,
     /// Operations under way at once.
     pub max_operations: usize,
+    /// The container runtime's directories.
+    pub runtime: RuntimeArgs,
     /// How much power the agent keeps.
     pub power: PowerArgs,
+    /// What can be seen from outside.
+    pub observe: ObserveConfig,
 }
 
 /// A setting that is not valid.
@@ -203,7 +217,9 @@ impl Config {
             sources,
             add_timeout: Duration::from_secs(args.add_timeout),
             max_operations: args.max_operations,
+            runtime: args.runtime,
             power: args.power,
+            observe: ObserveConfig::from_args(args.observe)?,
         })
     }
 
