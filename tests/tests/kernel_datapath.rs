@@ -125,7 +125,7 @@ fn burst(from: &Pod<'_>, to: &Pod<'_>, bytes: usize) -> usize {
 
 #[test]
 #[ignore = "wants the kernel's datapath: make test-kernel"]
-fn del_flushes_the_connections_of_both_families_that_the_kernel_tracks() {
+fn a_pod_inherits_no_connection_of_either_family_that_the_kernel_tracks() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node
         .start_agent(&AgentOptions::for_numbered_pods())
@@ -165,6 +165,8 @@ fn del_flushes_the_connections_of_both_families_that_the_kernel_tracks() {
         assert!(is_listed(&before, &pod), "{pod}: {before}");
     }
     web.del().unwrap().success().unwrap();
+    let heir = numbered(&node, "heir", 11);
+    heir.add().unwrap().success().unwrap();
     let after = tracked();
     for (pod, stays) in [
         (ipv4(11), false),
