@@ -9,7 +9,7 @@ use crate::fault::fault_point;
 use crate::ipam::Owner;
 use crate::journal::{self, Entry, State};
 use crate::netns::{HostLink, LinkState};
-use crate::observe::Trace;
+use crate::observe::{Trace, WaitFor};
 use crate::plan::{AttachmentKey, mac_text};
 use crate::ports::{self, PortError, PortRecord};
 
@@ -21,7 +21,9 @@ impl Agent {
             self.sandbox_lines
                 .join_del(call.sandbox_line(), &key.container_id, &key.ifname);
         let queued = Instant::now();
+        let waiting = self.metrics.wait(WaitFor::Turn);
         place.turn().await;
+        drop(waiting);
         trace.phase("queue", queued);
         fault_point!("del-begun");
         let removing = Instant::now();
@@ -103,8 +105,7 @@ impl Agent {
         );
         errors.extend(links);
         // After the link: a packet that still came would make the entry again.
-        self.forget_connections(key, addresses(&known, entry.as_ref()))
-            .await;
+        self.connections.forget(addresses(&known, entry.as_ref()));
         self.addresses.release_all(&Owner {
             network: key.network.clone(),
             container_id: key.container_id.clone(),
@@ -128,21 +129,6 @@ impl Agent {
         errors.extend(noted.err().map(Error::from));
         fault_point!("del-forgotten", _);
         errors
-    }
-
-    /// Removes what connection tracking, the kernel's and the userspace datapath's, still knows of a pod's addresses: the
-    /// next pod that gets one must not inherit a connection. What stays ends by its own timeout, so that is no failure.
-    async fn forget_connections(&self, key: &AttachmentKey, addresses: Vec<IpAddr>) {
-        let (switch, kernel) = tokio::join!(
-            self.ports.flush_conntrack(&addresses),
-            self.netlink.flush_conntrack(addresses.clone())
-        );
-        if let Err(error) = switch {
-            tracing::debug!(attachment = %key, %error, "tracked connections stay in the switch");
-        }
-        if let Err(error) = kernel {
-            tracing::debug!(attachment = %key, %error, "tracked connections stay in the kernel");
-        }
     }
 
     /// Removes an attachment's rows.

@@ -1,5 +1,6 @@
 //! What the agent is told: flags and their environment variables, checked at start.
 
+mod observe;
 mod ovn;
 mod power;
 mod runtime;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use clap::Args;
 use ipnet::IpNet;
 
+pub use observe::{ObserveArgs, ObserveConfig};
 pub use ovn::{Mode, OvnArgs, OvnConfig, Wait};
 pub use power::{PowerArgs, Seccomp};
 pub use runtime::RuntimeArgs;
@@ -107,6 +109,9 @@ pub struct AgentArgs {
     /// How much power is kept
     #[command(flatten)]
     pub power: PowerArgs,
+    /// What can be seen from outside
+    #[command(flatten)]
+    pub observe: ObserveArgs,
     /// What is logged: a level, or filters as in `info,podwire_ovs=debug`
     #[arg(
         long,
@@ -150,6 +155,8 @@ pub struct Config {
     pub runtime: RuntimeArgs,
     /// How much power the agent keeps.
     pub power: PowerArgs,
+    /// What can be seen from outside.
+    pub observe: ObserveConfig,
 }
 
 /// A setting that is not valid.
@@ -212,6 +219,7 @@ impl Config {
             max_operations: args.max_operations,
             runtime: args.runtime,
             power: args.power,
+            observe: ObserveConfig::from_args(args.observe)?,
         })
     }
 

@@ -12,6 +12,7 @@ mod ovn_kubernetes;
 mod record;
 mod restore;
 mod southbound;
+mod state;
 mod wait;
 
 use std::path::PathBuf;

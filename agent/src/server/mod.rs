@@ -5,6 +5,7 @@
 //! connection only waits for: when the client goes away (the runtime killed the plugin) the operation is told, and undoes
 //! itself.
 
+pub mod metrics;
 pub mod socket;
 mod waiting;
 
@@ -28,7 +29,8 @@ use tokio_util::task::TaskTracker;
 use socket::Door;
 use waiting::{Presence, Waiting};
 
-use crate::attach::{Agent, Cancel, Reason};
+use crate::attach::{Agent, Cancel, Reason, Reply};
+use crate::observe::OPENMETRICS;
 
 /// A plugin sends its whole request at once; what takes longer is no plugin.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
@@ -144,6 +146,7 @@ async fn respond(
     let path = request.uri().path().to_owned();
     match (request.method(), path.as_str()) {
         (&Method::POST, wire::PATH) => cni(request, agent, presence).await,
+        (&Method::GET, "/metrics") => metrics_page(&agent).await,
         (&Method::GET, "/v1/health") => {
             let patience = Duration::from_secs(number(request.uri().query(), "wait").unwrap_or(0));
             json(
@@ -193,8 +196,14 @@ async fn cni(
     let reply = tokio::spawn(agent.serve(body, cancel)).await;
     on_disconnect.disarm();
     match reply {
-        Ok(Ok(result)) => json(StatusCode::OK, result),
-        Ok(Err(error)) => json(StatusCode::INTERNAL_SERVER_ERROR, error),
+        Ok(Reply {
+            answer: Ok(result),
+            stderr,
+        }) => with_stderr(StatusCode::OK, result, &stderr),
+        Ok(Reply {
+            answer: Err(error),
+            stderr,
+        }) => with_stderr(StatusCode::INTERNAL_SERVER_ERROR, error, &stderr),
         Err(error) => {
             tracing::error!(%error, "an operation's task died");
             let msg = "the agent met an error of its own; its log has more";
@@ -247,12 +256,38 @@ fn problem(status: StatusCode, code: ErrorCode, msg: impl Into<String>) -> Respo
     )
 }
 
+async fn metrics_page(agent: &Agent) -> Response {
+    typed(StatusCode::OK, OPENMETRICS, agent.metrics_page().await)
+}
+
+/// An answer to the plugin, with what it is to write to its standard error at the body's end. The answer goes before: one
+/// that leaves no room stands alone.
+fn with_stderr(status: StatusCode, mut answer: String, stderr: &str) -> Response {
+    if stderr.is_empty() || answer.len() + stderr.len() > wire::MAX_REPLY {
+        return json(status, answer);
+    }
+    answer.push_str(stderr);
+    let mut response = json(status, answer);
+    response
+        .headers_mut()
+        .insert(wire::STDERR_HEADER, HeaderValue::from(stderr.len()));
+    response
+}
+
+fn text(status: StatusCode, body: &'static str) -> Response {
+    typed(status, "text/plain; charset=utf-8", body)
+}
+
 fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
+    typed(status, "application/json", body)
+}
+
+fn typed(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -> Response {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     response
         .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        .insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
 }
 
