@@ -108,6 +108,14 @@ pub enum Error {
         /// How many.
         limit: usize,
     },
+    /// An earlier operation on the same pod or sandbox did not end in time.
+    #[error(
+        "waited {waited:.1?} for another operation on the same pod or container to end, and it still runs"
+    )]
+    Queued {
+        /// How long was waited.
+        waited: Duration,
+    },
     /// The agent has not yet looked through what it found at start.
     #[error("the agent is starting: waited {waited:?} for {awaited}")]
     Starting {
@@ -154,7 +162,10 @@ impl Error {
             Self::Journal(_) => ErrorCode::IO,
             Self::Port(error) => port_code(error),
             Self::Cancelled(Reason::Superseded { .. }) => ErrorCode::SUPERSEDED,
-            Self::Cancelled(_) | Self::Busy { .. } | Self::Starting { .. } => ErrorCode::TRY_AGAIN,
+            Self::Cancelled(_)
+            | Self::Busy { .. }
+            | Self::Queued { .. }
+            | Self::Starting { .. } => ErrorCode::TRY_AGAIN,
             Self::Differs(_) => ErrorCode::CHECK_MISMATCH,
             Self::Several(errors) => errors.first().map_or(ErrorCode::INTERNAL, Self::code),
             Self::NotReady {

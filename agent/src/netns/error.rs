@@ -175,6 +175,16 @@ pub enum Error {
         /// The kernel's answer.
         refusal: Refusal,
     },
+    /// An address could not be taken away.
+    #[error("cannot remove address {address} from {link}: {refusal}")]
+    RemoveAddress {
+        /// The address.
+        address: IpNet,
+        /// The link.
+        link: String,
+        /// The kernel's answer.
+        refusal: Refusal,
+    },
     /// A route was refused.
     #[error("cannot set route {route} on {link}: {refusal}")]
     SetRoute {

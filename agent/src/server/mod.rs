@@ -5,6 +5,7 @@
 //! connection only waits for: when the client goes away (the runtime killed the plugin) the operation is told, and undoes
 //! itself.
 
+mod client;
 pub mod socket;
 mod waiting;
 
@@ -25,6 +26,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use client::Client;
 use waiting::{Presence, Waiting};
 
 use crate::attach::{Agent, Cancel, Reason};
@@ -104,15 +106,21 @@ async fn connection(
             Ok::<_, Infallible>(response)
         }
     });
+    let client = Client::new(stream);
     let mut connection = std::pin::pin!(
         hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(REQUEST_DEADLINE)
             .max_buf_size(MAX_HEADER)
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(TokioIo::new(client.clone()), service)
     );
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        // With the connection goes what it asked for: whoever is gone waits for no answer.
+        () = client.gone() => {
+            tracing::trace!("the client has gone");
+            return;
+        }
         () = presence.ended() => {
             tracing::debug!("connection closed: it had waited longest when another needed its place");
             return;
