@@ -17,7 +17,8 @@ PLUGIN_FLAGS := -C target-feature=+crt-static -C relocation-model=static
 DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
 OVN_PACKAGES := ovn-central ovn-host
 CONFORMANCE_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins
-TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) openssl containernetworking-plugins conntrack strace golang-go
+RUNTIME_PACKAGES := containerd runc podman busybox-static iptables containernetworking-plugins
+TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) $(RUNTIME_PACKAGES) openssl conntrack strace golang-go libfaketime ca-certificates
 BENCH_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins strace
 
 # Where the fixtures find the binaries under test; a value from the environment is kept.

@@ -15,10 +15,11 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::sync::LazyLock;
 
 use futures_util::FutureExt as _;
+use podwire::apiserver::kubeconfig;
 use podwire::attach::Call;
 use podwire::ipam::subnet::SubnetSpec;
 use podwire::journal::Entry;
-use podwire::pods::sources::{kubeconfig, manifest};
+use podwire::pods::sources::manifest;
 use podwire::pods::{
     self, Attaching, NetworkKey, bandwidth, ovn, ovn_interfaces, ovn_network, ovn_routes,
     pod_networks,

@@ -1,7 +1,8 @@
 //! The podwire node agent, one room for each of its concerns. A request flows downward, and no room imports one above it:
 //! [`server`], [`reconcile`], [`attach`], [`pods`], [`ipam`], [`plan`], [`netns`], [`ports`], [`journal`], [`observe`],
-//! [`lockdown`], [`config`].
+//! [`apiserver`], [`lockdown`], [`config`].
 
+pub mod apiserver;
 pub mod attach;
 pub mod config;
 pub mod fault;

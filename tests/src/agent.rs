@@ -25,6 +25,8 @@ pub struct AgentOptions {
     pub arguments: Vec<String>,
     /// Environment variables.
     pub environment: Vec<(String, String)>,
+    /// A program, with its arguments, that execs the agent, such as `prlimit --nofile=64`.
+    pub under: Vec<String>,
     /// A fault point and what it does, such as `add-linked:kill`; without one the agent has none.
     pub fault: Option<String>,
 }
@@ -33,6 +35,18 @@ impl AgentOptions {
     /// Adds command line arguments.
     pub fn with<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> AgentOptions {
         self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Has another program exec the agent.
+    pub fn under(mut self, program: &[&str]) -> AgentOptions {
+        self.under = program.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
+    /// Adds an environment variable.
+    pub fn variable(mut self, name: &str, value: &str) -> AgentOptions {
+        self.environment.push((name.into(), value.into()));
         self
     }
 
@@ -80,14 +94,21 @@ impl<'node> Agent<'node> {
     /// Starts the agent and waits until its socket answers at all: for tests in which it can't be
     /// healthy yet.
     pub fn launch(node: &'node TestNode, options: &AgentOptions) -> Result<Agent<'node>, Failure> {
-        let mut command = match &options.fault {
-            None => Command::new(agent_binary()?),
-            Some(fault) => {
-                let mut faulty = Command::new(faulty_agent_binary()?);
-                faulty.env("PODWIRE_FAULT", fault);
-                faulty
+        let binary = match &options.fault {
+            None => agent_binary()?,
+            Some(_) => faulty_agent_binary()?,
+        };
+        let mut command = match options.under.split_first() {
+            None => Command::new(binary),
+            Some((program, arguments)) => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(binary);
+                command
             }
         };
+        if let Some(fault) = &options.fault {
+            command.env("PODWIRE_FAULT", fault);
+        }
         command.arg("agent");
         if let Some(directory) = &options.run_dir {
             command.args(["--run-dir", directory]);

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::Place;
 use crate::failure::{Failure, Step};
+use crate::{AgentOptions, Place, Pod, TestNode};
 use store::Store;
 
 /// Longer than any wait of a client under test.
@@ -53,6 +53,8 @@ struct State {
     ends_watches: bool,
     /// How the next watches of an expired version are answered.
     gone_as_status: bool,
+    /// New connections are closed as soon as they are made.
+    away: bool,
     stopping: bool,
     requests: Vec<Request>,
     streams: Vec<TcpStream>,
@@ -100,7 +102,17 @@ impl ApiServer {
 
     /// A server that speaks TLS, by a certificate that its own CA signed.
     pub fn start_tls() -> Result<ApiServer, Failure> {
-        ApiServer::listen(&Place::here()?, Some(tls::Identity::new()?))
+        ApiServer::start_tls_in(&Place::here()?)
+    }
+
+    /// As [`ApiServer::start_tls`], in another network namespace.
+    pub fn start_tls_in(place: &Place) -> Result<ApiServer, Failure> {
+        ApiServer::listen(place, Some(tls::Identity::new()?))
+    }
+
+    /// The port that it listens on.
+    pub fn port(&self) -> u16 {
+        self.address.port()
     }
 
     fn listen(place: &Place, identity: Option<tls::Identity>) -> Result<ApiServer, Failure> {
@@ -128,6 +140,26 @@ impl ApiServer {
             shared,
             acceptor: Some(acceptor),
         })
+    }
+
+    /// A node with Open vSwitch, and an API server beside it.
+    pub fn beside_a_node() -> Result<(TestNode, ApiServer), Failure> {
+        let node = TestNode::with_ovs()?;
+        let server = Self::start_in(node.place())?;
+        Ok((node, server))
+    }
+
+    /// Options of an agent that watches this server's pods of a node, and whose ADDs may wait for so many seconds: few for waits
+    /// that end in vain, many for waits that end by an event.
+    pub fn watched_by(&self, node_name: &str, seconds: &str) -> AgentOptions {
+        AgentOptions::for_numbered_pods().with([
+            "--k8s-apiserver",
+            &self.url(),
+            "--node-name",
+            node_name,
+            "--add-timeout",
+            seconds,
+        ])
     }
 
     /// Where it is.
@@ -181,6 +213,14 @@ impl ApiServer {
                 let _ = stream.shutdown(Shutdown::Both);
             }
         });
+    }
+
+    /// Goes away, with every connection, or comes back; it remembers what it is told meanwhile.
+    pub fn go_away(&self, away: bool) {
+        self.change(|state| state.away = away);
+        if away {
+            self.break_connections();
+        }
     }
 
     /// Whether watches end as soon as they have begun.
@@ -292,6 +332,9 @@ fn accept(
             if state.stopping {
                 break;
             }
+            if state.away {
+                continue;
+            }
             state.streams.push(handle);
         }
         let (shared, config) = (Arc::clone(shared), config.cloned());
@@ -328,4 +371,9 @@ pub fn pod(node: &str, namespace: &str, name: &str, uid: &str, annotations: Valu
         "spec": { "nodeName": node, "containers": [{ "name": "main", "image": "pause" }] },
         "status": { "phase": "Pending" },
     })
+}
+
+/// A fixture's pod as the API has it.
+pub fn pod_on(node: &str, pod: &Pod<'_>, annotations: Value) -> Value {
+    self::pod(node, &pod.namespace, &pod.name, &pod.uid, annotations)
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use nix::errno::Errno;
 use podwire_cni::spec::{ErrorCode, SpecError};
 use podwire_ovs::transact::TransactError;
 
@@ -129,6 +130,9 @@ pub enum Error {
 impl Error {
     /// The code that the runtime is told.
     pub fn code(&self) -> ErrorCode {
+        if self.is_want_of_descriptors() {
+            return ErrorCode::TRY_AGAIN;
+        }
         match self {
             Self::Request(error) => error.code,
             #[cfg(feature = "fault-points")]
@@ -173,6 +177,21 @@ impl Error {
             } => ErrorCode::NOT_AVAILABLE,
             Self::NotReady { degraded: true, .. } => ErrorCode::NOT_AVAILABLE_DEGRADED,
         }
+    }
+
+    /// Whether it was only that no more files can be open at once, of the agent's or the machine's: that passes.
+    fn is_want_of_descriptors(&self) -> bool {
+        let errno = match self {
+            Self::Netns(NetnsError::Io { errno, .. }) => *errno,
+            Self::Kernel(error) => error
+                .refusal()
+                .map_or(Errno::UnknownErrno, |refusal| refusal.errno),
+            Self::Journal(journal::Error::Io { source, .. }) => source
+                .raw_os_error()
+                .map_or(Errno::UnknownErrno, Errno::from_raw),
+            _ => return false,
+        };
+        matches!(errno, Errno::EMFILE | Errno::ENFILE)
     }
 
     /// The error as the specification writes it.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
-use crate::observe::Trace;
+use crate::observe::{Mended, Trace};
 use crate::plan::AttachmentKey;
 
 impl Agent {
@@ -33,6 +33,7 @@ impl Agent {
                 .join_del(line, &key.container_id, &key.ifname);
             place.turn().await;
             tracing::info!(attachment = %key, "removed: the runtime no longer lists it");
+            self.metrics.mended(Mended::Unlisted, 1);
             errors.extend(self.remove(&key).await);
         }
         trace.phase("sweep", sweeping);

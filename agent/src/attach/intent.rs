@@ -13,6 +13,7 @@ use super::{Agent, Call, Error};
 use crate::fault::fault_point;
 use crate::ipam::delegate::{self, Delegate, DelegateError};
 use crate::ipam::{Family, Owner};
+use crate::observe::WaitFor;
 use crate::plan::{InterfaceSpec, PortName, RouteSpec};
 use crate::pods::ovn_network::{InterfaceWish, WishedAddress};
 use crate::pods::{self, InterfaceIntent, NetworkKey, Settings, pod_networks};
@@ -161,7 +162,9 @@ impl Agent {
             timeout: deadline.left().min(DELEGATE_DEADLINE),
             ..delegate_call(call)
         };
+        let waiting = self.metrics.wait(WaitFor::IpamPlugin);
         let result = plugin.add(&self.spawner, asked).await?;
+        drop(waiting);
         fault_point!("add-delegated");
         let mut interface = requested(&call.conf);
         interface.addresses = result.ips.iter().map(|ip| ip.address).collect();

@@ -6,7 +6,7 @@ use super::deadline::Deadline;
 use super::turns::Cancel;
 use super::{Agent, Error};
 use crate::config::Wait;
-use crate::observe::Trace;
+use crate::observe::{Trace, WaitFor};
 use crate::ports::{AddedPort, PortError};
 
 impl Agent {
@@ -31,10 +31,13 @@ impl Agent {
         trace: &mut Trace,
     ) -> Result<(), PortError> {
         let started = Instant::now();
+        let waiting = self.metrics.wait(WaitFor::Ofport);
         self.ports.wait_ofports(ports, deadline.left()).await?;
+        drop(waiting);
         trace.phase("ovs-vswitchd: ofport", started);
         if self.config.ovn.wait == Wait::OvnInstalled {
             let installing = Instant::now();
+            let _waiting = self.metrics.wait(WaitFor::OvnInstalled);
             self.ports.wait_installed(ports, deadline.left()).await?;
             trace.phase("ovn-controller: installed", installing);
         }

@@ -256,6 +256,27 @@ pub enum Error {
 }
 
 impl Error {
+    /// The kernel's answer, when that is what the step failed by.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Error::OpenSocket { refusal, .. }
+            | Error::StartThread { refusal, .. }
+            | Error::EnterNetns { refusal, .. }
+            | Error::MakePair { refusal, .. }
+            | Error::Sysctl { refusal, .. }
+            | Error::SetUp { refusal, .. }
+            | Error::SetAddress { refusal, .. }
+            | Error::RemoveAddress { refusal, .. }
+            | Error::SetRoute { refusal, .. }
+            | Error::TxChecksum { refusal, .. }
+            | Error::Announce { refusal, .. }
+            | Error::Delete { refusal, .. }
+            | Error::Read { refusal, .. }
+            | Error::FlushConntrack { refusal, .. } => Some(refusal),
+            _ => None,
+        }
+    }
+
     /// Whether the step failed because its link has gone in the meantime.
     pub(super) fn link_is_gone(&self) -> bool {
         match self {

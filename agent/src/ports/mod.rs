@@ -11,6 +11,7 @@ mod ovn;
 mod record;
 mod restore;
 mod southbound;
+mod state;
 mod wait;
 
 use std::path::PathBuf;

@@ -13,6 +13,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::attach::Agent;
+use crate::netns;
 
 /// How long after the bridge's row ovs-vswitchd may take to make its local port.
 const LOCAL_PORT_DEADLINE: Duration = Duration::from_secs(10);
@@ -77,7 +78,7 @@ async fn remove_outdated(agent: &Agent, record: &mut Record, wanted: &[IpNet]) {
     }
     let bridge = record.bridge.clone();
     let list: Vec<String> = outdated.iter().map(ToString::to_string).collect();
-    match agent.netlink.remove_addresses(&bridge, outdated).await {
+    match remove(agent, &bridge, outdated).await {
         Ok(()) => {
             tracing::info!(
                 link = bridge,
@@ -89,6 +90,23 @@ async fn remove_outdated(agent: &Agent, record: &mut Record, wanted: &[IpNet]) {
         }
         Err(error) => tracing::error!(%error, "a gateway of an earlier subnet stays"),
     }
+}
+
+/// Takes addresses away and leaves others'.
+async fn remove(agent: &Agent, link: &str, outdated: Vec<IpNet>) -> Result<(), netns::Error> {
+    let mut others = agent.netlink.host_addresses(link).await?;
+    others.retain(|address| !outdated.contains(address));
+    agent.netlink.remove_addresses(link, outdated).await?;
+    // With the first IPv4 address of a subnet the kernel removes its others (`__inet_del_ifa`, unless promote_secondaries is
+    // set), and those are not ours to lose.
+    if agent.netlink.host_addresses(link).await?.len() < others.len() {
+        let deadline = Instant::now() + LOCAL_PORT_DEADLINE;
+        let restored = agent
+            .netlink
+            .ensure_addresses(link, others, false, deadline);
+        restored.await?;
+    }
+    Ok(())
 }
 
 /// Writes down those addresses that are not there yet, and so will be ours.

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::attach::Agent;
+use crate::observe::Mended;
 use crate::ports::PortRecord;
 
 /// How long ovs-vswitchd may take after a boot to make the bridge's local port.
@@ -40,8 +41,9 @@ pub(super) async fn remove(agent: &Agent) {
         ports = stale.len(),
         "removing ports that outlived their links"
     );
-    if let Err(error) = agent.ports.remove(&stale).await {
-        tracing::error!(%error, "ports without links stay until GC");
+    match agent.ports.remove(&stale).await {
+        Ok(()) => agent.metrics.mended(Mended::PortWithoutLink, stale.len()),
+        Err(error) => tracing::error!(%error, "ports without links stay until GC"),
     }
 }
 

@@ -6,6 +6,7 @@
 //! itself.
 
 mod client;
+pub mod metrics;
 pub mod socket;
 mod waiting;
 
@@ -30,6 +31,7 @@ use client::Client;
 use waiting::{Presence, Waiting};
 
 use crate::attach::{Agent, Cancel, Reason};
+use crate::observe::OPENMETRICS;
 
 /// A plugin sends its whole request at once; what takes longer is no plugin.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
@@ -70,9 +72,14 @@ pub async fn serve(
             tracing::warn!("connection refused: {refused}");
             continue;
         }
+        let is_full = waiting.is_full();
         let presence = Arc::new(waiting.enter());
         let (agent, stop) = (Arc::clone(&agent), stop.clone());
         connections.spawn(connection(stream, agent, presence, stop));
+        if is_full {
+            // The one that has to go holds its descriptor until its task has run.
+            tokio::task::yield_now().await;
+        }
     }
     connections.close();
     connections.wait().await;
@@ -144,6 +151,7 @@ async fn respond(
     let path = request.uri().path().to_owned();
     match (request.method(), path.as_str()) {
         (&Method::POST, wire::PATH) => cni(request, agent, presence).await,
+        (&Method::GET, "/metrics") => metrics_page(&agent).await,
         (&Method::GET, "/v1/health") => json(StatusCode::OK, agent.health().await),
         (&Method::GET, "/v1/traces") => {
             json(StatusCode::OK, agent.traces(last(request.uri().query())))
@@ -241,12 +249,24 @@ fn problem(status: StatusCode, code: ErrorCode, msg: impl Into<String>) -> Respo
     )
 }
 
+async fn metrics_page(agent: &Agent) -> Response {
+    typed(StatusCode::OK, OPENMETRICS, agent.metrics_page().await)
+}
+
+fn text(status: StatusCode, body: &'static str) -> Response {
+    typed(status, "text/plain; charset=utf-8", body)
+}
+
 fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
+    typed(status, "application/json", body)
+}
+
+fn typed(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -> Response {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     response
         .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        .insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
 }
 

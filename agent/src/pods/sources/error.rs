@@ -179,18 +179,6 @@ fn lacking(
     text
 }
 
-/// What a parser says, in one line of bounded length: it may draw the place over several lines, or quote a whole value, and
-/// this goes into a log line and a pod's event.
-pub(super) fn brief(error: &impl fmt::Display) -> String {
-    const LONGEST: usize = 300;
-    let text = error.to_string();
-    let line = text.lines().next().unwrap_or_default();
-    match line.char_indices().nth(LONGEST) {
-        None => line.to_owned(),
-        Some((end, _)) => format!("{}…", &line[..end]),
-    }
-}
-
 /// ` (uid …)`, or nothing.
 struct Uid<'a>(&'a Option<String>);
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::error::brief;
 use super::{Pod, PodName};
+use crate::apiserver::brief;
 
 /// A document. Other kinds than pods and lists are passed over: a file may hold a service beside its pod.
 #[derive(Debug, Deserialize)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
-use super::super::error::brief;
+use super::brief;
 use crate::config::Token;
 
 /// Why a kubeconfig can't be used.

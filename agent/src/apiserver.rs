@@ -3,6 +3,10 @@
 //! A token that lives in a file is read for every request: kubelet and others rotate it in place, a request is made a few
 //! times an hour, and a token that was kept would have to be noticed to be stale.
 
+pub mod kubeconfig;
+
+use std::error::Error;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use hyper::Request;
@@ -12,12 +16,11 @@ use kube::client::{Body, ClientBuilder};
 use tower::BoxError;
 use tower::filter::FilterLayer;
 
-use super::kubeconfig;
 use crate::config::{KubeAccess, Token};
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum AccessError {
+pub(crate) enum AccessError {
     #[error("kubeconfig {}: {source}", path.display())]
     Kubeconfig {
         path: PathBuf,
@@ -34,7 +37,7 @@ pub(super) enum AccessError {
 }
 
 /// A client; files are read now, and a token's file again for every request.
-pub(super) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
+pub(crate) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
     let (mut config, token) = match access {
         KubeAccess::Kubeconfig(path) => {
             let unusable = |source| AccessError::Kubeconfig {
@@ -51,6 +54,32 @@ pub(super) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
         ClientBuilder::try_from(config).map_err(|error| AccessError::Client(error.into()))?;
     let authorize = FilterLayer::new(move |request| authorized(request, &token));
     Ok(builder.with_layer(&authorize).build())
+}
+
+/// What a parser says, in one line of bounded length: it may draw the place over several lines, or quote a whole value, and
+/// this goes into a log line and a pod's event.
+pub(crate) fn brief(error: &impl fmt::Display) -> String {
+    const LONGEST: usize = 300;
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(LONGEST) {
+        None => line.to_owned(),
+        Some((end, _)) => format!("{}…", &line[..end]),
+    }
+}
+
+/// What an error says with all of its causes: the outermost of them is often just "client error".
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 fn from_flags(url: &str, ca: Option<&Path>) -> Result<kube::Config, AccessError> {
