@@ -1,7 +1,10 @@
 //! The podwire agent as a daemon of a node.
 
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -16,6 +19,10 @@ use crate::{TestNode, agent_binary, annotation, faulty_agent_binary, http};
 const LOG: &str = "/run/log/agent.log";
 const SOCKET: &str = "agent.sock";
 
+/// Execs a program with the descriptor of this number as its third, as systemd hands over a socket. (dash knows
+/// descriptors of one digit only.)
+const HAND_OVER: &str = r#"from=$1; shift; exec 3<&"$from"; exec {from}<&-; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@""#;
+
 /// How to start the agent. The default is no option at all, as a user's first `podwire agent`.
 #[derive(Clone, Debug, Default)]
 pub struct AgentOptions {
@@ -27,6 +34,8 @@ pub struct AgentOptions {
     pub environment: Vec<(String, String)>,
     /// A program, with its arguments, that execs the agent, such as `prlimit --nofile=64`.
     pub under: Vec<String>,
+    /// A listening socket that is handed over as systemd does it (sd_listen_fds(3)).
+    pub listener: Option<Arc<OwnedFd>>,
     /// A fault point and what it does, such as `add-linked:kill`; without one the agent has none.
     pub fault: Option<String>,
 }
@@ -75,6 +84,11 @@ impl AgentOptions {
     }
 }
 
+/// A copy of a descriptor that children inherit.
+fn inheritable(descriptor: &OwnedFd) -> Result<OwnedFd, Failure> {
+    nix::unistd::dup(descriptor).step(|| "duplicate the listening socket")
+}
+
 /// A running agent. Dropping it kills it.
 #[derive(Debug)]
 pub struct Agent<'node> {
@@ -98,14 +112,16 @@ impl<'node> Agent<'node> {
             None => agent_binary()?,
             Some(_) => faulty_agent_binary()?,
         };
-        let mut command = match options.under.split_first() {
-            None => Command::new(binary),
-            Some((program, arguments)) => {
-                let mut command = Command::new(program);
-                command.args(arguments).arg(binary);
-                command
-            }
-        };
+        // Held until the child has its own.
+        let handed = options.listener.as_deref().map(inheritable).transpose()?;
+        let mut words: Vec<OsString> = options.under.iter().map(OsString::from).collect();
+        if let Some(listener) = &handed {
+            let number = listener.as_raw_fd().to_string();
+            words.extend(["bash", "-c", HAND_OVER, "bash", &number].map(OsString::from));
+        }
+        words.push(binary.into());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
         if let Some(fault) = &options.fault {
             command.env("PODWIRE_FAULT", fault);
         }

@@ -35,3 +35,21 @@ impl Deadline {
         self.began.elapsed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_one_wait_has_taken_the_next_one_lacks() {
+        let deadline = Deadline::after(Duration::from_secs(30));
+        assert_eq!(deadline.left(), Duration::from_secs(30));
+        tokio::time::advance(Duration::from_secs(20)).await;
+        assert_eq!(deadline.left(), Duration::from_secs(10));
+        tokio::time::sleep_until(deadline.at()).await;
+        assert_eq!(deadline.left(), Duration::ZERO);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(deadline.left(), Duration::ZERO);
+        assert_eq!(deadline.waited(), Duration::from_secs(31));
+    }
+}

@@ -28,6 +28,8 @@ impl Agent {
         fault_point!("del-begun");
         let removing = Instant::now();
         let mut removal = self.detach(key).await;
+        let of_definition = self.remove_of_definition(call).await;
+        removal.errors.extend(of_definition.err());
         trace.phase("link and rows", removing);
         let telling = Instant::now();
         let told = self.tell_ipam(Some(call), removal.entry.as_ref()).await;
@@ -136,8 +138,7 @@ impl Agent {
         );
         errors.extend(links);
         // After the link: a packet that still came would make the entry again.
-        self.forget_connections(key, addresses(&known, entry.as_ref()))
-            .await;
+        self.connections.forget(addresses(&known, entry.as_ref()));
         self.addresses.release_all(&Owner {
             network: key.network.clone(),
             container_id: key.container_id.clone(),
@@ -177,21 +178,6 @@ impl Agent {
         errors
     }
 
-    /// Removes what connection tracking, the kernel's and the userspace datapath's, still knows of a pod's addresses: the
-    /// next pod that gets one must not inherit a connection. What stays ends by its own timeout, so that is no failure.
-    async fn forget_connections(&self, key: &AttachmentKey, addresses: Vec<IpAddr>) {
-        let (switch, kernel) = tokio::join!(
-            self.ports.flush_conntrack(&addresses),
-            self.netlink.flush_conntrack(addresses.clone())
-        );
-        if let Err(error) = switch {
-            tracing::debug!(attachment = %key, %error, "tracked connections stay in the switch");
-        }
-        if let Err(error) = kernel {
-            tracing::debug!(attachment = %key, %error, "tracked connections stay in the kernel");
-        }
-    }
-
     /// Removes an attachment's rows.
     pub(super) async fn remove_rows(&self, key: &AttachmentKey) -> Result<(), PortError> {
         self.ports.synced(READY_DEADLINE).await?;
@@ -217,6 +203,19 @@ impl Agent {
             errors.extend(self.netlink.delete(links).await.err().map(Error::from));
         }
         errors
+    }
+
+    /// Removes the port that an older ovn-kubernetes made for a network attachment definition, which only the call can name.
+    async fn remove_of_definition(&self, call: &Call) -> Result<(), Error> {
+        let Some(definition) = &call.conf.net_attach_def_name else {
+            return Ok(());
+        };
+        let records = self.ports.of_definition(&call.key.container_id, definition);
+        self.ports.remove(&records).await?;
+        for record in &records {
+            self.remove_link(&record.name).await?;
+        }
+        Ok(())
     }
 
     /// Removes one veth of the host.
