@@ -143,6 +143,7 @@ impl AgentSocket {
             config,
             environment: std::collections::BTreeMap::new(),
             traceparent: None,
+            takes_stderr: false,
         };
         self.ask(
             Method::POST,
