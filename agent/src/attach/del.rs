@@ -28,6 +28,7 @@ impl Agent {
         fault_point!("del-begun");
         let removing = Instant::now();
         let mut errors = self.remove(key).await;
+        errors.extend(self.remove_of_definition(call).await.err());
         trace.phase("link and rows", removing);
         let telling = Instant::now();
         errors.extend(self.delegated_del(call).await.err());
@@ -155,6 +156,19 @@ impl Agent {
             errors.extend(self.netlink.delete(links).await.err().map(Error::from));
         }
         errors
+    }
+
+    /// Removes the port that an older ovn-kubernetes made for a network attachment definition, which only the call can name.
+    async fn remove_of_definition(&self, call: &Call) -> Result<(), Error> {
+        let Some(definition) = &call.conf.net_attach_def_name else {
+            return Ok(());
+        };
+        let records = self.ports.of_definition(&call.key.container_id, definition);
+        self.ports.remove(&records).await?;
+        for record in &records {
+            self.remove_link(&record.name).await?;
+        }
+        Ok(())
     }
 
     /// Removes one veth of the host.

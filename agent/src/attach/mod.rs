@@ -15,6 +15,7 @@ mod gc;
 mod intent;
 mod notice;
 mod reading;
+mod ready;
 mod recover;
 mod said;
 mod status;
@@ -240,9 +241,10 @@ impl Agent {
         serde_json::json!({ "ports": self.ports.all() }).to_string()
     }
 
-    /// What `GET /v1/health` answers: that the agent serves, and whether an ADD would succeed.
-    pub async fn health(&self) -> String {
-        let ready = self.readiness().await;
+    /// What `GET /v1/health` answers: that the agent serves, and whether an ADD would succeed. With patience the answer is held
+    /// back until one would, or the time is up.
+    pub async fn health(&self, patience: Duration) -> String {
+        let ready = self.await_ready(patience).await;
         let reasons = match &ready {
             Ok(()) => Vec::new(),
             Err(error) => vec![error.to_string()],

@@ -22,10 +22,11 @@ use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use podwire_cni::spec::{CniVersion, ErrorCode, SpecError};
 use podwire_cni::wire;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use socket::Door;
 use waiting::{Presence, Waiting};
 
 use crate::attach::{Agent, Cancel, Reason, Reply};
@@ -35,45 +36,45 @@ use crate::observe::OPENMETRICS;
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
 /// After an accept that failed for lack of descriptors or memory nothing tells when there will be some again.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+/// The longest that an answer about the agent's health is held back.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
 /// Largest header; ours has three fields.
 const MAX_HEADER: usize = 16 * 1024;
 
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
 type Response = hyper::Response<Full<Bytes>>;
 
-/// Serves until `stop` is cancelled, then waits for what is under way.
+/// Serves until `stop` is cancelled, then whoever had connected by then, and waits for what is under way.
 ///
 /// # Errors
 /// When the limit of open descriptors can't be read.
-pub async fn serve(
-    listener: UnixListener,
-    agent: Arc<Agent>,
-    stop: CancellationToken,
-) -> io::Result<()> {
+pub async fn serve(door: Door, agent: Arc<Agent>, stop: CancellationToken) -> io::Result<()> {
     let waiting = Arc::new(Waiting::for_this_process()?);
     let connections = TaskTracker::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = stop.cancelled() => break,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "accept failed; trying again shortly");
-                waiting.end_oldest();
-                tokio::time::sleep(ACCEPT_BACKOFF).await;
-                continue;
-            }
-        };
+    let welcome = |stream: UnixStream| {
         if let Err(refused) = is_root(&stream) {
             tracing::warn!("connection refused: {refused}");
-            continue;
+            return;
         }
         let presence = Arc::new(waiting.enter());
         let (agent, stop) = (Arc::clone(&agent), stop.clone());
         connections.spawn(connection(stream, agent, presence, stop));
+    };
+    loop {
+        let accepted = tokio::select! {
+            accepted = door.accept() => accepted,
+            () = stop.cancelled() => break,
+        };
+        match accepted {
+            Ok(stream) => welcome(stream),
+            Err(error) => {
+                tracing::warn!(%error, "accept failed; trying again shortly");
+                waiting.end_oldest();
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
+            }
+        }
     }
+    door.close().into_iter().for_each(welcome);
     connections.close();
     connections.wait().await;
     Ok(())
@@ -98,7 +99,9 @@ async fn connection(
     presence: Arc<Presence>,
     stop: CancellationToken,
 ) {
+    let begun = CancellationToken::new();
     let service = service_fn(|request| {
+        begun.cancel();
         let (agent, presence) = (Arc::clone(&agent), Arc::clone(&presence));
         async move {
             let response = respond(request, agent, &presence).await;
@@ -120,6 +123,11 @@ async fn connection(
             return;
         }
         () = stop.cancelled() => {
+            // hyper would close at once a connection of which it has read nothing, and the request may be on its way.
+            tokio::select! {
+                _ = connection.as_mut() => return,
+                () = begun.cancelled() => {}
+            }
             // A request under way is answered; an idle connection is closed.
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -139,9 +147,16 @@ async fn respond(
     match (request.method(), path.as_str()) {
         (&Method::POST, wire::PATH) => cni(request, agent, presence).await,
         (&Method::GET, "/metrics") => metrics_page(&agent).await,
-        (&Method::GET, "/v1/health") => json(StatusCode::OK, agent.health().await),
+        (&Method::GET, "/v1/health") => {
+            let patience = Duration::from_secs(number(request.uri().query(), "wait").unwrap_or(0));
+            json(
+                StatusCode::OK,
+                agent.health(patience.min(LONGEST_WAIT)).await,
+            )
+        }
         (&Method::GET, "/v1/traces") => {
-            json(StatusCode::OK, agent.traces(last(request.uri().query())))
+            let last = number(request.uri().query(), "last").unwrap_or(usize::MAX);
+            json(StatusCode::OK, agent.traces(last))
         }
         (&Method::GET, "/v1/ports") => json(StatusCode::OK, agent.ports()),
         (_, wire::PATH) => problem(
@@ -228,11 +243,10 @@ impl Drop for CancelOnDrop {
     }
 }
 
-fn last(query: Option<&str>) -> usize {
-    query
-        .and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("last=")))
-        .and_then(|number| number.parse().ok())
-        .unwrap_or(usize::MAX)
+/// A parameter of the query that is a number.
+fn number<T: std::str::FromStr>(query: Option<&str>, name: &str) -> Option<T> {
+    let mut pairs = query?.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(key, _)| *key == name)?.1.parse().ok()
 }
 
 fn problem(status: StatusCode, code: ErrorCode, msg: impl Into<String>) -> Response {
