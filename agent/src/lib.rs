@@ -1,10 +1,11 @@
 //! The podwire node agent, one room for each of its concerns. A request flows downward, and no room imports one above it:
-//! [`server`], [`reconcile`], [`attach`], [`pods`], [`ipam`], [`plan`], [`netns`], [`ports`], [`journal`], [`observe`],
-//! [`lockdown`], [`config`].
+//! [`server`], [`inspect`], [`reconcile`], [`attach`], [`pods`], [`ipam`], [`plan`], [`netns`], [`ports`], [`journal`], [`observe`],
+//! [`lockdown`], [`config`]. Beside them stand the [`tools`], which speak to a running agent over its socket.
 
 pub mod attach;
 pub mod config;
 pub mod fault;
+pub mod inspect;
 pub mod ipam;
 pub mod journal;
 pub mod lockdown;
@@ -16,3 +17,4 @@ pub mod ports;
 pub mod reconcile;
 pub mod run;
 pub mod server;
+pub mod tools;

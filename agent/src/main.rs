@@ -2,13 +2,20 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use podwire::config::{AgentArgs, Config};
 use podwire::ipam::spawner;
+use podwire::tools::{self, Tool};
 
 /// Wires Kubernetes pods to Open vSwitch and OVN
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100)]
+#[command(
+    name = "podwire",
+    version,
+    max_term_width = 100,
+    disable_help_subcommand = true,
+    after_help = tools::EXIT_CODES
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -18,6 +25,8 @@ struct Cli {
 enum Command {
     /// Run the node agent, which serves the CNI plugin podwire-cni
     Agent(Box<AgentArgs>),
+    #[command(flatten)]
+    Tool(Tool),
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -29,7 +38,10 @@ pub(crate) fn main() -> ExitCode {
         return spawner::main_loop()
             .map_or_else(|error| failed("spawner", &error), |()| ExitCode::SUCCESS);
     }
-    let Command::Agent(arguments) = Cli::parse().command;
+    let arguments = match Cli::parse().command {
+        Command::Agent(arguments) => arguments,
+        Command::Tool(tool) => return tools::run(tool, Cli::command()),
+    };
     let log = arguments.log.clone();
     let started = podwire::run::init_log(&log)
         .and_then(|()| Ok(Config::from_args(*arguments)?))

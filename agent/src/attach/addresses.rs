@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use tokio::sync::Notify;
 
 use crate::ipam::Owner;
-use crate::ipam::pool::{Allocated, Cursor, PoolError, Pools};
+use crate::ipam::pool::{Allocated, Cursor, PoolError, Pools, Usage};
 use crate::ipam::{Family, subnet};
 
 /// The node's pools.
@@ -119,6 +119,11 @@ impl Addresses {
     /// Who has this address.
     pub fn owner_of(&self, address: IpAddr) -> Option<Owner> {
         self.lock().owner_of(address).cloned()
+    }
+
+    /// How full each subnet is, in the order they were given.
+    pub fn usage(&self) -> Vec<Usage> {
+        self.lock().usage()
     }
 
     /// Writes the cursor down whenever it has moved. Never ends.

@@ -187,7 +187,7 @@ impl Agent {
     }
 }
 
-fn link_names(entry: &Entry) -> impl Iterator<Item = &str> {
+pub(super) fn link_names(entry: &Entry) -> impl Iterator<Item = &str> {
     entry
         .ports
         .iter()

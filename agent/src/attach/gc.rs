@@ -1,12 +1,10 @@
 //! GC: removes what the runtime no longer lists, of this network only and of ours only.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
 use crate::observe::Trace;
-use crate::plan::AttachmentKey;
 
 impl Agent {
     /// Removes every attachment of the network that `cni.dev/valid-attachments` does not list, and goes on after an error.
@@ -19,7 +17,10 @@ impl Agent {
         self.ports.synced(READY_DEADLINE).await?;
         let sweeping = Instant::now();
         let mut errors = Vec::new();
-        for key in self.attachments(&call.conf.name) {
+        for key in self.all_attachments() {
+            if key.network != call.conf.name {
+                continue;
+            }
             let is_valid = valid
                 .iter()
                 .any(|it| it.container_id == key.container_id && it.ifname == key.ifname);
@@ -45,17 +46,5 @@ impl Agent {
             Err(error) => errors.push(error.into()),
         }
         Error::gather(errors)
-    }
-
-    /// Every attachment of a network that a row or the intent log knows of.
-    fn attachments(&self, network: &str) -> BTreeSet<AttachmentKey> {
-        let rows = self.ports.all().into_iter().filter_map(|record| record.key);
-        let (entries, errors) = self.journal.entries();
-        for error in errors {
-            tracing::warn!(%error, "intent log");
-        }
-        rows.chain(entries.into_iter().map(|(_, entry)| entry.key))
-            .filter(|key| key.network == network)
-            .collect()
     }
 }

@@ -11,6 +11,7 @@ mod ovn;
 mod record;
 mod restore;
 mod southbound;
+mod switch;
 mod wait;
 
 use std::path::PathBuf;
@@ -26,8 +27,9 @@ use tokio::time::Instant;
 pub use bridge::BridgeWanted;
 pub use error::PortError;
 pub use ovn::{ControllerError, Diagnosis};
-pub use record::{PortRecord, addresses};
+pub use record::{PortRecord, PortState, addresses};
 pub use restore::Ground;
+pub use switch::{BridgeView, OvnView, SwitchView, Tunnel};
 
 use crate::config::{Config, Mode, OvnConfig};
 use crate::plan::{AttachmentKey, NodeFacts, PortPlan, ids};

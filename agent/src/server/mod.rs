@@ -13,7 +13,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Either, Full, Limited, StreamBody};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
@@ -27,7 +28,8 @@ use tokio_util::task::TaskTracker;
 
 use waiting::{Presence, Waiting};
 
-use crate::attach::{Agent, Cancel, Reason};
+use crate::attach::{Agent, Cancel, Error, Reason};
+use crate::inspect::{self, Filter, Watchers};
 
 /// A plugin sends its whole request at once; what takes longer is no plugin.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
@@ -37,7 +39,7 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_HEADER: usize = 16 * 1024;
 
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
-type Response = hyper::Response<Full<Bytes>>;
+type Response = hyper::Response<Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>>;
 
 /// Serves until `stop` is cancelled, then waits for what is under way.
 ///
@@ -50,6 +52,10 @@ pub async fn serve(
 ) -> io::Result<()> {
     let waiting = Arc::new(Waiting::for_this_process()?);
     let connections = TaskTracker::new();
+    let watching = Watching {
+        watchers: Watchers::default(),
+        stop: stop.clone(),
+    };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -69,8 +75,8 @@ pub async fn serve(
             continue;
         }
         let presence = Arc::new(waiting.enter());
-        let (agent, stop) = (Arc::clone(&agent), stop.clone());
-        connections.spawn(connection(stream, agent, presence, stop));
+        let (agent, watching) = (Arc::clone(&agent), watching.clone());
+        connections.spawn(connection(stream, agent, presence, watching));
     }
     connections.close();
     connections.wait().await;
@@ -94,12 +100,14 @@ async fn connection(
     stream: UnixStream,
     agent: Arc<Agent>,
     presence: Arc<Presence>,
-    stop: CancellationToken,
+    watching: Watching,
 ) {
+    let stop = watching.stop.clone();
     let service = service_fn(|request| {
         let (agent, presence) = (Arc::clone(&agent), Arc::clone(&presence));
+        let watching = watching.clone();
         async move {
-            let response = respond(request, agent, &presence).await;
+            let response = respond(request, agent, &presence, &watching).await;
             presence.waits();
             Ok::<_, Infallible>(response)
         }
@@ -132,15 +140,32 @@ async fn respond(
     request: hyper::Request<Incoming>,
     agent: Arc<Agent>,
     presence: &Presence,
+    watching: &Watching,
 ) -> Response {
-    let path = request.uri().path().to_owned();
-    match (request.method(), path.as_str()) {
-        (&Method::POST, wire::PATH) => cni(request, agent, presence).await,
-        (&Method::GET, "/v1/health") => json(StatusCode::OK, agent.health().await),
-        (&Method::GET, "/v1/traces") => {
-            json(StatusCode::OK, agent.traces(last(request.uri().query())))
+    if (request.method(), request.uri().path()) == (&Method::POST, wire::PATH) {
+        return cni(request, agent, presence).await;
+    }
+    // What follows has no body to wait for.
+    presence.is_heard();
+    let filter = match Filter::parse(request.uri().query()) {
+        Ok(filter) => filter,
+        Err(error) => {
+            return problem(
+                StatusCode::BAD_REQUEST,
+                ErrorCode::DECODE,
+                error.to_string(),
+            );
         }
-        (&Method::GET, "/v1/ports") => json(StatusCode::OK, agent.ports()),
+    };
+    match (request.method(), request.uri().path()) {
+        (&Method::GET, "/v1/health") => json(StatusCode::OK, agent.health().await),
+        (&Method::GET, "/v1/status") => view(Ok(inspect::status(&agent).await)),
+        (&Method::GET, "/v1/traces") => json(StatusCode::OK, inspect::traces(&agent, &filter)),
+        (&Method::GET, "/v1/ports") if filter.watch => watch(agent, filter, watching),
+        (&Method::GET, "/v1/ports") => view(Ok(inspect::ports(&agent, &filter))),
+        (&Method::GET, "/v1/check") => view(inspect::check(&agent, &filter).await),
+        (&Method::GET, "/v1/gc") => view(inspect::gc(&agent, false).await),
+        (&Method::POST, "/v1/gc") => sweep(agent).await,
         (_, wire::PATH) => problem(
             StatusCode::METHOD_NOT_ALLOWED,
             ErrorCode::DECODE,
@@ -150,6 +175,53 @@ async fn respond(
             StatusCode::NOT_FOUND,
             ErrorCode::DECODE,
             format!("the agent serves no {method} {path}"),
+        ),
+    }
+}
+
+/// Those who watch, and what ends it.
+#[derive(Debug, Clone)]
+struct Watching {
+    watchers: Watchers,
+    stop: CancellationToken,
+}
+
+fn watch(agent: Arc<Agent>, filter: Filter, watching: &Watching) -> Response {
+    let Some(place) = watching.watchers.enter() else {
+        let msg = "too many watch the ports already; end one of them";
+        return problem(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::TRY_AGAIN, msg);
+    };
+    let changes = inspect::changes(agent, filter, watching.stop.clone(), place);
+    let body = UnsyncBoxBody::new(StreamBody::new(changes));
+    let mut response = Response::new(Either::Right(body));
+    let kind = HeaderValue::from_static("application/x-ndjson");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// Runs to its end also when nobody waits for the answer any more.
+async fn sweep(agent: Arc<Agent>) -> Response {
+    let swept = tokio::spawn(async move { inspect::gc(&agent, true).await });
+    match swept.await {
+        Ok(swept) => view(swept),
+        Err(error) => died(&error),
+    }
+}
+
+fn view(view: Result<impl serde::Serialize, Error>) -> Response {
+    match view {
+        Ok(view) => match serde_json::to_vec(&view) {
+            Ok(text) => json(StatusCode::OK, text),
+            Err(error) => problem(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                ErrorCode::INTERNAL,
+                error.to_string(),
+            ),
+        },
+        Err(error) => problem(
+            StatusCode::SERVICE_UNAVAILABLE,
+            error.code(),
+            error.to_string(),
         ),
     }
 }
@@ -180,11 +252,7 @@ async fn cni(
     match reply {
         Ok(Ok(result)) => json(StatusCode::OK, result),
         Ok(Err(error)) => json(StatusCode::INTERNAL_SERVER_ERROR, error),
-        Err(error) => {
-            tracing::error!(%error, "an operation's task died");
-            let msg = "the agent met an error of its own; its log has more";
-            problem(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::INTERNAL, msg)
-        }
+        Err(error) => died(&error),
     }
 }
 
@@ -219,11 +287,10 @@ impl Drop for CancelOnDrop {
     }
 }
 
-fn last(query: Option<&str>) -> usize {
-    query
-        .and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("last=")))
-        .and_then(|number| number.parse().ok())
-        .unwrap_or(usize::MAX)
+fn died(error: &tokio::task::JoinError) -> Response {
+    tracing::error!(%error, "an operation's task died");
+    let msg = "the agent met an error of its own; its log has more";
+    problem(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::INTERNAL, msg)
 }
 
 fn problem(status: StatusCode, code: ErrorCode, msg: impl Into<String>) -> Response {
@@ -234,7 +301,7 @@ fn problem(status: StatusCode, code: ErrorCode, msg: impl Into<String>) -> Respo
 }
 
 fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
-    let mut response = Response::new(Full::new(body.into()));
+    let mut response = Response::new(Either::Left(Full::new(body.into())));
     *response.status_mut() = status;
     response
         .headers_mut()
