@@ -1,6 +1,7 @@
 //! The agent's life: what is made in which order, and how it ends.
 
 use std::io::{self, IsTerminal as _};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use crate::ipam::subnet;
 use crate::journal::{self, Journal};
 use crate::lockdown::{self, LockdownError, Needs};
 use crate::netns::{self, Netlink};
+use crate::observe::Metrics;
+use crate::observe::events::Events;
 use crate::pods::sources::Sources;
 use crate::ports::Ports;
 use crate::server::socket::{self, RunDir, SocketError};
@@ -53,6 +56,14 @@ pub enum StartError {
     /// The netlink threads could not be started.
     #[error("{0}")]
     Netlink(#[from] netns::Error),
+    /// Nobody can be served metrics there.
+    #[error("--metrics-address {address}: {source}")]
+    MetricsAddress {
+        /// As given.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// A thing of the process itself failed.
     #[error("{step}: {source}")]
     Process {
@@ -77,6 +88,12 @@ pub fn agent(config: Config) -> Result<(), StartError> {
     let run_dir = RunDir::open(&config.run_dir)?;
     let addresses = Addresses::open(config.subnets.clone(), &config.run_dir)?;
     let journal = Journal::open(&config.run_dir)?;
+    // Before power is given up: the port may be one of the first 1024.
+    let metrics_listener = config
+        .observe
+        .metrics_address
+        .map(listen_for_metrics)
+        .transpose()?;
     // The spawner is forked while there is one thread; the kernel's threads come before tokio's.
     let spawner = Spawner::start().map_err(process("start the spawner of ipam plugins"))?;
     let held = lockdown::apply(&Needs::of(&config), config.power.seccomp)?;
@@ -93,7 +110,10 @@ pub fn agent(config: Config) -> Result<(), StartError> {
         let spawner = spawner.connect().map_err(process("watch the spawner"))?;
         let listener = socket::listen(&config.socket)?;
         let sources = Sources::start(&config.sources);
-        let agent = Arc::new(Agent::new(Parts { config, netlink, ports, journal, addresses, spawner, sources, settled }));
+        let metrics = Arc::new(Metrics::default());
+        let kube = config.sources.kube.clone();
+        let events = kube.map(|kube| Events::start(kube, Arc::clone(&metrics)));
+        let agent = Arc::new(Agent::new(Parts { config, netlink, ports, journal, addresses, spawner, sources, metrics, events, settled }));
         let stop = CancellationToken::new();
         stop_on_signal(stop.clone())?;
         tokio::spawn(reconcile::run(Arc::clone(&agent), settled_sender));
@@ -103,6 +123,9 @@ pub fn agent(config: Config) -> Result<(), StartError> {
             let agent = Arc::clone(&agent);
             async move { agent.addresses.keep_cursor().await }
         });
+        if let Some(listener) = metrics_listener {
+            tokio::spawn(server::metrics::serve(listener, Arc::clone(&agent), stop.clone()));
+        }
         tracing::info!(socket = %agent.config.socket.display(), version = env!("CARGO_PKG_VERSION"), "serving");
         let serving = server::serve(listener, Arc::clone(&agent), stop.clone());
         tokio::pin!(serving);
@@ -118,6 +141,16 @@ pub fn agent(config: Config) -> Result<(), StartError> {
     })?;
     drop(run_dir);
     Ok(())
+}
+
+fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let listening = TcpListener::bind(address).and_then(|listener| {
+        // With port 0 the kernel has chosen one.
+        tracing::info!(address = %listener.local_addr()?, "serving metrics");
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    listening.map_err(|source| StartError::MetricsAddress { address, source })
 }
 
 fn stop_on_signal(stop: CancellationToken) -> Result<(), StartError> {

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::Place;
 use crate::failure::{Failure, Step};
+use crate::{AgentOptions, Place, Pod, TestNode};
 use store::Store;
 
 /// Longer than any wait of a client under test.
@@ -128,6 +128,26 @@ impl ApiServer {
             shared,
             acceptor: Some(acceptor),
         })
+    }
+
+    /// A node with Open vSwitch, and an API server beside it.
+    pub fn beside_a_node() -> Result<(TestNode, ApiServer), Failure> {
+        let node = TestNode::with_ovs()?;
+        let server = Self::start_in(node.place())?;
+        Ok((node, server))
+    }
+
+    /// Options of an agent that watches this server's pods of a node, and whose ADDs may wait for so many seconds: few for waits
+    /// that end in vain, many for waits that end by an event.
+    pub fn watched_by(&self, node_name: &str, seconds: &str) -> AgentOptions {
+        AgentOptions::for_numbered_pods().with([
+            "--k8s-apiserver",
+            &self.url(),
+            "--node-name",
+            node_name,
+            "--add-timeout",
+            seconds,
+        ])
     }
 
     /// Where it is.
@@ -328,4 +348,9 @@ pub fn pod(node: &str, namespace: &str, name: &str, uid: &str, annotations: Valu
         "spec": { "nodeName": node, "containers": [{ "name": "main", "image": "pause" }] },
         "status": { "phase": "Pending" },
     })
+}
+
+/// A fixture's pod as the API has it.
+pub fn pod_on(node: &str, pod: &Pod<'_>, annotations: Value) -> Value {
+    self::pod(node, &pod.namespace, &pod.name, &pod.uid, annotations)
 }

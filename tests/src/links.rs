@@ -218,3 +218,12 @@ fn event(payload: NetlinkPayload<RouteNetlinkMessage>) -> Option<LinkEvent> {
         name,
     })
 }
+
+/// The links that IPv4 default routes go by.
+pub fn default_routes(place: &Place) -> Result<Vec<String>, Failure> {
+    let routes = routes(place, "-4")?;
+    let of_default = routes.iter().filter(|route| route["dst"] == "default");
+    Ok(of_default
+        .filter_map(|route| route["dev"].as_str().map(str::to_owned))
+        .collect())
+}

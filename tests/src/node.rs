@@ -203,6 +203,19 @@ impl TestNode {
         Ok(rows.find(|row| row["external_ids"]["sandbox"] == container))
     }
 
+    /// One of the external_ids of the Interface row of a container's interface.
+    pub fn external_id(
+        &self,
+        container: &str,
+        pod_ifname: &str,
+        key: &str,
+    ) -> Result<Option<String>, Failure> {
+        let rows = self.ovsdb_rows("Interface")?;
+        let mut ids = rows.iter().map(|row| &row["external_ids"]);
+        let ids = ids.find(|ids| ids["sandbox"] == container && ids["pod-if-name"] == pod_ifname);
+        Ok(ids.and_then(|ids| Some(ids[key].as_str()?.to_owned())))
+    }
+
     /// Runs `ovs-vsctl`, which waits for ovs-vswitchd to apply a change unless told not to, and
     /// returns its output.
     pub fn vsctl(&self, arguments: &[&str]) -> Result<String, Failure> {
@@ -363,7 +376,7 @@ impl TestNode {
 }
 
 /// Runs a program in a place and returns its standard output.
-pub(crate) fn run_in(place: &Place, program: &str, arguments: &[&str]) -> Result<String, Failure> {
+pub fn run_in(place: &Place, program: &str, arguments: &[&str]) -> Result<String, Failure> {
     let mut command = Command::new(program);
     command.args(arguments);
     let command = process::bound_to_parent(&command);

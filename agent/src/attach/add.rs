@@ -14,7 +14,7 @@ use crate::fault::fault_point;
 use crate::ipam::Owner;
 use crate::journal::{self, State};
 use crate::netns::{Attaching, Configuring, HostEnd, HostLink, Netns, PodEnd};
-use crate::observe::Trace;
+use crate::observe::{Mended, Trace, WaitFor};
 use crate::plan::{self, AttachmentKey, PortPlan, mac_text};
 use crate::ports::{NewPort, PortRecord};
 
@@ -64,17 +64,21 @@ impl Agent {
             Arc::clone(cancel),
         );
         let queued = Instant::now();
+        let waiting = self.metrics.wait(WaitFor::Turn);
         wait_for_turn(&line, cancel).await?;
         wait_for_turn(&sandbox, cancel).await?;
         if let Some(by) = line.newer_sandbox() {
             return Err(Error::Cancelled(Reason::Superseded { by }));
         }
+        drop(waiting);
         trace.phase("queue", queued);
         let netns = Arc::new(self.still_there(call, netns)?);
 
         let ready = Instant::now();
+        let waiting = self.metrics.wait(WaitFor::Ready);
         self.settled().await?;
         self.ports.ready(READY_DEADLINE).await?;
+        drop(waiting);
         self.clear_leftovers(call, &netns).await?;
         trace.phase("agent: ready", ready);
         fault_point!("add-begun");
@@ -128,6 +132,7 @@ impl Agent {
             return Err(crate::netns::Error::PodInterfaceExists { name, netns }.into());
         }
         tracing::info!(attachment = %call.key, "removing what an earlier attachment of the same key left");
+        self.metrics.mended(Mended::Leftover, 1);
         Error::gather(self.remove(&call.key).await)
     }
 
@@ -259,6 +264,7 @@ impl Agent {
         for record in replaced {
             if let Some(key) = &record.key {
                 tracing::info!(attachment = %key, "replaced by a newer sandbox of the same pod");
+                self.metrics.mended(Mended::OlderSandbox, 1);
                 for error in self.remove(key).await {
                     tracing::warn!(attachment = %key, %error, "an older sandbox's leftovers stay until its DEL");
                 }

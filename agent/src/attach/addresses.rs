@@ -116,14 +116,14 @@ impl Addresses {
         self.moved.notify_one();
     }
 
+    /// How full each subnet is.
+    pub fn usage(&self) -> Vec<Usage> {
+        self.lock().usage()
+    }
+
     /// Who has this address.
     pub fn owner_of(&self, address: IpAddr) -> Option<Owner> {
         self.lock().owner_of(address).cloned()
-    }
-
-    /// How full each subnet is, in the order they were given.
-    pub fn usage(&self) -> Vec<Usage> {
-        self.lock().usage()
     }
 
     /// Writes the cursor down whenever it has moved. Never ends.

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use super::check::{difference, differences_of_row};
 use super::del::is_ours;
 use super::{Agent, Error, READY_DEADLINE};
-use crate::config::Wait;
 use crate::journal::{Entry, State};
 use crate::netns::{Netns, NetnsError};
 use crate::plan::{AttachmentKey, ids};
@@ -144,9 +143,7 @@ impl Agent {
         for record in records {
             let row = differences_of_row(record, &self.config.bridge, entry.as_ref());
             found.extend(row.map(|what| without_mend(&what)));
-            if record.state(self.config.ovn.wait) == PortState::Waiting
-                && self.config.ovn.wait == Wait::OvnInstalled
-            {
+            if record.state(self.config.ovn.wait) == PortState::AwaitsOvn {
                 found.push(without_mend(&format!(
                     "OVN has not installed the flows of port {}",
                     record.name

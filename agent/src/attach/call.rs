@@ -6,6 +6,7 @@ use podwire_cni::env::{Args, Invocation};
 use podwire_cni::spec::{CniVersion, Command, NetConf, SpecError};
 use podwire_cni::wire;
 
+use crate::observe::TraceParent;
 use crate::plan::{AttachmentKey, PodRef, Subject};
 
 /// One call of the plugin.
@@ -25,8 +26,8 @@ pub struct Call {
     pub conf: NetConf,
     /// The runtime's other variables, when the configuration delegates.
     pub environment: BTreeMap<String, String>,
-    /// TRACEPARENT.
-    pub traceparent: Option<String>,
+    /// TRACEPARENT, when it is a good one.
+    pub traceparent: Option<TraceParent>,
 }
 
 /// A refusal, with the version to say it in.
@@ -85,7 +86,7 @@ impl Call {
             args,
             conf,
             environment: request.environment,
-            traceparent: request.traceparent,
+            traceparent: request.traceparent.as_deref().and_then(traceparent),
         })
     }
 
@@ -107,6 +108,15 @@ impl Call {
     pub fn sandbox_line(&self) -> (String, String) {
         (self.key.network.clone(), self.key.container_id.clone())
     }
+}
+
+/// A trace context that breaks the rules is as good as none (W3C Trace Context §3.2).
+fn traceparent(text: &str) -> Option<TraceParent> {
+    let parsed = TraceParent::parse(text);
+    if let Err(error) = &parsed {
+        tracing::debug!(text, %error, "TRACEPARENT passed over");
+    }
+    parsed.ok()
 }
 
 /// The line of a pod's ADDs. It is one for all its networks, for a pod's first interface has one iface-id on any of them;

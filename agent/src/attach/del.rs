@@ -9,7 +9,7 @@ use crate::fault::fault_point;
 use crate::ipam::Owner;
 use crate::journal::{self, Entry, State};
 use crate::netns::{HostLink, LinkState};
-use crate::observe::Trace;
+use crate::observe::{Trace, WaitFor};
 use crate::plan::{AttachmentKey, mac_text};
 use crate::ports::{self, PortError, PortRecord};
 
@@ -21,7 +21,9 @@ impl Agent {
             self.sandbox_lines
                 .join_del(call.sandbox_line(), &key.container_id, &key.ifname);
         let queued = Instant::now();
+        let waiting = self.metrics.wait(WaitFor::Turn);
         place.turn().await;
+        drop(waiting);
         trace.phase("queue", queued);
         fault_point!("del-begun");
         let removing = Instant::now();

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
-use crate::observe::Trace;
+use crate::observe::{Mended, Trace};
 
 impl Agent {
     /// Removes every attachment of the network that `cni.dev/valid-attachments` does not list, and goes on after an error.
@@ -34,6 +34,7 @@ impl Agent {
                 .join_del(line, &key.container_id, &key.ifname);
             place.turn().await;
             tracing::info!(attachment = %key, "removed: the runtime no longer lists it");
+            self.metrics.mended(Mended::Unlisted, 1);
             errors.extend(self.remove(&key).await);
         }
         trace.phase("sweep", sweeping);

@@ -11,6 +11,7 @@ use super::said::Said;
 use super::{Agent, Call, Error};
 use crate::ipam::delegate::{self, Delegate, DelegateError};
 use crate::ipam::{Family, Owner};
+use crate::observe::WaitFor;
 use crate::plan::{InterfaceSpec, PortName, RouteSpec};
 use crate::pods::ovn_network::{InterfaceWish, WishedAddress};
 use crate::pods::{self, InterfaceIntent, NetworkKey, Settings, pod_networks};
@@ -147,7 +148,9 @@ impl Agent {
         undo: &mut Undo,
     ) -> Result<Intent, Error> {
         undo.delegated = true;
+        let waiting = self.metrics.wait(WaitFor::IpamPlugin);
         let result = plugin.add(&self.spawner, delegate_call(call)).await?;
+        drop(waiting);
         let mut interface = requested(&call.conf);
         interface.addresses = result.ips.iter().map(|ip| ip.address).collect();
         interface.subnet_gateways = result.ips.iter().filter_map(|ip| ip.gateway).collect();

@@ -14,6 +14,8 @@ mod error;
 mod gc;
 mod intent;
 mod leftovers;
+mod notice;
+mod reading;
 mod recover;
 mod said;
 mod status;
@@ -22,7 +24,7 @@ mod wait;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hyper::body::Bytes;
 use podwire_cni::spec::{CniVersion, Command};
@@ -40,7 +42,8 @@ use crate::config::Config;
 use crate::ipam::spawner::Spawner;
 use crate::journal::Journal;
 use crate::netns::Netlink;
-use crate::observe::{Outcome, Recorder, Subject, Trace};
+use crate::observe::events::Events;
+use crate::observe::{Metrics, Operation, Outcome, Recorder, Subject, Trace};
 use crate::pods::sources::Sources;
 use crate::ports::Ports;
 use turns::Turns;
@@ -67,6 +70,11 @@ pub struct Agent {
     pub sources: Sources,
     /// What was done.
     pub recorder: Recorder,
+    /// How often, and how long it took.
+    pub metrics: Arc<Metrics>,
+    /// Tells pods' owners; None without an API server.
+    events: Option<Events>,
+    started: SystemTime,
     /// True once what was found at start has been looked through.
     pub settled: watch::Receiver<bool>,
     pod_lines: Turns<(String, String)>,
@@ -91,6 +99,10 @@ pub struct Parts {
     pub spawner: Spawner,
     /// Where annotations come from.
     pub sources: Sources,
+    /// The counters.
+    pub metrics: Arc<Metrics>,
+    /// Tells pods' owners; None without an API server.
+    pub events: Option<Events>,
     /// True once what was found at start has been looked through.
     pub settled: watch::Receiver<bool>,
 }
@@ -107,6 +119,9 @@ impl Agent {
             spawner: parts.spawner,
             sources: parts.sources,
             recorder: Recorder::default(),
+            metrics: parts.metrics,
+            events: parts.events,
+            started: SystemTime::now(),
             settled: parts.settled,
             pod_lines: Turns::default(),
             sandbox_lines: Turns::default(),
@@ -131,8 +146,7 @@ impl Agent {
                     code: error.code.0,
                     msg: error.to_string(),
                 };
-                self.recorder
-                    .finish("refused", Subject::default(), trace, outcome);
+                self.record(trace.end("refused", Subject::default(), outcome));
                 return Err(error.to_json(version));
             }
         };
@@ -142,14 +156,21 @@ impl Agent {
         let result = self.admit_and_run(&call, &cancel, &mut trace).await;
         let outcome = match &result {
             Ok(_) => Outcome::Ok("ok"),
-            Err(error) => Outcome::Failed {
-                code: error.code().0,
-                msg: error.to_string(),
-            },
+            Err(error) => {
+                self.tell_owner(&call, error);
+                Outcome::Failed {
+                    code: error.code().0,
+                    msg: error.to_string(),
+                }
+            }
         };
-        self.recorder
-            .finish(call.verb.as_str(), subject(call), trace, outcome);
+        self.record(trace.end(call.verb.as_str(), subject(call), outcome));
         result.map_err(|error| error.to_spec().to_json(version))
+    }
+
+    fn record(&self, operation: Operation) {
+        self.metrics.operation(&operation);
+        self.recorder.finish(operation);
     }
 
     async fn admit_and_run(

@@ -1,5 +1,6 @@
 //! What the agent is told: flags and their environment variables, checked at start.
 
+mod observe;
 mod ovn;
 mod power;
 mod sources;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use clap::Args;
 use ipnet::IpNet;
 
+pub use observe::{ObserveArgs, ObserveConfig};
 pub use ovn::{Mode, OvnArgs, OvnConfig, Wait};
 pub use power::{PowerArgs, Seccomp};
 pub use sources::{KubeAccess, KubeConfig, Need, Source, SourceArgs, SourceConfig, Token};
@@ -102,6 +104,9 @@ pub struct AgentArgs {
     /// How much power is kept
     #[command(flatten)]
     pub power: PowerArgs,
+    /// What can be seen from outside
+    #[command(flatten)]
+    pub observe: ObserveArgs,
     /// What is logged: a level, or filters as in `info,podwire_ovs=debug`
     #[arg(
         long,
@@ -143,6 +148,8 @@ pub struct Config {
     pub max_operations: usize,
     /// How much power the agent keeps.
     pub power: PowerArgs,
+    /// What can be seen from outside.
+    pub observe: ObserveConfig,
 }
 
 /// A setting that is not valid.
@@ -204,6 +211,7 @@ impl Config {
             add_timeout: Duration::from_secs(args.add_timeout),
             max_operations: args.max_operations,
             power: args.power,
+            observe: ObserveConfig::from_args(args.observe)?,
         })
     }
 

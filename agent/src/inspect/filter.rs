@@ -57,7 +57,10 @@ impl Filter {
                 "namespace" => filter.namespace = Some(value.to_owned()),
                 "state" => {
                     let state = PortState::from_str(value, true);
-                    filter.state = Some(state.map_err(|_| bad("expected up, waiting or failed"))?);
+                    filter.state =
+                        Some(state.map_err(|_| {
+                            bad("expected awaits-ofport, awaits-ovn, up or failed")
+                        })?);
                 }
                 "last" => {
                     let last = value.parse();
@@ -94,11 +97,10 @@ impl Filter {
 /// The query, with its question mark; nothing for a filter that admits all.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state.and_then(|state| state.to_possible_value());
         let pairs = [
             ("pod", self.pod.clone()),
             ("namespace", self.namespace.clone()),
-            ("state", state.map(|state| state.get_name().to_owned())),
+            ("state", self.state.map(|state| state.name().to_owned())),
             ("last", self.last.map(|last| last.to_string())),
             (
                 "verbs",
@@ -136,7 +138,7 @@ mod tests {
     #[test]
     fn a_parameter_that_is_none_is_refused_with_its_value() {
         for (query, words) in [
-            ("state=sleepy", "state=sleepy: expected up"),
+            ("state=sleepy", "state=sleepy: expected awaits-ofport"),
             ("last=some", "last=some"),
             ("colour=red", "colour=red: expected one of"),
         ] {

@@ -19,7 +19,7 @@ pub struct PortView {
     pub name: String,
     /// How it is doing.
     pub state: PortState,
-    /// Why it is not up, where Open vSwitch says so.
+    /// What is wrong with its link, by the kernel or by Open vSwitch.
     pub error: Option<String>,
     /// `namespace/name` of the pod.
     pub pod: Option<String>,
@@ -46,16 +46,26 @@ pub struct PortView {
 }
 
 impl PortView {
-    /// A port as its row has it.
-    pub fn of(record: PortRecord, wait: Wait) -> Self {
+    /// A port as its row has it; `link` is whether its host link is up, where there is one.
+    ///
+    /// Open vSwitch notices that a link is gone only when it looks at its ports anew, which may be much later.
+    pub fn of(record: PortRecord, wait: Wait, link: Option<bool>) -> Self {
         let id = |name: &str| record.external_ids.get(name).cloned();
+        let link_error = match link {
+            None => Some(format!("the host has no link {}", record.name)),
+            Some(false) => Some(format!("the host's link {} is down", record.name)),
+            Some(true) => None,
+        };
         Self {
-            state: record.state(wait),
+            state: match link_error {
+                Some(_) => PortState::Failed,
+                None => record.state(wait),
+            },
             addresses: addresses(&record.external_ids).collect(),
             mac: id(ids::ATTACHED_MAC),
             netns: id(ids::NETNS),
             name: record.name,
-            error: record.error,
+            error: link_error.or(record.error),
             pod: record.pod,
             pod_ifname: record.pod_ifname,
             mtu: record.mtu,
@@ -71,13 +81,18 @@ impl PortView {
 /// The ports that are wanted, in the order of their pods.
 pub fn ports(agent: &Agent, filter: &Filter) -> PortList {
     let wait = agent.config.ovn.wait;
+    let links = agent.netlink.known_links();
+    let view = |record: PortRecord| {
+        let link = links.get(&record.name).copied();
+        PortView::of(record, wait, link)
+    };
     let mut ports: Vec<PortView> = agent
         .ports
         .all()
         .into_iter()
         .filter(|record| filter.admits_pod(record.pod.as_deref()))
-        .filter(|record| filter.state.is_none_or(|state| record.state(wait) == state))
-        .map(|record| PortView::of(record, wait))
+        .map(view)
+        .filter(|port| filter.state.is_none_or(|state| port.state == state))
         .collect();
     sort(&mut ports);
     PortList { ports }

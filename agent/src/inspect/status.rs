@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use podwire_cni::spool::Spool;
 use serde::{Deserialize, Serialize};
 
+use super::{Filter, ports};
 use crate::attach::Agent;
 use crate::config::{Mode, Source, Wait};
 use crate::journal::State;
@@ -247,10 +248,10 @@ fn source(state: SourceState) -> SourceView {
 
 fn port_counts(agent: &Agent) -> PortCounts {
     let mut counts = PortCounts::default();
-    for record in agent.ports.all() {
-        match record.state(agent.config.ovn.wait) {
+    for port in ports(agent, &Filter::default()).ports {
+        match port.state {
             PortState::Up => counts.up += 1,
-            PortState::Waiting => counts.waiting += 1,
+            PortState::AwaitsOfport | PortState::AwaitsOvn => counts.waiting += 1,
             PortState::Failed => counts.failed += 1,
         }
     }

@@ -1,6 +1,6 @@
 //! The ports as they change: the first message has all that are wanted, each later one what is new, different or gone.
 //!
-//! A message is sent when the replica has changed, and only then. Bursts are drawn together, for a person reads no more than
+//! A message is sent when the replica or a host link has changed, and only then. Bursts are drawn together, for a person reads no more than
 //! some pictures a second, and the agent has better to do than to paint more.
 
 use std::collections::BTreeMap;
@@ -56,6 +56,7 @@ struct Watching {
     agent: Arc<Agent>,
     filter: Filter,
     versions: watch::Receiver<Version>,
+    links: watch::Receiver<()>,
     stop: CancellationToken,
     shown: Option<(bool, BTreeMap<String, PortView>)>,
     _place: OwnedSemaphorePermit,
@@ -68,11 +69,12 @@ pub fn changes(
     stop: CancellationToken,
     place: OwnedSemaphorePermit,
 ) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> {
-    let versions = agent.ports.subscribe();
+    let (versions, links) = (agent.ports.subscribe(), agent.netlink.link_changes());
     let watching = Watching {
         agent,
         filter,
         versions,
+        links,
         stop,
         shown: None,
         _place: place,
@@ -92,7 +94,10 @@ impl Watching {
             if !is_first {
                 let pause_and_change = async {
                     tokio::time::sleep(PICTURE).await;
-                    self.versions.changed().await
+                    tokio::select! {
+                        changed = self.versions.changed() => changed,
+                        changed = self.links.changed() => changed,
+                    }
                 };
                 tokio::select! {
                     changed = pause_and_change => changed.ok()?,
@@ -100,6 +105,7 @@ impl Watching {
                 }
             }
             self.versions.mark_unchanged();
+            self.links.mark_unchanged();
             let (current, _) = self.agent.ports.connection();
             let now: BTreeMap<String, PortView> = ports(&self.agent, &self.filter)
                 .ports

@@ -11,6 +11,7 @@ mod ovn;
 mod record;
 mod restore;
 mod southbound;
+mod state;
 mod switch;
 mod wait;
 
@@ -27,8 +28,9 @@ use tokio::time::Instant;
 pub use bridge::BridgeWanted;
 pub use error::PortError;
 pub use ovn::{ControllerError, Diagnosis};
-pub use record::{PortRecord, PortState, addresses};
+pub use record::{PortRecord, addresses};
 pub use restore::Ground;
+pub use state::PortState;
 pub use switch::{BridgeView, OvnView, SwitchView, Tunnel};
 
 use crate::config::{Config, Mode, OvnConfig};

@@ -6,34 +6,11 @@ use ipnet::IpNet;
 use podwire_ovs::replica::Db;
 use podwire_ovs::value::Uuid;
 use podwire_ovs::vswitch::{Interface, PortRows};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+use super::PortState;
 use crate::config::Wait;
 use crate::plan::{AttachmentKey, Bandwidth, ids};
-
-/// How a port is doing.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    clap::ValueEnum,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum PortState {
-    /// The switch uses it, and OVN has installed its flows where that is awaited
-    Up,
-    /// The switch, or OVN, has not taken it up yet
-    Waiting,
-    /// The switch can't use its link
-    Failed,
-}
 
 /// A port as the replica has it.
 #[derive(Debug, Clone, Serialize)]
@@ -104,20 +81,9 @@ impl PortRecord {
 
     /// How it is doing, where an ADD waits for this.
     pub fn state(&self, wait: Wait) -> PortState {
-        let said = self.external_ids.get(ids::OVN_INSTALLED);
-        let installed = said.is_some_and(|it| it == "true");
+        let installed = self.external_ids.get(ids::OVN_INSTALLED);
+        let installed = installed.is_some_and(|it| it == "true");
         PortState::of(self.ofport, self.error.is_some(), installed, wait)
-    }
-}
-
-impl PortState {
-    fn of(ofport: Option<i64>, is_refused: bool, installed: bool, wait: Wait) -> Self {
-        match ofport {
-            _ if is_refused => Self::Failed,
-            Some(ofport) if ofport < 0 => Self::Failed,
-            Some(_) if wait == Wait::Ofport || installed => Self::Up,
-            _ => Self::Waiting,
-        }
     }
 }
 
@@ -147,22 +113,6 @@ mod tests {
             .iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
             .collect()
-    }
-
-    #[test]
-    fn a_port_is_up_when_what_an_add_waits_for_has_come() {
-        use PortState::{Failed, Up, Waiting};
-        for (ofport, refused, installed, in_plain_mode, with_ovn) in [
-            (None, false, false, Waiting, Waiting),
-            (Some(3), false, false, Up, Waiting),
-            (Some(3), false, true, Up, Up),
-            (Some(-1), true, true, Failed, Failed),
-            (None, true, false, Failed, Failed),
-        ] {
-            let state = |wait| PortState::of(ofport, refused, installed, wait);
-            assert_eq!(state(Wait::Ofport), in_plain_mode, "{ofport:?}");
-            assert_eq!(state(Wait::OvnInstalled), with_ovn, "{ofport:?}");
-        }
     }
 
     #[test]

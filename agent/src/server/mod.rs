@@ -5,6 +5,7 @@
 //! connection only waits for: when the client goes away (the runtime killed the plugin) the operation is told, and undoes
 //! itself.
 
+pub mod metrics;
 pub mod socket;
 mod waiting;
 
@@ -30,6 +31,7 @@ use waiting::{Presence, Waiting};
 
 use crate::attach::{Agent, Cancel, Error, Reason};
 use crate::inspect::{self, Filter, Watchers};
+use crate::observe::OPENMETRICS;
 
 /// A plugin sends its whole request at once; what takes longer is no plugin.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
@@ -158,6 +160,7 @@ async fn respond(
         }
     };
     match (request.method(), request.uri().path()) {
+        (&Method::GET, "/metrics") => metrics_page(&agent).await,
         (&Method::GET, "/v1/health") => json(StatusCode::OK, agent.health().await),
         (&Method::GET, "/v1/status") => view(Ok(inspect::status(&agent).await)),
         (&Method::GET, "/v1/traces") => json(StatusCode::OK, inspect::traces(&agent, &filter)),
@@ -300,12 +303,24 @@ fn problem(status: StatusCode, code: ErrorCode, msg: impl Into<String>) -> Respo
     )
 }
 
+async fn metrics_page(agent: &Agent) -> Response {
+    typed(StatusCode::OK, OPENMETRICS, agent.metrics_page().await)
+}
+
+fn text(status: StatusCode, body: &'static str) -> Response {
+    typed(status, "text/plain; charset=utf-8", body)
+}
+
 fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
+    typed(status, "application/json", body)
+}
+
+fn typed(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -> Response {
     let mut response = Response::new(Either::Left(Full::new(body.into())));
     *response.status_mut() = status;
     response
         .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        .insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
 }
 

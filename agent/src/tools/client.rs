@@ -75,6 +75,9 @@ pub enum ToolError {
     /// Standard output is gone.
     #[error("standard output: {0}")]
     Output(io::Error),
+    /// The kernel does not answer.
+    #[error("{0}")]
+    Kernel(crate::netns::Error),
     /// The tool itself could not start.
     #[error("start the runtime: {0}")]
     Runtime(io::Error),

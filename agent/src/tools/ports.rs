@@ -22,7 +22,7 @@ pub struct PortsArgs {
     /// Only of this namespace
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
-    /// Only those that are up, waiting, or failed
+    /// Only those that are up, failed, awaits-ofport, or awaits-ovn
     #[arg(short, long, value_name = "STATE", hide_possible_values = true)]
     state: Option<PortState>,
     /// text, wide, or json for programs
@@ -145,10 +145,10 @@ fn told(before: &BTreeMap<String, PortView>, change: &Change, paint: Paint) -> S
     for name in &change.removed {
         let pod = before.get(name).and_then(|port| port.pod.clone());
         let pod = pod.unwrap_or_else(|| "-".to_owned());
-        text.push_str(&format!("gone     {}  {name}\n", printable(&pod)));
+        text.push_str(&format!("gone           {}  {name}\n", printable(&pod)));
     }
     for port in &change.changed {
-        let state = format!("{:<7}", state_name(port.state));
+        let state = format!("{:<13}", port.state.name());
         let cells = [pod(port), addresses(port), port.name.clone()];
         let error = port.error.clone().unwrap_or_default();
         let line = format!("{}  {error}", cells.join("  "));
@@ -211,7 +211,7 @@ fn narrow(port: &PortView) -> [String; 7] {
     [
         pod(port),
         or_dash(port.pod_ifname.as_deref()),
-        state_name(port.state).to_owned(),
+        port.state.name().to_owned(),
         addresses(port),
         or_dash(port.mac.as_deref()),
         port.name.clone(),
@@ -256,18 +256,10 @@ fn or_dash(text: Option<&str>) -> String {
     text.unwrap_or("-").to_owned()
 }
 
-fn state_name(state: PortState) -> &'static str {
-    match state {
-        PortState::Up => "up",
-        PortState::Waiting => "waiting",
-        PortState::Failed => "failed",
-    }
-}
-
 fn coloured(state: PortState, text: &str, paint: Paint) -> String {
     match state {
         PortState::Up => paint.good(text),
-        PortState::Waiting => paint.doubtful(text),
+        PortState::AwaitsOfport | PortState::AwaitsOvn => paint.doubtful(text),
         PortState::Failed => paint.bad(text),
     }
 }

@@ -7,7 +7,9 @@ use super::service::{restart_agent, start_agent};
 use super::switch::Seen;
 use super::{DoctorArgs, Examined, Finding};
 use crate::inspect::{AuditList, LeftoverList, StatusView};
+use crate::netns::Netlink;
 use crate::plan::AttachmentKey;
+use crate::ports::PortRecord;
 use crate::tools::{AgentSocket, ToolError};
 
 const AGENT: &str = "agent";
@@ -18,6 +20,7 @@ pub(super) async fn examine(
     args: &DoctorArgs,
     asked: &Result<StatusView, ToolError>,
     seen: &Seen,
+    netlink: &Netlink,
 ) -> Examined {
     let socket = &args.common.socket;
     let mut findings = rights(socket);
@@ -31,8 +34,9 @@ pub(super) async fn examine(
             let reason = error.to_string();
             let what = reason.lines().next().unwrap_or_default().to_owned();
             findings.push(Finding::wrong(AGENT, what).mend(start_agent()));
-            let gone = |name: &str| !Path::new("/sys/class/net").join(name).exists();
-            let stale = seen.ports.iter().filter(|port| gone(&port.name)).count();
+            let veths = netlink.list_veths().await.unwrap_or_default();
+            let has_link = |port: &&PortRecord| veths.iter().any(|link| link.name == port.name);
+            let stale = seen.ports.iter().filter(|port| !has_link(port)).count();
             if stale > 0 {
                 let what = format!(
                     "{stale} ports of podwire's have no link any more; the agent removes them when it starts"

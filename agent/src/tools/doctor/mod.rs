@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::paint::{Paint, printable, width, wrapped};
 use super::{CommonArgs, Exit, Format, ToolError, show, show_json};
 use crate::inspect::StatusView;
+use crate::netns::Netlink;
 pub(super) use service::start_agent;
 
 /// The flags of `podwire doctor`.
@@ -120,7 +121,8 @@ impl DoctorArgs {
         if !uid.is_root() {
             return Err(ToolError::NotRoot { uid: uid.as_raw() });
         }
-        let examined = self.examine().await;
+        let netlink = Netlink::start().map_err(ToolError::Kernel)?;
+        let examined = self.examine(&netlink).await;
         match self.output {
             Format::Json => show_json(&examined)?,
             Format::Text => show(&text(&examined, width(), self.common.paint()))?,
@@ -129,15 +131,15 @@ impl DoctorArgs {
         Ok(Exit::by_health(!findings().any(|finding| finding.wrong)))
     }
 
-    async fn examine(&self) -> Vec<Examined> {
+    async fn examine(&self, netlink: &Netlink) -> Vec<Examined> {
         let asked: Result<StatusView, ToolError> = self.common.agent().get("/v1/status").await;
         let status = asked.as_ref().ok();
         let seen = switch::look(self, status).await;
         let mut examined = vec![switch::examine(&seen)];
         examined.extend(switch::examine_ovn(&seen));
-        examined.push(agent::examine(self, &asked, &seen).await);
+        examined.push(agent::examine(self, &asked, &seen, netlink).await);
         examined.push(cni::examine(&self.conf_dir, &self.bin_dir));
-        examined.extend(mtu::examine(&seen, status));
+        examined.extend(mtu::examine(&seen, status, netlink).await);
         if status.is_some() {
             examined.extend(agent::examine_pods(&self.common.agent()).await);
         }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::switch::Seen;
 use super::{Examined, Finding};
 use crate::inspect::StatusView;
+use crate::netns::Netlink;
 
 const TUNNEL: &str = "tunnel MTU";
 
@@ -24,9 +25,14 @@ fn overhead(kind: &str, underlay: IpAddr) -> Option<u32> {
 }
 
 /// Holds the pods' MTU against the tunnels' underlay; nothing where there is no tunnel.
-pub(super) fn examine(seen: &Seen, status: Option<&StatusView>) -> Option<Examined> {
+pub(super) async fn examine(
+    seen: &Seen,
+    status: Option<&StatusView>,
+    netlink: &Netlink,
+) -> Option<Examined> {
     let tunnel = tunnel(seen)?;
-    let (link, underlay_mtu) = link_of(tunnel.address)?;
+    let link = link_of(tunnel.address)?;
+    let underlay_mtu = netlink.host_link(&link).await.ok()??.mtu;
     let room = underlay_mtu.checked_sub(overhead(&tunnel.kind, tunnel.address)?)?;
     let mut findings = Vec::new();
     if let Some(mtu) = status.map(|status| status.mtu).filter(|mtu| *mtu > room) {
@@ -91,8 +97,8 @@ fn first(list: &str) -> Option<&str> {
     list.split(',').map(str::trim).find(|it| !it.is_empty())
 }
 
-/// The link that has this address, and its MTU.
-fn link_of(address: IpAddr) -> Option<(String, u32)> {
+/// The link that has this address.
+fn link_of(address: IpAddr) -> Option<String> {
     let has_it = |it: &nix::ifaddrs::InterfaceAddress| {
         let found = it.address.as_ref();
         let ipv4 = found
@@ -103,12 +109,8 @@ fn link_of(address: IpAddr) -> Option<(String, u32)> {
             .map(|it| IpAddr::V6(it.ip()));
         ipv4.or(ipv6) == Some(address)
     };
-    let link = nix::ifaddrs::getifaddrs()
-        .ok()?
-        .find(has_it)?
-        .interface_name;
-    let mtu = std::fs::read_to_string(format!("/sys/class/net/{link}/mtu")).ok()?;
-    Some((link, mtu.trim().parse().ok()?))
+    let mut links = nix::ifaddrs::getifaddrs().ok()?;
+    links.find(has_it).map(|link| link.interface_name)
 }
 
 #[cfg(test)]

@@ -71,7 +71,9 @@ pub(super) async fn look(args: &DoctorArgs, status: Option<&StatusView>) -> Seen
         database: database.map_err(|error| error.to_string()),
         switch,
         ports,
-        vswitchd: vswitchd.map(drop).map_err(|error| error.to_string()),
+        vswitchd: vswitchd
+            .map(drop)
+            .map_err(|error| format!("ovs-vswitchd does not answer: {error}")),
         descriptors: descriptors(rundir),
         controller,
         agent_runs: status.is_some(),

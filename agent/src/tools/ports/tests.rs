@@ -46,7 +46,7 @@ fn each_change_is_a_line_in_a_pipe() {
     let mut ports = BTreeMap::new();
     let first = Change {
         current: true,
-        changed: vec![port("web/a", PortState::Waiting), failed()],
+        changed: vec![port("web/a", PortState::AwaitsOfport), failed()],
         removed: Vec::new(),
     };
     let mut all = told(&ports, &first, Paint::PLAIN);

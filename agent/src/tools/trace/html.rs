@@ -73,9 +73,9 @@ fn article(page: &mut String, operation: &Traced, open: bool) {
     };
     let id: String = operation.container.chars().take(12).collect();
     let whose = operation.pod.as_deref().unwrap_or("");
-    let _ = write!(
+    let _ = writeln!(
         page,
-        "<details{}><summary><b>{}</b> {} <small>{} {}</small> <b>{}</b> {outcome} <time>{}</time></summary>\n",
+        "<details{}><summary><b>{}</b> {} <small>{} {}</small> <b>{}</b> {outcome} <time>{}</time></summary>",
         if open { " open" } else { "" },
         escaped(&operation.verb),
         escaped(whose),

@@ -90,11 +90,11 @@ impl Kind {
     const ALL: [Self; 4] = [Self::Wait, Self::Kernel, Self::Database, Self::Agent];
 
     fn of(step: &str) -> Self {
-        let part = step.split(':').next().unwrap_or_default();
-        match part {
+        match step.split(':').next().unwrap_or_default() {
             "queue" | "annotations" | "ovs-vswitchd" | "ovn-controller" => Self::Wait,
-            "netlink" | "pod" | "link and rows" | "rows and host links" => Self::Kernel,
             "ovsdb" => Self::Database,
+            "make pair" | "link and rows" | "rows and host links" | "pod" => Self::Kernel,
+            end if end.starts_with("host end") || end.starts_with("pod ") => Self::Kernel,
             _ => Self::Agent,
         }
     }

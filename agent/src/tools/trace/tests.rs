@@ -19,7 +19,7 @@ fn operations() -> Vec<Traced> {
         phases: vec![
             step("queue", 0.0, 2.0),
             step("ovsdb: transaction", 1000.0, 500.0),
-            step("netlink: veth pair", 100.0, 900.0),
+            step("make pair", 100.0, 900.0),
             step("ovs-vswitchd: ofport", 1500.0, 2400.0),
         ],
     };

@@ -1,0 +1,178 @@
+//! What is asked for, of whom, and what comes of it: the plan's vocabulary.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use macaddr::MacAddr6;
+use serde::{Deserialize, Serialize};
+
+use crate::netns::LinkSpec;
+
+/// What CNI keys an attachment by: DEL has nothing else (CNI spec §2, "Lifecycle & Ordering").
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AttachmentKey {
+    /// `name` of the network configuration.
+    pub network: String,
+    /// CNI_CONTAINERID.
+    pub container_id: String,
+    /// CNI_IFNAME.
+    pub ifname: String,
+}
+
+impl fmt::Display for AttachmentKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} of container {} on network {}",
+            self.ifname, self.container_id, self.network
+        )
+    }
+}
+
+/// The pod that the runtime named.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PodRef {
+    /// K8S_POD_NAMESPACE; podman gives none.
+    pub namespace: Option<String>,
+    /// K8S_POD_NAME.
+    pub name: String,
+    /// K8S_POD_UID.
+    pub uid: Option<String>,
+}
+
+impl fmt::Display for PodRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{namespace}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// One interface that a pod should get, whoever said so.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InterfaceSpec {
+    /// Its name in the pod; None is CNI_IFNAME.
+    pub pod_ifname: Option<String>,
+    /// Its MAC address; None lets us make one.
+    pub mac: Option<MacAddr6>,
+    /// Its addresses with their prefix lengths.
+    pub addresses: Vec<IpNet>,
+    /// Next hops of its default routes.
+    pub gateways: Vec<IpAddr>,
+    /// Gateways of its subnets that no default route goes by: the result names them.
+    pub subnet_gateways: Vec<IpAddr>,
+    /// Its other routes.
+    pub routes: Vec<RouteSpec>,
+    /// Its MTU in bytes; None is the node's.
+    pub mtu: Option<u32>,
+    /// Most that it may receive, in bit/s; None is no limit.
+    pub ingress_rate: Option<u64>,
+    /// Most that it may send, in bit/s; None is no limit.
+    pub egress_rate: Option<u64>,
+    /// How its logical port is named.
+    pub port_name: PortName,
+    /// The network attachment definition that it is of, as annotations key it: `namespace/name`, or `namespace/name/1` for the
+    /// second attachment to the same one. None is the cluster's default network.
+    pub nad: Option<String>,
+}
+
+/// How an interface's logical port is named, when it is none of a network attachment definition's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PortName {
+    /// By the pod, and by the interface unless it is the pod's first.
+    #[default]
+    ByInterface,
+    /// By the pod, whatever the interface is called: `*` in a list of interfaces.
+    Pod,
+    /// By the pod and the interface, also of the first: named in a list of interfaces.
+    PodAndInterface,
+}
+
+/// A route that a pod should get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteSpec {
+    /// Destination; host bits are none of ours to keep.
+    pub dst: IpNet,
+    /// Next hop; None is a destination on the link itself.
+    pub gateway: Option<IpAddr>,
+    /// RTAX_MTU of the route in bytes.
+    pub mtu: Option<u32>,
+    /// RTAX_ADVMSS of the route in bytes.
+    pub advmss: Option<u32>,
+    /// Metric; None is the kernel's default.
+    pub priority: Option<u32>,
+    /// Routing table; None is `main`.
+    pub table: Option<u32>,
+    /// Scope as in rtnetlink(7); None lets the kind of route decide.
+    pub scope: Option<u8>,
+}
+
+impl RouteSpec {
+    /// A route with nothing but a destination and perhaps a next hop.
+    pub fn new(dst: IpNet, gateway: Option<IpAddr>) -> Self {
+        Self {
+            dst,
+            gateway,
+            mtu: None,
+            advmss: None,
+            priority: None,
+            table: None,
+            scope: None,
+        }
+    }
+}
+
+/// What the node adds to every plan.
+#[derive(Debug, Clone)]
+pub struct NodeFacts {
+    /// The bridge that pods' ports go on.
+    pub bridge: String,
+    /// Whether the bridge's datapath is userspace (`netdev`), with which TX checksum offload carries no TCP.
+    pub netdev_datapath: bool,
+    /// MTU for a pod to which nobody gave one, in bytes.
+    pub default_mtu: u32,
+}
+
+/// Which attachment is planned.
+#[derive(Debug, Clone)]
+pub struct Subject<'a> {
+    /// The attachment.
+    pub key: &'a AttachmentKey,
+    /// The pod, when the runtime named one.
+    pub pod: Option<&'a PodRef>,
+    /// CNI_NETNS.
+    pub netns: &'a str,
+}
+
+/// One port to make.
+#[derive(Debug, Clone)]
+pub struct PortPlan {
+    /// The veth pair and what is set on its pod end.
+    pub link: LinkSpec,
+    /// OVN's name for the port; at most one Interface row bears it.
+    pub iface_id: String,
+    /// external_ids of the Interface row.
+    pub external_ids: BTreeMap<String, String>,
+    /// Default routes' next hops, for the result.
+    pub gateways: Vec<IpAddr>,
+    /// Other gateways of the addresses' subnets, for the result.
+    pub subnet_gateways: Vec<IpAddr>,
+    /// What it may send and receive.
+    pub bandwidth: Bandwidth,
+}
+
+/// Limits of one interface in bit/s, as the pod sees the directions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bandwidth {
+    /// Towards the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ingress_rate: Option<u64>,
+    /// From the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub egress_rate: Option<u64>,
+}
