@@ -5,9 +5,11 @@
 
 pub mod apiserver;
 pub mod attach;
+mod changes;
 pub mod config;
 pub mod fault;
 pub mod inspect;
+pub mod install;
 pub mod ipam;
 pub mod journal;
 pub mod lockdown;
@@ -19,4 +21,5 @@ pub mod ports;
 pub mod reconcile;
 pub mod run;
 pub mod server;
+pub mod service;
 pub mod tools;

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use podwire::config::{AgentArgs, Config};
+use podwire::install::{self, InstallArgs, UninstallArgs};
 use podwire::ipam::spawner;
 use podwire::tools::{self, Tool};
 
@@ -25,6 +26,10 @@ struct Cli {
 enum Command {
     /// Run the node agent, which serves the CNI plugin podwire-cni
     Agent(Box<AgentArgs>),
+    /// Install the plugin and, once the agent can serve it, the network configuration
+    Install(Box<InstallArgs>),
+    /// Take away what `podwire install` installed, and say what is left
+    Uninstall(UninstallArgs),
     #[command(flatten)]
     Tool(Tool),
 }
@@ -38,17 +43,29 @@ pub(crate) fn main() -> ExitCode {
         return spawner::main_loop()
             .map_or_else(|error| failed("spawner", &error), |()| ExitCode::SUCCESS);
     }
-    let arguments = match Cli::parse().command {
-        Command::Agent(arguments) => arguments,
-        Command::Tool(tool) => return tools::run(tool, Cli::command()),
-    };
+    let mut say = |line: String| println!("{line}");
+    match Cli::parse().command {
+        Command::Agent(arguments) => agent(*arguments),
+        Command::Tool(tool) => tools::run(tool, Cli::command()),
+        Command::Install(arguments) => ended("install", install::install(&arguments, &mut say)),
+        Command::Uninstall(arguments) => {
+            ended("uninstall", install::uninstall(&arguments, &mut say))
+        }
+    }
+}
+
+fn agent(arguments: AgentArgs) -> ExitCode {
     let log = arguments.log.clone();
     let started = podwire::run::init_log(&log)
-        .and_then(|()| Ok(Config::from_args(*arguments)?))
+        .and_then(|()| Ok(Config::from_args(arguments)?))
         .and_then(podwire::run::agent);
-    match started {
+    ended("agent", started)
+}
+
+fn ended<E: std::error::Error>(command: &str, result: Result<(), E>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed("agent", &error),
+        Err(error) => failed(command, &error),
     }
 }
 

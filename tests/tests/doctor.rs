@@ -172,11 +172,8 @@ fn a_node_with_nothing_but_the_plugin() {
         "no agent answers",
         "has no configuration",
     ]);
-    let conf = std::fs::read_to_string(node.path("/run/cni/net.d/10-podwire.conf")).unwrap();
-    assert_eq!(
-        serde_json::from_str::<Value>(&conf).unwrap()["type"],
-        "podwire-cni"
-    );
+    let conf = std::fs::read_to_string(node.path("/run/cni/net.d/10-podwire.conflist")).unwrap();
+    assert!(conf.contains("podwire-cni"), "{conf}");
     patient.serves();
 }
 
@@ -257,7 +254,7 @@ fn ovn_kubernetes_configuration_before_ours_and_its_binary_over_ours() {
         ["mv /run/cni/net.d/10-podwire.conf /run/cni/net.d/05-podwire.conf"]
     );
     std::fs::remove_file(node.path(&format!("{CONF_DIR}/05-podwire.conf"))).unwrap();
-    patient.mended_after(&["which is ovn-kubernetes' own binary"]);
+    patient.mended_after(&["which is ovn-kubernetes' own plugin"]);
     let [ours, theirs] = ["podwire-cni", "ovn-k8s-cni-overlay"]
         .map(|name| std::fs::read(node.path(&format!("{BIN_DIR}/{name}"))).unwrap());
     assert!(ours == theirs);

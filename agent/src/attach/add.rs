@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::FutureExt as _;
+use ipnet::IpNet;
 use podwire_cni::spec::CniResult;
 
 use super::bandwidth;
@@ -65,14 +67,18 @@ impl Agent {
         );
         let queued = Instant::now();
         let waiting = self.metrics.wait(WaitFor::Turn);
-        wait_for_turn(&line, cancel).await?;
-        wait_for_turn(&sandbox, cancel).await?;
+        let has_waited =
+            wait_for_turn(&line, cancel).await? | wait_for_turn(&sandbox, cancel).await?;
         if let Some(by) = line.newer_sandbox() {
             return Err(Error::Cancelled(Reason::Superseded { by }));
         }
         drop(waiting);
         trace.phase("queue", queued);
-        let netns = Arc::new(self.still_there(call, netns)?);
+        let netns = match has_waited {
+            true => self.still_there(call, netns)?,
+            false => netns,
+        };
+        let netns = Arc::new(netns);
 
         let ready = Instant::now();
         let waiting = self.metrics.wait(WaitFor::Ready);
@@ -193,6 +199,10 @@ impl Agent {
             error = self.overturned(call, &said) => return Err(error),
         }
         fault_point!("add-ofport");
+        let addresses = planned.iter().flat_map(|port| &port.link.addresses);
+        self.connections
+            .forgotten(addresses.map(IpNet::addr), trace)
+            .await;
         let finishing = Instant::now();
         for error in pods.iter().flat_map(PodEnd::announce) {
             tracing::debug!(attachment = %call.key, "{error}");
@@ -343,15 +353,19 @@ impl Agent {
     }
 }
 
-/// Both lines' turn, or the reason not to wait for it.
+/// Waits for a turn, or ends with the reason not to. Returns whether it had to be waited for.
 async fn wait_for_turn<K: Eq + std::hash::Hash + Clone>(
     place: &Place<K>,
     cancel: &Cancel,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
+    ended_early(cancel)?;
+    if place.turn().now_or_never().is_some() {
+        return Ok(false);
+    }
     tokio::select! {
         biased;
         reason = cancel.cancelled() => Err(Error::Cancelled(reason)),
-        () = place.turn() => Ok(()),
+        () = place.turn() => Ok(true),
     }
 }
 

@@ -6,6 +6,7 @@ use podwire_cni::env::{Args, Invocation};
 use podwire_cni::spec::{CniVersion, Command, NetConf, SpecError};
 use podwire_cni::wire;
 
+use crate::ipam::delegate::Remarks;
 use crate::observe::TraceParent;
 use crate::plan::{AttachmentKey, PodRef, Subject};
 
@@ -28,6 +29,10 @@ pub struct Call {
     pub environment: BTreeMap<String, String>,
     /// TRACEPARENT, when it is a good one.
     pub traceparent: Option<TraceParent>,
+    /// What IPAM plugins said on their standard error.
+    pub remarks: Remarks,
+    /// Whether the plugin passes them on.
+    pub takes_stderr: bool,
 }
 
 /// A refusal, with the version to say it in.
@@ -87,6 +92,8 @@ impl Call {
             conf,
             environment: request.environment,
             traceparent: request.traceparent.as_deref().and_then(traceparent),
+            remarks: Remarks::default(),
+            takes_stderr: request.takes_stderr,
         })
     }
 

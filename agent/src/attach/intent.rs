@@ -274,7 +274,8 @@ pub(super) fn delegate_of(call: &Call) -> Result<Option<Delegate>, DelegateError
     let Some(ipam) = &call.conf.ipam else {
         return Ok(None);
     };
-    Delegate::find(&ipam.plugin_type, &call.invocation.path).map(Some)
+    let found = Delegate::find(&ipam.plugin_type, &call.invocation.path)?;
+    Ok(Some(found.heard_by(&call.remarks)))
 }
 
 /// An interface with what the configuration says of it, without addresses.

@@ -9,6 +9,7 @@ mod audit;
 mod bandwidth;
 mod call;
 mod check;
+mod connections;
 mod del;
 mod error;
 mod gc;
@@ -16,6 +17,7 @@ mod intent;
 mod leftovers;
 mod notice;
 mod reading;
+mod ready;
 mod recover;
 mod said;
 mod status;
@@ -33,6 +35,7 @@ use tokio::sync::watch;
 pub use addresses::Addresses;
 pub use audit::{Audit, Difference};
 pub use call::{Call, Refused};
+pub use connections::Connections;
 pub use error::Error;
 pub use leftovers::Leftover;
 pub use recover::Restored;
@@ -64,6 +67,8 @@ pub struct Agent {
     pub journal: Journal,
     /// Who has which address.
     pub addresses: Addresses,
+    /// What connection tracking is still to forget.
+    pub connections: Connections,
     /// Starts delegated IPAM plugins.
     pub spawner: Spawner,
     /// Where annotations come from.
@@ -107,6 +112,15 @@ pub struct Parts {
     pub settled: watch::Receiver<bool>,
 }
 
+/// What the plugin prints.
+#[derive(Debug)]
+pub struct Reply {
+    /// On its standard output: the result, or the error object.
+    pub answer: Result<String, String>,
+    /// On its standard error; empty when it passes nothing on.
+    pub stderr: String,
+}
+
 impl Agent {
     /// Puts the parts together.
     pub fn new(parts: Parts) -> Self {
@@ -116,6 +130,7 @@ impl Agent {
             ports: parts.ports,
             journal: parts.journal,
             addresses: parts.addresses,
+            connections: Connections::default(),
             spawner: parts.spawner,
             sources: parts.sources,
             recorder: Recorder::default(),
@@ -129,15 +144,8 @@ impl Agent {
         }
     }
 
-    /// Serves one request; the bytes are what the plugin prints.
-    ///
-    /// # Errors
-    /// The error object to print.
-    pub async fn serve(
-        self: Arc<Self>,
-        body: Bytes,
-        cancel: Arc<Cancel>,
-    ) -> Result<String, String> {
+    /// Serves one request.
+    pub async fn serve(self: Arc<Self>, body: Bytes, cancel: Arc<Cancel>) -> Reply {
         let trace = Trace::start();
         let call = match Call::parse(&body) {
             Ok(call) => call,
@@ -147,7 +155,10 @@ impl Agent {
                     msg: error.to_string(),
                 };
                 self.record(trace.end("refused", Subject::default(), outcome));
-                return Err(error.to_json(version));
+                return Reply {
+                    answer: Err(error.to_json(version)),
+                    stderr: String::new(),
+                };
             }
         };
         drop(body);
@@ -164,8 +175,12 @@ impl Agent {
                 }
             }
         };
+        let stderr = remarks(&call);
         self.record(trace.end(call.verb.as_str(), subject(call), outcome));
-        result.map_err(|error| error.to_spec().to_json(version))
+        Reply {
+            answer: result.map_err(|error| error.to_spec().to_json(version)),
+            stderr,
+        }
     }
 
     fn record(&self, operation: Operation) {
@@ -225,9 +240,10 @@ impl Agent {
         self.operations.load(Ordering::Relaxed)
     }
 
-    /// What `GET /v1/health` answers: that the agent serves, and whether an ADD would succeed.
-    pub async fn health(&self) -> String {
-        let ready = self.readiness().await;
+    /// What `GET /v1/health` answers: that the agent serves, and whether an ADD would succeed. With patience the answer is held
+    /// back until one would, or the time is up.
+    pub async fn health(&self, patience: Duration) -> String {
+        let ready = self.await_ready(patience).await;
         let reasons = match &ready {
             Ok(()) => Vec::new(),
             Err(error) => vec![error.to_string()],
@@ -248,6 +264,16 @@ impl Drop for Admitted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// What IPAM plugins had to say. A plugin that passes nothing on is of an older version, and then our log has it.
+fn remarks(call: &Call) -> String {
+    let remarks = call.remarks.take();
+    if call.takes_stderr || remarks.trim().is_empty() {
+        return remarks;
+    }
+    tracing::info!(attachment = %call.key, "IPAM plugin: {}", remarks.trim());
+    String::new()
 }
 
 fn subject(call: Call) -> Subject {

@@ -20,6 +20,8 @@ pub struct Filter {
     pub last: Option<usize>,
     /// Only these verbs; all when there is none.
     pub verbs: Vec<String>,
+    /// Wait for the answer that is hoped for, so many seconds at most.
+    pub wait: Option<u64>,
     /// Not only what is now, but each change as it comes.
     pub watch: bool,
 }
@@ -66,11 +68,15 @@ impl Filter {
                     let last = value.parse();
                     filter.last = Some(last.map_err(|_| bad("expected a number"))?);
                 }
+                "wait" => {
+                    let wait = value.parse();
+                    filter.wait = Some(wait.map_err(|_| bad("expected seconds"))?);
+                }
                 "verbs" => filter.verbs = value.split(',').map(str::to_owned).collect(),
                 "watch" => filter.watch = value != "0",
                 _ => {
                     return Err(bad(
-                        "expected one of pod, namespace, state, last, verbs and watch",
+                        "expected one of pod, namespace, state, last, verbs, wait and watch",
                     ));
                 }
             }
@@ -127,7 +133,7 @@ mod tests {
     fn what_is_written_is_read_back() {
         for query in [
             "",
-            "?pod=web/a&namespace=web&state=failed&last=3&verbs=ADD,DEL&watch=1",
+            "?pod=web/a&namespace=web&state=failed&last=3&wait=5&verbs=ADD,DEL&watch=1",
             "?state=up",
         ] {
             let read = Filter::parse(query.strip_prefix('?')).unwrap();

@@ -6,6 +6,7 @@
 //! itself.
 
 pub mod metrics;
+mod pages;
 pub mod socket;
 mod waiting;
 
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Either, Full, Limited, StreamBody};
+use http_body_util::{BodyExt as _, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
@@ -23,63 +24,61 @@ use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use podwire_cni::spec::{CniVersion, ErrorCode, SpecError};
 use podwire_cni::wire;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use pages::Watching;
+use socket::Door;
 use waiting::{Presence, Waiting};
 
-use crate::attach::{Agent, Cancel, Error, Reason};
-use crate::inspect::{self, Filter, Watchers};
+use crate::attach::{Agent, Cancel, Reason, Reply};
 use crate::observe::OPENMETRICS;
 
 /// A plugin sends its whole request at once; what takes longer is no plugin.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
 /// After an accept that failed for lack of descriptors or memory nothing tells when there will be some again.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+/// The longest that an answer about the agent's health is held back.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
 /// Largest header; ours has three fields.
 const MAX_HEADER: usize = 16 * 1024;
 
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
 type Response = hyper::Response<Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>>;
 
-/// Serves until `stop` is cancelled, then waits for what is under way.
+/// Serves until `stop` is cancelled, then whoever had connected by then, and waits for what is under way.
 ///
 /// # Errors
 /// When the limit of open descriptors can't be read.
-pub async fn serve(
-    listener: UnixListener,
-    agent: Arc<Agent>,
-    stop: CancellationToken,
-) -> io::Result<()> {
+pub async fn serve(door: Door, agent: Arc<Agent>, stop: CancellationToken) -> io::Result<()> {
     let waiting = Arc::new(Waiting::for_this_process()?);
     let connections = TaskTracker::new();
-    let watching = Watching {
-        watchers: Watchers::default(),
-        stop: stop.clone(),
-    };
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = stop.cancelled() => break,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "accept failed; trying again shortly");
-                waiting.end_oldest();
-                tokio::time::sleep(ACCEPT_BACKOFF).await;
-                continue;
-            }
-        };
+    let watching = Watching::new(stop.clone());
+    let welcome = |stream: UnixStream| {
         if let Err(refused) = is_root(&stream) {
             tracing::warn!("connection refused: {refused}");
-            continue;
+            return;
         }
         let presence = Arc::new(waiting.enter());
         let (agent, watching) = (Arc::clone(&agent), watching.clone());
         connections.spawn(connection(stream, agent, presence, watching));
+    };
+    loop {
+        let accepted = tokio::select! {
+            accepted = door.accept() => accepted,
+            () = stop.cancelled() => break,
+        };
+        match accepted {
+            Ok(stream) => welcome(stream),
+            Err(error) => {
+                tracing::warn!(%error, "accept failed; trying again shortly");
+                waiting.end_oldest();
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
+            }
+        }
     }
+    door.close().into_iter().for_each(welcome);
     connections.close();
     connections.wait().await;
     Ok(())
@@ -105,7 +104,9 @@ async fn connection(
     watching: Watching,
 ) {
     let stop = watching.stop.clone();
+    let begun = CancellationToken::new();
     let service = service_fn(|request| {
+        begun.cancel();
         let (agent, presence) = (Arc::clone(&agent), Arc::clone(&presence));
         let watching = watching.clone();
         async move {
@@ -128,6 +129,11 @@ async fn connection(
             return;
         }
         () = stop.cancelled() => {
+            // hyper would close at once a connection of which it has read nothing, and the request may be on its way.
+            tokio::select! {
+                _ = connection.as_mut() => return,
+                () = begun.cancelled() => {}
+            }
             // A request under way is answered; an idle connection is closed.
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -149,84 +155,7 @@ async fn respond(
     }
     // What follows has no body to wait for.
     presence.is_heard();
-    let filter = match Filter::parse(request.uri().query()) {
-        Ok(filter) => filter,
-        Err(error) => {
-            return problem(
-                StatusCode::BAD_REQUEST,
-                ErrorCode::DECODE,
-                error.to_string(),
-            );
-        }
-    };
-    match (request.method(), request.uri().path()) {
-        (&Method::GET, "/metrics") => metrics_page(&agent).await,
-        (&Method::GET, "/v1/health") => json(StatusCode::OK, agent.health().await),
-        (&Method::GET, "/v1/status") => view(Ok(inspect::status(&agent).await)),
-        (&Method::GET, "/v1/traces") => json(StatusCode::OK, inspect::traces(&agent, &filter)),
-        (&Method::GET, "/v1/ports") if filter.watch => watch(agent, filter, watching),
-        (&Method::GET, "/v1/ports") => view(Ok(inspect::ports(&agent, &filter))),
-        (&Method::GET, "/v1/check") => view(inspect::check(&agent, &filter).await),
-        (&Method::GET, "/v1/gc") => view(inspect::gc(&agent, false).await),
-        (&Method::POST, "/v1/gc") => sweep(agent).await,
-        (_, wire::PATH) => problem(
-            StatusCode::METHOD_NOT_ALLOWED,
-            ErrorCode::DECODE,
-            "CNI requests are POSTed",
-        ),
-        (method, path) => problem(
-            StatusCode::NOT_FOUND,
-            ErrorCode::DECODE,
-            format!("the agent serves no {method} {path}"),
-        ),
-    }
-}
-
-/// Those who watch, and what ends it.
-#[derive(Debug, Clone)]
-struct Watching {
-    watchers: Watchers,
-    stop: CancellationToken,
-}
-
-fn watch(agent: Arc<Agent>, filter: Filter, watching: &Watching) -> Response {
-    let Some(place) = watching.watchers.enter() else {
-        let msg = "too many watch the ports already; end one of them";
-        return problem(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::TRY_AGAIN, msg);
-    };
-    let changes = inspect::changes(agent, filter, watching.stop.clone(), place);
-    let body = UnsyncBoxBody::new(StreamBody::new(changes));
-    let mut response = Response::new(Either::Right(body));
-    let kind = HeaderValue::from_static("application/x-ndjson");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
-}
-
-/// Runs to its end also when nobody waits for the answer any more.
-async fn sweep(agent: Arc<Agent>) -> Response {
-    let swept = tokio::spawn(async move { inspect::gc(&agent, true).await });
-    match swept.await {
-        Ok(swept) => view(swept),
-        Err(error) => died(&error),
-    }
-}
-
-fn view(view: Result<impl serde::Serialize, Error>) -> Response {
-    match view {
-        Ok(view) => match serde_json::to_vec(&view) {
-            Ok(text) => json(StatusCode::OK, text),
-            Err(error) => problem(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                ErrorCode::INTERNAL,
-                error.to_string(),
-            ),
-        },
-        Err(error) => problem(
-            StatusCode::SERVICE_UNAVAILABLE,
-            error.code(),
-            error.to_string(),
-        ),
-    }
+    pages::respond(&request, agent, watching).await
 }
 
 async fn cni(
@@ -253,8 +182,14 @@ async fn cni(
     let reply = tokio::spawn(agent.serve(body, cancel)).await;
     on_disconnect.disarm();
     match reply {
-        Ok(Ok(result)) => json(StatusCode::OK, result),
-        Ok(Err(error)) => json(StatusCode::INTERNAL_SERVER_ERROR, error),
+        Ok(Reply {
+            answer: Ok(result),
+            stderr,
+        }) => with_stderr(StatusCode::OK, result, &stderr),
+        Ok(Reply {
+            answer: Err(error),
+            stderr,
+        }) => with_stderr(StatusCode::INTERNAL_SERVER_ERROR, error, &stderr),
         Err(error) => died(&error),
     }
 }
@@ -305,6 +240,20 @@ fn problem(status: StatusCode, code: ErrorCode, msg: impl Into<String>) -> Respo
 
 async fn metrics_page(agent: &Agent) -> Response {
     typed(StatusCode::OK, OPENMETRICS, agent.metrics_page().await)
+}
+
+/// An answer to the plugin, with what it is to write to its standard error at the body's end. The answer goes before: one
+/// that leaves no room stands alone.
+fn with_stderr(status: StatusCode, mut answer: String, stderr: &str) -> Response {
+    if stderr.is_empty() || answer.len() + stderr.len() > wire::MAX_REPLY {
+        return json(status, answer);
+    }
+    answer.push_str(stderr);
+    let mut response = json(status, answer);
+    response
+        .headers_mut()
+        .insert(wire::STDERR_HEADER, HeaderValue::from(stderr.len()));
+    response
 }
 
 fn text(status: StatusCode, body: &'static str) -> Response {

@@ -61,10 +61,20 @@ pub struct DoctorArgs {
     )]
     bridge: String,
     /// Where the runtime looks for network configurations
-    #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/etc/cni/net.d",
+        env = "PODWIRE_CNI_CONF_DIR"
+    )]
     conf_dir: PathBuf,
     /// Where the runtime looks for plugins
-    #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/opt/cni/bin",
+        env = "PODWIRE_CNI_BIN_DIR"
+    )]
     bin_dir: PathBuf,
     #[command(flatten)]
     common: CommonArgs,
@@ -138,7 +148,10 @@ impl DoctorArgs {
         let mut examined = vec![switch::examine(&seen)];
         examined.extend(switch::examine_ovn(&seen));
         examined.push(agent::examine(self, &asked, &seen, netlink).await);
-        examined.push(cni::examine(&self.conf_dir, &self.bin_dir));
+        examined.push(cni::examine(&cni::Directories {
+            conf: &self.conf_dir,
+            bin: &self.bin_dir,
+        }));
         examined.extend(mtu::examine(&seen, status, netlink).await);
         if status.is_some() {
             examined.extend(agent::examine_pods(&self.common.agent()).await);
