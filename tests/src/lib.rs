@@ -45,6 +45,7 @@ pub mod process;
 mod random;
 pub mod runtime;
 pub mod scrape;
+pub mod tool;
 pub mod traffic;
 mod watch;
 

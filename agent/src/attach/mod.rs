@@ -5,6 +5,7 @@
 
 mod add;
 mod addresses;
+mod audit;
 mod bandwidth;
 mod call;
 mod check;
@@ -14,6 +15,7 @@ mod del;
 mod error;
 mod gc;
 mod intent;
+mod leftovers;
 mod notice;
 mod reading;
 mod ready;
@@ -32,9 +34,11 @@ use podwire_cni::spec::{CniVersion, Command};
 use tokio::sync::watch;
 
 pub use addresses::Addresses;
+pub use audit::{Audit, Difference};
 pub use call::{Call, Refused};
 pub use connections::Connections;
 pub use error::Error;
+pub use leftovers::Leftover;
 pub use recover::Restored;
 pub use turns::{Cancel, Reason};
 
@@ -231,14 +235,9 @@ impl Agent {
         })
     }
 
-    /// The last operations as JSON.
-    pub fn traces(&self, last: usize) -> String {
-        serde_json::json!({ "operations": self.recorder.operations(last) }).to_string()
-    }
-
-    /// The ports that OVSDB has of ours, as JSON.
-    pub fn ports(&self) -> String {
-        serde_json::json!({ "ports": self.ports.all() }).to_string()
+    /// How many operations are under way.
+    pub fn under_way(&self) -> usize {
+        self.operations.load(Ordering::Relaxed)
     }
 
     /// What `GET /v1/health` answers: that the agent serves, and whether an ADD would succeed. With patience the answer is held

@@ -32,6 +32,7 @@ mod tests;
 mod threads;
 mod wire;
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -213,6 +214,16 @@ impl Netlink {
     /// again under the same name shows another `ifindex`.
     pub fn watch_link(&self, name: &str) -> watch::Receiver<Option<LinkState>> {
         self.threads.links.watch(name)
+    }
+
+    /// Every host link by its name, and whether it is set up, as the kernel told last.
+    pub fn known_links(&self) -> HashMap<String, bool> {
+        self.threads.links.all()
+    }
+
+    /// A wake-up at each later change of any host link. Who is slow sees one, however many there were.
+    pub fn link_changes(&self) -> watch::Receiver<()> {
+        self.threads.links.changes()
     }
 
     /// Removes the host's conntrack entries from or to these addresses; returns how many went.

@@ -31,9 +31,23 @@ struct Table {
     by_index: HashMap<u32, LinkState>,
     watches: HashMap<String, watch::Sender<Option<LinkState>>>,
     graves: HashMap<u32, Vec<Grave>>,
+    /// Told of each change of any link.
+    changes: watch::Sender<()>,
 }
 
 impl Links {
+    /// Every link's name, and whether it is up.
+    pub(super) fn all(&self) -> HashMap<String, bool> {
+        let table = self.table();
+        let links = table.by_index.values();
+        links.map(|link| (link.name.clone(), link.up)).collect()
+    }
+
+    /// A wake-up at each later change of any link.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.table().changes.subscribe()
+    }
+
     /// The newest state of the link of that name, from now on.
     pub(super) fn watch(&self, name: &str) -> watch::Receiver<Option<LinkState>> {
         let table = &mut *self.table();
@@ -119,6 +133,7 @@ impl Links {
 
 impl Table {
     fn tell(&mut self, name: &str, state: Option<LinkState>) {
+        self.changes.send_replace(());
         let Some(sender) = self.watches.get(name) else {
             return;
         };

@@ -13,6 +13,7 @@ mod record;
 mod restore;
 mod southbound;
 mod state;
+mod switch;
 mod wait;
 
 use std::path::PathBuf;
@@ -30,6 +31,8 @@ pub use error::PortError;
 pub use ovn::{ControllerError, Diagnosis};
 pub use record::{PortRecord, addresses};
 pub use restore::Ground;
+pub use state::PortState;
+pub use switch::{BridgeView, OvnView, SwitchView, Tunnel};
 
 use crate::config::{Config, Mode, OvnConfig};
 use crate::plan::{AttachmentKey, NodeFacts, PortPlan, ids};

@@ -178,7 +178,7 @@ impl Ports {
 
 /// A key of the node's own external_ids. One with the chassis' name after it goes before (`get_chassis_external_id_value` in OVN's
 /// lib/ovn-util.c): several chassis may share one Open vSwitch.
-fn node_key(db: &Db, name: &str) -> Option<String> {
+pub(super) fn node_key(db: &Db, name: &str) -> Option<String> {
     let root = db.open_vswitch()?;
     let own = root
         .external_id("system-id")
