@@ -3,6 +3,7 @@
 //! [`lockdown`], [`config`].
 
 pub mod attach;
+mod changes;
 pub mod config;
 pub mod fault;
 pub mod ipam;

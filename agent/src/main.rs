@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use podwire::config::{AgentArgs, Config};
+use podwire::config::{self, AgentCommand};
 use podwire::ipam::spawner;
 
 /// Wires Kubernetes pods to Open vSwitch and OVN
@@ -17,7 +17,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the node agent, which serves the CNI plugin podwire-cni
-    Agent(Box<AgentArgs>),
+    Agent(Box<AgentCommand>),
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -29,12 +29,9 @@ pub(crate) fn main() -> ExitCode {
         return spawner::main_loop()
             .map_or_else(|error| failed("spawner", &error), |()| ExitCode::SUCCESS);
     }
-    let Command::Agent(arguments) = Cli::parse().command;
-    let log = arguments.log.clone();
-    let started = podwire::run::init_log(&log)
-        .and_then(|()| Ok(Config::from_args(*arguments)?))
-        .and_then(podwire::run::agent);
-    match started {
+    let Command::Agent(command) =
+        Cli::parse_from(config::command_line(std::env::args_os())).command;
+    match podwire::run::agent(*command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed("agent", &error),
     }

@@ -1,6 +1,6 @@
 //! The agent's life: what is made in which order, and how it ends.
 
-use std::io::{self, IsTerminal as _};
+use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,14 +10,16 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::attach::{Addresses, Agent, Parts};
-use crate::config::{Config, ConfigError};
+use crate::config::{AgentCommand, Config, Environment, LoadError, Loader};
 use crate::ipam::spawner::Spawner;
 use crate::ipam::subnet;
 use crate::journal::{self, Journal};
 use crate::lockdown::{self, LockdownError, Needs};
 use crate::netns::{self, Netlink};
+use crate::observe::{LogError, LogOutput};
 use crate::pods::sources::Sources;
 use crate::ports::Ports;
+use crate::reconcile::Configuration;
 use crate::server::socket::{self, RunDir, SocketError};
 use crate::{reconcile, server};
 
@@ -27,20 +29,15 @@ const STOP_DEADLINE: Duration = Duration::from_secs(10);
 /// Why the agent did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A setting is not valid.
+    /// A setting or a configuration file is not valid.
     #[error("{0}")]
-    Config(#[from] ConfigError),
+    Config(#[from] LoadError),
     /// Two subnets overlap.
     #[error("--subnet: {0}")]
     Subnets(#[from] subnet::SpecError),
-    /// The log filter is not one.
-    #[error("--log {filter}: {problem}")]
-    LogFilter {
-        /// As given.
-        filter: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    /// The log can't begin.
+    #[error("{0}")]
+    Log(#[from] LogError),
     /// The run directory or the socket could not be made.
     #[error("{0}")]
     Socket(#[from] SocketError),
@@ -63,11 +60,28 @@ pub enum StartError {
     },
 }
 
-/// Runs the agent until SIGTERM or SIGINT.
+/// Does what a command line asks for: shows the settings, or runs the agent until SIGTERM or SIGINT.
 ///
 /// # Errors
 /// When it can't start; once it serves, it ends well.
-pub fn agent(config: Config) -> Result<(), StartError> {
+pub fn agent(command: AgentCommand) -> Result<(), StartError> {
+    let print = command.print_config;
+    let loader = Loader::new(command, Environment::of_process());
+    let loaded = loader.load()?;
+    if print {
+        // Whoever reads it may have had enough.
+        let _ = io::stdout().write_all(loader.print(&loaded).as_bytes());
+        return Ok(());
+    }
+    let config = loaded.config.clone();
+    let log = LogOutput::start(&config.live.log, config.log_file.as_deref())?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    serve(config, Configuration::new(loader, loaded, log))
+}
+
+fn serve(config: Config, configuration: Configuration) -> Result<(), StartError> {
     let process = |step| move |source| StartError::Process { step, source };
     // A parent may leave signals blocked, and then SIGTERM would never come; threads inherit the mask of this one.
     SigSet::empty()
@@ -75,7 +89,7 @@ pub fn agent(config: Config) -> Result<(), StartError> {
         .map_err(|errno| process("unblock signals")(errno.into()))?;
     server::raise_descriptor_limit().map_err(process("raise the limit of open files"))?;
     let run_dir = RunDir::open(&config.run_dir)?;
-    let addresses = Addresses::open(config.subnets.clone(), &config.run_dir)?;
+    let addresses = Addresses::open(config.live.subnets.clone(), &config.run_dir)?;
     let journal = Journal::open(&config.run_dir)?;
     // The spawner is forked while there is one thread; the kernel's threads come before tokio's.
     let spawner = Spawner::start().map_err(process("start the spawner of ipam plugins"))?;
@@ -96,8 +110,11 @@ pub fn agent(config: Config) -> Result<(), StartError> {
         let agent = Arc::new(Agent::new(Parts { config, netlink, ports, journal, addresses, spawner, sources, settled }));
         let stop = CancellationToken::new();
         stop_on_signal(stop.clone())?;
+        let hangup = signal(SignalKind::hangup()).map_err(process("watch signals"))?;
         tokio::spawn(reconcile::run(Arc::clone(&agent), settled_sender));
         tokio::spawn(reconcile::keep_gateway(Arc::clone(&agent)));
+        tokio::spawn(reconcile::keep_uplink_mtu(Arc::clone(&agent)));
+        tokio::spawn(configuration.follow(Arc::clone(&agent), hangup));
         tokio::spawn(reconcile::keep_spool(Arc::clone(&agent)));
         tokio::spawn({
             let agent = Arc::clone(&agent);
@@ -138,27 +155,5 @@ fn stop_on_signal(stop: CancellationToken) -> Result<(), StartError> {
         }
         stop.cancel();
     });
-    Ok(())
-}
-
-/// Sends the log to stderr: text for a person at a terminal, JSON for a collector.
-///
-/// # Errors
-/// When the filter is not one.
-pub fn init_log(filter: &str) -> Result<(), StartError> {
-    let parsed =
-        tracing_subscriber::EnvFilter::try_new(filter).map_err(|error| StartError::LogFilter {
-            filter: filter.to_owned(),
-            problem: error.to_string(),
-        })?;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(parsed)
-        .with_writer(io::stderr)
-        .with_target(false);
-    if io::stderr().is_terminal() {
-        log.init();
-    } else {
-        log.json().flatten_event(true).with_ansi(false).init();
-    }
     Ok(())
 }

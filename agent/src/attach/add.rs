@@ -150,7 +150,7 @@ impl Agent {
         } = self.intent(call, &said, undo).await?;
         bandwidth::limit(&mut interfaces, &call.conf);
         let subject = said.subject(call);
-        let node = self.ports.node_facts(self.config.mtu)?;
+        let node = self.ports.node_facts(self.default_mtu())?;
         let planned = plan::plan(&subject, &interfaces, &node).map_err(|source| Error::Plan {
             source,
             from_annotation,

@@ -57,7 +57,7 @@ impl Agent {
         }
         let attaching = attaching(call, &network, &attached);
         let read = |annotations: &Annotations| pods::interfaces(annotations, &attaching);
-        let patience = self.config.add_timeout;
+        let patience = self.live.borrow().add_timeout;
         let answer = tokio::select! {
             answer = self.sources.ask(&question, patience, read) => answer?,
             reason = cancel.cancelled() => return Err(Error::Cancelled(reason)),

@@ -24,7 +24,7 @@ impl Agent {
 
     async fn taken_up(&self, ports: &[AddedPort], trace: &mut Trace) -> Result<(), PortError> {
         let started = Instant::now();
-        let patience = self.config.add_timeout;
+        let patience = self.live.borrow().add_timeout;
         self.ports.wait_ofports(ports, patience).await?;
         trace.phase("ovs-vswitchd: ofport", started);
         if self.config.ovn.wait == Wait::OvnInstalled {

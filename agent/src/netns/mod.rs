@@ -30,6 +30,7 @@ mod sysctl;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod uplink;
 mod wire;
 
 use std::net::IpAddr;
@@ -48,6 +49,7 @@ pub use ns::{Netns, NetnsId};
 pub use spec::{
     HostEnd, HostLink, LinkSpec, LinkState, Observed, ObservedRoute, PodEnd, Route, Step,
 };
+pub use uplink::UplinkChanges;
 
 /// The handle to the kernel's networking; cheap to clone. The threads end with the last clone.
 #[derive(Debug, Clone)]
@@ -123,6 +125,18 @@ impl Netlink {
     pub async fn host_link(&self, name: &str) -> Result<Option<LinkState>, Error> {
         let name = name.to_owned();
         self.read(move |reader| observe::link_named(&mut reader.host, &name))
+            .await
+    }
+
+    /// The host link that bears this address.
+    pub async fn link_of_address(&self, address: IpAddr) -> Result<Option<LinkState>, Error> {
+        self.read(move |reader| uplink::link_of_address(&mut reader.host, address))
+            .await
+    }
+
+    /// The links over which the default routes lead, one for each family.
+    pub async fn default_route_links(&self) -> Result<Vec<LinkState>, Error> {
+        self.read(|reader| uplink::default_route_links(&mut reader.host))
             .await
     }
 

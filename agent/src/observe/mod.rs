@@ -4,11 +4,15 @@
 //! A trace is written by the task that runs the operation and by nobody else, so recording a phase is two clock reads and a
 //! push, with no lock. Only the finished trace goes into the shared ring.
 
+mod output;
+
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
+
+pub use output::{LogError, LogOutput};
 
 /// How many finished operations are kept.
 const KEPT_OPERATIONS: usize = 4096;

@@ -11,6 +11,7 @@ mod ovn;
 mod record;
 mod restore;
 mod southbound;
+mod tunnel;
 mod wait;
 
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ pub use error::PortError;
 pub use ovn::{ControllerError, Diagnosis};
 pub use record::{PortRecord, addresses};
 pub use restore::Ground;
+pub use tunnel::Tunnel;
 
 use crate::config::{Config, Mode, OvnConfig};
 use crate::plan::{AttachmentKey, NodeFacts, PortPlan, ids};

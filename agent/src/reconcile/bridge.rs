@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::attach::Agent;
+use crate::config::Mode;
 use crate::plan::{mac, mac_text};
 use crate::ports::BridgeWanted;
 
@@ -24,20 +25,26 @@ pub(super) async fn wanted(agent: &Agent) -> BridgeWanted {
         // Pods remember their gateway's address; left alone it is the lowest of the ports' and changes as they come and go.
         hwaddr: mac_text(mac::bridge_mac(&[&agent.config.bridge])),
         // Left alone the bridge's MTU follows its smallest port.
-        mtu: agent.config.mtu,
+        mtu: agent.default_mtu(),
     }
 }
 
 /// Sees to it that the bridge's local port has the gateway addresses, also after ovs-vswitchd has made it anew. Never ends.
 pub async fn keep_gateway(agent: Arc<Agent>) {
-    let addresses = agent.config.gateway_addresses();
-    if addresses.is_empty() {
+    if !agent.config.gateway || agent.config.ovn.mode == Mode::Ovn {
         return;
     }
     let name = agent.config.bridge.clone();
     let mut link = agent.netlink.watch_link(&name);
+    let mut live = agent.live.subscribe();
     let mut announced = None;
+    let mut known = Vec::new();
     loop {
+        let addresses = agent.config.gateway_addresses(&live.borrow_and_update());
+        if addresses != known {
+            known.clone_from(&addresses);
+            announced = None;
+        }
         let seen = link.borrow_and_update().clone();
         // A port that somebody set down stays down; what was never up is new, and ours to set up.
         if seen.is_some_and(|state| state.up || announced != Some(state.ifindex)) {
@@ -65,8 +72,10 @@ pub async fn keep_gateway(agent: Arc<Agent>) {
                 Err(error) => tracing::error!(%error, "the pods have no gateway"),
             }
         }
-        if link.changed().await.is_err() {
-            return;
+        tokio::select! {
+            changed = link.changed() => if changed.is_err() { return },
+            // Gateways of subnets that are gone stay: pods may have addresses of them.
+            _ = live.wait_for(|live| agent.config.gateway_addresses(live) != known) => {}
         }
     }
 }

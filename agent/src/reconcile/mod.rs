@@ -7,6 +7,8 @@
 
 mod bridge;
 mod lost;
+mod mtu;
+mod reload;
 mod spool;
 mod stale;
 
@@ -15,6 +17,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 pub use bridge::keep_gateway;
+pub use mtu::keep_uplink_mtu;
+pub use reload::Configuration;
 pub use spool::keep_spool;
 
 use crate::attach::Agent;
@@ -31,6 +35,8 @@ pub async fn run(agent: Arc<Agent>, settled: watch::Sender<bool>) {
     loop {
         agent.ports.wait_synced().await;
         let ground = agent.ports.ground(&versions);
+        let tunnel = mtu::tunnel(&agent);
+        mtu::note(&agent, tunnel.as_ref()).await;
         // In OVN mode the bridge is ovn-controller's, with a datapath and a fail mode of its choice.
         if agent.config.ovn.mode == Mode::Plain {
             make_bridge(&agent).await;

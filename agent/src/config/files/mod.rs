@@ -1,0 +1,155 @@
+//! Configuration files: podwire's own, and those that are on nodes already.
+
+mod microshift;
+mod ovn_k8s;
+mod own;
+
+pub(super) mod ini;
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use super::error::FileError;
+use super::layers::Layer;
+use super::settings::Settings;
+
+/// The largest file that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
+
+/// Where the files are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// podwire's own.
+    pub own: Place,
+    /// That of ovn-kubernetes.
+    pub ovn_k8s: Place,
+    /// That of MicroShift.
+    pub microshift: Place,
+}
+
+/// Where one file is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Its path.
+    pub path: PathBuf,
+    /// Whether somebody named it: then it must be there.
+    pub named: bool,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self {
+            own: Place::usual("/etc/podwire/podwire.toml"),
+            ovn_k8s: Place::usual("/etc/openvswitch/ovn_k8s.conf"),
+            microshift: Place::usual("/etc/microshift/ovn.yaml"),
+        }
+    }
+}
+
+impl Place {
+    fn usual(path: &str) -> Self {
+        Self {
+            path: path.into(),
+            named: false,
+        }
+    }
+}
+
+/// What the files say.
+#[derive(Debug, Default)]
+pub(super) struct Read {
+    /// The highest first.
+    pub(super) layers: Vec<Layer>,
+    /// Those that were there.
+    pub(super) found: Vec<PathBuf>,
+    /// What is passed over, and what else an operator should know.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Places {
+    /// Their paths, the highest first.
+    pub(super) fn paths(&self) -> [&Path; 3] {
+        [&self.own, &self.ovn_k8s, &self.microshift].map(|place| place.path.as_path())
+    }
+
+    /// Reads those that are there.
+    ///
+    /// # Errors
+    /// The first file that is not as it should be.
+    pub(super) fn read(&self, settings: &Settings) -> Result<Read, FileError> {
+        let mut read = Read::default();
+        if let Some(text) = text(&self.own)? {
+            read.take(&self.own, own::parse(&text, &self.own.path, settings))?;
+        }
+        if let Some(text) = text(&self.ovn_k8s)? {
+            let path = &self.ovn_k8s.path;
+            read.take(&self.ovn_k8s, ovn_k8s::parse(&text, path))?;
+        }
+        if let Some(text) = text(&self.microshift)? {
+            let path = &self.microshift.path;
+            read.take(&self.microshift, microshift::parse(&text, path))?;
+        }
+        Ok(read)
+    }
+}
+
+/// What one file says, and what to warn of.
+pub(super) type Parsed = Result<(Layer, Vec<String>), Wrong>;
+
+/// What is wrong with a file's content.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wrong {
+    pub(super) line: Option<usize>,
+    pub(super) problem: String,
+}
+
+impl Read {
+    fn take(&mut self, place: &Place, parsed: Parsed) -> Result<(), FileError> {
+        let path = &place.path;
+        let (layer, warnings) = parsed.map_err(|wrong| FileError::Content {
+            path: path.clone(),
+            line: wrong.line,
+            problem: wrong.problem,
+        })?;
+        self.layers.push(layer);
+        self.found.push(path.clone());
+        let named = |warning: String| format!("{}: {warning}", path.display());
+        self.warnings.extend(warnings.into_iter().map(named));
+        Ok(())
+    }
+}
+
+/// A file's text; none when it is not there and nobody named it.
+fn text(place: &Place) -> Result<Option<String>, FileError> {
+    let Place { path, named } = place;
+    match read(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if is_absent(&error) && !named => Ok(None),
+        Err(source) => Err(FileError::Read {
+            path: path.clone(),
+            source,
+        }),
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory)
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    // Opening a pipe would wait for its writer.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut text = String::new();
+    let file = fs::File::open(path)?;
+    if file.take(LARGEST + 1).read_to_string(&mut text)? as u64 > LARGEST {
+        return Err(io::Error::other(format!("larger than {LARGEST} bytes")));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests;
