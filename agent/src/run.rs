@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::attach::{Addresses, Agent, Parts};
-use crate::config::{AgentCommand, Config, Environment, LoadError, Loader};
+use crate::config::{AgentCommand, Config, Environment, LoadError, Loaded, Loader};
 use crate::ipam::spawner::Spawner;
 use crate::ipam::subnet;
 use crate::journal::{self, Journal};
@@ -19,7 +19,7 @@ use crate::netns::{self, Netlink};
 use crate::observe::{LogError, LogOutput};
 use crate::pods::sources::Sources;
 use crate::ports::Ports;
-use crate::reconcile::Configuration;
+use crate::reconcile::{Configuration, Uplink};
 use crate::server::socket::{self, RunDir, SocketError};
 use crate::{reconcile, server};
 
@@ -70,15 +70,31 @@ pub fn agent(command: AgentCommand) -> Result<(), StartError> {
     let loaded = loader.load()?;
     if print {
         // Whoever reads it may have had enough.
-        let _ = io::stdout().write_all(loader.print(&loaded).as_bytes());
+        let _ = io::stdout().write_all(loader.print(&loaded, detect(&loaded)).as_bytes());
         return Ok(());
     }
     let config = loaded.config.clone();
     let log = LogOutput::start(&config.live.log, config.log_file.as_deref())?;
+    let files: Vec<String> = loaded
+        .found
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    tracing::info!(files = files.join(", "), "configuration");
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
     serve(config, Configuration::new(loader, loaded, log))
+}
+
+/// The MTU that pods would get if nobody named one.
+fn detect(loaded: &Loaded) -> Option<(u32, String)> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .ok()?;
+    let uplink = runtime.block_on(Uplink::look(&loaded.config))?;
+    Some((uplink.fits(), uplink.to_string()))
 }
 
 fn serve(config: Config, configuration: Configuration) -> Result<(), StartError> {

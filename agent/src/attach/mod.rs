@@ -57,8 +57,9 @@ pub struct Agent {
     pub config: Config,
     /// Those that may change.
     pub live: watch::Sender<Live>,
-    /// The largest MTU that fits the node's uplink, in bytes, less the tunnel's overhead in OVN mode; 0 until it is known.
-    pub uplink_mtu: watch::Sender<u32>,
+    /// The largest MTU that fits the node's uplink, in bytes, less the tunnel's overhead in OVN mode; None while there is no
+    /// uplink.
+    pub uplink_mtu: watch::Sender<Option<u32>>,
     /// The kernel.
     pub netlink: Netlink,
     /// Open vSwitch.
@@ -106,7 +107,7 @@ impl Agent {
     pub fn new(parts: Parts) -> Self {
         Self {
             live: watch::Sender::new(parts.config.live.clone()),
-            uplink_mtu: watch::Sender::new(0),
+            uplink_mtu: watch::Sender::new(None),
             config: parts.config,
             netlink: parts.netlink,
             ports: parts.ports,
@@ -182,9 +183,9 @@ impl Agent {
     pub fn default_mtu(&self) -> u32 {
         let live = self.live.borrow();
         let uplink = match (*self.uplink_mtu.borrow(), self.config.ovn.mode) {
-            (0, Mode::Plain) => UNKNOWN_UPLINK_MTU,
-            (0, Mode::Ovn) => UNKNOWN_TUNNEL_MTU,
-            (uplink, _) => uplink,
+            (Some(uplink), _) => uplink,
+            (None, Mode::Plain) => UNKNOWN_UPLINK_MTU,
+            (None, Mode::Ovn) => UNKNOWN_TUNNEL_MTU,
         };
         let most = live.max_mtu.unwrap_or(MAX_MTU);
         live.mtu.unwrap_or(uplink).min(most)

@@ -13,7 +13,9 @@ const COLUMN: usize = 44;
 impl Loader {
     /// Every setting with its value and where that comes from, as a file that podwire would take: what is not set, and what is
     /// secret, is a comment.
-    pub fn print(&self, loaded: &Loaded) -> String {
+    ///
+    /// `detected` is the MTU that fits the node, in bytes, and how it was found.
+    pub fn print(&self, loaded: &Loaded, detected: Option<(u32, String)>) -> String {
         let mut text = String::new();
         for path in self.files() {
             let is_found = loaded.found.iter().any(|found| found == path);
@@ -24,7 +26,12 @@ impl Loader {
             let _ = writeln!(text, "# {warning}");
         }
         for setting in self.settings().iter() {
-            let (value, origin) = line(setting, loaded);
+            let (value, origin) = match (&detected, loaded.merged.find(&setting.key)) {
+                (Some((mtu, how)), None) if setting.key == "mtu" => {
+                    (format!("# mtu = {mtu}"), format!("detected: {how}"))
+                }
+                _ => line(setting, loaded),
+            };
             let _ = writeln!(text, "{value:COLUMN$} # {origin}");
         }
         text

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 pub use bridge::keep_gateway;
-pub use mtu::keep_uplink_mtu;
+pub use mtu::{Uplink, keep_uplink_mtu};
 pub use reload::Configuration;
 pub use spool::keep_spool;
 

@@ -24,6 +24,8 @@ pub struct Configuration {
     in_force: Loaded,
     /// What was told last; other than `in_force` where a restart is needed.
     told: Loaded,
+    /// Why what is told now is refused, if it is: said once, and not at every change beside it.
+    refused: Option<String>,
     log: LogOutput,
 }
 
@@ -34,6 +36,7 @@ impl Configuration {
             loader: Arc::new(loader),
             told: loaded.clone(),
             in_force: loaded,
+            refused: None,
             log,
         }
     }
@@ -60,6 +63,7 @@ impl Configuration {
                 _ = hangup.recv() => {
                     tracing::info!("SIGHUP: reading the configuration");
                     self.told.warnings.clear();
+                    self.refused = None;
                     self.reopen_log();
                 }
             }
@@ -71,14 +75,8 @@ impl Configuration {
         let loaded = tokio::task::spawn_blocking(move || loader.load()).await;
         let now = match loaded {
             Ok(Ok(now)) => now,
-            Ok(Err(error)) => {
-                tracing::error!(%error, "the configuration is refused; the old settings stay");
-                return;
-            }
-            Err(error) => {
-                tracing::error!(%error, "the configuration could not be read; the old settings stay");
-                return;
-            }
+            Ok(Err(error)) => return self.refuse(&error),
+            Err(error) => return self.refuse(&error),
         };
         for warning in now
             .warnings
@@ -87,19 +85,17 @@ impl Configuration {
         {
             tracing::warn!("{warning}");
         }
+        self.refused = None;
         if now.merged == self.told.merged {
             self.told = now;
             return;
         }
-        let next = match self.loader.without_restart(&self.in_force, &now) {
-            Ok(next) => next,
+        match self.loader.without_restart(&self.in_force, &now) {
+            Ok(next) => self.take_over(agent, next),
             Err(error) => {
-                tracing::error!(%error, "the configuration needs a restart to make sense; the old settings stay");
-                self.told = now;
-                return;
+                tracing::error!(%error, "what has changed makes sense only after a restart of the agent; the old settings stay");
             }
-        };
-        self.take_over(agent, next);
+        }
         for change in self
             .loader
             .changes(&self.told, &now)
@@ -113,6 +109,17 @@ impl Configuration {
             );
         }
         self.told = now;
+    }
+
+    fn refuse(&mut self, error: &dyn std::error::Error) {
+        let problem = error.to_string();
+        if self.refused.as_ref() != Some(&problem) {
+            tracing::error!(
+                error = problem,
+                "the configuration is refused; the old settings stay"
+            );
+            self.refused = Some(problem);
+        }
     }
 
     /// Makes the live settings those of `next`; between two of them nothing else runs on this thread.

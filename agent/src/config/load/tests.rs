@@ -298,7 +298,7 @@ fn no_refusal_and_no_print_shows_a_secret() {
         assert!(!refusal.contains(secret), "{refusal}");
     }
     let told = Told::new().variable("K8S_TOKEN", secret);
-    let printed = told.loader().print(&told.load().unwrap());
+    let printed = told.loader().print(&told.load().unwrap(), None);
     assert!(
         printed.contains("k8s-token = …") && !printed.contains(secret),
         "{printed}"
@@ -360,7 +360,7 @@ proptest! {
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let first = Told::new().flags(&flags);
         let told = first.load().unwrap();
-        let printed = first.loader().print(&told);
+        let printed = first.loader().print(&told, None);
         let again = Told::new().own(&printed).load();
         prop_assert!(again.is_ok(), "{:?}\n{printed}", again.map(drop));
         let again = again.unwrap();

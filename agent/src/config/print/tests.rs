@@ -10,7 +10,7 @@ fn every_setting_is_shown_with_its_value_and_where_it_comes_from() {
         .variable("PODWIRE_SOURCES", "cni,kube")
         .variable("K8S_APISERVER", "https://192.0.2.1:6443")
         .variable("K8S_TOKEN", "secret");
-    let printed = told.loader().print(&told.load().unwrap());
+    let printed = told.loader().print(&told.load().unwrap(), None);
     let directory = told.path("");
     insta::assert_snapshot!(printed.replace(directory.to_str().unwrap(), "/etc/"));
     for setting in Settings::of_agent().iter() {
@@ -19,6 +19,27 @@ fn every_setting_is_shown_with_its_value_and_where_it_comes_from() {
         let is_it = |line: &&str| starts.iter().any(|start| line.starts_with(start));
         assert_eq!(printed.lines().filter(is_it).count(), 1, "{key}");
     }
+}
+
+#[test]
+fn an_mtu_that_was_detected_is_shown_and_says_how() {
+    let line = |told: Told| {
+        let detected = Some((1442, "eth0's 1500 less 58 for the tunnel".to_owned()));
+        let printed = told.loader().print(&told.load().unwrap(), detected);
+        let line = printed.lines().find(|line| line.contains("mtu = "));
+        line.unwrap()
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert_eq!(
+        line(Told::new()),
+        "# mtu = 1442 # detected: eth0's 1500 less 58 for the tunnel"
+    );
+    assert_eq!(
+        line(Told::new().flags(&["--mtu=1400"])),
+        "mtu = 1400 # --mtu"
+    );
 }
 
 #[test]
