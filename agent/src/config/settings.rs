@@ -84,9 +84,10 @@ impl Settings {
     /// The key that somebody may have meant.
     pub(super) fn nearest(&self, key: &str) -> Option<&str> {
         let wanted = key.to_lowercase().replace('_', "-");
-        let near = |setting: &&Setting| strsim::jaro(&setting.key, &wanted);
-        let found = self.iter().max_by(|a, b| near(a).total_cmp(&near(b)))?;
-        (near(&found) > 0.85).then_some(found.key.as_str())
+        let distance = |setting: &&Setting| strsim::damerau_levenshtein(&setting.key, &wanted);
+        let found = self.iter().min_by_key(distance)?;
+        // One slip in three letters.
+        (distance(&found) <= wanted.len().div_ceil(3)).then_some(found.key.as_str())
     }
 }
 

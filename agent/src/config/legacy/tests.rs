@@ -148,3 +148,15 @@ fn called_ovnkube_it_is_the_agent() {
         ["podwire", "agent", "-h", "-V"]
     );
 }
+
+#[test]
+fn the_page_about_the_configuration_has_every_flag_of_ovnkube() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let names = super::RENAMED.iter().map(|(name, ..)| name);
+    let names = names.chain(super::REFUSED.iter().map(|(name, _)| name));
+    for name in names.chain(&[super::INIT_NODE, super::LOG_LEVEL]) {
+        let said = [format!("`-{name}`"), format!("`-{name} ")];
+        assert!(said.iter().any(|said| page.contains(said)), "{name}");
+    }
+}
