@@ -30,7 +30,7 @@ pub use cni::{CniArgs, CniConfig};
 pub use command::AgentCommand;
 pub use environment::Environment;
 pub use error::{ConfigError, FileError, LoadError};
-pub use files::{Place, Places};
+pub use files::{Format, Place, Places};
 pub use layers::{Given, Merged, Origin};
 pub use legacy::command_line;
 pub use live::{Change, Live};

@@ -1,10 +1,9 @@
 //! Configuration files: podwire's own, and those that are on nodes already.
 
+mod ini;
 mod microshift;
 mod ovn_k8s;
 mod own;
-
-pub(super) mod ini;
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -16,6 +15,45 @@ use super::settings::Settings;
 
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 1 << 20;
+
+/// What a configuration file is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// podwire's own TOML.
+    Own,
+    /// ovn-kubernetes' INI.
+    OvnK8s,
+    /// MicroShift's YAML.
+    Microshift,
+}
+
+impl Format {
+    /// Whether a file of this content would be read. Its values are not looked at.
+    ///
+    /// # Errors
+    /// [`FileError::Content`].
+    pub fn check(self, path: &Path, text: &str) -> Result<(), FileError> {
+        self.read(path, text, &Settings::of_agent()).map(drop)
+    }
+
+    fn read(
+        self,
+        path: &Path,
+        text: &str,
+        settings: &Settings,
+    ) -> Result<(Layer, Vec<String>), FileError> {
+        let parsed = match self {
+            Self::Own => own::parse(text, path, settings),
+            Self::OvnK8s => ovn_k8s::parse(text, path),
+            Self::Microshift => microshift::parse(text, path),
+        };
+        parsed.map_err(|wrong| FileError::Content {
+            path: path.to_owned(),
+            line: wrong.line,
+            problem: wrong.problem,
+        })
+    }
+}
 
 /// Where the files are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,45 +117,31 @@ impl Places {
     /// The first file that is not as it should be.
     pub(super) fn read(&self, settings: &Settings) -> Result<Read, FileError> {
         let mut read = Read::default();
-        if let Some(text) = text(&self.own)? {
-            read.take(&self.own, own::parse(&text, &self.own.path, settings))?;
-        }
-        if let Some(text) = text(&self.ovn_k8s)? {
-            let path = &self.ovn_k8s.path;
-            read.take(&self.ovn_k8s, ovn_k8s::parse(&text, path))?;
-        }
-        if let Some(text) = text(&self.microshift)? {
-            let path = &self.microshift.path;
-            read.take(&self.microshift, microshift::parse(&text, path))?;
+        for (place, format) in [
+            (&self.own, Format::Own),
+            (&self.ovn_k8s, Format::OvnK8s),
+            (&self.microshift, Format::Microshift),
+        ] {
+            let path = &place.path;
+            let Some(text) = text(place)? else { continue };
+            let (layer, warnings) = format.read(path, &text, settings)?;
+            read.layers.push(layer);
+            read.found.push(path.clone());
+            let named = |warning: String| format!("{}: {warning}", path.display());
+            read.warnings.extend(warnings.into_iter().map(named));
         }
         Ok(read)
     }
 }
 
 /// What one file says, and what to warn of.
-pub(super) type Parsed = Result<(Layer, Vec<String>), Wrong>;
+type Parsed = Result<(Layer, Vec<String>), Wrong>;
 
 /// What is wrong with a file's content.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wrong {
-    pub(super) line: Option<usize>,
-    pub(super) problem: String,
-}
-
-impl Read {
-    fn take(&mut self, place: &Place, parsed: Parsed) -> Result<(), FileError> {
-        let path = &place.path;
-        let (layer, warnings) = parsed.map_err(|wrong| FileError::Content {
-            path: path.clone(),
-            line: wrong.line,
-            problem: wrong.problem,
-        })?;
-        self.layers.push(layer);
-        self.found.push(path.clone());
-        let named = |warning: String| format!("{}: {warning}", path.display());
-        self.warnings.extend(warnings.into_iter().map(named));
-        Ok(())
-    }
+struct Wrong {
+    line: Option<usize>,
+    problem: String,
 }
 
 /// A file's text; none when it is not there and nobody named it.
