@@ -17,7 +17,8 @@ PLUGIN_FLAGS := -C target-feature=+crt-static -C relocation-model=static
 DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
 OVN_PACKAGES := ovn-central ovn-host
 CONFORMANCE_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins
-TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) openssl containernetworking-plugins conntrack strace golang-go
+RUNTIME_PACKAGES := containerd runc podman busybox-static iptables containernetworking-plugins
+TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) $(RUNTIME_PACKAGES) openssl conntrack strace golang-go
 BENCH_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins strace
 
 # Where the fixtures find the binaries under test; a value from the environment is kept.
@@ -110,7 +111,7 @@ lint: ## formatting, clippy, rustdoc and licences, each without a warning
 		echo "make: leaving out licences, bans and duplicates: cargo install cargo-deny" >&2
 	fi
 
-FUZZ_TARGETS := cni wire annotations ovsdb config
+FUZZ_TARGETS := cni wire annotations ovsdb config spool kubeconfig manifest
 DURATION ?= 60
 
 # libFuzzer wants flags of a nightly compiler; RUSTC_BOOTSTRAP has the stable one take them.

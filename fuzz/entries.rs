@@ -15,10 +15,13 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use futures_util::FutureExt as _;
+use podwire::apiserver::kubeconfig;
 use podwire::attach::Call;
 use podwire::config::Format;
 use podwire::ipam::subnet::SubnetSpec;
 use podwire::journal::Entry;
+use podwire::pods::sources::manifest;
 use podwire::pods::{
     self, Attaching, NetworkKey, bandwidth, ovn, ovn_interfaces, ovn_network, ovn_routes,
     pod_networks,
@@ -26,6 +29,7 @@ use podwire::pods::{
 use podwire::ports;
 use podwire_cni::env;
 use podwire_cni::spec::{CniResult, CniVersion, Command, NetConf, Preamble, SpecError};
+use podwire_cni::spool::Spooled;
 use podwire_cni::wire::{self, http};
 use podwire_ovs::replica::{Db, MonitorMethod, Schema};
 use podwire_ovs::vswitch;
@@ -110,6 +114,7 @@ pub(crate) fn wire(data: &[u8]) {
             assert_eq!(again.invocation, request.invocation);
             assert_eq!(again.config.get(), request.config.get());
             assert_eq!(again.traceparent, request.traceparent);
+            assert_eq!(again.takes_stderr, request.takes_stderr);
         }
         Err(error) => shown(&error),
     }
@@ -324,4 +329,48 @@ pub(crate) fn config(data: &[u8]) {
     }
     let ids = BTreeMap::from([("ip_addresses".to_owned(), text.to_owned())]);
     ports::addresses(&ids).for_each(drop);
+}
+
+/// A file of the spool of DELs, which root alone can write to; but a plugin of another version may have.
+pub(crate) fn spool(data: &[u8]) {
+    let spooled = match Spooled::parse(data) {
+        Ok(spooled) => spooled,
+        Err(problem) => return shown(&problem),
+    };
+    match Call::parse(spooled.request.get().as_bytes()) {
+        Ok(call) => assert!(
+            !call.key.container_id.contains('/') && !call.key.ifname.contains('/'),
+            "a key becomes part of a path"
+        ),
+        Err(refused) => shown(&refused.error),
+    }
+}
+
+/// A kubeconfig, as an operator or an installer writes it; the files that it names are not looked at.
+pub(crate) fn kubeconfig(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        let checked = kubeconfig::check(text).now_or_never();
+        if let Err(error) = checked.expect("nothing is waited for") {
+            shown(&error);
+        }
+    }
+}
+
+/// Manifests of pods in a directory.
+pub(crate) fn manifest(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    match manifest::parse(text) {
+        Ok(pods) => {
+            for (name, pod) in pods {
+                let annotations = pod.annotations.len();
+                assert!(annotations <= 16, "{name}: {annotations} annotations kept");
+            }
+        }
+        Err(problem) => {
+            assert!(!problem.contains('\n'), "one line in the log");
+            shown(&problem);
+        }
+    }
 }

@@ -34,7 +34,7 @@ impl Changes {
     /// # Errors
     /// inotify refused: a limit (fs.inotify.max_user_instances), or the directory can't be entered.
     pub(crate) fn of(directory: &Path) -> io::Result<Self> {
-        Self::of_any(&[directory])
+        Self::watch(&[directory], FILES)
     }
 
     /// As [`Self::of`], for several directories, of which any may change.
@@ -42,9 +42,21 @@ impl Changes {
     /// # Errors
     /// As those of [`Self::of`].
     pub(crate) fn of_any(directories: &[&Path]) -> io::Result<Self> {
+        Self::watch(directories, FILES)
+    }
+
+    /// As [`Self::of`], for things that are whole when they are made: sockets.
+    ///
+    /// # Errors
+    /// As those of [`Self::of`].
+    pub(crate) fn of_sockets(directory: &Path) -> io::Result<Self> {
+        Self::watch(&[directory], MAKING)
+    }
+
+    fn watch(directories: &[&Path], wanted: AddWatchFlags) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         for directory in directories {
-            add(&inotify, directory)?;
+            add(&inotify, directory, wanted)?;
         }
         pipe::Receiver::from_owned_fd_unchecked(inotify.into()).map(Self)
     }
@@ -55,11 +67,11 @@ impl Changes {
     }
 }
 
-fn add(inotify: &Inotify, directory: &Path) -> io::Result<()> {
+fn add(inotify: &Inotify, directory: &Path, wanted: AddWatchFlags) -> io::Result<()> {
     loop {
         let mut missing = None;
         for place in directory.ancestors() {
-            let flags = if missing.is_none() { FILES } else { MAKING };
+            let flags = if missing.is_none() { wanted } else { MAKING };
             // One place may be above two of them.
             let flags = flags | AddWatchFlags::from_bits_retain(libc::IN_MASK_ADD);
             match inotify.add_watch(place, flags) {

@@ -1,11 +1,13 @@
 //! The podwire node agent, one room for each of its concerns. A request flows downward, and no room imports one above it:
 //! [`server`], [`reconcile`], [`attach`], [`pods`], [`ipam`], [`plan`], [`netns`], [`ports`], [`journal`], [`observe`],
-//! [`lockdown`], [`config`].
+//! [`apiserver`], [`lockdown`], [`config`].
 
+pub mod apiserver;
 pub mod attach;
 mod changes;
 pub mod config;
 pub mod fault;
+pub mod install;
 pub mod ipam;
 pub mod journal;
 pub mod lockdown;
@@ -17,3 +19,4 @@ pub mod ports;
 pub mod reconcile;
 pub mod run;
 pub mod server;
+pub mod service;

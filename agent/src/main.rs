@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use podwire::config::{self, AgentCommand};
+use podwire::install::{self, InstallArgs, UninstallArgs};
 use podwire::ipam::spawner;
 
 /// Wires Kubernetes pods to Open vSwitch and OVN
@@ -18,6 +19,10 @@ struct Cli {
 enum Command {
     /// Run the node agent, which serves the CNI plugin podwire-cni
     Agent(Box<AgentCommand>),
+    /// Install the plugin and, once the agent can serve it, the network configuration
+    Install(Box<InstallArgs>),
+    /// Take away what `podwire install` installed, and say what is left
+    Uninstall(UninstallArgs),
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -29,11 +34,20 @@ pub(crate) fn main() -> ExitCode {
         return spawner::main_loop()
             .map_or_else(|error| failed("spawner", &error), |()| ExitCode::SUCCESS);
     }
-    let Command::Agent(command) =
-        Cli::parse_from(config::command_line(std::env::args_os())).command;
-    match podwire::run::agent(*command) {
+    let mut say = |line: String| println!("{line}");
+    match Cli::parse_from(config::command_line(std::env::args_os())).command {
+        Command::Agent(command) => ended("agent", podwire::run::agent(*command)),
+        Command::Install(arguments) => ended("install", install::install(&arguments, &mut say)),
+        Command::Uninstall(arguments) => {
+            ended("uninstall", install::uninstall(&arguments, &mut say))
+        }
+    }
+}
+
+fn ended<E: std::error::Error>(command: &str, result: Result<(), E>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed("agent", &error),
+        Err(error) => failed(command, &error),
     }
 }
 

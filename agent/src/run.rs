@@ -1,6 +1,7 @@
 //! The agent's life: what is made in which order, and how it ends.
 
 use std::io::{self, Write as _};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,12 +17,14 @@ use crate::ipam::subnet;
 use crate::journal::{self, Journal};
 use crate::lockdown::{self, LockdownError, Needs};
 use crate::netns::{self, Netlink};
-use crate::observe::{LogError, LogOutput};
+use crate::observe::events::Events;
+use crate::observe::{LogError, LogOutput, Metrics};
 use crate::pods::sources::Sources;
 use crate::ports::Ports;
 use crate::reconcile::{Configuration, Uplink};
-use crate::server::socket::{self, RunDir, SocketError};
-use crate::{reconcile, server};
+use crate::server::socket::{Door, RunDir, SocketError};
+use crate::service::{self, InheritedError, Manager};
+use crate::{install, reconcile, server};
 
 /// How long what is under way may take to end after SIGTERM; then the next agent undoes it.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
@@ -41,6 +44,9 @@ pub enum StartError {
     /// The run directory or the socket could not be made.
     #[error("{0}")]
     Socket(#[from] SocketError),
+    /// The service manager handed over something else than a socket for plugins.
+    #[error("socket from the service manager: {0}")]
+    Inherited(#[from] InheritedError),
     /// The intent log could not be opened.
     #[error("intent log: {0}")]
     Journal(#[from] journal::Error),
@@ -50,6 +56,14 @@ pub enum StartError {
     /// The netlink threads could not be started.
     #[error("{0}")]
     Netlink(#[from] netns::Error),
+    /// Nobody can be served metrics there.
+    #[error("--metrics-address {address}: {source}")]
+    MetricsAddress {
+        /// As given.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// A thing of the process itself failed.
     #[error("{step}: {source}")]
     Process {
@@ -103,10 +117,20 @@ fn serve(config: Config, configuration: Configuration) -> Result<(), StartError>
     SigSet::empty()
         .thread_set_mask()
         .map_err(|errno| process("unblock signals")(errno.into()))?;
+    // While there is one thread, and before a child could inherit it.
+    let inherited = service::inherited_listener(&config.socket)?;
+    let manager =
+        Arc::new(Manager::from_environment().map_err(process("reach the service manager"))?);
     server::raise_descriptor_limit().map_err(process("raise the limit of open files"))?;
     let run_dir = RunDir::open(&config.run_dir)?;
     let addresses = Addresses::open(config.live.subnets.clone(), &config.run_dir)?;
     let journal = Journal::open(&config.run_dir)?;
+    // Before power is given up: the port may be one of the first 1024.
+    let metrics_listener = config
+        .observe
+        .metrics_address
+        .map(listen_for_metrics)
+        .transpose()?;
     // The spawner is forked while there is one thread; the kernel's threads come before tokio's.
     let spawner = Spawner::start().map_err(process("start the spawner of ipam plugins"))?;
     let held = lockdown::apply(&Needs::of(&config), config.power.seccomp)?;
@@ -121,9 +145,17 @@ fn serve(config: Config, configuration: Configuration) -> Result<(), StartError>
         let (settled_sender, settled) = watch::channel(false);
         let ports = Ports::connect(&config);
         let spawner = spawner.connect().map_err(process("watch the spawner"))?;
-        let listener = socket::listen(&config.socket)?;
+        let door = match inherited {
+            Some(listener) => {
+                Door::inherited(listener).map_err(process("serve the service manager's socket"))?
+            }
+            None => Door::make(&config.socket)?,
+        };
         let sources = Sources::start(&config.sources);
-        let agent = Arc::new(Agent::new(Parts { config, netlink, ports, journal, addresses, spawner, sources, settled }));
+        let metrics = Arc::new(Metrics::default());
+        let kube = config.sources.kube.clone();
+        let events = kube.map(|kube| Events::start(kube, Arc::clone(&metrics)));
+        let agent = Arc::new(Agent::new(Parts { config, netlink, ports, journal, addresses, spawner, sources, metrics, events, settled }));
         let stop = CancellationToken::new();
         stop_on_signal(stop.clone())?;
         let hangup = signal(SignalKind::hangup()).map_err(process("watch signals"))?;
@@ -136,8 +168,18 @@ fn serve(config: Config, configuration: Configuration) -> Result<(), StartError>
             let agent = Arc::clone(&agent);
             async move { agent.addresses.keep_cursor().await }
         });
+        tokio::spawn({
+            let agent = Arc::clone(&agent);
+            async move { agent.forget_connections().await }
+        });
+        if let Some(listener) = metrics_listener {
+            tokio::spawn(server::metrics::serve(listener, Arc::clone(&agent), stop.clone()));
+        }
+        tokio::spawn(install::keep::install(Arc::clone(&agent)));
+        tokio::spawn(install::keep::watch(agent.config.runtime.clone()));
+        tokio::spawn(tell_manager(Arc::clone(&agent), Arc::clone(&manager), stop.clone()));
         tracing::info!(socket = %agent.config.socket.display(), version = env!("CARGO_PKG_VERSION"), "serving");
-        let serving = server::serve(listener, Arc::clone(&agent), stop.clone());
+        let serving = server::serve(door, Arc::clone(&agent), stop.clone());
         tokio::pin!(serving);
         tokio::select! {
             served = &mut serving => served.map_err(process("read the limit of open files"))?,
@@ -145,12 +187,40 @@ fn serve(config: Config, configuration: Configuration) -> Result<(), StartError>
                 tracing::warn!(?STOP_DEADLINE, "operations are still under way; the next agent undoes them");
             }
         }
-        let _ = std::fs::remove_file(&agent.config.socket);
+        agent.connections.all_forgotten().await;
         tracing::info!("stopped; pods keep their network");
         Ok::<(), StartError>(())
     })?;
     drop(run_dir);
     Ok(())
+}
+
+fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let listening = TcpListener::bind(address).and_then(|listener| {
+        // With port 0 the kernel has chosen one.
+        tracing::info!(address = %listener.local_addr()?, "serving metrics");
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    listening.map_err(|source| StartError::MetricsAddress { address, source })
+}
+
+/// Tells the service manager how we are, and that we live, until the agent ends.
+async fn tell_manager(agent: Arc<Agent>, manager: Arc<Manager>, stop: CancellationToken) {
+    manager.serving();
+    let mut settled = agent.settled.clone();
+    let told = async {
+        // Its sender lives as long as the agent.
+        let _ = settled.wait_for(|settled| *settled).await;
+        manager.status("serving");
+        stop.cancelled().await;
+        manager.stopping();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = told => {}
+        () = manager.keep_alive() => {}
+    }
 }
 
 fn stop_on_signal(stop: CancellationToken) -> Result<(), StartError> {

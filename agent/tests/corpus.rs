@@ -52,3 +52,18 @@ fn ovsdb_frames() {
 fn configuration() {
     replay("config", entries::config);
 }
+
+#[test]
+fn spooled_dels() {
+    replay("spool", entries::spool);
+}
+
+#[test]
+fn kubeconfigs() {
+    replay("kubeconfig", entries::kubeconfig);
+}
+
+#[test]
+fn pod_manifests() {
+    replay("manifest", entries::manifest);
+}

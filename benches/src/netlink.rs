@@ -2,8 +2,8 @@
 //! thread in three ways, without any of podwire's code.
 //!
 //! The end state is that of podwire's ADD: a pair born in place with names, MACs, MTU and one queue
-//! each, IPv6 off on the host end before it is up, lo up, addresses, default routes, and no TX
-//! checksum offload on the pod's end.
+//! each, IPv6 off on the host end before it is up, and on the pod's end when that has IPv4 alone, lo
+//! up, addresses, default routes, and no TX checksum offload on the pod's end.
 
 use std::fs::File;
 use std::io;
@@ -21,6 +21,9 @@ mod message;
 use crate::error::{Error, Step};
 use crate::seat::{GATEWAY_V4, GATEWAY_V6, MTU, Seat, Stack};
 use message::{Datagram, Message};
+
+const ENTER: &str = "enter the pod, write disable_ipv6 of its end if that has IPv4 alone, open a \
+                     route and a generic netlink socket, return";
 
 /// How the same messages are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -44,8 +47,8 @@ impl Way {
             Self::OneByOne => &[
                 "host: RTM_NEWLINK veth, both ends",
                 "host: write disable_ipv6 of the host end",
+                ENTER,
                 "host: RTM_NEWLINK host end up",
-                "enter the pod, open a route and a generic netlink socket, return",
                 "pod: RTM_NEWLINK lo up",
                 "pod: RTM_NEWADDR, each",
                 "pod: RTM_NEWROUTE default, each",
@@ -54,8 +57,8 @@ impl Way {
             Self::Batched => &[
                 "host: RTM_NEWLINK veth, both ends",
                 "host: write disable_ipv6 of the host end",
+                ENTER,
                 "host: RTM_NEWLINK host end up",
-                "enter the pod, open a route and a generic netlink socket, return",
                 "pod, one datagram: RTM_NEWLINK lo up, RTM_NEWADDR and RTM_NEWROUTE default, each",
                 "pod: ETHTOOL_MSG_FEATURES_SET tx-checksum-ip-generic off",
             ],
@@ -63,6 +66,7 @@ impl Way {
                 "enter the pod, open a route and a generic netlink socket, return",
                 "pod, one datagram: RTM_NEWLINK veth, both ends, RTM_NEWLINK lo up, RTM_NEWADDR and \
                  RTM_NEWROUTE default, each",
+                "enter the pod, write disable_ipv6 of the pod's end if it has IPv4 alone, return",
                 "host: write disable_ipv6 of the host end",
                 "host: RTM_NEWLINK host end up",
                 "pod: ETHTOOL_MSG_FEATURES_SET tx-checksum-ip-generic off",
@@ -107,21 +111,30 @@ impl Wirer {
         let host = NEXT_INDEX.fetch_add(2, Ordering::Relaxed);
         let pod = host + 1;
         let netns = File::open(&seat.pod.netns).step(|| format!("open {}", seat.pod.netns))?;
+        let quiet = (seat.stack == Stack::V4).then_some(seat.pod.interface.as_str());
         if way == Way::FromThePod {
-            let (route, generic) = self.enter(&netns)?;
+            let (route, generic) = self.enter(&netns, sockets)??;
             let peer = Some(self.home.as_raw_fd());
             let mut whole = vec![pair(seat, host, pod, None, peer)];
             whole.extend(pod_side(seat, pod));
             send(&route, "the pair and the pod's side", &whole)?;
-            self.host_up(seat.host_name(), host)?;
+            if let Some(interface) = quiet {
+                self.enter(&netns, || ipv6_off(interface))??;
+            }
+            ipv6_off(seat.host_name())?;
+            self.up(host)?;
             self.checksum_off(&generic, pod)?;
             return Ok(host);
         }
         let inside = Some(netns.as_raw_fd());
         let pair = pair(seat, host, pod, inside, None);
         send(&self.host, "the pair", &[pair])?;
-        self.host_up(seat.host_name(), host)?;
-        let (route, generic) = self.enter(&netns)?;
+        ipv6_off(seat.host_name())?;
+        let (route, generic) = self.enter(&netns, || {
+            quiet.map_or(Ok(()), ipv6_off)?;
+            sockets()
+        })??;
+        self.up(host)?;
         let messages = pod_side(seat, pod);
         match way {
             Way::Batched => send(&route, "the pod's side", &messages)?,
@@ -166,25 +179,35 @@ impl Wirer {
         self.delete(index)
     }
 
-    fn host_up(&self, name: &str, index: u32) -> Result<(), Error> {
-        let path = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
-        std::fs::write(&path, "1").step(|| format!("write {path}"))?;
+    fn up(&self, index: u32) -> Result<(), Error> {
         let up = Message::link(libc::RTM_NEWLINK, 0, index, libc::IFF_UP as u32);
         send(&self.host, "host end up", &[up])
     }
 
-    fn enter(&self, netns: &File) -> Result<(Socket, Socket), Error> {
+    fn enter<T>(&self, netns: &File, inside: impl FnOnce() -> T) -> Result<T, Error> {
         setns(netns, CloneFlags::CLONE_NEWNET).step(|| "enter the pod")?;
-        let sockets = socket(protocols::NETLINK_ROUTE)
-            .and_then(|route| Ok((route, socket(protocols::NETLINK_GENERIC)?)));
+        let result = inside();
         setns(&self.home, CloneFlags::CLONE_NEWNET).step(|| "return from the pod")?;
-        sockets
+        Ok(result)
     }
 
     fn checksum_off(&self, generic: &Socket, index: u32) -> Result<(), Error> {
         let message = message::tx_checksum_off(self.ethtool, index);
         send(generic, "ETHTOOL_MSG_FEATURES_SET", &[message])
     }
+}
+
+/// A route and a generic netlink socket in the calling thread's namespace.
+fn sockets() -> Result<(Socket, Socket), Error> {
+    Ok((
+        socket(protocols::NETLINK_ROUTE)?,
+        socket(protocols::NETLINK_GENERIC)?,
+    ))
+}
+
+fn ipv6_off(link: &str) -> Result<(), Error> {
+    let path = format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6");
+    std::fs::write(&path, "1").step(|| format!("write {path}"))
 }
 
 fn pair(

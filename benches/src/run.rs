@@ -75,6 +75,7 @@ impl Measured {
 }
 
 /// A subject, and in which rounds of a cell it takes part: slow ones in fewer.
+#[derive(Clone, Copy)]
 pub struct Entrant<'a> {
     /// Who.
     pub subject: &'a dyn Subject,

@@ -29,11 +29,21 @@ pub struct Order {
     pub empty: PathBuf,
     /// Only the cells of these names; all when empty.
     pub only: Vec<String>,
+    /// Only the subjects of these names; all when empty.
+    pub subjects: Vec<String>,
 }
 
 impl Order {
     fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == name)
+    }
+
+    fn invited<'a>(&self, entrants: &[Entrant<'a>]) -> Vec<Entrant<'a>> {
+        let is_named = |entrant: &Entrant<'_>| {
+            let name = entrant.subject.name();
+            self.subjects.is_empty() || self.subjects.iter().any(|subject| subject == name)
+        };
+        entrants.iter().filter(|it| is_named(it)).copied().collect()
     }
 }
 
@@ -90,10 +100,7 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
         (extent.one(), everyone(1, 1)),
         (extent.eight(), everyone(few, 4 * few)),
         (extent.thirty_two(), everyone(2, 4)),
-        (
-            extent.burst(),
-            everyone(1, usize::MAX)[..3].iter().map(again).collect(),
-        ),
+        (extent.burst(), everyone(1, usize::MAX)[..3].to_vec()),
     ] {
         if order.wants(situation.name) {
             cells.push(stage.measure(situation, &entrants, progress)?);
@@ -155,13 +162,6 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
     Ok(report)
 }
 
-fn again<'a>(entrant: &Entrant<'a>) -> Entrant<'a> {
-    Entrant {
-        subject: entrant.subject,
-        every: entrant.every,
-    }
-}
-
 struct Stage<'a> {
     order: &'a Order,
     node: &'a TestNode,
@@ -193,7 +193,8 @@ impl Stage<'_> {
                 round + 1
             ));
         };
-        let measured = cell(self.node, &situation, entrants, &self.seats, &mut told)?;
+        let entrants = self.order.invited(entrants);
+        let measured = cell(self.node, &situation, &entrants, &self.seats, &mut told)?;
         Ok(CellReport {
             cell: situation,
             measured,
@@ -211,7 +212,8 @@ impl Stage<'_> {
         let mut told = |round: usize| {
             progress(&format!("{}, round {}", situation.title, round + 1));
         };
-        let measured = cell(self.node, &situation, entrants, &seats, &mut told)?;
+        let entrants = self.order.invited(entrants);
+        let measured = cell(self.node, &situation, &entrants, &seats, &mut told)?;
         Ok(CellReport {
             cell: situation,
             measured,
@@ -285,7 +287,8 @@ impl Stage<'_> {
                     situation.rounds
                 ));
             };
-            let measured = cell(self.node, &situation, entrants, &self.seats, &mut told)?;
+            let entrants = self.order.invited(entrants);
+            let measured = cell(self.node, &situation, &entrants, &self.seats, &mut told)?;
             levels.push(PortsLevel { present, measured });
         }
         progress("detaching them");

@@ -111,6 +111,25 @@ struct Form {
     request: Box<RawValue>,
 }
 
+impl Spooled {
+    /// Reads a file's content.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
+        // A parser may quote a whole value.
+        let brief = |error: serde_json::Error| error.to_string().chars().take(300).collect();
+        let form: Form = serde_json::from_slice(text).map_err::<String, _>(brief)?;
+        if form.format != FORMAT {
+            return Err(format!("its format is {}, not {FORMAT}", form.format));
+        }
+        Ok(Self {
+            written: form.written,
+            request: form.request,
+        })
+    }
+}
+
 /// Nanoseconds since boot, suspended time included.
 pub fn boottime() -> u64 {
     // The clock exists since Linux 2.6.39, and its reading fits for 500 years.
@@ -229,18 +248,7 @@ impl Spool {
         if text.len() > limit {
             return Err(malformed(format!("it has more than {limit} bytes")));
         }
-        let form: Form =
-            serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
-        if form.format != FORMAT {
-            return Err(malformed(format!(
-                "its format is {}, not {FORMAT}",
-                form.format
-            )));
-        }
-        Ok(Some(Spooled {
-            written: form.written,
-            request: form.request,
-        }))
+        Spooled::parse(&text).map(Some).map_err(malformed)
     }
 
     /// Removes one; that it is gone is no error.

@@ -1,7 +1,9 @@
 //! The podwire agent as a daemon of a node.
 
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -16,6 +18,10 @@ use crate::{TestNode, agent_binary, annotation, faulty_agent_binary, http};
 const LOG: &str = "/run/log/agent.log";
 const SOCKET: &str = "agent.sock";
 
+/// Execs a program with the descriptor of this number as its third, as systemd hands over a socket. (dash knows
+/// descriptors of one digit only.)
+const HAND_OVER: &str = r#"from=$1; shift; exec 3<&"$from"; exec {from}<&-; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@""#;
+
 /// How to start the agent. The default is no option at all, as a user's first `podwire agent`.
 #[derive(Clone, Debug, Default)]
 pub struct AgentOptions {
@@ -25,6 +31,8 @@ pub struct AgentOptions {
     pub arguments: Vec<String>,
     /// Environment variables.
     pub environment: Vec<(String, String)>,
+    /// A listening socket that is handed over as systemd does it (sd_listen_fds(3)).
+    pub listener: Option<Arc<OwnedFd>>,
     /// A fault point and what it does, such as `add-linked:kill`; without one the agent has none.
     pub fault: Option<String>,
 }
@@ -61,6 +69,11 @@ impl AgentOptions {
     }
 }
 
+/// A copy of a descriptor that children inherit.
+fn inheritable(descriptor: &OwnedFd) -> Result<OwnedFd, Failure> {
+    nix::unistd::dup(descriptor).step(|| "duplicate the listening socket")
+}
+
 /// A running agent. Dropping it kills it.
 #[derive(Debug)]
 pub struct Agent<'node> {
@@ -80,14 +93,24 @@ impl<'node> Agent<'node> {
     /// Starts the agent and waits until its socket answers at all: for tests in which it can't be
     /// healthy yet.
     pub fn launch(node: &'node TestNode, options: &AgentOptions) -> Result<Agent<'node>, Failure> {
-        let mut command = match &options.fault {
-            None => Command::new(agent_binary()?),
-            Some(fault) => {
-                let mut faulty = Command::new(faulty_agent_binary()?);
-                faulty.env("PODWIRE_FAULT", fault);
-                faulty
+        let binary = match &options.fault {
+            None => agent_binary()?,
+            Some(_) => faulty_agent_binary()?,
+        };
+        // Held until the child has its own.
+        let handed = options.listener.as_deref().map(inheritable).transpose()?;
+        let mut command = match &handed {
+            None => Command::new(binary),
+            Some(listener) => {
+                let mut shell = Command::new("bash");
+                shell.args(["-c", HAND_OVER, "bash", &listener.as_raw_fd().to_string()]);
+                shell.arg(binary);
+                shell
             }
         };
+        if let Some(fault) = &options.fault {
+            command.env("PODWIRE_FAULT", fault);
+        }
         command.arg("agent");
         if let Some(directory) = &options.run_dir {
             command.args(["--run-dir", directory]);

@@ -25,6 +25,11 @@ pub fn plugin_binary() -> Result<PathBuf, Failure> {
     find("podwire-cni", "PODWIRE_PLUGIN", "target/plugin/podwire-cni")
 }
 
+/// cnitool, as `make cnitool` builds it: `$PODWIRE_CNITOOL`, else `target/tools/cnitool`.
+pub(crate) fn cnitool_binary() -> Result<PathBuf, Failure> {
+    find("cnitool", "PODWIRE_CNITOOL", "target/tools/cnitool")
+}
+
 /// The workspace's root directory.
 pub(crate) fn workspace() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -85,6 +85,16 @@ pub enum Failure {
         /// What was there.
         seen: String,
     },
+    /// A container runtime refused a CRI call, or did not answer it.
+    #[error("CRI {method}: {}{message}", code.map_or(String::new(), |code| format!("code {code}: ")))]
+    Cri {
+        /// The call.
+        method: &'static str,
+        /// Of google.rpc.Code; `None` when there was no answer.
+        code: Option<u32>,
+        /// What the runtime said, or what stood in its place.
+        message: String,
+    },
     /// Packets did not arrive, or not as sent.
     #[error("{traffic}: {detail}")]
     Traffic {

@@ -2,7 +2,7 @@
 //! the podwire-cni plugin, as a runtime would start them.
 //!
 //! A [`TestNode`] is a machine of its own as far as its programs can tell: a network namespace, and
-//! a mount namespace with an empty `/run`, so that each program finds its usual paths
+//! a mount namespace with an empty `/run` and `/var/lib`, so that each program finds its usual paths
 //! (`/run/openvswitch/db.sock`, `/run/podwire/agent.sock`, `/run/netns/cni-…`) and no two tests meet.
 //! Nothing of it has a name outside: when the test process ends, however it ends, the kernel takes
 //! the namespaces, the mounts and (by PR_SET_PDEATHSIG) the daemons with it.
@@ -30,6 +30,8 @@ pub mod annotation;
 pub mod apiserver;
 mod binaries;
 pub mod conformance;
+pub mod cri;
+mod datapath;
 mod failure;
 mod http;
 pub mod links;
@@ -41,13 +43,16 @@ mod plugin;
 mod pod;
 pub mod process;
 mod random;
+pub mod runtime;
+pub mod scrape;
 pub mod traffic;
 mod watch;
 
 pub use agent::{Agent, AgentOptions};
 pub use binaries::{agent_binary, conformance_binary, faulty_agent_binary, plugin_binary};
+pub use datapath::{Datapath, datapath};
 pub use failure::{Failure, Step};
-pub use node::{Leftovers, TestNode};
+pub use node::{Leftovers, TestNode, run_in};
 pub use ovsdb::{Ovsdb, Row};
 pub use place::Place;
 pub use plugin::{CniError, PluginRun, conf, conf_of_version};

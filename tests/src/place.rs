@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -72,6 +72,15 @@ impl Place {
         })?
     }
 
+    /// The network namespace that is mounted on a path of this place, in the same mount namespace.
+    pub fn at_network(&self, path: &Path) -> Result<Place, Failure> {
+        let network = self.run(|| File::open(path))?;
+        Ok(Place {
+            mount: self.mount.clone(),
+            network: Arc::new(network.step(|| format!("open {}", path.display()))?),
+        })
+    }
+
     /// The descriptor of the network namespace.
     pub fn network(&self) -> &File {
         &self.network
@@ -104,7 +113,7 @@ struct Order {
 }
 
 impl Keeper {
-    /// Makes a network namespace and a mount namespace whose `/run` is an empty tmpfs.
+    /// Makes a network namespace and a mount namespace whose `/run` and `/var/lib` are empty.
     pub(crate) fn start() -> Result<Keeper, Failure> {
         let (orders, inbox) = mpsc::channel::<Order>();
         let (ready, made) = mpsc::channel();
@@ -190,6 +199,15 @@ fn make_node() -> Result<(Place, PathBuf), Failure> {
         Some("mode=0755"),
     )
     .step(|| "mount the node's own /run")?;
+    // libcni keeps results in there, and podman a cache.
+    mount(
+        Some("podwire-node"),
+        "/var/lib",
+        Some("tmpfs"),
+        MsFlags::empty(),
+        Some("mode=0755"),
+    )
+    .step(|| "mount the node's own /var/lib")?;
     // sysfs shows the network namespace that it was mounted in.
     mount(
         Some("podwire-node"),

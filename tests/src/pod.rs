@@ -81,6 +81,11 @@ impl<'node> Pod<'node> {
         self.annotate("k8s.ovn.org/pod-networks", &json!({ "default": entry }))
     }
 
+    /// The node that it is on.
+    pub fn node(&self) -> &'node TestNode {
+        self.node
+    }
+
     /// Where the pod's processes run.
     pub fn place(&self) -> &Place {
         &self.place

@@ -42,25 +42,33 @@ pub fn ping_until_answered(from: &Place, to: IpAddr) -> Result<(), Failure> {
 /// Sends `bytes` over TCP from one place to an address of the other, which sends them back; fails
 /// unless they come back as sent.
 pub fn tcp_echo(from: &Place, to: &Place, address: IpAddr, bytes: usize) -> Result<(), Failure> {
-    let traffic = format!("TCP to {address}, {bytes} bytes each way");
+    tcp_echo_by(from, to, SocketAddr::new(address, 0), None, bytes)
+}
+
+/// The same, to a socket address that leads to the one on which the other place listens: `by` it, or to that itself.
+pub fn tcp_echo_by(
+    from: &Place,
+    to: &Place,
+    listening: SocketAddr,
+    by: Option<SocketAddr>,
+    bytes: usize,
+) -> Result<(), Failure> {
+    let traffic = format!("TCP to {}, {bytes} bytes each way", by.unwrap_or(listening));
     let failed = |end: &str, error: std::io::Error| Failure::Traffic {
         traffic: traffic.clone(),
         detail: format!("{end}: {error}"),
     };
     let listener = to
-        .run(|| TcpListener::bind((address, 0)))?
+        .run(|| TcpListener::bind(listening))?
         .map_err(|e| failed("listen", e))?;
-    let port = listener
-        .local_addr()
-        .map_err(|e| failed("listen", e))?
-        .port();
+    let listening = listener.local_addr().map_err(|e| failed("listen", e))?;
     let sent = pattern(bytes);
     thread::scope(|scope| {
         let server = scope.spawn(|| serve_echo(&listener));
-        let echoed = from.run(|| exchange(SocketAddr::new(address, port), &sent));
+        let echoed = from.run(|| exchange(by.unwrap_or(listening), &sent));
         if !matches!(echoed, Ok(Ok(_))) {
             // The server may never have been reached: a connection from its own side wakes it.
-            let _ = to.run(|| TcpStream::connect_timeout(&SocketAddr::new(address, port), LIMIT));
+            let _ = to.run(|| TcpStream::connect_timeout(&listening, LIMIT));
         }
         let served = server
             .join()

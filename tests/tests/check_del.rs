@@ -264,7 +264,7 @@ fn a_late_del_of_an_old_sandbox_leaves_the_new_one_alone() {
 }
 
 #[test]
-fn del_flushes_the_pods_tracked_connections() {
+fn a_pod_inherits_no_connection_of_the_one_that_had_its_address() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node
         .start_agent(&AgentOptions::for_numbered_pods())
@@ -289,6 +289,8 @@ fn del_flushes_the_pods_tracked_connections() {
     track(&ipv6(11), "2001:db8::1");
     track("192.0.2.3", "192.0.2.4");
     pod.del().unwrap().success().unwrap();
+    let heir = node.pod("heir").unwrap().on_default_network(&entry(11));
+    heir.add().unwrap().success().unwrap();
     let left = format!(
         "{}{}",
         node.run("conntrack", &["-L"]).unwrap(),
@@ -305,7 +307,7 @@ fn del_flushes_the_pods_tracked_connections() {
 }
 
 #[test]
-fn del_flushes_the_ipv4_connections_that_the_userspace_datapath_tracks_and_harms_no_switch() {
+fn a_pod_inherits_no_ipv4_connection_that_the_userspace_datapath_tracks_and_the_switch_lives() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node
         .start_agent(&AgentOptions::for_numbered_pods())
@@ -335,6 +337,8 @@ fn del_flushes_the_ipv4_connections_that_the_userspace_datapath_tracks_and_harms
     assert!(before.contains(&format!("src={}", ipv4(11))), "{before}");
 
     web.del().unwrap().success().unwrap();
+    let heir = node.pod("heir").unwrap().on_default_network(&entry(11));
+    heir.add().unwrap().success().unwrap();
     let left = tracked();
     assert!(!left.contains(&ipv4(11)), "{left}");
     assert!(

@@ -1,61 +1,122 @@
-//! The CNI project's own client, and a configuration of three members.
+//! The CNI project's own client: the session of the README, and podwire at the head of a chain of Debian's plugins.
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::net::{IpAddr, SocketAddr};
 
-use podwire_tests::process::{Finished, finish};
-use podwire_tests::{AgentOptions, Pod, TestNode, links, plugin_binary, traffic};
+use podwire_tests::runtime::{CONFIGURATIONS, cnitool, configure, install_plugins};
+use podwire_tests::{AgentOptions, Place, Pod, TestNode, links, traffic};
+use serde_json::{Value, json};
 
-/// Where `make cnitool` puts it.
-fn cnitool() -> PathBuf {
-    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/cnitool");
-    assert!(
-        tool.is_file(),
-        "{} is missing: `make cnitool` builds it",
-        tool.display()
-    );
-    tool
+/// A verb that must succeed, and what it printed.
+fn call(pod: &Pod<'_>, verb: &str) -> String {
+    let finished = cnitool(pod, verb, &Value::Null).unwrap();
+    finished.success(&format!("cnitool {verb}")).unwrap()
 }
 
-fn call(node: &TestNode, pod: &Pod<'_>, verb: &str) -> Finished {
-    let mut command = Command::new(cnitool());
-    command
-        .args([verb, "pods", &pod.netns])
-        .env("NETCONFPATH", "/run/net.d");
-    command.env("CNI_PATH", plugin_binary().unwrap().parent().unwrap());
-    node.place()
-        .run(|| finish(command, b"", Duration::from_secs(60)))
-        .unwrap()
-        .unwrap()
-}
-
-fn configure(node: &TestNode, text: &str) {
-    std::fs::create_dir_all(node.path("/run/net.d")).unwrap();
-    std::fs::write(node.path("/run/net.d/10-pods.conf"), text).unwrap();
+fn address(pod: &Pod<'_>) -> IpAddr {
+    let addresses = links::addresses(pod.place(), "eth0").unwrap();
+    addresses[0].split('/').next().unwrap().parse().unwrap()
 }
 
 #[test]
 fn cnitool_adds_checks_and_deletes_with_a_conf_of_three_members() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node.start_agent(&AgentOptions::default()).unwrap();
-    configure(
-        &node,
-        r#"{"cniVersion":"1.1.0","name":"pods","type":"podwire-cni"}"#,
+    install_plugins(&node).unwrap();
+    let conf = r#"{"cniVersion":"1.1.0","name":"pods","type":"podwire-cni"}"#;
+    std::fs::create_dir_all(node.path(CONFIGURATIONS)).unwrap();
+    std::fs::write(node.path(CONFIGURATIONS).join("10-podwire.conf"), conf).unwrap();
+
+    let (blue, red) = (node.pod("blue").unwrap(), node.pod("red").unwrap());
+    let added = call(&blue, "add");
+    assert!(added.contains("10.186.0.2/22"), "{added}");
+    call(&red, "add");
+    call(&red, "check");
+    traffic::ping(blue.place(), address(&red), 1).unwrap();
+    traffic::ping(node.place(), address(&blue), 1).unwrap();
+    call(&blue, "del");
+    call(&red, "del");
+    node.leftovers().unwrap().assert_none();
+}
+
+/// A machine beside the node, whose way to everything is the node, and the node's address there.
+fn neighbour(node: &TestNode) -> (Place, IpAddr) {
+    let beside = node.place().with_new_network().unwrap();
+    let descriptor = std::os::fd::AsRawFd::as_raw_fd(beside.network());
+    let namespace = format!("/proc/{}/fd/{descriptor}", std::process::id());
+    let link = "link add outside type veth peer name eth0 netns";
+    let link: Vec<&str> = link.split(' ').chain([namespace.as_str()]).collect();
+    node.run("ip", &link).unwrap();
+    let ip = |place: &Place, line: &str| {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        podwire_tests::run_in(place, "ip", &arguments).unwrap();
+    };
+    for (place, name, own) in [
+        (node.place(), "outside", "192.0.2.1/24"),
+        (&beside, "eth0", "192.0.2.2/24"),
+    ] {
+        ip(place, &format!("address add {own} dev {name}"));
+        ip(place, &format!("link set {name} up"));
+    }
+    ip(&beside, "route add default via 192.0.2.1");
+    (beside, "192.0.2.1".parse().unwrap())
+}
+
+#[test]
+fn a_port_of_the_node_leads_into_a_pod_that_portmap_follows() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    install_plugins(&node).unwrap();
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    configure(&node, &[json!({"type": "podwire-cni"}), portmap]).unwrap();
+    let forward = || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1");
+    node.place().run(forward).unwrap().unwrap();
+    let (beside, node_address) = neighbour(&node);
+    let web = node.pod("web").unwrap();
+    let mapping =
+        json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
+    let call = |verb| {
+        cnitool(&web, verb, &mapping)
+            .unwrap()
+            .success(verb)
+            .unwrap()
+    };
+
+    call("add");
+    let listening = SocketAddr::new(address(&web), 80);
+    let by = Some(SocketAddr::new(node_address, 8080));
+    traffic::tcp_echo_by(&beside, web.place(), listening, by, 1 << 20).unwrap();
+
+    call("del");
+    let nat = node.run("iptables-save", &["-t", "nat"]).unwrap();
+    assert!(!nat.contains("8080"), "{nat}");
+    node.run("ip", &["link", "delete", "outside"]).unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn what_tuning_changes_after_podwire_is_no_fault_to_check() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    install_plugins(&node).unwrap();
+    let tuning = json!({
+        "type": "tuning", "mtu": 1300, "mac": "0a:58:0a:ba:00:77", "promisc": true,
+        "sysctl": {"net.ipv4.conf.eth0.arp_notify": "1"},
+    });
+    configure(&node, &[json!({"type": "podwire-cni"}), tuning]).unwrap();
+    let web = node.pod("web").unwrap();
+    let result: Value = serde_json::from_str(&call(&web, "add")).unwrap();
+    assert_eq!(
+        result["interfaces"][1]["mac"], "0a:58:0a:ba:00:77",
+        "{result}"
     );
-    let pod = node.pod("web").unwrap();
-    let added = call(&node, &pod, "add").success("cnitool add").unwrap();
-    assert!(added.contains("10.186.0."), "{added}");
-    let address = links::addresses(pod.place(), "eth0").unwrap()[0]
-        .split('/')
-        .next()
-        .unwrap()
-        .parse()
-        .unwrap();
-    traffic::ping(node.place(), address, 1).unwrap();
-    call(&node, &pod, "check").success("cnitool check").unwrap();
-    call(&node, &pod, "del").success("cnitool del").unwrap();
+    call(&web, "check");
+    traffic::ping(node.place(), address(&web), 1).unwrap();
+    // What nobody asked for is one.
+    web.run("ip", &["address", "flush", "dev", "eth0"]).unwrap();
+    let check = cnitool(&web, "check", &Value::Null).unwrap();
+    assert!(!check.status.success());
+    call(&web, "del");
     node.leftovers().unwrap().assert_none();
 }

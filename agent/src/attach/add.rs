@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::FutureExt as _;
+use ipnet::IpNet;
 use podwire_cni::spec::CniResult;
 
 use super::bandwidth;
@@ -14,7 +16,7 @@ use crate::fault::fault_point;
 use crate::ipam::Owner;
 use crate::journal::{self, State};
 use crate::netns::{Attaching, Configuring, HostEnd, HostLink, Netns, PodEnd};
-use crate::observe::Trace;
+use crate::observe::{Mended, Trace, WaitFor};
 use crate::plan::{self, AttachmentKey, PortPlan, mac_text};
 use crate::ports::{NewPort, PortRecord};
 
@@ -64,17 +66,25 @@ impl Agent {
             Arc::clone(cancel),
         );
         let queued = Instant::now();
-        wait_for_turn(&line, cancel).await?;
-        wait_for_turn(&sandbox, cancel).await?;
+        let waiting = self.metrics.wait(WaitFor::Turn);
+        let has_waited =
+            wait_for_turn(&line, cancel).await? | wait_for_turn(&sandbox, cancel).await?;
         if let Some(by) = line.newer_sandbox() {
             return Err(Error::Cancelled(Reason::Superseded { by }));
         }
+        drop(waiting);
         trace.phase("queue", queued);
-        let netns = Arc::new(self.still_there(call, netns)?);
+        let netns = match has_waited {
+            true => self.still_there(call, netns)?,
+            false => netns,
+        };
+        let netns = Arc::new(netns);
 
         let ready = Instant::now();
+        let waiting = self.metrics.wait(WaitFor::Ready);
         self.settled().await?;
         self.ports.ready(READY_DEADLINE).await?;
+        drop(waiting);
         self.clear_leftovers(call, &netns).await?;
         trace.phase("agent: ready", ready);
         fault_point!("add-begun");
@@ -128,6 +138,7 @@ impl Agent {
             return Err(crate::netns::Error::PodInterfaceExists { name, netns }.into());
         }
         tracing::info!(attachment = %call.key, "removing what an earlier attachment of the same key left");
+        self.metrics.mended(Mended::Leftover, 1);
         Error::gather(self.remove(&call.key).await)
     }
 
@@ -188,6 +199,10 @@ impl Agent {
             error = self.overturned(call, &said) => return Err(error),
         }
         fault_point!("add-ofport");
+        let addresses = planned.iter().flat_map(|port| &port.link.addresses);
+        self.connections
+            .forgotten(addresses.map(IpNet::addr), trace)
+            .await;
         let finishing = Instant::now();
         for error in pods.iter().flat_map(PodEnd::announce) {
             tracing::debug!(attachment = %call.key, "{error}");
@@ -259,6 +274,7 @@ impl Agent {
         for record in replaced {
             if let Some(key) = &record.key {
                 tracing::info!(attachment = %key, "replaced by a newer sandbox of the same pod");
+                self.metrics.mended(Mended::OlderSandbox, 1);
                 for error in self.remove(key).await {
                     tracing::warn!(attachment = %key, %error, "an older sandbox's leftovers stay until its DEL");
                 }
@@ -337,15 +353,19 @@ impl Agent {
     }
 }
 
-/// Both lines' turn, or the reason not to wait for it.
+/// Waits for a turn, or ends with the reason not to. Returns whether it had to be waited for.
 async fn wait_for_turn<K: Eq + std::hash::Hash + Clone>(
     place: &Place<K>,
     cancel: &Cancel,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
+    ended_early(cancel)?;
+    if place.turn().now_or_never().is_some() {
+        return Ok(false);
+    }
     tokio::select! {
         biased;
         reason = cancel.cancelled() => Err(Error::Cancelled(reason)),
-        () = place.turn() => Ok(()),
+        () = place.turn() => Ok(true),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use tokio::sync::Notify;
 
 use crate::ipam::Owner;
-use crate::ipam::pool::{Allocated, Cursor, PoolError, Pools};
+use crate::ipam::pool::{Allocated, Cursor, PoolError, Pools, Usage};
 use crate::ipam::{Family, subnet};
 
 /// The node's pools.
@@ -128,6 +128,11 @@ impl Addresses {
     pub fn release_all(&self, owner: &Owner) {
         self.lock().release_all(owner);
         self.moved.notify_one();
+    }
+
+    /// How full each subnet is.
+    pub fn usage(&self) -> Vec<Usage> {
+        self.lock().usage()
     }
 
     /// Who has this address.

@@ -6,6 +6,8 @@ use podwire_cni::env::{Args, Invocation};
 use podwire_cni::spec::{CniVersion, Command, NetConf, SpecError};
 use podwire_cni::wire;
 
+use crate::ipam::delegate::Remarks;
+use crate::observe::TraceParent;
 use crate::plan::{AttachmentKey, PodRef, Subject};
 
 /// One call of the plugin.
@@ -25,8 +27,12 @@ pub struct Call {
     pub conf: NetConf,
     /// The runtime's other variables, when the configuration delegates.
     pub environment: BTreeMap<String, String>,
-    /// TRACEPARENT.
-    pub traceparent: Option<String>,
+    /// TRACEPARENT, when it is a good one.
+    pub traceparent: Option<TraceParent>,
+    /// What IPAM plugins said on their standard error.
+    pub remarks: Remarks,
+    /// Whether the plugin passes them on.
+    pub takes_stderr: bool,
 }
 
 /// A refusal, with the version to say it in.
@@ -85,7 +91,9 @@ impl Call {
             args,
             conf,
             environment: request.environment,
-            traceparent: request.traceparent,
+            traceparent: request.traceparent.as_deref().and_then(traceparent),
+            remarks: Remarks::default(),
+            takes_stderr: request.takes_stderr,
         })
     }
 
@@ -107,6 +115,15 @@ impl Call {
     pub fn sandbox_line(&self) -> (String, String) {
         (self.key.network.clone(), self.key.container_id.clone())
     }
+}
+
+/// A trace context that breaks the rules is as good as none (W3C Trace Context §3.2).
+fn traceparent(text: &str) -> Option<TraceParent> {
+    let parsed = TraceParent::parse(text);
+    if let Err(error) = &parsed {
+        tracing::debug!(text, %error, "TRACEPARENT passed over");
+    }
+    parsed.ok()
 }
 
 /// The line of a pod's ADDs. It is one for all its networks, for a pod's first interface has one iface-id on any of them;

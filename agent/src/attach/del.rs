@@ -9,7 +9,7 @@ use crate::fault::fault_point;
 use crate::ipam::Owner;
 use crate::journal::{self, Entry, State};
 use crate::netns::{HostLink, LinkState};
-use crate::observe::Trace;
+use crate::observe::{Trace, WaitFor};
 use crate::plan::{AttachmentKey, mac_text};
 use crate::ports::{self, PortError, PortRecord};
 
@@ -21,11 +21,14 @@ impl Agent {
             self.sandbox_lines
                 .join_del(call.sandbox_line(), &key.container_id, &key.ifname);
         let queued = Instant::now();
+        let waiting = self.metrics.wait(WaitFor::Turn);
         place.turn().await;
+        drop(waiting);
         trace.phase("queue", queued);
         fault_point!("del-begun");
         let removing = Instant::now();
         let mut errors = self.remove(key).await;
+        errors.extend(self.remove_of_definition(call).await.err());
         trace.phase("link and rows", removing);
         let telling = Instant::now();
         errors.extend(self.delegated_del(call).await.err());
@@ -102,8 +105,7 @@ impl Agent {
         );
         errors.extend(links);
         // After the link: a packet that still came would make the entry again.
-        self.forget_connections(key, addresses(&known, entry.as_ref()))
-            .await;
+        self.connections.forget(addresses(&known, entry.as_ref()));
         self.addresses.release_all(&Owner {
             network: key.network.clone(),
             container_id: key.container_id.clone(),
@@ -127,21 +129,6 @@ impl Agent {
         errors.extend(noted.err().map(Error::from));
         fault_point!("del-forgotten", _);
         errors
-    }
-
-    /// Removes what connection tracking, the kernel's and the userspace datapath's, still knows of a pod's addresses: the
-    /// next pod that gets one must not inherit a connection. What stays ends by its own timeout, so that is no failure.
-    async fn forget_connections(&self, key: &AttachmentKey, addresses: Vec<IpAddr>) {
-        let (switch, kernel) = tokio::join!(
-            self.ports.flush_conntrack(&addresses),
-            self.netlink.flush_conntrack(addresses.clone())
-        );
-        if let Err(error) = switch {
-            tracing::debug!(attachment = %key, %error, "tracked connections stay in the switch");
-        }
-        if let Err(error) = kernel {
-            tracing::debug!(attachment = %key, %error, "tracked connections stay in the kernel");
-        }
     }
 
     /// Removes an attachment's rows.
@@ -169,6 +156,19 @@ impl Agent {
             errors.extend(self.netlink.delete(links).await.err().map(Error::from));
         }
         errors
+    }
+
+    /// Removes the port that an older ovn-kubernetes made for a network attachment definition, which only the call can name.
+    async fn remove_of_definition(&self, call: &Call) -> Result<(), Error> {
+        let Some(definition) = &call.conf.net_attach_def_name else {
+            return Ok(());
+        };
+        let records = self.ports.of_definition(&call.key.container_id, definition);
+        self.ports.remove(&records).await?;
+        for record in &records {
+            self.remove_link(&record.name).await?;
+        }
+        Ok(())
     }
 
     /// Removes one veth of the host.

@@ -11,6 +11,7 @@ use super::said::Said;
 use super::{Agent, Call, Error};
 use crate::ipam::delegate::{self, Delegate, DelegateError};
 use crate::ipam::{Family, Owner};
+use crate::observe::WaitFor;
 use crate::plan::{InterfaceSpec, PortName, RouteSpec};
 use crate::pods::ovn_network::{InterfaceWish, WishedAddress};
 use crate::pods::{self, InterfaceIntent, NetworkKey, Settings, pod_networks};
@@ -147,7 +148,9 @@ impl Agent {
         undo: &mut Undo,
     ) -> Result<Intent, Error> {
         undo.delegated = true;
+        let waiting = self.metrics.wait(WaitFor::IpamPlugin);
         let result = plugin.add(&self.spawner, delegate_call(call)).await?;
+        drop(waiting);
         let mut interface = requested(&call.conf);
         interface.addresses = result.ips.iter().map(|ip| ip.address).collect();
         interface.subnet_gateways = result.ips.iter().filter_map(|ip| ip.gateway).collect();
@@ -271,7 +274,8 @@ pub(super) fn delegate_of(call: &Call) -> Result<Option<Delegate>, DelegateError
     let Some(ipam) = &call.conf.ipam else {
         return Ok(None);
     };
-    Delegate::find(&ipam.plugin_type, &call.invocation.path).map(Some)
+    let found = Delegate::find(&ipam.plugin_type, &call.invocation.path)?;
+    Ok(Some(found.heard_by(&call.remarks)))
 }
 
 /// An interface with what the configuration says of it, without addresses.

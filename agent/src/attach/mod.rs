@@ -8,10 +8,14 @@ mod addresses;
 mod bandwidth;
 mod call;
 mod check;
+mod connections;
 mod del;
 mod error;
 mod gc;
 mod intent;
+mod notice;
+mod reading;
+mod ready;
 mod recover;
 mod said;
 mod status;
@@ -20,7 +24,7 @@ mod wait;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hyper::body::Bytes;
 use podwire_cni::spec::{CniVersion, Command};
@@ -28,6 +32,7 @@ use tokio::sync::watch;
 
 pub use addresses::Addresses;
 pub use call::{Call, Refused};
+pub use connections::Connections;
 pub use error::Error;
 pub use recover::Restored;
 pub use turns::{Cancel, Reason};
@@ -36,7 +41,8 @@ use crate::config::{Config, Live, Mode};
 use crate::ipam::spawner::Spawner;
 use crate::journal::Journal;
 use crate::netns::Netlink;
-use crate::observe::{Outcome, Recorder, Subject, Trace};
+use crate::observe::events::Events;
+use crate::observe::{Metrics, Operation, Outcome, Recorder, Subject, Trace};
 use crate::plan::MAX_MTU;
 use crate::pods::sources::Sources;
 use crate::ports::Ports;
@@ -68,12 +74,19 @@ pub struct Agent {
     pub journal: Journal,
     /// Who has which address.
     pub addresses: Addresses,
+    /// What connection tracking is still to forget.
+    pub connections: Connections,
     /// Starts delegated IPAM plugins.
     pub spawner: Spawner,
     /// Where annotations come from.
     pub sources: Sources,
     /// What was done.
     pub recorder: Recorder,
+    /// How often, and how long it took.
+    pub metrics: Arc<Metrics>,
+    /// Tells pods' owners; None without an API server.
+    events: Option<Events>,
+    started: SystemTime,
     /// True once what was found at start has been looked through.
     pub settled: watch::Receiver<bool>,
     pod_lines: Turns<(String, String)>,
@@ -98,8 +111,21 @@ pub struct Parts {
     pub spawner: Spawner,
     /// Where annotations come from.
     pub sources: Sources,
+    /// The counters.
+    pub metrics: Arc<Metrics>,
+    /// Tells pods' owners; None without an API server.
+    pub events: Option<Events>,
     /// True once what was found at start has been looked through.
     pub settled: watch::Receiver<bool>,
+}
+
+/// What the plugin prints.
+#[derive(Debug)]
+pub struct Reply {
+    /// On its standard output: the result, or the error object.
+    pub answer: Result<String, String>,
+    /// On its standard error; empty when it passes nothing on.
+    pub stderr: String,
 }
 
 impl Agent {
@@ -113,9 +139,13 @@ impl Agent {
             ports: parts.ports,
             journal: parts.journal,
             addresses: parts.addresses,
+            connections: Connections::default(),
             spawner: parts.spawner,
             sources: parts.sources,
             recorder: Recorder::default(),
+            metrics: parts.metrics,
+            events: parts.events,
+            started: SystemTime::now(),
             settled: parts.settled,
             pod_lines: Turns::default(),
             sandbox_lines: Turns::default(),
@@ -123,15 +153,8 @@ impl Agent {
         }
     }
 
-    /// Serves one request; the bytes are what the plugin prints.
-    ///
-    /// # Errors
-    /// The error object to print.
-    pub async fn serve(
-        self: Arc<Self>,
-        body: Bytes,
-        cancel: Arc<Cancel>,
-    ) -> Result<String, String> {
+    /// Serves one request.
+    pub async fn serve(self: Arc<Self>, body: Bytes, cancel: Arc<Cancel>) -> Reply {
         let trace = Trace::start();
         let call = match Call::parse(&body) {
             Ok(call) => call,
@@ -140,9 +163,11 @@ impl Agent {
                     code: error.code.0,
                     msg: error.to_string(),
                 };
-                self.recorder
-                    .finish("refused", Subject::default(), trace, outcome);
-                return Err(error.to_json(version));
+                self.record(trace.end("refused", Subject::default(), outcome));
+                return Reply {
+                    answer: Err(error.to_json(version)),
+                    stderr: String::new(),
+                };
             }
         };
         drop(body);
@@ -151,14 +176,25 @@ impl Agent {
         let result = self.admit_and_run(&call, &cancel, &mut trace).await;
         let outcome = match &result {
             Ok(_) => Outcome::Ok("ok"),
-            Err(error) => Outcome::Failed {
-                code: error.code().0,
-                msg: error.to_string(),
-            },
+            Err(error) => {
+                self.tell_owner(&call, error);
+                Outcome::Failed {
+                    code: error.code().0,
+                    msg: error.to_string(),
+                }
+            }
         };
-        self.recorder
-            .finish(call.verb.as_str(), subject(call), trace, outcome);
-        result.map_err(|error| error.to_spec().to_json(version))
+        let stderr = remarks(&call);
+        self.record(trace.end(call.verb.as_str(), subject(call), outcome));
+        Reply {
+            answer: result.map_err(|error| error.to_spec().to_json(version)),
+            stderr,
+        }
+    }
+
+    fn record(&self, operation: Operation) {
+        self.metrics.operation(&operation);
+        self.recorder.finish(operation);
     }
 
     async fn admit_and_run(
@@ -230,9 +266,10 @@ impl Agent {
         serde_json::json!({ "ports": self.ports.all() }).to_string()
     }
 
-    /// What `GET /v1/health` answers: that the agent serves, and whether an ADD would succeed.
-    pub async fn health(&self) -> String {
-        let ready = self.readiness().await;
+    /// What `GET /v1/health` answers: that the agent serves, and whether an ADD would succeed. With patience the answer is held
+    /// back until one would, or the time is up.
+    pub async fn health(&self, patience: Duration) -> String {
+        let ready = self.await_ready(patience).await;
         let reasons = match &ready {
             Ok(()) => Vec::new(),
             Err(error) => vec![error.to_string()],
@@ -253,6 +290,16 @@ impl Drop for Admitted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// What IPAM plugins had to say. A plugin that passes nothing on is of an older version, and then our log has it.
+fn remarks(call: &Call) -> String {
+    let remarks = call.remarks.take();
+    if call.takes_stderr || remarks.trim().is_empty() {
+        return remarks;
+    }
+    tracing::info!(attachment = %call.key, "IPAM plugin: {}", remarks.trim());
+    String::new()
 }
 
 fn subject(call: Call) -> Subject {

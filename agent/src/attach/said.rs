@@ -4,6 +4,7 @@ use podwire_cni::spec::{ErrorCode, SpecError};
 
 use super::turns::Cancel;
 use super::{Agent, Call, Error};
+use crate::observe::WaitFor;
 use crate::plan::{PodRef, Subject, ids};
 use crate::pods::sources::{Annotations, Answer, Question};
 use crate::pods::{self, Attaching, NetworkKey};
@@ -58,6 +59,7 @@ impl Agent {
         let attaching = attaching(call, &network, &attached);
         let read = |annotations: &Annotations| pods::interfaces(annotations, &attaching);
         let patience = self.live.borrow().add_timeout;
+        let _waiting = self.metrics.wait(WaitFor::Annotation);
         let answer = tokio::select! {
             answer = self.sources.ask(&question, patience, read) => answer?,
             reason = cancel.cancelled() => return Err(Error::Cancelled(reason)),

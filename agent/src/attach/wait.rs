@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::turns::Cancel;
 use super::{Agent, Error};
 use crate::config::Wait;
-use crate::observe::Trace;
+use crate::observe::{Trace, WaitFor};
 use crate::ports::{AddedPort, PortError};
 
 impl Agent {
@@ -25,10 +25,13 @@ impl Agent {
     async fn taken_up(&self, ports: &[AddedPort], trace: &mut Trace) -> Result<(), PortError> {
         let started = Instant::now();
         let patience = self.live.borrow().add_timeout;
+        let waiting = self.metrics.wait(WaitFor::Ofport);
         self.ports.wait_ofports(ports, patience).await?;
+        drop(waiting);
         trace.phase("ovs-vswitchd: ofport", started);
         if self.config.ovn.wait == Wait::OvnInstalled {
             let installing = Instant::now();
+            let _waiting = self.metrics.wait(WaitFor::OvnInstalled);
             let left = patience.saturating_sub(started.elapsed());
             self.ports.wait_installed(ports, left).await?;
             trace.phase("ovn-controller: installed", installing);

@@ -58,6 +58,10 @@ const GATEWAY: &str =
 /// The flag that makes ovnkube a node's, and names the node.
 const INIT_NODE: &str = "init-node";
 const LOG_LEVEL: &str = "loglevel";
+const CNI_PLUGIN: &str = "cni-plugin";
+
+/// The plugin's names, which are one binary: the agent serves it under either, and there is nothing to choose.
+const PLUGINS: [&str; 2] = ["podwire-cni", "ovn-k8s-cni-overlay"];
 
 /// Makes ovnkube's command lines ours: one dash before a long flag counts as two, as Go's flags have it, and a program that is
 /// called `ovnkube` is `podwire agent`.
@@ -105,6 +109,17 @@ pub(super) fn log_filter(level: &str) -> Result<String, String> {
     Ok(filter.to_owned())
 }
 
+/// Whether the runtime's plugin, as ovnkube is told its name, is ours.
+pub(super) fn check_plugin(name: &str) -> Result<(), String> {
+    match PLUGINS.contains(&name) {
+        true => Ok(()),
+        false => Err(format!(
+            "expected {}, and not {name:?}",
+            PLUGINS.join(" or ")
+        )),
+    }
+}
+
 /// Adds ovnkube's flags to a command, out of sight.
 pub(super) fn add_flags(command: Command) -> Command {
     let hidden = |name: &'static str, value: &'static str| {
@@ -123,6 +138,7 @@ pub(super) fn add_flags(command: Command) -> Command {
     command
         .arg(hidden(INIT_NODE, "NAME").conflicts_with("node_name"))
         .arg(hidden(LOG_LEVEL, "1-5").conflicts_with("log"))
+        .arg(hidden(CNI_PLUGIN, "NAME").value_parser(PLUGINS))
         .args(RENAMED.map(|(name, id, value)| hidden(name, value).conflicts_with(id)))
         .args(REFUSED.map(refused))
 }

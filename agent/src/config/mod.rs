@@ -5,7 +5,6 @@
 //! gives its values as text (`layers`), the highest that names a setting counts, and what remains is parsed as if it had stood
 //! on the command line and checked as a whole ([`Config`]).
 
-mod cni;
 mod command;
 mod environment;
 mod error;
@@ -14,9 +13,11 @@ mod layers;
 mod legacy;
 mod live;
 mod load;
+mod observe;
 mod ovn;
 mod power;
 mod print;
+mod runtime;
 mod settings;
 mod sources;
 
@@ -26,7 +27,6 @@ use std::time::Duration;
 use clap::Args;
 use ipnet::IpNet;
 
-pub use cni::{CniArgs, CniConfig};
 pub use command::AgentCommand;
 pub use environment::Environment;
 pub use error::{ConfigError, FileError, LoadError};
@@ -35,9 +35,11 @@ pub use layers::{Given, Merged, Origin};
 pub use legacy::command_line;
 pub use live::{Change, Live};
 pub use load::{Loaded, Loader};
+pub use observe::{ObserveArgs, ObserveConfig};
 pub use ovn::{Mode, OvnArgs, OvnConfig, Wait};
 pub use power::{PowerArgs, Seccomp};
 pub use print::reference;
+pub use runtime::RuntimeArgs;
 pub use settings::{Kind, Setting, Settings};
 pub use sources::{KubeAccess, KubeConfig, Need, Source, SourceArgs, SourceConfig, Token};
 
@@ -130,12 +132,15 @@ pub struct AgentArgs {
         env = "PODWIRE_MAX_OPERATIONS"
     )]
     pub max_operations: usize,
+    /// The container runtime's directories
+    #[command(flatten)]
+    pub runtime: RuntimeArgs,
     /// How much power is kept
     #[command(flatten)]
     pub power: PowerArgs,
-    /// The runtime's network configuration
+    /// What can be seen from outside
     #[command(flatten)]
-    pub cni: CniArgs,
+    pub observe: ObserveArgs,
     /// What is logged: a level, or filters as in `info,podwire_ovs=debug`
     #[arg(
         long,
@@ -170,8 +175,10 @@ pub struct Config {
     pub sources: SourceConfig,
     /// How much power the agent keeps.
     pub power: PowerArgs,
-    /// The runtime's network configuration.
-    pub cni: CniConfig,
+    /// The container runtime's directories.
+    pub runtime: RuntimeArgs,
+    /// What can be seen from outside.
+    pub observe: ObserveConfig,
     /// Where the log goes, when not to standard error.
     pub log_file: Option<PathBuf>,
     /// What may change while the agent runs, as it is at the start.
@@ -222,7 +229,8 @@ impl Config {
             gateway: !args.no_gateway,
             sources,
             power: args.power,
-            cni: CniConfig::from_args(args.cni)?,
+            runtime: args.runtime,
+            observe: ObserveConfig::from_args(args.observe)?,
             log_file: args.log_file,
             live: Live {
                 subnets,

@@ -98,8 +98,6 @@ fn each_refusal_names_flag_value_and_what_was_expected() {
         &["--ovn-remote", "1.2.3.4"],
         &["--ovn-private-key", "/k", "--ovn-ca-cert", "/a"],
         &["--ovn-certificate", "/c"],
-        &["--cni-conf-dir", "net.d"],
-        &["--cni-plugin", "flannel"],
         &["--log", "inof"],
         &["--log", "podwire=loud"],
         &["--sources", "dir"],

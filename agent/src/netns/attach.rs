@@ -1,5 +1,8 @@
-//! One attachment, as the netlink thread carries it out: the pair, the silent host end, and then
-//! the pod's side.
+//! One attachment, as the netlink thread carries it out: the pair, whose host end can't speak, and
+//! then the pod's side.
+//!
+//! The host end is handed over before it is up: ovsdb-server takes longer to answer than the rest
+//! takes here, and ovs-vswitchd needs no carrier.
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
@@ -78,13 +81,14 @@ impl Wiring {
             return;
         }
         let made = self.host_end(&netns, &spec);
-        let pod_ifindex = made.as_ref().ok().map(|made| made.end.pod_ifindex);
+        let indexes = made.as_ref().ok();
+        let indexes = indexes.map(|made| (made.end.link.clone(), made.end.pod_ifindex));
         // What could not be handed over comes back, and deletes itself.
         if host_ready.send(made).is_err() || configured.is_closed() {
             return;
         }
-        if let Some(ifindex) = pod_ifindex {
-            let _ = configured.send(self.configure(&netns, &spec, ifindex));
+        if let Some((host, ifindex)) = indexes {
+            let _ = configured.send(self.configure(&netns, &spec, &host, ifindex));
         }
     }
 
@@ -97,16 +101,8 @@ impl Wiring {
             steps: Vec::new(),
         };
         let mut unclaimed = Unclaimed::new(end, self.reaper.clone());
-        let HostLink { ifindex, name } = &unclaimed.end.link;
+        let name = &unclaimed.end.link.name;
         steps.time("host end silent", || set_disable_ipv6(name, true))?;
-        steps
-            .time("host end up", || {
-                self.host.request(request::set_up(*ifindex), 0)
-            })
-            .map_err(|refusal| Error::SetUp {
-                link: name.clone(),
-                refusal,
-            })?;
         unclaimed.end.steps = steps.0;
         Ok(unclaimed)
     }
@@ -192,19 +188,25 @@ impl Wiring {
         Indexes { pod, host: pod + 1 }
     }
 
-    fn configure(&mut self, netns: &Netns, spec: &LinkSpec, ifindex: u32) -> Result<PodEnd, Error> {
+    fn configure(
+        &mut self,
+        netns: &Netns,
+        spec: &LinkSpec,
+        host: &HostLink,
+        ifindex: u32,
+    ) -> Result<PodEnd, Error> {
         let name = &spec.pod_name;
         let mut steps = Steps::default();
-        let (mut socket, packet) = steps.time("pod sockets", || {
+        let (silenced, mut socket, packet) = steps.time("pod sockets", || {
             self.inside(netns, || {
-                Ok((
-                    Netlink::route()?,
-                    spec.announce
-                        .then(|| PacketSocket::open(&self.closer))
-                        .transpose()?,
-                ))
+                let silenced = spec.pod_ipv6_off.then(|| set_disable_ipv6(name, true));
+                let packet = spec.announce.then(|| PacketSocket::open(&self.closer));
+                Ok((silenced, Netlink::route()?, packet.transpose()?))
             })
         })?;
+        silenced.transpose()?;
+        // Its carrier comes with the host end's, and with that the first thing that IPv6 sends.
+        steps.time("host end up", || self.set_up(host))?;
         steps.time("pod addresses", || {
             set_loopback_up(&mut socket)?;
             set_addresses(&mut socket, name, ifindex, &spec.addresses, || {
@@ -237,6 +239,15 @@ impl Wiring {
             steps: steps.0,
             announcer,
         })
+    }
+
+    fn set_up(&mut self, host: &HostLink) -> Result<(), Error> {
+        self.host
+            .request(request::set_up(host.ifindex), 0)
+            .map_err(|refusal| Error::SetUp {
+                link: host.name.clone(),
+                refusal,
+            })
     }
 
     fn inside<T>(

@@ -18,8 +18,7 @@ pub struct Attaching {
 }
 
 impl Attaching {
-    /// Waits until the pair is made and its host end silent and up, so that Open vSwitch may have
-    /// it.
+    /// Waits until the pair is made and its host end can't speak, so that Open vSwitch may have it.
     ///
     /// After an error nothing is left of the attachment. With `Ok` the link is the caller's, to be
     /// removed with [`Netlink::delete`](super::Netlink::delete) if the rest fails.
@@ -34,7 +33,8 @@ impl Attaching {
 pub struct Configuring(oneshot::Receiver<Result<PodEnd, Error>>);
 
 impl Configuring {
-    /// Waits until the pod's end has its addresses and routes and passes packets.
+    /// Waits until the host end is up, and the pod's end has its addresses and routes and passes
+    /// packets.
     pub async fn configured(self) -> Result<PodEnd, Error> {
         self.0.await.map_err(|_| Error::Stopped)?
     }

@@ -29,6 +29,9 @@ pub struct LinkSpec {
     pub addresses: Vec<IpNet>,
     /// The routes over the pod end, set in this order.
     pub routes: Vec<Route>,
+    /// Switch IPv6 off on the pod end before it can send. With IPv6 and without an address of its own
+    /// it still reports multicast groups, probes for its link-local address and asks for routers.
+    pub pod_ipv6_off: bool,
     /// Switch TX checksum offload off on the pod end: a netdev (userspace) datapath does not fill
     /// partial checksums in.
     pub pod_tx_checksum_off: bool,

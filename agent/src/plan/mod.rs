@@ -3,6 +3,8 @@
 //! Pure: no clock, no file, no socket. Whatever can be refused without looking at the kernel or at OVS is refused here, so
 //! that a refusal leaves nothing behind. The executing rooms add nothing to a plan and decide nothing.
 
+use ipnet::IpNet;
+
 use crate::netns::LinkSpec;
 
 mod address;
@@ -95,6 +97,7 @@ fn plan_port(
         mtu,
         addresses: intent.addresses.clone(),
         routes: routes::plan_routes(pod_name, intent)?,
+        pod_ipv6_off: nad.is_none() && is_ipv4_alone(intent),
         pod_tx_checksum_off: node.netdev_datapath,
         announce: !intent.addresses.is_empty(),
     };
@@ -109,6 +112,14 @@ fn plan_port(
             egress_rate: intent.egress_rate,
         },
     })
+}
+
+/// Whether all that is known of an interface is IPv4 (a gateway has an address of its own family beside it). One without
+/// addresses may give itself some.
+fn is_ipv4_alone(intent: &InterfaceSpec) -> bool {
+    let addresses = intent.addresses.iter().map(IpNet::addr);
+    let mut all = addresses.chain(intent.routes.iter().map(|route| route.dst.addr()));
+    !intent.addresses.is_empty() && all.all(|address| address.is_ipv4())
 }
 
 #[cfg(test)]

@@ -250,6 +250,33 @@ fn tx_checksum_offload_is_turned_off_only_on_a_userspace_datapath() {
 }
 
 #[test]
+fn ipv6_is_turned_off_where_the_pod_is_known_to_have_ipv4_alone() {
+    let off = |intent: &InterfaceSpec| {
+        let key = key("eth0");
+        let subject = Subject {
+            key: &key,
+            pod: None,
+            netns: "/n",
+        };
+        plan(&subject, std::slice::from_ref(intent), &node()).unwrap()[0]
+            .link
+            .pod_ipv6_off
+    };
+    assert!(off(&intent(&["10.1.2.3/24"], &["10.1.2.1"])));
+    assert!(!off(&intent(&["10.1.2.3/24", "fd00::3/64"], &[])));
+    assert!(!off(&InterfaceSpec {
+        routes: vec![route("fd00:1::/64", None)],
+        ..intent(&["10.1.2.3/24"], &[])
+    }));
+    // It may configure itself, and so may one on a network that others route.
+    assert!(!off(&InterfaceSpec::default()));
+    assert!(!off(&InterfaceSpec {
+        nad: Some("tenants/blue".to_owned()),
+        ..intent(&["10.1.2.3/24"], &[])
+    }));
+}
+
+#[test]
 fn the_mtu_has_its_bounds_and_ipv6_a_higher_lower_one() {
     let with_mtu = |addresses: &[&str], mtu| InterfaceSpec {
         mtu: Some(mtu),

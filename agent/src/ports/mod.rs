@@ -8,9 +8,11 @@ mod bridge;
 mod conntrack;
 mod error;
 mod ovn;
+mod ovn_kubernetes;
 mod record;
 mod restore;
 mod southbound;
+mod state;
 mod tunnel;
 mod wait;
 
@@ -175,12 +177,14 @@ impl Ports {
         }
     }
 
-    /// The ports of one attachment.
+    /// The ports of one attachment, be it that ovn-kubernetes made them.
     pub fn find(&self, key: &AttachmentKey) -> Vec<PortRecord> {
         self.client.read(|db| {
             db.interfaces_with_sandbox(&key.container_id)
                 .map(|interface| PortRecord::read(db, interface))
-                .filter(|record| record.key.as_ref() == Some(key))
+                .filter(|record| {
+                    record.key.as_ref() == Some(key) || ovn_kubernetes::is_of(record, key)
+                })
                 .collect()
         })
     }

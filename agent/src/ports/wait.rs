@@ -166,7 +166,7 @@ pub(super) async fn ask_daemon(
 
 /// ovn-controller writes this key, as text, when it has seen the switch confirm the port's flows (`if_status_mgr` in
 /// controller/if-status.c).
-fn is_installed(interface: &Interface<'_>) -> bool {
+pub(super) fn is_installed(interface: &Interface<'_>) -> bool {
     interface.external_id("ovn-installed") == Some("true")
 }
 

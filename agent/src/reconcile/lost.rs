@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 
 use crate::attach::{Agent, Restored};
 use crate::journal::{Entry, State};
+use crate::observe::Mended;
 use crate::plan::ids;
 
 /// Makes every lost port again, all in as few requests as group commit needs.
@@ -45,6 +46,8 @@ pub(super) async fn restore(agent: &Agent) {
             }
         }
     }
+    agent.metrics.mended(Mended::LostPort, again);
+    agent.metrics.mended(Mended::StaleRecord, stale);
     if again + stale > 0 {
         tracing::warn!(
             again,

@@ -26,6 +26,7 @@ use crate::config::Mode;
 use crate::ipam::Owner;
 use crate::ipam::pool::PoolError;
 use crate::journal::State;
+use crate::observe::Mended;
 use crate::plan::AttachmentKey;
 use crate::ports::addresses;
 
@@ -81,7 +82,15 @@ async fn finish_interrupted(agent: &Agent) {
             continue;
         }
         tracing::info!(attachment = %entry.key, ?state, "finishing what was interrupted");
-        for error in agent.finish(&entry.key).await {
+        let errors = agent.finish(&entry.key).await;
+        if errors.is_empty() {
+            let mended = match state {
+                State::Adding => Mended::InterruptedAdd,
+                State::Live | State::Deleting => Mended::InterruptedDel,
+            };
+            agent.metrics.mended(mended, 1);
+        }
+        for error in errors {
             tracing::warn!(attachment = %entry.key, %error, "not finished");
         }
     }

@@ -9,6 +9,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 
 use crate::attach::{Agent, Call};
+use crate::observe::Spooled as Outcome;
 
 /// Carries out what waits in the spool, oldest first.
 pub(super) async fn carry_out(agent: &Agent) {
@@ -73,22 +74,24 @@ async fn carry_out_one(agent: &Agent, spool: &Spool, name: &Name) {
         Ok(None) => return,
         Ok(Some(spooled)) => match del_of(&spooled) {
             Ok(call) => (spooled, call),
-            Err(problem) => return drop_one(spool, name, &problem),
+            Err(problem) => return drop_one(agent, spool, name, &problem),
         },
         Err(error @ SpoolError::Malformed { .. }) => {
-            return drop_one(spool, name, &error.to_string());
+            return drop_one(agent, spool, name, &error.to_string());
         }
         Err(error) => return tracing::error!(%error, "a spooled DEL can't be read"),
     };
     tracing::info!(attachment = %call.key, "carrying out a DEL that no agent had taken");
     match agent.carry_out(&call, spooled.written).await {
         Ok(()) => {
+            agent.metrics.spooled(Outcome::CarriedOut);
             if let Err(error) = spool.remove(name) {
                 tracing::error!(%error, "a DEL that was carried out stays in the spool");
             }
         }
         Err(error) => {
-            tracing::error!(attachment = %call.key, %error, "a spooled DEL failed; it is tried again at the next one")
+            agent.metrics.spooled(Outcome::Failed);
+            tracing::error!(attachment = %call.key, %error, "a spooled DEL failed; it is tried again at the next one");
         }
     }
 }
@@ -102,7 +105,8 @@ fn del_of(spooled: &Spooled) -> Result<Call, String> {
     }
 }
 
-fn drop_one(spool: &Spool, name: &Name, problem: &str) {
+fn drop_one(agent: &Agent, spool: &Spool, name: &Name, problem: &str) {
+    agent.metrics.spooled(Outcome::Dropped);
     tracing::error!(
         problem,
         "a file in the spool of DELs can't be carried out and is removed"

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use crate::attach::Agent;
+use crate::observe::Mended;
 use crate::ports::PortRecord;
 
 /// Removes every port of ours whose host end is gone. Others' rows stay, whatever they look like.
@@ -27,7 +28,8 @@ pub(super) async fn remove(agent: &Agent) {
         ports = stale.len(),
         "removing ports that outlived their links"
     );
-    if let Err(error) = agent.ports.remove(&stale).await {
-        tracing::error!(%error, "ports without links stay until GC");
+    match agent.ports.remove(&stale).await {
+        Ok(()) => agent.metrics.mended(Mended::PortWithoutLink, stale.len()),
+        Err(error) => tracing::error!(%error, "ports without links stay until GC"),
     }
 }

@@ -19,6 +19,9 @@ struct Arguments {
     /// Only these cells: one, eight, thirty-two, burst, dual, ovn, throughput, group-commit, profile, ports
     #[arg(long, value_name = "CELL", value_delimiter = ',')]
     only: Vec<String>,
+    /// Only these subjects: floor, podwire, bridge, forking; what is compared with an absent one is not measured
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    subjects: Vec<String>,
     /// Where report.json and report.html go
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     output: PathBuf,
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         },
         empty: arguments.empty,
         only: arguments.only,
+        subjects: arguments.subjects,
     };
     let began = Instant::now();
     let on_terminal = std::io::stderr().is_terminal();

@@ -16,6 +16,8 @@ enum Meaning {
     Number(&'static str),
     /// The log filter, as a number.
     LogLevel,
+    /// The plugin's name, which must be one of ours.
+    Plugin,
     /// Nothing: it is the cluster's, or the gateway's.
     NotOurs,
 }
@@ -34,6 +36,11 @@ pub(super) fn parse(text: &str, path: &Path) -> Parsed {
         };
         let (key, value) = match meaning {
             Meaning::NotOurs => continue,
+            Meaning::Plugin => {
+                let name = entry.value.as_deref().filter(|name| !name.is_empty());
+                name.map_or(Ok(()), legacy::check_plugin).map_err(wrong)?;
+                continue;
+            }
             Meaning::Setting(key) => (key, entry.value.clone()),
             Meaning::Number(key) => (key, entry.value.as_deref().map(decimal)),
             Meaning::LogLevel => {
@@ -63,7 +70,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Parsed {
 }
 
 fn meaning(entry: &Entry) -> Option<Meaning> {
-    use Meaning::{LogLevel, NotOurs, Number, Setting};
+    use Meaning::{LogLevel, NotOurs, Number, Plugin, Setting};
     Some(match (entry.section.as_str(), entry.name.as_str()) {
         ("default", "mtu") => Number("mtu"),
         ("kubernetes", "kubeconfig") => Setting("kubeconfig"),
@@ -74,7 +81,7 @@ fn meaning(entry: &Entry) -> Option<Meaning> {
         ("logging", "loglevel") => LogLevel,
         ("logging", "logfile") => Setting("log-file"),
         ("cni", "conf-dir") => Setting("cni-conf-dir"),
-        ("cni", "plugin") => Setting("cni-plugin"),
+        ("cni", "plugin") => Plugin,
         ("ovnsouth", "address") => Setting("ovn-remote"),
         ("ovnsouth", "client-privkey") => Setting("ovn-private-key"),
         ("ovnsouth", "client-cert") => Setting("ovn-certificate"),

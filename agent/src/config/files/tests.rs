@@ -103,7 +103,7 @@ fn the_readmes_example_is_read_as_it_stands() {
         config.log_file.unwrap().to_str(),
         Some("/var/log/ovnkube.log")
     );
-    assert_eq!(config.cni.plugin, "ovn-k8s-cni-overlay");
+    assert_eq!(config.runtime.cni_conf_dir.to_str(), Some("/etc/cni/net.d"));
     assert_eq!(config.ovn.remote.as_deref(), Some("ssl:1.2.3.4:6642"));
     let keys = config.ovn.tls.unwrap();
     assert_eq!(keys.ca_certificate.to_str(), Some("/path/to/client-ca.crt"));

@@ -54,8 +54,7 @@ fn every_flag_of_ovnkube_that_is_a_nodes_means_here_what_it_means_there() {
         config.log_file.unwrap().to_str(),
         Some("/var/log/ovnkube.log")
     );
-    assert_eq!(config.cni.conf_dir.to_str(), Some("/run/net.d"));
-    assert_eq!(config.cni.plugin, "ovn-k8s-cni-overlay");
+    assert_eq!(config.runtime.cni_conf_dir.to_str(), Some("/run/net.d"));
     assert_eq!(config.ovn.remote.as_deref(), Some("ssl:192.0.2.1:6642"));
     assert_eq!(config.ovn.tls.unwrap().private_key.to_str(), Some("/k"));
 }
@@ -100,6 +99,20 @@ fn two_names_of_one_setting_are_refused() {
         let refusal = refusal(&flags);
         assert!(refusal.contains("cannot be used with"), "{refusal}");
     }
+}
+
+#[test]
+fn a_plugin_that_is_not_podwires_is_refused() {
+    let other = refusal(&["-cni-plugin=flannel"]);
+    assert!(
+        other.contains("podwire-cni, ovn-k8s-cni-overlay"),
+        "{other}"
+    );
+    let other = Told::new().ovn_k8s("[cni]\nplugin=flannel").refusal();
+    assert!(
+        other.contains("line 2: [cni] plugin: expected podwire-cni or"),
+        "{other}"
+    );
 }
 
 #[test]
@@ -155,7 +168,7 @@ fn the_page_about_the_configuration_has_every_flag_of_ovnkube() {
     let page = std::fs::read_to_string(path).unwrap();
     let names = super::RENAMED.iter().map(|(name, ..)| name);
     let names = names.chain(super::REFUSED.iter().map(|(name, _)| name));
-    for name in names.chain(&[super::INIT_NODE, super::LOG_LEVEL]) {
+    for name in names.chain(&[super::INIT_NODE, super::LOG_LEVEL, super::CNI_PLUGIN]) {
         let said = [format!("`-{name}`"), format!("`-{name} ")];
         assert!(said.iter().any(|said| page.contains(said)), "{name}");
     }

@@ -100,7 +100,6 @@ fn samples(setting: &super::super::Setting) -> Option<[&'static str; 2]> {
             ("seccomp", _) => ["log", "off"],
             ("sources", _) => ["cni", "dir"],
             ("log", _) => ["debug", "warn"],
-            ("cni-plugin", _) => ["podwire-cni", "ovn-k8s-cni-overlay"],
             (_, Some("BYTES" | "SECONDS" | "NUMBER")) => ["1300", "1400"],
             (_, _) if setting.kind == Kind::Switch => ["true", "false"],
             (_, Some("FILE" | "DIR" | "PATH" | "URL" | "NAME" | "SPEC" | "TOKEN" | "REMOTE")) => {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -87,6 +87,8 @@ pub struct Health {
     pub is_read: bool,
     /// Since when it fails, and of what.
     pub failing: Option<(Instant, String)>,
+    /// How often it failed.
+    pub failures: u64,
 }
 
 /// The pods that one source knows of. Clones share them.
@@ -104,6 +106,8 @@ struct Inner {
     /// Pods that are gone and that somebody waits on: two changes in a row may be seen as one.
     gone: HashMap<PodName, Arc<Pod>>,
     waits: HashMap<PodName, usize>,
+    /// When the source was last heard of.
+    heard: Option<Instant>,
 }
 
 /// What a source says of one pod.
@@ -162,9 +166,9 @@ impl Known {
             .map(|(name, pod)| (name, Arc::new(pod)))
             .collect();
         drop(inner);
-        self.health.send_replace(Health {
-            is_read: true,
-            failing: None,
+        self.health.send_modify(|health| {
+            health.is_read = true;
+            health.failing = None;
         });
         self.changes.send_replace(());
     }
@@ -183,7 +187,18 @@ impl Known {
                 None => Instant::now(),
             };
             health.failing = Some((since, problem));
+            health.failures += 1;
         });
+    }
+
+    /// The source said something, be it only that nothing has changed.
+    pub(super) fn heard(&self) {
+        self.lock().heard = Some(Instant::now());
+    }
+
+    /// How old what is known may be: the time since the source was last heard of.
+    pub fn lag(&self) -> Option<Duration> {
+        self.lock().heard.map(|heard| heard.elapsed())
     }
 
     /// How the source is doing, and each change of it.

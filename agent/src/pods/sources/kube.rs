@@ -4,8 +4,6 @@
 //! the last resourceVersion it heard of, in an event or in a bookmark; only when the server no longer has that version
 //! (410) is everything listed anew. Whatever fails is tried again with a growing pause, and what was known stays known.
 
-mod access;
-
 use std::collections::HashMap;
 use std::error::Error;
 use std::hash::{BuildHasher as _, RandomState};
@@ -22,6 +20,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{Known, Pod, PodName};
+use crate::apiserver;
 use crate::config::KubeConfig;
 
 /// How long the server is asked to keep one watch; most servers end it after 5 to 10 minutes anyway.
@@ -83,7 +82,7 @@ impl Watch {
     /// Follows one connection to its end; the answer is whether it was of any use.
     async fn connect_and_follow(&mut self) -> Result<bool, Failure> {
         // Made anew each time: the kubeconfig, its certificates and the CA may have been replaced meanwhile.
-        let client = access::client(&self.config.access)
+        let client = apiserver::client(&self.config.access)
             .await
             .map_err(|error| Failure::of(&error))?;
         let mut heard = false;
@@ -129,6 +128,7 @@ impl Watch {
                     let version = page.metadata.resource_version.unwrap_or_default();
                     tracing::debug!(pods = pods.len(), version, "listed this node's pods");
                     self.known.replace(pods);
+                    self.known.heard();
                     self.works();
                     self.version = Some(version.clone());
                     return Ok(version);
@@ -185,6 +185,7 @@ impl Watch {
                 }
             };
             heard = true;
+            self.known.heard();
             self.version = version.or(self.version.take());
         }
     }
@@ -230,18 +231,8 @@ impl Failure {
         }
     }
 
-    /// With everything that the error's causes say: the outermost of them is often just "client error".
     fn of(error: &dyn Error) -> Self {
-        let mut text = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            let more = error.to_string();
-            if !text.ends_with(&more) {
-                text = format!("{text}: {more}");
-            }
-            cause = error.source();
-        }
-        Self::new(text)
+        Self::new(apiserver::with_causes(error))
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{Pod, PodName};
+use crate::apiserver::brief;
 
 /// A document. Other kinds than pods and lists are passed over: a file may hold a service beside its pod.
 #[derive(Debug, Deserialize)]
@@ -33,13 +34,11 @@ struct Metadata {
 ///
 /// # Errors
 /// What is wrong, and where.
-pub(super) fn parse(text: &str) -> Result<Vec<(PodName, Pod)>, String> {
+pub fn parse(text: &str) -> Result<Vec<(PodName, Pod)>, String> {
     // JSON is YAML, but its own parser's errors are better, and kubectl writes large lists of it.
     let documents: Vec<Option<Document>> = match text.trim_start().starts_with('{') {
-        true => vec![serde_json::from_str(text).map_err(|error| error.to_string())?],
-        false => {
-            serde_saphyr::from_multiple(text).map_err(|error| first_line(&error.to_string()))?
-        }
+        true => vec![serde_json::from_str(text).map_err(|error| brief(&error))?],
+        false => serde_saphyr::from_multiple(text).map_err(|error| brief(&error))?,
     };
     let mut pods = Vec::new();
     for document in documents.into_iter().flatten() {
@@ -67,11 +66,6 @@ fn collect(document: Document, pods: &mut Vec<(PodName, Pod)>) -> Result<(), Str
         Some(_) => Ok(()),
         None => Err("a document without kind".to_owned()),
     }
-}
-
-/// The parser draws the place over several lines; a log line and a pod's event have one.
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ mod dir;
 mod error;
 mod known;
 mod kube;
-mod manifest;
+pub mod manifest;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -256,6 +256,22 @@ impl Sources {
         self.watched()
             .find(|watched| watched.source == source)
             .map(|watched| &watched.known)
+    }
+
+    /// The watched sources, each with the pods that it knows.
+    pub fn all_known(&self) -> impl Iterator<Item = (Source, &Known)> {
+        self.watched()
+            .map(|watched| (watched.source, &watched.known))
+    }
+
+    /// A pod's uid as a watched source has it: that of the object which people see.
+    pub fn uid_of(&self, pod: &PodRef) -> Option<String> {
+        let name = PodName::of(pod);
+        self.watched()
+            .find_map(|watched| match watched.known.see(&name) {
+                Seen::Pod(pod) | Seen::Gone(pod) => pod.uid.clone(),
+                Seen::Unknown => None,
+            })
     }
 
     fn look<T>(

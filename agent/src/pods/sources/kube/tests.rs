@@ -462,7 +462,10 @@ async fn a_kubeconfig_leads_to_the_server_and_one_that_needs_a_program_is_refuse
     let sources = start(KubeAccess::Kubeconfig(path("bad")));
     failing(&sources, "its user needs a program (exec)").await;
     let sources = start(KubeAccess::Kubeconfig(path("none")));
-    failing(&sources, "read kubeconfig").await;
+    failing(&sources, "none: No such file").await;
+    std::fs::write(path("half"), b"\xff\xfea").unwrap();
+    let sources = start(KubeAccess::Kubeconfig(path("half")));
+    failing(&sources, "half: stream did not contain valid UTF-8").await;
 }
 
 #[test]

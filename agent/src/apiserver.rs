@@ -3,13 +3,16 @@
 //! A token that lives in a file is read for every request: kubelet and others rotate it in place, a request is made a few
 //! times an hour, and a token that was kept would have to be noticed to be stale.
 
+pub mod kubeconfig;
+
+use std::error::Error;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use hyper::Request;
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use kube::Client;
 use kube::client::{Body, ClientBuilder};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use tower::BoxError;
 use tower::filter::FilterLayer;
 
@@ -17,17 +20,12 @@ use crate::config::{KubeAccess, Token};
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum AccessError {
-    #[error("read kubeconfig {}: {source}", path.display())]
+pub(crate) enum AccessError {
+    #[error("kubeconfig {}: {source}", path.display())]
     Kubeconfig {
         path: PathBuf,
-        source: Box<kube::config::KubeconfigError>,
+        source: kubeconfig::Problem,
     },
-    #[error(
-        "kubeconfig {}: its user needs a program ({what}), and the agent starts none: give it a token, a token file or a client certificate",
-        path.display()
-    )]
-    NeedsProgram { path: PathBuf, what: &'static str },
     #[error("API server {url}: {problem}")]
     Url { url: String, problem: String },
     #[error("read CA certificates {}: {problem}", path.display())]
@@ -39,9 +37,15 @@ pub(super) enum AccessError {
 }
 
 /// A client; files are read now, and a token's file again for every request.
-pub(super) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
+pub(crate) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
     let (mut config, token) = match access {
-        KubeAccess::Kubeconfig(path) => from_kubeconfig(path).await?,
+        KubeAccess::Kubeconfig(path) => {
+            let unusable = |source| AccessError::Kubeconfig {
+                path: path.clone(),
+                source,
+            };
+            kubeconfig::read(path).await.map_err(unusable)?
+        }
         KubeAccess::Server { url, ca, token } => (from_flags(url, ca.as_deref())?, token.clone()),
     };
     // The watch retries by itself, and says meanwhile what is wrong.
@@ -52,33 +56,30 @@ pub(super) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
     Ok(builder.with_layer(&authorize).build())
 }
 
-async fn from_kubeconfig(path: &Path) -> Result<(kube::Config, Token), AccessError> {
-    let unreadable = |source| AccessError::Kubeconfig {
-        path: path.to_owned(),
-        source: Box::new(source),
-    };
-    let file = Kubeconfig::read_from(path).map_err(unreadable)?;
-    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-        .await
-        .map_err(unreadable)?;
-    let what = match &config.auth_info {
-        user if user.exec.is_some() => Some("exec"),
-        user if user.auth_provider.is_some() => Some("auth-provider"),
-        _ => None,
-    };
-    if let Some(what) = what {
-        let path = path.to_owned();
-        return Err(AccessError::NeedsProgram { path, what });
+/// What a parser says, in one line of bounded length: it may draw the place over several lines, or quote a whole value, and
+/// this goes into a log line and a pod's event.
+pub(crate) fn brief(error: &impl fmt::Display) -> String {
+    const LONGEST: usize = 300;
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(LONGEST) {
+        None => line.to_owned(),
+        Some((end, _)) => format!("{}…", &line[..end]),
     }
-    let token = match config.auth_info.token_file.take() {
-        // A token beside its file is an older copy (client-go, clientcmd/overrides.go: the file has precedence).
-        Some(file) => {
-            config.auth_info.token = None;
-            Token::File(file.into())
+}
+
+/// What an error says with all of its causes: the outermost of them is often just "client error".
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
         }
-        None => Token::None,
-    };
-    Ok((config, token))
+        cause = error.source();
+    }
+    text
 }
 
 fn from_flags(url: &str, ca: Option<&Path>) -> Result<kube::Config, AccessError> {

@@ -1,0 +1,109 @@
+//! A kubeconfig: the server, who signs its certificate, and who we are to it.
+//!
+//! The file is read here and not by [`Kubeconfig::read_from`], which also takes UTF-16 and panics when such a file has an odd
+//! number of bytes (kube 5.0, `read_path`): a file that is being written would end the watch.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+
+use super::brief;
+use crate::config::Token;
+
+/// Why a kubeconfig can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// The file can't be read.
+    #[error("{0}")]
+    Read(io::Error),
+    /// It is no kubeconfig, or names something that is not there.
+    #[error("{}", brief(.0))]
+    Content(Box<KubeconfigError>),
+    /// Its user has credentials only by way of a program.
+    #[error(
+        "its user needs a program ({what}), and the agent starts none: give it a token, a token file or a client certificate"
+    )]
+    NeedsProgram {
+        /// Which field asks for it.
+        what: &'static str,
+    },
+}
+
+/// Reads a file; files that it names are beside it, unless their paths are absolute.
+///
+/// # Errors
+/// [`Problem`].
+pub(super) async fn read(path: &Path) -> Result<(kube::Config, Token), Problem> {
+    let text = std::fs::read_to_string(path).map_err(Problem::Read)?;
+    let mut file = parse(&text)?;
+    if let Some(directory) = path.parent() {
+        for name in file_names(&mut file).flatten() {
+            *name = directory.join(&*name).to_string_lossy().into_owned();
+        }
+    }
+    usable(file).await
+}
+
+/// What a kubeconfig's text says, without a look at the files that it names: whether it could be used.
+///
+/// # Errors
+/// [`Problem`].
+pub async fn check(text: &str) -> Result<(), Problem> {
+    let mut file = parse(text)?;
+    file_names(&mut file).for_each(|name| *name = None);
+    usable(file).await.map(drop)
+}
+
+fn parse(text: &str) -> Result<Kubeconfig, Problem> {
+    Kubeconfig::from_yaml(text).map_err(content)
+}
+
+async fn usable(file: Kubeconfig) -> Result<(kube::Config, Token), Problem> {
+    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+        .await
+        .map_err(content)?;
+    let what = match &config.auth_info {
+        user if user.exec.is_some() => Some("exec"),
+        user if user.auth_provider.is_some() => Some("auth-provider"),
+        _ => None,
+    };
+    if let Some(what) = what {
+        return Err(Problem::NeedsProgram { what });
+    }
+    let token = match config.auth_info.token_file.take() {
+        // A token beside its file is an older copy (client-go, clientcmd/overrides.go: the file has precedence).
+        Some(file) => {
+            config.auth_info.token = None;
+            Token::File(PathBuf::from(file))
+        }
+        None => Token::None,
+    };
+    Ok((config, token))
+}
+
+/// The names of all files that a kubeconfig may refer to.
+fn file_names(file: &mut Kubeconfig) -> impl Iterator<Item = &mut Option<String>> {
+    let clusters = file
+        .clusters
+        .iter_mut()
+        .filter_map(|named| named.cluster.as_mut());
+    let users = file
+        .auth_infos
+        .iter_mut()
+        .filter_map(|named| named.auth_info.as_mut());
+    let of_users = users.flat_map(|user| {
+        [
+            &mut user.client_certificate,
+            &mut user.client_key,
+            &mut user.token_file,
+        ]
+    });
+    clusters
+        .map(|cluster| &mut cluster.certificate_authority)
+        .chain(of_users)
+}
+
+fn content(error: KubeconfigError) -> Problem {
+    Problem::Content(Box::new(error))
+}

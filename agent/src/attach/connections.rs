@@ -1,0 +1,157 @@
+//! The tracked connections of pods that are gone, which the next pod with the same address must not inherit.
+//!
+//! ovs-vswitchd answers only when it has taken the pod's port apart, 15 ms and more after the row went, and a DEL would spend
+//! that for the sake of some later ADD. So a DEL only says whose connections are to be forgotten; one task sees to it, for all
+//! that were named meanwhile at once; and an ADD ends no sooner than those of its own addresses are forgotten
+//! (docs/decisions/0014).
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::Agent;
+use crate::observe::Trace;
+
+/// Which addresses connection tracking is still to forget.
+#[derive(Debug, Default)]
+pub struct Connections(watch::Sender<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Named since the last round began.
+    named: HashSet<IpAddr>,
+    /// Being forgotten in the round under way.
+    under_way: HashSet<IpAddr>,
+}
+
+impl Connections {
+    /// Names addresses whose connections are to be forgotten; returns at once.
+    pub(super) fn forget(&self, addresses: impl IntoIterator<Item = IpAddr>) {
+        self.0.send_if_modified(|known| {
+            let before = known.named.len();
+            known.named.extend(addresses);
+            known.named.len() != before
+        });
+    }
+
+    /// Waits until the connections of these addresses are forgotten, or until that was tried and failed.
+    pub(super) async fn forgotten(
+        &self,
+        addresses: impl Iterator<Item = IpAddr> + Clone,
+        trace: &mut Trace,
+    ) {
+        let is_done = |known: &Known| {
+            let mut addresses = addresses.clone();
+            known.is_empty() || !addresses.any(|address| known.has(address))
+        };
+        if is_done(&self.0.borrow()) {
+            return;
+        }
+        let waiting = Instant::now();
+        self.wait(is_done).await;
+        trace.phase("connections forgotten", waiting);
+    }
+
+    /// Waits until all that was named is forgotten, or until that was tried and failed.
+    pub(crate) async fn all_forgotten(&self) {
+        self.wait(Known::is_empty).await;
+    }
+
+    async fn wait(&self, is_done: impl Fn(&Known) -> bool) {
+        // The sender is ours, so the only end is the one waited for.
+        let _ = self.0.subscribe().wait_for(is_done).await;
+    }
+
+    /// Waits until there are some, and begins a round with all of them.
+    async fn begin(&self) -> Vec<IpAddr> {
+        self.wait(|known| !known.named.is_empty()).await;
+        let mut round = Vec::new();
+        // Nobody waits for the beginning of a round.
+        self.0.send_if_modified(|known| {
+            known.under_way = std::mem::take(&mut known.named);
+            round.extend(&known.under_way);
+            false
+        });
+        round
+    }
+
+    fn end(&self) {
+        self.0.send_modify(|known| known.under_way.clear());
+    }
+}
+
+impl Known {
+    fn is_empty(&self) -> bool {
+        self.named.is_empty() && self.under_way.is_empty()
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        self.named.contains(&address) || self.under_way.contains(&address)
+    }
+}
+
+impl Agent {
+    /// Removes what connection tracking, the kernel's and the userspace datapath's, knows of the addresses that are named, for
+    /// as long as the agent lives. What can't be removed ends by its own timeout, so that is no failure.
+    pub(crate) async fn forget_connections(&self) {
+        loop {
+            let addresses = self.connections.begin().await;
+            let (switch, kernel) = tokio::join!(
+                self.ports.flush_conntrack(&addresses),
+                self.netlink.flush_conntrack(addresses.clone())
+            );
+            if let Err(error) = switch {
+                tracing::debug!(?addresses, %error, "tracked connections stay in the switch");
+            }
+            if let Err(error) = kernel {
+                tracing::debug!(?addresses, %error, "tracked connections stay in the kernel");
+            }
+            self.connections.end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    const GONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 7));
+    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 8));
+
+    #[tokio::test]
+    async fn an_address_is_waited_for_until_the_round_that_forgets_it_has_ended() {
+        let connections = Connections::default();
+        let mut trace = Trace::start();
+        let mut is_free = |address: IpAddr| {
+            let one = std::iter::once(address);
+            let waited = connections.forgotten(one, &mut trace).now_or_never();
+            waited.is_some()
+        };
+        assert!(is_free(GONE));
+        connections.forget([GONE]);
+        assert!(!is_free(GONE) && is_free(OTHER));
+        assert_eq!(connections.begin().await, [GONE]);
+        assert!(!is_free(GONE));
+        connections.end();
+        assert!(is_free(GONE));
+    }
+
+    #[tokio::test]
+    async fn what_is_named_during_a_round_is_forgotten_in_the_next() {
+        let connections = Connections::default();
+        connections.forget([GONE]);
+        connections.begin().await;
+        connections.forget([GONE, OTHER]);
+        connections.end();
+        assert!(connections.all_forgotten().now_or_never().is_none());
+        let mut round = connections.begin().await;
+        round.sort_unstable();
+        assert_eq!(round, [GONE, OTHER]);
+        connections.end();
+        assert!(connections.all_forgotten().now_or_never().is_some());
+    }
+}

@@ -1,0 +1,112 @@
+//! What a pod's owner is told when an ADD failed for a reason that they can mend.
+//!
+//! Everything that fails is in the runtime's error, and kubelet makes an Event of that. But it is one among the sandbox's
+//! other troubles, cut short and without a word to search for; the reasons here have one each, and stay the same over retries.
+
+use podwire_cni::spec::Command;
+
+use super::{Agent, Call, Error};
+use crate::ipam::pool::PoolError;
+use crate::observe::events::Report;
+use crate::plan::PlanError;
+use crate::pods::settings;
+use crate::pods::sources::{Lack, PodName, SourceError};
+use crate::ports::PortError;
+
+impl Agent {
+    /// Tells it on the pod; nobody waits for that.
+    pub(super) fn tell_owner(&self, call: &Call, error: &Error) {
+        let (Some(events), Some(pod), Command::Add) = (&self.events, &call.pod, call.verb) else {
+            return;
+        };
+        let Some(reason) = reason(error) else {
+            return;
+        };
+        let name = PodName::of(pod);
+        events.report(Report {
+            uid: self.sources.uid_of(pod).or_else(|| pod.uid.clone()),
+            namespace: name.namespace,
+            name: name.name,
+            reason,
+            message: error.to_string(),
+        });
+    }
+}
+
+/// The reason, when it is one that the pod's owner, or whoever annotates pods, can do something about.
+fn reason(error: &Error) -> Option<&'static str> {
+    match error {
+        Error::Annotation(error) | Error::Source(SourceError::Annotation(error)) => {
+            Some(match error.annotation {
+                settings::MTU => "MTURefused",
+                _ => "InvalidNetworkAnnotation",
+            })
+        }
+        Error::NotAnnotated { .. } => Some("NetworkAnnotationMissing"),
+        Error::Source(SourceError::Lacking { lack, .. }) => match lack {
+            Lack::Annotation { .. } => Some("NetworkAnnotationMissing"),
+            Lack::Uid { .. } => Some("PodUIDMismatch"),
+            Lack::PodName | Lack::Pod { .. } => None,
+        },
+        Error::Plan {
+            source,
+            from_annotation: true,
+        } => Some(match source {
+            PlanError::Mtu { .. } => "MTURefused",
+            _ => "InvalidNetworkAnnotation",
+        }),
+        Error::Address(PoolError::Taken { .. }) => Some("AddressInUse"),
+        Error::Address(PoolError::Reserved { .. } | PoolError::OutsideSubnets { .. }) => {
+            Some("AddressRefused")
+        }
+        Error::Address(PoolError::Exhausted { .. }) => Some("NoAddressLeft"),
+        Error::Port(PortError::IfaceIdForeign { .. }) => Some("PortNameInUse"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn lacking(lack: Lack) -> Error {
+        Error::Source(SourceError::Lacking {
+            pod: None,
+            wanted: String::new(),
+            lack,
+            waited: Duration::ZERO,
+            failing: Vec::new(),
+        })
+    }
+
+    fn plan(from_annotation: bool) -> Error {
+        Error::Plan {
+            source: PlanError::Mtu {
+                interface: "eth0".into(),
+                mtu: 1,
+                least: 68,
+            },
+            from_annotation,
+        }
+    }
+
+    #[test]
+    fn only_what_the_pods_owner_can_mend_is_told_on_the_pod() {
+        let has = Lack::Annotation { has: Vec::new() };
+        assert_eq!(reason(&lacking(has)), Some("NetworkAnnotationMissing"));
+        assert_eq!(reason(&lacking(Lack::PodName)), None);
+        assert_eq!(reason(&plan(true)), Some("MTURefused"));
+        assert_eq!(
+            reason(&plan(false)),
+            None,
+            "the configuration's is the node's affair"
+        );
+        assert_eq!(reason(&Error::Busy { limit: 1 }), None);
+        let foreign = PortError::IfaceIdForeign {
+            iface_id: "a_b".into(),
+            holder: "a/b".into(),
+        };
+        assert_eq!(reason(&Error::Port(foreign)), Some("PortNameInUse"));
+    }
+}

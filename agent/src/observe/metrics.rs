@@ -1,0 +1,279 @@
+//! What the agent counts of its own doings, for a monitoring system to fetch (docs/metrics.md).
+//!
+//! Operations are counted when they have ended, from their trace; on the way there a wait costs two atomic steps. What
+//! others count or know anyway is read when somebody asks: see [`Reading`](super::Reading).
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::trace::{Operation, Outcome};
+use super::waits::{Wait, WaitFor, Waits};
+
+/// Upper bounds in seconds. The fastest whole ADD is 2 ms and its steps are parts of that; the slowest waits end with
+/// `--add-timeout`, 30 s.
+const BUCKETS: [f64; 16] = [
+    0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
+    10.0, 30.0,
+];
+
+/// The verbs that are there from the start, so that a rate can be told from the first operation on.
+const VERBS: [&str; 5] = ["ADD", "DEL", "CHECK", "GC", "STATUS"];
+
+type Labels<const N: usize> = [(&'static str, &'static str); N];
+/// A verb, and an error code.
+type VerbAndCode = (Labels<1>, [(&'static str, u32); 1]);
+type Durations<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
+
+/// A thing that would have been left behind, or stayed lost, had nobody looked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mended {
+    /// An ADD that an earlier agent did not end was undone.
+    InterruptedAdd,
+    /// A DEL that an earlier agent or a lost database left unfinished was carried out.
+    InterruptedDel,
+    /// A port whose link was gone was removed at start.
+    PortWithoutLink,
+    /// What the runtime no longer lists was removed by GC.
+    Unlisted,
+    /// What an earlier attachment of the same key left was removed by an ADD.
+    Leftover,
+    /// An older sandbox of the same pod was removed by an ADD.
+    OlderSandbox,
+    /// A living pod's port that the database had lost was made again.
+    LostPort,
+    /// The record of an attachment that has no link any more was removed.
+    StaleRecord,
+}
+
+impl Mended {
+    const ALL: [Self; 8] = [
+        Self::InterruptedAdd,
+        Self::InterruptedDel,
+        Self::PortWithoutLink,
+        Self::Unlisted,
+        Self::Leftover,
+        Self::OlderSandbox,
+        Self::LostPort,
+        Self::StaleRecord,
+    ];
+
+    fn what(self) -> &'static str {
+        match self {
+            Self::InterruptedAdd => "interrupted-add",
+            Self::InterruptedDel => "interrupted-del",
+            Self::PortWithoutLink => "port-without-link",
+            Self::Unlisted => "unlisted",
+            Self::Leftover => "leftover",
+            Self::OlderSandbox => "older-sandbox",
+            Self::LostPort => "lost-port",
+            Self::StaleRecord => "stale-record",
+        }
+    }
+}
+
+/// What became of a DEL in the spool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spooled {
+    /// It was carried out.
+    CarriedOut,
+    /// It failed, and stays for another try.
+    Failed,
+    /// It could never be carried out.
+    Dropped,
+}
+
+impl Spooled {
+    const ALL: [Self; 3] = [Self::CarriedOut, Self::Failed, Self::Dropped];
+
+    fn outcome(self) -> &'static str {
+        match self {
+            Self::CarriedOut => "carried-out",
+            Self::Failed => "failed",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
+/// What became of something to be told on the pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// A new Event was made.
+    Posted,
+    /// An Event that was there counts one more.
+    Counted,
+    /// It was said already, a short while ago.
+    Held,
+    /// There was too much to tell.
+    Dropped,
+    /// The API server did not take it.
+    Failed,
+}
+
+impl Told {
+    const ALL: [Self; 5] = [
+        Self::Posted,
+        Self::Counted,
+        Self::Held,
+        Self::Dropped,
+        Self::Failed,
+    ];
+
+    fn outcome(self) -> &'static str {
+        match self {
+            Self::Posted => "posted",
+            Self::Counted => "counted",
+            Self::Held => "held",
+            Self::Dropped => "dropped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// The counters; one set for the process.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    operations: Durations<2>,
+    phases: Durations<2>,
+    failures: Family<VerbAndCode, Counter>,
+    waits: Waits,
+    mended: [Counter; Mended::ALL.len()],
+    spooled: [Counter; Spooled::ALL.len()],
+    told: [Counter; Told::ALL.len()],
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("podwire");
+        let build = [("version", env!("CARGO_PKG_VERSION"))];
+        registry.register("build", "The agent's build", Info::new(build));
+        let operations = durations(
+            &mut registry,
+            "operation_duration",
+            "How long operations took, from the whole request to its answer",
+        );
+        for verb in VERBS {
+            for outcome in ["ok", "failed"] {
+                operations.get_or_create_owned(&[("verb", verb), ("outcome", outcome)]);
+            }
+        }
+        let phases = durations(
+            &mut registry,
+            "phase_duration",
+            "How long the steps of operations took; steps may overlap",
+        );
+        let failures = Family::default();
+        registry.register(
+            "operation_failures",
+            "Operations that failed, by the CNI error code that the runtime was told",
+            failures.clone(),
+        );
+        let waits = Waits::register(&mut registry);
+        let mended = counters(
+            &mut registry,
+            "mended",
+            "Things put in order that had been left behind or lost",
+            Mended::ALL.map(|mended| ("what", mended.what())),
+        );
+        let spooled = counters(
+            &mut registry,
+            "spool_dels",
+            "DELs taken from the spool, by what became of them",
+            Spooled::ALL.map(|spooled| ("outcome", spooled.outcome())),
+        );
+        let told = counters(
+            &mut registry,
+            "events",
+            "Things to be told on the pod as a Kubernetes Event, by what became of them",
+            Told::ALL.map(|told| ("outcome", told.outcome())),
+        );
+        Self {
+            registry,
+            operations,
+            phases,
+            failures,
+            waits,
+            mended,
+            spooled,
+            told,
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts an operation that has ended.
+    pub fn operation(&self, operation: &Operation) {
+        let verb = ("verb", operation.verb);
+        let outcome = ("outcome", operation.outcome.word());
+        self.operations
+            .get_or_create(&[verb, outcome])
+            .observe(operation.duration_micros / 1e6);
+        if let Outcome::Failed { code, .. } = operation.outcome {
+            self.failures
+                .get_or_create(&([verb], [("code", code)]))
+                .inc();
+        }
+        for phase in &operation.phases {
+            self.phases
+                .get_or_create(&[verb, ("phase", phase.name)])
+                .observe(phase.duration_micros / 1e6);
+        }
+    }
+
+    /// An operation begins to wait; the wait ends when the answer is dropped.
+    pub fn wait(&self, wait: WaitFor) -> Wait<'_> {
+        self.waits.begin(wait)
+    }
+
+    /// So many things were put in order.
+    pub fn mended(&self, mended: Mended, count: usize) {
+        self.mended[mended as usize].inc_by(count as u64);
+    }
+
+    /// A DEL of the spool was looked at.
+    pub fn spooled(&self, outcome: Spooled) {
+        self.spooled[outcome as usize].inc();
+    }
+
+    /// Something was to be told on a pod.
+    pub fn told(&self, outcome: Told) {
+        self.told[outcome as usize].inc();
+    }
+
+    pub(super) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+}
+
+/// An empty histogram of durations.
+pub(super) fn histogram() -> Histogram {
+    Histogram::new(BUCKETS)
+}
+
+fn durations<const N: usize>(registry: &mut Registry, name: &str, help: &str) -> Durations<N>
+where
+    Labels<N>: EncodeLabelSet,
+{
+    let durations = Durations::new_with_constructor(histogram);
+    registry.register_with_unit(name, help, Unit::Seconds, durations.clone());
+    durations
+}
+
+/// Counters that are there from the start, each with one label.
+fn counters<const N: usize>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    labels: Labels<N>,
+) -> [Counter; N] {
+    let family = Family::<Labels<1>, Counter>::default();
+    registry.register(name, help, family.clone());
+    labels.map(|label| family.get_or_create_owned(&[label]))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! The trace of one operation: who it was for, how it ended, and its steps.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use super::TraceParent;
+
+/// One step of an operation; steps may overlap, as the OVSDB transaction and the pod-side netlink work of an ADD do.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Phase {
+    /// The part it belongs to and what it did, such as `netlink: veth pair`.
+    pub name: &'static str,
+    /// Microseconds from the operation's start.
+    pub start_micros: f64,
+    /// Microseconds that it took.
+    pub duration_micros: f64,
+}
+
+/// How an operation ended.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub enum Outcome {
+    /// It succeeded; serialised as the word `ok`.
+    Ok(&'static str),
+    /// It failed with this CNI error code and message.
+    Failed {
+        /// The CNI error code.
+        code: u32,
+        /// The error's message, as the runtime sees it.
+        msg: String,
+    },
+}
+
+impl Outcome {
+    /// `ok` or `failed`.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Ok(_) => "ok",
+            Self::Failed { .. } => "failed",
+        }
+    }
+
+    /// The code that the runtime is told; 0 for success.
+    pub fn code(&self) -> u32 {
+        match self {
+            Self::Ok(_) => 0,
+            Self::Failed { code, .. } => *code,
+        }
+    }
+}
+
+/// A finished operation.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Operation {
+    /// The CNI verb.
+    pub verb: &'static str,
+    /// CNI_CONTAINERID; empty for GC and STATUS.
+    pub container: String,
+    /// CNI_IFNAME; empty for GC and STATUS.
+    pub ifname: String,
+    /// `namespace/name`, when the runtime named a pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// TRACEPARENT as the runtime passed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<TraceParent>,
+    /// When the request had arrived whole, in microseconds since 1970.
+    pub started_unix_micros: u64,
+    /// How long it took, in microseconds.
+    pub duration_micros: f64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The steps, in the order in which they ended.
+    pub phases: Vec<Phase>,
+}
+
+/// The record of one running operation.
+#[derive(Debug)]
+pub struct Trace {
+    started: Instant,
+    started_wall: SystemTime,
+    phases: Vec<Phase>,
+}
+
+/// Who an operation was for.
+#[derive(Debug, Clone, Default)]
+pub struct Subject {
+    /// CNI_CONTAINERID.
+    pub container: String,
+    /// CNI_IFNAME.
+    pub ifname: String,
+    /// `namespace/name`.
+    pub pod: Option<String>,
+    /// TRACEPARENT.
+    pub traceparent: Option<TraceParent>,
+}
+
+impl Trace {
+    /// Starts the clock.
+    pub fn start() -> Self {
+        Self {
+            started: Instant::now(),
+            started_wall: SystemTime::now(),
+            phases: Vec::with_capacity(16),
+        }
+    }
+
+    /// Records a step that ran from `start` until now.
+    pub fn phase(&mut self, name: &'static str, start: Instant) {
+        self.span(name, start, start.elapsed());
+    }
+
+    /// Records a step of which start and length are known.
+    pub fn span(&mut self, name: &'static str, start: Instant, duration: Duration) {
+        self.phases.push(Phase {
+            name,
+            start_micros: micros(start.saturating_duration_since(self.started)),
+            duration_micros: micros(duration),
+        });
+    }
+
+    /// Stops the clock.
+    pub fn end(self, verb: &'static str, subject: Subject, outcome: Outcome) -> Operation {
+        let started = self.started_wall.duration_since(UNIX_EPOCH);
+        Operation {
+            verb,
+            container: subject.container,
+            ifname: subject.ifname,
+            pod: subject.pod,
+            traceparent: subject.traceparent,
+            started_unix_micros: started.map_or(0, |since| {
+                u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+            }),
+            duration_micros: micros(self.started.elapsed()),
+            outcome,
+            phases: self.phases,
+        }
+    }
+}
+
+fn micros(duration: Duration) -> f64 {
+    // Tenths are what the clock can tell; more digits only make the JSON longer.
+    (duration.as_nanos() as f64 / 100.0).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_serialised_as_the_tools_read_it() {
+        let mut trace = Trace::start();
+        trace.span(
+            "netlink: veth pair",
+            trace.started + Duration::from_micros(10),
+            Duration::from_nanos(250_040),
+        );
+        let outcome = Outcome::Failed {
+            code: 11,
+            msg: "later".into(),
+        };
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let subject = Subject {
+            pod: Some("a/b".into()),
+            traceparent: TraceParent::parse(parent).ok(),
+            ..Subject::default()
+        };
+        let json = serde_json::to_value(trace.end("ADD", subject, outcome)).unwrap();
+        assert_eq!(json["phases"][0]["startMicros"], 10.0);
+        assert_eq!(json["phases"][0]["durationMicros"], 250.0);
+        assert_eq!(json["outcome"]["code"], 11);
+        assert_eq!(json["pod"], "a/b");
+        assert_eq!(json["traceparent"], parent);
+    }
+}

@@ -1,0 +1,146 @@
+//! What operations wait for: how many do now, and how long those took that have ended, however they did.
+
+use std::time::Instant;
+
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::metrics::histogram;
+
+/// What an operation may wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitFor {
+    /// Its turn: other operations on the same pod or sandbox are ahead.
+    Turn,
+    /// The agent and Open vSwitch: a current replica, the bridge, the look through what was found at start.
+    Ready,
+    /// The pod's annotation.
+    Annotation,
+    /// A delegated IPAM plugin.
+    IpamPlugin,
+    /// ovs-vswitchd, to put the port on the bridge.
+    Ofport,
+    /// ovn-controller, to install the port's flows.
+    OvnInstalled,
+}
+
+impl WaitFor {
+    const ALL: [Self; 6] = [
+        Self::Turn,
+        Self::Ready,
+        Self::Annotation,
+        Self::IpamPlugin,
+        Self::Ofport,
+        Self::OvnInstalled,
+    ];
+
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Turn => "turn",
+            Self::Ready => "ready",
+            Self::Annotation => "annotation",
+            Self::IpamPlugin => "ipam-plugin",
+            Self::Ofport => "ofport",
+            Self::OvnInstalled => "ovn-installed",
+        }
+    }
+}
+
+/// All waits, by what they are for.
+#[derive(Debug)]
+pub(super) struct Waits([Waiting; WaitFor::ALL.len()]);
+
+#[derive(Debug)]
+struct Waiting {
+    now: Gauge,
+    ended: Histogram,
+}
+
+/// A wait under way; it ends when it is dropped, and so when its operation is cancelled, too.
+#[derive(Debug)]
+#[must_use = "it ends when it is dropped"]
+pub struct Wait<'a> {
+    waiting: &'a Waiting,
+    began: Instant,
+}
+
+impl Waits {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let now = Family::<[(&str, &str); 1], Gauge>::default();
+        let ended = Family::<[(&str, &str); 1], Histogram, fn() -> Histogram>::new_with_constructor(
+            histogram,
+        );
+        registry.register(
+            "waits",
+            "Operations that wait now, by what for",
+            now.clone(),
+        );
+        registry.register_with_unit(
+            "wait_duration",
+            "How long ended waits took, by what for, in vain or not",
+            Unit::Seconds,
+            ended.clone(),
+        );
+        Self(WaitFor::ALL.map(|wait| {
+            let labels = [("reason", wait.reason())];
+            Waiting {
+                now: now.get_or_create_owned(&labels),
+                ended: ended.get_or_create_owned(&labels),
+            }
+        }))
+    }
+
+    pub(super) fn begin(&self, wait: WaitFor) -> Wait<'_> {
+        let waiting = &self.0[wait as usize];
+        waiting.now.inc();
+        Wait {
+            waiting,
+            began: Instant::now(),
+        }
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.waiting.now.dec();
+        self.waiting
+            .ended
+            .observe(self.began.elapsed().as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_wait_has_its_own_place() {
+        for (at, wait) in WaitFor::ALL.into_iter().enumerate() {
+            assert_eq!(wait as usize, at);
+        }
+    }
+
+    #[test]
+    fn a_wait_counts_until_it_is_dropped_and_then_with_its_length() {
+        let mut registry = Registry::default();
+        let waits = Waits::register(&mut registry);
+        let text = || {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            text
+        };
+        let wait = waits.begin(WaitFor::Ofport);
+        assert!(
+            text().contains("waits{reason=\"ofport\"} 1\n"),
+            "{}",
+            text()
+        );
+        assert!(text().contains("wait_duration_seconds_count{reason=\"ofport\"} 0\n"));
+        drop(wait);
+        assert!(text().contains("waits{reason=\"ofport\"} 0\n"));
+        assert!(text().contains("wait_duration_seconds_count{reason=\"ofport\"} 1\n"));
+        assert!(text().contains("wait_duration_seconds_count{reason=\"turn\"} 0\n"));
+    }
+}

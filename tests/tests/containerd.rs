@@ -1,0 +1,249 @@
+//! podwire as the network of containerd and runc, over CRI, as kubelet has it.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::net::IpAddr;
+use std::thread;
+
+use podwire_tests::annotation::{self, entry};
+use podwire_tests::cri::PodSandboxConfig;
+use podwire_tests::runtime::{Containerd, install_script};
+use podwire_tests::{AgentOptions, Failure, TestNode, links, traffic};
+use serde_json::{Value, json};
+
+/// podwire as the documentation has it for containerd.
+fn podwire() -> Value {
+    json!({"type": "podwire-cni", "capabilities": {"io.kubernetes.cri.pod-annotations": true, "bandwidth": true}})
+}
+
+/// A pod whose annotation says what it gets.
+fn numbered(containerd: &Containerd<'_>, name: &str, number: u8) -> PodSandboxConfig {
+    let mut pod = containerd.pod(name);
+    let networks = json!({"default": entry(number)}).to_string();
+    pod.annotations
+        .insert("k8s.ovn.org/pod-networks".into(), networks);
+    pod
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// What containerd said when it refused a call.
+fn refusal<T: std::fmt::Debug>(outcome: Result<T, Failure>) -> String {
+    match outcome {
+        Err(Failure::Cri {
+            code: Some(_),
+            message,
+            ..
+        }) => message,
+        other => panic!("containerd should have refused: {other:?}"),
+    }
+}
+
+#[test]
+fn a_sandbox_is_wired_as_its_annotations_say_and_its_end_leaves_nothing() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let containerd = Containerd::start(&node, &[podwire()]).unwrap();
+    let cri = containerd.cri();
+
+    let sandbox = cri
+        .run_pod_sandbox(&numbered(&containerd, "web", 11))
+        .unwrap();
+    let (status, _) = cri.pod_sandbox_status(&sandbox).unwrap();
+    assert_eq!(
+        status.addresses(),
+        [annotation::ipv4(11), annotation::ipv6(11)]
+    );
+    let row = node.interface_of(&sandbox).unwrap().unwrap();
+    assert_eq!(row["external_ids"]["iface-id"], "tests_web");
+    assert_eq!(
+        row["external_ids"]["attached_mac"],
+        annotation::mac(11).as_str()
+    );
+    for address in [annotation::ipv4(11), annotation::ipv6(11)] {
+        traffic::ping(node.place(), address.parse().unwrap(), 1).unwrap();
+    }
+
+    cri.stop_pod_sandbox(&sandbox).unwrap();
+    node.leftovers().unwrap().assert_none();
+    cri.remove_pod_sandbox(&sandbox).unwrap();
+}
+
+#[test]
+fn limits_in_annotations_are_the_ports() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let containerd = Containerd::start(&node, &[podwire()]).unwrap();
+    let mut pod = numbered(&containerd, "web", 11);
+    // containerd itself turns these into runtimeConfig's bandwidth.
+    pod.annotations
+        .insert("kubernetes.io/ingress-bandwidth".into(), "20M".into());
+    pod.annotations
+        .insert("kubernetes.io/egress-bandwidth".into(), "10M".into());
+    let sandbox = containerd.cri().run_pod_sandbox(&pod).unwrap();
+    let row = node.interface_of(&sandbox).unwrap().unwrap();
+    assert_eq!(row["ingress_policing_rate"], 10_000);
+    assert_eq!(
+        node.ovsdb_rows("QoS").unwrap()[0]["other_config"]["max-rate"],
+        "20000000"
+    );
+    containerd.cri().stop_pod_sandbox(&sandbox).unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn an_add_that_fails_is_told_to_kubelet_and_its_retry_succeeds() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let containerd = Containerd::start(&node, &[podwire()]).unwrap();
+    let mut pod = numbered(&containerd, "web", 11);
+    let valid = pod.annotations.insert(
+        "k8s.ovn.org/pod-networks".into(),
+        r#"{"default": {"mac_address": "0a:58:0a:f4:01:0b", "ip_addresses": ["10.244.1.300/24"]}}"#
+            .into(),
+    );
+    let message = refusal(containerd.cri().run_pod_sandbox(&pod));
+    assert!(
+        message.contains("k8s.ovn.org/pod-networks") && message.contains("10.244.1.300"),
+        "{message}"
+    );
+    node.leftovers().unwrap().assert_none();
+
+    pod.annotations
+        .extend(valid.map(|text| ("k8s.ovn.org/pod-networks".to_owned(), text)));
+    let sandbox = containerd.cri().run_pod_sandbox(&pod).unwrap();
+    traffic::ping(node.place(), address(&annotation::ipv4(11)), 1).unwrap();
+    containerd.cri().stop_pod_sandbox(&sandbox).unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn a_del_that_fails_once_is_repeated_by_the_next_stop() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::default().with(["--no-gateway"]))
+        .unwrap();
+    let conf = json!({"type": "podwire-cni", "ipam": {"type": "reluctant"}});
+    let containerd = Containerd::start(&node, &[conf]).unwrap();
+    install_script(&node, "reluctant", RELUCTANT).unwrap();
+    let cri = containerd.cri();
+    let sandbox = cri.run_pod_sandbox(&containerd.pod("web")).unwrap();
+
+    let message = refusal(cri.stop_pod_sandbox(&sandbox));
+    assert!(message.contains("not now"), "{message}");
+    // All that can be done is done, whatever failed: the port must not wait for an address plugin.
+    assert!(node.interface_of(&sandbox).unwrap().is_none());
+    cri.stop_pod_sandbox(&sandbox).unwrap();
+    node.leftovers().unwrap().assert_none();
+    cri.remove_pod_sandbox(&sandbox).unwrap();
+}
+
+/// An address plugin whose first DEL fails.
+const RELUCTANT: &str = r#"#!/bin/sh
+cat >/dev/null
+case $CNI_COMMAND in
+ADD) echo '{"cniVersion":"1.0.0","ips":[{"address":"10.55.0.2/24"}]}' ;;
+DEL) [ -e /run/told-not-now ] && exit
+     : >/run/told-not-now
+     echo '{"cniVersion":"1.0.0","code":11,"msg":"not now"}'; exit 1 ;;
+esac
+"#;
+
+#[test]
+fn a_second_stop_comes_without_a_namespace_and_succeeds() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let mut conf = podwire();
+    conf["type"] = json!("recorded");
+    let containerd = Containerd::start(&node, &[conf]).unwrap();
+    install_script(&node, "recorded", RECORDED).unwrap();
+    let cri = containerd.cri();
+    let sandbox = cri
+        .run_pod_sandbox(&numbered(&containerd, "web", 11))
+        .unwrap();
+    cri.stop_pod_sandbox(&sandbox).unwrap();
+    cri.stop_pod_sandbox(&sandbox).unwrap();
+    let calls = std::fs::read_to_string(node.path("/run/calls")).unwrap();
+    assert_eq!(calls, "ADD with netns\nDEL with netns\nDEL without netns\n");
+    node.leftovers().unwrap().assert_none();
+}
+
+/// The plugin, and a note of how it was called.
+const RECORDED: &str = r#"#!/bin/sh
+[ -n "$CNI_NETNS" ] && netns=with || netns=without
+[ "$CNI_COMMAND" = VERSION ] || echo "$CNI_COMMAND $netns netns" >>/run/calls
+exec /run/cni/bin/podwire-cni
+"#;
+
+#[test]
+fn ten_pods_at_once_are_wired_and_reach_each_other() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let containerd = Containerd::start(&node, &[podwire()]).unwrap();
+    let cri = containerd.cri();
+    let sandboxes: Vec<String> = thread::scope(|scope| {
+        let runs: Vec<_> = (0..10)
+            .map(|number| {
+                let pod = containerd.pod(&format!("pod{number}"));
+                scope.spawn(move || cri.run_pod_sandbox(&pod).unwrap())
+            })
+            .collect();
+        runs.into_iter().map(|run| run.join().unwrap()).collect()
+    });
+    let places: Vec<_> = sandboxes
+        .iter()
+        .map(|sandbox| containerd.place(sandbox).unwrap())
+        .collect();
+    for (number, place) in places.iter().enumerate() {
+        let next = &places[(number + 1) % places.len()];
+        let target = links::addresses(next, "eth0").unwrap();
+        let target = address(target[0].split('/').next().unwrap());
+        traffic::ping(place, target, 1).unwrap();
+        traffic::tcp_echo(place, next, target, 1 << 16).unwrap();
+    }
+    drop(places);
+    thread::scope(|scope| {
+        for sandbox in &sandboxes {
+            scope.spawn(|| {
+                cri.stop_pod_sandbox(sandbox).unwrap();
+                cri.remove_pod_sandbox(sandbox).unwrap();
+            });
+        }
+    });
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn pods_outlive_a_containerd_that_is_killed_and_are_taken_down_by_the_next() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let containerd = Containerd::start(&node, &[podwire()]).unwrap();
+    let cri = containerd.cri();
+    let old = cri
+        .run_pod_sandbox(&numbered(&containerd, "old", 11))
+        .unwrap();
+    containerd.kill_and_restart().unwrap();
+    let new = cri
+        .run_pod_sandbox(&numbered(&containerd, "new", 12))
+        .unwrap();
+    let place = containerd.place(&old).unwrap();
+    traffic::ping(&place, address(&annotation::ipv4(12)), 1).unwrap();
+    drop(place);
+    for sandbox in [&old, &new] {
+        cri.stop_pod_sandbox(sandbox).unwrap();
+        cri.remove_pod_sandbox(sandbox).unwrap();
+    }
+    node.leftovers().unwrap().assert_none();
+}
