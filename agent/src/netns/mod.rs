@@ -30,6 +30,7 @@ mod sysctl;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod uplink;
 mod wire;
 
 use std::collections::HashMap;
@@ -49,6 +50,7 @@ pub use ns::{Netns, NetnsId};
 pub use spec::{
     HostEnd, HostLink, LinkSpec, LinkState, Observed, ObservedRoute, PodEnd, Route, Step,
 };
+pub use uplink::UplinkChanges;
 
 /// The handle to the kernel's networking; cheap to clone. The threads end with the last clone.
 #[derive(Debug, Clone)]
@@ -135,6 +137,18 @@ impl Netlink {
             Ok(seen.map_or_else(Vec::new, |seen| seen.addresses))
         })
         .await
+    }
+
+    /// The host link that bears this address.
+    pub async fn link_of_address(&self, address: IpAddr) -> Result<Option<LinkState>, Error> {
+        self.read(move |reader| uplink::link_of_address(&mut reader.host, address))
+            .await
+    }
+
+    /// The links over which the default routes lead, one for each family.
+    pub async fn default_route_links(&self) -> Result<Vec<LinkState>, Error> {
+        self.read(|reader| uplink::default_route_links(&mut reader.host))
+            .await
     }
 
     /// Every veth in the host's namespace.

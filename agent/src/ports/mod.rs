@@ -14,6 +14,7 @@ mod restore;
 mod southbound;
 mod state;
 mod switch;
+mod tunnel;
 mod wait;
 
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ pub use record::{PortRecord, addresses};
 pub use restore::Ground;
 pub use state::PortState;
 pub use switch::{BridgeView, OvnView, SwitchView, Tunnel};
+pub use tunnel::Encapsulation;
 
 use crate::config::{Config, Mode, OvnConfig};
 use crate::plan::{AttachmentKey, NodeFacts, PortPlan, ids};
