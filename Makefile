@@ -18,9 +18,15 @@ DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
 OVN_PACKAGES := ovn-central ovn-host
 CONFORMANCE_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins
 RUNTIME_PACKAGES := containerd runc podman busybox-static iptables containernetworking-plugins
-TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) $(RUNTIME_PACKAGES) openssl conntrack strace golang-go
+TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) $(RUNTIME_PACKAGES) openssl conntrack strace golang-go libfaketime ca-certificates curl
 KERNEL_PACKAGES := qemu-system-x86 busybox-static
 BENCH_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins strace
+
+# What `make install` and `make package` ship; SHIPPED= another directory with both binaries, already built.
+SHIPPED ?=
+RELEASE_BIN := $(if $(SHIPPED),$(SHIPPED)/podwire,target/release/podwire)
+RELEASE_PLUGIN := $(if $(SHIPPED),$(SHIPPED)/podwire-cni,target/plugin/podwire-cni)
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
 # Where the fixtures find the binaries under test; a value from the environment is kept.
 export PODWIRE_BIN ?= $(CURDIR)/target/debug/podwire
@@ -149,14 +155,20 @@ plugin: ## the static plugin, target/plugin/podwire-cni
 	@$(CARGO) rustc --quiet -p podwire-cni --bin podwire-cni --profile plugin -- $(PLUGIN_FLAGS)
 
 .PHONY: release
-release: plugin ## the binaries as shipped: target/release/podwire and target/plugin/podwire-cni
-	$(CARGO) build --release -p podwire --bin podwire
+release: ## the binaries as shipped: target/release/podwire and target/plugin/podwire-cni
+	@if [[ -z "$(SHIPPED)" ]]; then
+		$(MAKE) --no-print-directory plugin
+		$(CARGO) build --release -p podwire --bin podwire
+	fi
 
 .PHONY: install
-install: release ## podwire into $(PREFIX)/bin, the plugin into /opt/cni/bin under both its names
-	install -D -m 0755 target/release/podwire $(DESTDIR)$(PREFIX)/bin/podwire
-	install -D -m 0755 target/plugin/podwire-cni $(DESTDIR)/opt/cni/bin/podwire-cni
-	ln -sf podwire-cni $(DESTDIR)/opt/cni/bin/ovn-k8s-cni-overlay
+install: release ## podwire, units and manual into $(PREFIX), the plugin into /opt/cni/bin; DESTDIR= for elsewhere
+	deploy/stage "$(DESTDIR)" $(RELEASE_BIN) $(RELEASE_PLUGIN) "$(PREFIX)"
+	$(RELEASE_BIN) install --plugin-only --plugin $(RELEASE_PLUGIN) --root "$(DESTDIR)/"
+
+.PHONY: package
+package: release ## a Debian package in target/package
+	@deploy/debian/build $(RELEASE_BIN) $(RELEASE_PLUGIN) $(VERSION) target/package
 
 .PHONY: cnitool
 cnitool: target/tools/cnitool ## the reference client of the CNI project, built from Debian's source package
