@@ -97,9 +97,9 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
     let mut cells = Vec::new();
     let few = extent.slow();
     for (situation, entrants) in [
-        (extent.one(), everyone(1, 1)),
+        (extent.one(), everyone(1, 4)),
         (extent.eight(), everyone(few, 4 * few)),
-        (extent.thirty_two(), everyone(2, 4)),
+        (extent.thirty_two(), everyone(2, 4)[..3].to_vec()),
         (extent.burst(), everyone(1, usize::MAX)[..3].to_vec()),
     ] {
         if order.wants(situation.name) {
