@@ -6,6 +6,7 @@
 //! [`verdict`] what several runs say together.
 //! Times of different runs, or machines, do not compare; ratios within a run do.
 
+pub mod ahead;
 pub mod bars;
 pub mod cells;
 pub mod cpu;
