@@ -112,6 +112,7 @@ pub(crate) fn wire(data: &[u8]) {
             assert_eq!(again.invocation, request.invocation);
             assert_eq!(again.config.get(), request.config.get());
             assert_eq!(again.traceparent, request.traceparent);
+            assert_eq!(again.takes_stderr, request.takes_stderr);
         }
         Err(error) => shown(&error),
     }

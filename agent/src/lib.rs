@@ -4,8 +4,10 @@
 
 pub mod apiserver;
 pub mod attach;
+mod changes;
 pub mod config;
 pub mod fault;
+pub mod install;
 pub mod ipam;
 pub mod journal;
 pub mod lockdown;
@@ -17,3 +19,4 @@ pub mod ports;
 pub mod reconcile;
 pub mod run;
 pub mod server;
+pub mod service;

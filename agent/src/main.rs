@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use podwire::config::{AgentArgs, Config};
+use podwire::install::{self, InstallArgs, UninstallArgs};
 use podwire::ipam::spawner;
 
 /// Wires Kubernetes pods to Open vSwitch and OVN
@@ -18,6 +19,10 @@ struct Cli {
 enum Command {
     /// Run the node agent, which serves the CNI plugin podwire-cni
     Agent(Box<AgentArgs>),
+    /// Install the plugin and, once the agent can serve it, the network configuration
+    Install(Box<InstallArgs>),
+    /// Take away what `podwire install` installed, and say what is left
+    Uninstall(UninstallArgs),
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -29,14 +34,28 @@ pub(crate) fn main() -> ExitCode {
         return spawner::main_loop()
             .map_or_else(|error| failed("spawner", &error), |()| ExitCode::SUCCESS);
     }
-    let Command::Agent(arguments) = Cli::parse().command;
+    let mut say = |line: String| println!("{line}");
+    match Cli::parse().command {
+        Command::Agent(arguments) => agent(*arguments),
+        Command::Install(arguments) => ended("install", install::install(&arguments, &mut say)),
+        Command::Uninstall(arguments) => {
+            ended("uninstall", install::uninstall(&arguments, &mut say))
+        }
+    }
+}
+
+fn agent(arguments: AgentArgs) -> ExitCode {
     let log = arguments.log.clone();
     let started = podwire::run::init_log(&log)
-        .and_then(|()| Ok(Config::from_args(*arguments)?))
+        .and_then(|()| Ok(Config::from_args(arguments)?))
         .and_then(podwire::run::agent);
-    match started {
+    ended("agent", started)
+}
+
+fn ended<E: std::error::Error>(command: &str, result: Result<(), E>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed("agent", &error),
+        Err(error) => failed(command, &error),
     }
 }
 

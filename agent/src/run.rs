@@ -21,8 +21,9 @@ use crate::observe::Metrics;
 use crate::observe::events::Events;
 use crate::pods::sources::Sources;
 use crate::ports::Ports;
-use crate::server::socket::{self, RunDir, SocketError};
-use crate::{reconcile, server};
+use crate::server::socket::{Door, RunDir, SocketError};
+use crate::service::{self, InheritedError, Manager};
+use crate::{install, reconcile, server};
 
 /// How long what is under way may take to end after SIGTERM; then the next agent undoes it.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
@@ -47,9 +48,15 @@ pub enum StartError {
     /// The run directory or the socket could not be made.
     #[error("{0}")]
     Socket(#[from] SocketError),
+    /// The service manager handed over something else than a socket for plugins.
+    #[error("socket from the service manager: {0}")]
+    Inherited(#[from] InheritedError),
     /// The intent log could not be opened.
     #[error("intent log: {0}")]
     Journal(#[from] journal::Error),
+    /// The attachments of the run directory are of another network namespace.
+    #[error("{0}")]
+    Place(#[from] reconcile::PlaceError),
     /// The power that is not needed could not be given up.
     #[error("lock-down: {0}")]
     Lockdown(#[from] LockdownError),
@@ -84,10 +91,15 @@ pub fn agent(config: Config) -> Result<(), StartError> {
     SigSet::empty()
         .thread_set_mask()
         .map_err(|errno| process("unblock signals")(errno.into()))?;
+    // While there is one thread, and before a child could inherit it.
+    let inherited = service::inherited_listener(&config.socket)?;
+    let manager =
+        Arc::new(Manager::from_environment().map_err(process("reach the service manager"))?);
     server::raise_descriptor_limit().map_err(process("raise the limit of open files"))?;
     let run_dir = RunDir::open(&config.run_dir)?;
     let addresses = Addresses::open(config.subnets.clone(), &config.run_dir)?;
     let journal = Journal::open(&config.run_dir)?;
+    reconcile::confirm_place(&config.run_dir, &journal)?;
     // Before power is given up: the port may be one of the first 1024.
     let metrics_listener = config
         .observe
@@ -108,7 +120,12 @@ pub fn agent(config: Config) -> Result<(), StartError> {
         let (settled_sender, settled) = watch::channel(false);
         let ports = Ports::connect(&config);
         let spawner = spawner.connect().map_err(process("watch the spawner"))?;
-        let listener = socket::listen(&config.socket)?;
+        let door = match inherited {
+            Some(listener) => {
+                Door::inherited(listener).map_err(process("serve the service manager's socket"))?
+            }
+            None => Door::make(&config.socket)?,
+        };
         let sources = Sources::start(&config.sources);
         let metrics = Arc::new(Metrics::default());
         let kube = config.sources.kube.clone();
@@ -130,8 +147,11 @@ pub fn agent(config: Config) -> Result<(), StartError> {
         if let Some(listener) = metrics_listener {
             tokio::spawn(server::metrics::serve(listener, Arc::clone(&agent), stop.clone()));
         }
+        tokio::spawn(install::keep::install(Arc::clone(&agent)));
+        tokio::spawn(install::keep::watch(agent.config.runtime.clone()));
+        tokio::spawn(tell_manager(Arc::clone(&agent), Arc::clone(&manager), stop.clone()));
         tracing::info!(socket = %agent.config.socket.display(), version = env!("CARGO_PKG_VERSION"), "serving");
-        let serving = server::serve(listener, Arc::clone(&agent), stop.clone());
+        let serving = server::serve(door, Arc::clone(&agent), stop.clone());
         tokio::pin!(serving);
         tokio::select! {
             served = &mut serving => served.map_err(process("read the limit of open files"))?,
@@ -140,7 +160,6 @@ pub fn agent(config: Config) -> Result<(), StartError> {
             }
         }
         agent.connections.all_forgotten().await;
-        let _ = std::fs::remove_file(&agent.config.socket);
         tracing::info!("stopped; pods keep their network");
         Ok::<(), StartError>(())
     })?;
@@ -156,6 +175,24 @@ fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, StartError> {
         Ok(listener)
     });
     listening.map_err(|source| StartError::MetricsAddress { address, source })
+}
+
+/// Tells the service manager how we are, and that we live, until the agent ends.
+async fn tell_manager(agent: Arc<Agent>, manager: Arc<Manager>, stop: CancellationToken) {
+    manager.serving();
+    let mut settled = agent.settled.clone();
+    let told = async {
+        // Its sender lives as long as the agent.
+        let _ = settled.wait_for(|settled| *settled).await;
+        manager.status("serving");
+        stop.cancelled().await;
+        manager.stopping();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = told => {}
+        () = manager.keep_alive() => {}
+    }
 }
 
 fn stop_on_signal(stop: CancellationToken) -> Result<(), StartError> {

@@ -5,6 +5,11 @@
 //! a verb that answers nothing), and the plugin exits 0. A reply of any other status bears a CNI
 //! error object, which the plugin prints before it exits 1. So all meaning is in the agent, and
 //! a plugin of one version serves agents of many.
+//!
+//! A request that says so ([`Request::takes_stderr`]) may be answered with more: the header
+//! [`STDERR_HEADER`] tells how many bytes at the body's end are for the plugin's stderr, such as
+//! an IPAM plugin's remarks. An agent that does not know of it leaves them out, and to a plugin
+//! that does not ask none are sent: this needs no other version on either side.
 
 pub mod http;
 mod request;
@@ -20,6 +25,10 @@ pub const WIRE_VERSION: u32 = 1;
 pub const WIRE_VERSIONS: RangeInclusive<u32> = 1..=1;
 /// The header with the version, on requests and replies.
 pub const WIRE_HEADER: &str = "podwire-wire";
+/// The header of a reply with the number of bytes at its end that are for the plugin's stderr.
+pub const STDERR_HEADER: &str = "podwire-stderr";
+/// The most bytes for stderr that a reply has.
+pub const MAX_STDERR: usize = 64 << 10;
 /// The path to post to.
 pub const PATH: &str = "/v1/cni";
 /// The agent's socket, unless told otherwise.

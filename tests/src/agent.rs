@@ -1,7 +1,10 @@
 //! The podwire agent as a daemon of a node.
 
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -16,6 +19,10 @@ use crate::{TestNode, agent_binary, annotation, faulty_agent_binary, http};
 const LOG: &str = "/run/log/agent.log";
 const SOCKET: &str = "agent.sock";
 
+/// Execs a program with the descriptor of this number as its third, as systemd hands over a socket. (dash knows
+/// descriptors of one digit only.)
+const HAND_OVER: &str = r#"from=$1; shift; exec 3<&"$from"; exec {from}<&-; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@""#;
+
 /// How to start the agent. The default is no option at all, as a user's first `podwire agent`.
 #[derive(Clone, Debug, Default)]
 pub struct AgentOptions {
@@ -25,6 +32,10 @@ pub struct AgentOptions {
     pub arguments: Vec<String>,
     /// Environment variables.
     pub environment: Vec<(String, String)>,
+    /// A program, with its arguments, that execs the agent, such as `prlimit --nofile=64`.
+    pub under: Vec<String>,
+    /// A listening socket that is handed over as systemd does it (sd_listen_fds(3)).
+    pub listener: Option<Arc<OwnedFd>>,
     /// A fault point and what it does, such as `add-linked:kill`; without one the agent has none.
     pub fault: Option<String>,
 }
@@ -33,6 +44,18 @@ impl AgentOptions {
     /// Adds command line arguments.
     pub fn with<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> AgentOptions {
         self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Has another program exec the agent.
+    pub fn under(mut self, program: &[&str]) -> AgentOptions {
+        self.under = program.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
+    /// Adds an environment variable.
+    pub fn variable(mut self, name: &str, value: &str) -> AgentOptions {
+        self.environment.push((name.into(), value.into()));
         self
     }
 
@@ -61,6 +84,11 @@ impl AgentOptions {
     }
 }
 
+/// A copy of a descriptor that children inherit.
+fn inheritable(descriptor: &OwnedFd) -> Result<OwnedFd, Failure> {
+    nix::unistd::dup(descriptor).step(|| "duplicate the listening socket")
+}
+
 /// A running agent. Dropping it kills it.
 #[derive(Debug)]
 pub struct Agent<'node> {
@@ -80,14 +108,23 @@ impl<'node> Agent<'node> {
     /// Starts the agent and waits until its socket answers at all: for tests in which it can't be
     /// healthy yet.
     pub fn launch(node: &'node TestNode, options: &AgentOptions) -> Result<Agent<'node>, Failure> {
-        let mut command = match &options.fault {
-            None => Command::new(agent_binary()?),
-            Some(fault) => {
-                let mut faulty = Command::new(faulty_agent_binary()?);
-                faulty.env("PODWIRE_FAULT", fault);
-                faulty
-            }
+        let binary = match &options.fault {
+            None => agent_binary()?,
+            Some(_) => faulty_agent_binary()?,
         };
+        // Held until the child has its own.
+        let handed = options.listener.as_deref().map(inheritable).transpose()?;
+        let mut words: Vec<OsString> = options.under.iter().map(OsString::from).collect();
+        if let Some(listener) = &handed {
+            let number = listener.as_raw_fd().to_string();
+            words.extend(["bash", "-c", HAND_OVER, "bash", &number].map(OsString::from));
+        }
+        words.push(binary.into());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        if let Some(fault) = &options.fault {
+            command.env("PODWIRE_FAULT", fault);
+        }
         command.arg("agent");
         if let Some(directory) = &options.run_dir {
             command.args(["--run-dir", directory]);

@@ -1,4 +1,5 @@
-//! A stand-in for the Kubernetes API server: pods listed, paged and watched over HTTP/1.1 as the real one does it.
+//! A stand-in for the Kubernetes API server: pods listed, paged and watched over HTTP/1.1 as the real one does it, and
+//! Events taken.
 //!
 //! It keeps a log of changes with a version for each. A watch begins at a version and is told what came later, as far as its
 //! field selector reaches: a pod that leaves the selection is reported deleted. A version that was compacted away is
@@ -6,6 +7,7 @@
 //! ones: connections that break, answers that take long, tokens that expire, bookmarks.
 
 mod connection;
+mod events;
 mod store;
 mod tls;
 
@@ -53,7 +55,13 @@ struct State {
     ends_watches: bool,
     /// How the next watches of an expired version are answered.
     gone_as_status: bool,
+    /// New connections are closed as soon as they are made.
+    away: bool,
     stopping: bool,
+    /// In the order in which they were made.
+    events: Vec<Value>,
+    /// Whoever posts or patches an Event lacks the right.
+    forbids_events: bool,
     requests: Vec<Request>,
     streams: Vec<TcpStream>,
     /// How often all connections were broken.
@@ -64,6 +72,8 @@ struct State {
 /// A request as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
+    /// `GET`, `POST` or `PATCH`.
+    pub method: String,
     /// The path, without the query.
     pub path: String,
     /// The query's parameters, decoded.
@@ -72,6 +82,10 @@ pub struct Request {
     pub accept: String,
     /// The header `Authorization`.
     pub authorization: Option<String>,
+    /// The header `Content-Type`.
+    pub content_type: String,
+    /// The body, when it is JSON.
+    pub body: Option<Value>,
 }
 
 impl Request {
@@ -100,7 +114,17 @@ impl ApiServer {
 
     /// A server that speaks TLS, by a certificate that its own CA signed.
     pub fn start_tls() -> Result<ApiServer, Failure> {
-        ApiServer::listen(&Place::here()?, Some(tls::Identity::new()?))
+        ApiServer::start_tls_in(&Place::here()?)
+    }
+
+    /// As [`ApiServer::start_tls`], in another network namespace.
+    pub fn start_tls_in(place: &Place) -> Result<ApiServer, Failure> {
+        ApiServer::listen(place, Some(tls::Identity::new()?))
+    }
+
+    /// The port that it listens on.
+    pub fn port(&self) -> u16 {
+        self.address.port()
     }
 
     fn listen(place: &Place, identity: Option<tls::Identity>) -> Result<ApiServer, Failure> {
@@ -203,6 +227,14 @@ impl ApiServer {
         });
     }
 
+    /// Goes away, with every connection, or comes back; it remembers what it is told meanwhile.
+    pub fn go_away(&self, away: bool) {
+        self.change(|state| state.away = away);
+        if away {
+            self.break_connections();
+        }
+    }
+
     /// Whether watches end as soon as they have begun.
     pub fn end_watches(&self, end: bool) {
         self.change(|state| state.ends_watches = end);
@@ -217,6 +249,31 @@ impl ApiServer {
     /// Whether answers wait. Those that wait when it ends are given.
     pub fn hold(&self, hold: bool) {
         self.change(|state| state.held = hold);
+    }
+
+    /// The Events that were made and not removed since.
+    pub fn events(&self) -> Vec<Value> {
+        self.shared.lock().events.clone()
+    }
+
+    /// Waits until there are Events as wanted.
+    pub fn await_events(
+        &self,
+        awaited: &str,
+        wanted: impl Fn(&[Value]) -> bool,
+    ) -> Result<Vec<Value>, Failure> {
+        self.await_state(awaited, |state| wanted(&state.events))?;
+        Ok(self.events())
+    }
+
+    /// Removes all Events, as the server does with those whose time is over.
+    pub fn expire_events(&self) {
+        self.change(|state| state.events.clear());
+    }
+
+    /// Whether making and changing Events is forbidden, as without the role for it.
+    pub fn forbid_events(&self, forbid: bool) {
+        self.change(|state| state.forbids_events = forbid);
     }
 
     /// The requests so far.
@@ -311,6 +368,9 @@ fn accept(
             let mut state = shared.lock();
             if state.stopping {
                 break;
+            }
+            if state.away {
+                continue;
             }
             state.streams.push(handle);
         }

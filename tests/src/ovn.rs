@@ -1,8 +1,8 @@
 //! An OVN network of several machines: a central one with the databases and ovn-northd, and nodes with ovn-controller.
 //!
 //! Each is a [`TestNode`], so that every daemon finds its usual paths and all of it ends with the test. The underlay is a Linux
-//! bridge in the central machine's namespace. On each node a netdev bridge `br-phy` holds its end, since userspace geneve sends
-//! its packets through an OVS bridge that has the tunnel's address.
+//! bridge in the central machine's namespace. The kernel's geneve sends its packets by the node's own address there. Userspace
+//! geneve sends them through an OVS bridge that has the tunnel's address: on each node a netdev bridge `br-phy` holds its end.
 
 mod controller;
 mod pki;
@@ -22,7 +22,7 @@ use crate::failure::{Failure, Step};
 use crate::node::{DAEMON_LIMIT, OVSDB_SOCKET};
 use crate::ovsdb::{Ovsdb, Row};
 use crate::process::Daemon;
-use crate::{AgentOptions, Leftovers, TestNode};
+use crate::{AgentOptions, Datapath, Leftovers, TestNode, datapath};
 
 /// Where OVN's daemons of one machine have their sockets and databases.
 const RUN_DIR: &str = "/run/ovn";
@@ -190,31 +190,19 @@ impl Central {
         run(&["link", "set", &port, "master", "underlay", "up"])?;
         self.machine.run("ethtool", &["-K", &port, "tx", "off"])?;
         node.run("ip", &["link", "set", "eth0", "up"])?;
-        node.vsctl(&[
-            "add-br",
-            "br-phy",
-            "--",
-            "set",
-            "bridge",
-            "br-phy",
-            "datapath_type=netdev",
-            "fail_mode=standalone",
-            "--",
-            "add-port",
-            "br-phy",
-            "eth0",
-        ])?;
-        node.run(
-            "ip",
-            &[
-                "address",
-                "add",
-                &format!("{}/24", node.tunnel_address()),
-                "dev",
-                "br-phy",
-            ],
-        )?;
-        node.run("ip", &["link", "set", "br-phy", "up"])?;
+        let holder = match datapath() {
+            Datapath::System => "eth0",
+            Datapath::Netdev => {
+                let bridge = ["datapath_type=netdev", "fail_mode=standalone"];
+                let command = ["add-br", "br-phy", "--", "set", "bridge", "br-phy"];
+                let port = ["--", "add-port", "br-phy", "eth0"];
+                node.vsctl(&[&command[..], &bridge, &port].concat())?;
+                "br-phy"
+            }
+        };
+        let address = format!("{}/24", node.tunnel_address());
+        node.run("ip", &["address", "add", &address, "dev", holder])?;
+        node.run("ip", &["link", "set", holder, "up"])?;
         Ok(())
     }
 
@@ -252,7 +240,7 @@ impl OvnNode {
                 ["ovn-encap-type", "geneve"],
                 ["ovn-encap-ip", self.tunnel_address()],
                 ["ovn-bridge", "br-int"],
-                ["ovn-bridge-datapath-type", "netdev"],
+                ["ovn-bridge-datapath-type", datapath().name()],
             ]]]],
         })])?;
         Ok(())
@@ -261,9 +249,12 @@ impl OvnNode {
     /// Makes br-int as ovn-controller would. One that has to make it looks for its OpenFlow socket before ovs-vswitchd has that,
     /// and then pauses for a second.
     pub fn make_bridge(&self) -> Result<(), Failure> {
-        let bridge = ["datapath_type=netdev", "fail_mode=secure"];
+        let kind = format!("datapath_type={}", datapath().name());
         let command = ["add-br", "br-int", "--", "set", "bridge", "br-int"];
-        let command: Vec<&str> = command.into_iter().chain(bridge).collect();
+        let command: Vec<&str> = command
+            .into_iter()
+            .chain([&*kind, "fail_mode=secure"])
+            .collect();
         self.vsctl(&command).map(drop)
     }
 

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use podwire_tests::{AgentOptions, Pod, TestNode, links, traffic};
+use podwire_tests::{AgentOptions, Pod, TestNode, datapath, links, traffic};
 use serde_json::Value;
 
 /// The subnets of an agent without configuration, and their gateways.
@@ -59,10 +59,10 @@ fn a_missing_bridge_is_made_and_its_local_port_carries_the_gateways() {
     let (pod, _) = wired(&node, "web");
     let bridge = node.ovsdb_rows("Bridge").unwrap().remove(0);
     assert_eq!(bridge["name"], "br-int");
-    // No test machine has the kernel's datapath.
-    assert_eq!(bridge["datapath_type"], "netdev");
+    let datapath = datapath().name();
+    assert_eq!(bridge["datapath_type"], datapath);
     assert!(
-        agent.log().unwrap().contains("netdev"),
+        agent.log().unwrap().contains(datapath),
         "the log says which datapath was chosen, and why"
     );
     let gateways = links::addresses(node.place(), "br-int").unwrap();
@@ -101,6 +101,7 @@ fn pods_reach_servers_of_the_node_by_tcp() {
 #[test]
 fn a_bridge_that_is_there_is_used_as_it_is() {
     let node = TestNode::with_ovs().unwrap();
+    let datapath = format!("datapath_type={}", datapath().name());
     node.vsctl(&[
         "add-br",
         "br-int",
@@ -108,7 +109,7 @@ fn a_bridge_that_is_there_is_used_as_it_is() {
         "set",
         "bridge",
         "br-int",
-        "datapath_type=netdev",
+        &datapath,
         "fail_mode=standalone",
         "external_ids:owner=operator",
     ])

@@ -6,6 +6,7 @@ use podwire_cni::env::{Args, Invocation};
 use podwire_cni::spec::{CniVersion, Command, NetConf, SpecError};
 use podwire_cni::wire;
 
+use crate::ipam::delegate::Remarks;
 use crate::observe::TraceParent;
 use crate::plan::{AttachmentKey, PodRef, Subject};
 
@@ -28,6 +29,10 @@ pub struct Call {
     pub environment: BTreeMap<String, String>,
     /// TRACEPARENT, when it is a good one.
     pub traceparent: Option<TraceParent>,
+    /// What IPAM plugins said on their standard error.
+    pub remarks: Remarks,
+    /// Whether the plugin passes them on.
+    pub takes_stderr: bool,
 }
 
 /// A refusal, with the version to say it in.
@@ -87,7 +92,24 @@ impl Call {
             conf,
             environment: request.environment,
             traceparent: request.traceparent.as_deref().and_then(traceparent),
+            remarks: Remarks::default(),
+            takes_stderr: request.takes_stderr,
         })
+    }
+
+    /// The DEL that undoes this ADD, to be read again by [`Self::parse`].
+    pub fn as_del(&self) -> String {
+        let request = wire::Request {
+            invocation: Invocation {
+                command: Command::Del,
+                ..self.invocation.clone()
+            },
+            config: self.conf.raw.clone(),
+            environment: self.environment.clone(),
+            traceparent: None,
+            takes_stderr: false,
+        };
+        String::from_utf8_lossy(&request.encode()).into_owned()
     }
 
     /// What the plan needs to know of it.

@@ -32,7 +32,10 @@ impl Agent {
 
         let looking = Instant::now();
         self.ports.synced(READY_DEADLINE).await?;
-        let records = self.ports.find(&call.key);
+        let mut records = self.ports.find(&call.key);
+        if let Some(definition) = &call.conf.net_attach_def_name {
+            records.extend(self.ports.of_definition(&call.key.container_id, definition));
+        }
         if records.is_empty() {
             return Err(Error::Differs(format!(
                 "Open vSwitch has no port for {}",

@@ -6,7 +6,12 @@ use std::time::Instant;
 use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
 use crate::observe::{Mended, Trace};
-use crate::plan::AttachmentKey;
+use crate::plan::{AttachmentKey, ids};
+
+/// The network's name in the configuration that ovn-kubernetes writes.
+const OVN_KUBERNETES: &str = "ovn-kubernetes";
+/// The plugin that it names.
+const OVN_KUBERNETES_PLUGIN: &str = "ovn-k8s-cni-overlay";
 
 impl Agent {
     /// Removes every attachment of the network that `cni.dev/valid-attachments` does not list, and goes on after an error.
@@ -15,11 +20,13 @@ impl Agent {
             .conf
             .valid_attachments()
             .ok_or(Error::NoValidAttachments)?;
-        self.settled().await?;
+        self.settled(READY_DEADLINE).await?;
         self.ports.synced(READY_DEADLINE).await?;
         let sweeping = Instant::now();
         let mut errors = Vec::new();
-        for key in self.attachments(&call.conf.name) {
+        let mut known = self.attachments(&call.conf.name);
+        known.extend(self.of_ovn_kubernetes(call).await);
+        for key in known {
             let is_valid = valid
                 .iter()
                 .any(|it| it.container_id == key.container_id && it.ifname == key.ifname);
@@ -46,6 +53,37 @@ impl Agent {
             Err(error) => errors.push(error.into()),
         }
         Error::gather(errors)
+    }
+
+    /// The attachments that ovn-kubernetes made and that this call may collect, as if they were of its network.
+    ///
+    /// Their rows say nothing of a network's name, and beside podwire ovn-kubernetes may still wire pods. So they are collected
+    /// when the call is for the network that ovn-kubernetes served, whose list then has those that live; and whatever the
+    /// network when the host end of their link is gone, for then nothing lives by them.
+    async fn of_ovn_kubernetes(&self, call: &Call) -> BTreeSet<AttachmentKey> {
+        let conf = &call.conf;
+        let is_successor = conf.net_attach_def_name.is_none()
+            && (conf.name == OVN_KUBERNETES || conf.plugin_type == OVN_KUBERNETES_PLUGIN);
+        let mut keys = BTreeSet::new();
+        for record in self.ports.ovn_kubernetes() {
+            let Some(ifname) = record.ovn_kubernetes_ifname() else {
+                continue;
+            };
+            let is_default = !record.external_ids.contains_key(ids::OVN_NAD);
+            let link = self.netlink.host_link(&record.name).await;
+            if (is_successor && is_default) || matches!(link, Ok(None)) {
+                keys.insert(AttachmentKey {
+                    network: conf.name.clone(),
+                    container_id: record
+                        .external_ids
+                        .get(ids::SANDBOX)
+                        .cloned()
+                        .unwrap_or_default(),
+                    ifname: ifname.to_owned(),
+                });
+            }
+        }
+        keys
     }
 
     /// Every attachment of a network that a row or the intent log knows of.

@@ -9,12 +9,14 @@ mod bandwidth;
 mod call;
 mod check;
 mod connections;
+mod deadline;
 mod del;
 mod error;
 mod gc;
 mod intent;
 mod notice;
 mod reading;
+mod ready;
 mod recover;
 mod said;
 mod status;
@@ -107,6 +109,15 @@ pub struct Parts {
     pub settled: watch::Receiver<bool>,
 }
 
+/// What the plugin prints.
+#[derive(Debug)]
+pub struct Reply {
+    /// On its standard output: the result, or the error object.
+    pub answer: Result<String, String>,
+    /// On its standard error; empty when it passes nothing on.
+    pub stderr: String,
+}
+
 impl Agent {
     /// Puts the parts together.
     pub fn new(parts: Parts) -> Self {
@@ -130,15 +141,8 @@ impl Agent {
         }
     }
 
-    /// Serves one request; the bytes are what the plugin prints.
-    ///
-    /// # Errors
-    /// The error object to print.
-    pub async fn serve(
-        self: Arc<Self>,
-        body: Bytes,
-        cancel: Arc<Cancel>,
-    ) -> Result<String, String> {
+    /// Serves one request.
+    pub async fn serve(self: Arc<Self>, body: Bytes, cancel: Arc<Cancel>) -> Reply {
         let trace = Trace::start();
         let call = match Call::parse(&body) {
             Ok(call) => call,
@@ -148,7 +152,10 @@ impl Agent {
                     msg: error.to_string(),
                 };
                 self.record(trace.end("refused", Subject::default(), outcome));
-                return Err(error.to_json(version));
+                return Reply {
+                    answer: Err(error.to_json(version)),
+                    stderr: String::new(),
+                };
             }
         };
         drop(body);
@@ -165,8 +172,12 @@ impl Agent {
                 }
             }
         };
+        let stderr = remarks(&call);
         self.record(trace.end(call.verb.as_str(), subject(call), outcome));
-        result.map_err(|error| error.to_spec().to_json(version))
+        Reply {
+            answer: result.map_err(|error| error.to_spec().to_json(version)),
+            stderr,
+        }
     }
 
     fn record(&self, operation: Operation) {
@@ -202,13 +213,12 @@ impl Agent {
     }
 
     /// Waits until what was found at start has been looked through: before that, nobody knows which addresses are taken.
-    async fn settled(&self) -> Result<(), Error> {
+    async fn settled(&self, patience: Duration) -> Result<(), Error> {
         let mut settled = self.settled.clone();
         if *settled.borrow() {
             return Ok(());
         }
-        let in_time =
-            tokio::time::timeout(READY_DEADLINE, settled.wait_for(|settled| *settled)).await;
+        let in_time = tokio::time::timeout(patience, settled.wait_for(|settled| *settled)).await;
         if matches!(in_time, Ok(Ok(_))) {
             return Ok(());
         }
@@ -217,7 +227,7 @@ impl Agent {
         self.ports.ready(Duration::ZERO).await?;
         Err(Error::Starting {
             awaited: "the ports that are already there",
-            waited: READY_DEADLINE,
+            waited: patience,
         })
     }
 
@@ -231,9 +241,10 @@ impl Agent {
         serde_json::json!({ "ports": self.ports.all() }).to_string()
     }
 
-    /// What `GET /v1/health` answers: that the agent serves, and whether an ADD would succeed.
-    pub async fn health(&self) -> String {
-        let ready = self.readiness().await;
+    /// What `GET /v1/health` answers: that the agent serves, and whether an ADD would succeed. With patience the answer is held
+    /// back until one would, or the time is up.
+    pub async fn health(&self, patience: Duration) -> String {
+        let ready = self.await_ready(patience).await;
         let reasons = match &ready {
             Ok(()) => Vec::new(),
             Err(error) => vec![error.to_string()],
@@ -254,6 +265,16 @@ impl Drop for Admitted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// What IPAM plugins had to say. A plugin that passes nothing on is of an older version, and then our log has it.
+fn remarks(call: &Call) -> String {
+    let remarks = call.remarks.take();
+    if call.takes_stderr || remarks.trim().is_empty() {
+        return remarks;
+    }
+    tracing::info!(attachment = %call.key, "IPAM plugin: {}", remarks.trim());
+    String::new()
 }
 
 fn subject(call: Call) -> Subject {

@@ -3,6 +3,7 @@
 mod observe;
 mod ovn;
 mod power;
+mod runtime;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use ipnet::IpNet;
 pub use observe::{ObserveArgs, ObserveConfig};
 pub use ovn::{Mode, OvnArgs, OvnConfig, Wait};
 pub use power::{PowerArgs, Seccomp};
+pub use runtime::RuntimeArgs;
 pub use sources::{KubeAccess, KubeConfig, Need, Source, SourceArgs, SourceConfig, Token};
 
 use crate::ipam::subnet::SubnetSpec;
@@ -101,6 +103,9 @@ pub struct AgentArgs {
         env = "PODWIRE_MAX_OPERATIONS"
     )]
     pub max_operations: usize,
+    /// The container runtime's directories
+    #[command(flatten)]
+    pub runtime: RuntimeArgs,
     /// How much power is kept
     #[command(flatten)]
     pub power: PowerArgs,
@@ -146,6 +151,8 @@ pub struct Config {
     pub add_timeout: Duration,
     /// Operations under way at once.
     pub max_operations: usize,
+    /// The container runtime's directories.
+    pub runtime: RuntimeArgs,
     /// How much power the agent keeps.
     pub power: PowerArgs,
     /// What can be seen from outside.
@@ -210,6 +217,7 @@ impl Config {
             sources,
             add_timeout: Duration::from_secs(args.add_timeout),
             max_operations: args.max_operations,
+            runtime: args.runtime,
             power: args.power,
             observe: ObserveConfig::from_args(args.observe)?,
         })

@@ -12,6 +12,7 @@
 //! runs DEL, as after a failure of its own.
 
 mod error;
+mod remarks;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -24,15 +25,17 @@ use serde::Deserialize;
 
 use super::spawner::{Exec, Exit, Output, Spawner};
 pub use error::DelegateError;
+pub use remarks::Remarks;
 
 /// PATH for plugins whose runtime gave none: some look for tools of their own.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// An IPAM plugin that was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Delegate {
     kind: String,
     path: PathBuf,
+    remarks: Remarks,
 }
 
 /// What the agent was called with, for the plugin to be called with the same.
@@ -78,11 +81,20 @@ impl Delegate {
             .map(|path| Self {
                 kind: kind.to_owned(),
                 path,
+                remarks: Remarks::default(),
             })
             .ok_or_else(|| DelegateError::NotFound {
                 kind: kind.to_owned(),
                 searched: cni_path.to_owned(),
             })
+    }
+
+    /// Has its remarks go there as well.
+    pub fn heard_by(self, remarks: &Remarks) -> Self {
+        Self {
+            remarks: remarks.clone(),
+            ..self
+        }
     }
 
     /// The file that will be run.
@@ -110,12 +122,20 @@ impl Delegate {
         Ok(result)
     }
 
-    /// DEL: gives back what ADD took.
+    /// DEL: gives back what ADD took. A plugin that refuses the configuration's version gave nothing for it.
     ///
     /// # Errors
     /// [`DelegateError`].
     pub async fn del(&self, spawner: &Spawner, call: Call<'_>) -> Result<(), DelegateError> {
-        self.call(spawner, call, Command::Del).await.map(drop)
+        match self.call(spawner, call, Command::Del).await {
+            Ok(_) => Ok(()),
+            Err(DelegateError::Refused { error, .. })
+                if error.code == ErrorCode::INCOMPATIBLE_VERSION =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// CHECK: whether the plugin still holds what is in the configuration's prevResult.
@@ -204,8 +224,8 @@ impl Delegate {
         if let Ok(Output { stderr, .. }) = &ended
             && !stderr.trim().is_empty()
         {
-            // Nobody's standard error is our child's, so its remarks go where ours do.
-            tracing::info!(plugin = self.kind, %command, "IPAM plugin: {}", stderr.trim());
+            tracing::debug!(plugin = self.kind, %command, "IPAM plugin: {}", stderr.trim());
+            self.remarks.add(stderr);
         }
         match ended {
             Ok(Output {

@@ -5,6 +5,7 @@
 //! connection only waits for: when the client goes away (the runtime killed the plugin) the operation is told, and undoes
 //! itself.
 
+mod client;
 pub mod metrics;
 pub mod socket;
 mod waiting;
@@ -22,58 +23,67 @@ use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use podwire_cni::spec::{CniVersion, ErrorCode, SpecError};
 use podwire_cni::wire;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use client::Client;
+use socket::Door;
 use waiting::{Presence, Waiting};
 
-use crate::attach::{Agent, Cancel, Reason};
+use crate::attach::{Agent, Cancel, Reason, Reply};
 use crate::observe::OPENMETRICS;
 
 /// A plugin sends its whole request at once; what takes longer is no plugin.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
 /// After an accept that failed for lack of descriptors or memory nothing tells when there will be some again.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+/// The longest that an answer about the agent's health is held back.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
 /// Largest header; ours has three fields.
 const MAX_HEADER: usize = 16 * 1024;
 
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
 type Response = hyper::Response<Full<Bytes>>;
 
-/// Serves until `stop` is cancelled, then waits for what is under way.
+/// Serves until `stop` is cancelled, then whoever had connected by then, and waits for what is under way.
 ///
 /// # Errors
 /// When the limit of open descriptors can't be read.
-pub async fn serve(
-    listener: UnixListener,
-    agent: Arc<Agent>,
-    stop: CancellationToken,
-) -> io::Result<()> {
+pub async fn serve(door: Door, agent: Arc<Agent>, stop: CancellationToken) -> io::Result<()> {
     let waiting = Arc::new(Waiting::for_this_process()?);
     let connections = TaskTracker::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = stop.cancelled() => break,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "accept failed; trying again shortly");
-                waiting.end_oldest();
-                tokio::time::sleep(ACCEPT_BACKOFF).await;
-                continue;
-            }
-        };
+    let welcome = |stream: UnixStream| {
         if let Err(refused) = is_root(&stream) {
             tracing::warn!("connection refused: {refused}");
-            continue;
+            return;
         }
         let presence = Arc::new(waiting.enter());
         let (agent, stop) = (Arc::clone(&agent), stop.clone());
         connections.spawn(connection(stream, agent, presence, stop));
+    };
+    loop {
+        let accepted = tokio::select! {
+            accepted = door.accept() => accepted,
+            () = stop.cancelled() => break,
+        };
+        match accepted {
+            Ok(stream) => {
+                let is_full = waiting.is_full();
+                welcome(stream);
+                if is_full {
+                    // The one that has to go holds its descriptor until its task has run.
+                    tokio::task::yield_now().await;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "accept failed; trying again shortly");
+                waiting.end_oldest();
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
+            }
+        }
     }
+    door.close().into_iter().for_each(welcome);
     connections.close();
     connections.wait().await;
     Ok(())
@@ -98,7 +108,9 @@ async fn connection(
     presence: Arc<Presence>,
     stop: CancellationToken,
 ) {
+    let begun = CancellationToken::new();
     let service = service_fn(|request| {
+        begun.cancel();
         let (agent, presence) = (Arc::clone(&agent), Arc::clone(&presence));
         async move {
             let response = respond(request, agent, &presence).await;
@@ -106,20 +118,31 @@ async fn connection(
             Ok::<_, Infallible>(response)
         }
     });
+    let client = Client::new(stream);
     let mut connection = std::pin::pin!(
         hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(REQUEST_DEADLINE)
             .max_buf_size(MAX_HEADER)
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(TokioIo::new(client.clone()), service)
     );
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        // With the connection goes what it asked for: whoever is gone waits for no answer.
+        () = client.gone() => {
+            tracing::trace!("the client has gone");
+            return;
+        }
         () = presence.ended() => {
             tracing::debug!("connection closed: it had waited longest when another needed its place");
             return;
         }
         () = stop.cancelled() => {
+            // hyper would close at once a connection of which it has read nothing, and the request may be on its way.
+            tokio::select! {
+                _ = connection.as_mut() => return,
+                () = begun.cancelled() => {}
+            }
             // A request under way is answered; an idle connection is closed.
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -139,9 +162,16 @@ async fn respond(
     match (request.method(), path.as_str()) {
         (&Method::POST, wire::PATH) => cni(request, agent, presence).await,
         (&Method::GET, "/metrics") => metrics_page(&agent).await,
-        (&Method::GET, "/v1/health") => json(StatusCode::OK, agent.health().await),
+        (&Method::GET, "/v1/health") => {
+            let patience = Duration::from_secs(number(request.uri().query(), "wait").unwrap_or(0));
+            json(
+                StatusCode::OK,
+                agent.health(patience.min(LONGEST_WAIT)).await,
+            )
+        }
         (&Method::GET, "/v1/traces") => {
-            json(StatusCode::OK, agent.traces(last(request.uri().query())))
+            let last = number(request.uri().query(), "last").unwrap_or(usize::MAX);
+            json(StatusCode::OK, agent.traces(last))
         }
         (&Method::GET, "/v1/ports") => json(StatusCode::OK, agent.ports()),
         (_, wire::PATH) => problem(
@@ -181,8 +211,14 @@ async fn cni(
     let reply = tokio::spawn(agent.serve(body, cancel)).await;
     on_disconnect.disarm();
     match reply {
-        Ok(Ok(result)) => json(StatusCode::OK, result),
-        Ok(Err(error)) => json(StatusCode::INTERNAL_SERVER_ERROR, error),
+        Ok(Reply {
+            answer: Ok(result),
+            stderr,
+        }) => with_stderr(StatusCode::OK, result, &stderr),
+        Ok(Reply {
+            answer: Err(error),
+            stderr,
+        }) => with_stderr(StatusCode::INTERNAL_SERVER_ERROR, error, &stderr),
         Err(error) => {
             tracing::error!(%error, "an operation's task died");
             let msg = "the agent met an error of its own; its log has more";
@@ -222,11 +258,10 @@ impl Drop for CancelOnDrop {
     }
 }
 
-fn last(query: Option<&str>) -> usize {
-    query
-        .and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("last=")))
-        .and_then(|number| number.parse().ok())
-        .unwrap_or(usize::MAX)
+/// A parameter of the query that is a number.
+fn number<T: std::str::FromStr>(query: Option<&str>, name: &str) -> Option<T> {
+    let mut pairs = query?.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(key, _)| *key == name)?.1.parse().ok()
 }
 
 fn problem(status: StatusCode, code: ErrorCode, msg: impl Into<String>) -> Response {
@@ -238,6 +273,20 @@ fn problem(status: StatusCode, code: ErrorCode, msg: impl Into<String>) -> Respo
 
 async fn metrics_page(agent: &Agent) -> Response {
     typed(StatusCode::OK, OPENMETRICS, agent.metrics_page().await)
+}
+
+/// An answer to the plugin, with what it is to write to its standard error at the body's end. The answer goes before: one
+/// that leaves no room stands alone.
+fn with_stderr(status: StatusCode, mut answer: String, stderr: &str) -> Response {
+    if stderr.is_empty() || answer.len() + stderr.len() > wire::MAX_REPLY {
+        return json(status, answer);
+    }
+    answer.push_str(stderr);
+    let mut response = json(status, answer);
+    response
+        .headers_mut()
+        .insert(wire::STDERR_HEADER, HeaderValue::from(stderr.len()));
+    response
 }
 
 fn text(status: StatusCode, body: &'static str) -> Response {

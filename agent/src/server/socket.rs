@@ -9,7 +9,7 @@ use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 
 /// Why the run directory or the socket could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -115,12 +115,73 @@ fn make_private_directory(path: &Path) -> Result<(), SocketError> {
     Ok(())
 }
 
+/// What plugins connect to.
+#[derive(Debug)]
+pub struct Door {
+    listener: UnixListener,
+    /// Its path, when it goes with this process; a socket that a service manager holds stays.
+    own: Option<PathBuf>,
+}
+
+impl Door {
+    /// A socket that goes with this process.
+    ///
+    /// # Errors
+    /// Those of [`listen`].
+    pub fn make(path: &Path) -> Result<Self, SocketError> {
+        Ok(Self {
+            listener: listen(path)?,
+            own: Some(path.to_owned()),
+        })
+    }
+
+    /// A socket that a service manager holds and will hand to our successor too.
+    ///
+    /// # Errors
+    /// The runtime does not take it.
+    pub fn inherited(listener: StdListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            listener: UnixListener::from_std(listener)?,
+            own: None,
+        })
+    }
+
+    /// The next connection.
+    ///
+    /// # Errors
+    /// Of accept(2).
+    pub async fn accept(&self) -> io::Result<UnixStream> {
+        self.listener.accept().await.map(|(stream, _)| stream)
+    }
+
+    /// Closes it, and gives those who stand in its queue: with a socket of our own nobody else would ever serve them. Who comes
+    /// now finds none, and tries again until our successor has made one. The queue of a socket that stays is our successor's.
+    pub fn close(self) -> Vec<UnixStream> {
+        let Some(path) = self.own else {
+            return Vec::new();
+        };
+        // First, for who connects after the queue was emptied would be lost.
+        let _ = fs::remove_file(path);
+        let Ok(listener) = self.listener.into_std() else {
+            return Vec::new();
+        };
+        let queue = std::iter::from_fn(|| listener.accept().ok());
+        queue
+            .filter_map(|(stream, _)| {
+                stream.set_nonblocking(true).ok()?;
+                UnixStream::from_std(stream).ok()
+            })
+            .collect()
+    }
+}
+
 /// Binds the socket under a temporary name and moves it into place, so that it is never seen with other rights than 0600 and
 /// a plugin that connects meets either the old agent's socket or this one.
 ///
 /// # Errors
 /// When it can't be bound, restricted or renamed.
-pub fn listen(path: &Path) -> Result<UnixListener, SocketError> {
+fn listen(path: &Path) -> Result<UnixListener, SocketError> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let new = PathBuf::from(new);
@@ -177,6 +238,30 @@ mod tests {
         fs::create_dir(&real).unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
         assert!(RunDir::open(&link).is_err());
+    }
+
+    #[tokio::test]
+    async fn who_stands_in_the_queue_of_a_socket_that_closes_is_let_in_and_who_comes_later_finds_none()
+     {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agent.sock");
+        let door = Door::make(&path).unwrap();
+        let _queued = [(); 3].map(|()| std::os::unix::net::UnixStream::connect(&path).unwrap());
+        assert_eq!(door.close().len(), 3);
+        let late = std::os::unix::net::UnixStream::connect(&path).unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[tokio::test]
+    async fn the_queue_of_a_socket_that_stays_is_left_for_the_successor() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agent.sock");
+        let held = StdListener::bind(&path).unwrap();
+        let _queued = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        let door = Door::inherited(held.try_clone().unwrap()).unwrap();
+        assert!(door.close().is_empty());
+        let successor = Door::inherited(held).unwrap();
+        successor.accept().await.unwrap();
     }
 
     #[tokio::test]

@@ -34,6 +34,8 @@ pub(crate) struct Reply {
     pub(crate) served: bool,
     /// The bytes for stdout.
     pub(crate) body: Vec<u8>,
+    /// The bytes for stderr.
+    pub(crate) stderr: Vec<u8>,
 }
 
 /// Why there is no usable answer.
@@ -298,8 +300,9 @@ fn wait(
 
 /// What is printed must be what a runtime expects, even if something else than an agent
 /// listens on the socket.
-fn usable(command: Command, head: Head, body: Vec<u8>) -> Result<Reply, Fault> {
+fn usable(command: Command, head: Head, mut body: Vec<u8>) -> Result<Reply, Fault> {
     let served = head.status == 200;
+    let stderr = body.split_off(body.len().saturating_sub(head.stderr_len));
     let good = match (served, body.is_empty()) {
         // Only ADD has something to say in any case.
         (true, true) => command != Command::Add,
@@ -310,7 +313,11 @@ fn usable(command: Command, head: Head, body: Vec<u8>) -> Result<Reply, Fault> {
         (false, _) => SpecError::from_json(&body).is_some(),
     };
     if good {
-        Ok(Reply { served, body })
+        Ok(Reply {
+            served,
+            body,
+            stderr,
+        })
     } else {
         Err(Fault::NotCni(head.status))
     }

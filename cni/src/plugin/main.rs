@@ -72,7 +72,14 @@ fn run() -> c_int {
         return output::FAILURE;
     }
     match call() {
-        Ok(Reply { served, body }) => output::reply(&body, served),
+        Ok(Reply {
+            served,
+            body,
+            stderr,
+        }) => {
+            output::remark(&stderr);
+            output::reply(&body, served)
+        }
         Err(Failure { version, cause }) => {
             if matches!(cause, PluginError::Env(EnvError::NoCommand))
                 && std::io::stderr().is_terminal()
@@ -131,6 +138,7 @@ fn call() -> Result<Reply, Failure> {
         return Ok(Reply {
             served: true,
             body: supported_versions().into_bytes(),
+            stderr: Vec::new(),
         });
     }
 
@@ -163,6 +171,7 @@ fn post(
             false => BTreeMap::new(),
         },
         traceparent: traceparent(),
+        takes_stderr: true,
     };
     let socket = preamble
         .agent_socket

@@ -19,6 +19,8 @@ use crate::deadline::{Deadline, WaitError};
 /// How long a runtime may leave its end of a full pipe unread. Counted from the first byte
 /// printed, for an error is printed when the call's own deadline is over.
 const OUTPUT_DEADLINE: Duration = Duration::from_secs(5);
+/// How long a remark may take: nobody's network depends on it.
+const REMARK_DEADLINE: Duration = Duration::from_millis(500);
 /// A pipe that is ready for writing takes this much at once without blocking (PIPE_BUF, pipe(7)).
 const PIPE_BUF: usize = 4096;
 
@@ -30,7 +32,7 @@ pub(crate) const FAILURE: c_int = 1;
 /// Prints the bytes of a reply as they are. The verb must have been served, and its answer have
 /// reached the runtime, to end well.
 pub(crate) fn reply(bytes: &[u8], served: bool) -> c_int {
-    match print(bytes) {
+    match print(&io::stdout(), bytes, OUTPUT_DEADLINE) {
         Ok(()) if served => SUCCESS,
         Ok(()) => FAILURE,
         Err(errno) => {
@@ -43,9 +45,20 @@ pub(crate) fn reply(bytes: &[u8], served: bool) -> c_int {
     }
 }
 
+/// Passes on what an IPAM plugin wrote to its standard error, which would be ours had we started
+/// it. A runtime that does not read it loses it.
+pub(crate) fn remark(bytes: &[u8]) {
+    let _unread = print(&io::stderr(), bytes, REMARK_DEADLINE);
+}
+
 /// Prints an error object, and ends badly.
 pub(crate) fn failure(error: &SpecError, version: CniVersion) -> c_int {
-    if let Err(errno) = print(error.to_json(version).as_bytes()) {
+    let printed = print(
+        &io::stdout(),
+        error.to_json(version).as_bytes(),
+        OUTPUT_DEADLINE,
+    );
+    if let Err(errno) = printed {
         complain(format_args!(
             "{error}; this could not be written to stdout: {}",
             errno.desc()
@@ -96,18 +109,17 @@ fn panic_error(panic: &PanicHookInfo<'_>) -> SpecError {
     .with_details(what)
 }
 
-fn print(bytes: &[u8]) -> Result<(), Errno> {
-    let stdout = io::stdout();
-    let deadline = Deadline::after(OUTPUT_DEADLINE);
+fn print(to: &impl AsFd, bytes: &[u8], span: Duration) -> Result<(), Errno> {
+    let deadline = Deadline::after(span);
     let mut rest = bytes;
     while !rest.is_empty() {
         deadline
-            .wait(&stdout, PollFlags::POLLOUT)
+            .wait(to, PollFlags::POLLOUT)
             .map_err(|error| match error {
                 WaitError::Expired => Errno::ETIMEDOUT,
                 WaitError::Poll(errno) => errno,
             })?;
-        match unistd::write(&stdout, &rest[..rest.len().min(PIPE_BUF)]) {
+        match unistd::write(to, &rest[..rest.len().min(PIPE_BUF)]) {
             Ok(written) => rest = &rest[written..],
             Err(Errno::EINTR | Errno::EAGAIN) => {}
             Err(errno) => return Err(errno),

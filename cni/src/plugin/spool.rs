@@ -49,6 +49,7 @@ pub(crate) fn leave(
         Err(_) => Ok(Reply {
             served: true,
             body: Vec::new(),
+            stderr: Vec::new(),
         }),
     }
 }

@@ -2,7 +2,7 @@
 //! the agent speaks is understood, and everything else is refused by name: a reply is either
 //! whole and of the announced length, or an error.
 
-use super::{MAX_REPLY, PATH, WIRE_HEADER, WIRE_VERSION};
+use super::{MAX_REPLY, PATH, STDERR_HEADER, WIRE_HEADER, WIRE_VERSION};
 
 /// The longest head of a reply, status line and headers, in bytes.
 pub const MAX_HEAD: usize = 8 * 1024;
@@ -16,6 +16,8 @@ pub struct Head {
     pub body_at: usize,
     /// The body's length in bytes, at most [`MAX_REPLY`].
     pub body_len: usize,
+    /// How many bytes at the body's end are for stderr, at most all of them.
+    pub stderr_len: usize,
 }
 
 /// Why a reply cannot be used.
@@ -39,6 +41,9 @@ pub enum HttpError {
     /// The Content-Length is not a number, or there are two that differ.
     #[error("its Content-Length is {0}")]
     BadLength(String),
+    /// More bytes are said to be for stderr than the body has, or no number of them.
+    #[error("its {STDERR_HEADER} is {0}")]
+    BadStderr(String),
     /// The body is longer than [`MAX_REPLY`].
     #[error("it announces {0} bytes, and at most {MAX_REPLY} are taken")]
     BodyTooLong(u64),
@@ -94,6 +99,7 @@ pub fn head(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
     let mut lines = bytes[..end].split(|byte| *byte == b'\n').map(trim);
     let status = status(lines.next().unwrap_or_default())?;
     let mut length = None;
+    let mut stderr = None;
     for line in lines {
         let colon = line.iter().position(|byte| *byte == b':');
         let (name, value) = match colon {
@@ -102,6 +108,9 @@ pub fn head(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
         };
         if name.eq_ignore_ascii_case(b"transfer-encoding") {
             return Err(HttpError::TransferCoding(quote(value)));
+        }
+        if name.eq_ignore_ascii_case(STDERR_HEADER.as_bytes()) {
+            stderr = Some(number(value).ok_or_else(|| HttpError::BadStderr(quote(value)))?);
         }
         if name.eq_ignore_ascii_case(b"content-length") {
             let this = number(value).ok_or_else(|| HttpError::BadLength(quote(value)))?;
@@ -114,13 +123,21 @@ pub fn head(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
         }
     }
     let length = length.ok_or(HttpError::NoLength)?;
-    match usize::try_from(length) {
-        Ok(body_len) if body_len <= MAX_REPLY => Ok(Some(Head {
+    let body_len = match usize::try_from(length) {
+        Ok(body_len) if body_len <= MAX_REPLY => body_len,
+        _ => return Err(HttpError::BodyTooLong(length)),
+    };
+    let stderr = stderr.unwrap_or(0);
+    match usize::try_from(stderr) {
+        Ok(stderr_len) if stderr_len <= body_len => Ok(Some(Head {
             status,
             body_at: end + 4,
             body_len,
+            stderr_len,
         })),
-        _ => Err(HttpError::BodyTooLong(length)),
+        _ => Err(HttpError::BadStderr(format!(
+            "{stderr}, of a body of {body_len} bytes"
+        ))),
     }
 }
 

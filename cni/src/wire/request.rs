@@ -22,6 +22,8 @@ pub struct Request {
     pub environment: BTreeMap<String, String>,
     /// The runtime's trace context (W3C Trace Context, from the variable TRACEPARENT).
     pub traceparent: Option<String>,
+    /// Whether the reply may have bytes for stderr (see [`STDERR_HEADER`](super::STDERR_HEADER)).
+    pub takes_stderr: bool,
 }
 
 /// Why a request was refused.
@@ -79,6 +81,8 @@ struct Body<'a> {
     environment: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     traceparent: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    stderr: bool,
 }
 
 impl Request {
@@ -107,6 +111,7 @@ impl Request {
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
             traceparent: self.traceparent.as_deref().map(Cow::from),
+            stderr: self.takes_stderr,
         };
         let mut before = serde_json::to_vec(&body).expect("strings and a number always serialise");
         before.pop();
@@ -149,6 +154,7 @@ impl Request {
                 .map(|(name, value)| (name.into_owned(), value.into_owned()))
                 .collect(),
             traceparent: body.traceparent.map(Cow::into_owned),
+            takes_stderr: body.stderr,
         })
     }
 }

@@ -45,6 +45,27 @@ fn an_add_posts_all_it_was_given_and_prints_the_answer_byte_for_byte() {
 }
 
 #[test]
+fn what_the_reply_has_for_stderr_goes_there_and_the_answer_alone_to_stdout() {
+    for (status, answer) in [
+        (200, r#"{"cniVersion":"1.1.0"}"#),
+        (500, r#"{"cniVersion":"1.1.0","code":11,"msg":"later"}"#),
+    ] {
+        let remark = "no lease, asking é again\n";
+        let reply = format!(
+            "HTTP/1.1 {status} Some Words\r\ncontent-length: {}\r\npodwire-stderr: {}\r\n\r\n{answer}{remark}",
+            answer.len() + remark.len(),
+            remark.len()
+        );
+        let agent = FakeAgent::raw(reply);
+        let outcome = Call::new("ADD").to(&agent.socket()).run();
+        assert_eq!(outcome.stdout, answer.as_bytes());
+        assert_eq!(outcome.stderr, remark);
+        assert_eq!(outcome.exit, Some(i32::from(status != 200)));
+        assert!(Request::decode(&agent.end().body).unwrap().takes_stderr);
+    }
+}
+
+#[test]
 fn the_environment_is_posted_for_a_delegated_plugin_and_for_nobody_else() {
     for (extra, wanted) in [
         (json!({"ipam": {"type": "host-local"}}), Some("7")),

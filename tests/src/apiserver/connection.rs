@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::events;
 use super::store::Selector;
 use super::{Request, Shared, State};
 
@@ -26,6 +27,11 @@ pub(super) fn serve(stream: impl Read + Write, shared: &Arc<Shared>) -> io::Resu
         if let Some(refusal) = refusal(&request, &state) {
             drop(state);
             answer(out, &refusal)?;
+        } else if events::is_about(&request) {
+            let done = events::serve(&request, &mut state);
+            drop(state);
+            shared.changed.notify_all();
+            answer(out, &done)?;
         } else if request.is_watch() {
             state.watches += 1;
             shared.changed.notify_all();
@@ -44,7 +50,7 @@ pub(super) fn serve(stream: impl Read + Write, shared: &Arc<Shared>) -> io::Resu
 
 /// The Status with which a request is refused, if it is.
 fn refusal(request: &Request, state: &State) -> Option<Value> {
-    if request.path != "/api/v1/pods" {
+    if request.path != "/api/v1/pods" && !events::is_about(request) {
         return Some(status(
             404,
             "NotFound",
@@ -179,7 +185,7 @@ fn expired(state: &State) -> Value {
     status(410, "Expired", &message)
 }
 
-fn status(code: u16, reason: &str, message: &str) -> Value {
+pub(super) fn status(code: u16, reason: &str, message: &str) -> Value {
     json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code,
@@ -210,9 +216,13 @@ fn read_request(stream: &mut impl BufRead) -> io::Result<Option<Request>> {
     if stream.read_line(&mut line)? == 0 {
         return Ok(None);
     }
-    let target = line.split(' ').nth(1).unwrap_or_default();
+    let mut words = line.split(' ');
+    let method = words.next().unwrap_or_default();
+    let target = words.next().unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let mut length = 0;
     let mut request = Request {
+        method: method.to_owned(),
         path: path.to_owned(),
         query: query
             .split('&')
@@ -221,6 +231,8 @@ fn read_request(stream: &mut impl BufRead) -> io::Result<Option<Request>> {
             .collect(),
         accept: String::new(),
         authorization: None,
+        content_type: String::new(),
+        body: None,
     };
     loop {
         let mut header = String::new();
@@ -228,9 +240,14 @@ fn read_request(stream: &mut impl BufRead) -> io::Result<Option<Request>> {
             return Ok(None);
         }
         let Some((name, value)) = header.trim_end().split_once(':') else {
+            let mut body = vec![0; length];
+            stream.read_exact(&mut body)?;
+            request.body = serde_json::from_slice(&body).ok();
             return Ok(Some(request));
         };
         match name.to_ascii_lowercase().as_str() {
+            "content-length" => length = value.trim().parse().unwrap_or(0),
+            "content-type" => request.content_type = value.trim().to_owned(),
             "accept" => request.accept = value.trim().to_owned(),
             "authorization" => request.authorization = Some(value.trim().to_owned()),
             _ => {}

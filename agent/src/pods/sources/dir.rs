@@ -8,12 +8,9 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use tokio::net::unix::pipe;
-
 use super::manifest;
 use super::{Known, Pod, PodName};
+use crate::changes::Changes;
 
 /// The endings of files that are read.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
@@ -52,48 +49,6 @@ fn report(directory: &Path, known: &Known, problems: &[String]) {
     let problems = problems.join("; ");
     tracing::warn!(directory = %directory.display(), problems, "not everything could be read");
     known.fails(problems);
-}
-
-/// What will happen in a directory, or what makes it.
-///
-/// The descriptor is inotify's: tokio has no safe type for it, and this one only awaits that it can be read.
-struct Changes(pipe::Receiver);
-
-/// Events that mean a file has become another one. Not its creation: nothing is in it yet.
-const FILES: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
-    .union(AddWatchFlags::IN_MOVE)
-    .union(AddWatchFlags::IN_DELETE)
-    .union(AddWatchFlags::IN_DELETE_SELF)
-    .union(AddWatchFlags::IN_MOVE_SELF)
-    .union(AddWatchFlags::IN_ONLYDIR);
-/// Events by which a directory may come to be.
-const MAKING: AddWatchFlags = FILES.union(AddWatchFlags::IN_CREATE);
-
-impl Changes {
-    /// Watches the directory, or while there is none the nearest one above that is there.
-    fn of(directory: &Path) -> io::Result<Self> {
-        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        loop {
-            let mut missing = None;
-            for place in directory.ancestors() {
-                let flags = if missing.is_none() { FILES } else { MAKING };
-                match inotify.add_watch(place, flags) {
-                    Ok(_) => break,
-                    Err(Errno::ENOENT | Errno::ENOTDIR) => missing = Some(place),
-                    Err(errno) => return Err(errno.into()),
-                }
-            }
-            // What was made before its parent was watched has told nobody.
-            if !missing.is_some_and(Path::is_dir) {
-                return pipe::Receiver::from_owned_fd_unchecked(inotify.into()).map(Self);
-            }
-        }
-    }
-
-    /// Waits for the first event. Each look has a watch of its own, and so the queue never fills.
-    async fn next(&self) -> io::Result<()> {
-        self.0.readable().await
-    }
 }
 
 #[derive(Debug, Default)]

@@ -46,7 +46,8 @@ fn a_head_that_has_not_ended_is_waited_for() {
         Ok(Some(Head {
             status: 503,
             body_at: reply.len(),
-            body_len: 0
+            body_len: 0,
+            stderr_len: 0
         }))
     );
 }
@@ -93,6 +94,14 @@ fn what_the_agent_never_sends_is_refused_by_name() {
         (
             "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n",
             "given twice",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\npodwire-stderr: 3\r\n",
+            "podwire-stderr is 3, of a body of 2 bytes",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\npodwire-stderr: x\r\n",
+            "podwire-stderr is \"x\"",
         ),
         (
             "HTTP/1.1 200 OK\r\ncontent-length: 2097153\r\n",

@@ -17,6 +17,7 @@ fn request(config: &str) -> Request {
         config: RawValue::from_string(config.into()).unwrap(),
         environment: BTreeMap::new(),
         traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
+        takes_stderr: true,
     }
 }
 
@@ -33,7 +34,7 @@ fn a_request_has_this_form() {
     let expected = json!({
         "version": 1, "command": "ADD", "container_id": "0a1b", "netns": "/run/netns/a", "ifname": "eth0",
         "args": "K8S_POD_NAME=a\"b;X=é", "path": "/opt/cni/bin", "config": {},
-        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "stderr": true,
     });
     assert_eq!(body, expected);
 }
@@ -46,6 +47,7 @@ fn the_configuration_passes_byte_for_byte() {
     assert_eq!(got.config.get(), config);
     assert_eq!(got.invocation, sent.invocation);
     assert_eq!(got.traceparent, sent.traceparent);
+    assert!(got.takes_stderr);
 }
 
 #[test]
@@ -71,6 +73,10 @@ fn unknown_members_are_passed_over_and_absent_ones_are_empty() {
     let request = Request::decode(body.to_string().as_bytes()).unwrap();
     assert_eq!(request.invocation, Invocation::bare(Command::Status));
     assert_eq!(request.traceparent, None);
+    assert!(
+        !request.takes_stderr,
+        "a plugin that says nothing of it passes nothing on"
+    );
 }
 
 #[test]

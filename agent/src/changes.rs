@@ -1,0 +1,70 @@
+//! What happens in a directory: inotify as something to wait for.
+//!
+//! The events only say when to look again, never what has changed: one change is often several files, or a symlink (a mounted
+//! ConfigMap), or comes by a rename.
+
+use std::io;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use tokio::net::unix::pipe;
+
+/// What will happen in a directory, or what makes it.
+///
+/// The descriptor is inotify's: tokio has no safe type for it, and this one only awaits that it can be read.
+#[derive(Debug)]
+pub(crate) struct Changes(pipe::Receiver);
+
+/// Events that mean a file has become another one. Not its creation: nothing is in it yet.
+const FILES: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
+    .union(AddWatchFlags::IN_MOVE)
+    .union(AddWatchFlags::IN_DELETE)
+    .union(AddWatchFlags::IN_DELETE_SELF)
+    .union(AddWatchFlags::IN_MOVE_SELF)
+    .union(AddWatchFlags::IN_ONLYDIR);
+/// Events by which a directory may come to be.
+const MAKING: AddWatchFlags = FILES.union(AddWatchFlags::IN_CREATE);
+
+impl Changes {
+    /// Watches a directory's files, or while there is none the nearest directory above that is there. Nothing is missed of what
+    /// happens after it returns.
+    ///
+    /// # Errors
+    /// inotify refused: a limit (fs.inotify.max_user_instances), or the directory can't be entered.
+    pub(crate) fn of(directory: &Path) -> io::Result<Self> {
+        Self::watch(directory, FILES)
+    }
+
+    /// As [`Self::of`], for things that are whole when they are made: sockets.
+    ///
+    /// # Errors
+    /// As those of [`Self::of`].
+    pub(crate) fn of_sockets(directory: &Path) -> io::Result<Self> {
+        Self::watch(directory, MAKING)
+    }
+
+    fn watch(directory: &Path, wanted: AddWatchFlags) -> io::Result<Self> {
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+        loop {
+            let mut missing = None;
+            for place in directory.ancestors() {
+                let flags = if missing.is_none() { wanted } else { MAKING };
+                match inotify.add_watch(place, flags) {
+                    Ok(_) => break,
+                    Err(Errno::ENOENT | Errno::ENOTDIR) => missing = Some(place),
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            // What was made before its parent was watched has told nobody.
+            if !missing.is_some_and(Path::is_dir) {
+                return pipe::Receiver::from_owned_fd_unchecked(inotify.into()).map(Self);
+            }
+        }
+    }
+
+    /// Waits for the first event. Each look has a watch of its own, and so the queue never fills.
+    pub(crate) async fn next(&self) -> io::Result<()> {
+        self.0.readable().await
+    }
+}

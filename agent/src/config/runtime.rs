@@ -1,0 +1,29 @@
+//! The container runtime's directories.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// The flags about the container runtime.
+#[derive(Debug, Clone, Args)]
+pub struct RuntimeArgs {
+    /// Network configuration to install under its own name once an ADD can be served; for a DaemonSet
+    #[arg(long, value_name = "FILE", env = "PODWIRE_INSTALL_CONF")]
+    pub install_conf: Option<PathBuf>,
+    /// The runtime's network configurations: the log says when another takes the place of podwire's
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/etc/cni/net.d",
+        env = "PODWIRE_CNI_CONF_DIR"
+    )]
+    pub cni_conf_dir: PathBuf,
+    /// The runtime's plugins: the log says when another takes the place of podwire's
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/opt/cni/bin",
+        env = "PODWIRE_CNI_BIN_DIR"
+    )]
+    pub cni_bin_dir: PathBuf,
+}

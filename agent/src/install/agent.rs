@@ -1,0 +1,228 @@
+//! The agent, asked on its socket: whether it can serve an ADD, which ports there are, and to carry out DELs.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper::{Method, StatusCode};
+use hyper_util::rt::TokioIo;
+use podwire_cni::env::Invocation;
+use podwire_cni::spec::{Command, SpecError};
+use podwire_cni::wire::{self, Request};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::net::UnixStream;
+
+use crate::changes::Changes;
+use crate::plan::AttachmentKey;
+
+/// How long the agent may take for an answer that it does not hold back.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
+/// The largest answer that is read, in bytes: that of a node full of ports.
+const LARGEST: usize = 64 << 20;
+
+/// Why the agent could not be asked.
+#[derive(Debug, thiserror::Error)]
+#[error("podwire agent at {}: {problem}", .socket.display())]
+pub struct AskError {
+    socket: PathBuf,
+    problem: Problem,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error("{0}")]
+    NotThere(io::Error),
+    #[error("{0}")]
+    Connection(Box<dyn std::error::Error + Send + Sync>),
+    #[error("no answer within {0:?}")]
+    Expired(Duration),
+    #[error("it answered {status}: {body}")]
+    Refused { status: StatusCode, body: String },
+    #[error("watch its directory: {0}")]
+    Watch(io::Error),
+}
+
+impl AskError {
+    /// Whether no agent listens, which one may do later.
+    fn is_not_there(&self) -> bool {
+        matches!(self.problem, Problem::NotThere(_))
+    }
+}
+
+/// What `GET /v1/health` answers.
+#[derive(Debug, Deserialize)]
+struct Health {
+    ready: bool,
+    reasons: Vec<String>,
+}
+
+/// What `GET /v1/ports` answers.
+#[derive(Debug, Deserialize)]
+struct Ports {
+    ports: Vec<Port>,
+}
+
+/// A port of the node.
+#[derive(Debug, Deserialize)]
+struct Port {
+    key: Option<AttachmentKey>,
+}
+
+/// The agent of a node.
+#[derive(Debug, Clone)]
+pub(super) struct AgentSocket(pub(super) PathBuf);
+
+impl AgentSocket {
+    /// Waits until the agent would serve an ADD. It may not run yet, nor may there be a directory for its socket.
+    ///
+    /// # Errors
+    /// What was seen instead, in words, when the time is up.
+    pub(super) async fn await_ready(&self, patience: Duration) -> Result<(), String> {
+        let until = Instant::now() + patience;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.next_health(left).await {
+                Ok(Health { ready: true, .. }) => return Ok(()),
+                Ok(health) if left.is_zero() => return Err(health.reasons.join("; ")),
+                Err(error) if left.is_zero() || !error.is_not_there() => {
+                    return Err(error.to_string());
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+
+    /// The agent's word on whether it is ready, held back until it is, or the time is up. Of an agent that is not there, once
+    /// something has happened where its socket would be.
+    async fn next_health(&self, patience: Duration) -> Result<Health, AskError> {
+        let directory = self.0.parent().unwrap_or(Path::new("/"));
+        let changes =
+            Changes::of_sockets(directory).map_err(|error| self.failed(Problem::Watch(error)))?;
+        let path = format!("/v1/health?wait={}", patience.as_secs_f32().ceil());
+        let answer = self.get::<Health>(&path, ANSWER_DEADLINE + patience).await;
+        if answer.as_ref().is_err_and(AskError::is_not_there) {
+            let _ = tokio::time::timeout(patience, changes.next()).await;
+        }
+        answer
+    }
+
+    /// The attachments of which the agent has a port.
+    ///
+    /// # Errors
+    /// It can't be asked.
+    pub(super) async fn attachments(&self) -> Result<Vec<AttachmentKey>, AskError> {
+        let Ports { ports } = self.get("/v1/ports", ANSWER_DEADLINE).await?;
+        let mut keys: Vec<AttachmentKey> = ports.into_iter().filter_map(|port| port.key).collect();
+        keys.sort();
+        keys.dedup();
+        Ok(keys)
+    }
+
+    /// Has the agent carry out a DEL, as the plugin would.
+    ///
+    /// # Errors
+    /// It can't be asked, or the DEL's own error.
+    pub(super) async fn del(&self, key: &AttachmentKey) -> Result<(), AskError> {
+        let conf = serde_json::json!({
+            "cniVersion": "1.0.0", "name": key.network, "type": super::conf::PLUGIN_NAMES[0],
+        });
+        let config = RawValue::from_string(conf.to_string())
+            .map_err(|error| self.failed(Problem::Connection(error.into())))?;
+        let request = Request {
+            invocation: Invocation {
+                command: Command::Del,
+                container_id: key.container_id.clone(),
+                netns: String::new(),
+                ifname: key.ifname.clone(),
+                args: String::new(),
+                path: String::new(),
+            },
+            config,
+            environment: std::collections::BTreeMap::new(),
+            traceparent: None,
+            takes_stderr: false,
+        };
+        self.ask(
+            Method::POST,
+            wire::PATH,
+            request.encode().into(),
+            ANSWER_DEADLINE,
+        )
+        .await
+        .map(drop)
+    }
+
+    async fn get<T: serde::de::DeserializeOwned>(
+        &self,
+        path: &str,
+        limit: Duration,
+    ) -> Result<T, AskError> {
+        let body = self.ask(Method::GET, path, Bytes::new(), limit).await?;
+        serde_json::from_slice(&body)
+            .map_err(|error| self.failed(Problem::Connection(error.into())))
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        limit: Duration,
+    ) -> Result<Bytes, AskError> {
+        let answer = tokio::time::timeout(limit, self.exchange(method, path, body)).await;
+        let (status, body) = answer
+            .unwrap_or(Err(Problem::Expired(limit)))
+            .map_err(|problem| self.failed(problem))?;
+        if status.is_success() {
+            return Ok(body);
+        }
+        let body = SpecError::from_json(&body).map_or_else(
+            || String::from_utf8_lossy(&body).into_owned(),
+            |error| error.msg,
+        );
+        Err(self.failed(Problem::Refused { status, body }))
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<(StatusCode, Bytes), Problem> {
+        let other = |error: hyper::Error| Problem::Connection(error.into());
+        let stream = UnixStream::connect(&self.0).await;
+        let stream = stream.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Problem::NotThere(error),
+            _ => Problem::Connection(error.into()),
+        })?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(other)?;
+        let asking = async move {
+            let request = hyper::Request::builder()
+                .method(method)
+                .uri(path)
+                .header("Host", "podwire")
+                .header(wire::WIRE_HEADER, wire::WIRE_VERSION)
+                .body(Full::new(body))
+                .map_err(|error| Problem::Connection(error.into()))?;
+            let answer = sender.send_request(request).await.map_err(other)?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), LARGEST).collect().await;
+            Ok((status, body.map_err(Problem::Connection)?.to_bytes()))
+        };
+        // The connection ends when the sender is dropped, which is when the answer is whole.
+        let (answer, _) = tokio::join!(asking, connection);
+        answer
+    }
+
+    fn failed(&self, problem: Problem) -> AskError {
+        AskError {
+            socket: self.0.clone(),
+            problem,
+        }
+    }
+}

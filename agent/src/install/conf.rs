@@ -1,0 +1,289 @@
+//! Network configurations in a runtime's directory: which are podwire's, which one the runtime takes, and the one that we put
+//! there.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use podwire_cni::wire;
+use serde_json::{Map, Value, json};
+
+use super::{InstallError, place};
+
+/// The plugin's own name, and that of the plugin which it replaces.
+pub const PLUGIN_NAMES: [&str; 2] = ["podwire-cni", DROP_IN];
+/// ovn-kubernetes' plugin.
+pub const DROP_IN: &str = "ovn-k8s-cni-overlay";
+/// The network's name in the configuration that ovn-kubernetes writes: runtimes keep what they know of a pod under it.
+pub(crate) const DROP_IN_NETWORK: &str = "ovn-kubernetes";
+/// The member by which a configuration says that we made it. Runtimes pass over it.
+const MARK: &str = "installedBy";
+/// The files that runtimes read (libcni, `ConfFiles`).
+const ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
+
+/// A network configuration to be installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conf {
+    /// Its file's name.
+    pub file: String,
+    /// The file.
+    pub text: String,
+}
+
+/// A network configuration that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Its file.
+    pub path: PathBuf,
+    /// Whose it is.
+    pub owner: Owner,
+    /// The plugins that it names.
+    pub plugins: Vec<String>,
+}
+
+/// Whose a network configuration is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// podwire's installation made it.
+    Installed,
+    /// Somebody made it, for podwire's plugin.
+    ByHand,
+    /// ovn-kubernetes' node process made it, or it names its plugin.
+    OvnKubernetes,
+    /// Multus', which calls the next one.
+    Multus,
+    /// Another plugin's, or not to be read.
+    Other,
+}
+
+impl Conf {
+    /// The configuration for a network by this name, served by the plugin of this name.
+    ///
+    /// Its `cniVersion` is what runtimes know that don't know 1.1.0 (containerd up to 1.6 refuses that); those that know
+    /// `cniVersions` choose the highest they share with it, and with it have STATUS and GC.
+    pub fn generate(file: String, network: &str, plugin: &str, socket: &Path) -> Self {
+        let mut entry = Map::from_iter([
+            ("type".to_owned(), json!(plugin)),
+            (
+                "capabilities".to_owned(),
+                json!({
+                    "bandwidth": true,
+                    "ips": true,
+                    "mac": true,
+                    "io.kubernetes.cri.pod-annotations": true,
+                }),
+            ),
+        ]);
+        if socket != Path::new(wire::DEFAULT_SOCKET) {
+            entry.insert("agentSocket".to_owned(), json!(socket));
+        }
+        let list = json!({
+            "cniVersion": "1.0.0",
+            "cniVersions": ["0.4.0", "1.0.0", "1.1.0"],
+            "name": network,
+            "plugins": [entry],
+        });
+        Self::marked(file, list)
+    }
+
+    /// A configuration that somebody wrote, to be installed under its own name.
+    ///
+    /// # Errors
+    /// It can't be read, runtimes would pass over its name, or it does not name our plugin.
+    pub fn read(path: &Path) -> Result<Self, InstallError> {
+        let bad = |problem: &str| InstallError::Setting {
+            flag: "--conf",
+            value: path.display().to_string(),
+            problem: problem.to_owned(),
+        };
+        let file = path.file_name().and_then(|name| name.to_str());
+        let file = file.ok_or_else(|| bad("expected a file"))?;
+        if !is_read(Path::new(file)) {
+            return Err(bad("runtimes read only *.conf, *.conflist and *.json"));
+        }
+        let text = place::read(path)?.ok_or_else(|| bad("there is no such file"))?;
+        let list: Value =
+            serde_json::from_slice(&text).map_err(|error| bad(&format!("not JSON: {error}")))?;
+        if !list["name"].is_string() {
+            return Err(bad("it has no \"name\""));
+        }
+        if !types(&list).any(|it| PLUGIN_NAMES.contains(&it)) {
+            return Err(bad(
+                "no plugin in it has \"type\" podwire-cni or ovn-k8s-cni-overlay",
+            ));
+        }
+        Ok(Self::marked(file.to_owned(), list))
+    }
+
+    /// The configuration of a running agent or an installation, with our mark.
+    fn marked(file: String, mut list: Value) -> Self {
+        list[MARK] = json!(concat!("podwire ", env!("CARGO_PKG_VERSION")));
+        Self {
+            file,
+            text: format!("{list:#}\n"),
+        }
+    }
+}
+
+/// The network configurations in a directory, in the order in which runtimes sort them: most take the first alone.
+///
+/// # Errors
+/// The directory is there and can't be listed.
+pub fn survey(directory: &Path) -> Result<Vec<Found>, InstallError> {
+    let failed = |source| InstallError::io("list", directory, source);
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(failed)?.path();
+        if is_read(&path) {
+            found.push(Found::read(path));
+        }
+    }
+    found.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(found)
+}
+
+impl Found {
+    /// What is in a file; one that can't be read is nobody's that we know.
+    fn read(path: PathBuf) -> Self {
+        let text = place::read(&path).ok().flatten();
+        let list: Value = text
+            .and_then(|text| serde_json::from_slice(&text).ok())
+            .unwrap_or_default();
+        let plugins: Vec<String> = types(&list).map(str::to_owned).collect();
+        let is_marked = list[MARK]
+            .as_str()
+            .is_some_and(|mark| mark.starts_with("podwire "));
+        let names = |wanted: &str| plugins.iter().any(|it| it == wanted);
+        let owner = match () {
+            () if is_marked => Owner::Installed,
+            () if names(PLUGIN_NAMES[0]) => Owner::ByHand,
+            () if names(DROP_IN) => Owner::OvnKubernetes,
+            () if names("multus") || names("multus-shim") => Owner::Multus,
+            () => Owner::Other,
+        };
+        Self {
+            path,
+            owner,
+            plugins,
+        }
+    }
+
+    /// Whether a pod by this configuration is wired by podwire.
+    pub fn is_podwires(&self) -> bool {
+        matches!(self.owner, Owner::Installed | Owner::ByHand)
+    }
+}
+
+/// Whose the configuration in a file is.
+pub(super) fn owner(path: &Path) -> Owner {
+    Found::read(path.to_owned()).owner
+}
+
+/// The plugins that a configuration, or a list of them, names.
+fn types(list: &Value) -> impl Iterator<Item = &str> {
+    let plugins = list["plugins"].as_array().into_iter().flatten();
+    std::iter::once(list)
+        .chain(plugins)
+        .filter_map(|plugin| plugin["type"].as_str())
+}
+
+fn is_read(path: &Path) -> bool {
+    path.extension()
+        .and_then(|ending| ending.to_str())
+        .is_some_and(|ending| ENDINGS.contains(&ending))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conf() -> Conf {
+        Conf::generate(
+            "10-podwire.conflist".into(),
+            "podwire",
+            "podwire-cni",
+            Path::new(wire::DEFAULT_SOCKET),
+        )
+    }
+
+    #[test]
+    fn what_is_generated_is_a_list_that_our_own_reader_takes_in_every_version_it_offers() {
+        let list: Value = serde_json::from_str(&conf().text).unwrap();
+        for version in list["cniVersions"].as_array().unwrap() {
+            let mut entry = list["plugins"][0].clone();
+            entry["cniVersion"] = version.clone();
+            entry["name"] = list["name"].clone();
+            let read = podwire_cni::spec::NetConf::parse(entry.to_string().as_bytes()).unwrap();
+            assert_eq!(read.name, "podwire");
+            assert!(read.capabilities["io.kubernetes.cri.pod-annotations"]);
+            assert_eq!(read.agent_socket, None);
+        }
+    }
+
+    #[test]
+    fn confs_are_told_apart_by_whose_they_are_and_come_in_the_runtimes_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = [
+            (
+                "10-ovn-kubernetes.conf",
+                r#"{"cniVersion":"0.4.0","name":"ovn-kubernetes","type":"ovn-k8s-cni-overlay"}"#,
+            ),
+            ("05-mine.conf", r#"{"name":"x","type":"podwire-cni"}"#),
+            ("00-multus.conf", r#"{"name":"m","type":"multus"}"#),
+            ("99-broken.json", "{"),
+            ("notes.txt", "{}"),
+        ];
+        for (name, text) in files {
+            fs::write(dir.path().join(name), text).unwrap();
+        }
+        fs::write(dir.path().join("10-podwire.conflist"), conf().text).unwrap();
+        let found = survey(dir.path()).unwrap();
+        let told: Vec<_> = found
+            .iter()
+            .map(|it| (it.path.file_name().unwrap().to_str().unwrap(), it.owner))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("00-multus.conf", Owner::Multus),
+                ("05-mine.conf", Owner::ByHand),
+                ("10-ovn-kubernetes.conf", Owner::OvnKubernetes),
+                ("10-podwire.conflist", Owner::Installed),
+                ("99-broken.json", Owner::Other),
+            ]
+        );
+        assert!(survey(&dir.path().join("none")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_conf_of_ones_own_is_refused_when_runtimes_would_not_read_it_or_it_is_not_for_our_plugin() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text, problem) in [
+            ("a.txt", "{}", "runtimes read only"),
+            ("a.conf", "{", "not JSON"),
+            ("b.conf", "{}", "no \"name\""),
+            (
+                "c.conf",
+                r#"{"name":"n","type":"bridge"}"#,
+                "no plugin in it",
+            ),
+        ] {
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            let error = Conf::read(&path).unwrap_err().to_string();
+            assert!(error.contains(problem) && error.contains(name), "{error}");
+        }
+        let path = dir.path().join("20-n.conf");
+        fs::write(&path, r#"{"name":"n","type":"podwire-cni","mtu":1300}"#).unwrap();
+        let read = Conf::read(&path).unwrap();
+        assert_eq!(read.file, "20-n.conf");
+        let text: Value = serde_json::from_str(&read.text).unwrap();
+        assert_eq!(text["mtu"], 1300);
+        assert!(text[MARK].as_str().unwrap().starts_with("podwire "));
+    }
+}

@@ -1,0 +1,193 @@
+//! What is amiss in a runtime's directories: another network configuration before ours, another plugin in the place of ours.
+//!
+//! ovn-kubernetes' node process writes 10-ovn-kubernetes.conf and copies its own plugin each time when it starts. Where podwire has
+//! taken over, that takes new pods away from it without an error anywhere.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::conf::{Found, Owner, PLUGIN_NAMES};
+use super::{InstallError, conf, is_plugin, place};
+
+/// What is amiss, in words.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// What.
+    pub problem: String,
+    /// How to mend it.
+    pub remedy: String,
+}
+
+/// The directories of a runtime as they are now.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    /// The network configurations, in the runtime's order.
+    pub confs: Vec<Found>,
+    /// Of our plugin's names those that a file bears, and whether it is ours. `None` without such a directory, as in a container
+    /// where it is not mounted.
+    pub plugins: Option<BTreeMap<&'static str, bool>>,
+    bin_dir: PathBuf,
+}
+
+/// Looks into both directories.
+///
+/// # Errors
+/// One is there and can't be read.
+pub fn look(conf_dir: &Path, bin_dir: &Path) -> Result<Seen, InstallError> {
+    let mut seen = Seen {
+        confs: conf::survey(conf_dir)?,
+        plugins: None,
+        bin_dir: bin_dir.to_owned(),
+    };
+    if bin_dir.is_dir() {
+        let mut plugins = BTreeMap::new();
+        for name in PLUGIN_NAMES {
+            if let Some(content) = place::read(&bin_dir.join(name))? {
+                plugins.insert(name, is_plugin(&content));
+            }
+        }
+        seen.plugins = Some(plugins);
+    }
+    Ok(seen)
+}
+
+impl Seen {
+    /// What is amiss, on a node that was given to podwire by a configuration that we installed.
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let Some(ours) = self
+            .confs
+            .iter()
+            .find(|conf| conf.owner == Owner::Installed)
+        else {
+            return findings;
+        };
+        let first = self.confs.iter().find(|conf| conf.owner != Owner::Multus);
+        if let Some(first) = first.filter(|first| !self.leads_to_us(first)) {
+            findings.push(Finding {
+                problem: format!(
+                    "{} comes before {}: a runtime that takes the first network configuration wires new pods by that one",
+                    first.path.display(),
+                    ours.path.display()
+                ),
+                remedy: match first.owner {
+                    Owner::OvnKubernetes => format!(
+                        "stop ovn-kubernetes' node process, which wrote it, then remove {}",
+                        first.path.display()
+                    ),
+                    _ => format!("remove {}, or install ours with a smaller --priority", first.path.display()),
+                },
+            });
+        }
+        for name in PLUGIN_NAMES {
+            let is_called = ours.plugins.iter().any(|plugin| plugin == name);
+            let problem = match self.plugins.as_ref().map(|plugins| plugins.get(name)) {
+                Some(Some(false)) => "is not podwire's plugin any more",
+                Some(None) => "is missing",
+                Some(Some(true)) | None => continue,
+            };
+            if is_called {
+                findings.push(Finding {
+                    problem: format!(
+                        "{} {problem}, and {} calls it",
+                        self.bin_dir.join(name).display(),
+                        ours.path.display()
+                    ),
+                    remedy: format!(
+                        "stop what put another there (ovn-kubernetes' node process copies its own when it starts), then `podwire \
+                         install --plugin-only --as {name} --force`"
+                    ),
+                });
+            }
+        }
+        findings
+    }
+
+    /// Whether podwire wires a pod by this configuration: it names our plugin, or ovn-kubernetes' when ours has its place.
+    fn leads_to_us(&self, conf: &Found) -> bool {
+        let is_ours = |plugin: &String| {
+            let installed = self
+                .plugins
+                .as_ref()
+                .map(|plugins| plugins.get(plugin.as_str()));
+            plugin == PLUGIN_NAMES[0] || installed == Some(Some(&true))
+        };
+        conf.owner == Owner::Installed || conf.plugins.iter().any(is_ours)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(confs: &[(&str, Owner, &str)], plugins: &[(&'static str, bool)]) -> Vec<String> {
+        let confs = confs.iter().map(|(file, owner, plugin)| Found {
+            path: Path::new("/etc/cni/net.d").join(file),
+            owner: *owner,
+            plugins: vec![(*plugin).to_owned()],
+        });
+        let seen = Seen {
+            confs: confs.collect(),
+            plugins: Some(plugins.iter().copied().collect()),
+            bin_dir: "/opt/cni/bin".into(),
+        };
+        seen.findings()
+            .into_iter()
+            .map(|finding| finding.problem)
+            .collect()
+    }
+
+    const OURS: (&str, Owner, &str) = ("10-podwire.conflist", Owner::Installed, "podwire-cni");
+    const THEIRS: (&str, Owner, &str) = (
+        "10-ovn-kubernetes.conf",
+        Owner::OvnKubernetes,
+        "ovn-k8s-cni-overlay",
+    );
+
+    #[test]
+    fn a_node_of_ours_alone_or_behind_multus_is_as_it_should_be() {
+        let plugin = [("podwire-cni", true)];
+        assert!(seen(&[OURS], &plugin).is_empty());
+        let multus = ("00-multus.conf", Owner::Multus, "multus");
+        assert!(seen(&[multus, OURS], &plugin).is_empty());
+        let by_hand = ("05-mine.conf", Owner::ByHand, "podwire-cni");
+        assert!(seen(&[by_hand, OURS], &plugin).is_empty());
+    }
+
+    #[test]
+    fn ovn_kubernetes_that_came_back_is_noticed_by_what_it_wrote() {
+        let plugin = [("podwire-cni", true), ("ovn-k8s-cni-overlay", false)];
+        let found = seen(&[THEIRS, OURS], &plugin);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].starts_with("/etc/cni/net.d/10-ovn-kubernetes.conf comes before"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn in_its_place_its_configuration_leads_to_us_until_its_plugin_is_back() {
+        let drop_in = (
+            "10-podwire.conflist",
+            Owner::Installed,
+            "ovn-k8s-cni-overlay",
+        );
+        assert!(seen(&[THEIRS, drop_in], &[("ovn-k8s-cni-overlay", true)]).is_empty());
+        let found = seen(&[THEIRS, drop_in], &[("ovn-k8s-cni-overlay", false)]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(
+            found[1].contains("is not podwire's plugin any more"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn where_podwire_is_not_installed_nothing_is_amiss() {
+        assert!(seen(&[THEIRS], &[]).is_empty());
+        assert_eq!(
+            seen(&[OURS], &[]).len(),
+            1,
+            "but then its plugin must be there"
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! The agent's own part: where it is told to (in a DaemonSet, where nobody else is there to wait) it installs the network
+//! configuration once it can serve an ADD; and it says in its log when somebody else takes the place of what was installed.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::conf::{Conf, Owner};
+use super::findings::{Finding, look};
+use super::{InstallError, conf, place};
+use crate::attach::Agent;
+use crate::changes::Changes;
+use crate::config::RuntimeArgs;
+
+/// After so long without being able to serve an ADD the log says so.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Installs the network configuration that the agent is told to install, once it can serve an ADD. It stays when the agent ends:
+/// pods keep their network through an upgrade, and a runtime that asks for an ADD meanwhile is told to try again.
+pub async fn install(agent: Arc<Agent>) {
+    let Some(file) = agent.config.runtime.install_conf.clone() else {
+        return;
+    };
+    while let Err(error) = agent.await_ready(PATIENCE).await {
+        tracing::warn!(%error, "the network configuration is not installed yet");
+    }
+    let place = agent.config.runtime.cni_conf_dir.clone();
+    let installed = tokio::task::spawn_blocking(move || put(&file, &place)).await;
+    match installed.unwrap_or_else(|error| Err(InstallError::Runtime(io::Error::other(error)))) {
+        Ok(line) => tracing::info!("{line}"),
+        Err(error) => tracing::error!(%error, "the network configuration is not installed"),
+    }
+}
+
+fn put(file: &Path, directory: &Path) -> Result<String, InstallError> {
+    let conf = Conf::read(file)?;
+    let path = directory.join(&conf.file);
+    let shown = path.display();
+    if let Some(there) = place::read(&path)? {
+        if there == conf.text.as_bytes() {
+            return Ok(format!("network configuration {shown} is there already"));
+        }
+        if conf::owner(&path) != Owner::Installed {
+            return Err(InstallError::Foreign {
+                path,
+                owner: "a configuration that somebody wrote",
+            });
+        }
+    }
+    place::put(&path, conf.text.as_bytes(), 0o600)?;
+    Ok(format!("network configuration {shown} installed"))
+}
+
+/// Says in the log, once each, what is amiss in the runtime's directories, for as long as the agent runs.
+pub async fn watch(settings: RuntimeArgs) {
+    let mut known = BTreeSet::new();
+    loop {
+        if let Err(error) = next_change(&settings, &mut known).await {
+            tracing::warn!(%error, "the runtime's directories are no longer watched");
+            return;
+        }
+    }
+}
+
+async fn next_change(settings: &RuntimeArgs, known: &mut BTreeSet<Finding>) -> io::Result<()> {
+    let confs = Changes::of(&settings.cni_conf_dir)?;
+    let plugins = Changes::of(&settings.cni_bin_dir)?;
+    let (conf_dir, bin_dir) = (settings.cni_conf_dir.clone(), settings.cni_bin_dir.clone());
+    let seen = tokio::task::spawn_blocking(move || look(&conf_dir, &bin_dir)).await;
+    match seen.map_err(io::Error::other)? {
+        Ok(seen) => {
+            let findings: BTreeSet<Finding> = seen.findings().into_iter().collect();
+            for Finding { problem, remedy } in findings.difference(known) {
+                tracing::warn!(remedy, "{problem}");
+            }
+            *known = findings;
+        }
+        // As while a file is being replaced: its end is the next change.
+        Err(error) => tracing::debug!(%error, "the runtime's directories can't be read"),
+    }
+    tokio::select! {
+        changed = confs.next() => changed,
+        changed = plugins.next() => changed,
+    }
+}

@@ -1,0 +1,352 @@
+//! Getting onto a node and off it: the plugin into the runtime's directory of plugins, and, only once the agent can serve an
+//! ADD, the network configuration by which the runtime begins to call it.
+//!
+//! `podwire install` and `podwire uninstall` are for people, packages and init containers; [`keep`] has an agent install the
+//! configuration itself and say when somebody else puts another before it.
+
+mod agent;
+pub mod conf;
+pub mod findings;
+pub mod keep;
+mod place;
+mod settings;
+mod uninstall;
+
+use std::fmt::Display;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use agent::AskError;
+pub use settings::{Places, Settings};
+pub use uninstall::{UninstallArgs, uninstall};
+
+use agent::AgentSocket;
+use conf::{Conf, Owner};
+
+/// A sentence of the plugin's, by which its file is known whatever its name.
+const PLUGIN_MARK: &[u8] = b"the CNI plugin of podwire ";
+/// Where a package puts the plugin, relative to the directory that `podwire` itself is in.
+const PLUGIN_BESIDE: [&str; 2] = ["../lib/podwire/podwire-cni", "podwire-cni"];
+
+/// The flags of `podwire install`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct InstallArgs {
+    /// What is installed, and where
+    #[command(flatten)]
+    pub settings: Settings,
+    /// How long to wait for the agent to be able to serve an ADD, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub wait: u64,
+    /// Install the plugin and no network configuration: for an init container
+    #[arg(long, conflicts_with = "conf_only")]
+    pub plugin_only: bool,
+    /// Install the network configuration alone
+    #[arg(long)]
+    pub conf_only: bool,
+    /// Bring plugins that are installed up to date, and install nothing that is not: for a package
+    #[arg(long, conflicts_with_all = ["plugin_only", "conf_only"])]
+    pub upgrade: bool,
+    /// Replace a plugin or a configuration that is not podwire's; a copy stays, and `podwire uninstall` gives it back
+    #[arg(long)]
+    pub force: bool,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Why nothing, or not all, was installed or taken away.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// A step on a file failed.
+    #[error("{step} {}: {source}", .path.display())]
+    Io {
+        /// What was attempted.
+        step: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A flag has a value that it can't have.
+    #[error("{flag} {value}: {problem}")]
+    Setting {
+        /// The flag.
+        flag: &'static str,
+        /// Its value.
+        value: String,
+        /// What is wrong with it, or what was expected.
+        problem: String,
+    },
+    /// The plugin's file was not found.
+    #[error("the plugin podwire-cni is at none of {}; --plugin names its file", shown(.tried))]
+    NoPlugin {
+        /// Where it was looked for.
+        tried: Vec<PathBuf>,
+    },
+    /// Somebody else's file has the place.
+    #[error("{} is {owner}, not podwire's; --force replaces it, and keeps a copy that `podwire uninstall` gives back", .path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// Whose it seems to be.
+        owner: &'static str,
+    },
+    /// The agent can't serve an ADD.
+    #[error("the network configuration is not installed, for the agent at {} can't serve an ADD yet (waited {waited:?}): {seen}", .socket.display())]
+    NotReady {
+        /// The agent's socket.
+        socket: PathBuf,
+        /// For how long was waited.
+        waited: Duration,
+        /// What it said, or what was there instead.
+        seen: String,
+    },
+    /// The agent could not be asked.
+    #[error("{step}: {source}")]
+    Ask {
+        /// What for.
+        step: &'static str,
+        /// Why not.
+        source: AskError,
+    },
+    /// Some ports could not be taken away.
+    #[error("{failed} of {all} ports stay: {first}")]
+    Ports {
+        /// How many.
+        failed: usize,
+        /// Of how many.
+        all: usize,
+        /// The first one's error.
+        first: AskError,
+    },
+    /// No runtime for the questions to the agent.
+    #[error("start the runtime: {0}")]
+    Runtime(#[source] io::Error),
+}
+
+impl InstallError {
+    fn io(step: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io {
+            step,
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
+/// Installs; what was done, and what somebody should know, is given to `say`, a line at a time.
+///
+/// # Errors
+/// What could not be done; what was done before stays, for it hinders nothing.
+pub fn install(args: &InstallArgs, say: &mut dyn FnMut(String)) -> Result<(), InstallError> {
+    let settings = &args.settings;
+    let plugin = match args.conf_only {
+        true => None,
+        false => Some(plugin_file(settings.plugin.as_deref())?),
+    };
+    let conf = match args.plugin_only || args.upgrade {
+        true => None,
+        false => Some(settings.conf()?),
+    };
+    // All that can be refused is refused before anything is done.
+    if let Some(conf) = &conf {
+        let path = settings.places.conf(&conf.file);
+        refuse_foreign(&path, conf_owner(&path), args.force)?;
+    }
+    if let Some((_, content)) = &plugin {
+        for path in plugin_places(args) {
+            let owner = plugin_owner(&path)?;
+            if !(args.upgrade && owner.is_some()) {
+                refuse_foreign(&path, owner, args.force)?;
+                put_plugin(args, &path, content, say)?;
+            }
+        }
+    }
+    match conf {
+        Some(conf) => install_conf(args, &conf, say),
+        None => Ok(()),
+    }
+}
+
+/// Where the plugin goes, or with `--upgrade` the places where it is.
+fn plugin_places(args: &InstallArgs) -> Vec<PathBuf> {
+    let places = &args.settings.places;
+    if !args.upgrade {
+        return vec![places.plugin(args.settings.plugin_name())];
+    }
+    let names = conf::PLUGIN_NAMES.into_iter();
+    names
+        .map(|name| places.plugin(name))
+        .filter(|path| path.exists())
+        .collect()
+}
+
+fn put_plugin(
+    args: &InstallArgs,
+    path: &Path,
+    content: &[u8],
+    say: &mut dyn FnMut(String),
+) -> Result<(), InstallError> {
+    let shown = path.display();
+    if place::read(path)?.as_deref() == Some(content) {
+        say(format!("plugin {shown} is there already"));
+        return Ok(());
+    }
+    if args.dry_run {
+        say(format!("would install the plugin {shown}"));
+        return Ok(());
+    }
+    keep_foreign(path, plugin_owner(path)?, say)?;
+    place::put(path, content, 0o755)?;
+    say(format!("plugin {shown} installed"));
+    Ok(())
+}
+
+fn install_conf(
+    args: &InstallArgs,
+    conf: &Conf,
+    say: &mut dyn FnMut(String),
+) -> Result<(), InstallError> {
+    let path = args.settings.places.conf(&conf.file);
+    let shown = path.display();
+    for line in beside(&args.settings.places, &conf.file)? {
+        say(line);
+    }
+    if args.dry_run {
+        say(format!(
+            "would install the network configuration {shown} once the agent can serve an ADD:\n{}",
+            conf.text.trim_end()
+        ));
+        return Ok(());
+    }
+    let patience = Duration::from_secs(args.wait);
+    let socket = args.settings.socket.clone();
+    let ready = runtime()?.block_on(AgentSocket(socket.clone()).await_ready(patience));
+    ready.map_err(|seen| InstallError::NotReady {
+        socket,
+        waited: patience,
+        seen,
+    })?;
+    keep_foreign(&path, conf_owner(&path), say)?;
+    place::put(&path, conf.text.as_bytes(), 0o600)?;
+    say(format!("network configuration {shown} installed"));
+    Ok(())
+}
+
+/// What somebody should know of the configurations beside ours.
+fn beside(places: &Places, ours: &str) -> Result<Vec<String>, InstallError> {
+    let ours = places.conf(ours);
+    let mut lines = Vec::new();
+    for other in conf::survey(&places.conf_dir())? {
+        let shown = other.path.display();
+        if other.path < ours {
+            lines.push(format!("note: {shown} comes before {}: a runtime that takes the first configuration alone goes on using that one", file_name(&ours)));
+        } else if other.path > ours && !other.is_podwires() {
+            lines.push(format!("note: {shown} comes after {}: a runtime that takes the first configuration alone no longer uses it for new pods", file_name(&ours)));
+        }
+    }
+    Ok(lines)
+}
+
+/// The plugin's file and what is in it.
+fn plugin_file(named: Option<&Path>) -> Result<(PathBuf, Vec<u8>), InstallError> {
+    let tried = match named {
+        Some(path) => vec![path.to_owned()],
+        None => {
+            let own = std::env::current_exe()
+                .map_err(|source| InstallError::io("find", Path::new("podwire"), source))?;
+            let directory = own.parent().unwrap_or(Path::new("/"));
+            PLUGIN_BESIDE.map(|path| directory.join(path)).to_vec()
+        }
+    };
+    for path in &tried {
+        match place::read(path)? {
+            Some(content) if is_plugin(&content) => return Ok((path.clone(), content)),
+            Some(_) => {
+                return Err(InstallError::Setting {
+                    flag: "--plugin",
+                    value: path.display().to_string(),
+                    problem: "it is not podwire's plugin".to_owned(),
+                });
+            }
+            None => {}
+        }
+    }
+    Err(InstallError::NoPlugin { tried })
+}
+
+fn is_plugin(content: &[u8]) -> bool {
+    content
+        .windows(PLUGIN_MARK.len())
+        .any(|window| window == PLUGIN_MARK)
+}
+
+/// Whose a plugin's file is; `None` when it is ours or there is none.
+fn plugin_owner(path: &Path) -> Result<Option<&'static str>, InstallError> {
+    let foreign = place::read(path)?.filter(|content| !is_plugin(content));
+    Ok(foreign.map(|_| "another plugin"))
+}
+
+/// Whose a configuration is; `None` when we installed it or there is none.
+fn conf_owner(path: &Path) -> Option<&'static str> {
+    if std::fs::symlink_metadata(path).is_err() {
+        return None;
+    }
+    match conf::owner(path) {
+        Owner::Installed => None,
+        Owner::ByHand => Some("a configuration that somebody wrote"),
+        Owner::OvnKubernetes => Some("ovn-kubernetes' configuration"),
+        Owner::Multus => Some("Multus' configuration"),
+        Owner::Other => Some("another plugin's configuration"),
+    }
+}
+
+fn refuse_foreign(
+    path: &Path,
+    owner: Option<&'static str>,
+    force: bool,
+) -> Result<(), InstallError> {
+    match owner {
+        Some(owner) if !force => Err(InstallError::Foreign {
+            path: path.to_owned(),
+            owner,
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn keep_foreign(
+    path: &Path,
+    owner: Option<&'static str>,
+    say: &mut dyn FnMut(String),
+) -> Result<(), InstallError> {
+    if let Some(owner) = owner {
+        let kept = place::keep(path)?;
+        say(format!(
+            "{} was {owner}: kept as {}",
+            path.display(),
+            kept.display()
+        ));
+    }
+    Ok(())
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, InstallError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(InstallError::Runtime)
+}
+
+fn file_name(path: &Path) -> impl Display + '_ {
+    path.file_name().unwrap_or_default().display()
+}
+
+fn shown(paths: &[PathBuf]) -> String {
+    let paths: Vec<String> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    paths.join(", ")
+}

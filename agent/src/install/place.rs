@@ -1,0 +1,192 @@
+//! Files put in place whole: written beside their place, synced, and renamed onto it. So a runtime that execs the plugin, or
+//! reads a network configuration, at that moment meets the old file or the new one; and a program that runs keeps the file it
+//! was started from (writing to it in place would be refused with ETXTBSY).
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::InstallError;
+
+/// What is added to the name of somebody else's file when ours takes its place. No runtime reads or execs a file of that name.
+const BACKUP: &str = ".before-podwire";
+/// Of a file being written. Runtimes pass over it for its ending.
+const UNFINISHED: &str = ".podwire-new";
+/// More than any plugin or configuration has, in bytes.
+const LARGEST: u64 = 256 << 20;
+
+/// Reads a file; `None` when there is none.
+///
+/// # Errors
+/// It is there and can't be read, or is larger than anything that belongs here.
+pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, InstallError> {
+    let failed = |source| InstallError::io("read", path, source);
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut content = Vec::new();
+    file.take(LARGEST + 1)
+        .read_to_end(&mut content)
+        .map_err(failed)?;
+    if content.len() as u64 > LARGEST {
+        return Err(failed(io::ErrorKind::FileTooLarge.into()));
+    }
+    Ok(Some(content))
+}
+
+/// Puts a file of this content and these permissions at `path`, or leaves what is there as it is.
+///
+/// # Errors
+/// A step failed; nothing is left of it.
+pub(super) fn put(path: &Path, content: &[u8], mode: u32) -> Result<(), InstallError> {
+    let directory = parent(path);
+    fs::create_dir_all(directory)
+        .map_err(|source| InstallError::io("make directory", directory, source))?;
+    let unfinished = beside(path, UNFINISHED);
+    let placed = write(&unfinished, content, mode).and_then(|()| {
+        fs::rename(&unfinished, path).map_err(|source| InstallError::io("rename", path, source))
+    });
+    if placed.is_err() {
+        let _ = fs::remove_file(&unfinished);
+    }
+    placed?;
+    sync(directory)
+}
+
+/// Keeps what is at `path` under another name; the first that was kept stays, for it is what was there before us.
+///
+/// # Errors
+/// It can't be linked there.
+pub(super) fn keep(path: &Path) -> Result<PathBuf, InstallError> {
+    let kept = beside(path, BACKUP);
+    match fs::hard_link(path, &kept) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(InstallError::io("keep a copy as", &kept, error)),
+    }
+    Ok(kept)
+}
+
+/// Takes a file away, and says whether it was there.
+///
+/// # Errors
+/// It stays.
+pub(super) fn remove(path: &Path) -> Result<bool, InstallError> {
+    match fs::remove_file(path) {
+        Ok(()) => sync(parent(path)).map(|()| true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(InstallError::io("remove", path, error)),
+    }
+}
+
+/// Where [`keep`] keeps what was at `path`, when something is there.
+pub(super) fn kept(path: &Path) -> Option<PathBuf> {
+    let kept = beside(path, BACKUP);
+    fs::symlink_metadata(&kept).is_ok().then_some(kept)
+}
+
+/// Gives what was kept its name back.
+///
+/// # Errors
+/// It stays under the other name.
+pub(super) fn give_back(path: &Path) -> Result<(), InstallError> {
+    fs::rename(beside(path, BACKUP), path)
+        .map_err(|source| InstallError::io("give back", path, source))?;
+    sync(parent(path))
+}
+
+/// Writes and syncs a new file. A leftover of the same name, or a link that somebody put there, is removed and not followed.
+fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), InstallError> {
+    let failed = |step| move |source| InstallError::io(step, path, source);
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(failed("remove")(error));
+        }
+        _ => {}
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(failed("make"))?;
+    file.write_all(content).map_err(failed("write"))?;
+    // The umask has no say in it.
+    file.set_permissions(fs::Permissions::from_mode(mode))
+        .map_err(failed("set the permissions of"))?;
+    file.sync_all().map_err(failed("sync"))
+}
+
+fn sync(directory: &Path) -> Result<(), InstallError> {
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|source| InstallError::io("sync", directory, source))
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = OsString::from(path.as_os_str());
+    name.push(ending);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_whole_with_the_permissions_asked_for_and_nothing_is_left_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("net.d/10-podwire.conflist");
+        put(&path, b"new", 0o600).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_what_it_leads_to_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, aim) = (dir.path().join("plugin"), dir.path().join("aim"));
+        fs::write(&aim, "other").unwrap();
+        symlink(&aim, &path).unwrap();
+        symlink(&aim, beside(&path, UNFINISHED)).unwrap();
+        put(&path, b"new", 0o755).unwrap();
+        assert_eq!(fs::read(&aim).unwrap(), b"other");
+        assert!(!fs::symlink_metadata(&path).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn a_place_that_can_not_be_written_names_the_step_and_keeps_what_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plugin");
+        fs::create_dir(&path).unwrap();
+        let error = put(&path, b"new", 0o755).unwrap_err().to_string();
+        assert!(error.starts_with("rename "), "{error}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_was_there_first_is_what_is_given_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plugin");
+        for content in ["theirs", "ours", "ours again"] {
+            if path.exists() {
+                keep(&path).unwrap();
+            }
+            put(&path, content.as_bytes(), 0o755).unwrap();
+        }
+        assert!(remove(&path).unwrap() && !remove(&path).unwrap());
+        give_back(&path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"theirs");
+    }
+}

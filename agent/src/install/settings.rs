@@ -1,0 +1,123 @@
+//! What is installed and where: the flags that `podwire install` and `podwire uninstall` share, checked.
+
+use std::path::{Path, PathBuf};
+
+use podwire_cni::wire;
+
+use super::InstallError;
+use super::conf::{Conf, DROP_IN, DROP_IN_NETWORK, PLUGIN_NAMES};
+
+/// The directories of a runtime.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Places {
+    /// Install below this directory instead of /; the agent's socket is not below it
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// The runtime's plugins (containerd: bin_dir; Debian's own has it at /usr/lib/cni)
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/opt/cni/bin",
+        env = "PODWIRE_CNI_BIN_DIR"
+    )]
+    pub bin_dir: PathBuf,
+    /// The runtime's network configurations (containerd: conf_dir)
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/etc/cni/net.d",
+        env = "PODWIRE_CNI_CONF_DIR"
+    )]
+    pub conf_dir: PathBuf,
+}
+
+/// What is installed.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Settings {
+    /// Where
+    #[command(flatten)]
+    pub places: Places,
+    /// The plugin's file (default: the one that came with this podwire)
+    #[arg(long, value_name = "FILE")]
+    pub plugin: Option<PathBuf>,
+    /// The name that the plugin gets: podwire-cni, or ovn-k8s-cni-overlay in that one's place
+    #[arg(long = "as", value_name = "NAME", default_value = PLUGIN_NAMES[0],
+        value_parser = PLUGIN_NAMES)]
+    pub name: String,
+    /// The network's name (default: podwire, or ovn-kubernetes with --as ovn-k8s-cni-overlay)
+    #[arg(long, value_name = "NAME")]
+    pub network: Option<String>,
+    /// A network configuration of one's own, installed under its own name
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["network", "priority"])]
+    pub conf: Option<PathBuf>,
+    /// Begins the name of the network configuration's file: most runtimes take the first in order
+    #[arg(long, value_name = "00-99", default_value_t = 10,
+        value_parser = clap::value_parser!(u8).range(0..100))]
+    pub priority: u8,
+    /// The agent's socket
+    #[arg(long, value_name = "PATH", default_value = wire::DEFAULT_SOCKET, env = "PODWIRE_SOCKET")]
+    pub socket: PathBuf,
+}
+
+impl Settings {
+    /// The name that the plugin gets.
+    pub fn plugin_name(&self) -> &str {
+        &self.name
+    }
+
+    /// The network configuration to install.
+    ///
+    /// # Errors
+    /// Names the flag, its value and what was expected.
+    pub fn conf(&self) -> Result<Conf, InstallError> {
+        if let Some(path) = &self.conf {
+            return Conf::read(path);
+        }
+        let default = if self.name == DROP_IN {
+            DROP_IN_NETWORK
+        } else {
+            "podwire"
+        };
+        let network = self.network.as_deref().unwrap_or(default);
+        check_network(network)?;
+        let file = format!("{:02}-podwire.conflist", self.priority);
+        Ok(Conf::generate(file, network, &self.name, &self.socket))
+    }
+}
+
+impl Places {
+    /// Where the plugin of this name is.
+    pub fn plugin(&self, name: &str) -> PathBuf {
+        below(&self.root, &self.bin_dir).join(name)
+    }
+
+    /// Where the network configuration in this file is.
+    pub fn conf(&self, file: &str) -> PathBuf {
+        self.conf_dir().join(file)
+    }
+
+    /// Where network configurations are.
+    pub fn conf_dir(&self) -> PathBuf {
+        below(&self.root, &self.conf_dir)
+    }
+}
+
+fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// CNI spec, section 1: the form of a network's name.
+fn check_network(name: &str) -> Result<(), InstallError> {
+    let mut bytes = name.bytes();
+    let starts = bytes
+        .next()
+        .is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if starts && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte)) {
+        return Ok(());
+    }
+    Err(InstallError::Setting {
+        flag: "--network",
+        value: name.to_owned(),
+        problem: "expected a letter or digit, then letters, digits, '_', '.' and '-'".to_owned(),
+    })
+}

@@ -1,0 +1,159 @@
+//! Off a node: the network configuration first, so that no pod is begun; then, if asked for, the pods' ports; the plugin last,
+//! for a runtime needs it to delete what is still there.
+
+use std::path::{Path, PathBuf};
+
+use podwire_cni::wire;
+
+use super::agent::{AgentSocket, AskError};
+use super::conf::{self, Owner, PLUGIN_NAMES};
+use super::settings::Places;
+use super::{InstallError, is_plugin, place, runtime};
+use crate::plan::AttachmentKey;
+
+/// The flags of `podwire uninstall`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct UninstallArgs {
+    /// From where
+    #[command(flatten)]
+    pub places: Places,
+    /// The agent's socket
+    #[arg(long, value_name = "PATH", default_value = wire::DEFAULT_SOCKET, env = "PODWIRE_SOCKET")]
+    pub socket: PathBuf,
+    /// Take the pods' ports, links and addresses away too: they lose their network at once
+    #[arg(long)]
+    pub pods: bool,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Takes away what was installed; what was done, and what is left, is given to `say`, a line at a time.
+///
+/// # Errors
+/// What could not be taken away; all else was.
+pub fn uninstall(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<(), InstallError> {
+    let agent = AgentSocket(args.socket.clone());
+    let runtime = runtime()?;
+    let known = runtime.block_on(agent.attachments());
+    if args.pods
+        && let Err(error) = known
+    {
+        return Err(InstallError::Ask {
+            step: "nothing was taken away, for --pods needs the agent",
+            source: error,
+        });
+    }
+    remove_confs(args, say)?;
+    let ports = match (&known, args.pods) {
+        (Ok(keys), true) if !args.dry_run => runtime.block_on(remove_ports(&agent, keys, say)),
+        _ => {
+            say_ports(known.as_deref(), args, say);
+            Ok(())
+        }
+    };
+    remove_plugins(args, say)?;
+    say("left: the agent and its units, /etc/podwire, /run/podwire, the bridge".to_owned());
+    ports
+}
+
+fn remove_confs(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<(), InstallError> {
+    for found in conf::survey(&args.places.conf_dir())? {
+        let shown = found.path.display();
+        match found.owner {
+            Owner::Installed => take_away(args, &found.path, "network configuration", say)?,
+            Owner::ByHand => say(format!(
+                "left: {shown}, a network configuration that somebody wrote for podwire's plugin"
+            )),
+            Owner::OvnKubernetes | Owner::Multus | Owner::Other => {}
+        }
+    }
+    Ok(())
+}
+
+fn remove_plugins(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<(), InstallError> {
+    for name in PLUGIN_NAMES {
+        let path = args.places.plugin(name);
+        if place::read(&path)?.is_some_and(|content| is_plugin(&content)) {
+            take_away(args, &path, "plugin", say)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes a file of ours away, and gives back what had its place before.
+fn take_away(
+    args: &UninstallArgs,
+    path: &Path,
+    what: &str,
+    say: &mut dyn FnMut(String),
+) -> Result<(), InstallError> {
+    let shown = path.display();
+    let kept = place::kept(path);
+    let back = match kept {
+        Some(_) => ", what was there before is back",
+        None => "",
+    };
+    if args.dry_run {
+        say(format!("would remove the {what} {shown}{back}"));
+        return Ok(());
+    }
+    match kept {
+        Some(_) => place::give_back(path)?,
+        None => {
+            place::remove(path)?;
+        }
+    }
+    say(format!("{what} {shown} removed{back}"));
+    Ok(())
+}
+
+async fn remove_ports(
+    agent: &AgentSocket,
+    keys: &[AttachmentKey],
+    say: &mut dyn FnMut(String),
+) -> Result<(), InstallError> {
+    let mut failed = Vec::new();
+    for key in keys {
+        failed.extend(agent.del(key).await.err());
+    }
+    say(format!(
+        "ports of {} removed",
+        pods(keys.len() - failed.len())
+    ));
+    let (all, count) = (keys.len(), failed.len());
+    match failed.into_iter().next() {
+        None => Ok(()),
+        Some(first) => Err(InstallError::Ports {
+            failed: count,
+            all,
+            first,
+        }),
+    }
+}
+
+fn say_ports(
+    known: Result<&[AttachmentKey], &AskError>,
+    args: &UninstallArgs,
+    say: &mut dyn FnMut(String),
+) {
+    match known {
+        Ok([]) => {}
+        Ok(keys) if args.pods => say(format!("would remove the ports of {}", pods(keys.len()))),
+        Ok(keys) => say(format!(
+            "left: the ports of {}, which keep their network; a runtime can't delete them until a plugin of the same name \
+             and a network configuration are there again (--pods takes them away)",
+            pods(keys.len())
+        )),
+        Err(error) => say(format!(
+            "left: ports of pods, if there are any; nobody could be asked ({error})"
+        )),
+    }
+}
+
+fn pods(count: usize) -> String {
+    match count {
+        1 => "1 pod".to_owned(),
+        count => format!("{count} pods"),
+    }
+}

@@ -1,0 +1,135 @@
+//! The service manager's protocols, where there is one: the socket that it holds for us (sd_listen_fds(3)), and what it wants to
+//! be told (sd_notify(3)).
+//!
+//! A socket that the manager holds outlives the agent: what connects while one agent ends and the next begins waits in its queue
+//! and is served by the next.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use listenfd::ListenFd;
+
+/// Why the socket that the service manager holds can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InheritedError {
+    /// It is no socket of the right kind.
+    #[error("{0}")]
+    Unfit(#[from] io::Error),
+    /// There is more than one.
+    #[error("there are {0} sockets, and only one is served")]
+    Many(usize),
+    /// Plugins would look for the agent elsewhere.
+    #[error("it is {found}, and --socket says {wanted}", found = shown(.found), wanted = .wanted.display())]
+    Elsewhere {
+        /// Its path; none when it has no name.
+        found: Option<PathBuf>,
+        /// The setting.
+        wanted: PathBuf,
+    },
+}
+
+/// The socket that the service manager handed over, if it did. To be called while there is one thread, and before anything is
+/// started: no child may inherit it.
+///
+/// # Errors
+/// Something was handed over that can't be served.
+pub fn inherited_listener(
+    wanted: &std::path::Path,
+) -> Result<Option<UnixListener>, InheritedError> {
+    let mut handed = ListenFd::from_env();
+    if handed.len() > 1 {
+        return Err(InheritedError::Many(handed.len()));
+    }
+    let Some(listener) = handed.take_unix_listener(0)? else {
+        return Ok(None);
+    };
+    let found = listener.local_addr()?.as_pathname().map(PathBuf::from);
+    if found.as_deref() != Some(wanted) {
+        return Err(InheritedError::Elsewhere {
+            found,
+            wanted: wanted.to_owned(),
+        });
+    }
+    Ok(Some(listener))
+}
+
+fn shown(path: &Option<PathBuf>) -> String {
+    path.as_ref().map_or_else(
+        || "without a name".to_owned(),
+        |path| path.display().to_string(),
+    )
+}
+
+/// The service manager's ear; none when nobody listens.
+#[derive(Debug)]
+pub struct Manager {
+    socket: Option<(UnixDatagram, SocketAddr)>,
+    /// How often it wants to hear that we live.
+    watchdog: Option<Duration>,
+}
+
+impl Manager {
+    /// As the environment says (NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID).
+    ///
+    /// # Errors
+    /// There is a manager, and no socket to reach it by.
+    pub fn from_environment() -> io::Result<Self> {
+        let socket = match std::env::var_os("NOTIFY_SOCKET") {
+            Some(name) if !name.is_empty() => {
+                let address = match name.as_bytes().strip_prefix(b"@") {
+                    Some(abstract_name) => SocketAddr::from_abstract_name(abstract_name)?,
+                    None => SocketAddr::from_pathname(&name)?,
+                };
+                Some((UnixDatagram::unbound()?, address))
+            }
+            _ => None,
+        };
+        let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+        let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+        let limit = number("WATCHDOG_USEC").filter(|limit| is_ours && *limit > 0);
+        Ok(Self {
+            socket,
+            // sd_watchdog_enabled(3): half of the time after which it would end us.
+            watchdog: limit.map(|limit| Duration::from_micros(limit / 2)),
+        })
+    }
+
+    /// The agent serves.
+    pub fn serving(&self) {
+        self.tell("READY=1\nSTATUS=serving; not yet ready for an ADD");
+    }
+
+    /// One line of state for people.
+    pub fn status(&self, line: &str) {
+        self.tell(&format!("STATUS={line}"));
+    }
+
+    /// The agent ends.
+    pub fn stopping(&self) {
+        self.tell("STOPPING=1\nSTATUS=ending; pods keep their network");
+    }
+
+    /// Says again and again that the agent's one thread still comes round, for as long as it does; without a watchdog, never.
+    pub async fn keep_alive(&self) {
+        let Some(period) = self.watchdog else {
+            return std::future::pending().await;
+        };
+        let mut beat = tokio::time::interval(period);
+        loop {
+            beat.tick().await;
+            self.tell("WATCHDOG=1");
+        }
+    }
+
+    fn tell(&self, message: &str) {
+        if let Some((socket, address)) = &self.socket
+            && let Err(error) = socket.send_to_addr(message.as_bytes(), address)
+        {
+            tracing::warn!(%error, message, "the service manager can't be told");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! On a node whose pods ovn-kubernetes wired: podwire's CHECK, DEL and GC work for them, and hold back where they must.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use podwire_tests::{AgentOptions, CniError, Pod, TestNode, conf, traffic};
+use serde_json::{Value, json};
+
+const ADDRESS: &str = "10.186.0.77";
+const MAC: &str = "0a:58:0a:ba:00:4d";
+
+/// Wires a pod as ovn-kubernetes' node process does: its names, its external_ids, its transient port.
+fn wire<'node>(node: &'node TestNode, name: &str, more: &[&str]) -> Pod<'node> {
+    let pod = node.pod(name).unwrap();
+    let host = &pod.container[..15];
+    let ip = |arguments: &[&str]| node.run("ip", arguments).unwrap();
+    ip(&[
+        "link", "add", host, "type", "veth", "peer", "name", "eth0", "address", MAC, "netns",
+        &pod.netns,
+    ]);
+    ip(&["link", "set", host, "up"]);
+    pod.run(
+        "ip",
+        &["address", "add", &format!("{ADDRESS}/22"), "dev", "eth0"],
+    )
+    .unwrap();
+    pod.run("ip", &["link", "set", "eth0", "up"]).unwrap();
+    pod.run("ethtool", &["-K", "eth0", "tx", "off"]).unwrap();
+    let ids = [
+        format!("external_ids:attached_mac=\"{MAC}\""),
+        format!("external_ids:iface-id=tests_{name}"),
+        format!("external_ids:iface-id-ver={}", pod.uid),
+        format!("external_ids:sandbox={}", pod.container),
+        format!("external_ids:ip_addresses={ADDRESS}/22"),
+    ];
+    let add = [
+        "add-port",
+        "br-int",
+        host,
+        "other_config:transient=true",
+        "--",
+        "set",
+        "interface",
+        host,
+    ];
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    node.vsctl(&[&add[..], &ids, more].concat()).unwrap();
+    pod
+}
+
+/// What libcni has in its cache of that pod's ADD.
+fn result(pod: &Pod<'_>) -> Value {
+    json!({
+        "cniVersion": "1.1.0",
+        "interfaces": [
+            {"name": &pod.container[..15]},
+            {"name": "eth0", "mac": MAC, "sandbox": pod.netns},
+        ],
+        "ips": [{"interface": 1, "address": format!("{ADDRESS}/22")}],
+    })
+}
+
+fn gc(
+    pod: &Pod<'_>,
+    network: &str,
+    plugin: &str,
+    valid: &[&Pod<'_>],
+) -> Result<Value, podwire_tests::Failure> {
+    let valid: Vec<Value> = valid
+        .iter()
+        .map(|pod| json!({"containerID": pod.container, "ifname": "eth0"}))
+        .collect();
+    let mut conf = conf();
+    conf["name"] = json!(network);
+    conf["type"] = json!(plugin);
+    conf["cni.dev/valid-attachments"] = json!(valid);
+    pod.exec("GC", &conf)?.success()
+}
+
+fn check(pod: &Pod<'_>) -> Result<Value, CniError> {
+    let run = pod.check(&result(pod)).unwrap();
+    run.success().map_err(|_| run.error().unwrap())
+}
+
+#[test]
+fn check_and_del_work_for_a_pod_that_ovn_kubernetes_wired() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let (pod, other) = (wire(&node, "web", &[]), node.pod("other").unwrap());
+    other.add().unwrap().success().unwrap();
+    traffic::ping(node.place(), ADDRESS.parse().unwrap(), 1).unwrap();
+
+    check(&pod).unwrap();
+    pod.run("ip", &["link", "set", "eth0", "down"]).unwrap();
+    assert!(check(&pod).unwrap_err().msg.contains("eth0 is down"));
+
+    // A DEL of another interface of the sandbox leaves this one alone.
+    let mut second = pod.another_sandbox().unwrap();
+    second.container.clone_from(&pod.container);
+    second.interface = "net1".into();
+    second.del().unwrap().success().unwrap();
+    assert!(node.interface_of(&pod.container).unwrap().is_some());
+
+    pod.del().unwrap().success().unwrap();
+    pod.del().unwrap().success().unwrap();
+    assert!(node.interface_of(&pod.container).unwrap().is_none());
+    other.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn del_finds_the_port_of_a_network_attachment_definition_old_and_new() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let nad = "external_ids:k8s.ovn.org/nad=tests/blue";
+    for more in [&[nad][..], &[nad, "external_ids:pod-if-name=net1"]] {
+        let mut pod = wire(&node, "web", more);
+        let mut of_definition = conf();
+        of_definition["netAttachDefName"] = json!("tests/blue");
+        // It is none of the default network's.
+        pod.del().unwrap().success().unwrap();
+        assert!(
+            node.interface_of(&pod.container).unwrap().is_some(),
+            "{more:?}"
+        );
+        pod.interface = "net1".into();
+        pod.exec("DEL", &of_definition).unwrap().success().unwrap();
+        node.leftovers().unwrap().assert_none();
+    }
+}
+
+#[test]
+fn a_del_of_such_a_pod_while_the_database_is_away_is_made_good() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let pod = wire(&node, "web", &[]);
+    node.kill_ovsdb_server().unwrap();
+    pod.del().unwrap().success().unwrap();
+    node.start_ovsdb_server().unwrap();
+    agent.await_log("finishing what was interrupted").unwrap();
+    agent.await_ready(true).unwrap();
+    let again = wire(&node, "again", &[]);
+    again.del().unwrap().success().unwrap();
+    assert!(node.interface_of(&pod.container).unwrap().is_none());
+}
+
+#[test]
+fn gc_collects_them_in_the_network_that_was_theirs_and_elsewhere_only_the_dead() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let (living, dead) = (wire(&node, "living", &[]), wire(&node, "dead", &[]));
+    let secondary = wire(
+        &node,
+        "second",
+        &["external_ids:k8s.ovn.org/nad=tests/blue"],
+    );
+    let there = |pod: &Pod<'_>| node.interface_of(&pod.container).unwrap().is_some();
+
+    gc(&living, "pods", "podwire-cni", &[]).unwrap();
+    assert!(
+        there(&living) && there(&dead),
+        "beside podwire ovn-kubernetes may wire pods"
+    );
+    let mut lost = wire(&node, "lost", &[]);
+    lost.remove_netns().unwrap();
+    node.run("ip", &["link", "delete", &lost.container[..15]])
+        .unwrap_or_default();
+    gc(&living, "pods", "podwire-cni", &[]).unwrap();
+    assert!(!there(&lost), "nothing lives by a port without a link");
+
+    gc(&living, "pods", "ovn-k8s-cni-overlay", &[&living]).unwrap();
+    assert!(there(&living) && !there(&dead) && there(&secondary));
+    gc(&living, "ovn-kubernetes", "podwire-cni", &[]).unwrap();
+    assert!(!there(&living) && there(&secondary));
+}
+
+#[test]
+fn an_add_of_a_later_sandbox_takes_the_port_over_and_a_late_del_leaves_it() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let old = wire(&node, "web", &[]);
+    let new = old.another_sandbox().unwrap();
+    new.add().unwrap().success().unwrap();
+    let bearers: Vec<_> = node
+        .ovsdb_rows("Interface")
+        .unwrap()
+        .into_iter()
+        .filter(|row| row["external_ids"]["iface-id"] == "tests_web")
+        .collect();
+    assert_eq!(bearers.len(), 1, "{bearers:?}");
+    assert_eq!(bearers[0]["external_ids"]["sandbox"], new.container);
+    old.del().unwrap().success().unwrap();
+    assert!(node.interface_of(&new.container).unwrap().is_some());
+    new.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}

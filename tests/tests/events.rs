@@ -1,0 +1,203 @@
+//! Kubernetes Events on pods that could not be wired, against a stand-in API server.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use podwire_tests::annotation::entry;
+use podwire_tests::apiserver::{self, ApiServer};
+use podwire_tests::scrape::Scrape;
+use podwire_tests::{Agent, AgentOptions, Pod, TestNode};
+use serde_json::{Value, json};
+
+const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
+
+fn cluster() -> (TestNode, ApiServer) {
+    let node = TestNode::with_ovs().unwrap();
+    let server = ApiServer::start_in(node.place()).unwrap();
+    (node, server)
+}
+
+fn start<'node>(node: &'node TestNode, server: &ApiServer) -> Agent<'node> {
+    let options = AgentOptions::for_numbered_pods().with([
+        "--k8s-apiserver",
+        &server.url(),
+        "--node-name",
+        "n1",
+        "--add-timeout",
+        "1",
+    ]);
+    let agent = node.start_agent(&options).unwrap();
+    server.await_watches(1).unwrap();
+    agent
+}
+
+fn annotated(server: &ApiServer, pod: &Pod<'_>, annotations: Value) {
+    server.apply(apiserver::pod(
+        "n1",
+        &pod.namespace,
+        &pod.name,
+        &pod.uid,
+        annotations,
+    ));
+}
+
+fn default_network(entry: &Value) -> Value {
+    json!({ POD_NETWORKS: json!({ "default": entry }).to_string() })
+}
+
+fn told(agent: &Agent<'_>, outcome: &str) -> f64 {
+    let (_, page) = agent.get("/metrics").unwrap();
+    let page = Scrape::parse(&page).unwrap();
+    page.value("podwire_events_total", &[("outcome", outcome)])
+        .unwrap()
+}
+
+#[test]
+fn a_bad_annotation_is_told_on_the_pod_once_and_not_again() {
+    let (node, server) = cluster();
+    let agent = start(&node, &server);
+    let pod = node.pod("web").unwrap();
+    annotated(
+        &server,
+        &pod,
+        default_network(&json!({ "mac_address": "no" })),
+    );
+    let error = pod.add().unwrap().error().unwrap();
+    let events = server.await_events("an Event", |events| !events.is_empty());
+    let event = &events.unwrap()[0];
+    assert_eq!(event["involvedObject"]["kind"], "Pod");
+    assert_eq!(event["involvedObject"]["name"], "web");
+    assert_eq!(event["involvedObject"]["uid"], pod.uid.as_str());
+    assert_eq!(event["reason"], "InvalidNetworkAnnotation");
+    assert_eq!(event["type"], "Warning");
+    assert_eq!(event["message"], error.msg.as_str());
+    assert_eq!(
+        event["source"],
+        json!({ "component": "podwire", "host": "n1" })
+    );
+    assert_eq!(event["count"], 1);
+    for _ in 0..3 {
+        pod.another_sandbox()
+            .unwrap()
+            .add()
+            .unwrap()
+            .error()
+            .unwrap();
+    }
+    // Another pod's Event comes after whatever the three might have been.
+    let other = node.pod("other").unwrap();
+    annotated(
+        &server,
+        &other,
+        default_network(&json!({ "mac_address": "no" })),
+    );
+    other.add().unwrap().error().unwrap();
+    let events = server.await_events("the other's", |events| events.len() > 1);
+    let names: Vec<_> = events
+        .unwrap()
+        .iter()
+        .map(|it| it["involvedObject"]["name"].clone())
+        .collect();
+    assert_eq!(names, ["web", "other"]);
+    assert!(
+        !server
+            .requests()
+            .iter()
+            .any(|request| request.method == "PATCH")
+    );
+    assert_eq!(told(&agent, "held"), 3.0);
+}
+
+#[test]
+fn each_reason_that_the_owner_can_mend_has_its_word() {
+    let (node, server) = cluster();
+    let _agent = start(&node, &server);
+    let first = node.pod("first").unwrap();
+    annotated(&server, &first, default_network(&entry(11)));
+    first.add().unwrap().success().unwrap();
+
+    let same_address = node.pod("same-address").unwrap();
+    annotated(&server, &same_address, default_network(&entry(11)));
+    let small = node.pod("small").unwrap();
+    let mut annotations = default_network(&entry(12));
+    annotations["podwire.io/mtu"] = json!("1000");
+    annotated(&server, &small, annotations);
+    let bare = node.pod("bare").unwrap();
+    annotated(&server, &bare, json!({}));
+    let replaced = node.pod("replaced").unwrap();
+    let known = apiserver::pod(
+        "n1",
+        &replaced.namespace,
+        &replaced.name,
+        "other-uid",
+        json!({}),
+    );
+    server.apply(known);
+    let absent = node.pod("absent").unwrap();
+    for pod in [&absent, &same_address, &small, &bare, &replaced] {
+        pod.add().unwrap().error().unwrap();
+    }
+    let events = server
+        .await_events("four Events", |events| events.len() >= 4)
+        .unwrap();
+    let told: Vec<_> = events
+        .iter()
+        .map(|event| {
+            let word = |value: &Value| value.as_str().unwrap().to_owned();
+            (
+                word(&event["involvedObject"]["name"]),
+                word(&event["reason"]),
+            )
+        })
+        .collect();
+    let expected = [
+        ("same-address", "AddressInUse"),
+        ("small", "MTURefused"),
+        ("bare", "NetworkAnnotationMissing"),
+        ("replaced", "PodUIDMismatch"),
+    ];
+    let expected: Vec<_> = expected
+        .map(|(pod, reason)| (pod.to_owned(), reason.to_owned()))
+        .into();
+    assert_eq!(told, expected, "and nothing on a pod that nobody knows");
+    assert_eq!(
+        events[3]["involvedObject"]["uid"], "other-uid",
+        "the one that people see"
+    );
+}
+
+#[test]
+fn an_api_server_that_refuses_or_hangs_costs_no_add_anything() {
+    let (node, server) = cluster();
+    let agent = start(&node, &server);
+    server.forbid_events(true);
+    let pod = node.pod("web").unwrap();
+    annotated(
+        &server,
+        &pod,
+        default_network(&json!({ "mac_address": "no" })),
+    );
+    pod.add().unwrap().error().unwrap();
+    agent.await_log("can't post Events on pods").unwrap();
+    assert!(server.events().is_empty());
+
+    server.forbid_events(false);
+    server.hold(true);
+    let good = node.pod("good").unwrap();
+    annotated(&server, &good, default_network(&entry(11)));
+    pod.another_sandbox()
+        .unwrap()
+        .add()
+        .unwrap()
+        .error()
+        .unwrap();
+    server
+        .await_requests("the Event's request", |requests| {
+            requests.iter().filter(|it| it.method == "POST").count() == 2
+        })
+        .unwrap();
+    good.del().unwrap().success().unwrap();
+    server.hold(false);
+    server
+        .await_events("the Event", |events| events.len() == 1)
+        .unwrap();
+}

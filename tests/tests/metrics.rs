@@ -1,0 +1,325 @@
+//! The metrics page of a real agent: what it counts, that docs/metrics.md tells all of it and nothing else, and that the
+//! dashboard asks for nothing that is not there.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::PathBuf;
+
+use podwire_tests::annotation::entry;
+use podwire_tests::apiserver::{self, ApiServer};
+use podwire_tests::scrape::Scrape;
+use podwire_tests::{Agent, AgentOptions, TestNode, conf};
+use serde_json::{Value, json};
+
+const ADDRESS: &str = "127.0.0.1:9476";
+
+fn scrape(agent: &Agent<'_>) -> Scrape {
+    let (status, page) = agent.get("/metrics").unwrap();
+    assert_eq!(status, 200, "{page}");
+    Scrape::parse(&page).unwrap()
+}
+
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The page of an agent with every kind of source and subnet, after an operation of every kind and outcome.
+fn full_page() -> Scrape {
+    let node = TestNode::with_ovs().unwrap();
+    let server = ApiServer::start_in(node.place()).unwrap();
+    let options = AgentOptions::for_numbered_pods().with([
+        "--k8s-apiserver",
+        &server.url(),
+        "--node-name",
+        "n1",
+        "--annotations",
+        "optional",
+    ]);
+    let agent = node.start_agent(&options).unwrap();
+    server.await_watches(1).unwrap();
+    let pod = node.pod("web").unwrap().on_default_network(&entry(11));
+    let in_api = apiserver::pod("n1", &pod.namespace, &pod.name, &pod.uid, json!({}));
+    server.apply(in_api);
+    let result = pod.add().unwrap().success().unwrap();
+    pod.check(&result).unwrap().success().unwrap();
+    let bad = pod.another_sandbox().unwrap();
+    let bad = bad.on_default_network(&json!({ "mac_address": "no" }));
+    assert_eq!(bad.add().unwrap().error().unwrap().code, 104);
+    let mut gc = conf();
+    gc["cni.dev/valid-attachments"] = json!([]);
+    pod.exec("GC", &gc).unwrap().success().unwrap();
+    pod.exec("STATUS", &conf()).unwrap().success().unwrap();
+    pod.del().unwrap().success().unwrap();
+    let page = scrape(&agent);
+    agent.stop().unwrap();
+    node.leftovers().unwrap().assert_none();
+    page
+}
+
+#[test]
+fn operations_their_steps_and_their_waits_are_counted() {
+    let page = full_page();
+    let ended = |verb, outcome| {
+        let name = "podwire_operation_duration_seconds_count";
+        page.value(name, &[("verb", verb), ("outcome", outcome)])
+    };
+    assert_eq!(ended("ADD", "ok"), Some(1.0));
+    assert_eq!(ended("ADD", "failed"), Some(1.0));
+    for verb in ["CHECK", "DEL", "GC", "STATUS"] {
+        assert_eq!(ended(verb, "ok"), Some(1.0), "{verb}");
+        assert_eq!(ended(verb, "failed"), Some(0.0), "{verb}");
+    }
+    let failures = [("verb", "ADD"), ("code", "104")];
+    assert_eq!(
+        page.value("podwire_operation_failures_total", &failures),
+        Some(1.0)
+    );
+    for phase in ["make pair", "ovsdb: transaction", "intent log"] {
+        let labels = [("verb", "ADD"), ("phase", phase)];
+        let steps = page.value("podwire_phase_duration_seconds_count", &labels);
+        assert_eq!(steps, Some(1.0), "{phase}");
+    }
+    // The refused one waited for its turn as well, and DEL; the refused one never came to wait for the switch.
+    let waited = |reason| page.value("podwire_wait_duration_seconds_count", &[("reason", reason)]);
+    assert_eq!(waited("turn"), Some(3.0));
+    assert_eq!(waited("ofport"), Some(1.0));
+    assert_eq!(page.sum("podwire_waits", &[]), 0.0);
+    assert_eq!(
+        page.value("podwire_mended_total", &[("what", "unlisted")]),
+        Some(1.0)
+    );
+}
+
+#[test]
+fn histograms_begin_at_a_quarter_of_a_millisecond_and_add_up() {
+    let page = full_page();
+    let histograms: Vec<_> = page
+        .types
+        .iter()
+        .filter(|(_, kind)| *kind == "histogram")
+        .collect();
+    assert!(!histograms.is_empty());
+    for (metric, _) in histograms {
+        let mut first: BTreeMap<_, f64> = BTreeMap::new();
+        for series in page
+            .series
+            .iter()
+            .filter(|it| it.name == format!("{metric}_bucket"))
+        {
+            let mut labels = series.labels.clone();
+            let bound = labels.remove("le").unwrap();
+            if metric.ends_with("_seconds") {
+                first
+                    .entry(labels.clone())
+                    .or_insert_with(|| bound.parse().unwrap());
+            }
+            if bound == "+Inf" {
+                let labels: Vec<_> = labels
+                    .iter()
+                    .map(|(k, v)| (k.as_str(), v.as_str()))
+                    .collect();
+                let count = page.value(&format!("{metric}_count"), &labels);
+                assert_eq!(count, Some(series.value), "{metric} {labels:?}");
+            }
+        }
+        assert!(
+            first.values().all(|bound| *bound == 0.000_25),
+            "{metric}: {first:?}"
+        );
+    }
+}
+
+#[test]
+fn ports_spool_watch_and_database_are_told_as_they_are() {
+    let node = TestNode::with_ovs().unwrap();
+    let server = ApiServer::start_in(node.place()).unwrap();
+    let options = AgentOptions::default().with([
+        "--k8s-apiserver",
+        &server.url(),
+        "--node-name",
+        "n1",
+        "--annotations",
+        "optional",
+    ]);
+    let agent = node.start_agent(&options).unwrap();
+    server.await_watches(1).unwrap();
+    let pods: Vec<_> = ["a", "b"].map(|name| node.pod(name).unwrap()).into();
+    for pod in &pods {
+        server.apply(apiserver::pod(
+            "n1",
+            &pod.namespace,
+            &pod.name,
+            &pod.uid,
+            json!({}),
+        ));
+        pod.add().unwrap().success().unwrap();
+    }
+    let page = scrape(&agent);
+    let ports = |page: &Scrape, state| page.value("podwire_ports", &[("state", state)]);
+    assert_eq!(ports(&page, "up"), Some(2.0));
+    assert_eq!(ports(&page, "failed"), Some(0.0));
+    let of_kube = [("source", "kube")];
+    assert_eq!(page.value("podwire_watch_pods", &of_kube), Some(2.0));
+    assert_eq!(page.value("podwire_watch_failing", &of_kube), Some(0.0));
+    let lag = page.value("podwire_watch_lag_seconds", &of_kube).unwrap();
+    assert!(lag < page.value("process_start_time_seconds", &[]).unwrap());
+    assert_eq!(page.value("podwire_spool_entries", &[]), Some(0.0));
+    assert_eq!(page.value("podwire_ready", &[]), Some(1.0));
+    assert_eq!(page.value("podwire_ovsdb_connects_total", &[]), Some(1.0));
+    assert!(page.value("podwire_ovsdb_transactions_total", &[]).unwrap() >= 2.0);
+    let batches = page.value("podwire_ovsdb_batch_transactions_sum", &[]);
+    assert!(batches.unwrap() >= 2.0);
+    let held = [("subnet", "10.186.0.0/22")];
+    assert_eq!(
+        page.value("podwire_subnet_addresses_held", &held),
+        Some(2.0)
+    );
+    for pod in &pods {
+        pod.del().unwrap().success().unwrap();
+    }
+    let page = scrape(&agent);
+    assert_eq!(ports(&page, "up"), Some(0.0));
+    agent.stop().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn a_loopback_address_serves_the_page_and_nothing_else() {
+    let node = TestNode::with_ovs().unwrap();
+    let options = AgentOptions::default().with(["--metrics-address", ADDRESS]);
+    let agent = node.start_agent(&options).unwrap();
+    let ask = |head: &str| {
+        let mut stream = node
+            .place()
+            .run(|| TcpStream::connect(ADDRESS))
+            .unwrap()
+            .unwrap();
+        let request = format!("{head} HTTP/1.1\r\nHost: {ADDRESS}\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = ask("GET /metrics");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(
+        answer.contains(
+            "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"
+        )
+    );
+    let (_, page) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(
+        Scrape::parse(page)
+            .unwrap()
+            .value("podwire_ready", &[])
+            .is_some()
+    );
+    assert!(ask("POST /metrics").starts_with("HTTP/1.1 405"));
+    for page in ["/v1/ports", "/v1/traces", "/v1/cni", "/"] {
+        assert!(
+            ask(&format!("GET {page}")).starts_with("HTTP/1.1 404"),
+            "{page}"
+        );
+    }
+    // One that says nothing keeps a place, and only that.
+    let silent: Vec<_> = (0..15)
+        .map(|_| {
+            node.place()
+                .run(|| TcpStream::connect(ADDRESS))
+                .unwrap()
+                .unwrap()
+        })
+        .collect();
+    assert!(ask("GET /metrics").starts_with("HTTP/1.1 200"));
+    drop(silent);
+    agent.stop().unwrap();
+}
+
+/// A row of the table of docs/metrics.md: name, type, labels.
+fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
+    let page = std::fs::read_to_string(repository().join("docs/metrics.md")).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let rows = rows.filter(|row| row.starts_with("podwire_") || row.starts_with("process_"));
+    let mut metrics = BTreeMap::new();
+    for row in rows {
+        let mut cells = row.split('|').map(|cell| cell.trim().trim_matches('`'));
+        let (name, kind, labels) = (
+            cells.next().unwrap(),
+            cells.next().unwrap(),
+            cells.next().unwrap(),
+        );
+        let labels = labels
+            .split(',')
+            .map(|label| label.trim().trim_matches('`').to_owned());
+        let labels = labels.filter(|label| !label.is_empty()).collect();
+        let twice = metrics.insert(name.to_owned(), (kind.to_owned(), labels));
+        assert!(twice.is_none(), "{name} is there twice");
+    }
+    metrics
+}
+
+#[test]
+fn the_page_in_the_docs_tells_every_metric_with_its_type_and_labels_and_no_other() {
+    let page = full_page();
+    let real: BTreeMap<String, (String, BTreeSet<String>)> = page
+        .types
+        .iter()
+        .map(|(name, kind)| (name.clone(), (kind.clone(), page.labels(name))))
+        .collect();
+    assert_eq!(documented(), real);
+}
+
+/// All that looks like the name of one of our series in the dashboard's queries.
+fn names_in_queries(dashboard: &Value, found: &mut BTreeSet<String>) {
+    match dashboard {
+        Value::Object(members) => {
+            for (name, value) in members {
+                match value.as_str() {
+                    Some(query) if name == "expr" || name == "query" || name == "definition" => {
+                        let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
+                        let words = query.split(|it| !is_name(it));
+                        let ours = words
+                            .filter(|it| it.starts_with("podwire_") || it.starts_with("process_"));
+                        found.extend(ours.map(str::to_owned));
+                    }
+                    _ => names_in_queries(value, found),
+                }
+            }
+        }
+        Value::Array(members) => members.iter().for_each(|it| names_in_queries(it, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_dashboard_asks_for_series_that_are_there() {
+    let text = std::fs::read_to_string(repository().join("deploy/grafana/podwire.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let mut asked = BTreeSet::new();
+    names_in_queries(&dashboard, &mut asked);
+    assert!(asked.len() > 15, "{asked:?}");
+    let page = full_page();
+    let there: BTreeSet<String> = page
+        .series
+        .iter()
+        .map(|series| series.name.clone())
+        .collect();
+    let lacking: Vec<_> = asked.difference(&there).collect();
+    assert!(lacking.is_empty(), "{lacking:?}");
+    let panels = dashboard["panels"].as_array().unwrap();
+    let ids: BTreeSet<_> = panels
+        .iter()
+        .map(|panel| panel["id"].as_u64().unwrap())
+        .collect();
+    assert_eq!(ids.len(), panels.len(), "each panel has an id of its own");
+    for panel in panels.iter().filter(|panel| panel["type"] != "row") {
+        assert!(
+            panel["targets"].as_array().is_some_and(|it| !it.is_empty()),
+            "{}",
+            panel["title"]
+        );
+    }
+}
