@@ -18,6 +18,7 @@ mod configure;
 mod conntrack;
 mod error;
 mod ethtool;
+mod filter;
 mod generic;
 mod monitor;
 mod ns;
@@ -223,6 +224,9 @@ impl Netlink {
     }
 
     /// The newest known state of the host link of that name, `None` while there is none.
+    ///
+    /// Not for links that [`Self::attach`] makes: of those it tells only what was there at the
+    /// start.
     ///
     /// A reader that is slow sees the newest state, not each. A link that was deleted and made
     /// again under the same name shows another `ifindex`.
