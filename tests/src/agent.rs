@@ -31,6 +31,8 @@ pub struct AgentOptions {
     pub arguments: Vec<String>,
     /// Environment variables.
     pub environment: Vec<(String, String)>,
+    /// A program of the node that is run instead of the agent's binary: a container's start.
+    pub program: Option<PathBuf>,
     /// A listening socket that is handed over as systemd does it (sd_listen_fds(3)).
     pub listener: Option<Arc<OwnedFd>>,
     /// A fault point and what it does, such as `add-linked:kill`; without one the agent has none.
@@ -93,9 +95,10 @@ impl<'node> Agent<'node> {
     /// Starts the agent and waits until its socket answers at all: for tests in which it can't be
     /// healthy yet.
     pub fn launch(node: &'node TestNode, options: &AgentOptions) -> Result<Agent<'node>, Failure> {
-        let binary = match &options.fault {
-            None => agent_binary()?,
-            Some(_) => faulty_agent_binary()?,
+        let binary = match (&options.program, &options.fault) {
+            (Some(program), _) => program.clone(),
+            (None, None) => agent_binary()?,
+            (None, Some(_)) => faulty_agent_binary()?,
         };
         // Held until the child has its own.
         let handed = options.listener.as_deref().map(inheritable).transpose()?;

@@ -54,9 +54,11 @@ impl AskError {
 
 /// What `GET /v1/health` answers.
 #[derive(Debug, Deserialize)]
-struct Health {
-    ready: bool,
-    reasons: Vec<String>,
+pub(super) struct Health {
+    /// Whether an ADD would be served.
+    pub(super) ready: bool,
+    /// Why not.
+    pub(super) reasons: Vec<String>,
 }
 
 /// What `GET /v1/ports` answers.
@@ -97,7 +99,7 @@ impl AgentSocket {
 
     /// The agent's word on whether it is ready, held back until it is, or the time is up. Of an agent that is not there, once
     /// something has happened where its socket would be.
-    async fn next_health(&self, patience: Duration) -> Result<Health, AskError> {
+    pub(super) async fn next_health(&self, patience: Duration) -> Result<Health, AskError> {
         let directory = self.0.parent().unwrap_or(Path::new("/"));
         let changes =
             Changes::of_sockets(directory).map_err(|error| self.failed(Problem::Watch(error)))?;

@@ -9,6 +9,7 @@ pub mod conf;
 pub mod findings;
 pub mod keep;
 mod place;
+pub mod probe;
 mod settings;
 mod uninstall;
 
@@ -101,6 +102,12 @@ pub enum InstallError {
         waited: Duration,
         /// What it said, or what was there instead.
         seen: String,
+    },
+    /// The agent answers that it would not serve an ADD.
+    #[error("an ADD would not be served: {reasons}")]
+    NotServing {
+        /// All there are.
+        reasons: String,
     },
     /// The agent could not be asked.
     #[error("{step}: {source}")]
