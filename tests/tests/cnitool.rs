@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
+use std::time::Duration;
 
+use podwire_tests::process::finish;
 use podwire_tests::runtime::{CONFIGURATIONS, cnitool, configure, install_plugins};
-use podwire_tests::{AgentOptions, Place, Pod, TestNode, links, traffic};
+use podwire_tests::{AgentOptions, Place, Pod, TestNode, links, plugin_binary, traffic};
 use serde_json::{Value, json};
 
 /// A verb that must succeed, and what it printed.
@@ -37,6 +40,55 @@ fn cnitool_adds_checks_and_deletes_with_a_conf_of_three_members() {
     traffic::ping(node.place(), address(&blue), 1).unwrap();
     call(&blue, "del");
     call(&red, "del");
+    node.leftovers().unwrap().assert_none();
+}
+
+/// What the README has its reader type to try podwire by hand. What comes before, a test node has.
+fn session() -> String {
+    let readme = include_str!("../../README.md");
+    let block = readme
+        .split("```console\n")
+        .find(|block| block.contains("cnitool add"));
+    let lines = block.unwrap().split("```").next().unwrap().lines();
+    let commands = lines.filter_map(|line| line.strip_prefix("# "));
+    let done = ["make install", "systemctl", "podwire agent"];
+    let typed = commands.filter(|command| !done.iter().any(|prefix| command.starts_with(prefix)));
+    typed.map(|command| format!("{command}\n")).collect()
+}
+
+#[test]
+fn the_readmes_session_runs_as_it_stands() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    // Where `make install` puts the plugin, and configurations go; the machine's own are left alone.
+    for directory in ["/opt", "/etc/cni"] {
+        node.run("mount", &["-t", "tmpfs", "podwire-node", directory])
+            .unwrap();
+    }
+    std::fs::create_dir_all(node.path("/opt/cni/bin")).unwrap();
+    let plugin = node.path("/opt/cni/bin/podwire-cni");
+    std::os::unix::fs::symlink(plugin_binary().unwrap(), plugin).unwrap();
+
+    let mut shell = Command::new("sh");
+    shell.args(["-e", "-c", &session()]);
+    shell.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let run = || finish(shell, b"", Duration::from_secs(60));
+    let printed = node
+        .place()
+        .run(run)
+        .unwrap()
+        .unwrap()
+        .success("the README's session")
+        .unwrap();
+    for expected in [
+        "10.186.0.2/22 fd70:6f64:7769:7265::2/64",
+        "64 bytes from 10.186.0.3",
+        "64 bytes from 10.186.0.2",
+    ] {
+        assert!(printed.contains(expected), "no {expected:?} in {printed}");
+    }
+    node.run("ip", &["netns", "delete", "blue"]).unwrap();
+    node.run("ip", &["netns", "delete", "red"]).unwrap();
     node.leftovers().unwrap().assert_none();
 }
 

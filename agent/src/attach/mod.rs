@@ -9,6 +9,7 @@ mod bandwidth;
 mod call;
 mod check;
 mod connections;
+mod deadline;
 mod del;
 mod error;
 mod gc;
@@ -212,13 +213,12 @@ impl Agent {
     }
 
     /// Waits until what was found at start has been looked through: before that, nobody knows which addresses are taken.
-    async fn settled(&self) -> Result<(), Error> {
+    async fn settled(&self, patience: Duration) -> Result<(), Error> {
         let mut settled = self.settled.clone();
         if *settled.borrow() {
             return Ok(());
         }
-        let in_time =
-            tokio::time::timeout(READY_DEADLINE, settled.wait_for(|settled| *settled)).await;
+        let in_time = tokio::time::timeout(patience, settled.wait_for(|settled| *settled)).await;
         if matches!(in_time, Ok(Ok(_))) {
             return Ok(());
         }
@@ -227,7 +227,7 @@ impl Agent {
         self.ports.ready(Duration::ZERO).await?;
         Err(Error::Starting {
             awaited: "the ports that are already there",
-            waited: READY_DEADLINE,
+            waited: patience,
         })
     }
 

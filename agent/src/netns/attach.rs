@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::announce::{Announcer, PacketSocket};
 use super::attaching::Unclaimed;
-use super::configure::{set_addresses, set_loopback_up, set_routes};
+use super::configure::{remove_addresses, set_addresses, set_loopback_up, set_routes};
 use super::ns::Home;
 use super::reaper::Reaper;
 use super::request::{self, CREATE_NEW, Indexes};
@@ -127,6 +127,15 @@ impl Wiring {
                 })?;
         }
         Ok(())
+    }
+
+    /// Takes addresses away from a host link.
+    pub(super) fn remove_host_addresses(
+        &mut self,
+        link: &LinkState,
+        addresses: &[IpNet],
+    ) -> Result<(), Error> {
+        remove_addresses(&mut self.host, &link.name, link.ifindex, addresses)
     }
 
     /// One RTM_NEWLINK, repeated with another name or other indexes when those are taken.

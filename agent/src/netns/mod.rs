@@ -126,6 +126,16 @@ impl Netlink {
             .await
     }
 
+    /// The addresses of a host link, none when it is not there.
+    pub async fn host_addresses(&self, link: &str) -> Result<Vec<IpNet>, Error> {
+        let link = link.to_owned();
+        self.read(move |reader| {
+            let seen = observe::interface(&mut reader.host, &link)?;
+            Ok(seen.map_or_else(Vec::new, |seen| seen.addresses))
+        })
+        .await
+    }
+
     /// Every veth in the host's namespace.
     pub async fn list_veths(&self) -> Result<Vec<LinkState>, Error> {
         self.read(|reader| observe::veths(&mut reader.host)).await
@@ -177,6 +187,24 @@ impl Netlink {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Takes addresses away from a host link; that one is not there, or the link itself, is no error.
+    pub async fn remove_addresses(&self, link: &str, addresses: Vec<IpNet>) -> Result<(), Error> {
+        let Some(link) = self.host_link(link).await? else {
+            return Ok(());
+        };
+        let (done, result) = oneshot::channel();
+        let change = Change::RemoveHostAddresses {
+            link,
+            addresses,
+            done,
+        };
+        self.threads
+            .changes
+            .send(change)
+            .map_err(|_| Error::Stopped)?;
+        result.await.map_err(|_| Error::Stopped)?
     }
 
     /// The newest known state of the host link of that name, `None` while there is none.

@@ -6,7 +6,9 @@
 //! bridge was made anew: the bridge, what was removed while the database was away, and the lost ports again.
 
 mod bridge;
+mod gateway;
 mod lost;
+mod place;
 mod spool;
 mod stale;
 
@@ -14,7 +16,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-pub use bridge::keep_gateway;
+pub use gateway::keep_gateway;
+pub use place::{PlaceError, confirm_place};
 pub use spool::keep_spool;
 
 use crate::attach::Agent;

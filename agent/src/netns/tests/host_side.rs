@@ -57,6 +57,26 @@ fn addresses_that_are_there_stay() {
 }
 
 #[test]
+fn addresses_are_taken_away_and_others_stay() {
+    on_own_host(async |netlink| {
+        run("ip link add br-int type bridge");
+        run("ip addr add 10.5.0.1/16 dev br-int");
+        run("ip addr add fd00:5::1/64 dev br-int");
+        run("ip addr add 172.16.0.1/16 dev br-int");
+        let seen = netlink.host_addresses("br-int").await.unwrap();
+        assert!(seen.contains(&"172.16.0.1/16".parse().unwrap()), "{seen:?}");
+        let outdated: Vec<IpNet> = ["10.5.0.1/16", "fd00:5::1/64", "10.99.0.1/16"]
+            .map(|text| text.parse().unwrap())
+            .into();
+        let removing = netlink.remove_addresses("br-int", outdated.clone());
+        removing.await.unwrap();
+        assert_eq!(addresses("br-int"), ["172.16.0.1/16"]);
+        netlink.remove_addresses("br-none", outdated).await.unwrap();
+        assert!(netlink.host_addresses("br-none").await.unwrap().is_empty());
+    });
+}
+
+#[test]
 fn a_host_link_with_ipv6_off_gets_it_for_its_ipv6_address() {
     on_own_host(async |netlink| {
         run("ip link add br-int type bridge");
