@@ -1,5 +1,5 @@
 //! The podwire node agent, one room for each of its concerns. A request flows downward, and no room imports one above it:
-//! [`server`], [`reconcile`], [`attach`], [`pods`], [`ipam`], [`plan`], [`netns`], [`ports`], [`journal`], [`observe`],
+//! [`install`], [`server`], [`reconcile`], [`attach`], [`pods`], [`ipam`], [`plan`], [`netns`], [`ports`], [`journal`], [`observe`],
 //! [`apiserver`], [`lockdown`], [`config`].
 
 pub mod apiserver;

@@ -117,6 +117,9 @@ pub enum InstallError {
         /// Why not.
         source: AskError,
     },
+    /// The pods' ports are to go, and nobody can tell which there are.
+    #[error("nothing was taken away, for --pods needs the agent: {0}")]
+    Pods(#[source] Box<InstallError>),
     /// Some ports could not be taken away.
     #[error("{failed} of {all} ports stay: {first}")]
     Ports {

@@ -34,7 +34,7 @@ pub enum State {
 pub fn probe(args: &ProbeArgs) -> Result<(), InstallError> {
     let agent = AgentSocket(args.socket.clone());
     let health = runtime()?
-        .block_on(agent.next_health(Duration::ZERO))
+        .block_on(agent.health(Duration::ZERO))
         .map_err(|source| InstallError::Ask {
             step: "it does not answer",
             source,
