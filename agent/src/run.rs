@@ -50,6 +50,9 @@ pub enum StartError {
     /// The intent log could not be opened.
     #[error("intent log: {0}")]
     Journal(#[from] journal::Error),
+    /// The attachments of the run directory are of another network namespace.
+    #[error("{0}")]
+    Place(#[from] reconcile::PlaceError),
     /// The power that is not needed could not be given up.
     #[error("lock-down: {0}")]
     Lockdown(#[from] LockdownError),
@@ -125,6 +128,7 @@ fn serve(config: Config, configuration: Configuration) -> Result<(), StartError>
     let run_dir = RunDir::open(&config.run_dir)?;
     let addresses = Addresses::open(config.live.subnets.clone(), &config.run_dir)?;
     let journal = Journal::open(&config.run_dir)?;
+    reconcile::confirm_place(&config.run_dir, &journal)?;
     // Before power is given up: the port may be one of the first 1024.
     let metrics_listener = config
         .observe

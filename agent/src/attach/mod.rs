@@ -5,14 +5,17 @@
 
 mod add;
 mod addresses;
+mod audit;
 mod bandwidth;
 mod call;
 mod check;
 mod connections;
+mod deadline;
 mod del;
 mod error;
 mod gc;
 mod intent;
+mod leftovers;
 mod notice;
 mod reading;
 mod ready;
@@ -31,9 +34,11 @@ use podwire_cni::spec::{CniVersion, Command};
 use tokio::sync::watch;
 
 pub use addresses::Addresses;
+pub use audit::{Audit, Difference};
 pub use call::{Call, Refused};
 pub use connections::Connections;
 pub use error::Error;
+pub use leftovers::Leftover;
 pub use recover::Restored;
 pub use turns::{Cancel, Reason};
 
@@ -237,13 +242,12 @@ impl Agent {
     }
 
     /// Waits until what was found at start has been looked through: before that, nobody knows which addresses are taken.
-    async fn settled(&self) -> Result<(), Error> {
+    async fn settled(&self, patience: Duration) -> Result<(), Error> {
         let mut settled = self.settled.clone();
         if *settled.borrow() {
             return Ok(());
         }
-        let in_time =
-            tokio::time::timeout(READY_DEADLINE, settled.wait_for(|settled| *settled)).await;
+        let in_time = tokio::time::timeout(patience, settled.wait_for(|settled| *settled)).await;
         if matches!(in_time, Ok(Ok(_))) {
             return Ok(());
         }
@@ -252,18 +256,13 @@ impl Agent {
         self.ports.ready(Duration::ZERO).await?;
         Err(Error::Starting {
             awaited: "the ports that are already there",
-            waited: READY_DEADLINE,
+            waited: patience,
         })
     }
 
-    /// The last operations as JSON.
-    pub fn traces(&self, last: usize) -> String {
-        serde_json::json!({ "operations": self.recorder.operations(last) }).to_string()
-    }
-
-    /// The ports that OVSDB has of ours, as JSON.
-    pub fn ports(&self) -> String {
-        serde_json::json!({ "ports": self.ports.all() }).to_string()
+    /// How many operations are under way.
+    pub fn under_way(&self) -> usize {
+        self.operations.load(Ordering::Relaxed)
     }
 
     /// What `GET /v1/health` answers: that the agent serves, and whether an ADD would succeed. With patience the answer is held

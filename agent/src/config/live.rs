@@ -16,7 +16,7 @@ pub struct Live {
     pub mtu: Option<u32>,
     /// Largest MTU that the node can carry, in bytes; None when nobody said.
     pub max_mtu: Option<u32>,
-    /// Longest wait for an annotation, and again for Open vSwitch, in an ADD.
+    /// Longest wait of an ADD in all: for its turn, its annotation, Open vSwitch and OVN.
     pub add_timeout: Duration,
     /// Operations under way at once.
     pub max_operations: usize,

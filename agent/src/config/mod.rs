@@ -116,7 +116,7 @@ pub struct AgentArgs {
     /// Where pods' annotations come from
     #[command(flatten)]
     pub sources: SourceArgs,
-    /// How long an ADD may wait for its pod's annotation, and again for Open vSwitch and OVN, in seconds
+    /// How long an ADD may wait in all, for its turn, its pod's annotation, Open vSwitch and OVN, in seconds
     #[arg(
         long,
         value_name = "SECONDS",

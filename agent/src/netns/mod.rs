@@ -18,6 +18,7 @@ mod configure;
 mod conntrack;
 mod error;
 mod ethtool;
+mod filter;
 mod generic;
 mod monitor;
 mod ns;
@@ -33,6 +34,7 @@ mod threads;
 mod uplink;
 mod wire;
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -128,6 +130,16 @@ impl Netlink {
             .await
     }
 
+    /// The addresses of a host link, none when it is not there.
+    pub async fn host_addresses(&self, link: &str) -> Result<Vec<IpNet>, Error> {
+        let link = link.to_owned();
+        self.read(move |reader| {
+            let seen = observe::interface(&mut reader.host, &link)?;
+            Ok(seen.map_or_else(Vec::new, |seen| seen.addresses))
+        })
+        .await
+    }
+
     /// The host link that bears this address.
     pub async fn link_of_address(&self, address: IpAddr) -> Result<Option<LinkState>, Error> {
         self.read(move |reader| uplink::link_of_address(&mut reader.host, address))
@@ -193,12 +205,43 @@ impl Netlink {
         }
     }
 
+    /// Takes addresses away from a host link; that one is not there, or the link itself, is no error.
+    pub async fn remove_addresses(&self, link: &str, addresses: Vec<IpNet>) -> Result<(), Error> {
+        let Some(link) = self.host_link(link).await? else {
+            return Ok(());
+        };
+        let (done, result) = oneshot::channel();
+        let change = Change::RemoveHostAddresses {
+            link,
+            addresses,
+            done,
+        };
+        self.threads
+            .changes
+            .send(change)
+            .map_err(|_| Error::Stopped)?;
+        result.await.map_err(|_| Error::Stopped)?
+    }
+
     /// The newest known state of the host link of that name, `None` while there is none.
+    ///
+    /// Not for links that [`Self::attach`] makes: of those it tells only what was there at the
+    /// start.
     ///
     /// A reader that is slow sees the newest state, not each. A link that was deleted and made
     /// again under the same name shows another `ifindex`.
     pub fn watch_link(&self, name: &str) -> watch::Receiver<Option<LinkState>> {
         self.threads.links.watch(name)
+    }
+
+    /// Every host link by its name, and whether it is set up, as the kernel told last.
+    pub fn known_links(&self) -> HashMap<String, bool> {
+        self.threads.links.all()
+    }
+
+    /// A wake-up at each later change of any host link. Who is slow sees one, however many there were.
+    pub fn link_changes(&self) -> watch::Receiver<()> {
+        self.threads.links.changes()
     }
 
     /// Removes the host's conntrack entries from or to these addresses; returns how many went.

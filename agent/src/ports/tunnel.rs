@@ -9,7 +9,7 @@ use super::ovn::node_key;
 
 /// What the node tells ovn-controller of its tunnels, in `Open_vSwitch` external_ids.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tunnel {
+pub struct Encapsulation {
     /// `ovn-encap-type`: geneve, vxlan, stt.
     pub kinds: Vec<String>,
     /// `ovn-encap-ip`: the node's ends.
@@ -18,8 +18,8 @@ pub struct Tunnel {
 
 impl Ports {
     /// The tunnel that the database tells of now.
-    pub fn tunnel(&self) -> Tunnel {
-        self.client.read(|db| Tunnel {
+    pub fn tunnel(&self) -> Encapsulation {
+        self.client.read(|db| Encapsulation {
             kinds: list(db, "ovn-encap-type"),
             ends: list(db, "ovn-encap-ip")
                 .iter()
@@ -38,7 +38,7 @@ fn list(db: &Db, name: &str) -> Vec<String> {
         .collect()
 }
 
-impl Tunnel {
+impl Encapsulation {
     /// What the headers between the uplink's packet and the pod's take, in bytes; of several kinds the most, since OVN chooses for
     /// each pair of nodes.
     pub fn overhead(&self) -> u32 {
@@ -69,7 +69,7 @@ mod tests {
     fn overhead(kinds: &[&str], ends: &[&str]) -> u32 {
         let kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
         let ends = ends.iter().map(|end| end.parse().unwrap()).collect();
-        Tunnel { kinds, ends }.overhead()
+        Encapsulation { kinds, ends }.overhead()
     }
 
     #[test]

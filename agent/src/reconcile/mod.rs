@@ -6,8 +6,10 @@
 //! bridge was made anew: the bridge, what was removed while the database was away, and the lost ports again.
 
 mod bridge;
+mod gateway;
 mod lost;
 mod mtu;
+mod place;
 mod reload;
 mod spool;
 mod stale;
@@ -16,8 +18,9 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-pub use bridge::keep_gateway;
+pub use gateway::keep_gateway;
 pub use mtu::{Uplink, keep_uplink_mtu};
+pub use place::{PlaceError, confirm_place};
 pub use reload::Configuration;
 pub use spool::keep_spool;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::attach::Agent;
 use crate::config::{Config, Mode};
 use crate::netns::{self, LinkState, Netlink};
-use crate::ports::{Ports, Tunnel};
+use crate::ports::{Encapsulation, Ports};
 
 /// How long `--print-config` waits for Open vSwitch's database.
 const DATABASE_DEADLINE: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ impl fmt::Display for Uplink {
 }
 
 /// Looks for the uplink and notes what fits it. Returns it, to be watched.
-pub(super) async fn note(agent: &Agent, tunnel: Option<&Tunnel>) -> Option<Uplink> {
+pub(super) async fn note(agent: &Agent, tunnel: Option<&Encapsulation>) -> Option<Uplink> {
     let uplink = match find(&agent.netlink, tunnel).await {
         Ok(uplink) => uplink,
         Err(error) => {
@@ -133,13 +133,16 @@ pub async fn keep_uplink_mtu(agent: Arc<Agent>) {
 }
 
 /// The tunnel, in OVN mode.
-pub(super) fn tunnel(agent: &Agent) -> Option<Tunnel> {
+pub(super) fn tunnel(agent: &Agent) -> Option<Encapsulation> {
     (agent.config.ovn.mode == Mode::Ovn).then(|| agent.ports.tunnel())
 }
 
 /// The link that carries pods' packets off the node: that of the tunnel's end, or of the default route. Of several the one with
 /// the smallest MTU.
-async fn find(netlink: &Netlink, tunnel: Option<&Tunnel>) -> Result<Option<Uplink>, netns::Error> {
+async fn find(
+    netlink: &Netlink,
+    tunnel: Option<&Encapsulation>,
+) -> Result<Option<Uplink>, netns::Error> {
     let mut links = Vec::new();
     let ends = tunnel.map(|tunnel| tunnel.ends.as_slice());
     for end in ends.unwrap_or_default() {
@@ -149,7 +152,7 @@ async fn find(netlink: &Netlink, tunnel: Option<&Tunnel>) -> Result<Option<Uplin
         links = netlink.default_route_links().await?;
     }
     let link = links.into_iter().min_by_key(|link| link.mtu);
-    let overhead = tunnel.map_or(0, Tunnel::overhead);
+    let overhead = tunnel.map_or(0, Encapsulation::overhead);
     Ok(link.map(|link| Uplink { link, overhead }))
 }
 
