@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use podwire::config::{AgentArgs, Config};
 use podwire::install::{self, InstallArgs, UninstallArgs};
 use podwire::ipam::spawner;
@@ -44,9 +44,12 @@ pub(crate) fn main() -> ExitCode {
             .map_or_else(|error| failed("spawner", &error), |()| ExitCode::SUCCESS);
     }
     let mut say = |line: String| println!("{line}");
-    match Cli::parse().command {
+    let mut whole = tools::grouped(Cli::command());
+    let given = whole.get_matches_mut();
+    let cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
+    match cli.command {
         Command::Agent(arguments) => agent(*arguments),
-        Command::Tool(tool) => tools::run(tool, Cli::command()),
+        Command::Tool(tool) => tools::run(tool, whole),
         Command::Install(arguments) => ended("install", install::install(&arguments, &mut say)),
         Command::Uninstall(arguments) => {
             ended("uninstall", install::uninstall(&arguments, &mut say))

@@ -38,6 +38,8 @@ pub struct StatusView {
     pub reasons: Vec<String>,
     /// Open vSwitch's database.
     pub database: Database,
+    /// The version of ovs-vswitchd, when it answers.
+    pub ovs_version: Option<String>,
     /// Whether ovs-vswitchd answers.
     pub vswitchd: Reachable,
     /// The name of the pods' bridge.
@@ -197,6 +199,7 @@ pub async fn status(agent: &Agent) -> StatusView {
             current,
             state,
         },
+        ovs_version: health.version.clone(),
         vswitchd: Reachable::from(health.switch.as_ref()),
         bridge: config.bridge.clone(),
         switch: agent.ports.switch(),

@@ -33,6 +33,7 @@ pub use record::{PortRecord, addresses};
 pub use restore::Ground;
 pub use state::PortState;
 pub use switch::{BridgeView, OvnView, SwitchView, Tunnel};
+pub use wait::version_of;
 
 use crate::config::{Config, Mode, OvnConfig};
 use crate::plan::{AttachmentKey, NodeFacts, PortPlan, ids};
