@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use podwire::config::{self, AgentCommand};
 use podwire::install::probe::{self, ProbeArgs};
 use podwire::install::{self, InstallArgs, UninstallArgs};
@@ -47,9 +47,14 @@ pub(crate) fn main() -> ExitCode {
             .map_or_else(|error| failed("spawner", &error), |()| ExitCode::SUCCESS);
     }
     let mut say = |line: String| println!("{line}");
-    match Cli::parse_from(config::command_line(std::env::args_os())).command {
+    let mut whole = tools::grouped(Cli::command());
+    let given = whole
+        .try_get_matches_from_mut(config::command_line(std::env::args_os()))
+        .unwrap_or_else(|error| error.exit());
+    let cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
+    match cli.command {
         Command::Agent(command) => ended("agent", podwire::run::agent(*command)),
-        Command::Tool(tool) => tools::run(tool, Cli::command()),
+        Command::Tool(tool) => tools::run(tool, whole),
         Command::Install(arguments) => ended("install", install::install(&arguments, &mut say)),
         Command::Uninstall(arguments) => {
             ended("uninstall", install::uninstall(&arguments, &mut say))

@@ -90,6 +90,10 @@ fn with_pods(then: impl FnOnce(&TestNode, [Pod<'_>; 2], Agent<'_>)) {
         pod.add().unwrap().success().unwrap();
         pod
     });
+    let mut job = node.pod("job").unwrap();
+    job.namespace = "shop".to_owned();
+    job.add().unwrap().success().unwrap();
+    job.del().unwrap().success().unwrap();
     then(&node, pods, agent);
 }
 
@@ -177,12 +181,16 @@ fn words(lines: &[String]) -> Vec<String> {
         it.chars()
             .all(|c| c.is_ascii_alphabetic() || "-:,;'()".contains(c))
     };
-    text.split_whitespace()
+    let mut words: Vec<String> = text
+        .split_whitespace()
         .filter(is_word)
         // The unit goes with the number.
         .filter(|it| !["ms", "s"].contains(it))
         .map(str::to_owned)
-        .collect()
+        .collect();
+    // What goes on at the same time ends in any order.
+    words.sort_unstable();
+    words
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn status_tells_of_a_healthy_node_and_of_each_thing_that_is_not() {
     let healthy = [
         "plain mode",
         ": ready",
-        "database connected and in sync, ovs-vswitchd answers",
+        "3.1.0, database connected and in sync, ovs-vswitchd answers",
         "br-int: netdev datapath",
         "2 up, 0 waiting, 0 failed",
         "2 live",

@@ -48,6 +48,7 @@ impl Agent {
         Health {
             degraded: bridge_gone || switch.is_err(),
             ports: ready.err(),
+            version: switch.as_ref().ok().cloned(),
             switch: switch.err(),
             controller: controller.err(),
             sources: self.sources.problems(),
@@ -61,6 +62,8 @@ impl Agent {
 pub(crate) struct Health {
     /// Database and bridge.
     pub(crate) ports: Option<PortError>,
+    /// The version of ovs-vswitchd, when it answers.
+    pub(crate) version: Option<String>,
     /// ovs-vswitchd.
     pub(crate) switch: Option<PortError>,
     /// ovn-controller, where it is needed.

@@ -108,6 +108,7 @@ impl fmt::Display for Filter {
             ("namespace", self.namespace.clone()),
             ("state", self.state.map(|state| state.name().to_owned())),
             ("last", self.last.map(|last| last.to_string())),
+            ("wait", self.wait.map(|wait| wait.to_string())),
             (
                 "verbs",
                 Some(self.verbs.join(",")).filter(|it| !it.is_empty()),

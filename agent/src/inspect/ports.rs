@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::{Filter, PortList};
-use crate::attach::Agent;
+use crate::attach::{Agent, Error};
 use crate::config::Wait;
 use crate::plan::{AttachmentKey, Bandwidth, ids};
 use crate::ports::{PortRecord, PortState, addresses};
@@ -79,9 +79,12 @@ impl PortView {
 }
 
 /// The ports that are wanted, in the order of their pods.
-pub fn ports(agent: &Agent, filter: &Filter) -> PortList {
+///
+/// # Errors
+/// The kernel does not tell of the host's links.
+pub async fn ports(agent: &Agent, filter: &Filter) -> Result<PortList, Error> {
     let wait = agent.config.ovn.wait;
-    let links = agent.netlink.known_links();
+    let links = agent.netlink.host_links().await?;
     let view = |record: PortRecord| {
         let link = links.get(&record.name).copied();
         PortView::of(record, wait, link)
@@ -95,7 +98,7 @@ pub fn ports(agent: &Agent, filter: &Filter) -> PortList {
         .filter(|port| filter.state.is_none_or(|state| port.state == state))
         .collect();
     sort(&mut ports);
-    PortList { ports }
+    Ok(PortList { ports })
 }
 
 /// By pod and interface; without a pod, by name.

@@ -8,7 +8,7 @@ use podwire_cni::spool::Spool;
 use serde::{Deserialize, Serialize};
 
 use super::{Filter, ports};
-use crate::attach::Agent;
+use crate::attach::{Agent, Error};
 use crate::config::{Mode, Source, Wait};
 use crate::journal::State;
 use crate::observe::{Operation, Outcome};
@@ -38,6 +38,8 @@ pub struct StatusView {
     pub reasons: Vec<String>,
     /// Open vSwitch's database.
     pub database: Database,
+    /// The version of ovs-vswitchd, when it answers.
+    pub ovs_version: Option<String>,
     /// Whether ovs-vswitchd answers.
     pub vswitchd: Reachable,
     /// The name of the pods' bridge.
@@ -174,12 +176,15 @@ pub struct Failure {
 }
 
 /// Looks at the node.
-pub async fn status(agent: &Agent) -> StatusView {
+///
+/// # Errors
+/// The kernel does not tell of the host's links.
+pub async fn status(agent: &Agent) -> Result<StatusView, Error> {
     let health = agent.look_at_health().await;
     let (current, state) = agent.ports.connection();
     let config = &agent.config;
     let reasons = health.reasons();
-    StatusView {
+    Ok(StatusView {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         mode: match config.ovn.mode {
@@ -197,13 +202,14 @@ pub async fn status(agent: &Agent) -> StatusView {
             current,
             state,
         },
+        ovs_version: health.version.clone(),
         vswitchd: Reachable::from(health.switch.as_ref()),
         bridge: config.bridge.clone(),
         switch: agent.ports.switch(),
         controller: (config.ovn.wait == Wait::OvnInstalled)
             .then(|| Reachable::from(health.controller.as_ref())),
         sources: agent.sources.states().into_iter().map(source).collect(),
-        ports: port_counts(agent),
+        ports: port_counts(agent).await?,
         attachments: attachments(agent),
         operations: agent.under_way(),
         max_operations: agent.live.borrow().max_operations,
@@ -218,7 +224,7 @@ pub async fn status(agent: &Agent) -> StatusView {
             .collect(),
         failures: failures(&agent.recorder.operations(usize::MAX)),
         reasons,
-    }
+    })
 }
 
 impl<E: std::error::Error> From<Option<&E>> for Reachable {
@@ -246,16 +252,16 @@ fn source(state: SourceState) -> SourceView {
     }
 }
 
-fn port_counts(agent: &Agent) -> PortCounts {
+async fn port_counts(agent: &Agent) -> Result<PortCounts, Error> {
     let mut counts = PortCounts::default();
-    for port in ports(agent, &Filter::default()).ports {
+    for port in ports(agent, &Filter::default()).await?.ports {
         match port.state {
             PortState::Up => counts.up += 1,
             PortState::AwaitsOfport | PortState::AwaitsOvn => counts.waiting += 1,
             PortState::Failed => counts.failed += 1,
         }
     }
-    counts
+    Ok(counts)
 }
 
 fn attachments(agent: &Agent) -> Attachments {

@@ -107,7 +107,14 @@ impl Watching {
             self.versions.mark_unchanged();
             self.links.mark_unchanged();
             let (current, _) = self.agent.ports.connection();
-            let now: BTreeMap<String, PortView> = ports(&self.agent, &self.filter)
+            let seen = match ports(&self.agent, &self.filter).await {
+                Ok(seen) => seen,
+                Err(error) => {
+                    tracing::warn!(%error, "who watches the ports is told no more");
+                    return None;
+                }
+            };
+            let now: BTreeMap<String, PortView> = seen
                 .ports
                 .into_iter()
                 .map(|port| (port.name.clone(), port))

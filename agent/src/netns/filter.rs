@@ -40,6 +40,27 @@ pub(super) fn drop_news_of(socket: &impl AsFd, index_bit: u32) -> io::Result<()>
     }
 }
 
+/// Undoes [`drop_news_of`]: everything is queued again.
+pub(super) fn lift(socket: &impl AsFd) -> io::Result<()> {
+    // SO_DETACH_FILTER looks at no value, but wants an int's length (net/core/sock.c, sk_setsockopt).
+    let nothing: libc::c_int = 0;
+    // SAFETY: the option's value is an int that lives until the call has returned.
+    #[allow(unsafe_code, reason = "SO_DETACH_FILTER has no safe wrapper")]
+    let detached = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_DETACH_FILTER,
+            (&raw const nothing).cast(),
+            size_of_val(&nothing) as libc::socklen_t,
+        )
+    };
+    match detached {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Classic BPF, which loads in network order what netlink has in the host's.
 fn program(index_bit: u32) -> [sock_filter; 6] {
     const ALL: u32 = u32::MAX;

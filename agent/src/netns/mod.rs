@@ -234,12 +234,15 @@ impl Netlink {
         self.threads.links.watch(name)
     }
 
-    /// Every host link by its name, and whether it is set up, as the kernel told last.
-    pub fn known_links(&self) -> HashMap<String, bool> {
-        self.threads.links.all()
+    /// Every host link by its name, and whether it is set up; asked of the kernel, as nobody listens for those that
+    /// [`Self::attach`] makes.
+    pub async fn host_links(&self) -> Result<HashMap<String, bool>, Error> {
+        let links = self.read(|reader| observe::links(&mut reader.host)).await?;
+        Ok(links.into_iter().map(|link| (link.name, link.up)).collect())
     }
 
-    /// A wake-up at each later change of any host link. Who is slow sees one, however many there were.
+    /// A wake-up at each later change of any host link, also of those that [`Self::attach`] makes. Who is slow sees one, however
+    /// many there were.
     pub fn link_changes(&self) -> watch::Receiver<()> {
         self.threads.links.changes()
     }

@@ -34,19 +34,21 @@ struct Table {
     graves: HashMap<u32, Vec<Grave>>,
     /// Told of each change of any link.
     changes: watch::Sender<()>,
+    /// Whether the kernel tells also of the making and changing of our own links.
+    hears_ours: bool,
+    /// Where it tells.
+    events: Option<Arc<Socket>>,
 }
 
 impl Links {
-    /// Every link's name, and whether it is up.
-    pub(super) fn all(&self) -> HashMap<String, bool> {
-        let table = self.table();
-        let links = table.by_index.values();
-        links.map(|link| (link.name.clone(), link.up)).collect()
-    }
-
-    /// A wake-up at each later change of any link.
+    /// A wake-up at each later change of any link, ours as well for as long as somebody listens.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
-        self.table().changes.subscribe()
+        let table = &mut *self.table();
+        let receiver = table.changes.subscribe();
+        if !table.hears_ours {
+            table.hear_ours(true);
+        }
+        receiver
     }
 
     /// The newest state of the link of that name, from now on.
@@ -103,8 +105,9 @@ impl Links {
     fn gone(&self, ifindex: u32) {
         let graves = {
             let table = &mut *self.table();
-            if let Some(link) = table.by_index.remove(&ifindex) {
-                table.tell(&link.name, None);
+            match table.by_index.remove(&ifindex) {
+                Some(link) => table.tell(&link.name, None),
+                None => table.wake(),
             }
             table.graves.remove(&ifindex).unwrap_or_default()
         };
@@ -134,8 +137,31 @@ impl Links {
 }
 
 impl Table {
+    /// Wakes those who listen for any change, and has the kernel spare us the news of our own links once they are gone.
+    fn wake(&mut self) {
+        if self.changes.receiver_count() > 0 {
+            self.changes.send_replace(());
+        } else if self.hears_ours {
+            self.hear_ours(false);
+        }
+    }
+
+    fn hear_ours(&mut self, hear: bool) {
+        let Some(events) = &self.events else { return };
+        let set = match hear {
+            true => filter::lift(events),
+            false => filter::drop_news_of(events, OWN_INDEXES),
+        };
+        match set {
+            Ok(()) => self.hears_ours = hear,
+            Err(error) => {
+                tracing::warn!(%error, "the news of our own links can't be turned on or off")
+            }
+        }
+    }
+
     fn tell(&mut self, name: &str, state: Option<LinkState>) {
-        self.changes.send_replace(());
+        self.wake();
         let Some(sender) = self.watches.get(name) else {
             return;
         };
@@ -154,7 +180,7 @@ impl Table {
 /// Listens until [`Stopper::stop`].
 pub(super) struct Monitor {
     links: Arc<Links>,
-    events: Socket,
+    events: Arc<Socket>,
     list: socket::Netlink,
     stopper: u32,
 }
@@ -171,8 +197,11 @@ impl Monitor {
         let mut stop = Socket::new(netlink_sys::protocols::NETLINK_ROUTE)?;
         let stopper = stop.bind_auto()?.port_number();
 
+        let events = Arc::new(events);
+        let links = Links::default();
+        links.table().events = Some(Arc::clone(&events));
         let mut monitor = Monitor {
-            links: Arc::default(),
+            links: Arc::new(links),
             events,
             list: socket::Netlink::route()?,
             stopper,

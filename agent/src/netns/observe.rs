@@ -43,6 +43,14 @@ pub(super) fn link_named(socket: &mut Netlink, name: &str) -> Result<Option<Link
         .map_err(reading(|| format!("link {name}")))
 }
 
+/// Every link of the socket's namespace.
+pub(super) fn links(socket: &mut Netlink) -> Result<Vec<LinkState>, Error> {
+    let request = || Batch::of(request::list_links(None), request::DUMP);
+    socket
+        .dump(request, answer::link)
+        .map_err(reading(|| "the list of links".to_owned()))
+}
+
 /// Every veth of the socket's namespace.
 pub(super) fn veths(socket: &mut Netlink) -> Result<Vec<LinkState>, Error> {
     socket

@@ -35,6 +35,7 @@ pub use restore::Ground;
 pub use state::PortState;
 pub use switch::{BridgeView, OvnView, SwitchView, Tunnel};
 pub use tunnel::Encapsulation;
+pub use wait::version_of;
 
 use crate::config::{Config, Mode, OvnConfig};
 use crate::plan::{AttachmentKey, NodeFacts, PortPlan, ids};

@@ -1,4 +1,4 @@
-//! The switch as a person looks at it: its version, the bridge, and what its node keeps for OVN.
+//! The switch as a person looks at it: the bridge, its tunnels, and what its node keeps for OVN.
 
 use podwire_ovs::replica::Db;
 use serde::{Deserialize, Serialize};
@@ -10,8 +10,6 @@ use super::ovn::node_key;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SwitchView {
-    /// The version of ovs-vswitchd.
-    pub version: Option<String>,
     /// The pods' bridge, if it is there.
     pub bridge: Option<BridgeView>,
     /// What the node's external_ids say of OVN.
@@ -71,7 +69,6 @@ impl SwitchView {
     /// Reads a replica.
     pub fn read(db: &Db, bridge: &str) -> Self {
         let key = |name| node_key(db, name);
-        let root = db.open_vswitch();
         let tunnel = |interface: podwire_ovs::vswitch::Interface<'_>| {
             let option = |name| interface.options().str(name).map(str::to_owned);
             TUNNELS
@@ -86,7 +83,6 @@ impl SwitchView {
         let mut tunnels: Vec<Tunnel> = db.interfaces().filter_map(tunnel).collect();
         tunnels.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Self {
-            version: root.and_then(|root| root.ovs_version().map(str::to_owned)),
             bridge: db.bridge_by_name(bridge).map(|bridge| BridgeView {
                 datapath: bridge.datapath_type().to_owned(),
                 fail_mode: bridge.fail_mode().map(str::to_owned),

@@ -42,7 +42,7 @@ impl Ports {
         let mut silent = None;
         if waited.is_err() {
             match self.switch_alive(ANSWER_DEADLINE).await {
-                Ok(()) => {}
+                Ok(_) => {}
                 // Silent is not dead: with hundreds of new ports its main loop may take longer than that.
                 Err(error) if error.is_silence() => silent = Some(error),
                 Err(error) => return Err(error),
@@ -136,20 +136,26 @@ impl Ports {
         })
     }
 
-    /// Whether ovs-vswitchd's main loop answers; its socket alone says nothing, for a stopped process keeps it.
+    /// The version of ovs-vswitchd, when its main loop answers; its socket alone says nothing, for a stopped process keeps it.
     ///
     /// # Errors
     /// [`PortError::SwitchDead`].
-    pub async fn switch_alive(&self, patience: Duration) -> Result<(), PortError> {
+    pub async fn switch_alive(&self, patience: Duration) -> Result<String, PortError> {
         let deadline = Instant::now() + patience;
         match ask_daemon(&self.rundir, "ovs-vswitchd", "version", deadline).await {
-            Ok(_) => Ok(()),
+            Ok(said) => Ok(version_of(&said)),
             Err(source) => Err(PortError::SwitchDead {
                 rundir: self.rundir.clone(),
                 source,
             }),
         }
     }
+}
+
+/// `3.1.0` of `ovs-vswitchd (Open vSwitch) 3.1.0`.
+pub fn version_of(said: &str) -> String {
+    let first = said.lines().next().unwrap_or_default();
+    first.rsplit(' ').next().unwrap_or_default().to_owned()
 }
 
 /// Runs a command on a daemon's control socket.

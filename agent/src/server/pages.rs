@@ -55,10 +55,10 @@ pub(super) async fn respond(
             let patience = Duration::from_secs(filter.wait.unwrap_or(0)).min(LONGEST_WAIT);
             json(StatusCode::OK, agent.health(patience).await)
         }
-        (&Method::GET, "/v1/status") => view(Ok(inspect::status(&agent).await)),
+        (&Method::GET, "/v1/status") => view(inspect::status(&agent).await),
         (&Method::GET, "/v1/traces") => json(StatusCode::OK, inspect::traces(&agent, &filter)),
         (&Method::GET, "/v1/ports") if filter.watch => watch(agent, filter, watching),
-        (&Method::GET, "/v1/ports") => view(Ok(inspect::ports(&agent, &filter))),
+        (&Method::GET, "/v1/ports") => view(inspect::ports(&agent, &filter).await),
         (&Method::GET, "/v1/check") => view(inspect::check(&agent, &filter).await),
         (&Method::GET, "/v1/gc") => view(inspect::gc(&agent, false).await),
         (&Method::POST, "/v1/gc") => sweep(agent).await,

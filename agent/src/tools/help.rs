@@ -7,6 +7,45 @@ use clap_complete::Shell;
 
 use super::{Exit, ToolError, show};
 
+/// The agent's flags by what they are about, in the order in which its help has them; others are plain options. A name that
+/// ends with `_` is the beginning of several.
+const HEADINGS: [(&str, &[&str]); 6] = [
+    ("Open vSwitch", &["ovsdb", "ovs_", "bridge"]),
+    ("OVN", &["mode", "wait", "ovn_"]),
+    ("Pods", &["subnets", "no_gateway", "mtu", "max_mtu"]),
+    (
+        "Annotations",
+        &[
+            "sources",
+            "annotations",
+            "pod_dir",
+            "kubeconfig",
+            "k8s_",
+            "node_name",
+        ],
+    ),
+    ("Container runtime", &["cni_", "install_conf"]),
+    ("Observation", &["log", "metrics_"]),
+];
+
+/// The command line with the agent's many flags under headings.
+pub fn grouped(whole: Command) -> Command {
+    whole.mut_subcommand("agent", |agent| {
+        agent.mut_args(|flag| match heading(flag.get_id().as_str()) {
+            Some(heading) if flag.get_help_heading().is_none() => flag.help_heading(heading),
+            _ => flag,
+        })
+    })
+}
+
+fn heading(flag: &str) -> Option<&'static str> {
+    let is_of = |name: &&str| *name == flag || (name.ends_with('_') && flag.starts_with(*name));
+    let found = HEADINGS
+        .iter()
+        .find(|(_, names)| names.iter().any(|name| is_of(name)));
+    found.map(|(heading, _)| *heading)
+}
+
 /// The flags of `podwire completions`.
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {

@@ -23,6 +23,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 pub use client::{AgentSocket, ToolError};
 pub use exit::{EXIT_CODES, Exit};
+pub use help::grouped;
 use paint::Paint;
 
 /// The tools.

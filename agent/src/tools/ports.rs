@@ -145,11 +145,15 @@ fn told(before: &BTreeMap<String, PortView>, change: &Change, paint: Paint) -> S
     for name in &change.removed {
         let pod = before.get(name).and_then(|port| port.pod.clone());
         let pod = pod.unwrap_or_else(|| "-".to_owned());
-        text.push_str(&format!("gone           {}  {name}\n", printable(&pod)));
+        text.push_str(&format!("gone           {:<20}  {name}\n", printable(&pod)));
     }
     for port in &change.changed {
         let state = format!("{:<13}", port.state.name());
-        let cells = [pod(port), addresses(port), port.name.clone()];
+        let cells = [
+            format!("{:<20}", pod(port)),
+            port.name.clone(),
+            addresses(port),
+        ];
         let error = port.error.clone().unwrap_or_default();
         let line = format!("{}  {error}", cells.join("  "));
         text.push_str(&format!(

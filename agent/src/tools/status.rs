@@ -27,6 +27,8 @@ pub struct StatusArgs {
     common: CommonArgs,
 }
 
+/// So many addresses are as good as endless.
+const PLENTY: u64 = 1 << 32;
 /// Columns that the names at the left take.
 const LABEL: usize = 13;
 
@@ -83,12 +85,13 @@ fn text(status: &StatusView, now: u64, width: usize, paint: Paint) -> String {
     }
     screen.line("attachments", true, &records);
     for subnet in &status.subnets {
-        let capacity = match subnet.capacity {
-            u64::MAX => "plenty".to_owned(),
-            number => number.to_string(),
-        };
         let free = subnet.used < subnet.capacity;
-        let text = format!("{}: {} of {capacity} used", subnet.subnet, subnet.used);
+        // Of more than a node can ever have pods the number says nothing.
+        let of_all = match subnet.capacity {
+            0..PLENTY => format!(" of {}", subnet.capacity),
+            _ => String::new(),
+        };
+        let text = format!("{}: {}{of_all} used", subnet.subnet, subnet.used);
         screen.line("addresses", free, &text);
     }
     let spool = match (&status.spool.problem, status.spool.entries) {
@@ -112,7 +115,7 @@ fn text(status: &StatusView, now: u64, width: usize, paint: Paint) -> String {
 
 fn switch(screen: &mut Screen, status: &StatusView) {
     let (database, switch) = (&status.database, &status.switch);
-    let mut parts = vec![switch.version.clone().unwrap_or_else(|| "?".to_owned())];
+    let mut parts: Vec<String> = status.ovs_version.iter().cloned().collect();
     parts.push(format!("database {}", database.state));
     parts.push(match status.vswitchd.ok {
         true => "ovs-vswitchd answers".to_owned(),

@@ -10,6 +10,9 @@ const CNI: &str = "CNI";
 /// Plugins that call others and stand first by design, beside Multus.
 const META: [&str; 1] = ["genie"];
 
+/// What `podwire install` begins the configuration's name with.
+const USUAL_RANK: u8 = 10;
+
 /// The runtime's directories.
 #[derive(Debug)]
 pub(super) struct Directories<'a> {
@@ -110,10 +113,10 @@ fn none_of_ours(seen: &Seen, directories: &Directories<'_>) -> Finding {
         None => format!("{} has no configuration", directories.conf.display()),
     };
     let mut command = install("--conf-only", directories);
-    if let Some(priority) = seen.confs.first().and_then(|first| rank(&first.path)) {
-        // What comes first is left alone; ours goes before it.
-        let ours = priority.saturating_sub(1).min(10);
-        command.push_str(&format!(" --priority {ours:02}"));
+    // What comes first is left alone; ours goes before it.
+    let first = seen.confs.first().and_then(|first| rank(&first.path));
+    if let Some(first @ ..=USUAL_RANK) = first {
+        command.push_str(&format!(" --priority {:02}", first.saturating_sub(1)));
     }
     Finding::wrong(CNI, what).mend(command)
 }

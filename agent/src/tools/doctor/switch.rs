@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use podwire_ovs::client::{Client, ClientConfig, Remote};
+use podwire_ovs::client::{Client, ClientConfig, Remote, State};
 use podwire_ovs::unixctl::{Unixctl, UnixctlError};
 use podwire_ovs::vswitch;
 use tokio::time::Instant;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::service::{restart_controller, restart_switch, start_agent};
 use super::{DoctorArgs, Examined, Finding};
 use crate::inspect::StatusView;
-use crate::ports::{PortRecord, SwitchView};
+use crate::ports::{PortRecord, SwitchView, version_of};
 
 /// How long each daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -22,14 +22,14 @@ const OVN: &str = "OVN";
 /// What there is of Open vSwitch and OVN.
 #[derive(Debug)]
 pub(super) struct Seen {
-    socket: PathBuf,
     pub(super) bridge: String,
     /// Why the database can't be read.
     database: Result<(), String>,
     pub(super) switch: SwitchView,
     /// Podwire's own ports.
     pub(super) ports: Vec<PortRecord>,
-    vswitchd: Result<(), String>,
+    /// The version of ovs-vswitchd, or why it does not answer.
+    vswitchd: Result<String, String>,
     /// Files that ovs-vswitchd may open, when it runs.
     descriptors: Option<u64>,
     /// Whether OVN is in use here, and whether ovn-controller is connected.
@@ -50,7 +50,18 @@ pub(super) async fn look(args: &DoctorArgs, status: Option<&StatusView>) -> Seen
         vswitch::DATABASE,
         vswitch::tables(),
     ));
-    let database = client.synced(Instant::now() + PATIENCE).await;
+    let synced = client.synced(Instant::now() + PATIENCE).await;
+    let database = match (synced, client.state()) {
+        (Ok(()), _) => Ok(()),
+        (
+            Err(_),
+            State::Disconnected {
+                last_error: Some(error),
+                ..
+            },
+        ) => Err(error.to_string()),
+        (Err(error), _) => Err(error.to_string()),
+    };
     let (switch, ports) = client.read(|db| {
         let records = db.interfaces().map(|it| PortRecord::read(db, it));
         let ours = records.filter(|record| record.key.is_some()).collect();
@@ -68,16 +79,15 @@ pub(super) async fn look(args: &DoctorArgs, status: Option<&StatusView>) -> Seen
     };
     Seen {
         bridge,
-        database: database.map_err(|error| error.to_string()),
+        database,
         switch,
         ports,
         vswitchd: vswitchd
-            .map(drop)
+            .map(|said| version_of(&said))
             .map_err(|error| format!("ovs-vswitchd does not answer: {error}")),
         descriptors: descriptors(rundir),
         controller,
         agent_runs: status.is_some(),
-        socket,
     }
 }
 
@@ -116,10 +126,7 @@ fn descriptors(rundir: &Path) -> Option<u64> {
 pub(super) fn examine(seen: &Seen) -> Examined {
     let mut findings = Vec::new();
     if let Err(problem) = &seen.database {
-        let what = format!(
-            "its database does not answer on {}: {problem}",
-            seen.socket.display()
-        );
+        let what = format!("its database does not answer: {problem}");
         findings.push(Finding::wrong(SWITCH, what).mend(restart_switch()));
     } else if let Err(problem) = &seen.vswitchd {
         findings.push(Finding::wrong(SWITCH, problem.clone()).mend(restart_switch()));
@@ -146,7 +153,7 @@ pub(super) fn examine(seen: &Seen) -> Examined {
         about: SWITCH,
         seen: format!(
             "{}, database and ovs-vswitchd answer{bridge}",
-            seen.switch.version.as_deref().unwrap_or("version unknown")
+            seen.vswitchd.as_deref().unwrap_or_default()
         ),
         findings,
     }

@@ -21,8 +21,8 @@ fn healthy() -> StatusView {
             problem: None,
         },
         bridge: "br-int".into(),
+        ovs_version: Some("3.1.0".into()),
         switch: SwitchView {
-            version: Some("3.1.0".into()),
             bridge: Some(BridgeView {
                 datapath: "netdev".into(),
                 ports: 3,
@@ -67,6 +67,7 @@ fn what_is_wrong_is_marked_and_told_with_its_reasons() {
         ready: false,
         degraded: true,
         reasons: vec!["ovs-vswitchd does not answer".into(), problem.into()],
+        ovs_version: None,
         vswitchd: Reachable {
             ok: false,
             problem: None,
