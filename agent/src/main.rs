@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use podwire::config::{self, AgentCommand};
+use podwire::install::probe::{self, ProbeArgs};
 use podwire::install::{self, InstallArgs, UninstallArgs};
 use podwire::ipam::spawner;
 use podwire::tools::{self, Tool};
@@ -30,6 +31,8 @@ enum Command {
     Install(Box<InstallArgs>),
     /// Take away what `podwire install` installed, and say what is left
     Uninstall(UninstallArgs),
+    /// Ask the agent whether it lives or is ready, by the exit code: for kubelet
+    Probe(ProbeArgs),
     #[command(flatten)]
     Tool(Tool),
 }
@@ -51,6 +54,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Uninstall(arguments) => {
             ended("uninstall", install::uninstall(&arguments, &mut say))
         }
+        Command::Probe(arguments) => ended("probe", probe::probe(&arguments)),
     }
 }
 
