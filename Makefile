@@ -64,7 +64,7 @@ test: root test-packages build ## all tests: unit, property, end-to-end on real 
 	without=()
 	if ! $(MAKE) --no-print-directory cnitool; then
 		echo "make: leaving out cnitool's tests: the tool could not be built" >&2
-		without=(--skip cnitool --skip readmes_session --skip portmap_follows --skip tuning_changes)
+		without=(--skip cnitool --skip readmes_session --skip portmap_follows --skip tuning_changes --skip the_bandwidth_plugin)
 	fi
 	if $(CARGO) nextest --version >/dev/null 2>&1; then
 		$(CARGO) nextest run --workspace $${without:+-E 'not binary(cnitool)'}

@@ -148,3 +148,34 @@ fn what_tuning_changes_after_podwire_is_no_fault_to_check() {
     call(&web, "del");
     node.leftovers().unwrap().assert_none();
 }
+
+#[test]
+fn the_bandwidth_plugin_finds_the_host_end_in_podwires_result() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    install_plugins(&node).unwrap();
+    let bandwidth = json!({"type": "bandwidth", "capabilities": {"bandwidth": true}});
+    configure(&node, &[json!({"type": "podwire-cni"}), bandwidth]).unwrap();
+    let (web, db) = (node.pod("web").unwrap(), node.pod("db").unwrap());
+    let limits = json!({"bandwidth": {
+        "ingressRate": 20_000_000, "ingressBurst": 8_000_000, "egressRate": 10_000_000, "egressBurst": 8_000_000,
+    }});
+    let call = |pod, verb, limits| cnitool(pod, verb, limits).unwrap().success(verb).unwrap();
+    let result: Value = serde_json::from_str(&call(&web, "add", &limits)).unwrap();
+    call(&db, "add", &Value::Null);
+
+    let host = result["interfaces"][0]["name"].as_str().unwrap();
+    let shaped = node.run("tc", &["qdisc", "show", "dev", host]).unwrap();
+    assert!(
+        shaped.contains("tbf") && shaped.contains("rate 20Mbit"),
+        "{shaped}"
+    );
+    traffic::tcp_echo(web.place(), db.place(), address(&db), 1 << 16).unwrap();
+    call(&web, "check", &limits);
+
+    call(&web, "del", &limits);
+    call(&db, "del", &Value::Null);
+    let links = node.run("ip", &["link", "show", "type", "ifb"]).unwrap();
+    assert_eq!(links, "", "the plugin's own device is gone");
+    node.leftovers().unwrap().assert_none();
+}

@@ -7,9 +7,8 @@ use std::net::{IpAddr, UdpSocket};
 
 use podwire_tests::annotation::{entry, ipv4, ipv6};
 use podwire_tests::ovn::{Central, OvnNode};
-use podwire_tests::runtime::{cnitool, configure, install_plugins};
 use podwire_tests::{AgentOptions, Pod, TestNode, conf, traffic};
-use serde_json::{Value, json};
+use serde_json::json;
 
 fn numbered<'node>(node: &'node TestNode, name: &str, number: u8) -> Pod<'node> {
     node.pod(name).unwrap().on_default_network(&entry(number))
@@ -176,40 +175,6 @@ fn a_pod_inherits_no_connection_of_either_family_that_the_kernel_tracks() {
     ] {
         assert_eq!(is_listed(&after, &pod), stays, "{pod}: {after}");
     }
-}
-
-#[test]
-#[ignore = "wants a kernel with tbf and ifb: make test-kernel"]
-fn the_bandwidth_plugin_finds_the_host_end_in_podwires_result() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
-    install_plugins(&node).unwrap();
-    let bandwidth = json!({"type": "bandwidth", "capabilities": {"bandwidth": true}});
-    configure(&node, &[json!({"type": "podwire-cni"}), bandwidth]).unwrap();
-    let (web, db) = (node.pod("web").unwrap(), node.pod("db").unwrap());
-    let limits = json!({"bandwidth": {
-        "ingressRate": 20_000_000, "ingressBurst": 8_000_000, "egressRate": 10_000_000, "egressBurst": 8_000_000,
-    }});
-    let call = |pod, verb, limits| cnitool(pod, verb, limits).unwrap().success(verb).unwrap();
-    let result: Value = serde_json::from_str(&call(&web, "add", &limits)).unwrap();
-    let result_of_db: Value = serde_json::from_str(&call(&db, "add", &Value::Null)).unwrap();
-
-    let host = result["interfaces"][0]["name"].as_str().unwrap();
-    let shaped = tc(&node, "qdisc", host, &[]);
-    assert!(
-        shaped.contains("tbf") && shaped.contains("rate 20Mbit"),
-        "{shaped}"
-    );
-    let target = result_of_db["ips"][0]["address"].as_str().unwrap();
-    let target = address(target.split('/').next().unwrap());
-    traffic::tcp_echo(web.place(), db.place(), target, 1 << 16).unwrap();
-    call(&web, "check", &limits);
-
-    call(&web, "del", &limits);
-    call(&db, "del", &Value::Null);
-    let links = node.run("ip", &["link", "show", "type", "ifb"]).unwrap();
-    assert_eq!(links, "", "the plugin's own device is gone");
-    node.leftovers().unwrap().assert_none();
 }
 
 #[test]
