@@ -101,6 +101,10 @@ bench: bench-build ## the pod-startup benchmark, all samples: table, target/benc
 bench-quick: bench-build ## the same with few samples, in under two minutes
 	@$(BENCH) --quick --output target/bench-quick $(BENCH_FLAGS)
 
+.PHONY: bench-check
+bench-check: bench-build ## fail when a ratio of a quick run is far worse than in benches/baseline.json
+	@$(BENCH) --quick --output target/bench-check --baseline benches/baseline.json $(BENCH_FLAGS)
+
 BENCH = PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_EMPTY=$(CURDIR)/target/plugin/podwire-empty \
 	target/release/podwire-bench
 

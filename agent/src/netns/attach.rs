@@ -26,8 +26,8 @@ use super::{
     Error, HostEnd, HostLink, LinkSpec, LinkState, Netns, PodEnd, Refusal, Step, ethtool, observe,
 };
 
-/// Chosen indexes start here, far above those that the kernel counts up from 1.
-const FIRST_INDEX: u32 = 1 << 30;
+/// The bit that all chosen indexes have, far above those that the kernel counts up from 1.
+pub(super) const OWN_INDEXES: u32 = 1 << 30;
 
 /// How many chosen indexes may turn out to be taken before the kernel's EEXIST is passed on.
 const INDEX_ATTEMPTS: usize = 8;
@@ -193,7 +193,7 @@ impl Wiring {
 
     fn next_indexes(&mut self) -> Indexes {
         self.next_index = self.next_index.wrapping_add(2);
-        let pod = FIRST_INDEX | self.next_index & (FIRST_INDEX - 2);
+        let pod = OWN_INDEXES | self.next_index & (OWN_INDEXES - 2);
         Indexes { pod, host: pod + 1 }
     }
 

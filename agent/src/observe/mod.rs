@@ -9,6 +9,7 @@ mod log;
 mod metrics;
 #[cfg(feature = "otel")]
 mod otel;
+mod output;
 mod reading;
 mod recorder;
 mod trace;
@@ -16,6 +17,7 @@ mod traceparent;
 mod waits;
 
 pub use metrics::{Mended, Metrics, Spooled, Told};
+pub use output::{LogError, LogOutput};
 pub use reading::{OPENMETRICS, Reading, SubnetReading, WatchReading};
 pub use recorder::Recorder;
 pub use trace::{Operation, Outcome, Phase, Subject, Trace};
