@@ -147,7 +147,7 @@ impl Agent {
             connections: Connections::default(),
             spawner: parts.spawner,
             sources: parts.sources,
-            recorder: Recorder::default(),
+            recorder: Recorder::start(),
             metrics: parts.metrics,
             events: parts.events,
             started: SystemTime::now(),

@@ -7,6 +7,8 @@
 pub mod events;
 mod log;
 mod metrics;
+#[cfg(feature = "otel")]
+mod otel;
 mod output;
 mod reading;
 mod recorder;
