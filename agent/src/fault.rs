@@ -6,8 +6,9 @@
 
 /// Every step, in the order in which an ADD, and then a DEL, comes by.
 #[cfg(feature = "fault-points")]
-pub const STEPS: [&str; 12] = [
+pub const STEPS: [&str; 13] = [
     "add-begun",
+    "add-delegated",
     "add-planned",
     "add-noted",
     "add-linked",

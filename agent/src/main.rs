@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use podwire::config::{AgentArgs, Config};
+use podwire::config::{self, AgentCommand};
 use podwire::install::{self, InstallArgs, UninstallArgs};
 use podwire::ipam::spawner;
 use podwire::tools::{self, Tool};
@@ -25,7 +25,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the node agent, which serves the CNI plugin podwire-cni
-    Agent(Box<AgentArgs>),
+    Agent(Box<AgentCommand>),
     /// Install the plugin and, once the agent can serve it, the network configuration
     Install(Box<InstallArgs>),
     /// Take away what `podwire install` installed, and say what is left
@@ -45,24 +45,18 @@ pub(crate) fn main() -> ExitCode {
     }
     let mut say = |line: String| println!("{line}");
     let mut whole = tools::grouped(Cli::command());
-    let given = whole.get_matches_mut();
-    let cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
+    let cli = whole
+        .try_get_matches_from_mut(config::command_line(std::env::args_os()))
+        .and_then(|given| Cli::from_arg_matches(&given))
+        .unwrap_or_else(|error| error.exit());
     match cli.command {
-        Command::Agent(arguments) => agent(*arguments),
+        Command::Agent(command) => ended("agent", podwire::run::agent(*command)),
         Command::Tool(tool) => tools::run(tool, whole),
         Command::Install(arguments) => ended("install", install::install(&arguments, &mut say)),
         Command::Uninstall(arguments) => {
             ended("uninstall", install::uninstall(&arguments, &mut say))
         }
     }
-}
-
-fn agent(arguments: AgentArgs) -> ExitCode {
-    let log = arguments.log.clone();
-    let started = podwire::run::init_log(&log)
-        .and_then(|()| Ok(Config::from_args(arguments)?))
-        .and_then(podwire::run::agent);
-    ended("agent", started)
 }
 
 fn ended<E: std::error::Error>(command: &str, result: Result<(), E>) -> ExitCode {

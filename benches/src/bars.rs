@@ -20,6 +20,8 @@ pub enum Good {
 /// One promise, and how this run stands to it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bar {
+    /// By what the baseline knows it.
+    pub key: &'static str,
     /// What is compared with what.
     pub what: String,
     /// Which side is good.
@@ -47,8 +49,9 @@ impl Bar {
 pub fn bars(report: &Report) -> Vec<Bar> {
     let look = Look(report);
     let mut bars = Vec::new();
-    let mut bar = |what: &str, good, limit, value, unit| {
+    let mut bar = |key, what: &str, good, limit, value, unit| {
         bars.push(Bar {
+            key,
             what: what.to_owned(),
             good,
             limit,
@@ -59,6 +62,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
     let at_most = Good::AtMost;
     let at_least = Good::AtLeast;
     bar(
+        "netlink-one",
         "netlink part of ADD ÷ its floor, p50, one at a time",
         at_most,
         1.25,
@@ -69,6 +73,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
         "×",
     );
     bar(
+        "own-one",
         "podwire's own part of ADD ÷ floor, p50, one at a time",
         at_most,
         1.3,
@@ -79,6 +84,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
         "×",
     );
     bar(
+        "own-eight",
         "the same, p90, 8 at a time ÷ 8 floor threads",
         at_most,
         1.25,
@@ -89,6 +95,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
         "×",
     );
     bar(
+        "bridge-add-one",
         "bridge ADD ÷ whole ADD, p50, one at a time",
         at_least,
         3.0,
@@ -99,6 +106,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
         "×",
     );
     bar(
+        "bridge-add-eight",
         "bridge ADD ÷ whole ADD, p50, 8 at a time",
         at_least,
         6.0,
@@ -108,8 +116,12 @@ pub fn bars(report: &Report) -> Vec<Bar> {
         ),
         "×",
     );
-    for (cell, title) in [("one", "one at a time"), ("eight", "8 at a time")] {
+    for (key, cell, title) in [
+        ("bridge-del-one", "one", "one at a time"),
+        ("bridge-del-eight", "eight", "8 at a time"),
+    ] {
         bar(
+            key,
             &format!("bridge DEL ÷ DEL, p50, {title}"),
             at_least,
             8.0,
@@ -118,6 +130,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
         );
     }
     bar(
+        "forking-add-one",
         "forking ADD ÷ whole ADD, p50, one at a time",
         at_least,
         12.0,
@@ -128,6 +141,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
         "×",
     );
     bar(
+        "burst-bridge",
         "burst of 200: pods per second ÷ bridge's",
         at_least,
         8.0,
@@ -135,6 +149,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
         "×",
     );
     bar(
+        "burst-floor",
         "burst of 200: pods per second ÷ the floor program's",
         at_least,
         0.6,
@@ -142,6 +157,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
         "×",
     );
     bar(
+        "group-commit",
         "burst of 200: one transaction per port ÷ group commit, until all are answered",
         at_least,
         2.0,
@@ -159,6 +175,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
         p50(&Summary::of(part(&podwire.add, OWN))?)
     };
     bar(
+        "own-1000-ports",
         "own time per ADD, 1000 ports present ÷ 10",
         at_most,
         1.2,
@@ -167,6 +184,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
     );
     let mebibytes = |bytes: Option<u64>, unit: f64| bytes.map(|bytes| bytes as f64 / unit);
     bar(
+        "plugin-memory",
         "plugin peak memory (VmHWM)",
         at_most,
         1.5,
@@ -174,6 +192,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
         "MB",
     );
     bar(
+        "agent-memory",
         "agent resident memory with 500 pods",
         at_most,
         24.0,
@@ -181,6 +200,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
         "MB",
     );
     bar(
+        "idle",
         "idle agent with 500 pods: system calls in a minute that are no keepalive",
         at_most,
         0.0,

@@ -1,6 +1,6 @@
 //! The situations that are measured.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One situation.
 #[derive(Clone, Debug, Serialize)]
@@ -18,7 +18,7 @@ pub struct Cell {
 }
 
 /// How much of everything: daily use, or the numbers that go into the note.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Extent {
     /// Under two minutes.
@@ -42,7 +42,7 @@ impl Extent {
             title: "one at a time",
             threads: 1,
             pods: 1,
-            rounds: self.pick(40, 200),
+            rounds: self.pick(40, 120),
         }
     }
 
@@ -64,7 +64,7 @@ impl Extent {
             title: "32 at a time",
             threads: 32,
             pods: 128,
-            rounds: self.pick(1, 4),
+            rounds: self.pick(1, 3),
         }
     }
 
@@ -75,7 +75,7 @@ impl Extent {
             title: "burst of 200, 32 at a time",
             threads: 32,
             pods: 200,
-            rounds: self.pick(1, 5),
+            rounds: self.pick(1, 3),
         }
     }
 
@@ -86,7 +86,7 @@ impl Extent {
             title: "dual stack, one at a time",
             threads: 1,
             pods: 1,
-            rounds: self.pick(20, 100),
+            rounds: self.pick(20, 60),
         }
     }
 
@@ -97,20 +97,22 @@ impl Extent {
             title: "OVN, dual stack, one at a time",
             threads: 1,
             pods: 1,
-            rounds: self.pick(20, 100),
+            rounds: self.pick(20, 60),
         }
     }
 
     /// So many at a time, for the plot of throughput.
     pub fn throughput(self) -> Vec<Cell> {
-        [1, 2, 4, 16]
-            .into_iter()
+        let threads: &[usize] = self.pick(&[2, 16], &[1, 2, 4, 16]);
+        threads
+            .iter()
+            .copied()
             .map(|threads| Cell {
                 name: "throughput",
                 title: "throughput",
                 threads,
                 pods: 48,
-                rounds: self.pick(1, 3),
+                rounds: self.pick(1, 2),
             })
             .collect()
     }
@@ -122,13 +124,13 @@ impl Extent {
             title: "one at a time beside other pods",
             threads: 1,
             pods: 1,
-            rounds: self.pick(15, 60),
+            rounds: self.pick(15, 30),
         }
     }
 
     /// How many pods are present in the runs of [`Self::beside_ports`].
     pub fn ports_present(self) -> &'static [usize] {
-        self.pick(&[10, 100, 200], &[10, 100, 500, 1000])
+        self.pick(&[10, 100], &[10, 100, 500, 1000])
     }
 
     /// In every how many rounds a slow subject takes part.
@@ -138,6 +140,6 @@ impl Extent {
 
     /// How often each way of committing a burst's ports is measured.
     pub fn commit_rounds(self) -> usize {
-        self.pick(2, 7)
+        self.pick(1, 4)
     }
 }

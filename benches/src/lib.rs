@@ -2,9 +2,11 @@
 //! and DEL, what the kernel and OVS alone would take (the floor), and what users have today.
 //!
 //! From the top: [`cells`] are the situations that are measured, [`subject`] who is measured in
-//! them, [`run`] how, [`bars`] what is promised of the ratios, [`report`] how a person reads it.
+//! them, [`run`] how, [`bars`] what is promised of the ratios, [`report`] how a person reads it,
+//! [`verdict`] what several runs say together.
 //! Times of different runs, or machines, do not compare; ratios within a run do.
 
+pub mod ahead;
 pub mod bars;
 pub mod cells;
 pub mod cpu;
@@ -22,3 +24,4 @@ pub mod sample;
 pub mod seat;
 pub mod stage;
 pub mod subject;
+pub mod verdict;

@@ -75,6 +75,9 @@ impl Way {
     }
 }
 
+/// The pod end is up from its birth; its carrier comes with the host end's.
+const UP: u32 = libc::IFF_UP as u32;
+
 /// One thread's sockets.
 pub struct Wirer {
     home: File,
@@ -110,12 +113,12 @@ impl Wirer {
     pub fn attach(&mut self, seat: &Seat<'_>, way: Way) -> Result<u32, Error> {
         let host = NEXT_INDEX.fetch_add(2, Ordering::Relaxed);
         let pod = host + 1;
-        let netns = File::open(&seat.pod.netns).step(|| format!("open {}", seat.pod.netns))?;
+        let netns = pod_netns(seat)?;
         let quiet = (seat.stack == Stack::V4).then_some(seat.pod.interface.as_str());
         if way == Way::FromThePod {
             let (route, generic) = self.enter(&netns, sockets)??;
             let peer = Some(self.home.as_raw_fd());
-            let mut whole = vec![pair(seat, host, pod, None, peer)];
+            let mut whole = vec![pair(seat, host, pod, UP, None, peer)];
             whole.extend(pod_side(seat, pod));
             send(&route, "the pair and the pod's side", &whole)?;
             if let Some(interface) = quiet {
@@ -127,7 +130,7 @@ impl Wirer {
             return Ok(host);
         }
         let inside = Some(netns.as_raw_fd());
-        let pair = pair(seat, host, pod, inside, None);
+        let pair = pair(seat, host, pod, UP, inside, None);
         send(&self.host, "the pair", &[pair])?;
         ipv6_off(seat.host_name())?;
         let (route, generic) = self.enter(&netns, || {
@@ -146,6 +149,31 @@ impl Wirer {
         }
         self.checksum_off(&generic, pod)?;
         Ok(host)
+    }
+
+    /// Makes the seat's pair and nothing else: in its place, or both ends here, as before there is
+    /// a sandbox. Returns the host end's index; the pod end's is one higher.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn pair(&mut self, seat: &Seat<'_>, in_place: bool) -> Result<u32, Error> {
+        let host = NEXT_INDEX.fetch_add(2, Ordering::Relaxed);
+        let netns = pod_netns(seat)?;
+        let inside = in_place.then_some(netns.as_raw_fd());
+        let pair = pair(seat, host, host + 1, 0, inside, None);
+        send(&self.host, "the pair", &[pair])?;
+        Ok(host)
+    }
+
+    /// Moves the pod end of a pair that was made here to its place.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn move_in(&mut self, seat: &Seat<'_>, host: u32) -> Result<(), Error> {
+        let netns = pod_netns(seat)?;
+        let mut moved = Message::link(libc::RTM_NEWLINK, 0, host + 1, 0);
+        moved.number(libc::IFLA_NET_NS_FD, netns.as_raw_fd() as u32);
+        send(&self.host, "the pod end's move", &[moved])
     }
 
     /// Deletes a link, and waits for the kernel's ack.
@@ -205,6 +233,10 @@ fn sockets() -> Result<(Socket, Socket), Error> {
     ))
 }
 
+fn pod_netns(seat: &Seat<'_>) -> Result<File, Error> {
+    File::open(&seat.pod.netns).step(|| format!("open {}", seat.pod.netns))
+}
+
 fn ipv6_off(link: &str) -> Result<(), Error> {
     let path = format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6");
     std::fs::write(&path, "1").step(|| format!("write {path}"))
@@ -214,6 +246,7 @@ fn pair(
     seat: &Seat<'_>,
     host: u32,
     pod: u32,
+    flags: u32,
     pod_netns: Option<RawFd>,
     host_netns: Option<RawFd>,
 ) -> Message {
@@ -229,7 +262,7 @@ fn pair(
     };
     let mut host_mac = seat.mac;
     host_mac[0] = 0x0e;
-    let mut pair = Message::link(libc::RTM_NEWLINK, message::CREATE, pod, libc::IFF_UP as u32);
+    let mut pair = Message::link(libc::RTM_NEWLINK, message::CREATE, pod, flags);
     end(&mut pair, &seat.pod.interface, seat.mac, pod_netns);
     pair.nest(libc::IFLA_LINKINFO, |info| {
         info.text(message::INFO_KIND, "veth");

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::ahead::Ahead;
 use crate::bars::{Bar, part};
 use crate::cells::{Cell, Extent};
 use crate::error::{Error, Step};
@@ -35,6 +36,8 @@ pub struct Report {
     pub ports: Vec<PortsLevel>,
     /// Group commit against one transaction per request.
     pub group_commit: Option<Comparison>,
+    /// A pair made in place against one made before and moved.
+    pub ahead: Option<Ahead>,
     /// Memory, in bytes.
     pub memory: Memory,
     /// System calls for one ADD, by process.

@@ -20,6 +20,9 @@ use crate::{group_commit, machine, ovn};
 /// The bridge that everybody but the `bridge` plugin uses.
 const BRIDGE: &str = "br-int";
 
+/// How often each way of making a link is measured.
+const AHEAD_ROUNDS: usize = 20;
+
 /// What a run is to do.
 #[derive(Clone, Debug)]
 pub struct Order {
@@ -97,9 +100,9 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
     let mut cells = Vec::new();
     let few = extent.slow();
     for (situation, entrants) in [
-        (extent.one(), everyone(1, 1)),
+        (extent.one(), everyone(1, 4)),
         (extent.eight(), everyone(few, 4 * few)),
-        (extent.thirty_two(), everyone(2, 4)),
+        (extent.thirty_two(), everyone(2, 4)[..3].to_vec()),
         (extent.burst(), everyone(1, usize::MAX)[..3].to_vec()),
     ] {
         if order.wants(situation.name) {
@@ -130,6 +133,11 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
             extent.commit_rounds(),
         )?);
     }
+    let mut ahead = None;
+    if order.wants("ahead") {
+        progress("a link made before its ADD");
+        ahead = Some(crate::ahead::compare(&node, &stage.seats[0], AHEAD_ROUNDS)?);
+    }
     let mut memory = Memory::default();
     let mut system_calls = Default::default();
     if order.wants("profile") {
@@ -153,6 +161,7 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
         throughput,
         ports,
         group_commit: comparison,
+        ahead,
         memory,
         system_calls,
         idle,

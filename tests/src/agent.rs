@@ -1,5 +1,6 @@
 //! The podwire agent as a daemon of a node.
 
+use std::ffi::OsString;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
@@ -31,6 +32,8 @@ pub struct AgentOptions {
     pub arguments: Vec<String>,
     /// Environment variables.
     pub environment: Vec<(String, String)>,
+    /// A program, with its arguments, that execs the agent, such as `prlimit --nofile=64`.
+    pub under: Vec<String>,
     /// A listening socket that is handed over as systemd does it (sd_listen_fds(3)).
     pub listener: Option<Arc<OwnedFd>>,
     /// A fault point and what it does, such as `add-linked:kill`; without one the agent has none.
@@ -41,6 +44,18 @@ impl AgentOptions {
     /// Adds command line arguments.
     pub fn with<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> AgentOptions {
         self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Has another program exec the agent.
+    pub fn under(mut self, program: &[&str]) -> AgentOptions {
+        self.under = program.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
+    /// Adds an environment variable.
+    pub fn variable(mut self, name: &str, value: &str) -> AgentOptions {
+        self.environment.push((name.into(), value.into()));
         self
     }
 
@@ -99,15 +114,14 @@ impl<'node> Agent<'node> {
         };
         // Held until the child has its own.
         let handed = options.listener.as_deref().map(inheritable).transpose()?;
-        let mut command = match &handed {
-            None => Command::new(binary),
-            Some(listener) => {
-                let mut shell = Command::new("bash");
-                shell.args(["-c", HAND_OVER, "bash", &listener.as_raw_fd().to_string()]);
-                shell.arg(binary);
-                shell
-            }
-        };
+        let mut words: Vec<OsString> = options.under.iter().map(OsString::from).collect();
+        if let Some(listener) = &handed {
+            let number = listener.as_raw_fd().to_string();
+            words.extend(["bash", "-c", HAND_OVER, "bash", &number].map(OsString::from));
+        }
+        words.push(binary.into());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
         if let Some(fault) = &options.fault {
             command.env("PODWIRE_FAULT", fault);
         }
@@ -190,6 +204,27 @@ impl<'node> Agent<'node> {
                     awaited: format!("{text:?} in the agent's log"),
                     waited: DAEMON_LIMIT - left,
                     seen: log,
+                });
+            }
+        }
+    }
+
+    /// Waits until there is a file at this path of the node.
+    pub fn await_file(&self, path: &str) -> Result<(), Failure> {
+        let path = self.node.path(path);
+        let directory = path.parent().unwrap_or(&path);
+        let changes = Watch::new(directory)?;
+        let until = Instant::now() + DAEMON_LIMIT;
+        loop {
+            if path.exists() {
+                return Ok(());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if changes.wait(self.daemon.end(), left)? != Woken::Changed {
+                return Err(Failure::Deadline {
+                    awaited: format!("{} to be made", path.display()),
+                    waited: DAEMON_LIMIT - left,
+                    seen: self.log()?,
                 });
             }
         }

@@ -55,6 +55,8 @@ struct State {
     ends_watches: bool,
     /// How the next watches of an expired version are answered.
     gone_as_status: bool,
+    /// New connections are closed as soon as they are made.
+    away: bool,
     stopping: bool,
     /// In the order in which they were made.
     events: Vec<Value>,
@@ -112,7 +114,17 @@ impl ApiServer {
 
     /// A server that speaks TLS, by a certificate that its own CA signed.
     pub fn start_tls() -> Result<ApiServer, Failure> {
-        ApiServer::listen(&Place::here()?, Some(tls::Identity::new()?))
+        ApiServer::start_tls_in(&Place::here()?)
+    }
+
+    /// As [`ApiServer::start_tls`], in another network namespace.
+    pub fn start_tls_in(place: &Place) -> Result<ApiServer, Failure> {
+        ApiServer::listen(place, Some(tls::Identity::new()?))
+    }
+
+    /// The port that it listens on.
+    pub fn port(&self) -> u16 {
+        self.address.port()
     }
 
     fn listen(place: &Place, identity: Option<tls::Identity>) -> Result<ApiServer, Failure> {
@@ -213,6 +225,14 @@ impl ApiServer {
                 let _ = stream.shutdown(Shutdown::Both);
             }
         });
+    }
+
+    /// Goes away, with every connection, or comes back; it remembers what it is told meanwhile.
+    pub fn go_away(&self, away: bool) {
+        self.change(|state| state.away = away);
+        if away {
+            self.break_connections();
+        }
     }
 
     /// Whether watches end as soon as they have begun.
@@ -348,6 +368,9 @@ fn accept(
             let mut state = shared.lock();
             if state.stopping {
                 break;
+            }
+            if state.away {
+                continue;
             }
             state.streams.push(handle);
         }

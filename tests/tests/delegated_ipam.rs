@@ -194,3 +194,37 @@ fn a_plugin_of_ipam_that_knows_less_than_the_conf_is_told_apart() {
     );
     node.leftovers().unwrap().assert_none();
 }
+
+#[test]
+fn what_ipam_gave_to_an_agent_that_was_killed_is_given_back_by_the_next_one() {
+    let node = TestNode::with_ovs().unwrap();
+    for step in ["add-delegated", "add-noted", "add-ofport"] {
+        let options = AgentOptions::default();
+        let agent = node.start_agent(&options.clone().killed_at(step)).unwrap();
+        let pod = node.pod(step).unwrap();
+        let error = pod.exec("ADD", &host_local()).unwrap().error().unwrap();
+        assert_eq!(error.code, 11, "{step}");
+        agent.await_end().unwrap();
+        assert_eq!(reserved(&node).len(), 2, "{step}");
+
+        let agent = node.start_agent(&options).unwrap();
+        assert!(reserved(&node).is_empty(), "{step}");
+        node.leftovers().unwrap().assert_none();
+        agent.stop().unwrap();
+    }
+}
+
+#[test]
+fn what_ipam_gave_to_a_sandbox_that_a_newer_one_replaces_is_given_back() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let (older, _) = wired(&node, "web");
+    let newer = older.another_sandbox().unwrap();
+    newer.exec("ADD", &host_local()).unwrap().success().unwrap();
+    assert_eq!(reserved(&node).len(), 2, "those of the newer one");
+    for pod in [&older, &newer] {
+        pod.exec("DEL", &host_local()).unwrap().success().unwrap();
+    }
+    assert!(reserved(&node).is_empty());
+    node.leftovers().unwrap().assert_none();
+}

@@ -101,6 +101,7 @@ fn pods_reach_servers_of_the_node_by_tcp() {
 #[test]
 fn a_bridge_that_is_there_is_used_as_it_is() {
     let node = TestNode::with_ovs().unwrap();
+    let datapath = format!("datapath_type={}", datapath().name());
     node.vsctl(&[
         "add-br",
         "br-int",
@@ -108,7 +109,7 @@ fn a_bridge_that_is_there_is_used_as_it_is() {
         "set",
         "bridge",
         "br-int",
-        "datapath_type=netdev",
+        &datapath,
         "fail_mode=standalone",
         "external_ids:owner=operator",
     ])

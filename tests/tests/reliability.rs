@@ -8,7 +8,8 @@ use std::net::IpAddr;
 use podwire_tests::annotation::{entry, ipv4};
 use podwire_tests::{AgentOptions, Leftovers, Pod, TestNode, traffic};
 
-/// The steps of an ADD, in order; agent/src/fault.rs has the same list.
+/// The steps of an ADD, in order, as agent/src/fault.rs lists them. `add-delegated` is none of an ADD without ipam: see
+/// delegated_ipam.rs.
 const ADD_STEPS: [&str; 7] = [
     "add-begun",
     "add-planned",

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use podwire_cni::spec::CniResult;
 
 use super::bandwidth;
+use super::deadline::Deadline;
 use super::intent::{Intent, owner};
 use super::turns::{Cancel, Place};
 use super::{Agent, Call, Error, READY_DEADLINE, Reason};
@@ -47,6 +48,7 @@ impl Agent {
         cancel: &Arc<Cancel>,
         trace: &mut Trace,
     ) -> Result<String, Error> {
+        let deadline = Deadline::after(self.live.borrow().add_timeout);
         let prev_result = call
             .conf
             .prev_result()
@@ -67,8 +69,8 @@ impl Agent {
         );
         let queued = Instant::now();
         let waiting = self.metrics.wait(WaitFor::Turn);
-        let has_waited =
-            wait_for_turn(&line, cancel).await? | wait_for_turn(&sandbox, cancel).await?;
+        let has_waited = wait_for_turn(&line, cancel, deadline).await?
+            | wait_for_turn(&sandbox, cancel, deadline).await?;
         if let Some(by) = line.newer_sandbox() {
             return Err(Error::Cancelled(Reason::Superseded { by }));
         }
@@ -82,15 +84,17 @@ impl Agent {
 
         let ready = Instant::now();
         let waiting = self.metrics.wait(WaitFor::Ready);
-        self.settled().await?;
-        self.ports.ready(READY_DEADLINE).await?;
+        let patience = || deadline.left().min(READY_DEADLINE);
+        self.settled(patience()).await?;
+        self.ports.ready(patience()).await?;
         drop(waiting);
         self.clear_leftovers(call, &netns).await?;
         trace.phase("agent: ready", ready);
         fault_point!("add-begun");
 
         let mut undo = Undo::default();
-        match self.wire(call, &netns, cancel, &mut undo, trace).await {
+        let wired = self.wire(call, &netns, cancel, deadline, &mut undo, trace);
+        match wired.await {
             Ok(result) => {
                 let result = match prev_result {
                     Some(prev) => result.merge(prev),
@@ -147,21 +151,26 @@ impl Agent {
         call: &Call,
         netns: &Arc<Netns>,
         cancel: &Cancel,
+        deadline: Deadline,
         undo: &mut Undo,
         trace: &mut Trace,
     ) -> Result<CniResult, Error> {
         let asking = Instant::now();
-        let said = self.said(call, cancel).await?;
+        let said = self.said(call, cancel, deadline).await?;
         trace.phase("annotations", asking);
+        if call.conf.ipam.is_some() {
+            // What the plugin gives to an agent that is killed meanwhile is known to this entry alone.
+            self.note(call, netns, &[], undo)?;
+        }
         let asking = Instant::now();
         let Intent {
             mut interfaces,
             dns,
             from_annotation,
-        } = self.intent(call, &said, undo).await?;
+        } = self.intent(call, &said, deadline, undo).await?;
         bandwidth::limit(&mut interfaces, &call.conf);
         let subject = said.subject(call);
-        let node = self.ports.node_facts(self.config.mtu)?;
+        let node = self.ports.node_facts(self.default_mtu())?;
         let planned = plan::plan(&subject, &interfaces, &node).map_err(|source| Error::Plan {
             source,
             from_annotation,
@@ -171,8 +180,7 @@ impl Agent {
         fault_point!("add-planned");
 
         let writing = Instant::now();
-        self.journal.begin(&self.entry(call, netns, &planned))?;
-        undo.journal = true;
+        self.note(call, netns, &planned, undo)?;
         trace.phase("intent log", writing);
         fault_point!("add-noted");
 
@@ -184,7 +192,7 @@ impl Agent {
         let (hosts, configuring) = host_ends(attaching, undo, trace).await?;
         fault_point!("add-linked");
         let (rows, pods) = tokio::join!(
-            self.add_rows(&planned, &hosts, undo),
+            self.add_rows(&planned, &hosts, deadline, undo),
             configured(configuring)
         );
         let (pods, rows) = (pods?, rows?);
@@ -195,7 +203,7 @@ impl Agent {
 
         fault_point!("add-rows");
         tokio::select! {
-            taken_up = self.wait_taken_up(&rows.ports, cancel, trace) => taken_up?,
+            taken_up = self.wait_taken_up(&rows.ports, cancel, deadline, trace) => taken_up?,
             error = self.overturned(call, &said) => return Err(error),
         }
         fault_point!("add-ofport");
@@ -223,6 +231,7 @@ impl Agent {
         &self,
         planned: &[PortPlan],
         hosts: &[HostEnd],
+        deadline: Deadline,
         undo: &mut Undo,
     ) -> Result<crate::ports::Added, Error> {
         let new: Vec<NewPort<'_>> = planned
@@ -234,7 +243,7 @@ impl Agent {
             })
             .collect();
         undo.rows = true;
-        let mut added = self.ports.add(&new).await?;
+        let mut added = self.ports.add(&new, deadline.at()).await?;
         undo.replaced = std::mem::take(&mut added.replaced);
         Ok(added)
     }
@@ -298,6 +307,19 @@ impl Agent {
         !self.ports.find(&key).is_empty()
     }
 
+    /// Writes down what is about to be done, so that the next agent can undo it.
+    fn note(
+        &self,
+        call: &Call,
+        netns: &Netns,
+        planned: &[PortPlan],
+        undo: &mut Undo,
+    ) -> Result<(), journal::Error> {
+        self.journal.begin(&self.entry(call, netns, planned))?;
+        undo.journal = true;
+        Ok(())
+    }
+
     fn entry(&self, call: &Call, netns: &Netns, planned: &[PortPlan]) -> journal::Entry {
         let pod = call.pod.as_ref().map(ToString::to_string);
         let bridge = self.config.bridge.clone();
@@ -305,6 +327,7 @@ impl Agent {
             journal::Entry::new(call.key.clone(), pod, call.invocation.netns.clone(), bridge);
         let id = netns.id();
         entry.netns_id = Some((id.dev, id.ino));
+        entry.ipam_del = call.conf.ipam.is_some().then(|| call.as_del());
         entry.ports = planned
             .iter()
             .map(|port| journal::EntryPort {
@@ -357,6 +380,7 @@ impl Agent {
 async fn wait_for_turn<K: Eq + std::hash::Hash + Clone>(
     place: &Place<K>,
     cancel: &Cancel,
+    deadline: Deadline,
 ) -> Result<bool, Error> {
     ended_early(cancel)?;
     if place.turn().now_or_never().is_some() {
@@ -366,6 +390,7 @@ async fn wait_for_turn<K: Eq + std::hash::Hash + Clone>(
         biased;
         reason = cancel.cancelled() => Err(Error::Cancelled(reason)),
         () = place.turn() => Ok(true),
+        () = tokio::time::sleep_until(deadline.at()) => Err(Error::Queued { waited: deadline.waited() }),
     }
 }
 

@@ -138,7 +138,7 @@ impl Agent {
         }
         let netdev = self
             .ports
-            .node_facts(self.config.mtu)
+            .node_facts(self.default_mtu())
             .is_ok_and(|facts| facts.netdev_datapath);
         for record in records {
             let row = differences_of_row(record, &self.config.bridge, entry.as_ref());

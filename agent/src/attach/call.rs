@@ -97,6 +97,21 @@ impl Call {
         })
     }
 
+    /// The DEL that undoes this ADD, to be read again by [`Self::parse`].
+    pub fn as_del(&self) -> String {
+        let request = wire::Request {
+            invocation: Invocation {
+                command: Command::Del,
+                ..self.invocation.clone()
+            },
+            config: self.conf.raw.clone(),
+            environment: self.environment.clone(),
+            traceparent: None,
+            takes_stderr: false,
+        };
+        String::from_utf8_lossy(&request.encode()).into_owned()
+    }
+
     /// What the plan needs to know of it.
     pub fn subject(&self) -> Subject<'_> {
         Subject {

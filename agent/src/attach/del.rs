@@ -27,13 +27,46 @@ impl Agent {
         trace.phase("queue", queued);
         fault_point!("del-begun");
         let removing = Instant::now();
-        let mut errors = self.remove(key).await;
-        errors.extend(self.remove_of_definition(call).await.err());
+        let mut removal = self.detach(key).await;
+        let of_definition = self.remove_of_definition(call).await;
+        removal.errors.extend(of_definition.err());
         trace.phase("link and rows", removing);
         let telling = Instant::now();
-        errors.extend(self.delegated_del(call).await.err());
+        let told = self.tell_ipam(Some(call), removal.entry.as_ref()).await;
+        removal.errors.extend(told.err());
         trace.phase("delegated ipam", telling);
-        Error::gather(errors)
+        Error::gather(self.close(key, removal).await)
+    }
+
+    /// Removes an attachment that no DEL of its own removes, or none any more; with what a delegated IPAM plugin gave it.
+    pub(crate) async fn remove(&self, key: &AttachmentKey) -> Vec<Error> {
+        self.remove_by(key, None).await
+    }
+
+    /// As [`Self::remove`], with the DEL that no agent had taken.
+    pub(super) async fn remove_by(&self, key: &AttachmentKey, del: Option<&Call>) -> Vec<Error> {
+        let mut removal = self.detach(key).await;
+        let told = self.tell_ipam(del, removal.entry.as_ref()).await;
+        removal.errors.extend(told.err());
+        self.close(key, removal).await
+    }
+
+    /// Tells a delegated IPAM plugin, with the DEL's own configuration, or else by what the intent log has of the ADD's.
+    async fn tell_ipam(&self, del: Option<&Call>, entry: Option<&Entry>) -> Result<(), Error> {
+        if let Some(del) = del.filter(|del| del.conf.ipam.is_some()) {
+            return self.delegated_del(del).await;
+        }
+        let Some(noted) = entry.and_then(|entry| entry.ipam_del.as_deref()) else {
+            return Ok(());
+        };
+        match Call::parse(noted.as_bytes()) {
+            Ok(del) => self.delegated_del(&del).await,
+            Err(refused) => {
+                let error = refused.error;
+                tracing::error!(%error, "intent log: a delegated ipam plugin's DEL can't be read; its addresses stay held until its own GC");
+                Ok(())
+            }
+        }
     }
 
     /// Tells a delegated IPAM plugin that its addresses are free again; without one it is nothing.
@@ -50,11 +83,11 @@ impl Agent {
         Ok(plugin.del(&self.spawner, delegate_call(call)).await?)
     }
 
-    /// Removes an attachment's rows, links, addresses and intent log entry, going on after an error.
+    /// Removes an attachment's rows, links and addresses, going on after an error.
     ///
     /// With OVSDB away the link and the addresses go all the same, and the intent log says that the rows are still to go:
     /// the pod is gone for good, and a DEL that fails is repeated without end.
-    pub(crate) async fn remove(&self, key: &AttachmentKey) -> Vec<Error> {
+    async fn detach(&self, key: &AttachmentKey) -> Removal {
         let mut errors = Vec::new();
         let entry = match self.journal.find(key) {
             Ok(found) => found.map(|(_, entry)| entry),
@@ -113,6 +146,20 @@ impl Agent {
             pod: None,
         });
         fault_point!("del-released", _);
+        Removal {
+            entry,
+            rows,
+            errors,
+        }
+    }
+
+    /// Ends a removal: the intent log forgets the attachment, or says what is still to go.
+    async fn close(&self, key: &AttachmentKey, removal: Removal) -> Vec<Error> {
+        let Removal {
+            entry,
+            rows,
+            mut errors,
+        } = removal;
         let noted = match rows {
             Ok(()) if errors.is_empty() => self.journal.forget(key),
             Ok(()) => Ok(()),
@@ -185,6 +232,16 @@ impl Agent {
         let entry = entry.unwrap_or_else(|| Entry::new(key.clone(), None, String::new(), bridge));
         self.journal.write(&entry, State::Deleting)
     }
+}
+
+/// How far a removal has come.
+struct Removal {
+    /// What the intent log had.
+    entry: Option<Entry>,
+    /// Why the rows are still there.
+    rows: Result<(), String>,
+    /// What else failed.
+    errors: Vec<Error>,
 }
 
 pub(super) fn link_names(entry: &Entry) -> impl Iterator<Item = &str> {

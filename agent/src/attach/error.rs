@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use nix::errno::Errno;
 use podwire_cni::spec::{ErrorCode, SpecError};
 use podwire_ovs::transact::TransactError;
 
@@ -108,6 +109,14 @@ pub enum Error {
         /// How many.
         limit: usize,
     },
+    /// An earlier operation on the same pod or sandbox did not end in time.
+    #[error(
+        "waited {waited:.1?} for another operation on the same pod or container to end, and it still runs"
+    )]
+    Queued {
+        /// How long was waited.
+        waited: Duration,
+    },
     /// The agent has not yet looked through what it found at start.
     #[error("the agent is starting: waited {waited:?} for {awaited}")]
     Starting {
@@ -121,6 +130,9 @@ pub enum Error {
 impl Error {
     /// The code that the runtime is told.
     pub fn code(&self) -> ErrorCode {
+        if self.is_want_of_descriptors() {
+            return ErrorCode::TRY_AGAIN;
+        }
         match self {
             Self::Request(error) => error.code,
             #[cfg(feature = "fault-points")]
@@ -154,7 +166,10 @@ impl Error {
             Self::Journal(_) => ErrorCode::IO,
             Self::Port(error) => port_code(error),
             Self::Cancelled(Reason::Superseded { .. }) => ErrorCode::SUPERSEDED,
-            Self::Cancelled(_) | Self::Busy { .. } | Self::Starting { .. } => ErrorCode::TRY_AGAIN,
+            Self::Cancelled(_)
+            | Self::Busy { .. }
+            | Self::Queued { .. }
+            | Self::Starting { .. } => ErrorCode::TRY_AGAIN,
             Self::Differs(_) => ErrorCode::CHECK_MISMATCH,
             Self::Several(errors) => errors.first().map_or(ErrorCode::INTERNAL, Self::code),
             Self::NotReady {
@@ -162,6 +177,21 @@ impl Error {
             } => ErrorCode::NOT_AVAILABLE,
             Self::NotReady { degraded: true, .. } => ErrorCode::NOT_AVAILABLE_DEGRADED,
         }
+    }
+
+    /// Whether it was only that no more files can be open at once, of the agent's or the machine's: that passes.
+    fn is_want_of_descriptors(&self) -> bool {
+        let errno = match self {
+            Self::Netns(NetnsError::Io { errno, .. }) => *errno,
+            Self::Kernel(error) => error
+                .refusal()
+                .map_or(Errno::UnknownErrno, |refusal| refusal.errno),
+            Self::Journal(journal::Error::Io { source, .. }) => source
+                .raw_os_error()
+                .map_or(Errno::UnknownErrno, Errno::from_raw),
+            _ => return false,
+        };
+        matches!(errno, Errno::EMFILE | Errno::ENFILE)
     }
 
     /// The error as the specification writes it.

@@ -20,7 +20,7 @@ impl Agent {
             .conf
             .valid_attachments()
             .ok_or(Error::NoValidAttachments)?;
-        self.settled().await?;
+        self.settled(READY_DEADLINE).await?;
         self.ports.synced(READY_DEADLINE).await?;
         let sweeping = Instant::now();
         let mut errors = Vec::new();

@@ -7,8 +7,10 @@ use ipnet::IpNet;
 use podwire_cni::spec::{Dns, ErrorCode, NetConf, RequestedIp, SpecError};
 
 use super::add::Undo;
+use super::deadline::Deadline;
 use super::said::Said;
 use super::{Agent, Call, Error};
+use crate::fault::fault_point;
 use crate::ipam::delegate::{self, Delegate, DelegateError};
 use crate::ipam::{Family, Owner};
 use crate::observe::WaitFor;
@@ -31,16 +33,17 @@ impl Agent {
         &self,
         call: &Call,
         said: &Said,
+        deadline: Deadline,
         undo: &mut Undo,
     ) -> Result<Intent, Error> {
         let settings = Settings::parse(&said.annotations)?;
-        let mut intent = self.source_of(call, said, undo).await?;
+        let mut intent = self.source_of(call, said, deadline, undo).await?;
         for interface in &mut intent.interfaces {
             let of_pod = settings.mtu_with(&interface.addresses)?;
             interface.mtu = interface.mtu.or(of_pod).or(call.conf.mtu);
             self.bring_down_mtu(call, interface);
-            // They speak of the pod's own network; a further one is limited by its configuration's capability.
-            if interface.nad.is_none() {
+            // They speak of the pod's own network, or its own two; a further one is limited by its configuration's capability.
+            if interface.nad.is_none() || said.network == NetworkKey::Default {
                 interface.ingress_rate = settings.bandwidth.ingress;
                 interface.egress_rate = settings.bandwidth.egress;
             }
@@ -48,9 +51,15 @@ impl Agent {
         Ok(intent)
     }
 
-    async fn source_of(&self, call: &Call, said: &Said, undo: &mut Undo) -> Result<Intent, Error> {
+    async fn source_of(
+        &self,
+        call: &Call,
+        said: &Said,
+        deadline: Deadline,
+        undo: &mut Undo,
+    ) -> Result<Intent, Error> {
         if let Some(plugin) = delegate_of(call)? {
-            return self.delegated(call, &plugin, undo).await;
+            return self.delegated(call, &plugin, deadline, undo).await;
         }
         if let Some(intent) = said.interfaces() {
             return self.annotated(call, intent, undo);
@@ -145,12 +154,18 @@ impl Agent {
         &self,
         call: &Call,
         plugin: &Delegate,
+        deadline: Deadline,
         undo: &mut Undo,
     ) -> Result<Intent, Error> {
         undo.delegated = true;
+        let asked = delegate::Call {
+            timeout: deadline.left().min(DELEGATE_DEADLINE),
+            ..delegate_call(call)
+        };
         let waiting = self.metrics.wait(WaitFor::IpamPlugin);
-        let result = plugin.add(&self.spawner, delegate_call(call)).await?;
+        let result = plugin.add(&self.spawner, asked).await?;
         drop(waiting);
+        fault_point!("add-delegated");
         let mut interface = requested(&call.conf);
         interface.addresses = result.ips.iter().map(|ip| ip.address).collect();
         interface.subnet_gateways = result.ips.iter().filter_map(|ip| ip.gateway).collect();
@@ -224,7 +239,7 @@ impl Agent {
 
     /// An interface gets no larger MTU than the node can carry: its packets would vanish on the way.
     fn bring_down_mtu(&self, call: &Call, interface: &mut InterfaceSpec) {
-        let (Some(most), Some(asked)) = (self.config.max_mtu, interface.mtu) else {
+        let (Some(most), Some(asked)) = (self.live.borrow().max_mtu, interface.mtu) else {
             return;
         };
         if asked > most {

@@ -38,7 +38,7 @@ impl Agent {
     /// # Errors
     /// Open vSwitch's database is not there to ask, or the kernel does not answer.
     pub(crate) async fn leftovers(&self) -> Result<Vec<Leftover>, Error> {
-        self.settled().await?;
+        self.settled(READY_DEADLINE).await?;
         self.ports.synced(READY_DEADLINE).await?;
         let mut found = Vec::new();
         for key in self.all_attachments() {

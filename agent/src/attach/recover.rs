@@ -108,11 +108,7 @@ impl Agent {
                 tracing::info!(attachment = %del.key, "a spooled DEL is older than the attachment: dropped");
                 Ok(())
             }
-            _ => {
-                let mut errors = self.remove(&del.key).await;
-                errors.extend(self.delegated_del(del).await.err());
-                Error::gather(errors)
-            }
+            _ => Error::gather(self.remove_by(&del.key, Some(del)).await),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use podwire_cni::spec::{ErrorCode, SpecError};
 
+use super::deadline::Deadline;
 use super::turns::Cancel;
 use super::{Agent, Call, Error};
 use crate::observe::WaitFor;
@@ -42,7 +43,12 @@ impl Said {
 
 impl Agent {
     /// Finds the pod's annotations; where they are needed and missing they are awaited as long as an ADD may take.
-    pub(super) async fn said(&self, call: &Call, cancel: &Cancel) -> Result<Said, Error> {
+    pub(super) async fn said(
+        &self,
+        call: &Call,
+        cancel: &Cancel,
+        deadline: Deadline,
+    ) -> Result<Said, Error> {
         let network = network(call)?;
         let wanted = pods::wanted(&network);
         let question = question(call, &wanted);
@@ -58,10 +64,9 @@ impl Agent {
         }
         let attaching = attaching(call, &network, &attached);
         let read = |annotations: &Annotations| pods::interfaces(annotations, &attaching);
-        let patience = self.config.add_timeout;
         let _waiting = self.metrics.wait(WaitFor::Annotation);
         let answer = tokio::select! {
-            answer = self.sources.ask(&question, patience, read) => answer?,
+            answer = self.sources.ask(&question, deadline.left(), read) => answer?,
             reason = cancel.cancelled() => return Err(Error::Cancelled(reason)),
         };
         let pod = call.pod.clone().map(|pod| PodRef {

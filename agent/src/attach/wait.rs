@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::deadline::Deadline;
 use super::turns::Cancel;
 use super::{Agent, Error};
 use crate::config::Wait;
@@ -14,26 +15,30 @@ impl Agent {
         &self,
         ports: &[AddedPort],
         cancel: &Cancel,
+        deadline: Deadline,
         trace: &mut Trace,
     ) -> Result<(), Error> {
         tokio::select! {
-            taken_up = self.taken_up(ports, trace) => Ok(taken_up?),
+            taken_up = self.taken_up(ports, deadline, trace) => Ok(taken_up?),
             reason = cancel.cancelled() => Err(Error::Cancelled(reason)),
         }
     }
 
-    async fn taken_up(&self, ports: &[AddedPort], trace: &mut Trace) -> Result<(), PortError> {
+    async fn taken_up(
+        &self,
+        ports: &[AddedPort],
+        deadline: Deadline,
+        trace: &mut Trace,
+    ) -> Result<(), PortError> {
         let started = Instant::now();
-        let patience = self.config.add_timeout;
         let waiting = self.metrics.wait(WaitFor::Ofport);
-        self.ports.wait_ofports(ports, patience).await?;
+        self.ports.wait_ofports(ports, deadline.left()).await?;
         drop(waiting);
         trace.phase("ovs-vswitchd: ofport", started);
         if self.config.ovn.wait == Wait::OvnInstalled {
             let installing = Instant::now();
             let _waiting = self.metrics.wait(WaitFor::OvnInstalled);
-            let left = patience.saturating_sub(started.elapsed());
-            self.ports.wait_installed(ports, left).await?;
+            self.ports.wait_installed(ports, deadline.left()).await?;
             trace.phase("ovn-controller: installed", installing);
         }
         Ok(())

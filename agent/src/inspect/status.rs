@@ -209,8 +209,8 @@ pub async fn status(agent: &Agent) -> StatusView {
         ports: port_counts(agent),
         attachments: attachments(agent),
         operations: agent.under_way(),
-        max_operations: config.max_operations,
-        mtu: config.mtu,
+        max_operations: agent.live.borrow().max_operations,
+        mtu: agent.default_mtu(),
         subnets: subnets(agent),
         spool: spool(&config.socket),
         awaited: agent

@@ -118,8 +118,8 @@ async fn remove_ports(
         failed.extend(agent.del(key).await.err());
     }
     say(format!(
-        "ports of {} pods removed",
-        keys.len() - failed.len()
+        "ports of {} removed",
+        pods(keys.len() - failed.len())
     ));
     let (all, count) = (keys.len(), failed.len());
     match failed.into_iter().next() {
@@ -139,14 +139,21 @@ fn say_ports(
 ) {
     match known {
         Ok([]) => {}
-        Ok(keys) if args.pods => say(format!("would remove the ports of {} pods", keys.len())),
+        Ok(keys) if args.pods => say(format!("would remove the ports of {}", pods(keys.len()))),
         Ok(keys) => say(format!(
-            "left: the ports of {} pods, which keep their network; a runtime can't delete them until a plugin of the same name \
+            "left: the ports of {}, which keep their network; a runtime can't delete them until a plugin of the same name \
              and a network configuration are there again (--pods takes them away)",
-            keys.len()
+            pods(keys.len())
         )),
         Err(error) => say(format!(
             "left: ports of pods, if there are any; nobody could be asked ({error})"
         )),
+    }
+}
+
+fn pods(count: usize) -> String {
+    match count {
+        1 => "1 pod".to_owned(),
+        count => format!("{count} pods"),
     }
 }

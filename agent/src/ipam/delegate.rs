@@ -122,12 +122,20 @@ impl Delegate {
         Ok(result)
     }
 
-    /// DEL: gives back what ADD took.
+    /// DEL: gives back what ADD took. A plugin that refuses the configuration's version gave nothing for it.
     ///
     /// # Errors
     /// [`DelegateError`].
     pub async fn del(&self, spawner: &Spawner, call: Call<'_>) -> Result<(), DelegateError> {
-        self.call(spawner, call, Command::Del).await.map(drop)
+        match self.call(spawner, call, Command::Del).await {
+            Ok(_) => Ok(()),
+            Err(DelegateError::Refused { error, .. })
+                if error.code == ErrorCode::INCOMPATIBLE_VERSION =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// CHECK: whether the plugin still holds what is in the configuration's prevResult.

@@ -70,6 +70,10 @@ pub struct Entry {
     pub bridge: String,
     /// The ports, one per interface.
     pub ports: Vec<EntryPort>,
+    /// The DEL by which a delegated IPAM plugin gives its addresses back, as the plugin's spool has one: configuration and
+    /// environment are the runtime's, which asks nobody to end an ADD that was never answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipam_del: Option<String>,
 }
 
 /// One interface of an entry.
@@ -99,6 +103,7 @@ impl Entry {
             netns_id: None,
             bridge,
             ports: Vec::new(),
+            ipam_del: None,
         }
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::announce::{Announcer, PacketSocket};
 use super::attaching::Unclaimed;
-use super::configure::{set_addresses, set_loopback_up, set_routes};
+use super::configure::{remove_addresses, set_addresses, set_loopback_up, set_routes};
 use super::ns::Home;
 use super::reaper::Reaper;
 use super::request::{self, CREATE_NEW, Indexes};
@@ -26,8 +26,8 @@ use super::{
     Error, HostEnd, HostLink, LinkSpec, LinkState, Netns, PodEnd, Refusal, Step, ethtool, observe,
 };
 
-/// Chosen indexes start here, far above those that the kernel counts up from 1.
-const FIRST_INDEX: u32 = 1 << 30;
+/// The bit that all chosen indexes have, far above those that the kernel counts up from 1.
+pub(super) const OWN_INDEXES: u32 = 1 << 30;
 
 /// How many chosen indexes may turn out to be taken before the kernel's EEXIST is passed on.
 const INDEX_ATTEMPTS: usize = 8;
@@ -129,6 +129,15 @@ impl Wiring {
         Ok(())
     }
 
+    /// Takes addresses away from a host link.
+    pub(super) fn remove_host_addresses(
+        &mut self,
+        link: &LinkState,
+        addresses: &[IpNet],
+    ) -> Result<(), Error> {
+        remove_addresses(&mut self.host, &link.name, link.ifindex, addresses)
+    }
+
     /// One RTM_NEWLINK, repeated with another name or other indexes when those are taken.
     fn make_pair(&mut self, netns: &Netns, spec: &LinkSpec) -> Result<(HostLink, Indexes), Error> {
         let taken = || Error::HostNamesTaken {
@@ -184,7 +193,7 @@ impl Wiring {
 
     fn next_indexes(&mut self) -> Indexes {
         self.next_index = self.next_index.wrapping_add(2);
-        let pod = FIRST_INDEX | self.next_index & (FIRST_INDEX - 2);
+        let pod = OWN_INDEXES | self.next_index & (OWN_INDEXES - 2);
         Indexes { pod, host: pod + 1 }
     }
 

@@ -82,6 +82,27 @@ fn add_all(
     Ok(outcomes.into_iter().map(there_is_fine).collect())
 }
 
+/// Removes the addresses that are there.
+pub(super) fn remove_addresses(
+    socket: &mut Netlink,
+    link: &str,
+    index: u32,
+    addresses: &[IpNet],
+) -> Result<(), Error> {
+    for address in addresses {
+        match socket.request(request::delete_address(*address, index), 0) {
+            // With the link its addresses have gone as well.
+            Err(refusal) if matches!(refusal.errno, Errno::EADDRNOTAVAIL | Errno::ENODEV) => {}
+            outcome => outcome.map_err(|refusal| Error::RemoveAddress {
+                address: *address,
+                link: link.to_owned(),
+                refusal,
+            })?,
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn set_routes(socket: &mut Netlink, spec: &LinkSpec, index: u32) -> Result<(), Error> {
     let Some(first) = spec.routes.first() else {
         return Ok(());

@@ -175,6 +175,16 @@ pub enum Error {
         /// The kernel's answer.
         refusal: Refusal,
     },
+    /// An address could not be taken away.
+    #[error("cannot remove address {address} from {link}: {refusal}")]
+    RemoveAddress {
+        /// The address.
+        address: IpNet,
+        /// The link.
+        link: String,
+        /// The kernel's answer.
+        refusal: Refusal,
+    },
     /// A route was refused.
     #[error("cannot set route {route} on {link}: {refusal}")]
     SetRoute {
@@ -246,6 +256,27 @@ pub enum Error {
 }
 
 impl Error {
+    /// The kernel's answer, when that is what the step failed by.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Error::OpenSocket { refusal, .. }
+            | Error::StartThread { refusal, .. }
+            | Error::EnterNetns { refusal, .. }
+            | Error::MakePair { refusal, .. }
+            | Error::Sysctl { refusal, .. }
+            | Error::SetUp { refusal, .. }
+            | Error::SetAddress { refusal, .. }
+            | Error::RemoveAddress { refusal, .. }
+            | Error::SetRoute { refusal, .. }
+            | Error::TxChecksum { refusal, .. }
+            | Error::Announce { refusal, .. }
+            | Error::Delete { refusal, .. }
+            | Error::Read { refusal, .. }
+            | Error::FlushConntrack { refusal, .. } => Some(refusal),
+            _ => None,
+        }
+    }
+
     /// Whether the step failed because its link has gone in the meantime.
     pub(super) fn link_is_gone(&self) -> bool {
         match self {

@@ -18,6 +18,7 @@ mod configure;
 mod conntrack;
 mod error;
 mod ethtool;
+mod filter;
 mod generic;
 mod monitor;
 mod ns;
@@ -30,6 +31,7 @@ mod sysctl;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod uplink;
 mod wire;
 
 use std::collections::HashMap;
@@ -49,6 +51,7 @@ pub use ns::{Netns, NetnsId};
 pub use spec::{
     HostEnd, HostLink, LinkSpec, LinkState, Observed, ObservedRoute, PodEnd, Route, Step,
 };
+pub use uplink::UplinkChanges;
 
 /// The handle to the kernel's networking; cheap to clone. The threads end with the last clone.
 #[derive(Debug, Clone)]
@@ -127,6 +130,28 @@ impl Netlink {
             .await
     }
 
+    /// The addresses of a host link, none when it is not there.
+    pub async fn host_addresses(&self, link: &str) -> Result<Vec<IpNet>, Error> {
+        let link = link.to_owned();
+        self.read(move |reader| {
+            let seen = observe::interface(&mut reader.host, &link)?;
+            Ok(seen.map_or_else(Vec::new, |seen| seen.addresses))
+        })
+        .await
+    }
+
+    /// The host link that bears this address.
+    pub async fn link_of_address(&self, address: IpAddr) -> Result<Option<LinkState>, Error> {
+        self.read(move |reader| uplink::link_of_address(&mut reader.host, address))
+            .await
+    }
+
+    /// The links over which the default routes lead, one for each family.
+    pub async fn default_route_links(&self) -> Result<Vec<LinkState>, Error> {
+        self.read(|reader| uplink::default_route_links(&mut reader.host))
+            .await
+    }
+
     /// Every veth in the host's namespace.
     pub async fn list_veths(&self) -> Result<Vec<LinkState>, Error> {
         self.read(|reader| observe::veths(&mut reader.host)).await
@@ -180,7 +205,28 @@ impl Netlink {
         }
     }
 
+    /// Takes addresses away from a host link; that one is not there, or the link itself, is no error.
+    pub async fn remove_addresses(&self, link: &str, addresses: Vec<IpNet>) -> Result<(), Error> {
+        let Some(link) = self.host_link(link).await? else {
+            return Ok(());
+        };
+        let (done, result) = oneshot::channel();
+        let change = Change::RemoveHostAddresses {
+            link,
+            addresses,
+            done,
+        };
+        self.threads
+            .changes
+            .send(change)
+            .map_err(|_| Error::Stopped)?;
+        result.await.map_err(|_| Error::Stopped)?
+    }
+
     /// The newest known state of the host link of that name, `None` while there is none.
+    ///
+    /// Not for links that [`Self::attach`] makes: of those it tells only what was there at the
+    /// start.
     ///
     /// A reader that is slow sees the newest state, not each. A link that was deleted and made
     /// again under the same name shows another `ifindex`.

@@ -11,9 +11,10 @@ use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::sync::watch;
 
+use super::attach::OWN_INDEXES;
 use super::reaper::Grave;
 use super::wire::{Batch, messages};
-use super::{LinkState, answer, request, socket};
+use super::{LinkState, answer, filter, request, socket};
 
 /// Room for some thousand notifications; a node that restarts its pods makes that many while the
 /// thread waits for a CPU.
@@ -78,7 +79,8 @@ impl Links {
         self.table().graves.remove(&ifindex).unwrap_or_default()
     }
 
-    /// Whether any link bears this group.
+    /// Whether any link bears this group, but for links of ours: those only bear what this process
+    /// has counted to.
     pub(super) fn has_group(&self, group: u32) -> bool {
         self.table()
             .by_index
@@ -162,6 +164,7 @@ impl Monitor {
     pub(super) fn new() -> io::Result<(Monitor, Stopper)> {
         let mut events = Socket::new(netlink_sys::protocols::NETLINK_ROUTE)?;
         setsockopt(&events.as_fd(), sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
+        filter::drop_news_of(&events, OWN_INDEXES)?;
         events.bind(&SocketAddr::new(0, 1 << (libc::RTNLGRP_LINK - 1)))?;
         let mut target = SocketAddr::new(0, 0);
         events.get_address(&mut target)?;

@@ -100,6 +100,22 @@ impl Netns {
     }
 }
 
+impl NetnsId {
+    /// The namespace of the calling thread.
+    ///
+    /// # Errors
+    /// /proc can't be read.
+    pub fn own() -> Result<NetnsId, NetnsError> {
+        open_own()
+            .and_then(|own| id(own.as_fd()))
+            .map_err(|errno| NetnsError::Io {
+                step: "identify",
+                path: OWN.into(),
+                errno,
+            })
+    }
+}
+
 impl AsFd for Netns {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -161,6 +161,19 @@ pub(super) fn add_address(address: IpNet, index: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewAddress(message)
 }
 
+/// RTM_DELADDR.
+pub(super) fn delete_address(address: IpNet, index: u32) -> RouteNetlinkMessage {
+    let mut message = AddressMessage::default();
+    message.header.family = family(address.addr());
+    message.header.prefix_len = address.prefix_len();
+    message.header.index = index;
+    message.attributes = vec![
+        AddressAttribute::Local(address.addr()),
+        AddressAttribute::Address(address.addr()),
+    ];
+    RouteNetlinkMessage::DelAddress(message)
+}
+
 /// RTM_GETADDR for a dump of one link's addresses.
 pub(super) fn list_addresses(index: u32) -> RouteNetlinkMessage {
     let mut message = AddressMessage::default();

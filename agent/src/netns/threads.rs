@@ -26,6 +26,12 @@ pub(super) enum Change {
         up: bool,
         done: oneshot::Sender<Result<(), Error>>,
     },
+    /// Take addresses away from a host link.
+    RemoveHostAddresses {
+        link: LinkState,
+        addresses: Vec<IpNet>,
+        done: oneshot::Sender<Result<(), Error>>,
+    },
 }
 
 /// Something to be read, by the thread that reads; the answer goes where the closure sends it.
@@ -115,6 +121,13 @@ fn make(mut wiring: Wiring, changes: &Receiver<Change>) {
                 done,
             } => {
                 let _ = done.send(wiring.set_host_addresses(&link, &addresses, up));
+            }
+            Change::RemoveHostAddresses {
+                link,
+                addresses,
+                done,
+            } => {
+                let _ = done.send(wiring.remove_host_addresses(&link, &addresses));
             }
         }
     }

@@ -86,7 +86,10 @@ fn plan_port(
     let mut external_ids =
         rows::external_ids(subject, pod_name, &iface_id, pod_mac, &intent.addresses);
     if let Some(nad) = nad {
-        external_ids.insert(ids::OVN_NETWORK.to_owned(), key.network.clone());
+        // Another configuration than that network's own, as an ADD of the default network has, does not tell its name.
+        if intent.pod_ifname.is_none() {
+            external_ids.insert(ids::OVN_NETWORK.to_owned(), key.network.clone());
+        }
         external_ids.insert(ids::OVN_NAD.to_owned(), nad.to_owned());
     }
     let link = LinkSpec {

@@ -1,7 +1,10 @@
 //! `ovnNetworkRoutes`: routes of a pod with several interfaces, each `{dst, gw, dev?}`.
 //!
 //! Without `dev` a route is of the interface whose subnet holds its gateway. A default route is
-//! allowed here, and is how these pods say which interface has theirs when none is marked.
+//! allowed here, and is how these pods say which interface has theirs when none is marked; beside
+//! a mark (`defaultGateway`) that says otherwise, or a second time, it is refused.
+
+use std::net::IpAddr;
 
 use serde_json::Value;
 
@@ -29,30 +32,43 @@ pub(super) fn apply_document(
         let dst = node.required("dst")?.destination()?;
         let gw = node.required("gw")?;
         let gateway = gw.next_hop(dst)?;
-        let interface = match node.member("dev")? {
+        let at = match node.member("dev")? {
             Some(dev) => {
                 let name = dev.interface_name()?;
                 let found = interfaces
-                    .iter_mut()
-                    .find(|interface| interface.pod_ifname == name);
+                    .iter()
+                    .position(|interface| interface.pod_ifname == name);
                 found.ok_or_else(|| dev.refuse(Problem::NoSuchInterface))?
             }
             None => interfaces
-                .iter_mut()
-                .find(|interface| interface.addresses.iter().any(|net| net.contains(&gateway)))
+                .iter()
+                .position(|interface| interface.addresses.iter().any(|net| net.contains(&gateway)))
                 .ok_or_else(|| gw.refuse(Problem::NoInterfaceFor))?,
         };
         if dst.prefix_len() > 0 {
-            interface.routes.push(RouteIntent {
+            interfaces[at].routes.push(RouteIntent {
                 dst,
                 gateway: Some(gateway),
                 mtu: None,
             });
-        } else if !interface.gateways.contains(&gateway) {
-            interface.gateways.push(gateway);
+        } else if !interfaces[at].gateways.contains(&gateway) {
+            if let Some(first) = default_of_family(interfaces, gateway) {
+                let dst = node.required("dst")?;
+                return Err(dst.refuse(Problem::SecondDefault(first)));
+            }
+            interfaces[at].gateways.push(gateway);
         }
     }
     Ok(())
+}
+
+/// The interface that has the default route of this gateway's family already.
+fn default_of_family(interfaces: &[InterfaceIntent], gateway: IpAddr) -> Option<Box<str>> {
+    let is_same = |other: &IpAddr| other.is_ipv4() == gateway.is_ipv4();
+    let first = interfaces
+        .iter()
+        .find(|interface| interface.gateways.iter().any(is_same))?;
+    Some(first.pod_ifname.as_deref().unwrap_or("*").into())
 }
 
 #[cfg(test)]

@@ -84,6 +84,32 @@ pub fn parse_network(
     found.map(|(_, node)| parse_entry(node)).transpose()
 }
 
+/// The network, other than the cluster's default one, that the annotation calls the pod's primary one: a primary user-defined
+/// network. Of the entries nothing but their roles is looked at.
+///
+/// # Errors
+/// The annotation is no JSON object, or has two of them.
+pub fn primary(annotation: &str) -> Result<Option<NetworkKey>, AnnotationError> {
+    let document = document(ANNOTATION, annotation)?;
+    let mut found = None;
+    for (name, node) in Node::root(ANNOTATION, &document).networks()? {
+        let Ok(key @ NetworkKey::Nad { .. }) = name.parse() else {
+            continue;
+        };
+        let Some(role) = node.member("role")? else {
+            continue;
+        };
+        if role.text().ok().and_then(|role| role.parse().ok()) != Some(Role::Primary) {
+            continue;
+        }
+        if found.is_some() {
+            return Err(role.refuse(Problem::Repeated));
+        }
+        found = Some(key);
+    }
+    Ok(found)
+}
+
 fn parse_key(name: &str, node: &Node<'_>) -> Result<NetworkKey, AnnotationError> {
     name.parse().map_err(|error| AnnotationError {
         value: None,

@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use super::annotation::AnnotationError;
 use super::ovn_network::Wish;
 use super::{
-    Intent, InterfaceIntent, NetworkKey, ovn, ovn_interfaces, ovn_network, ovn_routes, pod_networks,
+    Intent, InterfaceIntent, NetworkKey, Role, ovn, ovn_interfaces, ovn_network, ovn_routes,
+    pod_networks,
 };
 
 /// The name that runtimes give a pod's first interface: the one with the pod's default route unless something else is said.
 const FIRST_INTERFACE: &str = "eth0";
+
+/// The name of the interface of a pod's primary user-defined network (ovn-kubernetes, `buildPrimaryUDNPodRequest`).
+const PRIMARY_INTERFACE: &str = "ovn-udn1";
 
 /// The attachment that annotations are read for.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +27,14 @@ pub struct Attaching<'a> {
     pub attached: &'a [NetworkKey],
 }
 
-/// The interfaces that a pod's annotations give it on a network: one by its entry in `k8s.ovn.org/pod-networks`; else, for
+impl Attaching<'_> {
+    fn is_pods_first(&self) -> bool {
+        *self.network == NetworkKey::Default && self.ifname == FIRST_INTERFACE
+    }
+}
+
+/// The interfaces that a pod's annotations give it on a network: one by its entry in `k8s.ovn.org/pod-networks` (two where the
+/// pod's primary network is a user-defined one, and the cluster's default network only for the infrastructure); else, for
 /// the default network, the list that answers `ovnNetwork`, with its routes; else one by `ovn`, which an `ovnNetwork`
 /// silences even before it is answered. `None` when nothing is said yet.
 ///
@@ -41,7 +52,12 @@ pub fn interfaces(
         && let Some(key) = free_entry(annotation, attaching)?
         && let Some(entry) = pod_networks::parse_network(annotation, &key)?
     {
-        return Ok(Some(alone(entry.into_interface(key), attaching)));
+        let is_locked = entry.role == Some(Role::InfrastructureLocked);
+        let intent = alone(entry.into_interface(key), attaching);
+        return match is_locked && attaching.is_pods_first() {
+            true => with_primary(intent, annotation),
+            false => Ok(Some(intent)),
+        };
     }
     if *attaching.network != NetworkKey::Default {
         return Ok(None);
@@ -92,7 +108,7 @@ pub fn wish(annotations: &BTreeMap<String, String>) -> Result<Option<Wish>, Anno
 pub fn wanted(network: &NetworkKey) -> String {
     match network {
         NetworkKey::Default => format!(
-            "{} with an entry for network default, {} or {}",
+            "{} with an entry for network default (and one of role primary, if that is infrastructure-locked), {} or {}",
             pod_networks::ANNOTATION,
             ovn_interfaces::ANNOTATION,
             ovn::ANNOTATION
@@ -126,6 +142,27 @@ fn alone(mut interface: InterfaceIntent, attaching: &Attaching<'_>) -> Intent {
     Intent {
         interfaces: vec![interface],
     }
+}
+
+/// Beside an interface of the cluster's default network that is only there for the infrastructure, the one of the pod's
+/// primary network: the runtime asks for both with one ADD (docs/decisions/0014). `None` while the controller has not yet
+/// written its entry, which it does after the other.
+fn with_primary(mut intent: Intent, annotation: &str) -> Result<Option<Intent>, AnnotationError> {
+    let Some(key) = pod_networks::primary(annotation)? else {
+        return Ok(None);
+    };
+    let Some(entry) = pod_networks::parse_network(annotation, &key)? else {
+        return Ok(None);
+    };
+    for locked in &mut intent.interfaces {
+        locked.gateways.clear();
+        locked.lla_gateway = None;
+    }
+    intent.interfaces.push(InterfaceIntent {
+        pod_ifname: Some(PRIMARY_INTERFACE.to_owned()),
+        ..entry.into_interface(key)
+    });
+    Ok(Some(intent))
 }
 
 /// The first of these annotations that is there.

@@ -14,6 +14,7 @@ mod restore;
 mod southbound;
 mod state;
 mod switch;
+mod tunnel;
 mod wait;
 
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ pub use record::{PortRecord, addresses};
 pub use restore::Ground;
 pub use state::PortState;
 pub use switch::{BridgeView, OvnView, SwitchView, Tunnel};
+pub use tunnel::Encapsulation;
 pub use wait::version_of;
 
 use crate::config::{Config, Mode, OvnConfig};
@@ -210,11 +212,11 @@ impl Ports {
         })
     }
 
-    /// Makes ports; rows that bear a port's iface-id go in the transaction that makes it.
+    /// Makes ports, by `deadline`; rows that bear a port's iface-id go in the transaction that makes it.
     ///
     /// # Errors
     /// The bridge is gone, the database refused, or there was no answer; in the last case the rows may be there.
-    pub async fn add(&self, new: &[NewPort<'_>]) -> Result<Added, PortError> {
+    pub async fn add(&self, new: &[NewPort<'_>], deadline: Instant) -> Result<Added, PortError> {
         self.refuse_foreign_ids(new)?;
         let prepared = self.client.read(|db| {
             let bridge = db.bridge_by_name(&self.bridge)?.uuid();
@@ -253,11 +255,13 @@ impl Ports {
         });
         let (transactions, replaced) = prepared.ok_or_else(|| self.no_bridge())?;
         let sent = Instant::now();
+        let answered = deadline.min(sent + TRANSACTION_DEADLINE);
         // Handed over together they go in one request; each is waited for, since an unanswered one may still commit.
-        let outcomes = join_all(transactions.iter().map(|added| {
-            self.client
-                .transact(&added.transaction, sent + TRANSACTION_DEADLINE)
-        }));
+        let outcomes = join_all(
+            transactions
+                .iter()
+                .map(|added| self.client.transact(&added.transaction, answered)),
+        );
         let mut ports = Vec::with_capacity(new.len());
         let mut failed = None;
         for ((outcome, added), port) in outcomes.await.into_iter().zip(&transactions).zip(new) {

@@ -147,7 +147,11 @@ impl Ports {
             let found = self.client.read(|db| node_key(db, name));
             found.ok_or(SouthboundError::NotSet(name))
         };
-        let (remote, chassis) = (key("ovn-remote")?, key("system-id")?);
+        let remote = match &self.ovn.remote {
+            Some(remote) => remote.clone(),
+            None => key("ovn-remote")?,
+        };
+        let chassis = key("system-id")?;
         let tls = match &self.ovn.tls {
             Some(keys) => Some(keys.clone()),
             None if remote.contains("ssl:") => self.switch_keys(deadline).await,

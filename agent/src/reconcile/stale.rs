@@ -1,10 +1,14 @@
 //! Rows that outlived their links: a reboot takes links, namespaces and the intent log, and leaves Open vSwitch's database.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use crate::attach::Agent;
 use crate::observe::Mended;
 use crate::ports::PortRecord;
+
+/// How long ovs-vswitchd may take after a boot to make the bridge's local port.
+const LOCAL_PORT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Removes every port of ours whose host end is gone. Others' rows stay, whatever they look like.
 pub(super) async fn remove(agent: &Agent) {
@@ -24,6 +28,15 @@ pub(super) async fn remove(agent: &Agent) {
     if stale.is_empty() {
         return;
     }
+    if !sees_bridge(agent).await {
+        tracing::error!(
+            bridge = agent.config.bridge,
+            ports = stale.len(),
+            "ports seem to have outlived their links, but the bridge's own link is not to be seen either: is this the network \
+             namespace of ovs-vswitchd, and does it run? they stay until GC"
+        );
+        return;
+    }
     tracing::info!(
         ports = stale.len(),
         "removing ports that outlived their links"
@@ -32,4 +45,11 @@ pub(super) async fn remove(agent: &Agent) {
         Ok(()) => agent.metrics.mended(Mended::PortWithoutLink, stale.len()),
         Err(error) => tracing::error!(%error, "ports without links stay until GC"),
     }
+}
+
+/// Whether this is a namespace in which Open vSwitch's links are: in another one every port seems to have lost its own.
+async fn sees_bridge(agent: &Agent) -> bool {
+    let mut link = agent.netlink.watch_link(&agent.config.bridge);
+    let seen = tokio::time::timeout(LOCAL_PORT_DEADLINE, link.wait_for(Option::is_some)).await;
+    matches!(seen, Ok(Ok(_)))
 }

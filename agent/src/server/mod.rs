@@ -5,6 +5,7 @@
 //! connection only waits for: when the client goes away (the runtime killed the plugin) the operation is told, and undoes
 //! itself.
 
+mod client;
 pub mod metrics;
 mod pages;
 pub mod socket;
@@ -28,6 +29,7 @@ use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use client::Client;
 use pages::Watching;
 use socket::Door;
 use waiting::{Presence, Waiting};
@@ -70,7 +72,14 @@ pub async fn serve(door: Door, agent: Arc<Agent>, stop: CancellationToken) -> io
             () = stop.cancelled() => break,
         };
         match accepted {
-            Ok(stream) => welcome(stream),
+            Ok(stream) => {
+                let is_full = waiting.is_full();
+                welcome(stream);
+                if is_full {
+                    // The one that has to go holds its descriptor until its task has run.
+                    tokio::task::yield_now().await;
+                }
+            }
             Err(error) => {
                 tracing::warn!(%error, "accept failed; trying again shortly");
                 waiting.end_oldest();
@@ -115,15 +124,21 @@ async fn connection(
             Ok::<_, Infallible>(response)
         }
     });
+    let client = Client::new(stream);
     let mut connection = std::pin::pin!(
         hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(REQUEST_DEADLINE)
             .max_buf_size(MAX_HEADER)
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(TokioIo::new(client.clone()), service)
     );
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        // With the connection goes what it asked for: whoever is gone waits for no answer.
+        () = client.gone() => {
+            tracing::trace!("the client has gone");
+            return;
+        }
         () = presence.ended() => {
             tracing::debug!("connection closed: it had waited longest when another needed its place");
             return;

@@ -79,6 +79,11 @@ impl Waiting {
         presence
     }
 
+    /// Whether the next one to come makes another one go.
+    pub(super) fn is_full(&self) -> bool {
+        self.lock().guests.len() >= self.most
+    }
+
     /// Ends the connection that has waited longest, when there is one.
     pub(super) fn end_oldest(&self) {
         self.lock().end_oldest();

@@ -1,14 +1,16 @@
 //! `podwire-bench`: measures, prints a table, and writes report.json and report.html.
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
 use podwire_bench::cells::Extent;
+use podwire_bench::error::Error;
 use podwire_bench::report::table;
 use podwire_bench::stage::{Order, run};
+use podwire_bench::verdict::{self, Baseline, Verdict};
 
 /// Measure pod-startup latency: podwire, its floor, and what users have today
 #[derive(Debug, Parser)]
@@ -16,13 +18,16 @@ struct Arguments {
     /// Under two minutes, with fewer samples
     #[arg(long)]
     quick: bool,
-    /// Only these cells: one, eight, thirty-two, burst, dual, ovn, throughput, group-commit, profile, ports
+    /// Only these cells: one, eight, thirty-two, burst, dual, ovn, throughput, group-commit, ahead, profile, ports
     #[arg(long, value_name = "CELL", value_delimiter = ',')]
     only: Vec<String>,
     /// Only these subjects: floor, podwire, bridge, forking; what is compared with an absent one is not measured
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     subjects: Vec<String>,
-    /// Where report.json and report.html go
+    /// So many times over; the promises are held against the medians
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Where report.json and report.html go; with several runs, into run-1 and so on in it
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     output: PathBuf,
     /// The static binary that does nothing
@@ -31,20 +36,67 @@ struct Arguments {
     /// Fail when a promise of SPECIFICATION.md is missed
     #[arg(long)]
     enforce: bool,
+    /// Fail when a ratio is worse than in this file by more than the noise
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// Write the ratios into this file, to be held against later
+    #[arg(long, value_name = "FILE")]
+    write_baseline: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let order = Order {
-        extent: if arguments.quick {
-            Extent::Quick
-        } else {
-            Extent::Full
-        },
-        empty: arguments.empty,
-        only: arguments.only,
-        subjects: arguments.subjects,
+    match measure(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("podwire-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Measures and reports; whether all that was to be held is.
+fn measure(arguments: &Arguments) -> Result<bool, Error> {
+    let extent = match arguments.quick {
+        true => Extent::Quick,
+        false => Extent::Full,
     };
+    let order = Order {
+        extent,
+        empty: arguments.empty.clone(),
+        only: arguments.only.clone(),
+        subjects: arguments.subjects.clone(),
+    };
+    let mut bars = Vec::new();
+    for number in 1..=arguments.runs {
+        let output = match arguments.runs {
+            1 => arguments.output.clone(),
+            _ => arguments.output.join(format!("run-{number}")),
+        };
+        bars.push(one_run(&order, &output)?);
+    }
+    let verdicts = verdict::medians(&bars);
+    if arguments.runs > 1 {
+        println!("\nmedians of {} runs", arguments.runs);
+        print!("{}", verdict::table(&verdicts));
+    }
+    if let Some(file) = &arguments.write_baseline {
+        Baseline::of(extent, &verdicts).write(file)?;
+    }
+    let regressions = match &arguments.baseline {
+        Some(file) => Baseline::read(file)?.regressions(&verdicts),
+        None => Vec::new(),
+    };
+    for regression in &regressions {
+        println!("REGRESSION  {regression}");
+    }
+    let is_missed = |it: &Verdict| it.bar.holds() == Some(false);
+    let missed = arguments.enforce && verdicts.iter().any(is_missed);
+    Ok(regressions.is_empty() && !missed)
+}
+
+/// Runs once, prints the table, writes the reports, and returns the promises.
+fn one_run(order: &Order, output: &Path) -> Result<Vec<podwire_bench::bars::Bar>, Error> {
     let began = Instant::now();
     let on_terminal = std::io::stderr().is_terminal();
     let mut last_stage = String::new();
@@ -64,29 +116,13 @@ fn main() -> ExitCode {
         };
         stage.clone_into(&mut last_stage);
     };
-    let report = run(&order, &mut progress);
+    let report = run(order, &mut progress);
     if on_terminal {
         eprintln!();
     }
-    let report = match report {
-        Ok(report) => report,
-        Err(error) => {
-            eprintln!("podwire-bench: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
+    let report = report?;
     print!("{}", table::table(&report));
-    if let Err(error) = report.write(&arguments.output) {
-        eprintln!("podwire-bench: {error}");
-        return ExitCode::FAILURE;
-    }
-    println!(
-        "\n{0}/report.html, {0}/report.json",
-        arguments.output.display()
-    );
-    let missed = report.bars.iter().any(|bar| bar.holds() == Some(false));
-    match arguments.enforce && missed {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
-    }
+    report.write(output)?;
+    println!("\n{0}/report.html, {0}/report.json", output.display());
+    Ok(report.bars)
 }

@@ -36,6 +36,16 @@ pub fn table(report: &Report) -> String {
             let _ = writeln!(text, "  {name:52} {answered:>8}     {last:>8}");
         }
     }
+    if let Some(ahead) = &report.ahead {
+        let _ = writeln!(text, "\na pod's link made before its ADD{:28} p50", "");
+        for (name, times) in [
+            ("the pair made in its place", &ahead.in_place),
+            ("the end of a pair made before, moved", &ahead.moved),
+        ] {
+            let p50 = crate::sample::median(times.iter().copied()).map_or("-".into(), milliseconds);
+            let _ = writeln!(text, "  {name:52} {p50:>8}");
+        }
+    }
     let _ = writeln!(text, "\n{:>76} {:>9} {:>9}", "promised", "measured", "");
     for bar in &report.bars {
         let _ = writeln!(text, "{}", bar_line(bar));

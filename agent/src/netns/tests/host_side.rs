@@ -14,6 +14,23 @@ fn addresses(link: &str) -> Vec<String> {
 }
 
 #[test]
+fn the_monitor_is_told_of_foreign_links_and_of_the_end_of_ours() {
+    on_own_host(async |netlink| {
+        let pod = Pod::new();
+        let [ours, foreign] = ["a1", "f1"].map(|name| netlink.watch_link(name));
+        let (host, _) = netlink.attached(&pod, spec("a1")).await.unwrap();
+        run("ip link add f1 type veth peer name f2");
+        let mut told = foreign.clone();
+        told.wait_for(Option::is_some).await.unwrap();
+        // Notifications come in order.
+        assert!(ours.borrow().is_none());
+        netlink.delete(vec![host.link]).await.unwrap();
+        run("ip link del f1");
+        told.wait_for(Option::is_none).await.unwrap();
+    });
+}
+
+#[test]
 fn addresses_are_given_to_a_link_that_is_made_later() {
     on_own_host(async |netlink| {
         let wanted: Vec<IpNet> = vec![
@@ -53,6 +70,26 @@ fn addresses_that_are_there_stay() {
             ["10.5.0.1/16", "172.16.0.1/16", "10.6.0.1/16"]
         );
         assert_eq!(json("link show br-int")[0]["operstate"], "DOWN");
+    });
+}
+
+#[test]
+fn addresses_are_taken_away_and_others_stay() {
+    on_own_host(async |netlink| {
+        run("ip link add br-int type bridge");
+        run("ip addr add 10.5.0.1/16 dev br-int");
+        run("ip addr add fd00:5::1/64 dev br-int");
+        run("ip addr add 172.16.0.1/16 dev br-int");
+        let seen = netlink.host_addresses("br-int").await.unwrap();
+        assert!(seen.contains(&"172.16.0.1/16".parse().unwrap()), "{seen:?}");
+        let outdated: Vec<IpNet> = ["10.5.0.1/16", "fd00:5::1/64", "10.99.0.1/16"]
+            .map(|text| text.parse().unwrap())
+            .into();
+        let removing = netlink.remove_addresses("br-int", outdated.clone());
+        removing.await.unwrap();
+        assert_eq!(addresses("br-int"), ["172.16.0.1/16"]);
+        netlink.remove_addresses("br-none", outdated).await.unwrap();
+        assert!(netlink.host_addresses("br-none").await.unwrap().is_empty());
     });
 }
 

@@ -58,6 +58,28 @@ fn a_default_route_becomes_a_gateway_and_only_once() {
 }
 
 #[test]
+fn a_default_route_beside_an_interface_that_has_one_is_refused_by_name() {
+    let refusal = |annotation: &str| {
+        let mut interfaces = interfaces();
+        interfaces[0].gateways = vec!["172.16.24.1".parse().unwrap()];
+        apply(annotation, &mut interfaces).map_err(|error| error.to_string())
+    };
+    let expected = r#"annotation ovnNetworkRoutes, [0].dst: "0.0.0.0/0": a second default gateway of the pod; * has the first"#;
+    for gateway in ["172.16.26.1", "172.16.24.9"] {
+        let annotation = format!(r#"[{{"dst":"0.0.0.0/0","gw":"{gateway}"}}]"#);
+        assert_eq!(refusal(&annotation).unwrap_err(), expected);
+    }
+    for same_or_of_another_family in [
+        r#"[{"dst":"0.0.0.0/0","gw":"172.16.24.1"}]"#,
+        r#"[{"dst":"::/0","gw":"fd26::1"}]"#,
+    ] {
+        refusal(same_or_of_another_family).unwrap();
+    }
+    let two = r#"[{"dst":"0.0.0.0/0","gw":"172.16.24.1"},{"dst":"0.0.0.0/0","gw":"172.16.26.1"}]"#;
+    assert!(apply(two, &mut interfaces()).is_err());
+}
+
+#[test]
 fn each_refusal_names_element_field_and_value() {
     let table = [
         ("{}", ": {}: not a list"),

@@ -41,6 +41,68 @@ fn heard(network: &str, annotations: &[(&str, &str)]) -> Option<(u8, Vec<String>
 }
 
 #[test]
+fn beside_a_default_network_for_the_infrastructure_the_primary_one_is_wired_too() {
+    let locked = r#""default":{"mac_address":"0a:00:00:00:00:01","ip_addresses":["10.244.1.7/24"],
+        "gateway_ips":["10.244.1.1"],"routes":[{"dest":"10.244.0.0/16","nextHop":"10.244.1.1"}],"role":"infrastructure-locked"}"#;
+    let primary = r#""blue/udn":{"mac_address":"0a:00:00:00:00:02","ip_addresses":["10.200.0.3/24"],
+        "gateway_ips":["10.200.0.1"],"tunnel_id":4,"role":"primary"}"#;
+    let further = r#""blue/net":{"mac_address":"nonsense","role":"secondary"}"#;
+    let read = |network, ifname, entries: &[&str]| {
+        let text = format!("{{{}}}", entries.join(","));
+        read(network, ifname, &[], &[(pod_networks::ANNOTATION, &text)])
+    };
+    assert_eq!(
+        read("default", "eth0", &[locked]),
+        None,
+        "the controller has still to write the other"
+    );
+    let intent = read("default", "eth0", &[locked, primary, further]).unwrap();
+    let [default, udn] = &intent.interfaces[..] else {
+        panic!("{intent:?}");
+    };
+    assert_eq!(
+        (default.pod_ifname.as_deref(), default.gateways.len()),
+        (None, 0)
+    );
+    assert_eq!(default.routes.len(), 1);
+    assert_eq!(udn.pod_ifname.as_deref(), Some("ovn-udn1"));
+    assert_eq!(udn.key.to_string(), "blue/udn");
+    assert_eq!(
+        udn.gateways,
+        ["10.200.0.1".parse::<std::net::IpAddr>().unwrap()]
+    );
+
+    let alone = read("default", "net1", &[locked, primary]).unwrap();
+    assert_eq!(
+        alone.interfaces.len(),
+        1,
+        "a later interface of the default network"
+    );
+    let alone = read("blue/udn", "net1", &[locked, primary]).unwrap();
+    assert_eq!(alone.interfaces.len(), 1, "a delegate's");
+    let usual = locked.replace("infrastructure-locked", "primary");
+    assert_eq!(
+        read("default", "eth0", &[&usual]).unwrap().interfaces.len(),
+        1
+    );
+    let second = primary.replace("blue/udn", "blue/other");
+    let both = format!("{{{locked},{primary},{second}}}");
+    let annotations = BTreeMap::from([(pod_networks::ANNOTATION.to_owned(), both)]);
+    let attaching = Attaching {
+        network: &NetworkKey::Default,
+        ifname: "eth0",
+        attached: &[],
+    };
+    let refusal = interfaces(&annotations, &attaching)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refusal.ends_with(r#"role: "primary": stands twice"#),
+        "{refusal}"
+    );
+}
+
+#[test]
 fn the_first_of_the_formats_that_speaks_is_heard() {
     let all = [POD_NETWORKS, ANSWER, LATER_ANSWER, WISH, ROUTES, OVN];
     let routes = |routes: &[&str]| {

@@ -468,6 +468,26 @@ async fn a_kubeconfig_leads_to_the_server_and_one_that_needs_a_program_is_refuse
     failing(&sources, "half: stream did not contain valid UTF-8").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn in_an_hour_of_failures_the_server_is_asked_a_bounded_number_of_times_and_at_once_when_an_add_waits()
+ {
+    let nudge = Notify::new();
+    let mut pause = Pause::default();
+    let hour = Duration::from_secs(3600);
+    let began = tokio::time::Instant::now();
+    let mut tries = 0;
+    while began.elapsed() < hour {
+        pause.wait(&nudge).await;
+        tries += 1;
+    }
+    assert!((120..=250).contains(&tries), "{tries} tries in an hour");
+
+    let began = tokio::time::Instant::now();
+    nudge.notify_one();
+    pause.wait(&nudge).await;
+    assert_eq!(began.elapsed(), Pause::NUDGED);
+}
+
 #[test]
 fn pauses_double_up_to_a_bound_and_half_of_each_is_chance() {
     let mut pause = Pause::default();

@@ -1,0 +1,245 @@
+//! What only the kernel's datapath does: `make test-kernel` boots a kernel that has one, and runs these there beside tests that hold
+//! on either.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::net::{IpAddr, UdpSocket};
+
+use podwire_tests::annotation::{entry, ipv4, ipv6};
+use podwire_tests::ovn::{Central, OvnNode};
+use podwire_tests::runtime::{cnitool, configure, install_plugins};
+use podwire_tests::{AgentOptions, Pod, TestNode, conf, traffic};
+use serde_json::{Value, json};
+
+fn numbered<'node>(node: &'node TestNode, name: &str, number: u8) -> Pod<'node> {
+    node.pod(name).unwrap().on_default_network(&entry(number))
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// What `tc` shows of a link.
+fn tc(node: &TestNode, what: &str, link: &str, rest: &[&str]) -> String {
+    node.run("tc", &[&["-s", what, "show", "dev", link], rest].concat())
+        .unwrap()
+}
+
+#[test]
+#[ignore = "wants the kernel's datapath: make test-kernel"]
+fn pods_reach_each_other_through_the_kernel_with_all_offloads_on() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let (web, db) = (numbered(&node, "web", 11), numbered(&node, "db", 12));
+    for pod in [&web, &db] {
+        pod.add().unwrap().success().unwrap();
+    }
+    let datapaths = node.appctl(&["dpctl/dump-dps"]).unwrap();
+    assert_eq!(datapaths.trim(), "system@ovs-system");
+    for target in [ipv4(12), ipv6(12)] {
+        traffic::ping(web.place(), address(&target), 2).unwrap();
+        traffic::tcp_echo(web.place(), db.place(), address(&target), 1 << 20).unwrap();
+        traffic::udp_echo(web.place(), db.place(), address(&target), 8000).unwrap();
+    }
+    let flows = node.appctl(&["dpctl/dump-flows"]).unwrap();
+    assert!(flows.contains("packets:"), "the kernel has flows: {flows}");
+    let features = web.run("ethtool", &["-k", "eth0"]).unwrap();
+    assert!(features.contains("tx-checksumming: on"), "{features}");
+    for pod in [&web, &db] {
+        pod.del().unwrap().success().unwrap();
+    }
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+#[ignore = "wants the kernel's datapath: make test-kernel"]
+fn a_pods_limits_are_applied_by_the_kernel_and_go_with_it() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let (web, db) = (numbered(&node, "web", 11), numbered(&node, "db", 12));
+    let mut limited = conf();
+    limited["capabilities"]["bandwidth"] = json!(true);
+    limited["runtimeConfig"] = json!({"bandwidth": {
+        "ingressRate": 20_000_000, "ingressBurst": 800_000, "egressRate": 10_000_000, "egressBurst": 800_000,
+    }});
+    web.exec("ADD", &limited).unwrap().success().unwrap();
+    db.add().unwrap().success().unwrap();
+    node.await_vswitchd().unwrap();
+
+    let host = &web.container[..15];
+    let to_the_pod = tc(&node, "class", host, &[]);
+    assert!(
+        to_the_pod.contains("htb") && to_the_pod.contains("ceil 20Mbit"),
+        "{to_the_pod}"
+    );
+    let from_the_pod = tc(&node, "filter", host, &["ingress"]);
+    assert!(
+        from_the_pod.contains("police") && from_the_pod.contains("rate 10Mbit"),
+        "{from_the_pod}"
+    );
+    // As much at once as 10 Mbit/s need a second and a half for: most is dropped, whatever the machine's pace.
+    let sent = 2_000_000;
+    let received = burst(&web, &db, sent);
+    assert!(
+        received > 0 && received < sent,
+        "{received} of {sent} bytes came through"
+    );
+    let dropped = tc(&node, "filter", host, &["ingress"]);
+    assert!(!dropped.contains("(dropped 0,"), "{dropped}");
+
+    web.del().unwrap().success().unwrap();
+    db.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+/// Sends so many bytes in datagrams from a pod to pod 12 as fast as it can; how many of them arrive.
+fn burst(from: &Pod<'_>, to: &Pod<'_>, bytes: usize) -> usize {
+    const DATAGRAM: usize = 1000;
+    let receiver = to
+        .place()
+        .run(|| UdpSocket::bind((ipv4(12), 0)))
+        .unwrap()
+        .unwrap();
+    let sender = from
+        .place()
+        .run(|| UdpSocket::bind("0.0.0.0:0"))
+        .unwrap()
+        .unwrap();
+    sender.connect(receiver.local_addr().unwrap()).unwrap();
+    receiver.set_nonblocking(true).unwrap();
+    let (datagram, mut buffer) = ([7; DATAGRAM], [0; DATAGRAM]);
+    let mut received = 0;
+    for _ in 0..bytes / DATAGRAM {
+        sender.send(&datagram).unwrap();
+        // Taken at once: what the receiver's own queue has no room for is not the limit's doing.
+        while let Ok(length) = receiver.recv(&mut buffer) {
+            received += length;
+        }
+    }
+    received
+}
+
+#[test]
+#[ignore = "wants the kernel's datapath: make test-kernel"]
+fn a_pod_inherits_no_connection_of_either_family_that_the_kernel_tracks() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let pods = [("web", 11), ("db", 12), ("other", 13)]
+        .map(|(name, number)| numbered(&node, name, number));
+    for pod in &pods {
+        pod.add().unwrap().success().unwrap();
+    }
+    let [web, _db, other] = &pods;
+    node.run("ovs-ofctl", &["del-flows", "br-int"]).unwrap();
+    for flow in [
+        "priority=1,ip,actions=ct(commit,zone=5),NORMAL",
+        "priority=1,ipv6,actions=ct(commit,zone=5),NORMAL",
+        "priority=0,actions=NORMAL",
+    ] {
+        node.run("ovs-ofctl", &["add-flow", "br-int", flow])
+            .unwrap();
+    }
+    for (pod, target) in [
+        (web, ipv4(12)),
+        (web, ipv6(12)),
+        (other, ipv4(12)),
+        (other, ipv6(12)),
+    ] {
+        traffic::ping(pod.place(), address(&target), 1).unwrap();
+    }
+    // Of the kernel's own table.
+    let tracked = || {
+        let of = |family: &str| node.run("conntrack", &["-L", "-f", family]).unwrap();
+        format!("{}{}", of("ipv4"), of("ipv6"))
+    };
+    let is_listed = |list: &str, pod: &str| list.contains(&format!("src={pod} "));
+    let before = tracked();
+    assert!(before.contains("zone=5"), "{before}");
+    for pod in [ipv4(11), ipv6(11), ipv4(13), ipv6(13)] {
+        assert!(is_listed(&before, &pod), "{pod}: {before}");
+    }
+    web.del().unwrap().success().unwrap();
+    let heir = numbered(&node, "heir", 11);
+    heir.add().unwrap().success().unwrap();
+    let after = tracked();
+    for (pod, stays) in [
+        (ipv4(11), false),
+        (ipv6(11), false),
+        (ipv4(13), true),
+        (ipv6(13), true),
+    ] {
+        assert_eq!(is_listed(&after, &pod), stays, "{pod}: {after}");
+    }
+}
+
+#[test]
+#[ignore = "wants a kernel with tbf and ifb: make test-kernel"]
+fn the_bandwidth_plugin_finds_the_host_end_in_podwires_result() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    install_plugins(&node).unwrap();
+    let bandwidth = json!({"type": "bandwidth", "capabilities": {"bandwidth": true}});
+    configure(&node, &[json!({"type": "podwire-cni"}), bandwidth]).unwrap();
+    let (web, db) = (node.pod("web").unwrap(), node.pod("db").unwrap());
+    let limits = json!({"bandwidth": {
+        "ingressRate": 20_000_000, "ingressBurst": 8_000_000, "egressRate": 10_000_000, "egressBurst": 8_000_000,
+    }});
+    let call = |pod, verb, limits| cnitool(pod, verb, limits).unwrap().success(verb).unwrap();
+    let result: Value = serde_json::from_str(&call(&web, "add", &limits)).unwrap();
+    let result_of_db: Value = serde_json::from_str(&call(&db, "add", &Value::Null)).unwrap();
+
+    let host = result["interfaces"][0]["name"].as_str().unwrap();
+    let shaped = tc(&node, "qdisc", host, &[]);
+    assert!(
+        shaped.contains("tbf") && shaped.contains("rate 20Mbit"),
+        "{shaped}"
+    );
+    let target = result_of_db["ips"][0]["address"].as_str().unwrap();
+    let target = address(target.split('/').next().unwrap());
+    traffic::tcp_echo(web.place(), db.place(), target, 1 << 16).unwrap();
+    call(&web, "check", &limits);
+
+    call(&web, "del", &limits);
+    call(&db, "del", &Value::Null);
+    let links = node.run("ip", &["link", "show", "type", "ifb"]).unwrap();
+    assert_eq!(links, "", "the plugin's own device is gone");
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+#[ignore = "wants the kernel's geneve: make test-kernel"]
+fn pods_on_two_ovn_nodes_reach_each_other_through_the_kernels_geneve() {
+    let central = Central::start().unwrap();
+    let nodes = [("node-a", 1), ("node-b", 2)].map(|(name, number)| {
+        let node = central.node(name, number).unwrap();
+        central.add_switch(&node).unwrap();
+        node
+    });
+    let _agents = nodes
+        .each_ref()
+        .map(|node| node.start_agent(&OvnNode::agent_options()).unwrap());
+    let (web, _) = central.schedule(&nodes[0], "web", 11).unwrap();
+    let (db, db_port) = central.schedule(&nodes[1], "db", 12).unwrap();
+    for pod in [&web, &db] {
+        pod.add().unwrap().success().unwrap();
+    }
+    for node in &nodes {
+        node.run("ip", &["link", "show", "genev_sys_6081"]).unwrap();
+    }
+    for target in [db_port.ipv4(), db_port.ipv6()] {
+        traffic::ping_until_answered(web.place(), address(&target)).unwrap();
+        traffic::tcp_echo(web.place(), db.place(), address(&target), 1 << 20).unwrap();
+    }
+    for pod in [&web, &db] {
+        pod.del().unwrap().success().unwrap();
+    }
+    for node in &nodes {
+        node.leftovers().unwrap().assert_none();
+    }
+}

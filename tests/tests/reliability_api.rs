@@ -1,0 +1,150 @@
+//! The API server is gone for long, and comes back another one in all but its address; and the ways there that nobody
+//! configures.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::thread;
+use std::time::Duration;
+
+use podwire_tests::annotation::{entry, mac};
+use podwire_tests::apiserver::{self, ApiServer};
+use podwire_tests::{Agent, AgentOptions, Pod, TestNode, links};
+use serde_json::{Value, json};
+
+fn annotated(pod: &Pod<'_>, number: u8) -> Value {
+    let networks = json!({ "default": entry(number) }).to_string();
+    let annotations = json!({ "k8s.ovn.org/pod-networks": networks });
+    apiserver::pod("n1", &pod.namespace, &pod.name, &pod.uid, annotations)
+}
+
+fn of_node(seconds: &str) -> AgentOptions {
+    AgentOptions::for_numbered_pods().with(["--node-name", "n1", "--add-timeout", seconds])
+}
+
+#[test]
+fn while_the_api_is_gone_known_pods_are_served_and_after_it_everything_is_as_it_has_become() {
+    let node = TestNode::with_ovs().unwrap();
+    let server = ApiServer::start_in(node.place()).unwrap();
+    server.accept_tokens(Some(&["before"]));
+    std::fs::write(node.path("/run/token"), "before").unwrap();
+    let url = server.url();
+    let options = of_node("5").with(["--k8s-apiserver", &url, "--k8s-token-file", "/run/token"]);
+    let agent = node.start_agent(&options).unwrap();
+    let [known, unknown, deleted] =
+        ["known", "unknown", "deleted"].map(|name| node.pod(name).unwrap());
+    server.apply(annotated(&deleted, 13));
+    server.apply(annotated(&known, 11));
+    known.add().unwrap().success().unwrap();
+    known.del().unwrap().success().unwrap();
+
+    server.go_away(true);
+    agent.await_log("can't watch this node's pods").unwrap();
+    known.add().unwrap().success().unwrap();
+    agent.await_ready(true).unwrap();
+    let error = unknown.add().unwrap().error().unwrap();
+    assert_eq!(error.code, 11);
+    for words in ["pod tests/unknown is not known to", "has been failing for"] {
+        assert!(error.msg.contains(words), "{error:?}");
+    }
+    known.del().unwrap().success().unwrap();
+    server.accept_tokens(Some(&["after"]));
+    std::fs::write(node.path("/run/token"), "after").unwrap();
+    server.apply(annotated(&unknown, 12));
+    server.delete(&deleted.namespace, &deleted.name);
+    server.compact();
+    let before = server.requests().len();
+
+    server.go_away(false);
+    unknown.add().unwrap().success().unwrap();
+    agent.await_log("are watched again").unwrap();
+    let requests = server.requests().split_off(before);
+    let lists = requests.iter().filter(|request| !request.is_watch());
+    assert_eq!(
+        lists.count(),
+        1,
+        "what has expired is listed anew, once: {requests:?}"
+    );
+    for request in &requests {
+        assert_eq!(request.authorization.as_deref(), Some("Bearer after"));
+    }
+    let error = deleted.add().unwrap().error().unwrap();
+    assert!(
+        error.msg.contains("pod tests/deleted is not known to"),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn within_a_cluster_the_service_account_is_all_that_is_needed() {
+    let node = TestNode::with_ovs().unwrap();
+    let server = ApiServer::start_tls_in(node.place()).unwrap();
+    server.accept_tokens(Some(&["of the service account"]));
+    // /var/run leads to the node's own /run.
+    let account = node.path("/run/secrets/kubernetes.io/serviceaccount");
+    std::fs::create_dir_all(&account).unwrap();
+    std::fs::write(account.join("token"), "of the service account\n").unwrap();
+    std::fs::write(account.join("ca.crt"), server.ca()).unwrap();
+    let options = of_node("30")
+        .variable("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        .variable("KUBERNETES_SERVICE_PORT", &server.port().to_string());
+    let agent = node.start_agent(&options).unwrap();
+    assert_is_watched(&node, &server);
+    agent.stop().unwrap();
+
+    std::fs::remove_file(account.join("ca.crt")).unwrap();
+    let agent = Agent::launch(&node, &options).unwrap();
+    agent.await_log("can't watch this node's pods").unwrap();
+    let log = agent.log().unwrap();
+    assert!(
+        log.contains("certificate"),
+        "nobody else may have signed it: {log}"
+    );
+}
+
+#[test]
+fn without_a_ca_of_its_own_the_systems_are_believed() {
+    let node = TestNode::with_ovs().unwrap();
+    let server = ApiServer::start_tls_in(node.place()).unwrap();
+    std::fs::write(node.path("/run/roots.pem"), server.ca()).unwrap();
+    let roots = "/etc/ssl/certs/ca-certificates.crt";
+    node.run("mount", &["--bind", "/run/roots.pem", roots])
+        .unwrap();
+    let options = of_node("30").with(["--k8s-apiserver", &server.url()]);
+    let _agent = node.start_agent(&options).unwrap();
+    assert_is_watched(&node, &server);
+}
+
+fn assert_is_watched(node: &TestNode, server: &ApiServer) {
+    let pod = node.pod("web").unwrap();
+    server.apply(annotated(&pod, 11));
+    pod.add().unwrap().success().unwrap();
+    let eth0 = links::find(pod.place(), "eth0").unwrap().unwrap();
+    assert_eq!(eth0.mac, mac(11));
+    pod.del().unwrap().success().unwrap();
+}
+
+#[test]
+fn what_an_add_has_waited_for_its_annotation_is_not_waited_once_more_for_ovn() {
+    const PATIENCE: Duration = Duration::from_secs(6);
+    let node = TestNode::with_ovs().unwrap();
+    let server = ApiServer::start_in(node.place()).unwrap();
+    let seconds = PATIENCE.as_secs().to_string();
+    let url = server.url();
+    // No ovn-controller runs, and so nobody ever reports the port.
+    let options = of_node(&seconds).with(["--k8s-apiserver", &url, "--wait", "ovn-installed"]);
+    let agent = Agent::launch(&node, &options).unwrap();
+    let pod = node.pod("web").unwrap();
+    thread::scope(|scope| {
+        let add = scope.spawn(|| pod.add().unwrap().error().unwrap());
+        agent.await_log("awaits its pod's annotation").unwrap();
+        thread::sleep(PATIENCE / 2);
+        server.apply(annotated(&pod, 11));
+        let error = add.join().unwrap();
+        assert_eq!(error.code, 11);
+        let (_, rest) = error.msg.split_once("installed within ").unwrap();
+        let (waited, _) = rest.split_once("s:").unwrap();
+        let waited = Duration::from_secs_f64(waited.parse().unwrap());
+        assert!(waited < PATIENCE, "{error:?}");
+    });
+    node.leftovers().unwrap().assert_none();
+}

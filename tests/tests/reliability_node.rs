@@ -1,0 +1,230 @@
+//! What befalls the node, or is done to it: descriptors used up, a clock that jumps, another network namespace, other subnets.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use nix::sys::signal::Signal;
+use podwire_tests::annotation::{entry, ipv4};
+use podwire_tests::apiserver::{self, ApiServer};
+use podwire_tests::links::LinkRecorder;
+use podwire_tests::{Agent, AgentOptions, Pod, TestNode, conf, links, traffic};
+use serde_json::json;
+
+/// Steps the clock of the day as programs see it that are started with it, and no other: CLOCK_MONOTONIC and
+/// CLOCK_BOOTTIME don't step on a real machine either.
+const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+
+fn numbered(node: &TestNode, number: u8) -> Pod<'_> {
+    node.pod(&format!("pod{number}"))
+        .unwrap()
+        .on_default_network(&entry(number))
+}
+
+#[test]
+fn with_descriptors_used_up_adds_wait_or_say_so_and_are_served_once_there_are_some() {
+    let node = TestNode::with_ovs().unwrap();
+    let options = AgentOptions::for_numbered_pods().under(&["prlimit", "--nofile=64:64"]);
+    let agent = node.start_agent(&options).unwrap();
+    let pods: Vec<_> = (11..51).map(|number| numbered(&node, number)).collect();
+    // A hung vswitchd holds every ADD at its wait for the ofport, and with it the ADD's descriptors.
+    node.signal_vswitchd(Signal::SIGSTOP).unwrap();
+    let failed: Vec<_> = thread::scope(|scope| {
+        let adds: Vec<_> = pods
+            .iter()
+            .map(|pod| scope.spawn(|| pod.add().unwrap().error().ok()))
+            .collect();
+        agent.await_log("Too many open files").unwrap();
+        node.signal_vswitchd(Signal::SIGCONT).unwrap();
+        adds.into_iter().map(|add| add.join().unwrap()).collect()
+    });
+    for (pod, error) in pods.iter().zip(&failed) {
+        if let Some(error) = error {
+            assert_eq!(error.code, 11, "{error:?}");
+            pod.add().unwrap().success().unwrap();
+        }
+    }
+    traffic::ping(node.place(), ipv4(50).parse().unwrap(), 1).unwrap();
+    for pod in &pods {
+        pod.del().unwrap().success().unwrap();
+    }
+    node.leftovers().unwrap().assert_none();
+    agent.stop().unwrap();
+}
+
+#[test]
+fn clients_that_say_nothing_use_up_no_descriptors() {
+    let node = TestNode::with_ovs().unwrap();
+    let options = AgentOptions::for_numbered_pods().under(&["prlimit", "--nofile=64:64"]);
+    let agent = node.start_agent(&options).unwrap();
+    let _silent: Vec<_> = (0..200)
+        .map(|_| UnixStream::connect(agent.socket()).unwrap())
+        .collect();
+    numbered(&node, 11).add().unwrap().success().unwrap();
+    assert!(!agent.log().unwrap().contains("Too many open files"));
+}
+
+#[test]
+fn a_clock_that_jumps_ends_no_wait_and_makes_no_del_too_old() {
+    let node = TestNode::with_ovs().unwrap();
+    let server = ApiServer::start_in(node.place()).unwrap();
+    let jump = |by: &str| {
+        std::fs::write(node.path("/run/clock.new"), by).unwrap();
+        std::fs::rename(node.path("/run/clock.new"), node.path("/run/clock")).unwrap();
+    };
+    jump("+0");
+    let url = server.url();
+    let options = AgentOptions::for_numbered_pods()
+        .with([
+            "--k8s-apiserver",
+            &url,
+            "--node-name",
+            "n1",
+            "--add-timeout",
+            "60",
+        ])
+        .variable("LD_PRELOAD", FAKETIME)
+        .variable("FAKETIME_TIMESTAMP_FILE", "/run/clock")
+        .variable("FAKETIME_NO_CACHE", "1")
+        .variable("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    let mut agent = node.start_agent(&options).unwrap();
+    for (by, name) in [("+1000d", "forward"), ("-1000d", "back")] {
+        let pod = node.pod(name).unwrap();
+        let networks = json!({ "default": entry(11) }).to_string();
+        let annotations = json!({ "k8s.ovn.org/pod-networks": networks });
+        thread::scope(|scope| {
+            let add = scope.spawn(|| pod.add().unwrap().success().unwrap());
+            let waits = format!("{}/{}", pod.namespace, pod.name);
+            agent.await_log(&waits).unwrap();
+            jump(by);
+            let known = apiserver::pod("n1", &pod.namespace, &pod.name, &pod.uid, annotations);
+            server.apply(known);
+            let result = add.join().unwrap();
+            pod.check(&result).unwrap().success().unwrap();
+        });
+        // A DEL that waits in the spool while the clock jumps back, and an attachment that is younger than it.
+        let other = numbered(&node, 12);
+        other.add().unwrap().success().unwrap();
+        agent = agent
+            .kill_and_restart_with(|| {
+                pod.del().unwrap().success().unwrap();
+                jump("-2000d");
+            })
+            .unwrap();
+        assert!(node.interface_of(&pod.container).unwrap().is_none());
+        traffic::ping(node.place(), ipv4(12).parse().unwrap(), 1).unwrap();
+        other.del().unwrap().success().unwrap();
+        node.leftovers().unwrap().assert_none();
+    }
+    let years: std::collections::BTreeSet<String> = agent
+        .log()
+        .unwrap()
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter_map(|line| Some(line["timestamp"].as_str()?.get(..4)?.to_owned()))
+        .collect();
+    assert!(years.len() >= 3, "the clock did jump: {years:?}");
+}
+
+#[test]
+fn an_agent_in_another_network_namespace_does_not_take_its_pods_for_gone() {
+    let node = TestNode::with_ovs().unwrap();
+    let options = AgentOptions::for_numbered_pods();
+    let agent = node.start_agent(&options).unwrap();
+    let pod = numbered(&node, 11);
+    let result = pod.add().unwrap().success().unwrap();
+    agent.stop().unwrap();
+
+    let elsewhere = options.clone().under(&["unshare", "--net"]);
+    let refusal = Agent::launch(&node, &elsewhere).unwrap_err().to_string();
+    for words in [
+        "1 attachments were made in network namespace",
+        "host's network namespace",
+    ] {
+        assert!(refusal.contains(words), "{refusal}");
+    }
+    // Nothing tells this one where it was before; but it doesn't see the bridge either.
+    let strange = AgentOptions {
+        run_dir: Some("/run/strange".into()),
+        ..elsewhere
+    };
+    let agent = Agent::launch(&node, &strange).unwrap();
+    agent
+        .await_log("seem to have outlived their links")
+        .unwrap();
+    agent.stop().unwrap();
+
+    let _agent = node.start_agent(&options).unwrap();
+    pod.check(&result).unwrap().success().unwrap();
+    traffic::ping(node.place(), ipv4(11).parse().unwrap(), 1).unwrap();
+}
+
+#[test]
+fn the_gateways_of_earlier_subnets_go_and_others_addresses_stay() {
+    let node = TestNode::with_ovs().unwrap();
+    let gateways = || links::addresses(node.place(), "br-int").unwrap();
+    let subnets = |of: &[&str]| {
+        let options = AgentOptions::default();
+        of.iter()
+            .fold(options, |options, subnet| options.subnet(subnet))
+    };
+    let agent = node
+        .start_agent(&subnets(&["10.61.0.0/24", "fd61::/64"]))
+        .unwrap();
+    agent.await_log("10.61.0.1/24").unwrap();
+    node.run("ip", &["address", "add", "10.61.0.9/24", "dev", "br-int"])
+        .unwrap();
+    node.run("ip", &["address", "add", "10.63.0.1/24", "dev", "br-int"])
+        .unwrap();
+    agent.stop().unwrap();
+
+    let agent = node
+        .start_agent(&subnets(&["10.62.0.0/24", "10.63.0.0/24"]))
+        .unwrap();
+    agent.await_log("10.62.0.1/24").unwrap();
+    assert_eq!(gateways(), ["10.61.0.9/24", "10.62.0.1/24", "10.63.0.1/24"]);
+    agent.stop().unwrap();
+
+    let agent = node
+        .start_agent(&subnets(&["10.62.0.0/24"]).with(["--no-gateway"]))
+        .unwrap();
+    agent.await_log(r#""addresses":"10.62.0.1/24""#).unwrap();
+    assert_eq!(
+        gateways(),
+        ["10.61.0.9/24", "10.63.0.1/24"],
+        "what somebody else put there stays"
+    );
+}
+
+#[test]
+fn a_client_that_went_away_is_missed_behind_what_it_had_sent_ahead_too() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let pod = numbered(&node, 11);
+    node.signal_vswitchd(Signal::SIGSTOP).unwrap();
+    let recorder = LinkRecorder::start(node.place()).unwrap();
+    let body = json!({
+        "version": 1, "command": "ADD", "container_id": pod.container, "netns": pod.netns, "ifname": "eth0",
+        "args": format!("K8S_POD_NAMESPACE={};K8S_POD_NAME={}", pod.namespace, pod.name), "path": "/usr/lib/cni",
+        "config": conf(),
+    })
+    .to_string();
+    let mut client = UnixStream::connect(agent.socket()).unwrap();
+    let length = body.len();
+    write!(
+        client,
+        "POST /v1/cni HTTP/1.1\r\nHost: podwire\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    recorder.await_born(&pod.container[..15]).unwrap();
+    write!(client, "GET /v1/health HTTP/1.1\r\nHost: podwire\r\n\r\n").unwrap();
+    drop(client);
+    recorder.await_gone(&pod.container[..15]).unwrap();
+    pod.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+    node.signal_vswitchd(Signal::SIGCONT).unwrap();
+}
