@@ -48,10 +48,10 @@ pub(crate) fn main() -> ExitCode {
     }
     let mut say = |line: String| println!("{line}");
     let mut whole = tools::grouped(Cli::command());
-    let given = whole
+    let cli = whole
         .try_get_matches_from_mut(config::command_line(std::env::args_os()))
+        .and_then(|given| Cli::from_arg_matches(&given))
         .unwrap_or_else(|error| error.exit());
-    let cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
     match cli.command {
         Command::Agent(command) => ended("agent", podwire::run::agent(*command)),
         Command::Tool(tool) => tools::run(tool, whole),

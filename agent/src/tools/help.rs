@@ -40,9 +40,7 @@ pub fn grouped(whole: Command) -> Command {
 
 fn heading(flag: &str) -> Option<&'static str> {
     let is_of = |name: &&str| *name == flag || (name.ends_with('_') && flag.starts_with(*name));
-    let found = HEADINGS
-        .iter()
-        .find(|(_, names)| names.iter().any(is_of));
+    let found = HEADINGS.iter().find(|(_, names)| names.iter().any(is_of));
     found.map(|(heading, _)| *heading)
 }
 
