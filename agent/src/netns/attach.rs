@@ -119,12 +119,7 @@ impl Wiring {
             set_disable_ipv6(name, false)
         })?;
         if up {
-            self.host
-                .request(request::set_up(link.ifindex), 0)
-                .map_err(|refusal| Error::SetUp {
-                    link: name.clone(),
-                    refusal,
-                })?;
+            self.set_up(name, link.ifindex)?;
         }
         Ok(())
     }
@@ -215,7 +210,7 @@ impl Wiring {
         })?;
         silenced.transpose()?;
         // Its carrier comes with the host end's, and with that the first thing that IPv6 sends.
-        steps.time("host end up", || self.set_up(host))?;
+        steps.time("host end up", || self.set_up(&host.name, host.ifindex))?;
         steps.time("pod addresses", || {
             set_loopback_up(&mut socket)?;
             set_addresses(&mut socket, name, ifindex, &spec.addresses, || {
@@ -250,11 +245,11 @@ impl Wiring {
         })
     }
 
-    fn set_up(&mut self, host: &HostLink) -> Result<(), Error> {
+    fn set_up(&mut self, name: &str, ifindex: u32) -> Result<(), Error> {
         self.host
-            .request(request::set_up(host.ifindex), 0)
+            .request(request::set_up(ifindex), 0)
             .map_err(|refusal| Error::SetUp {
-                link: host.name.clone(),
+                link: name.to_owned(),
                 refusal,
             })
     }
