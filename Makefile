@@ -18,12 +18,14 @@ DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
 OVN_PACKAGES := ovn-central ovn-host
 CONFORMANCE_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins
 RUNTIME_PACKAGES := containerd runc podman busybox-static iptables containernetworking-plugins
-TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) $(RUNTIME_PACKAGES) openssl conntrack strace golang-go libfaketime ca-certificates curl
+TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) $(RUNTIME_PACKAGES) openssl conntrack strace golang-go systemd binutils libfaketime ca-certificates curl
 KERNEL_PACKAGES := qemu-system-x86 busybox-static
 BENCH_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins strace
 
 # What `make install` and `make package` ship; SHIPPED= another directory with both binaries, already built.
 SHIPPED ?=
+# Where `make package` puts the package.
+PACKAGES ?= target/package
 RELEASE_BIN := $(if $(SHIPPED),$(SHIPPED)/podwire,target/release/podwire)
 RELEASE_PLUGIN := $(if $(SHIPPED),$(SHIPPED)/podwire-cni,target/plugin/podwire-cni)
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -172,7 +174,7 @@ install: release ## podwire, units and manual into $(PREFIX), the plugin into /o
 
 .PHONY: package
 package: release ## a Debian package in target/package
-	@deploy/debian/build $(RELEASE_BIN) $(RELEASE_PLUGIN) $(VERSION) target/package
+	@deploy/debian/build $(RELEASE_BIN) $(RELEASE_PLUGIN) $(VERSION) $(PACKAGES)
 
 .PHONY: cnitool
 cnitool: target/tools/cnitool ## the reference client of the CNI project, built from Debian's source package

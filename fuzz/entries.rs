@@ -12,11 +12,13 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
+use std::path::Path;
 use std::sync::LazyLock;
 
 use futures_util::FutureExt as _;
 use podwire::apiserver::kubeconfig;
 use podwire::attach::Call;
+use podwire::config::Format;
 use podwire::ipam::subnet::SubnetSpec;
 use podwire::journal::Entry;
 use podwire::pods::sources::manifest;
@@ -297,7 +299,7 @@ fn schema() -> &'static Schema {
     &SCHEMA
 }
 
-/// What the operator writes (a `--subnet`), and what podwire wrote down and finds again: a record of the run directory, an
+/// What the operator writes (a configuration file, a `--subnet`), and what podwire wrote down and finds again: a record of the run directory, an
 /// external_ids value.
 pub(crate) fn config(data: &[u8]) {
     if let Ok(entry) = serde_json::from_slice::<Entry>(data) {
@@ -310,6 +312,9 @@ pub(crate) fn config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
+    for format in [Format::Own, Format::OvnK8s, Format::Microshift] {
+        said(format.check(Path::new("/etc/podwire/podwire.toml"), text));
+    }
     match text.parse::<SubnetSpec>() {
         Ok(spec) => {
             assert!(spec.subnet().contains(&spec.gateway()));

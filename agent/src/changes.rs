@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::net::unix::pipe;
 
@@ -33,7 +34,15 @@ impl Changes {
     /// # Errors
     /// inotify refused: a limit (fs.inotify.max_user_instances), or the directory can't be entered.
     pub(crate) fn of(directory: &Path) -> io::Result<Self> {
-        Self::watch(directory, FILES)
+        Self::watch(&[directory], FILES)
+    }
+
+    /// As [`Self::of`], for several directories, of which any may change.
+    ///
+    /// # Errors
+    /// As those of [`Self::of`].
+    pub(crate) fn of_any(directories: &[&Path]) -> io::Result<Self> {
+        Self::watch(directories, FILES)
     }
 
     /// As [`Self::of`], for things that are whole when they are made: sockets.
@@ -41,30 +50,39 @@ impl Changes {
     /// # Errors
     /// As those of [`Self::of`].
     pub(crate) fn of_sockets(directory: &Path) -> io::Result<Self> {
-        Self::watch(directory, MAKING)
+        Self::watch(&[directory], MAKING)
     }
 
-    fn watch(directory: &Path, wanted: AddWatchFlags) -> io::Result<Self> {
+    fn watch(directories: &[&Path], wanted: AddWatchFlags) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        loop {
-            let mut missing = None;
-            for place in directory.ancestors() {
-                let flags = if missing.is_none() { wanted } else { MAKING };
-                match inotify.add_watch(place, flags) {
-                    Ok(_) => break,
-                    Err(Errno::ENOENT | Errno::ENOTDIR) => missing = Some(place),
-                    Err(errno) => return Err(errno.into()),
-                }
-            }
-            // What was made before its parent was watched has told nobody.
-            if !missing.is_some_and(Path::is_dir) {
-                return pipe::Receiver::from_owned_fd_unchecked(inotify.into()).map(Self);
-            }
+        for directory in directories {
+            add(&inotify, directory, wanted)?;
         }
+        pipe::Receiver::from_owned_fd_unchecked(inotify.into()).map(Self)
     }
 
     /// Waits for the first event. Each look has a watch of its own, and so the queue never fills.
     pub(crate) async fn next(&self) -> io::Result<()> {
         self.0.readable().await
+    }
+}
+
+fn add(inotify: &Inotify, directory: &Path, wanted: AddWatchFlags) -> io::Result<()> {
+    loop {
+        let mut missing = None;
+        for place in directory.ancestors() {
+            let flags = if missing.is_none() { wanted } else { MAKING };
+            // One place may be above two of them.
+            let flags = flags | AddWatchFlags::from_bits_retain(libc::IN_MASK_ADD);
+            match inotify.add_watch(place, flags) {
+                Ok(_) => break,
+                Err(Errno::ENOENT | Errno::ENOTDIR) => missing = Some(place),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        // What was made before its parent was watched has told nobody.
+        if !missing.is_some_and(Path::is_dir) {
+            return Ok(());
+        }
     }
 }

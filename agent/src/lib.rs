@@ -1,12 +1,14 @@
 //! The podwire node agent, one room for each of its concerns. A request flows downward, and no room imports one above it:
-//! [`server`], [`reconcile`], [`attach`], [`pods`], [`ipam`], [`plan`], [`netns`], [`ports`], [`journal`], [`observe`],
-//! [`apiserver`], [`lockdown`], [`config`].
+//! [`install`], [`server`], [`inspect`], [`reconcile`], [`attach`], [`pods`], [`ipam`], [`plan`], [`netns`], [`ports`],
+//! [`journal`], [`observe`], [`apiserver`], [`lockdown`], [`config`]. Beside them stand the [`tools`], which speak to a running
+//! agent over its socket.
 
 pub mod apiserver;
 pub mod attach;
 mod changes;
 pub mod config;
 pub mod fault;
+pub mod inspect;
 pub mod install;
 pub mod ipam;
 pub mod journal;
@@ -20,3 +22,4 @@ pub mod reconcile;
 pub mod run;
 pub mod server;
 pub mod service;
+pub mod tools;

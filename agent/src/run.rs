@@ -1,6 +1,6 @@
 //! The agent's life: what is made in which order, and how it ends.
 
-use std::io::{self, IsTerminal as _};
+use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,17 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::attach::{Addresses, Agent, Parts};
-use crate::config::{Config, ConfigError};
+use crate::config::{AgentCommand, Config, Environment, LoadError, Loaded, Loader};
 use crate::ipam::spawner::Spawner;
 use crate::ipam::subnet;
 use crate::journal::{self, Journal};
 use crate::lockdown::{self, LockdownError, Needs};
 use crate::netns::{self, Netlink};
-use crate::observe::Metrics;
 use crate::observe::events::Events;
+use crate::observe::{LogError, LogOutput, Metrics};
 use crate::pods::sources::Sources;
 use crate::ports::Ports;
+use crate::reconcile::{Configuration, Uplink};
 use crate::server::socket::{Door, RunDir, SocketError};
 use crate::service::{self, InheritedError, Manager};
 use crate::{install, reconcile, server};
@@ -31,20 +32,15 @@ const STOP_DEADLINE: Duration = Duration::from_secs(10);
 /// Why the agent did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A setting is not valid.
+    /// A setting or a configuration file is not valid.
     #[error("{0}")]
-    Config(#[from] ConfigError),
+    Config(#[from] LoadError),
     /// Two subnets overlap.
     #[error("--subnet: {0}")]
     Subnets(#[from] subnet::SpecError),
-    /// The log filter is not one.
-    #[error("--log {filter}: {problem}")]
-    LogFilter {
-        /// As given.
-        filter: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    /// The log can't begin.
+    #[error("{0}")]
+    Log(#[from] LogError),
     /// The run directory or the socket could not be made.
     #[error("{0}")]
     Socket(#[from] SocketError),
@@ -81,11 +77,44 @@ pub enum StartError {
     },
 }
 
-/// Runs the agent until SIGTERM or SIGINT.
+/// Does what a command line asks for: shows the settings, or runs the agent until SIGTERM or SIGINT.
 ///
 /// # Errors
 /// When it can't start; once it serves, it ends well.
-pub fn agent(config: Config) -> Result<(), StartError> {
+pub fn agent(command: AgentCommand) -> Result<(), StartError> {
+    let print = command.print_config;
+    let loader = Loader::new(command, Environment::of_process());
+    let loaded = loader.load()?;
+    if print {
+        // Whoever reads it may have had enough.
+        let _ = io::stdout().write_all(loader.print(&loaded, detect(&loaded)).as_bytes());
+        return Ok(());
+    }
+    let config = loaded.config.clone();
+    let log = LogOutput::start(&config.live.log, config.log_file.as_deref())?;
+    let files: Vec<String> = loaded
+        .found
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    tracing::info!(files = files.join(", "), "configuration");
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    serve(config, Configuration::new(loader, loaded, log))
+}
+
+/// The MTU that pods would get if nobody named one.
+fn detect(loaded: &Loaded) -> Option<(u32, String)> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .ok()?;
+    let uplink = runtime.block_on(Uplink::look(&loaded.config))?;
+    Some((uplink.fits(), uplink.to_string()))
+}
+
+fn serve(config: Config, configuration: Configuration) -> Result<(), StartError> {
     let process = |step| move |source| StartError::Process { step, source };
     // A parent may leave signals blocked, and then SIGTERM would never come; threads inherit the mask of this one.
     SigSet::empty()
@@ -97,7 +126,7 @@ pub fn agent(config: Config) -> Result<(), StartError> {
         Arc::new(Manager::from_environment().map_err(process("reach the service manager"))?);
     server::raise_descriptor_limit().map_err(process("raise the limit of open files"))?;
     let run_dir = RunDir::open(&config.run_dir)?;
-    let addresses = Addresses::open(config.subnets.clone(), &config.run_dir)?;
+    let addresses = Addresses::open(config.live.subnets.clone(), &config.run_dir)?;
     let journal = Journal::open(&config.run_dir)?;
     reconcile::confirm_place(&config.run_dir, &journal)?;
     // Before power is given up: the port may be one of the first 1024.
@@ -133,8 +162,11 @@ pub fn agent(config: Config) -> Result<(), StartError> {
         let agent = Arc::new(Agent::new(Parts { config, netlink, ports, journal, addresses, spawner, sources, metrics, events, settled }));
         let stop = CancellationToken::new();
         stop_on_signal(stop.clone())?;
+        let hangup = signal(SignalKind::hangup()).map_err(process("watch signals"))?;
         tokio::spawn(reconcile::run(Arc::clone(&agent), settled_sender));
         tokio::spawn(reconcile::keep_gateway(Arc::clone(&agent)));
+        tokio::spawn(reconcile::keep_uplink_mtu(Arc::clone(&agent)));
+        tokio::spawn(configuration.follow(Arc::clone(&agent), hangup));
         tokio::spawn(reconcile::keep_spool(Arc::clone(&agent)));
         tokio::spawn({
             let agent = Arc::clone(&agent);
@@ -213,27 +245,5 @@ fn stop_on_signal(stop: CancellationToken) -> Result<(), StartError> {
         }
         stop.cancel();
     });
-    Ok(())
-}
-
-/// Sends the log to stderr: text for a person at a terminal, JSON for a collector.
-///
-/// # Errors
-/// When the filter is not one.
-pub fn init_log(filter: &str) -> Result<(), StartError> {
-    let parsed =
-        tracing_subscriber::EnvFilter::try_new(filter).map_err(|error| StartError::LogFilter {
-            filter: filter.to_owned(),
-            problem: error.to_string(),
-        })?;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(parsed)
-        .with_writer(io::stderr)
-        .with_target(false);
-    if io::stderr().is_terminal() {
-        log.init();
-    } else {
-        log.json().flatten_event(true).with_ansi(false).init();
-    }
     Ok(())
 }

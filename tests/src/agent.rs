@@ -209,6 +209,27 @@ impl<'node> Agent<'node> {
         }
     }
 
+    /// Waits until there is a file at this path of the node.
+    pub fn await_file(&self, path: &str) -> Result<(), Failure> {
+        let path = self.node.path(path);
+        let directory = path.parent().unwrap_or(&path);
+        let changes = Watch::new(directory)?;
+        let until = Instant::now() + DAEMON_LIMIT;
+        loop {
+            if path.exists() {
+                return Ok(());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if changes.wait(self.daemon.end(), left)? != Woken::Changed {
+                return Err(Failure::Deadline {
+                    awaited: format!("{} to be made", path.display()),
+                    waited: DAEMON_LIMIT - left,
+                    seen: self.log()?,
+                });
+            }
+        }
+    }
+
     /// Waits until `GET /v1/health` answers what is wanted.
     pub fn await_health(
         &self,

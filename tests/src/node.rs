@@ -376,7 +376,7 @@ impl TestNode {
 }
 
 /// Runs a program in a place and returns its standard output.
-pub fn run_in(place: &Place, program: &str, arguments: &[&str]) -> Result<String, Failure> {
+pub(crate) fn run_in(place: &Place, program: &str, arguments: &[&str]) -> Result<String, Failure> {
     let mut command = Command::new(program);
     command.args(arguments);
     let command = process::bound_to_parent(&command);

@@ -57,12 +57,32 @@ pub fn install_script(node: &TestNode, name: &str, script: &str) -> Result<(), F
 
 /// Writes the network `pods`, of these plugins, in CNI 1.0.0: the newest that Debian's plugins and runtimes speak.
 pub fn configure(node: &TestNode, plugins: &[Value]) -> Result<(), Failure> {
+    let list = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": plugins});
+    configure_as(node, &list)
+}
+
+/// Writes this network configuration.
+pub fn configure_as(node: &TestNode, list: &Value) -> Result<(), Failure> {
     let directory = node.path(CONFIGURATIONS);
     std::fs::create_dir_all(&directory).step(|| "make the configurations' directory")?;
-    let list = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": plugins});
     // In one step: a runtime that watches the directory reads it on the first event.
     let draft = directory.join("10-podwire.draft");
     std::fs::write(&draft, list.to_string()).step(|| "write the network configuration")?;
     std::fs::rename(&draft, directory.join("10-podwire.conflist"))
         .step(|| "write the network configuration")
+}
+
+/// The network configuration that docs/runtimes.md shows below a heading.
+pub fn documented(heading: &str) -> Result<Value, Failure> {
+    const PAGE: &str = include_str!("../../docs/runtimes.md");
+    let section = PAGE
+        .split("\n## ")
+        .find(|section| section.starts_with(heading));
+    let block = section.and_then(|section| section.split("```json\n").nth(1)?.split("```").next());
+    let shown = block.and_then(|block| serde_json::from_str(block).ok());
+    shown.ok_or_else(|| Failure::Unlike {
+        object: format!("docs/runtimes.md, {heading:?}"),
+        expected: "a network configuration".into(),
+        seen: section.unwrap_or("no such heading").into(),
+    })
 }

@@ -7,8 +7,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use podwire_tests::process::finish;
-use podwire_tests::runtime::{CONFIGURATIONS, cnitool, configure, install_plugins};
-use podwire_tests::{AgentOptions, Place, Pod, TestNode, links, plugin_binary, traffic};
+use podwire_tests::runtime::{
+    CONFIGURATIONS, cnitool, configure, configure_as, documented, install_plugins,
+};
+use podwire_tests::{AgentOptions, Neighbour, Pod, TestNode, links, plugin_binary, traffic};
 use serde_json::{Value, json};
 
 /// A verb that must succeed, and what it printed.
@@ -92,39 +94,13 @@ fn the_readmes_session_runs_as_it_stands() {
     node.leftovers().unwrap().assert_none();
 }
 
-/// A machine beside the node, whose way to everything is the node, and the node's address there.
-fn neighbour(node: &TestNode) -> (Place, IpAddr) {
-    let beside = node.place().with_new_network().unwrap();
-    let descriptor = std::os::fd::AsRawFd::as_raw_fd(beside.network());
-    let namespace = format!("/proc/{}/fd/{descriptor}", std::process::id());
-    let link = "link add outside type veth peer name eth0 netns";
-    let link: Vec<&str> = link.split(' ').chain([namespace.as_str()]).collect();
-    node.run("ip", &link).unwrap();
-    let ip = |place: &Place, line: &str| {
-        let arguments: Vec<&str> = line.split(' ').collect();
-        podwire_tests::run_in(place, "ip", &arguments).unwrap();
-    };
-    for (place, name, own) in [
-        (node.place(), "outside", "192.0.2.1/24"),
-        (&beside, "eth0", "192.0.2.2/24"),
-    ] {
-        ip(place, &format!("address add {own} dev {name}"));
-        ip(place, &format!("link set {name} up"));
-    }
-    ip(&beside, "route add default via 192.0.2.1");
-    (beside, "192.0.2.1".parse().unwrap())
-}
-
 #[test]
 fn a_port_of_the_node_leads_into_a_pod_that_portmap_follows() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node.start_agent(&AgentOptions::default()).unwrap();
     install_plugins(&node).unwrap();
-    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
-    configure(&node, &[json!({"type": "podwire-cni"}), portmap]).unwrap();
-    let forward = || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1");
-    node.place().run(forward).unwrap().unwrap();
-    let (beside, node_address) = neighbour(&node);
+    configure_as(&node, &documented("Plugins behind podwire").unwrap()).unwrap();
+    let neighbour = Neighbour::of(&node).unwrap();
     let web = node.pod("web").unwrap();
     let mapping =
         json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
@@ -137,13 +113,13 @@ fn a_port_of_the_node_leads_into_a_pod_that_portmap_follows() {
 
     call("add");
     let listening = SocketAddr::new(address(&web), 80);
-    let by = Some(SocketAddr::new(node_address, 8080));
-    traffic::tcp_echo_by(&beside, web.place(), listening, by, 1 << 20).unwrap();
+    let by = Some(SocketAddr::new(neighbour.node_address(), 8080));
+    traffic::tcp_echo_by(neighbour.place(), web.place(), listening, by, 1 << 20).unwrap();
 
     call("del");
     let nat = node.run("iptables-save", &["-t", "nat"]).unwrap();
     assert!(!nat.contains("8080"), "{nat}");
-    node.run("ip", &["link", "delete", "outside"]).unwrap();
+    drop(neighbour);
     node.leftovers().unwrap().assert_none();
 }
 

@@ -2,18 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
 use podwire_tests::annotation::{self, entry};
-use podwire_tests::cri::PodSandboxConfig;
-use podwire_tests::runtime::{Containerd, install_script};
-use podwire_tests::{AgentOptions, Failure, TestNode, links, traffic};
+use podwire_tests::cri::{PodSandboxConfig, PortMapping, Protocol};
+use podwire_tests::runtime::{
+    CONFIGURATIONS, Containerd, PLUGINS, documented, install_plugins, install_script,
+};
+use podwire_tests::{
+    AgentOptions, Failure, Neighbour, TestNode, agent_binary, links, plugin_binary, traffic,
+};
 use serde_json::{Value, json};
 
-/// podwire as the documentation has it for containerd.
-fn podwire() -> Value {
-    json!({"type": "podwire-cni", "capabilities": {"io.kubernetes.cri.pod-annotations": true, "bandwidth": true}})
+/// The network that the documentation has for containerd.
+fn network() -> Value {
+    documented("containerd").unwrap()
 }
 
 /// A pod whose annotation says what it gets.
@@ -42,12 +46,61 @@ fn refusal<T: std::fmt::Debug>(outcome: Result<T, Failure>) -> String {
 }
 
 #[test]
+fn what_podwire_installs_is_the_network_of_a_containerd_that_had_none() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let containerd = Containerd::without_network(&node).unwrap();
+    // loopback, which containerd calls for each sandbox, comes with the reference plugins.
+    install_plugins(&node).unwrap();
+    std::fs::remove_file(node.path(PLUGINS).join("podwire-cni")).unwrap();
+    let (podwire, plugin) = (agent_binary().unwrap(), plugin_binary().unwrap());
+    let install = ["install", "--plugin", plugin.to_str().unwrap()];
+    let into = ["--bin-dir", PLUGINS, "--conf-dir", CONFIGURATIONS];
+    node.run(podwire.to_str().unwrap(), &[&install[..], &into].concat())
+        .unwrap();
+    containerd.await_network().unwrap();
+
+    let cri = containerd.cri();
+    let sandbox = cri.run_pod_sandbox(&containerd.pod("web")).unwrap();
+    let (status, _) = cri.pod_sandbox_status(&sandbox).unwrap();
+    assert_eq!(status.addresses()[0], "10.186.0.2");
+    traffic::ping(node.place(), address("10.186.0.2"), 1).unwrap();
+    cri.stop_pod_sandbox(&sandbox).unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn a_host_port_leads_into_a_sandbox_by_the_plugin_behind_podwire() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let chain = documented("Plugins behind podwire").unwrap();
+    let containerd = Containerd::start(&node, &chain).unwrap();
+    let neighbour = Neighbour::of(&node).unwrap();
+    let mut pod = numbered(&containerd, "web", 11);
+    pod.port_mappings = vec![PortMapping {
+        protocol: Protocol::Tcp.into(),
+        container_port: 80,
+        host_port: 8080,
+    }];
+    let sandbox = containerd.cri().run_pod_sandbox(&pod).unwrap();
+    let place = containerd.place(&sandbox).unwrap();
+    let listening = SocketAddr::new(address(&annotation::ipv4(11)), 80);
+    let by = Some(SocketAddr::new(neighbour.node_address(), 8080));
+    traffic::tcp_echo_by(neighbour.place(), &place, listening, by, 1 << 16).unwrap();
+    drop((place, neighbour));
+    containerd.cri().stop_pod_sandbox(&sandbox).unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
 fn a_sandbox_is_wired_as_its_annotations_say_and_its_end_leaves_nothing() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node
         .start_agent(&AgentOptions::for_numbered_pods())
         .unwrap();
-    let containerd = Containerd::start(&node, &[podwire()]).unwrap();
+    let containerd = Containerd::start(&node, &network()).unwrap();
     let cri = containerd.cri();
 
     let sandbox = cri
@@ -79,7 +132,7 @@ fn limits_in_annotations_are_the_ports() {
     let _agent = node
         .start_agent(&AgentOptions::for_numbered_pods())
         .unwrap();
-    let containerd = Containerd::start(&node, &[podwire()]).unwrap();
+    let containerd = Containerd::start(&node, &network()).unwrap();
     let mut pod = numbered(&containerd, "web", 11);
     // containerd itself turns these into runtimeConfig's bandwidth.
     pod.annotations
@@ -103,7 +156,7 @@ fn an_add_that_fails_is_told_to_kubelet_and_its_retry_succeeds() {
     let _agent = node
         .start_agent(&AgentOptions::for_numbered_pods())
         .unwrap();
-    let containerd = Containerd::start(&node, &[podwire()]).unwrap();
+    let containerd = Containerd::start(&node, &network()).unwrap();
     let mut pod = numbered(&containerd, "web", 11);
     let valid = pod.annotations.insert(
         "k8s.ovn.org/pod-networks".into(),
@@ -131,8 +184,9 @@ fn a_del_that_fails_once_is_repeated_by_the_next_stop() {
     let _agent = node
         .start_agent(&AgentOptions::default().with(["--no-gateway"]))
         .unwrap();
-    let conf = json!({"type": "podwire-cni", "ipam": {"type": "reluctant"}});
-    let containerd = Containerd::start(&node, &[conf]).unwrap();
+    let mut network = network();
+    network["plugins"][0]["ipam"] = json!({"type": "reluctant"});
+    let containerd = Containerd::start(&node, &network).unwrap();
     install_script(&node, "reluctant", RELUCTANT).unwrap();
     let cri = containerd.cri();
     let sandbox = cri.run_pod_sandbox(&containerd.pod("web")).unwrap();
@@ -163,9 +217,9 @@ fn a_second_stop_comes_without_a_namespace_and_succeeds() {
     let _agent = node
         .start_agent(&AgentOptions::for_numbered_pods())
         .unwrap();
-    let mut conf = podwire();
-    conf["type"] = json!("recorded");
-    let containerd = Containerd::start(&node, &[conf]).unwrap();
+    let mut network = network();
+    network["plugins"][0]["type"] = json!("recorded");
+    let containerd = Containerd::start(&node, &network).unwrap();
     install_script(&node, "recorded", RECORDED).unwrap();
     let cri = containerd.cri();
     let sandbox = cri
@@ -189,7 +243,7 @@ exec /run/cni/bin/podwire-cni
 fn ten_pods_at_once_are_wired_and_reach_each_other() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node.start_agent(&AgentOptions::default()).unwrap();
-    let containerd = Containerd::start(&node, &[podwire()]).unwrap();
+    let containerd = Containerd::start(&node, &network()).unwrap();
     let cri = containerd.cri();
     let sandboxes: Vec<String> = thread::scope(|scope| {
         let runs: Vec<_> = (0..10)
@@ -229,7 +283,7 @@ fn pods_outlive_a_containerd_that_is_killed_and_are_taken_down_by_the_next() {
     let _agent = node
         .start_agent(&AgentOptions::for_numbered_pods())
         .unwrap();
-    let containerd = Containerd::start(&node, &[podwire()]).unwrap();
+    let containerd = Containerd::start(&node, &network()).unwrap();
     let cri = containerd.cri();
     let old = cri
         .run_pod_sandbox(&numbered(&containerd, "old", 11))

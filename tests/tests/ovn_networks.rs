@@ -154,3 +154,44 @@ fn an_attachment_to_a_further_network_is_named_as_ovn_kubernetes_names_it() {
     web.exec("DEL", &multus).unwrap().success().unwrap();
     node.leftovers().unwrap().assert_none();
 }
+
+#[test]
+fn a_pod_whose_primary_network_is_its_own_gets_that_beside_the_clusters_by_one_add() {
+    let (central, [node, _]) = two_nodes();
+    let agent = node.start_agent(&OvnNode::agent_options()).unwrap();
+    let web = node.pod("web").unwrap();
+    let locked = LogicalPort::of(&web, &node, 11);
+    let mut primary = LogicalPort::of(&web, &node, 12);
+    primary.name = "tests.blue.net_tests_web".to_owned();
+    for port in [&locked, &primary] {
+        central.add_port(port).unwrap();
+    }
+    let mut of_cluster = locked.entry();
+    of_cluster["role"] = json!("infrastructure-locked");
+    let of_its_own = json!({
+        "mac_address": primary.mac(), "ip_addresses": ["10.200.0.3/24"], "gateway_ips": ["10.200.0.1"], "role": "primary",
+    });
+    let networks = json!({"default": of_cluster, "tests/blue-net": of_its_own});
+    let web = web.annotate("k8s.ovn.org/pod-networks", &networks);
+    let result = web.add().unwrap().success().unwrap();
+    web.check(&result).unwrap().success().unwrap();
+
+    let of_name = |name: &str| {
+        let rows = node.ovsdb_rows("Interface").unwrap().into_iter();
+        let mut ids = rows.map(|row| row["external_ids"].clone());
+        ids.find(|ids| ids["pod-if-name"] == name).unwrap()
+    };
+    assert_eq!(of_name("eth0")["iface-id"], locked.name.as_str());
+    let ids = of_name("ovn-udn1");
+    assert_eq!(ids["iface-id"], primary.name.as_str());
+    assert_eq!(ids["k8s.ovn.org/nad"], "tests/blue-net");
+    for port in [&locked, &primary] {
+        central.await_up(&port.name, true).unwrap();
+    }
+    let mut ways_out = links::default_routes(web.place()).unwrap();
+    ways_out.dedup();
+    assert_eq!(ways_out, ["ovn-udn1"]);
+    web.del().unwrap().success().unwrap();
+    agent.stop().unwrap();
+    node.leftovers().unwrap().assert_none();
+}

@@ -4,9 +4,8 @@
 
 use std::net::IpAddr;
 
-use podwire_tests::runtime::Podman;
+use podwire_tests::runtime::{Podman, documented};
 use podwire_tests::{AgentOptions, Place, TestNode, links, traffic};
-use serde_json::json;
 
 fn address(place: &Place) -> IpAddr {
     let addresses = links::addresses(place, "eth0").unwrap();
@@ -17,7 +16,7 @@ fn address(place: &Place) -> IpAddr {
 fn containers_run_reach_each_other_and_leave_nothing() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node.start_agent(&AgentOptions::default()).unwrap();
-    let podman = Podman::start(&node, &[json!({"type": "podwire-cni"})]).unwrap();
+    let podman = Podman::start(&node, &documented("podman").unwrap()).unwrap();
     let web = podman.start_container("web").unwrap();
     podman.start_container("db").unwrap();
 

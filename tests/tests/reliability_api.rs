@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
+use std::thread;
+use std::time::Duration;
+
 use podwire_tests::annotation::{entry, mac};
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::{Agent, AgentOptions, Pod, TestNode, links};
@@ -118,4 +121,30 @@ fn assert_is_watched(node: &TestNode, server: &ApiServer) {
     let eth0 = links::find(pod.place(), "eth0").unwrap().unwrap();
     assert_eq!(eth0.mac, mac(11));
     pod.del().unwrap().success().unwrap();
+}
+
+#[test]
+fn what_an_add_has_waited_for_its_annotation_is_not_waited_once_more_for_ovn() {
+    const PATIENCE: Duration = Duration::from_secs(6);
+    let node = TestNode::with_ovs().unwrap();
+    let server = ApiServer::start_in(node.place()).unwrap();
+    let seconds = PATIENCE.as_secs().to_string();
+    let url = server.url();
+    // No ovn-controller runs, and so nobody ever reports the port.
+    let options = of_node(&seconds).with(["--k8s-apiserver", &url, "--wait", "ovn-installed"]);
+    let agent = Agent::launch(&node, &options).unwrap();
+    let pod = node.pod("web").unwrap();
+    thread::scope(|scope| {
+        let add = scope.spawn(|| pod.add().unwrap().error().unwrap());
+        agent.await_log("awaits its pod's annotation").unwrap();
+        thread::sleep(PATIENCE / 2);
+        server.apply(annotated(&pod, 11));
+        let error = add.join().unwrap();
+        assert_eq!(error.code, 11);
+        let (_, rest) = error.msg.split_once("installed within ").unwrap();
+        let (waited, _) = rest.split_once("s:").unwrap();
+        let waited = Duration::from_secs_f64(waited.parse().unwrap());
+        assert!(waited < PATIENCE, "{error:?}");
+    });
+    node.leftovers().unwrap().assert_none();
 }

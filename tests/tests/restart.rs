@@ -3,13 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
+use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use podwire_tests::{Agent, AgentOptions, TestNode};
 
 const RUNTIMES: usize = 4;
@@ -125,37 +127,68 @@ fn a_socket_that_is_not_the_one_configured_is_refused() {
     );
 }
 
-#[test]
-fn the_service_manager_is_told_of_the_start_of_each_half_of_the_watchdogs_time_and_of_the_end() {
-    let node = TestNode::with_ovs().unwrap();
-    let manager = node
-        .place()
-        .run(|| UnixDatagram::bind("/run/notify").unwrap())
-        .unwrap();
-    manager
-        .set_read_timeout(Some(Duration::from_secs(15)))
-        .unwrap();
-    let heard = |wanted: &str| {
-        let mut buffer = [0; 512];
-        loop {
-            let length = manager.recv(&mut buffer).unwrap();
+/// A service manager's ear.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    fn new(node: &TestNode) -> Manager {
+        let bind = || UnixDatagram::bind("/run/notify").unwrap();
+        let socket = node.place().run(bind).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(15)))
+            .unwrap();
+        Manager(socket)
+    }
+
+    fn options() -> AgentOptions {
+        AgentOptions::default()
+            .variable("NOTIFY_SOCKET", "/run/notify")
+            .variable("WATCHDOG_USEC", "100000")
+    }
+
+    /// The next message with this line; those before it are passed over, so many at the most.
+    fn hears(&self, wanted: &str) {
+        let mut others = Vec::new();
+        for _ in 0..200 {
+            let mut buffer = [0; 512];
+            let length = self.0.recv(&mut buffer).unwrap();
             let message = String::from_utf8_lossy(&buffer[..length]).into_owned();
             if message.lines().any(|line| line == wanted) {
                 return;
             }
+            others.push(message);
         }
-    };
-    let options = AgentOptions {
-        environment: vec![
-            ("NOTIFY_SOCKET".into(), "/run/notify".into()),
-            ("WATCHDOG_USEC".into(), "100000".into()),
-        ],
-        ..AgentOptions::default()
-    };
-    let agent = node.start_agent(&options).unwrap();
-    heard("READY=1");
-    heard("WATCHDOG=1");
-    heard("WATCHDOG=1");
+        panic!("no {wanted}: {others:?}");
+    }
+}
+
+#[test]
+fn the_service_manager_is_told_of_the_start_at_each_half_of_the_watchdogs_time_and_of_the_end() {
+    let node = TestNode::with_ovs().unwrap();
+    let manager = Manager::new(&node);
+    let agent = node.start_agent(&Manager::options()).unwrap();
+    manager.hears("READY=1");
+    manager.hears("WATCHDOG=1");
+    manager.hears("WATCHDOG=1");
     agent.stop().unwrap();
-    heard("STOPPING=1");
+    manager.hears("STOPPING=1");
+}
+
+#[test]
+fn who_was_let_in_before_the_end_is_served_though_his_request_comes_after() {
+    let node = TestNode::with_ovs().unwrap();
+    let manager = Manager::new(&node);
+    let agent = node.start_agent(&Manager::options()).unwrap();
+    let mut early = UnixStream::connect(agent.socket()).unwrap();
+    // It was let in before this one, which is answered.
+    agent.get("/v1/health").unwrap();
+    agent.signal(Signal::SIGTERM).unwrap();
+    manager.hears("STOPPING=1");
+    early
+        .write_all(b"GET /v1/health HTTP/1.1\r\nHost: podwire\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    early.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer:?}");
+    assert!(agent.await_end().unwrap().success());
 }

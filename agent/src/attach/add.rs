@@ -48,7 +48,7 @@ impl Agent {
         cancel: &Arc<Cancel>,
         trace: &mut Trace,
     ) -> Result<String, Error> {
-        let deadline = Deadline::after(self.config.add_timeout);
+        let deadline = Deadline::after(self.live.borrow().add_timeout);
         let prev_result = call
             .conf
             .prev_result()
@@ -170,7 +170,7 @@ impl Agent {
         } = self.intent(call, &said, deadline, undo).await?;
         bandwidth::limit(&mut interfaces, &call.conf);
         let subject = said.subject(call);
-        let node = self.ports.node_facts(self.config.mtu)?;
+        let node = self.ports.node_facts(self.default_mtu())?;
         let planned = plan::plan(&subject, &interfaces, &node).map_err(|source| Error::Plan {
             source,
             from_annotation,

@@ -48,6 +48,20 @@ impl Addresses {
         })
     }
 
+    /// Goes on with other subnets. Whoever has an address keeps it, and holds it where one of the subnets has it.
+    ///
+    /// # Errors
+    /// When two subnets overlap; then nothing has changed.
+    pub fn change_subnets(
+        &self,
+        subnets: Vec<subnet::SubnetSpec>,
+    ) -> Result<(), subnet::SpecError> {
+        let mut pools = self.lock();
+        *pools = pools.with_subnets(subnets)?;
+        self.moved.notify_one();
+        Ok(())
+    }
+
     /// One address of every family that has a subnet, or nothing.
     ///
     /// # Errors

@@ -98,7 +98,11 @@ fn sandbox_interfaces<'a>(
 }
 
 /// What is wrong with an attachment's row.
-fn differences_of_row(record: &PortRecord, bridge: &str, made: Option<&Entry>) -> Option<String> {
+pub(super) fn differences_of_row(
+    record: &PortRecord,
+    bridge: &str,
+    made: Option<&Entry>,
+) -> Option<String> {
     let name = &record.name;
     let bears = |ids: &BTreeMap<String, String>| ids.get(ids::IFACE_ID).cloned();
     let same_interface = |port: &&EntryPort| {
@@ -127,7 +131,7 @@ fn differences_of_row(record: &PortRecord, bridge: &str, made: Option<&Entry>) -
 }
 
 /// The first difference between prevResult and the pod's interface.
-fn difference(
+pub(super) fn difference(
     prev: &CniResult,
     index: usize,
     wanted: &Interface,

@@ -244,7 +244,7 @@ struct Removal {
     errors: Vec<Error>,
 }
 
-fn link_names(entry: &Entry) -> impl Iterator<Item = &str> {
+pub(super) fn link_names(entry: &Entry) -> impl Iterator<Item = &str> {
     entry
         .ports
         .iter()

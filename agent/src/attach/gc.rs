@@ -24,7 +24,8 @@ impl Agent {
         self.ports.synced(READY_DEADLINE).await?;
         let sweeping = Instant::now();
         let mut errors = Vec::new();
-        let mut known = self.attachments(&call.conf.name);
+        let mut known = self.all_attachments();
+        known.retain(|key| key.network == call.conf.name);
         known.extend(self.of_ovn_kubernetes(call).await);
         for key in known {
             let is_valid = valid
@@ -84,17 +85,5 @@ impl Agent {
             }
         }
         keys
-    }
-
-    /// Every attachment of a network that a row or the intent log knows of.
-    fn attachments(&self, network: &str) -> BTreeSet<AttachmentKey> {
-        let rows = self.ports.all().into_iter().filter_map(|record| record.key);
-        let (entries, errors) = self.journal.entries();
-        for error in errors {
-            tracing::warn!(%error, "intent log");
-        }
-        rows.chain(entries.into_iter().map(|(_, entry)| entry.key))
-            .filter(|key| key.network == network)
-            .collect()
     }
 }

@@ -239,7 +239,7 @@ impl Agent {
 
     /// An interface gets no larger MTU than the node can carry: its packets would vanish on the way.
     fn bring_down_mtu(&self, call: &Call, interface: &mut InterfaceSpec) {
-        let (Some(most), Some(asked)) = (self.config.max_mtu, interface.mtu) else {
+        let (Some(most), Some(asked)) = (self.live.borrow().max_mtu, interface.mtu) else {
             return;
         };
         if asked > most {

@@ -5,6 +5,7 @@
 
 mod add;
 mod addresses;
+mod audit;
 mod bandwidth;
 mod call;
 mod check;
@@ -14,6 +15,7 @@ mod del;
 mod error;
 mod gc;
 mod intent;
+mod leftovers;
 mod notice;
 mod reading;
 mod ready;
@@ -32,18 +34,21 @@ use podwire_cni::spec::{CniVersion, Command};
 use tokio::sync::watch;
 
 pub use addresses::Addresses;
+pub use audit::{Audit, Difference};
 pub use call::{Call, Refused};
 pub use connections::Connections;
 pub use error::Error;
+pub use leftovers::Leftover;
 pub use recover::Restored;
 pub use turns::{Cancel, Reason};
 
-use crate::config::Config;
+use crate::config::{Config, Live, Mode};
 use crate::ipam::spawner::Spawner;
 use crate::journal::Journal;
 use crate::netns::Netlink;
 use crate::observe::events::Events;
 use crate::observe::{Metrics, Operation, Outcome, Recorder, Subject, Trace};
+use crate::plan::MAX_MTU;
 use crate::pods::sources::Sources;
 use crate::ports::Ports;
 use turns::Turns;
@@ -51,11 +56,21 @@ use turns::Turns;
 /// How long a verb waits for what is usually there at once: a current replica, the look through what was found at start.
 const READY_DEADLINE: Duration = Duration::from_secs(2);
 
+/// MTU of a pod on a node without an uplink, in bytes: Ethernet's.
+const UNKNOWN_UPLINK_MTU: u32 = 1500;
+/// The same where packets go through a tunnel: what ovn-kubernetes takes when nobody says.
+const UNKNOWN_TUNNEL_MTU: u32 = 1400;
+
 /// Everything that the verbs work with; one for the process.
 #[derive(Debug)]
 pub struct Agent {
-    /// The settings.
+    /// The settings that stay what they were at the start.
     pub config: Config,
+    /// Those that may change.
+    pub live: watch::Sender<Live>,
+    /// The largest MTU that fits the node's uplink, in bytes, less the tunnel's overhead in OVN mode; None while there is no
+    /// uplink.
+    pub uplink_mtu: watch::Sender<Option<u32>>,
     /// The kernel.
     pub netlink: Netlink,
     /// Open vSwitch.
@@ -122,6 +137,8 @@ impl Agent {
     /// Puts the parts together.
     pub fn new(parts: Parts) -> Self {
         Self {
+            live: watch::Sender::new(parts.config.live.clone()),
+            uplink_mtu: watch::Sender::new(None),
             config: parts.config,
             netlink: parts.netlink,
             ports: parts.ports,
@@ -203,8 +220,20 @@ impl Agent {
         }
     }
 
+    /// MTU of an interface to which nobody gave one, in bytes.
+    pub fn default_mtu(&self) -> u32 {
+        let live = self.live.borrow();
+        let uplink = match (*self.uplink_mtu.borrow(), self.config.ovn.mode) {
+            (Some(uplink), _) => uplink,
+            (None, Mode::Plain) => UNKNOWN_UPLINK_MTU,
+            (None, Mode::Ovn) => UNKNOWN_TUNNEL_MTU,
+        };
+        let most = live.max_mtu.unwrap_or(MAX_MTU);
+        live.mtu.unwrap_or(uplink).min(most)
+    }
+
     fn admit(&self) -> Result<Admitted<'_>, Error> {
-        let limit = self.config.max_operations;
+        let limit = self.live.borrow().max_operations;
         let admitted = Admitted(&self.operations);
         if self.operations.fetch_add(1, Ordering::Relaxed) >= limit {
             return Err(Error::Busy { limit });
@@ -231,14 +260,9 @@ impl Agent {
         })
     }
 
-    /// The last operations as JSON.
-    pub fn traces(&self, last: usize) -> String {
-        serde_json::json!({ "operations": self.recorder.operations(last) }).to_string()
-    }
-
-    /// The ports that OVSDB has of ours, as JSON.
-    pub fn ports(&self) -> String {
-        serde_json::json!({ "ports": self.ports.all() }).to_string()
+    /// How many operations are under way.
+    pub fn under_way(&self) -> usize {
+        self.operations.load(Ordering::Relaxed)
     }
 
     /// What `GET /v1/health` answers: that the agent serves, and whether an ADD would succeed. With patience the answer is held

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error};
 use crate::config::Wait;
-use crate::ports::PortError;
+use crate::ports::{ControllerError, PortError};
 
 /// How long STATUS waits for an answer of ovs-vswitchd; runtimes ask it as often as every 0.5 s.
 const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
@@ -22,29 +22,70 @@ impl Agent {
 
     /// Whether an ADD would be served now; the error has every reason why not.
     pub(super) async fn readiness(&self) -> Result<(), Error> {
-        let mut reasons: Vec<String> = Vec::new();
+        let health = self.look_at_health().await;
+        let reasons = health.reasons();
+        if reasons.is_empty() {
+            return Ok(());
+        }
+        Err(Error::NotReady {
+            reasons,
+            degraded: health.degraded,
+        })
+    }
+
+    /// Looks at everything that an ADD needs.
+    pub(crate) async fn look_at_health(&self) -> Health {
         let ready = self.ports.ready(Duration::ZERO).await;
         // With the bridge go the ports of all pods; where it is not ours, only ovn-controller brings them back.
         let bridge_gone = matches!(ready, Err(PortError::NoBridge { ovn: true, .. }));
-        reasons.extend(ready.err().map(|error| error.to_string()));
         // A living socket says nothing: a stopped vswitchd keeps it.
         let switch = self.ports.switch_alive(ANSWER_DEADLINE).await;
-        let degraded = bridge_gone || switch.is_err();
-        reasons.extend(switch.err().map(|error| error.to_string()));
-        if self.config.ovn.wait == Wait::OvnInstalled {
+        let controller = match self.config.ovn.wait {
             // Without it no new port comes up; the flows of those that are there stay in the switch.
-            let controller = self.ports.controller_connected(ANSWER_DEADLINE).await;
-            reasons.extend(controller.err().map(|error| error.to_string()));
+            Wait::OvnInstalled => self.ports.controller_connected(ANSWER_DEADLINE).await,
+            Wait::Ofport => Ok(()),
+        };
+        Health {
+            degraded: bridge_gone || switch.is_err(),
+            ports: ready.err(),
+            switch: switch.err(),
+            controller: controller.err(),
+            sources: self.sources.problems(),
+            settled: *self.settled.borrow(),
         }
-        reasons.extend(self.sources.problems());
-        if reasons.is_empty() && !*self.settled.borrow() {
+    }
+}
+
+/// What an ADD needs, and what each lacks.
+#[derive(Debug)]
+pub(crate) struct Health {
+    /// Database and bridge.
+    pub(crate) ports: Option<PortError>,
+    /// ovs-vswitchd.
+    pub(crate) switch: Option<PortError>,
+    /// ovn-controller, where it is needed.
+    pub(crate) controller: Option<ControllerError>,
+    /// The sources of annotations.
+    pub(crate) sources: Vec<String>,
+    /// Whether what was found at start has been looked through.
+    pub(crate) settled: bool,
+    /// Whether running pods may have lost their connectivity as well.
+    pub(crate) degraded: bool,
+}
+
+impl Health {
+    /// Every reason why an ADD would not be served.
+    pub(crate) fn reasons(&self) -> Vec<String> {
+        let mut reasons: Vec<String> = Vec::new();
+        reasons.extend(self.ports.as_ref().map(ToString::to_string));
+        reasons.extend(self.switch.as_ref().map(ToString::to_string));
+        reasons.extend(self.controller.as_ref().map(ToString::to_string));
+        reasons.extend(self.sources.iter().cloned());
+        if reasons.is_empty() && !self.settled {
             reasons.push(
                 "the agent is still looking through the ports that it found at start".to_owned(),
             );
         }
-        if reasons.is_empty() {
-            return Ok(());
-        }
-        Err(Error::NotReady { reasons, degraded })
+        reasons
     }
 }

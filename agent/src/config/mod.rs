@@ -1,9 +1,24 @@
-//! What the agent is told: flags and their environment variables, checked at start.
+//! What the agent is told, from the command line, configuration files, the environment and a pod's service account, checked at
+//! start and again when a file changes.
+//!
+//! Every setting is defined once, as a flag ([`AgentArgs`]); the table of [`Settings`] is read off that definition. Each place
+//! gives its values as text (`layers`), the highest that names a setting counts, and what remains is parsed as if it had stood
+//! on the command line and checked as a whole ([`Config`]).
 
+mod command;
+mod environment;
+mod error;
+mod files;
+mod layers;
+mod legacy;
+mod live;
+mod load;
 mod observe;
 mod ovn;
 mod power;
+mod print;
 mod runtime;
+mod settings;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -12,15 +27,25 @@ use std::time::Duration;
 use clap::Args;
 use ipnet::IpNet;
 
+pub use command::AgentCommand;
+pub use environment::Environment;
+pub use error::{ConfigError, FileError, LoadError};
+pub use files::{Format, Place, Places};
+pub use layers::{Given, Merged, Origin};
+pub use legacy::command_line;
+pub use live::{Change, Live};
+pub use load::{Loaded, Loader};
 pub use observe::{ObserveArgs, ObserveConfig};
 pub use ovn::{Mode, OvnArgs, OvnConfig, Wait};
 pub use power::{PowerArgs, Seccomp};
+pub use print::reference;
 pub use runtime::RuntimeArgs;
+pub use settings::{Kind, Setting, Settings};
 pub use sources::{KubeAccess, KubeConfig, Need, Source, SourceArgs, SourceConfig, Token};
 
+use crate::ipam::pool::Pools;
 use crate::ipam::subnet::SubnetSpec;
 use crate::plan::{MAX_MTU, MIN_MTU, MIN_MTU_IPV6};
-use sources::ServiceAccount;
 
 /// The subnets of a machine that nobody configured: private (RFC 1918, RFC 4193; the latter spells "podwire"), node-local.
 const DEFAULT_SUBNETS: [&str; 2] = ["10.186.0.0/22", "fd70:6f64:7769:7265::/64"];
@@ -36,7 +61,7 @@ pub struct AgentArgs {
         env = "PODWIRE_RUN_DIR"
     )]
     pub run_dir: PathBuf,
-    /// Socket on which plugins are served (default: RUN_DIR/agent.sock)
+    /// Socket on which plugins are served [default: RUN_DIR/agent.sock]
     #[arg(long, value_name = "PATH", env = "PODWIRE_SOCKET")]
     pub socket: Option<PathBuf>,
     /// Open vSwitch's database
@@ -47,7 +72,7 @@ pub struct AgentArgs {
         env = "PODWIRE_OVSDB"
     )]
     pub ovsdb: String,
-    /// Directory of ovs-vswitchd's pidfile and control socket (default: the database socket's)
+    /// Directory of ovs-vswitchd's pidfile and control socket [default: the database socket's]
     #[arg(long, value_name = "DIR", env = "PODWIRE_OVS_RUNDIR")]
     pub ovs_rundir: Option<PathBuf>,
     /// Who gives pods their addresses and the bridge its flows
@@ -62,7 +87,7 @@ pub struct AgentArgs {
     )]
     pub bridge: String,
     /// Subnet for pods that nothing else gives an address: CIDR, then any of ",gateway=IP", ",range=IP-IP", ",exclude=IP"
-    /// and ",exclude=CIDR"; may be repeated (default: 10.186.0.0/22 and fd70:6f64:7769:7265::/64)
+    /// and ",exclude=CIDR"; may be repeated [default: 10.186.0.0/22 and fd70:6f64:7769:7265::/64]
     #[arg(
         long = "subnet",
         value_name = "SPEC",
@@ -71,23 +96,27 @@ pub struct AgentArgs {
     )]
     pub subnets: Vec<String>,
     /// Leave the bridge's local port alone: somebody else is the pods' gateway
-    #[arg(long, env = "PODWIRE_NO_GATEWAY")]
-    pub no_gateway: bool,
-    /// MTU of a pod's interface, in bytes, when neither its annotation nor the network configuration has one
     #[arg(
         long,
-        value_name = "BYTES",
-        default_value_t = 1500,
-        env = "PODWIRE_MTU"
+        env = "PODWIRE_NO_GATEWAY",
+        default_value = "false",
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        value_parser = clap::builder::BoolishValueParser::new()
     )]
-    pub mtu: u32,
+    pub no_gateway: bool,
+    /// MTU of a pod's interface, in bytes, when neither its annotation nor the network configuration has one [default: the
+    /// uplink's, less the tunnel's overhead in OVN mode]
+    #[arg(long, value_name = "BYTES", env = "PODWIRE_MTU")]
+    pub mtu: Option<u32>,
     /// Largest MTU that the node can carry, in bytes: what is asked for above it is brought down to it
     #[arg(long, value_name = "BYTES", env = "PODWIRE_MAX_MTU")]
     pub max_mtu: Option<u32>,
     /// Where pods' annotations come from
     #[command(flatten)]
     pub sources: SourceArgs,
-    /// How long an ADD may wait for Open vSwitch, in seconds
+    /// How long an ADD may wait in all, for its turn, its pod's annotation, Open vSwitch and OVN, in seconds
     #[arg(
         long,
         value_name = "SECONDS",
@@ -95,7 +124,7 @@ pub struct AgentArgs {
         env = "PODWIRE_ADD_TIMEOUT"
     )]
     pub add_timeout: u64,
-    /// Operations under way at once; more are told to try again later
+    /// Operations under way at once; more are told to try again later (code 11)
     #[arg(
         long,
         value_name = "NUMBER",
@@ -120,6 +149,9 @@ pub struct AgentArgs {
         env = "PODWIRE_LOG"
     )]
     pub log: String,
+    /// File that the log is appended to, and opened again on SIGHUP [default: standard error]
+    #[arg(long, value_name = "FILE", env = "PODWIRE_LOG_FILE")]
+    pub log_file: Option<PathBuf>,
 }
 
 /// The settings, checked.
@@ -137,38 +169,20 @@ pub struct Config {
     pub ovn: OvnConfig,
     /// The bridge.
     pub bridge: String,
-    /// The pools that embedded addresses come from.
-    pub subnets: Vec<SubnetSpec>,
     /// Whether the bridge's local port carries the subnets' gateway addresses.
     pub gateway: bool,
-    /// MTU for a pod to which nobody gave one, in bytes.
-    pub mtu: u32,
-    /// Largest MTU that the node can carry, in bytes; None when nobody said.
-    pub max_mtu: Option<u32>,
     /// Where annotations come from.
     pub sources: SourceConfig,
-    /// Longest wait for Open vSwitch in an ADD.
-    pub add_timeout: Duration,
-    /// Operations under way at once.
-    pub max_operations: usize,
-    /// The container runtime's directories.
-    pub runtime: RuntimeArgs,
     /// How much power the agent keeps.
     pub power: PowerArgs,
+    /// The container runtime's directories.
+    pub runtime: RuntimeArgs,
     /// What can be seen from outside.
     pub observe: ObserveConfig,
-}
-
-/// A setting that is not valid.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{flag} {value}: {problem}")]
-pub struct ConfigError {
-    /// The flag's name.
-    pub flag: &'static str,
-    /// Its value.
-    pub value: String,
-    /// What is wrong with it, or what was expected.
-    pub problem: String,
+    /// Where the log goes, when not to standard error.
+    pub log_file: Option<PathBuf>,
+    /// What may change while the agent runs, as it is at the start.
+    pub live: Live,
 }
 
 impl Config {
@@ -182,17 +196,18 @@ impl Config {
             Some(dir) => dir,
             None => ovsdb.parent().unwrap_or(Path::new("/")).to_owned(),
         };
-        let ovn = OvnConfig::from_args(args.ovn);
+        let ovn = OvnConfig::from_args(args.ovn)?;
         ovn.check_subnets(&args.subnets)?;
         let subnets = match ovn.mode {
             Mode::Plain => subnets(&args.subnets)?,
             Mode::Ovn => Vec::new(),
         };
-        let sources =
-            SourceConfig::from_args(args.sources, ServiceAccount::of_process(), ovn.mode)?;
-        check_mtu(args.mtu, &subnets)?;
+        let sources = SourceConfig::from_args(args.sources, ovn.mode)?;
+        if let Some(mtu) = args.mtu {
+            check_mtu("--mtu", mtu, &subnets)?;
+        }
         if let Some(most) = args.max_mtu {
-            check_max_mtu(most, args.mtu)?;
+            check_max_mtu(most, args.mtu, &subnets)?;
         }
         check_bridge(&args.bridge)?;
         if args.add_timeout == 0 {
@@ -201,6 +216,7 @@ impl Config {
         if args.max_operations == 0 {
             return Err(bad("--max-operations", "0", "at least 1 is needed"));
         }
+        live::check_log(&args.log)?;
         Ok(Self {
             socket: args
                 .socket
@@ -210,25 +226,29 @@ impl Config {
             ovs_rundir,
             ovn,
             bridge: args.bridge,
-            subnets,
             gateway: !args.no_gateway,
-            mtu: args.mtu,
-            max_mtu: args.max_mtu,
             sources,
-            add_timeout: Duration::from_secs(args.add_timeout),
-            max_operations: args.max_operations,
-            runtime: args.runtime,
             power: args.power,
+            runtime: args.runtime,
             observe: ObserveConfig::from_args(args.observe)?,
+            log_file: args.log_file,
+            live: Live {
+                subnets,
+                mtu: args.mtu,
+                max_mtu: args.max_mtu,
+                add_timeout: Duration::from_secs(args.add_timeout),
+                max_operations: args.max_operations,
+                log: args.log,
+            },
         })
     }
 
     /// The gateways that the bridge's local port is to carry, with their subnets' prefix lengths.
-    pub fn gateway_addresses(&self) -> Vec<IpNet> {
+    pub fn gateway_addresses(&self, live: &Live) -> Vec<IpNet> {
         if !self.gateway {
             return Vec::new();
         }
-        self.subnets.iter().map(gateway_address).collect()
+        live.subnets.iter().map(gateway_address).collect()
     }
 }
 
@@ -263,29 +283,34 @@ fn subnets(given: &[String]) -> Result<Vec<SubnetSpec>, ConfigError> {
             .map_err(|error| bad("--subnet", text, &format!("{error}")))?;
         subnets.push(subnet);
     }
+    let listed = chosen_text(given);
+    Pools::new(subnets.clone()).map_err(|error| bad("--subnet", &listed, &error.to_string()))?;
     Ok(subnets)
 }
 
-fn check_mtu(mtu: u32, subnets: &[SubnetSpec]) -> Result<(), ConfigError> {
+fn chosen_text(given: &[String]) -> String {
+    given.join(" ")
+}
+
+fn check_mtu(flag: &'static str, mtu: u32, subnets: &[SubnetSpec]) -> Result<(), ConfigError> {
     let has_ipv6 = subnets.iter().any(|subnet| subnet.gateway().is_ipv6());
     let least = if has_ipv6 { MIN_MTU_IPV6 } else { MIN_MTU };
     if (least..=MAX_MTU).contains(&mtu) {
         return Ok(());
     }
-    Err(bad(
-        "--mtu",
-        &mtu.to_string(),
-        &format!("expected {least} to {MAX_MTU}"),
-    ))
+    let expected = format!("expected {least} to {MAX_MTU}");
+    Err(bad(flag, &mtu.to_string(), &expected))
 }
 
 /// The default must fit: it is not for the agent to bring its own setting down.
-fn check_max_mtu(most: u32, mtu: u32) -> Result<(), ConfigError> {
-    if (mtu..=MAX_MTU).contains(&most) {
-        return Ok(());
+fn check_max_mtu(most: u32, mtu: Option<u32>, subnets: &[SubnetSpec]) -> Result<(), ConfigError> {
+    match mtu {
+        Some(mtu) if !(mtu..=MAX_MTU).contains(&most) => {
+            let expected = format!("expected {mtu} (--mtu) to {MAX_MTU}");
+            Err(bad("--max-mtu", &most.to_string(), &expected))
+        }
+        _ => check_mtu("--max-mtu", most, subnets),
     }
-    let expected = format!("expected {mtu} (--mtu) to {MAX_MTU}");
-    Err(bad("--max-mtu", &most.to_string(), &expected))
 }
 
 /// A bridge's name is its local port's, and so a link's.
@@ -307,11 +332,14 @@ fn check_bridge(name: &str) -> Result<(), ConfigError> {
 
 fn bad(flag: &'static str, value: &str, problem: &str) -> ConfigError {
     ConfigError {
-        flag,
+        flag: flag.into(),
         value: value.to_owned(),
         problem: problem.to_owned(),
+        origin: None,
     }
 }
 
+#[cfg(test)]
+mod fixture;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use podwire_ovs::client::TlsKeys;
+use podwire_ovs::client::{Remote, TlsKeys};
 
 use super::{ConfigError, bad};
 
@@ -47,30 +47,18 @@ pub struct OvnArgs {
         env = "PODWIRE_OVN_RUNDIR"
     )]
     pub ovn_rundir: PathBuf,
+    /// The southbound database, as in ssl:192.0.2.1:6642, asked when an ADD ends without its port installed [default: ovn-remote
+    /// of Open vSwitch's external_ids, which ovn-controller goes by]
+    #[arg(long, value_name = "REMOTE", env = "PODWIRE_OVN_REMOTE")]
+    pub ovn_remote: Option<String>,
     /// Private key for an ssl: southbound database [default: Open vSwitch's, as ovs-vsctl set-ssl wrote it]
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "PODWIRE_OVN_PRIVATE_KEY",
-        requires = "ovn_certificate",
-        requires = "ovn_ca_cert"
-    )]
+    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_PRIVATE_KEY")]
     pub ovn_private_key: Option<PathBuf>,
     /// Certificate that goes with it
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "PODWIRE_OVN_CERTIFICATE",
-        requires = "ovn_private_key"
-    )]
+    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_CERTIFICATE")]
     pub ovn_certificate: Option<PathBuf>,
     /// Certificate of the CA that signed the southbound database's
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "PODWIRE_OVN_CA_CERT",
-        requires = "ovn_private_key"
-    )]
+    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_CA_CERT")]
     pub ovn_ca_cert: Option<PathBuf>,
 }
 
@@ -83,33 +71,33 @@ pub struct OvnConfig {
     pub wait: Wait,
     /// Where ovn-controller's pidfile and control socket are.
     pub rundir: PathBuf,
+    /// The southbound database, when it is not the one that Open vSwitch's external_ids name.
+    pub remote: Option<String>,
     /// Keys for an `ssl:` southbound database, when Open vSwitch's own are not to be used.
     pub tls: Option<TlsKeys>,
 }
 
 impl OvnConfig {
-    /// Fills in what follows from the mode.
-    pub(super) fn from_args(args: OvnArgs) -> Self {
-        let OvnArgs {
-            ovn_private_key,
-            ovn_certificate,
-            ovn_ca_cert,
-            ..
-        } = args;
-        let tls = ovn_private_key.zip(ovn_certificate).zip(ovn_ca_cert);
-        Self {
+    /// Checks the flags and fills in what follows from the mode.
+    pub(super) fn from_args(args: OvnArgs) -> Result<Self, ConfigError> {
+        if let Some(remote) = &args.ovn_remote {
+            Remote::parse_list(remote)
+                .map_err(|error| bad("--ovn-remote", remote, &error.to_string()))?;
+        }
+        Ok(Self {
             mode: args.mode,
             wait: args.wait.unwrap_or(match args.mode {
                 Mode::Plain => Wait::Ofport,
                 Mode::Ovn => Wait::OvnInstalled,
             }),
             rundir: args.ovn_rundir,
-            tls: tls.map(|((private_key, certificate), ca_certificate)| TlsKeys {
-                private_key,
-                certificate,
-                ca_certificate,
-            }),
-        }
+            remote: args.ovn_remote,
+            tls: keys([
+                ("--ovn-private-key", args.ovn_private_key),
+                ("--ovn-certificate", args.ovn_certificate),
+                ("--ovn-ca-cert", args.ovn_ca_cert),
+            ])?,
+        })
     }
 
     /// Subnets are plain mode's: in OVN mode an address that the annotation does not name is nobody's.
@@ -121,6 +109,37 @@ impl OvnConfig {
                 "in OVN mode pods have their addresses from annotations; leave it out, or use --mode plain",
             )),
             _ => Ok(()),
+        }
+    }
+}
+
+/// All three files or none.
+fn keys(files: [(&'static str, Option<PathBuf>); 3]) -> Result<Option<TlsKeys>, ConfigError> {
+    let missing: Vec<&str> = files
+        .iter()
+        .filter(|(_, file)| file.is_none())
+        .map(|(flag, _)| *flag)
+        .collect();
+    let given = files
+        .iter()
+        .find_map(|(flag, file)| Some((*flag, file.clone()?)));
+    match (files, given) {
+        (
+            [
+                (_, Some(private_key)),
+                (_, Some(certificate)),
+                (_, Some(ca_certificate)),
+            ],
+            _,
+        ) => Ok(Some(TlsKeys {
+            private_key,
+            certificate,
+            ca_certificate,
+        })),
+        (_, None) => Ok(None),
+        (_, Some((flag, file))) => {
+            let expected = format!("{} must be given with it", missing.join(" and "));
+            Err(bad(flag, &file.display().to_string(), &expected))
         }
     }
 }

@@ -17,7 +17,15 @@ pub enum Seccomp {
 #[derive(Debug, Clone, Args)]
 pub struct PowerArgs {
     /// Runtimes name pods' namespaces by process (/proc/PID/ns/net, as cri-dockerd does): keep CAP_SYS_PTRACE
-    #[arg(long, env = "PODWIRE_PROC_NETNS")]
+    #[arg(
+        long,
+        env = "PODWIRE_PROC_NETNS",
+        default_value = "false",
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        value_parser = clap::builder::BoolishValueParser::new()
+    )]
     pub proc_netns: bool,
     /// System calls that the agent is not known to make: enforce, log, off
     #[arg(

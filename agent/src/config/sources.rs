@@ -7,9 +7,6 @@ use clap::{Args, ValueEnum};
 
 use super::{ConfigError, Mode, bad};
 
-/// Where Kubernetes puts a pod's own credentials: an agent that runs as a pod needs no flag.
-const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-
 /// A place that annotations come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Source {
@@ -48,12 +45,7 @@ pub struct SourceArgs {
     #[arg(long, value_name = "DIR", env = "PODWIRE_POD_DIR")]
     pub pod_dir: Option<PathBuf>,
     /// Kubeconfig with which the API server is watched
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "PODWIRE_KUBECONFIG",
-        conflicts_with = "k8s_apiserver"
-    )]
+    #[arg(long, value_name = "FILE", env = "PODWIRE_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
     /// The API server, http:// or https:// [default: as the service account's environment has it]
     #[arg(long, value_name = "URL", env = "PODWIRE_K8S_APISERVER")]
@@ -66,8 +58,7 @@ pub struct SourceArgs {
         long,
         value_name = "TOKEN",
         env = "PODWIRE_K8S_TOKEN",
-        hide_env_values = true,
-        conflicts_with = "k8s_token_file"
+        hide_env_values = true
     )]
     pub k8s_token: Option<String>,
     /// File with the bearer token, read again for each request [default: the service account's]
@@ -137,42 +128,13 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What a container's environment and files say of its service account.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct ServiceAccount {
-    url: Option<String>,
-    directory: PathBuf,
-}
-
-impl ServiceAccount {
-    /// That of this process, if it has one.
-    pub(super) fn of_process() -> Option<Self> {
-        let host = std::env::var("KUBERNETES_SERVICE_HOST").ok()?;
-        let port = std::env::var("KUBERNETES_SERVICE_PORT").unwrap_or_else(|_| "443".to_owned());
-        let host = match host.contains(':') {
-            true => format!("[{host}]"),
-            false => host,
-        };
-        let directory = PathBuf::from(SERVICE_ACCOUNT);
-        directory.join("token").exists().then(|| Self {
-            url: Some(format!("https://{host}:{port}")),
-            directory,
-        })
-    }
-}
-
 impl SourceConfig {
     /// Checks the flags against each other.
-    pub(super) fn from_args(
-        args: SourceArgs,
-        account: Option<ServiceAccount>,
-        mode: Mode,
-    ) -> Result<Self, ConfigError> {
+    pub(super) fn from_args(args: SourceArgs, mode: Mode) -> Result<Self, ConfigError> {
         let explicit = !args.sources.is_empty();
         let wants = |source| args.sources.contains(&source);
-        let account = account.unwrap_or_default();
         let access = match wants(Source::Kube) || !explicit {
-            true => access(&args, &account)?,
+            true => access(&args)?,
             false => None,
         };
         if access.is_none() && wants(Source::Kube) {
@@ -228,38 +190,49 @@ fn each_once(sources: &[Source]) -> Result<Vec<Source>, ConfigError> {
     Ok(sources.to_vec())
 }
 
-fn access(args: &SourceArgs, account: &ServiceAccount) -> Result<Option<KubeAccess>, ConfigError> {
+fn access(args: &SourceArgs) -> Result<Option<KubeAccess>, ConfigError> {
     if let Some(path) = &args.kubeconfig {
         return Ok(Some(KubeAccess::Kubeconfig(path.clone())));
     }
-    let Some(url) = args.k8s_apiserver.as_ref().or(account.url.as_ref()) else {
+    let Some(url) = &args.k8s_apiserver else {
         return Ok(None);
     };
-    let is_http = ["http://", "https://"].iter().any(|scheme| {
-        url.strip_prefix(scheme)
-            .is_some_and(|host| !host.is_empty())
-    });
-    if !is_http {
-        return Err(bad(
-            "--k8s-apiserver",
-            url,
-            "expected http://… or https://…",
-        ));
-    }
-    let own_file = |name: &str| {
-        let path = account.directory.join(name);
-        (account.url.is_some() && path.exists()).then_some(path)
-    };
+    check_url(url)?;
     let token = match (&args.k8s_token, &args.k8s_token_file) {
         (Some(text), _) => Token::Text(text.trim().to_owned()),
         (None, Some(path)) => Token::File(path.clone()),
-        (None, None) => own_file("token").map_or(Token::None, Token::File),
+        (None, None) => Token::None,
     };
     Ok(Some(KubeAccess::Server {
         url: url.clone(),
-        ca: args.k8s_cacert.clone().or_else(|| own_file("ca.crt")),
+        ca: args.k8s_cacert.clone(),
         token,
     }))
+}
+
+fn check_url(url: &str) -> Result<(), ConfigError> {
+    let flag = "--k8s-apiserver";
+    let rest = ["http://", "https://"]
+        .iter()
+        .find_map(|scheme| url.strip_prefix(scheme));
+    match rest {
+        // The URL is shown and logged.
+        Some(rest)
+            if rest
+                .split('/')
+                .next()
+                .is_some_and(|host| host.contains('@')) =>
+        {
+            let shown = format!("{}…@…", &url[..url.len() - rest.len()]);
+            Err(bad(
+                flag,
+                &shown,
+                "a user in the URL is not used; give --k8s-token-file",
+            ))
+        }
+        Some(rest) if !rest.is_empty() => Ok(()),
+        _ => Err(bad(flag, url, "expected http://… or https://…")),
+    }
 }
 
 /// kubelet's own default: the host name in lower case.

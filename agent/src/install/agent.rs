@@ -54,9 +54,11 @@ impl AskError {
 
 /// What `GET /v1/health` answers.
 #[derive(Debug, Deserialize)]
-struct Health {
-    ready: bool,
-    reasons: Vec<String>,
+pub(super) struct Health {
+    /// Whether an ADD would be served.
+    pub(super) ready: bool,
+    /// Why not.
+    pub(super) reasons: Vec<String>,
 }
 
 /// What `GET /v1/ports` answers.
@@ -95,14 +97,21 @@ impl AgentSocket {
         }
     }
 
-    /// The agent's word on whether it is ready, held back until it is, or the time is up. Of an agent that is not there, once
-    /// something has happened where its socket would be.
+    /// The agent's word on whether it is ready, held back until it is, or the time is up.
+    ///
+    /// # Errors
+    /// It can't be asked.
+    pub(super) async fn health(&self, patience: Duration) -> Result<Health, AskError> {
+        let path = format!("/v1/health?wait={}", patience.as_secs_f32().ceil());
+        self.get(&path, ANSWER_DEADLINE + patience).await
+    }
+
+    /// As [`Self::health`]; of an agent that is not there, once something has happened where its socket would be.
     async fn next_health(&self, patience: Duration) -> Result<Health, AskError> {
         let directory = self.0.parent().unwrap_or(Path::new("/"));
         let changes =
             Changes::of_sockets(directory).map_err(|error| self.failed(Problem::Watch(error)))?;
-        let path = format!("/v1/health?wait={}", patience.as_secs_f32().ceil());
-        let answer = self.get::<Health>(&path, ANSWER_DEADLINE + patience).await;
+        let answer = self.health(patience).await;
         if answer.as_ref().is_err_and(AskError::is_not_there) {
             let _ = tokio::time::timeout(patience, changes.next()).await;
         }

@@ -9,6 +9,7 @@ pub mod conf;
 pub mod findings;
 pub mod keep;
 mod place;
+pub mod probe;
 mod settings;
 mod uninstall;
 
@@ -102,6 +103,12 @@ pub enum InstallError {
         /// What it said, or what was there instead.
         seen: String,
     },
+    /// The agent answers that it would not serve an ADD.
+    #[error("an ADD would not be served: {reasons}")]
+    NotServing {
+        /// All there are.
+        reasons: String,
+    },
     /// The agent could not be asked.
     #[error("{step}: {source}")]
     Ask {
@@ -110,6 +117,9 @@ pub enum InstallError {
         /// Why not.
         source: AskError,
     },
+    /// The pods' ports are to go, and nobody can tell which there are.
+    #[error("nothing was taken away, for --pods needs the agent: {0}")]
+    Pods(#[source] Box<InstallError>),
     /// Some ports could not be taken away.
     #[error("{failed} of {all} ports stay: {first}")]
     Ports {

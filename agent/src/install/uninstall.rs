@@ -2,14 +2,18 @@
 //! for a runtime needs it to delete what is still there.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use podwire_cni::wire;
 
-use super::agent::{AgentSocket, AskError};
+use super::agent::AgentSocket;
 use super::conf::{self, Owner, PLUGIN_NAMES};
 use super::settings::Places;
 use super::{InstallError, is_plugin, place, runtime};
 use crate::plan::AttachmentKey;
+
+/// How long the agent may take to know the ports.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The flags of `podwire uninstall`.
 #[derive(Debug, Clone, clap::Args)]
@@ -35,14 +39,11 @@ pub struct UninstallArgs {
 pub fn uninstall(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<(), InstallError> {
     let agent = AgentSocket(args.socket.clone());
     let runtime = runtime()?;
-    let known = runtime.block_on(agent.attachments());
+    let known = runtime.block_on(attachments(&agent));
     if args.pods
         && let Err(error) = known
     {
-        return Err(InstallError::Ask {
-            step: "nothing was taken away, for --pods needs the agent",
-            source: error,
-        });
+        return Err(InstallError::Pods(Box::new(error)));
     }
     remove_confs(args, say)?;
     let ports = match (&known, args.pods) {
@@ -55,6 +56,21 @@ pub fn uninstall(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<()
     remove_plugins(args, say)?;
     say("left: the agent and its units, /etc/podwire, /run/podwire, the bridge".to_owned());
     ports
+}
+
+/// The attachments of which there are ports. An agent that has just started does not know them yet.
+async fn attachments(agent: &AgentSocket) -> Result<Vec<AttachmentKey>, InstallError> {
+    let ask = |source| InstallError::Ask {
+        step: "ask for the ports",
+        source,
+    };
+    let health = agent.health(PATIENCE).await.map_err(ask)?;
+    if !health.ready {
+        return Err(InstallError::NotServing {
+            reasons: health.reasons.join("; "),
+        });
+    }
+    agent.attachments().await.map_err(ask)
 }
 
 fn remove_confs(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<(), InstallError> {
@@ -133,7 +149,7 @@ async fn remove_ports(
 }
 
 fn say_ports(
-    known: Result<&[AttachmentKey], &AskError>,
+    known: Result<&[AttachmentKey], &InstallError>,
     args: &UninstallArgs,
     say: &mut dyn FnMut(String),
 ) {

@@ -115,6 +115,22 @@ impl Pools {
         })
     }
 
+    /// The same holders and resting addresses in other subnets, as far as those have them.
+    ///
+    /// # Errors
+    /// [`SpecError::SubnetsOverlap`].
+    pub fn with_subnets(&self, subnets: Vec<SubnetSpec>) -> Result<Self, SpecError> {
+        let mut pools = Self::new(subnets)?;
+        for (owner, addresses) in self.holders() {
+            for address in addresses {
+                // In no subnet, or not for pods any more: it stays its owner's all the same, and nobody else gets it.
+                let _ = pools.claim(*address, owner);
+            }
+        }
+        pools.restore_cursor(&self.cursor());
+        Ok(pools)
+    }
+
     /// The families that have a subnet, IPv4 first.
     pub fn families(&self) -> Vec<Family> {
         [Family::V4, Family::V6]

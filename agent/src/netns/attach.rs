@@ -27,7 +27,7 @@ use super::{
 };
 
 /// The bit that all chosen indexes have, far above those that the kernel counts up from 1.
-pub(super) const OWN_INDEXES: u32 = 1 << 30;
+const OWN_INDEXES: u32 = 1 << 30;
 
 /// How many chosen indexes may turn out to be taken before the kernel's EEXIST is passed on.
 const INDEX_ATTEMPTS: usize = 8;

@@ -18,7 +18,6 @@ mod configure;
 mod conntrack;
 mod error;
 mod ethtool;
-mod filter;
 mod generic;
 mod monitor;
 mod ns;
@@ -31,8 +30,10 @@ mod sysctl;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod uplink;
 mod wire;
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,6 +50,7 @@ pub use ns::{Netns, NetnsId};
 pub use spec::{
     HostEnd, HostLink, LinkSpec, LinkState, Observed, ObservedRoute, PodEnd, Route, Step,
 };
+pub use uplink::UplinkChanges;
 
 /// The handle to the kernel's networking; cheap to clone. The threads end with the last clone.
 #[derive(Debug, Clone)]
@@ -137,6 +139,18 @@ impl Netlink {
         .await
     }
 
+    /// The host link that bears this address.
+    pub async fn link_of_address(&self, address: IpAddr) -> Result<Option<LinkState>, Error> {
+        self.read(move |reader| uplink::link_of_address(&mut reader.host, address))
+            .await
+    }
+
+    /// The links over which the default routes lead, one for each family.
+    pub async fn default_route_links(&self) -> Result<Vec<LinkState>, Error> {
+        self.read(|reader| uplink::default_route_links(&mut reader.host))
+            .await
+    }
+
     /// Every veth in the host's namespace.
     pub async fn list_veths(&self) -> Result<Vec<LinkState>, Error> {
         self.read(|reader| observe::veths(&mut reader.host)).await
@@ -210,13 +224,20 @@ impl Netlink {
 
     /// The newest known state of the host link of that name, `None` while there is none.
     ///
-    /// Not for links that [`Self::attach`] makes: of those it tells only what was there at the
-    /// start.
-    ///
     /// A reader that is slow sees the newest state, not each. A link that was deleted and made
     /// again under the same name shows another `ifindex`.
     pub fn watch_link(&self, name: &str) -> watch::Receiver<Option<LinkState>> {
         self.threads.links.watch(name)
+    }
+
+    /// Every host link by its name, and whether it is set up, as the kernel told last.
+    pub fn known_links(&self) -> HashMap<String, bool> {
+        self.threads.links.all()
+    }
+
+    /// A wake-up at each later change of any host link. Who is slow sees one, however many there were.
+    pub fn link_changes(&self) -> watch::Receiver<()> {
+        self.threads.links.changes()
     }
 
     /// Removes the host's conntrack entries from or to these addresses; returns how many went.

@@ -11,10 +11,9 @@ use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::sync::watch;
 
-use super::attach::OWN_INDEXES;
 use super::reaper::Grave;
 use super::wire::{Batch, messages};
-use super::{LinkState, answer, filter, request, socket};
+use super::{LinkState, answer, request, socket};
 
 /// Room for some thousand notifications; a node that restarts its pods makes that many while the
 /// thread waits for a CPU.
@@ -32,9 +31,23 @@ struct Table {
     by_index: HashMap<u32, LinkState>,
     watches: HashMap<String, watch::Sender<Option<LinkState>>>,
     graves: HashMap<u32, Vec<Grave>>,
+    /// Told of each change of any link.
+    changes: watch::Sender<()>,
 }
 
 impl Links {
+    /// Every link's name, and whether it is up.
+    pub(super) fn all(&self) -> HashMap<String, bool> {
+        let table = self.table();
+        let links = table.by_index.values();
+        links.map(|link| (link.name.clone(), link.up)).collect()
+    }
+
+    /// A wake-up at each later change of any link.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.table().changes.subscribe()
+    }
+
     /// The newest state of the link of that name, from now on.
     pub(super) fn watch(&self, name: &str) -> watch::Receiver<Option<LinkState>> {
         let table = &mut *self.table();
@@ -65,8 +78,7 @@ impl Links {
         self.table().graves.remove(&ifindex).unwrap_or_default()
     }
 
-    /// Whether any link bears this group, but for links of ours: those only bear what this process
-    /// has counted to.
+    /// Whether any link bears this group.
     pub(super) fn has_group(&self, group: u32) -> bool {
         self.table()
             .by_index
@@ -121,6 +133,7 @@ impl Links {
 
 impl Table {
     fn tell(&mut self, name: &str, state: Option<LinkState>) {
+        self.changes.send_replace(());
         let Some(sender) = self.watches.get(name) else {
             return;
         };
@@ -149,7 +162,6 @@ impl Monitor {
     pub(super) fn new() -> io::Result<(Monitor, Stopper)> {
         let mut events = Socket::new(netlink_sys::protocols::NETLINK_ROUTE)?;
         setsockopt(&events.as_fd(), sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
-        filter::drop_news_of(&events, OWN_INDEXES)?;
         events.bind(&SocketAddr::new(0, 1 << (libc::RTNLGRP_LINK - 1)))?;
         let mut target = SocketAddr::new(0, 0);
         events.get_address(&mut target)?;

@@ -101,6 +101,12 @@ fn priority(route: &Route) -> u32 {
     }
 }
 
+/// The link of that index, in the socket's namespace.
+pub(super) fn link_of_index(socket: &mut Netlink, index: u32) -> Result<Option<LinkState>, Error> {
+    one_link(socket, Batch::of(request::get_link(index), 0))
+        .map_err(reading(|| format!("link {index}")))
+}
+
 fn one_link(socket: &mut Netlink, mut batch: Batch) -> Result<Option<LinkState>, Refusal> {
     match socket.fetch(&mut batch, answer::link)?.pop() {
         Some(Err(refusal)) if refusal.errno == Errno::ENODEV => Ok(None),
@@ -111,7 +117,7 @@ fn one_link(socket: &mut Netlink, mut batch: Batch) -> Result<Option<LinkState>,
 
 /// The kernel filters by link where it can (4.20 and later), and it is done here again for one that
 /// can't.
-fn list_routes(
+pub(super) fn list_routes(
     socket: &mut Netlink,
     family: AddressFamily,
     index: Option<u32>,
@@ -122,7 +128,7 @@ fn list_routes(
     )
 }
 
-fn reading(what: impl FnOnce() -> String) -> impl FnOnce(Refusal) -> Error {
+pub(super) fn reading(what: impl FnOnce() -> String) -> impl FnOnce(Refusal) -> Error {
     move |refusal| Error::Read {
         what: what(),
         refusal,

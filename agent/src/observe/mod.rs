@@ -7,6 +7,7 @@
 pub mod events;
 mod log;
 mod metrics;
+mod output;
 mod reading;
 mod recorder;
 mod trace;
@@ -14,6 +15,7 @@ mod traceparent;
 mod waits;
 
 pub use metrics::{Mended, Metrics, Spooled, Told};
+pub use output::{LogError, LogOutput};
 pub use reading::{OPENMETRICS, Reading, SubnetReading, WatchReading};
 pub use recorder::Recorder;
 pub use trace::{Operation, Outcome, Phase, Subject, Trace};

@@ -100,6 +100,8 @@ pub mod ids {
     pub const OVN_NETWORK: &str = "k8s.ovn.org/network";
     /// ovn-kubernetes: the network attachment definition, as annotations key it.
     pub const OVN_NAD: &str = "k8s.ovn.org/nad";
+    /// ovn-controller: `true` once it has seen the switch confirm the port's flows.
+    pub const OVN_INSTALLED: &str = "ovn-installed";
     /// podwire: the network configuration's name. A row without it is not podwire's.
     pub const NETWORK: &str = "podwire.io/network";
     /// podwire: CNI_IFNAME of the attachment, which may have made several interfaces.

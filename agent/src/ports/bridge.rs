@@ -6,6 +6,9 @@ use tokio::time::Instant;
 
 use super::{PortError, Ports, TRANSACTION_DEADLINE};
 
+/// In external_ids: podwire made it.
+const MADE: &str = "podwire.io/made";
+
 /// What the bridge should be like if it has to be made.
 #[derive(Debug, Clone)]
 pub struct BridgeWanted {
@@ -49,9 +52,16 @@ impl Ports {
                             &hwaddr,
                         );
                     }
+                    // A pod with a larger MTU than its gateway could send what the gateway can't answer. One that we made is
+                    // raised when the pods' MTU is; it is not lowered, for there are pods that have the old one.
+                    let ours = bridge.external_ids().str(MADE).is_some();
+                    let is_too_small = |request: Option<i64>| match request {
+                        None => true,
+                        Some(mtu) => ours && mtu < i64::from(wanted.mtu),
+                    };
                     if let Some(local) = db
                         .interface_by_name(&self.bridge)
-                        .filter(|it| it.mtu_request().is_none())
+                        .filter(|it| is_too_small(it.mtu_request()))
                     {
                         let mtu = podwire_ovs::transact::Columns::new()
                             .set("mtu_request", i64::from(wanted.mtu));
@@ -85,7 +95,7 @@ impl Ports {
             // Without a controller the bridge is to switch by itself.
             fail_mode: Some("standalone".to_owned()),
             other_config: StringMap::from([("hwaddr".to_owned(), wanted.hwaddr.clone())]),
-            external_ids: StringMap::from([("podwire.io/made".to_owned(), "true".to_owned())]),
+            external_ids: StringMap::from([(MADE.to_owned(), "true".to_owned())]),
             mtu_request: Some(wanted.mtu),
         }
     }

@@ -13,6 +13,8 @@ mod record;
 mod restore;
 mod southbound;
 mod state;
+mod switch;
+mod tunnel;
 mod wait;
 
 use std::path::PathBuf;
@@ -30,6 +32,9 @@ pub use error::PortError;
 pub use ovn::{ControllerError, Diagnosis};
 pub use record::{PortRecord, addresses};
 pub use restore::Ground;
+pub use state::PortState;
+pub use switch::{BridgeView, OvnView, SwitchView, Tunnel};
+pub use tunnel::Encapsulation;
 
 use crate::config::{Config, Mode, OvnConfig};
 use crate::plan::{AttachmentKey, NodeFacts, PortPlan, ids};

@@ -147,7 +147,11 @@ impl Ports {
             let found = self.client.read(|db| node_key(db, name));
             found.ok_or(SouthboundError::NotSet(name))
         };
-        let (remote, chassis) = (key("ovn-remote")?, key("system-id")?);
+        let remote = match &self.ovn.remote {
+            Some(remote) => remote.clone(),
+            None => key("ovn-remote")?,
+        };
+        let chassis = key("system-id")?;
         let tls = match &self.ovn.tls {
             Some(keys) => Some(keys.clone()),
             None if remote.contains("ssl:") => self.switch_keys(deadline).await,
@@ -178,7 +182,7 @@ impl Ports {
 
 /// A key of the node's own external_ids. One with the chassis' name after it goes before (`get_chassis_external_id_value` in OVN's
 /// lib/ovn-util.c): several chassis may share one Open vSwitch.
-fn node_key(db: &Db, name: &str) -> Option<String> {
+pub(super) fn node_key(db: &Db, name: &str) -> Option<String> {
     let root = db.open_vswitch()?;
     let own = root
         .external_id("system-id")

@@ -8,6 +8,8 @@ use podwire_ovs::value::Uuid;
 use podwire_ovs::vswitch::{Interface, PortRows};
 use serde::Serialize;
 
+use super::PortState;
+use crate::config::Wait;
 use crate::plan::{AttachmentKey, Bandwidth, ids};
 
 /// A port as the replica has it.
@@ -30,6 +32,8 @@ pub struct PortRecord {
     pub error: Option<String>,
     /// What it may send and receive.
     pub bandwidth: Bandwidth,
+    /// The MTU that its host end has, in bytes, as Open vSwitch sees it.
+    pub mtu: Option<i64>,
     /// All external_ids, other writers' as well.
     pub external_ids: BTreeMap<String, String>,
     /// The Interface row.
@@ -64,6 +68,7 @@ impl PortRecord {
                 .filter(|text| !text.is_empty())
                 .map(str::to_owned),
             bandwidth: Bandwidth::read(db, interface),
+            mtu: interface.mtu(),
             interface: interface.uuid(),
             rows: port.and_then(|port| {
                 db.port_rows(port, |row| {
@@ -72,6 +77,13 @@ impl PortRecord {
             }),
             external_ids,
         }
+    }
+
+    /// How it is doing, where an ADD waits for this.
+    pub fn state(&self, wait: Wait) -> PortState {
+        let installed = self.external_ids.get(ids::OVN_INSTALLED);
+        let installed = installed.is_some_and(|it| it == "true");
+        PortState::of(self.ofport, self.error.is_some(), installed, wait)
     }
 }
 

@@ -1,24 +1,74 @@
-//! How many ports are in which state, and what the client of the database has counted.
+//! How a port is doing, how many ports are in which state, and what the client of the database has counted.
 
 use podwire_ovs::client::{State, StatsSnapshot};
 use podwire_ovs::vswitch::Interface;
+use serde::{Deserialize, Serialize};
 
 use super::Ports;
 use super::wait::is_installed;
 use crate::config::Wait;
 use crate::plan::ids;
 
-/// The states, in the order in which a port passes through them; a failed one may still come up.
-const STATES: [&str; 4] = ["awaits-ofport", "awaits-ovn", "up", "failed"];
+/// How a port is doing, in the order in which it passes through these; a failed one may still come up.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum PortState {
+    /// ovs-vswitchd has not taken it up
+    AwaitsOfport,
+    /// ovn-controller has not installed its flows, which an ADD waits for
+    AwaitsOvn,
+    /// All that an ADD waits for has come
+    Up,
+    /// The switch can't use its link
+    Failed,
+}
+
+impl PortState {
+    const ALL: [Self; 4] = [Self::AwaitsOfport, Self::AwaitsOvn, Self::Up, Self::Failed];
+
+    /// As flags, metrics and JSON have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AwaitsOfport => "awaits-ofport",
+            Self::AwaitsOvn => "awaits-ovn",
+            Self::Up => "up",
+            Self::Failed => "failed",
+        }
+    }
+
+    pub(super) fn of(ofport: Option<i64>, is_refused: bool, installed: bool, wait: Wait) -> Self {
+        match ofport {
+            _ if is_refused => Self::Failed,
+            Some(ofport) if ofport < 0 => Self::Failed,
+            None | Some(0) => Self::AwaitsOfport,
+            Some(_) if wait == Wait::OvnInstalled && !installed => Self::AwaitsOvn,
+            Some(_) => Self::Up,
+        }
+    }
+}
 
 impl Ports {
     /// How many of our ports are in each state.
     pub fn states(&self) -> Vec<(&'static str, usize)> {
-        let awaits_ovn = self.ovn.wait == Wait::OvnInstalled;
-        let mut counts = STATES.map(|state| (state, 0));
+        let mut counts = PortState::ALL.map(|state| (state.name(), 0));
         self.client.read(|db| {
             for interface in db.interfaces().filter(is_ours) {
-                counts[place(&interface, awaits_ovn)].1 += 1;
+                let refused = interface.error().is_some_and(|text| !text.is_empty());
+                let installed = is_installed(&interface);
+                let state = PortState::of(interface.ofport(), refused, installed, self.ovn.wait);
+                counts[state as usize].1 += 1;
             }
         });
         counts.to_vec()
@@ -36,13 +86,33 @@ fn is_ours(interface: &Interface<'_>) -> bool {
         .all(|key| interface.external_id(key).is_some())
 }
 
-fn place(interface: &Interface<'_>, awaits_ovn: bool) -> usize {
-    let has_error = interface.error().is_some_and(|text| !text.is_empty());
-    match interface.ofport() {
-        _ if has_error => 3,
-        Some(ofport) if ofport < 0 => 3,
-        None | Some(0) => 0,
-        Some(_) if awaits_ovn && !is_installed(interface) => 1,
-        Some(_) => 2,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_up_when_what_an_add_waits_for_has_come() {
+        use PortState::{AwaitsOfport, AwaitsOvn, Failed, Up};
+        for (ofport, refused, installed, in_plain_mode, with_ovn) in [
+            (None, false, false, AwaitsOfport, AwaitsOfport),
+            (Some(3), false, false, Up, AwaitsOvn),
+            (Some(3), false, true, Up, Up),
+            (Some(-1), false, true, Failed, Failed),
+            (None, true, false, Failed, Failed),
+        ] {
+            let state = |wait| PortState::of(ofport, refused, installed, wait);
+            assert_eq!(state(Wait::Ofport), in_plain_mode, "{ofport:?}");
+            assert_eq!(state(Wait::OvnInstalled), with_ovn, "{ofport:?}");
+        }
+    }
+
+    #[test]
+    fn a_state_has_one_name_everywhere() {
+        use clap::ValueEnum as _;
+        for (place, state) in PortState::ALL.into_iter().enumerate() {
+            assert_eq!(state as usize, place);
+            assert_eq!(serde_json::to_value(state).unwrap(), state.name());
+            assert_eq!(PortState::from_str(state.name(), false), Ok(state));
+        }
     }
 }

@@ -18,6 +18,6 @@ pub(super) async fn wanted(agent: &Agent) -> BridgeWanted {
         // Pods remember their gateway's address; left alone it is the lowest of the ports' and changes as they come and go.
         hwaddr: mac_text(mac::bridge_mac(&[&agent.config.bridge])),
         // Left alone the bridge's MTU follows its smallest port.
-        mtu: agent.config.mtu,
+        mtu: agent.default_mtu(),
     }
 }

@@ -11,9 +11,11 @@ use std::{fs, io};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use crate::attach::Agent;
-use crate::netns;
+use crate::config::{Live, Mode};
+use crate::{netns, ports};
 
 /// How long after the bridge's row ovs-vswitchd may take to make its local port.
 const LOCAL_PORT_DEADLINE: Duration = Duration::from_secs(10);
@@ -21,13 +23,14 @@ const LOCAL_PORT_DEADLINE: Duration = Duration::from_secs(10);
 /// The record's name in the run directory.
 const FILE: &str = "gateways.json";
 
-/// Sees to it that the bridge's local port has the gateway addresses, also after ovs-vswitchd has made it anew, and none that
-/// an agent with other subnets has put there. Never ends, unless there is no gateway to keep.
+/// Sees to it that the bridge's local port has the gateway addresses, also after ovs-vswitchd has made it anew and after the
+/// subnets have changed, and none of an earlier subnet in which no pod is left. Never ends, unless there can be no gateway.
 pub async fn keep_gateway(agent: Arc<Agent>) {
     let mut record = Record::read(&agent.config.run_dir);
-    let wanted = agent.config.gateway_addresses();
+    let mut live = agent.live.subscribe();
+    let mut wanted = agent.config.gateway_addresses(&live.borrow_and_update());
     remove_outdated(&agent, &mut record, &wanted).await;
-    if wanted.is_empty() {
+    if !agent.config.gateway || agent.config.ovn.mode == Mode::Ovn {
         return;
     }
     let name = agent.config.bridge.clone();
@@ -62,15 +65,36 @@ pub async fn keep_gateway(agent: Arc<Agent>) {
                 Err(error) => tracing::error!(%error, "the pods have no gateway"),
             }
         }
-        if link.changed().await.is_err() {
-            return;
+        tokio::select! {
+            changed = link.changed() => if changed.is_err() { return },
+            changed = other_gateways(&agent, &mut live, &wanted) => {
+                let Some(others) = changed else { return };
+                wanted = others;
+                announced = None;
+                remove_outdated(&agent, &mut record, &wanted).await;
+            }
         }
     }
 }
 
-/// Takes away what an agent with other subnets, or another bridge, has put there.
+/// Waits until the subnets have other gateways than these; none when the agent ends.
+async fn other_gateways(
+    agent: &Agent,
+    live: &mut watch::Receiver<Live>,
+    known: &[IpNet],
+) -> Option<Vec<IpNet>> {
+    let changed = live.wait_for(|live| agent.config.gateway_addresses(live) != known);
+    let live = changed.await.ok()?;
+    Some(agent.config.gateway_addresses(&live))
+}
+
+/// Takes away what an agent with other subnets, or another bridge, has put there; not while a pod lives whose gateway it is.
 async fn remove_outdated(agent: &Agent, record: &mut Record, wanted: &[IpNet]) {
-    let stays = |address: &IpNet| record.bridge == agent.config.bridge && wanted.contains(address);
+    let used = addresses_of_pods(agent);
+    let stays = |address: &IpNet| {
+        record.bridge == agent.config.bridge
+            && (wanted.contains(address) || used.iter().any(|pod| address.contains(&pod.addr())))
+    };
     let (stay, outdated): (Vec<IpNet>, Vec<IpNet>) =
         record.addresses.iter().copied().partition(stays);
     if outdated.is_empty() {
@@ -90,6 +114,15 @@ async fn remove_outdated(agent: &Agent, record: &mut Record, wanted: &[IpNet]) {
         }
         Err(error) => tracing::error!(%error, "a gateway of an earlier subnet stays"),
     }
+}
+
+/// What the pods of this node have, by the intent log: it is there before the database is.
+fn addresses_of_pods(agent: &Agent) -> Vec<IpNet> {
+    let (entries, _) = agent.journal.entries();
+    let ports = entries.iter().flat_map(|(_, entry)| &entry.ports);
+    ports
+        .flat_map(|port| ports::addresses(&port.external_ids))
+        .collect()
 }
 
 /// Takes addresses away and leaves others'.

@@ -8,7 +8,9 @@
 mod bridge;
 mod gateway;
 mod lost;
+mod mtu;
 mod place;
+mod reload;
 mod spool;
 mod stale;
 
@@ -17,7 +19,9 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 pub use gateway::keep_gateway;
+pub use mtu::{Uplink, keep_uplink_mtu};
 pub use place::{PlaceError, confirm_place};
+pub use reload::Configuration;
 pub use spool::keep_spool;
 
 use crate::attach::Agent;
@@ -35,6 +39,8 @@ pub async fn run(agent: Arc<Agent>, settled: watch::Sender<bool>) {
     loop {
         agent.ports.wait_synced().await;
         let ground = agent.ports.ground(&versions);
+        let tunnel = mtu::tunnel(&agent);
+        mtu::note(&agent, tunnel.as_ref()).await;
         // In OVN mode the bridge is ovn-controller's, with a datapath and a fail mode of its choice.
         if agent.config.ovn.mode == Mode::Plain {
             make_bridge(&agent).await;

@@ -7,6 +7,7 @@
 
 mod client;
 pub mod metrics;
+mod pages;
 pub mod socket;
 mod waiting;
 
@@ -15,7 +16,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
@@ -28,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use client::Client;
+use pages::Watching;
 use socket::Door;
 use waiting::{Presence, Waiting};
 
@@ -44,7 +47,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(600);
 const MAX_HEADER: usize = 16 * 1024;
 
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
-type Response = hyper::Response<Full<Bytes>>;
+type Response = hyper::Response<Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>>;
 
 /// Serves until `stop` is cancelled, then whoever had connected by then, and waits for what is under way.
 ///
@@ -53,14 +56,15 @@ type Response = hyper::Response<Full<Bytes>>;
 pub async fn serve(door: Door, agent: Arc<Agent>, stop: CancellationToken) -> io::Result<()> {
     let waiting = Arc::new(Waiting::for_this_process()?);
     let connections = TaskTracker::new();
+    let watching = Watching::new(stop.clone());
     let welcome = |stream: UnixStream| {
         if let Err(refused) = is_root(&stream) {
             tracing::warn!("connection refused: {refused}");
             return;
         }
         let presence = Arc::new(waiting.enter());
-        let (agent, stop) = (Arc::clone(&agent), stop.clone());
-        connections.spawn(connection(stream, agent, presence, stop));
+        let (agent, watching) = (Arc::clone(&agent), watching.clone());
+        connections.spawn(connection(stream, agent, presence, watching));
     };
     loop {
         let accepted = tokio::select! {
@@ -106,14 +110,16 @@ async fn connection(
     stream: UnixStream,
     agent: Arc<Agent>,
     presence: Arc<Presence>,
-    stop: CancellationToken,
+    watching: Watching,
 ) {
+    let stop = watching.stop.clone();
     let begun = CancellationToken::new();
     let service = service_fn(|request| {
         begun.cancel();
         let (agent, presence) = (Arc::clone(&agent), Arc::clone(&presence));
+        let watching = watching.clone();
         async move {
-            let response = respond(request, agent, &presence).await;
+            let response = respond(request, agent, &presence, &watching).await;
             presence.waits();
             Ok::<_, Infallible>(response)
         }
@@ -157,34 +163,14 @@ async fn respond(
     request: hyper::Request<Incoming>,
     agent: Arc<Agent>,
     presence: &Presence,
+    watching: &Watching,
 ) -> Response {
-    let path = request.uri().path().to_owned();
-    match (request.method(), path.as_str()) {
-        (&Method::POST, wire::PATH) => cni(request, agent, presence).await,
-        (&Method::GET, "/metrics") => metrics_page(&agent).await,
-        (&Method::GET, "/v1/health") => {
-            let patience = Duration::from_secs(number(request.uri().query(), "wait").unwrap_or(0));
-            json(
-                StatusCode::OK,
-                agent.health(patience.min(LONGEST_WAIT)).await,
-            )
-        }
-        (&Method::GET, "/v1/traces") => {
-            let last = number(request.uri().query(), "last").unwrap_or(usize::MAX);
-            json(StatusCode::OK, agent.traces(last))
-        }
-        (&Method::GET, "/v1/ports") => json(StatusCode::OK, agent.ports()),
-        (_, wire::PATH) => problem(
-            StatusCode::METHOD_NOT_ALLOWED,
-            ErrorCode::DECODE,
-            "CNI requests are POSTed",
-        ),
-        (method, path) => problem(
-            StatusCode::NOT_FOUND,
-            ErrorCode::DECODE,
-            format!("the agent serves no {method} {path}"),
-        ),
+    if (request.method(), request.uri().path()) == (&Method::POST, wire::PATH) {
+        return cni(request, agent, presence).await;
     }
+    // What follows has no body to wait for.
+    presence.is_heard();
+    pages::respond(&request, agent, watching).await
 }
 
 async fn cni(
@@ -219,11 +205,7 @@ async fn cni(
             answer: Err(error),
             stderr,
         }) => with_stderr(StatusCode::INTERNAL_SERVER_ERROR, error, &stderr),
-        Err(error) => {
-            tracing::error!(%error, "an operation's task died");
-            let msg = "the agent met an error of its own; its log has more";
-            problem(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::INTERNAL, msg)
-        }
+        Err(error) => died(&error),
     }
 }
 
@@ -258,10 +240,10 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// A parameter of the query that is a number.
-fn number<T: std::str::FromStr>(query: Option<&str>, name: &str) -> Option<T> {
-    let mut pairs = query?.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.find(|(key, _)| *key == name)?.1.parse().ok()
+fn died(error: &tokio::task::JoinError) -> Response {
+    tracing::error!(%error, "an operation's task died");
+    let msg = "the agent met an error of its own; its log has more";
+    problem(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::INTERNAL, msg)
 }
 
 fn problem(status: StatusCode, code: ErrorCode, msg: impl Into<String>) -> Response {
@@ -298,7 +280,7 @@ fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
 }
 
 fn typed(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -> Response {
-    let mut response = Response::new(Full::new(body.into()));
+    let mut response = Response::new(Either::Left(Full::new(body.into())));
     *response.status_mut() = status;
     response
         .headers_mut()

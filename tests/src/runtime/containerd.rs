@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::enclosure::Enclosure;
-use super::{CONFIGURATIONS, IMAGE, PLUGINS, configure, image, install_plugins};
+use super::{CONFIGURATIONS, IMAGE, PLUGINS, configure_as, image, install_plugins};
 use crate::cri::{Cri, DnsConfig, LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata};
 use crate::failure::{Failure, Step};
 use crate::process;
@@ -35,14 +35,23 @@ pub struct Containerd<'node> {
 }
 
 impl<'node> Containerd<'node> {
-    /// Starts containerd with a network of these plugins, and waits until it says that its network is ready.
-    pub fn start(node: &'node TestNode, plugins: &[Value]) -> Result<Containerd<'node>, Failure> {
+    /// Starts containerd with this network, and waits until it says that its network is ready.
+    pub fn start(node: &'node TestNode, network: &Value) -> Result<Containerd<'node>, Failure> {
         install_plugins(node)?;
-        configure(node, plugins)?;
+        configure_as(node, network)?;
+        let containerd = Containerd::without_network(node)?;
+        containerd.await_network()?;
+        Ok(containerd)
+    }
+
+    /// Starts containerd with what is installed on the node, and waits until it serves.
+    pub fn without_network(node: &'node TestNode) -> Result<Containerd<'node>, Failure> {
         let config = format!("{DIRECTORY}/config.toml");
         std::fs::create_dir_all(node.path(DIRECTORY)).step(|| "make containerd's directory")?;
         std::fs::write(node.path(&config), toml()).step(|| "write containerd's configuration")?;
-
+        // One that is not there can't be watched.
+        std::fs::create_dir_all(node.path(CONFIGURATIONS))
+            .step(|| "make the configurations' directory")?;
         let enclosure = Enclosure::start(node, SUPERVISE, &config, "containerd")?;
         let cri = Cri::at(node.path(SOCKET));
         let containerd = Containerd {
@@ -50,23 +59,17 @@ impl<'node> Containerd<'node> {
             cri,
             enclosure,
         };
-        containerd.await_condition("NetworkReady")?;
+        containerd.await_condition("RuntimeReady")?;
         let archive = image::write(node)?;
-        node.run(
-            "ctr",
-            &[
-                "--address",
-                SOCKET,
-                "--namespace",
-                "k8s.io",
-                "images",
-                "import",
-                "--snapshotter",
-                "native",
-                &archive,
-            ],
-        )?;
+        let import = ["images", "import", "--snapshotter", "native", &archive];
+        let namespace = ["--address", SOCKET, "--namespace", "k8s.io"];
+        node.run("ctr", &[&namespace[..], &import].concat())?;
         Ok(containerd)
+    }
+
+    /// Waits until containerd says that its network is ready.
+    pub fn await_network(&self) -> Result<(), Failure> {
+        self.await_condition("NetworkReady")
     }
 
     /// Its CRI.
@@ -123,7 +126,7 @@ impl<'node> Containerd<'node> {
         let old = self.pid()?;
         kill(Pid::from_raw(old), Signal::SIGKILL).step(|| "kill containerd")?;
         self.await_answer("another one", || Ok(self.pid().is_ok_and(|pid| pid != old)))?;
-        self.await_condition("NetworkReady")
+        self.await_network()
     }
 
     fn pid(&self) -> Result<i32, Failure> {

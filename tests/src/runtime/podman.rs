@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::enclosure::Enclosure;
-use super::{CONFIGURATIONS, PLUGINS, configure, image, install_plugins};
+use super::{CONFIGURATIONS, PLUGINS, configure_as, image, install_plugins};
 use crate::failure::{Failure, Step};
 use crate::process::{Finished, finish};
 use crate::watch::{Watch, Woken};
@@ -26,10 +26,10 @@ pub struct Podman<'node> {
 }
 
 impl<'node> Podman<'node> {
-    /// Sets podman up with a network `pods` of these plugins, and loads [`IMAGE`](super::IMAGE).
-    pub fn start(node: &'node TestNode, plugins: &[Value]) -> Result<Podman<'node>, Failure> {
+    /// Sets podman up with this network, whose name is to be `pods`, and loads [`IMAGE`](super::IMAGE).
+    pub fn start(node: &'node TestNode, network: &Value) -> Result<Podman<'node>, Failure> {
         install_plugins(node)?;
-        configure(node, plugins)?;
+        configure_as(node, network)?;
         let directory = node.path(DIRECTORY);
         std::fs::create_dir_all(&directory).step(|| "make podman's directory")?;
         for (name, text) in [

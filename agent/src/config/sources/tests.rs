@@ -1,14 +1,7 @@
 use super::*;
 
-fn account(directory: &Path) -> ServiceAccount {
-    ServiceAccount {
-        url: Some("https://10.0.0.1:443".into()),
-        directory: directory.to_owned(),
-    }
-}
-
 fn config(args: SourceArgs) -> Result<SourceConfig, ConfigError> {
-    SourceConfig::from_args(args, None, Mode::Plain)
+    SourceConfig::from_args(args, Mode::Plain)
 }
 
 fn kube(url: &str) -> SourceArgs {
@@ -24,7 +17,7 @@ fn with_nothing_set_up_the_request_is_the_only_source_and_needs_no_annotation() 
     let config = config(SourceArgs::default()).unwrap();
     assert_eq!(config.order, [Source::Cni]);
     assert_eq!(config.annotations, Need::Optional);
-    let ovn = SourceConfig::from_args(SourceArgs::default(), None, Mode::Ovn).unwrap();
+    let ovn = SourceConfig::from_args(SourceArgs::default(), Mode::Ovn).unwrap();
     assert_eq!(ovn.annotations, Need::Required);
 }
 
@@ -45,49 +38,6 @@ fn what_is_set_up_is_asked_after_the_request_and_then_annotations_are_needed() {
     .unwrap();
     assert_eq!(chosen.order, [Source::Dir, Source::Cni]);
     assert_eq!((chosen.annotations, chosen.kube), (Need::Optional, None));
-}
-
-#[test]
-fn a_service_accounts_files_are_used_where_no_flag_says_otherwise() {
-    let dir = tempfile::tempdir().unwrap();
-    for name in ["token", "ca.crt"] {
-        std::fs::write(dir.path().join(name), "").unwrap();
-    }
-    let access = |args: SourceArgs| {
-        let args = SourceArgs {
-            node_name: Some("n1".into()),
-            ..args
-        };
-        let config = SourceConfig::from_args(args, Some(account(dir.path())), Mode::Plain);
-        config.unwrap().kube.unwrap().access
-    };
-    assert_eq!(
-        access(SourceArgs::default()),
-        KubeAccess::Server {
-            url: "https://10.0.0.1:443".into(),
-            ca: Some(dir.path().join("ca.crt")),
-            token: Token::File(dir.path().join("token")),
-        }
-    );
-    assert_eq!(
-        access(SourceArgs {
-            k8s_token: Some("t".into()),
-            k8s_cacert: Some("/other".into()),
-            ..kube("https://h")
-        }),
-        KubeAccess::Server {
-            url: "https://h".into(),
-            ca: Some("/other".into()),
-            token: Token::Text("t".into()),
-        }
-    );
-    assert_eq!(
-        access(SourceArgs {
-            kubeconfig: Some("/k".into()),
-            ..SourceArgs::default()
-        }),
-        KubeAccess::Kubeconfig("/k".into())
-    );
 }
 
 #[test]

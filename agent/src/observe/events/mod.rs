@@ -2,7 +2,7 @@
 //! them.
 //!
 //! Reporting never waits: what is to be told goes into a short queue, and what finds it full is dropped and counted. One task
-//! takes it out and tells the API server, so seldom that no storm of failing pods becomes one of requests (see [`ledger`]).
+//! takes it out and tells the API server, so seldom that no storm of failing pods becomes one of requests (`ledger`).
 //! An Event that the server does not take is not sent again: if the reason stays, the next ADD brings it up anew.
 
 mod ledger;

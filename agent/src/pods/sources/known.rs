@@ -216,6 +216,11 @@ impl Known {
         self.len() == 0
     }
 
+    /// The pods that somebody waits on.
+    pub(super) fn awaited(&self) -> Vec<PodName> {
+        self.lock().waits.keys().cloned().collect()
+    }
+
     pub(super) fn see(&self, name: &PodName) -> Seen {
         let inner = self.lock();
         match (inner.pods.get(name), inner.gone.get(name)) {

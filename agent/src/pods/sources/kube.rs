@@ -87,9 +87,9 @@ impl Watch {
             .map_err(|error| Failure::of(&error))?;
         let mut heard = false;
         loop {
-            let version = match &self.version {
-                Some(version) => version.clone(),
-                None => self.list(&client).await?,
+            let (version, is_fresh) = match &self.version {
+                Some(version) => (version.clone(), false),
+                None => (self.list(&client).await?, true),
             };
             let began = Instant::now();
             heard = match self.follow(&client, &version).await {
@@ -102,7 +102,12 @@ impl Watch {
                 }
             };
             if self.version.is_none() {
-                return Ok(heard);
+                // One that went on from an old version lists anew at once: an ADD may wait for what came meanwhile, and has
+                // shortened this pause only. What was listed just now and has expired already is not worth that haste.
+                if is_fresh {
+                    return Ok(heard);
+                }
+                continue;
             }
             if !heard && began.elapsed() < SHORTEST_WATCH {
                 return Err(Failure::new("the server ended the watch at once"));

@@ -9,6 +9,7 @@ mod error;
 mod known;
 mod kube;
 pub mod manifest;
+mod state;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use tokio::time::Instant;
 pub use error::{Lack, SourceError};
 use known::Seen;
 pub use known::{Health, Known, Pod, PodName};
+pub use state::SourceState;
 
 use super::AnnotationError;
 use crate::config::{Need, Source, SourceConfig};

@@ -1,0 +1,138 @@
+//! The command line of `podwire agent`: the settings' flags, where the files are, and what is to be shown.
+
+use std::path::PathBuf;
+
+use clap::builder::{StyledStr, ValueParser};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+
+use super::files::{Place, Places};
+use super::layers::{Given, Layer, Origin};
+use super::settings::{Setting, Settings};
+use super::{AgentArgs, legacy};
+
+const CONFIG: &str = "config";
+const CONFIG_FILE: &str = "config-file";
+const PRINT_CONFIG: &str = "print-config";
+/// The variable for `--config`.
+pub(super) const CONFIG_VARIABLE: &str = "PODWIRE_CONFIG";
+
+/// What the command line of `podwire agent` says. Only what is on it: variables, files and defaults come in below, when the
+/// settings are loaded.
+#[derive(Debug, Clone, Default)]
+pub struct AgentCommand {
+    /// The settings that it names.
+    pub(super) given: Layer,
+    /// What follows from flags unless something is said.
+    pub(super) implied: Layer,
+    /// Where the files are.
+    pub(super) places: Places,
+    /// Show the settings and end.
+    pub print_config: bool,
+}
+
+impl Args for AgentCommand {
+    fn augment_args(command: Command) -> Command {
+        let command = AgentArgs::augment_args(command).mut_args(without_variable);
+        let usual = Places::default();
+        let file = |name: &'static str, usual: &Place| {
+            Arg::new(name)
+                .long(name)
+                .value_name("FILE")
+                .value_parser(ValueParser::path_buf())
+                .help_heading("Where settings come from")
+                .help(format!(
+                    "{} [default: {}]",
+                    match name {
+                        CONFIG => "The settings, in TOML; read again when it changes",
+                        _ => "ovn-kubernetes' own, of which a node's part is taken",
+                    },
+                    usual.path.display()
+                ))
+        };
+        let command = command
+            .arg(file(CONFIG, &usual.own))
+            .mut_arg(CONFIG, |arg| with_variable(arg, CONFIG_VARIABLE))
+            .arg(file(CONFIG_FILE, &usual.ovn_k8s))
+            .arg(
+                Arg::new(PRINT_CONFIG)
+                    .long(PRINT_CONFIG)
+                    .action(ArgAction::SetTrue)
+                    .help_heading("Where settings come from")
+                    .help("Show every setting, its value and where that comes from, and end"),
+            );
+        legacy::add_flags(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for AgentCommand {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        legacy::refusals(matches)?;
+        let (mut given, implied) = legacy::layers(matches)?;
+        for setting in Settings::of_agent().iter() {
+            if let Some(value) = named(matches, setting) {
+                given.insert(setting.key.clone(), value);
+            }
+        }
+        let usual = Places::default();
+        let place = |name: &str, usual: Place| match matches.get_one::<PathBuf>(name) {
+            Some(path) => Place {
+                path: path.clone(),
+                named: true,
+            },
+            None => usual,
+        };
+        Ok(Self {
+            given,
+            implied,
+            places: Places {
+                own: place(CONFIG, usual.own),
+                ovn_k8s: place(CONFIG_FILE, usual.ovn_k8s),
+                microshift: usual.microshift,
+            },
+            print_config: matches.get_flag(PRINT_CONFIG),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// clap would take the variable for the flag's own value; it is to stand below the files.
+fn without_variable(argument: Arg) -> Arg {
+    match argument
+        .get_env()
+        .map(|name| name.to_string_lossy().into_owned())
+    {
+        Some(variable) => with_variable(argument.env(None::<&'static str>), &variable),
+        None => argument,
+    }
+}
+
+/// Names the variable in the help.
+fn with_variable(argument: Arg, variable: &str) -> Arg {
+    let help = argument.get_help().map(ToString::to_string);
+    let help = format!("{} [env: {variable}]", help.unwrap_or_default());
+    argument.help(StyledStr::from(help))
+}
+
+/// What the command line says of a setting, even when that is the default.
+fn named(matches: &ArgMatches, setting: &Setting) -> Option<Given> {
+    let id = setting.key.replace('-', "_");
+    if matches.value_source(&id) != Some(ValueSource::CommandLine) {
+        return None;
+    }
+    let values = matches.get_raw(&id)?;
+    Some(Given {
+        values: values
+            .map(|value| value.to_string_lossy().into_owned())
+            .collect(),
+        origin: Origin::CommandLine(setting.flag.clone()),
+    })
+}

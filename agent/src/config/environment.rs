@@ -1,0 +1,111 @@
+//! The environment: podwire's own variables, those that ovn-kubernetes knows, and a pod's service account.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::layers::{Given, Layer, Origin};
+use super::settings::{Kind, Settings};
+
+/// Where Kubernetes puts a pod's own credentials: an agent that runs as a pod needs no flag.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const SERVICE_HOST: &str = "KUBERNETES_SERVICE_HOST";
+const SERVICE_PORT: &str = "KUBERNETES_SERVICE_PORT";
+
+/// ovn-kubernetes' variables.
+const KNOWN: [(&str, &str); 4] = [
+    ("KUBECONFIG", "kubeconfig"),
+    ("K8S_APISERVER", "k8s-apiserver"),
+    ("K8S_CACERT", "k8s-cacert"),
+    ("K8S_TOKEN", "k8s-token"),
+];
+
+/// The process's surroundings.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    variables: BTreeMap<String, String>,
+    service_account: PathBuf,
+}
+
+impl Environment {
+    /// This process's.
+    pub fn of_process() -> Self {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        Self {
+            variables: std::env::vars_os().filter_map(text).collect(),
+            service_account: SERVICE_ACCOUNT.into(),
+        }
+    }
+
+    /// One of these variables, and a service account in this directory.
+    #[cfg(test)]
+    pub(super) fn of(variables: &[(&str, &str)], service_account: &Path) -> Self {
+        Self {
+            variables: variables
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            service_account: service_account.to_owned(),
+        }
+    }
+
+    /// What it says: our own variables, then those that others know as well, then the service account's.
+    pub(super) fn layers(&self, settings: &Settings) -> [Layer; 3] {
+        let own = settings.iter().filter_map(|setting| {
+            let name = setting.variable.as_deref()?;
+            let text = self.find(name)?;
+            let values = match setting.kind {
+                Kind::List(Some(separator)) => text
+                    .split(separator)
+                    .filter(|part| !part.is_empty())
+                    .map(str::to_owned)
+                    .collect(),
+                Kind::List(None) | Kind::One | Kind::Switch => vec![text.to_owned()],
+            };
+            let origin = Origin::Variable(name.to_owned());
+            Some((setting.key.clone(), Given { values, origin }))
+        });
+        let known = KNOWN.iter().filter_map(|(name, key)| {
+            let origin = Origin::Variable((*name).to_owned());
+            Some(((*key).to_owned(), Given::one(self.find(name)?, origin)))
+        });
+        [own.collect(), known.collect(), self.service_account()]
+    }
+
+    /// A pod's own credentials. The files alone do where something else names the server.
+    fn service_account(&self) -> Layer {
+        let mut layer = Layer::new();
+        let file = |name: &str| Some(self.service_account.join(name)).filter(|path| path.exists());
+        let given = |path: &Path| {
+            let path = path.display().to_string();
+            Given::one(path.clone(), Origin::ServiceAccount(path))
+        };
+        if let Some(authority) = file("ca.crt") {
+            layer.insert("k8s-cacert".to_owned(), given(&authority));
+        }
+        if let Some(token) = file("token") {
+            layer.insert("k8s-token-file".to_owned(), given(&token));
+            if let Some(url) = self.service() {
+                let origin = Origin::ServiceAccount(format!("${SERVICE_HOST}, ${SERVICE_PORT}"));
+                layer.insert("k8s-apiserver".to_owned(), Given::one(url, origin));
+            }
+        }
+        layer
+    }
+
+    fn service(&self) -> Option<String> {
+        let host = self.find(SERVICE_HOST)?;
+        let port = self.find(SERVICE_PORT).unwrap_or("443");
+        Some(match host.contains(':') {
+            true => format!("https://[{host}]:{port}"),
+            false => format!("https://{host}:{port}"),
+        })
+    }
+
+    /// An empty variable is none: that is how a manifest takes an optional key of a ConfigMap.
+    pub(super) fn find(&self, name: &str) -> Option<&str> {
+        let value = self.variables.get(name)?;
+        (!value.is_empty()).then_some(value)
+    }
+}

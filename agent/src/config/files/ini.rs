@@ -1,0 +1,191 @@
+//! The INI dialect of ovn-kubernetes' files, which is git-config's as the Go package gcfg reads it.
+//!
+//! `[section]` or `[section "subsection"]`, then `name = value` on a line each. `;` and `#` begin a comment outside of quotes.
+//! A value may be quoted in part or whole; within quotes `\"`, `\\`, `\n` and `\t` stand for a character, outside of them only a
+//! backslash at the line's end means something: the value goes on in the next one. Names are letters, digits and `-`, and their
+//! case does not count. A name alone, without `=`, is a value of true.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+use super::Wrong;
+
+/// One name with its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// The section's name, in lower case, with the subsection as it stands there.
+    pub(super) section: String,
+    /// The name, in lower case.
+    pub(super) name: String,
+    /// The value, unquoted; none when there is no `=`.
+    pub(super) value: Option<String>,
+    /// The line of the name, from 1.
+    pub(super) line: usize,
+}
+
+/// Reads a whole file.
+pub(super) fn parse(text: &str) -> Result<Vec<Entry>, Wrong> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut scanner = Scanner {
+        rest: text.chars().peekable(),
+        line: 1,
+    };
+    let mut section: Option<String> = None;
+    let mut entries = Vec::new();
+    while let Some(next) = scanner.skip_blank() {
+        match next {
+            '\n' => drop(scanner.next()),
+            ';' | '#' => scanner.skip_comment(),
+            '[' => section = Some(scanner.header()?),
+            letter if letter.is_alphabetic() => {
+                let Some(section) = section.clone() else {
+                    return Err(scanner.wrong("expected a [section] before the first name"));
+                };
+                entries.push(scanner.entry(section)?);
+            }
+            other => {
+                let problem = format!("expected [section] or a name, and not {other:?}");
+                return Err(scanner.wrong(&problem));
+            }
+        }
+    }
+    Ok(entries)
+}
+
+struct Scanner<'a> {
+    rest: Peekable<Chars<'a>>,
+    line: usize,
+}
+
+impl Scanner<'_> {
+    fn next(&mut self) -> Option<char> {
+        let next = self.rest.next();
+        self.line += usize::from(next == Some('\n'));
+        next
+    }
+
+    /// Skips spaces; what comes then.
+    fn skip_blank(&mut self) -> Option<char> {
+        while self.rest.next_if(|c| is_blank(*c)).is_some() {}
+        self.rest.peek().copied()
+    }
+
+    fn skip_comment(&mut self) {
+        while self.rest.next_if(|c| *c != '\n').is_some() {}
+    }
+
+    fn header(&mut self) -> Result<String, Wrong> {
+        self.next();
+        self.skip_blank();
+        let mut section = self.name();
+        if section.is_empty() {
+            return Err(self.wrong("expected a section's name after ["));
+        }
+        if self.skip_blank() == Some('"') {
+            self.next();
+            let subsection = self.quoted()?;
+            section = format!("{section} {subsection:?}");
+        }
+        if self.skip_blank() != Some(']') {
+            return Err(self.wrong("expected ] after a section's name"));
+        }
+        self.next();
+        self.end_of_line()?;
+        Ok(section)
+    }
+
+    fn entry(&mut self, section: String) -> Result<Entry, Wrong> {
+        let line = self.line;
+        let name = self.name();
+        let value = match self.skip_blank() {
+            Some('=') => {
+                self.next();
+                Some(self.value()?)
+            }
+            None | Some('\n' | ';' | '#') => None,
+            Some(_) => return Err(self.wrong(&format!("expected = after {name}"))),
+        };
+        Ok(Entry {
+            section,
+            name,
+            value,
+            line,
+        })
+    }
+
+    fn name(&mut self) -> String {
+        let mut name = String::new();
+        while let Some(next) = self.rest.next_if(|c| c.is_alphanumeric() || *c == '-') {
+            name.extend(next.to_lowercase());
+        }
+        name
+    }
+
+    fn value(&mut self) -> Result<String, Wrong> {
+        self.skip_blank();
+        let mut value = String::new();
+        // Behind the last character that counts: what is quoted, or no space.
+        let mut end = 0;
+        while let Some(next) = self.rest.next_if(|c| !matches!(c, '\n' | ';' | '#')) {
+            match next {
+                '"' => {
+                    value.push_str(&self.quoted()?);
+                    end = value.len();
+                }
+                '\\' => {
+                    self.rest.next_if_eq(&'\r');
+                    if self.next() != Some('\n') {
+                        return Err(
+                            self.wrong("a \\ outside of quotes must be at the end of the line")
+                        );
+                    }
+                }
+                '\r' => {}
+                other => {
+                    value.push(other);
+                    if !is_blank(other) {
+                        end = value.len();
+                    }
+                }
+            }
+        }
+        value.truncate(end);
+        Ok(value)
+    }
+
+    /// What is between quotes, of which the first is behind us.
+    fn quoted(&mut self) -> Result<String, Wrong> {
+        let mut text = String::new();
+        while let Some(next) = self.rest.next_if(|c| *c != '\n') {
+            text.push(match next {
+                '"' => return Ok(text),
+                '\\' => match self.rest.next_if(|c| matches!(c, '"' | '\\' | 'n' | 't')) {
+                    Some('n') => '\n',
+                    Some('t') => '\t',
+                    Some(same) => same,
+                    None => return Err(self.wrong("within quotes \\ stands before \", \\, n or t")),
+                },
+                other => other,
+            });
+        }
+        Err(self.wrong("a quote is not closed on its line"))
+    }
+
+    fn end_of_line(&mut self) -> Result<(), Wrong> {
+        match self.skip_blank() {
+            None | Some('\n' | ';' | '#') => Ok(()),
+            Some(_) => Err(self.wrong("expected the end of the line after ]")),
+        }
+    }
+
+    fn wrong(&self, problem: &str) -> Wrong {
+        Wrong {
+            line: Some(self.line),
+            problem: problem.to_owned(),
+        }
+    }
+}
+
+fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\r')
+}

@@ -1,0 +1,179 @@
+//! Configuration files: podwire's own, and those that are on nodes already.
+
+mod ini;
+mod microshift;
+mod ovn_k8s;
+mod own;
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use super::error::FileError;
+use super::layers::Layer;
+use super::settings::Settings;
+
+/// The largest file that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
+
+/// What a configuration file is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// podwire's own TOML.
+    Own,
+    /// ovn-kubernetes' INI.
+    OvnK8s,
+    /// MicroShift's YAML.
+    Microshift,
+}
+
+impl Format {
+    /// Whether a file of this content would be read. Its values are not looked at.
+    ///
+    /// # Errors
+    /// [`FileError::Content`].
+    pub fn check(self, path: &Path, text: &str) -> Result<(), FileError> {
+        self.read(path, text, &Settings::of_agent()).map(drop)
+    }
+
+    fn read(
+        self,
+        path: &Path,
+        text: &str,
+        settings: &Settings,
+    ) -> Result<(Layer, Vec<String>), FileError> {
+        let parsed = match self {
+            Self::Own => own::parse(text, path, settings),
+            Self::OvnK8s => ovn_k8s::parse(text, path),
+            Self::Microshift => microshift::parse(text, path),
+        };
+        parsed.map_err(|wrong| FileError::Content {
+            path: path.to_owned(),
+            line: wrong.line,
+            problem: wrong.problem,
+        })
+    }
+}
+
+/// Where the files are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// podwire's own.
+    pub own: Place,
+    /// That of ovn-kubernetes.
+    pub ovn_k8s: Place,
+    /// That of MicroShift.
+    pub microshift: Place,
+}
+
+/// Where one file is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Its path.
+    pub path: PathBuf,
+    /// Whether somebody named it: then it must be there.
+    pub named: bool,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self {
+            own: Place::usual("/etc/podwire/podwire.toml"),
+            ovn_k8s: Place::usual("/etc/openvswitch/ovn_k8s.conf"),
+            microshift: Place::usual("/etc/microshift/ovn.yaml"),
+        }
+    }
+}
+
+impl Place {
+    fn usual(path: &str) -> Self {
+        Self {
+            path: path.into(),
+            named: false,
+        }
+    }
+}
+
+/// What the files say.
+#[derive(Debug, Default)]
+pub(super) struct Read {
+    /// The highest first.
+    pub(super) layers: Vec<Layer>,
+    /// Those that were there.
+    pub(super) found: Vec<PathBuf>,
+    /// What is passed over, and what else an operator should know.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Places {
+    /// Their paths, the highest first.
+    pub(super) fn paths(&self) -> [&Path; 3] {
+        [&self.own, &self.ovn_k8s, &self.microshift].map(|place| place.path.as_path())
+    }
+
+    /// Reads those that are there.
+    ///
+    /// # Errors
+    /// The first file that is not as it should be.
+    pub(super) fn read(&self, settings: &Settings) -> Result<Read, FileError> {
+        let mut read = Read::default();
+        for (place, format) in [
+            (&self.own, Format::Own),
+            (&self.ovn_k8s, Format::OvnK8s),
+            (&self.microshift, Format::Microshift),
+        ] {
+            let path = &place.path;
+            let Some(text) = text(place)? else { continue };
+            let (layer, warnings) = format.read(path, &text, settings)?;
+            read.layers.push(layer);
+            read.found.push(path.clone());
+            let named = |warning: String| format!("{}: {warning}", path.display());
+            read.warnings.extend(warnings.into_iter().map(named));
+        }
+        Ok(read)
+    }
+}
+
+/// What one file says, and what to warn of.
+type Parsed = Result<(Layer, Vec<String>), Wrong>;
+
+/// What is wrong with a file's content.
+#[derive(Debug, PartialEq, Eq)]
+struct Wrong {
+    line: Option<usize>,
+    problem: String,
+}
+
+/// A file's text; none when it is not there and nobody named it.
+fn text(place: &Place) -> Result<Option<String>, FileError> {
+    let Place { path, named } = place;
+    match read(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if is_absent(&error) && !named => Ok(None),
+        Err(source) => Err(FileError::Read {
+            path: path.clone(),
+            source,
+        }),
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory)
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    // Opening a pipe would wait for its writer.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut text = String::new();
+    let file = fs::File::open(path)?;
+    if file.take(LARGEST + 1).read_to_string(&mut text)? as u64 > LARGEST {
+        return Err(io::Error::other(format!("larger than {LARGEST} bytes")));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! podwire's own file: TOML, each key a setting's. What is not one is refused, for a mistyped key would be a setting that
+//! silently does nothing.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use toml::{Spanned, Value};
+
+use super::super::layers::{Given, Layer, Origin};
+use super::super::settings::{Kind, Setting, Settings};
+use super::{Parsed, Wrong};
+
+pub(super) fn parse(text: &str, path: &Path, settings: &Settings) -> Parsed {
+    let line_of = |at: usize| {
+        text.get(..at)
+            .map(|before| before.matches('\n').count() + 1)
+    };
+    // The error's own text shows the line, and a token may be on it.
+    let entries: BTreeMap<String, Spanned<Value>> =
+        toml::from_str(text).map_err(|error| Wrong {
+            line: error.span().and_then(|span| line_of(span.start)),
+            problem: error.message().to_owned(),
+        })?;
+    let mut layer = Layer::new();
+    for (key, value) in entries {
+        let line = line_of(value.span().start);
+        let wrong = |problem| Wrong { line, problem };
+        let setting = settings
+            .find(&key)
+            .ok_or_else(|| wrong(unknown(&key, settings)))?;
+        let values = values(setting, value.into_inner())
+            .map_err(|expected| wrong(format!("{key}: expected {expected}")))?;
+        let origin = Origin::File {
+            path: path.to_owned(),
+            key: key.clone(),
+            line,
+        };
+        layer.insert(key, Given { values, origin });
+    }
+    Ok((layer, Vec::new()))
+}
+
+fn unknown(key: &str, settings: &Settings) -> String {
+    match settings.nearest(key) {
+        Some(nearest) => format!("there is no setting {key:?}; is it {nearest}?"),
+        None => format!("there is no setting {key:?} (podwire agent --print-config shows all)"),
+    }
+}
+
+/// The values as a flag would have them, or what was expected.
+fn values(setting: &Setting, value: Value) -> Result<Vec<String>, &'static str> {
+    match (setting.kind, value) {
+        (Kind::List(_), Value::Array(values)) if values.is_empty() => {
+            Err("at least one, or no such key")
+        }
+        (Kind::List(_), Value::Array(values)) => values
+            .into_iter()
+            .map(|value| scalar(value).ok_or("an array of strings"))
+            .collect(),
+        (Kind::List(_), value) => one(value).ok_or("a string or an array of strings"),
+        (Kind::Switch, value @ Value::Boolean(_)) => Ok(one(value).unwrap_or_default()),
+        (Kind::Switch, _) => Err("true or false"),
+        (Kind::One, Value::Boolean(_)) => Err("a string or a number"),
+        (Kind::One, value) => one(value).ok_or("a string or a number"),
+    }
+}
+
+fn one(value: Value) -> Option<Vec<String>> {
+    scalar(value).map(|value| vec![value])
+}
+
+fn scalar(value: Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Boolean(is) => Some(is.to_string()),
+        Value::Float(_) | Value::Datetime(_) | Value::Array(_) | Value::Table(_) => None,
+    }
+}

@@ -1,0 +1,174 @@
+use super::super::fixture::Told;
+use super::ini;
+
+fn value(line: &str) -> Result<Option<String>, String> {
+    let text = format!("[s]\nname{line}\n");
+    match ini::parse(&text) {
+        Ok(mut entries) => Ok(entries.remove(0).value),
+        Err(wrong) => Err(wrong.problem),
+    }
+}
+
+#[test]
+fn values_are_quoted_and_continued_as_gcfg_has_it() {
+    let cases = [
+        (" = plain", Some("plain")),
+        ("=a b  ; comment", Some("a b")),
+        ("=a#comment", Some("a")),
+        ("=\"a ; b # c\"", Some("a ; b # c")),
+        ("=pre\" mid \"post", Some("pre mid post")),
+        ("=\"\\\"q\\\" \\\\ \\t|\\n\"", Some("\"q\" \\ \t|\n")),
+        ("=one \\\ntwo", Some("one two")),
+        ("=\" kept \"", Some(" kept ")),
+        ("=a\r", Some("a")),
+        ("=", Some("")),
+        ("=\"\"", Some("")),
+        ("", None),
+        (" ; comment", None),
+        (
+            "=ssl:1.2.3.4:6641,ssl:[::1]:6641",
+            Some("ssl:1.2.3.4:6641,ssl:[::1]:6641"),
+        ),
+        ("=a=b", Some("a=b")),
+    ];
+    for (line, expected) in cases {
+        assert_eq!(value(line).unwrap().as_deref(), expected, "{line:?}");
+    }
+    for bad in ["=\"open", "=a\\b", "=\"\\x\"", "=\"two\nlines\"", " value"] {
+        assert!(value(bad).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn names_and_sections_are_compared_without_case_and_lines_are_counted() {
+    let entries =
+        ini::parse("\u{feff}; top\n\n[Default]\nMTU=1\n[ovn \"Sub\"] # c\nA-b=2").unwrap();
+    let found: Vec<_> = entries
+        .iter()
+        .map(|entry| (entry.section.as_str(), entry.name.as_str(), entry.line))
+        .collect();
+    assert_eq!(found, [("default", "mtu", 4), ("ovn \"Sub\"", "a-b", 6)]);
+    for bad in ["a=1", "[", "[]", "[a b]", "[a]x", "[a]\n=1", "[a \"b]"] {
+        assert!(ini::parse(bad).is_err(), "{bad:?}");
+    }
+}
+
+/// The example of go-controller's README, with the keys of its sections filled in.
+const README: &str = "\
+[default]
+mtu=1500
+conntrack-zone=64321
+
+[kubernetes]
+apiserver=https://1.2.3.4:6443
+token=TG9yZW0gaXBzdW0gZG9sb3Igc2l0IGFtZXQ=
+cacert=/etc/kubernetes/ca.crt
+
+[logging]
+loglevel=5
+logfile=/var/log/ovnkube.log
+
+[cni]
+conf-dir=/etc/cni/net.d
+plugin=ovn-k8s-cni-overlay
+
+[ovnnorth]
+address=ssl:1.2.3.4:6641
+client-privkey=/path/to/private.key
+client-cert=/path/to/client.crt
+client-cacert=/path/to/client-ca.crt
+server-privkey=/path/to/private.key
+server-cert=/path/to/server.crt
+server-cacert=path/to/server-ca.crt
+
+[ovnsouth]
+address=ssl:1.2.3.4:6642
+client-privkey=/path/to/private.key
+client-cert=/path/to/client.crt
+client-cacert=/path/to/client-ca.crt
+server-privkey=/path/to/private.key
+server-cert=/path/to/server.crt
+server-cacert=path/to/server-ca.crt
+";
+
+#[test]
+fn the_readmes_example_is_read_as_it_stands() {
+    let told = Told::new().ovn_k8s(README).flags(&["--node-name", "n1"]);
+    let loaded = told.load().unwrap();
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    let config = loaded.config;
+    assert_eq!(config.live.mtu, Some(1500));
+    assert_eq!(config.live.log, "debug");
+    assert_eq!(
+        config.log_file.unwrap().to_str(),
+        Some("/var/log/ovnkube.log")
+    );
+    assert_eq!(config.runtime.cni_conf_dir.to_str(), Some("/etc/cni/net.d"));
+    assert_eq!(config.ovn.remote.as_deref(), Some("ssl:1.2.3.4:6642"));
+    let keys = config.ovn.tls.unwrap();
+    assert_eq!(keys.ca_certificate.to_str(), Some("/path/to/client-ca.crt"));
+    assert_eq!(
+        config.sources.kube.unwrap().access.to_string(),
+        "https://1.2.3.4:6443"
+    );
+}
+
+#[test]
+fn keys_that_nobody_knows_are_named_in_one_warning() {
+    let text =
+        "[default]\nmtuu=1\ncluster-subnets=10.0.0.0/8\n[gateway]\nmode=shared\n[Extra \"x\"]\na";
+    let told = Told::new().ovn_k8s(text);
+    let path = told.places.ovn_k8s.path.display().to_string();
+    assert_eq!(
+        told.load().unwrap().warnings,
+        [format!(
+            "{path}: passed over, as podwire knows no such key: [default] mtuu, [gateway] mode, [extra \"x\"] a"
+        )]
+    );
+}
+
+#[test]
+fn numbers_may_be_hexadecimal_and_empty_values_say_nothing() {
+    let told =
+        Told::new().ovn_k8s("[default]\nmtu=0x57E\n[kubernetes]\ntoken=\n[logging]\nlogfile=\"\"");
+    let loaded = told.load().unwrap();
+    assert_eq!(loaded.config.live.mtu, Some(1406));
+    assert_eq!(loaded.merged.given.len(), 1);
+}
+
+#[test]
+fn microshifts_example_is_read_as_it_stands() {
+    let told = Told::new().microshift("disableOVSInit: true\nmtu: 1300\n");
+    let loaded = told.load().unwrap();
+    assert_eq!(loaded.config.live.mtu, Some(1300));
+    assert!(loaded.warnings.is_empty());
+    for nothing in ["", "# only a comment\n", "mtu:\n", "disableOVSInit: false"] {
+        let loaded = Told::new().microshift(nothing).load().unwrap();
+        assert_eq!(loaded.config.live.mtu, None, "{nothing:?}");
+    }
+    let unknown = Told::new()
+        .microshift("mtu: 1300\nipForwarding: true")
+        .load()
+        .unwrap();
+    assert!(
+        unknown.warnings[0].ends_with("no such key: ipForwarding"),
+        "{unknown:?}"
+    );
+}
+
+#[test]
+fn a_file_of_another_kind_or_size_is_refused() {
+    let dir = Told::new();
+    std::fs::create_dir(&dir.places.own.path).unwrap();
+    assert_eq!(dir.refusal(), "podwire.toml: not a regular file");
+    let large = Told::new()
+        .own(&"#".repeat(1 << 20).replace("##", "#\n"))
+        .own(&"# \n".repeat(400_000));
+    assert_eq!(large.refusal(), "podwire.toml: larger than 1048576 bytes");
+    let bytes = Told::new();
+    std::fs::write(&bytes.places.own.path, b"mtu = \xff").unwrap();
+    assert_eq!(
+        bytes.refusal(),
+        "podwire.toml: stream did not contain valid UTF-8"
+    );
+}

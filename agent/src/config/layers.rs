@@ -1,0 +1,111 @@
+//! Where a setting's value comes from, and which of several values counts.
+//!
+//! Each place (the command line, a file, the environment) is a [`Layer`]: what it says, setting by setting, as text. The first
+//! layer that names a setting decides, even when what it says is the default.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// This flag.
+    CommandLine(String),
+    /// This file, under this key, on this line.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// The key as it stands there, with its section.
+        key: String,
+        /// The line, from 1, where the parser tells it.
+        line: Option<usize>,
+    },
+    /// This environment variable.
+    Variable(String),
+    /// This file of the pod's service account, or the variables that come with it.
+    ServiceAccount(String),
+    /// This flag, which implies it.
+    Implied(String),
+}
+
+/// One setting's value, as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given {
+    /// The value; several for a list.
+    pub values: Vec<String>,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// What one place says, by key.
+pub(super) type Layer = BTreeMap<String, Given>;
+
+/// Settings that answer the same question: of each group only what the highest layer says counts, and within one layer the
+/// first of the group.
+const ALTERNATIVES: [[&str; 2]; 2] = [
+    ["kubeconfig", "k8s-apiserver"],
+    ["k8s-token", "k8s-token-file"],
+];
+
+/// What all places together say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Merged {
+    /// By key; what nobody named is not in it.
+    pub(super) given: Layer,
+    /// What was passed over for an alternative of the same layer: key, and the key that counts.
+    pub(super) passed_over: Vec<(String, String)>,
+}
+
+impl Merged {
+    /// Of layers, the highest first.
+    pub(super) fn of(layers: impl IntoIterator<Item = Layer>) -> Self {
+        let mut merged = Self::default();
+        for mut layer in layers {
+            for [first, second] in ALTERNATIVES {
+                if merged.given.contains_key(first) || merged.given.contains_key(second) {
+                    layer.remove(first);
+                    layer.remove(second);
+                } else if layer.contains_key(first) && layer.remove(second).is_some() {
+                    let pair = (second.to_owned(), first.to_owned());
+                    merged.passed_over.push(pair);
+                }
+            }
+            for (key, given) in layer {
+                merged.given.entry(key).or_insert(given);
+            }
+        }
+        merged
+    }
+
+    /// What was given for a setting.
+    pub fn find(&self, key: &str) -> Option<&Given> {
+        self.given.get(key)
+    }
+}
+
+impl Given {
+    pub(super) fn one(value: impl Into<String>, origin: Origin) -> Self {
+        let values = vec![value.into()];
+        Self { values, origin }
+    }
+}
+
+/// As `--print-config` says it.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CommandLine(flag) => f.write_str(flag),
+            Self::File { path, key, line } => {
+                write!(f, "{}", path.display())?;
+                if let Some(line) = line {
+                    write!(f, ", line {line}")?;
+                }
+                write!(f, ": {key}")
+            }
+            Self::Variable(name) => write!(f, "${name}"),
+            Self::ServiceAccount(place) => write!(f, "the service account: {place}"),
+            Self::Implied(flag) => write!(f, "follows from {flag}"),
+        }
+    }
+}

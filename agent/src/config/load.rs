@@ -1,0 +1,201 @@
+//! From all places to one checked configuration.
+
+use std::num::ParseIntError;
+use std::path::{Path, PathBuf};
+
+use clap::error::{ContextKind, ContextValue};
+use clap::{Args as _, Command, FromArgMatches as _};
+
+use super::command::{AgentCommand, CONFIG_VARIABLE};
+use super::environment::Environment;
+use super::error::{ConfigError, LoadError};
+use super::files::Place;
+use super::layers::{Layer, Merged};
+use super::live::{self, Change};
+use super::settings::{Kind, Settings};
+use super::{AgentArgs, Config};
+
+/// Everything that settings come from, to be read as often as need be. The command line and the environment are as they were at
+/// the start; files are read anew.
+#[derive(Debug, Clone)]
+pub struct Loader {
+    command: AgentCommand,
+    environment: Environment,
+    settings: Settings,
+}
+
+/// A configuration, and where each part of it comes from.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The settings, checked.
+    pub config: Config,
+    /// What was told, by key.
+    pub merged: Merged,
+    /// The files that were there.
+    pub found: Vec<PathBuf>,
+    /// What was passed over.
+    pub warnings: Vec<String>,
+}
+
+impl Loader {
+    /// Of a command line and an environment.
+    pub fn new(mut command: AgentCommand, environment: Environment) -> Self {
+        let own = &mut command.places.own;
+        if let Some(path) = environment.find(CONFIG_VARIABLE).filter(|_| !own.named) {
+            *own = Place {
+                path: path.into(),
+                named: true,
+            };
+        }
+        Self {
+            command,
+            environment,
+            settings: Settings::of_agent(),
+        }
+    }
+
+    /// The table of all settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The files that may be there, the highest first.
+    pub fn files(&self) -> [&Path; 3] {
+        self.command.places.paths()
+    }
+
+    /// Reads the files and puts all together.
+    ///
+    /// # Errors
+    /// The first file or setting that is not valid, with its value, what was expected, and where it stands.
+    pub fn load(&self) -> Result<Loaded, LoadError> {
+        let files = self.command.places.read(&self.settings)?;
+        let mut layers = vec![self.command.given.clone()];
+        layers.extend(files.layers);
+        layers.extend(self.environment.layers(&self.settings));
+        layers.push(self.command.implied.clone());
+        let merged = Merged::of(layers);
+        let mut warnings = files.warnings;
+        warnings.extend(merged.passed_over.iter().map(|(key, counts)| {
+            format!("{key} is not used, for {counts} is given in the same place")
+        }));
+        Ok(Loaded {
+            config: config(&self.settings, &merged)?,
+            merged,
+            found: files.found,
+            warnings,
+        })
+    }
+
+    /// What of `now` can take effect in an agent that runs by `before`: the live settings, checked against the others as they
+    /// are in force.
+    ///
+    /// # Errors
+    /// A live setting that is not valid without a change which needs a restart.
+    pub fn without_restart(&self, before: &Loaded, now: &Loaded) -> Result<Loaded, ConfigError> {
+        let is_live = |key: &str| self.settings.find(key).is_some_and(|setting| setting.live);
+        let pick = |layer: &Layer, live: bool| -> Layer {
+            let picked = layer.iter().filter(|(key, _)| is_live(key) == live);
+            picked
+                .map(|(key, given)| (key.clone(), given.clone()))
+                .collect()
+        };
+        let mut merged = before.merged.clone();
+        merged.given = pick(&before.merged.given, false);
+        merged.given.extend(pick(&now.merged.given, true));
+        Ok(Loaded {
+            config: config(&self.settings, &merged)?,
+            merged,
+            found: now.found.clone(),
+            warnings: now.warnings.clone(),
+        })
+    }
+
+    /// What differs.
+    pub fn changes(&self, before: &Loaded, now: &Loaded) -> Vec<Change> {
+        live::changes(&self.settings, &before.merged, &now.merged)
+    }
+}
+
+/// Parses and checks what was told.
+fn config(settings: &Settings, merged: &Merged) -> Result<Config, ConfigError> {
+    let located = |error: ConfigError| locate(settings, merged, error);
+    let args = parse(settings, merged).map_err(located)?;
+    Config::from_args(args).map_err(located)
+}
+
+/// Has the flags' own parser read the values, whatever place they are from.
+fn parse(settings: &Settings, merged: &Merged) -> Result<AgentArgs, ConfigError> {
+    let command = Command::new("settings").no_binary_name(true);
+    let command = AgentArgs::augment_args(command)
+        // They are in what was merged, at their place.
+        .mut_args(|argument| argument.env(None::<&'static str>));
+    let told = settings.iter().filter_map(|setting| {
+        let given = merged.find(&setting.key)?;
+        Some(given.values.iter().map(|value| {
+            let flag = &setting.flag;
+            format!("{flag}={value}")
+        }))
+    });
+    let arguments: Vec<String> = told.flatten().collect();
+    command
+        .try_get_matches_from(arguments)
+        .and_then(|matches| AgentArgs::from_arg_matches(&matches))
+        .map_err(|error| refused(settings, &error))
+}
+
+/// A parser's refusal in our words.
+fn refused(settings: &Settings, error: &clap::Error) -> ConfigError {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => Some(texts.join(", ")),
+        _ => None,
+    };
+    // `--mtu <BYTES>`
+    let shown = context(ContextKind::InvalidArg).unwrap_or_default();
+    let flag = shown.split([' ', '=', '[']).next().unwrap_or_default();
+    let is_switch = settings
+        .by_flag(flag)
+        .is_some_and(|setting| setting.kind == Kind::Switch);
+    let source = std::error::Error::source(error);
+    let problem = match (context(ContextKind::ValidValue), source) {
+        (Some(values), _) if !values.is_empty() => format!("expected {values}"),
+        _ if is_switch => "expected true or false".to_owned(),
+        (_, Some(source)) if source.is::<ParseIntError>() => {
+            format!("expected a whole number ({source})")
+        }
+        (_, Some(source)) => source.to_string(),
+        (_, None) => error
+            .to_string()
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
+    };
+    ConfigError {
+        flag: flag.to_owned().into(),
+        value: context(ContextKind::InvalidValue).unwrap_or_default(),
+        problem,
+        origin: None,
+    }
+}
+
+/// Says where a refused value comes from; of a secret it shows nothing.
+fn locate(settings: &Settings, merged: &Merged, error: ConfigError) -> ConfigError {
+    let Some(setting) = settings.by_flag(&error.flag) else {
+        return error;
+    };
+    let origin = merged.find(&setting.key).map(|given| given.origin.clone());
+    ConfigError {
+        value: if setting.secret {
+            "…".to_owned()
+        } else {
+            error.value
+        },
+        origin,
+        ..error
+    }
+}
+
+#[cfg(test)]
+mod tests;

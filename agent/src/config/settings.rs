@@ -1,0 +1,129 @@
+//! The settings as a table: how each is called in which place, and what it is when nobody says. It is read off the definition of
+//! the flags, so that there is no second list to keep.
+
+use std::collections::BTreeMap;
+
+use clap::{Arg, ArgAction, Args as _, Command};
+
+use super::AgentArgs;
+
+/// What takes effect without a restart, by key.
+pub(super) const LIVE: [&str; 6] = [
+    "add-timeout",
+    "log",
+    "max-mtu",
+    "max-operations",
+    "mtu",
+    "subnets",
+];
+
+/// How a setting is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// One value.
+    One,
+    /// true or false.
+    Switch,
+    /// Any number of values, which a variable separates by this character.
+    List(Option<char>),
+}
+
+/// One setting.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// Its name in podwire's own file, and everywhere in between.
+    pub key: String,
+    /// Its flag, with the dashes.
+    pub flag: String,
+    /// Its environment variable.
+    pub variable: Option<String>,
+    /// What it is when nobody says; none for what follows from something else, or is nothing.
+    pub defaults: Vec<String>,
+    /// How it is written.
+    pub kind: Kind,
+    /// Whether its value is never shown.
+    pub secret: bool,
+    /// Whether a change takes effect without a restart.
+    pub live: bool,
+    /// What it means, in the words of `--help`.
+    pub help: String,
+    /// What the flag's value is called in `--help`.
+    pub value_name: Option<String>,
+}
+
+/// Every setting of the agent, by key.
+#[derive(Debug, Clone)]
+pub struct Settings(BTreeMap<String, Setting>);
+
+impl Settings {
+    /// Those of `podwire agent`.
+    pub fn of_agent() -> Self {
+        let command = AgentArgs::augment_args(Command::new("agent"));
+        let settings = command.get_arguments().map(|argument| {
+            let setting = Setting::of(argument);
+            (setting.key.clone(), setting)
+        });
+        Self(settings.collect())
+    }
+
+    /// All of them, in the order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = &Setting> {
+        self.0.values()
+    }
+
+    /// The setting of this key.
+    pub fn find(&self, key: &str) -> Option<&Setting> {
+        self.0.get(key)
+    }
+
+    /// The setting of this flag, with the dashes.
+    pub(super) fn by_flag(&self, flag: &str) -> Option<&Setting> {
+        self.iter().find(|setting| setting.flag == flag)
+    }
+
+    /// The key that somebody may have meant.
+    pub(super) fn nearest(&self, key: &str) -> Option<&str> {
+        let wanted = key.to_lowercase().replace('_', "-");
+        let distance = |setting: &&Setting| strsim::damerau_levenshtein(&setting.key, &wanted);
+        let found = self.iter().min_by_key(distance)?;
+        // One slip in three letters.
+        (distance(&found) <= wanted.len().div_ceil(3)).then_some(found.key.as_str())
+    }
+}
+
+impl Setting {
+    fn of(argument: &Arg) -> Self {
+        let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
+        let key = key_of(argument);
+        Self {
+            flag: format!("--{}", argument.get_long().unwrap_or(&key)),
+            variable: argument.get_env().map(text),
+            defaults: argument
+                .get_default_values()
+                .iter()
+                .map(|value| text(value))
+                .collect(),
+            kind: match argument.get_action() {
+                ArgAction::Append => Kind::List(argument.get_value_delimiter()),
+                _ if argument.get_default_values() == ["false"] => Kind::Switch,
+                _ => Kind::One,
+            },
+            secret: argument.is_hide_env_values_set(),
+            live: LIVE.contains(&key.as_str()),
+            help: argument
+                .get_help()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+            value_name: argument
+                .get_value_names()
+                .and_then(|names| names.first())
+                .map(ToString::to_string),
+            key,
+        }
+    }
+}
+
+/// The key of a setting that is this argument on the command line.
+pub(super) fn key_of(argument: &Arg) -> String {
+    argument.get_id().as_str().replace('_', "-")
+}

@@ -1,0 +1,71 @@
+//! What the agent tells people of itself, on `GET /v1/status`, `/v1/ports`, `/v1/traces`, `/v1/check` and `/v1/gc`: views of
+//! what the rooms below know, as JSON that the [`tools`](crate::tools) read back into the same types.
+
+mod filter;
+mod ports;
+mod status;
+mod watch;
+
+use serde::{Deserialize, Serialize};
+
+pub use filter::{Filter, UnknownFilter};
+pub(crate) use ports::sort;
+pub use ports::{PortView, ports};
+pub use status::{
+    Attachments, Database, Failure, PortCounts, Reachable, SourceView, SpoolView, StatusView,
+    SubnetView, status,
+};
+pub use watch::{Change, Watchers, changes};
+
+use crate::attach::{Agent, Audit, Error, Leftover};
+
+/// Every port, as `GET /v1/ports` answers.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct PortList {
+    /// In the order of their pods.
+    pub ports: Vec<PortView>,
+}
+
+/// What `GET /v1/check` answers.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct AuditList {
+    /// In the order of their pods.
+    pub attachments: Vec<Audit>,
+}
+
+/// What `GET /v1/gc` finds, and `POST /v1/gc` did.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct LeftoverList {
+    /// What can go, or went.
+    pub leftovers: Vec<Leftover>,
+}
+
+/// Holds what is there against what was made.
+///
+/// # Errors
+/// Open vSwitch's database is not there to ask, or the kernel does not answer.
+pub async fn check(agent: &Agent, filter: &Filter) -> Result<AuditList, Error> {
+    let attachments = agent.audit(|pod| filter.admits_pod(pod)).await?;
+    Ok(AuditList { attachments })
+}
+
+/// What is left over; removed as well, unless it is only to be looked at.
+///
+/// # Errors
+/// Open vSwitch's database is not there to ask, or the kernel does not answer.
+pub async fn gc(agent: &Agent, remove: bool) -> Result<LeftoverList, Error> {
+    let leftovers = match remove {
+        true => agent.remove_leftovers().await?,
+        false => agent.leftovers().await?,
+    };
+    Ok(LeftoverList { leftovers })
+}
+
+/// The last operations, oldest first.
+pub fn traces(agent: &Agent, filter: &Filter) -> String {
+    let mut operations = agent.recorder.operations(usize::MAX);
+    operations.retain(|operation| filter.admits(operation));
+    let last = filter.last.unwrap_or(usize::MAX);
+    operations.drain(..operations.len().saturating_sub(last));
+    serde_json::json!({ "operations": operations }).to_string()
+}

@@ -1,0 +1,104 @@
+//! The ports as people see them: whose each is, and how it is doing.
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use super::{Filter, PortList};
+use crate::attach::Agent;
+use crate::config::Wait;
+use crate::plan::{AttachmentKey, Bandwidth, ids};
+use crate::ports::{PortRecord, PortState, addresses};
+
+/// A port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PortView {
+    /// Name of port, interface and host link.
+    pub name: String,
+    /// How it is doing.
+    pub state: PortState,
+    /// What is wrong with its link, by the kernel or by Open vSwitch.
+    pub error: Option<String>,
+    /// `namespace/name` of the pod.
+    pub pod: Option<String>,
+    /// The interface's name in the pod.
+    pub pod_ifname: Option<String>,
+    /// The pod end's addresses.
+    pub addresses: Vec<IpNet>,
+    /// The pod end's MAC address.
+    pub mac: Option<String>,
+    /// The MTU, in bytes, as Open vSwitch sees it on the host end.
+    pub mtu: Option<i64>,
+    /// The attachment.
+    pub key: Option<AttachmentKey>,
+    /// CNI_NETNS.
+    pub netns: Option<String>,
+    /// The bridge it is on.
+    pub bridge: Option<String>,
+    /// Its OpenFlow port number; -1 when Open vSwitch could not use the link.
+    pub ofport: Option<i64>,
+    /// What it may send and receive.
+    pub bandwidth: Bandwidth,
+    /// All external_ids, other writers' as well.
+    pub external_ids: BTreeMap<String, String>,
+}
+
+impl PortView {
+    /// A port as its row has it; `link` is whether its host link is up, where there is one.
+    ///
+    /// Open vSwitch notices that a link is gone only when it looks at its ports anew, which may be much later.
+    pub fn of(record: PortRecord, wait: Wait, link: Option<bool>) -> Self {
+        let id = |name: &str| record.external_ids.get(name).cloned();
+        let link_error = match link {
+            None => Some(format!("the host has no link {}", record.name)),
+            Some(false) => Some(format!("the host's link {} is down", record.name)),
+            Some(true) => None,
+        };
+        Self {
+            state: match link_error {
+                Some(_) => PortState::Failed,
+                None => record.state(wait),
+            },
+            addresses: addresses(&record.external_ids).collect(),
+            mac: id(ids::ATTACHED_MAC),
+            netns: id(ids::NETNS),
+            name: record.name,
+            error: link_error.or(record.error),
+            pod: record.pod,
+            pod_ifname: record.pod_ifname,
+            mtu: record.mtu,
+            key: record.key,
+            bridge: record.bridge,
+            ofport: record.ofport,
+            bandwidth: record.bandwidth,
+            external_ids: record.external_ids,
+        }
+    }
+}
+
+/// The ports that are wanted, in the order of their pods.
+pub fn ports(agent: &Agent, filter: &Filter) -> PortList {
+    let wait = agent.config.ovn.wait;
+    let links = agent.netlink.known_links();
+    let view = |record: PortRecord| {
+        let link = links.get(&record.name).copied();
+        PortView::of(record, wait, link)
+    };
+    let mut ports: Vec<PortView> = agent
+        .ports
+        .all()
+        .into_iter()
+        .filter(|record| filter.admits_pod(record.pod.as_deref()))
+        .map(view)
+        .filter(|port| filter.state.is_none_or(|state| port.state == state))
+        .collect();
+    sort(&mut ports);
+    PortList { ports }
+}
+
+/// By pod and interface; without a pod, by name.
+pub(crate) fn sort(ports: &mut [PortView]) {
+    ports.sort_by(|a, b| (&a.pod, &a.pod_ifname, &a.name).cmp(&(&b.pod, &b.pod_ifname, &b.name)));
+}

@@ -1,0 +1,327 @@
+//! The node in one look: what an ADD needs and whether it is there, how many ports there are and how they are doing, what
+//! waits, and what failed last.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use podwire_cni::spool::Spool;
+use serde::{Deserialize, Serialize};
+
+use super::{Filter, ports};
+use crate::attach::Agent;
+use crate::config::{Mode, Source, Wait};
+use crate::journal::State;
+use crate::observe::{Operation, Outcome};
+use crate::pods::sources::SourceState;
+use crate::ports::{PortState, SwitchView};
+
+/// How many failures are told.
+const FAILURES: usize = 5;
+
+/// What `GET /v1/status` answers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StatusView {
+    /// The agent's version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// `plain` or `ovn`.
+    pub mode: String,
+    /// What an ADD waits for: `ofport` or `ovn-installed`.
+    pub wait: String,
+    /// Whether an ADD would be served.
+    pub ready: bool,
+    /// Whether running pods may have lost their connectivity.
+    pub degraded: bool,
+    /// Why an ADD would not be served.
+    pub reasons: Vec<String>,
+    /// Open vSwitch's database.
+    pub database: Database,
+    /// Whether ovs-vswitchd answers.
+    pub vswitchd: Reachable,
+    /// The name of the pods' bridge.
+    pub bridge: String,
+    /// The switch.
+    pub switch: SwitchView,
+    /// Whether ovn-controller is connected; only where an ADD waits for it.
+    pub controller: Option<Reachable>,
+    /// The sources of annotations that are watched.
+    pub sources: Vec<SourceView>,
+    /// The ports by how they are doing.
+    pub ports: PortCounts,
+    /// The intent log by state.
+    pub attachments: Attachments,
+    /// Operations under way.
+    pub operations: usize,
+    /// How many are admitted at once.
+    pub max_operations: usize,
+    /// MTU of a pod to which nobody gave one, in bytes.
+    pub mtu: u32,
+    /// The node's own subnets.
+    pub subnets: Vec<SubnetView>,
+    /// DELs that wait.
+    pub spool: SpoolView,
+    /// Pods that an ADD waits for.
+    pub awaited: Vec<String>,
+    /// The last failures, newest first; of one pod, or one verb without a pod, only the newest.
+    pub failures: Vec<Failure>,
+}
+
+/// Open vSwitch's database.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Database {
+    /// Its socket.
+    pub socket: PathBuf,
+    /// Whether the agent's replica is current.
+    pub current: bool,
+    /// The connection's state in words.
+    pub state: String,
+}
+
+/// Something that should answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reachable {
+    /// Whether it does.
+    pub ok: bool,
+    /// What is wrong otherwise.
+    pub problem: Option<String>,
+}
+
+/// A watched source of annotations.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SourceView {
+    /// `kube` or `dir`.
+    pub source: String,
+    /// Where.
+    pub place: String,
+    /// Whether all that it has was read once.
+    pub is_read: bool,
+    /// How many pods it knows.
+    pub pods: usize,
+    /// What is wrong with it.
+    pub problem: Option<String>,
+    /// For how long, in seconds.
+    pub failing_seconds: Option<u64>,
+}
+
+/// Ports by how they are doing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PortCounts {
+    /// In use.
+    pub up: usize,
+    /// Not taken up yet.
+    pub waiting: usize,
+    /// Their links can't be used.
+    pub failed: usize,
+}
+
+/// Records of the intent log by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Attachments {
+    /// An ADD is under way, or was interrupted.
+    pub adding: usize,
+    /// Living.
+    pub live: usize,
+    /// Rows are still to go.
+    pub deleting: usize,
+}
+
+/// A subnet of the node's own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SubnetView {
+    /// The subnet.
+    pub subnet: String,
+    /// Its gateway.
+    pub gateway: String,
+    /// Addresses held.
+    pub used: u64,
+    /// Addresses for pods in all; as many as the number can tell.
+    pub capacity: u64,
+}
+
+/// The spool of DELs that found no agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SpoolView {
+    /// How many wait.
+    pub entries: usize,
+    /// Why that can't be told.
+    pub problem: Option<String>,
+}
+
+/// An operation that failed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Failure {
+    /// When it began, in microseconds since 1970.
+    pub started_unix_micros: u64,
+    /// The verb.
+    pub verb: String,
+    /// `namespace/name`.
+    pub pod: Option<String>,
+    /// CNI_CONTAINERID.
+    pub container: String,
+    /// The CNI error code.
+    pub code: u32,
+    /// The message.
+    pub msg: String,
+}
+
+/// Looks at the node.
+pub async fn status(agent: &Agent) -> StatusView {
+    let health = agent.look_at_health().await;
+    let (current, state) = agent.ports.connection();
+    let config = &agent.config;
+    let reasons = health.reasons();
+    StatusView {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        mode: match config.ovn.mode {
+            Mode::Plain => "plain".to_owned(),
+            Mode::Ovn => "ovn".to_owned(),
+        },
+        wait: match config.ovn.wait {
+            Wait::Ofport => "ofport".to_owned(),
+            Wait::OvnInstalled => "ovn-installed".to_owned(),
+        },
+        ready: reasons.is_empty(),
+        degraded: health.degraded,
+        database: Database {
+            socket: config.ovsdb.clone(),
+            current,
+            state,
+        },
+        vswitchd: Reachable::from(health.switch.as_ref()),
+        bridge: config.bridge.clone(),
+        switch: agent.ports.switch(),
+        controller: (config.ovn.wait == Wait::OvnInstalled)
+            .then(|| Reachable::from(health.controller.as_ref())),
+        sources: agent.sources.states().into_iter().map(source).collect(),
+        ports: port_counts(agent),
+        attachments: attachments(agent),
+        operations: agent.under_way(),
+        max_operations: agent.live.borrow().max_operations,
+        mtu: agent.default_mtu(),
+        subnets: subnets(agent),
+        spool: spool(&config.socket),
+        awaited: agent
+            .sources
+            .awaited()
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
+        failures: failures(&agent.recorder.operations(usize::MAX)),
+        reasons,
+    }
+}
+
+impl<E: std::error::Error> From<Option<&E>> for Reachable {
+    fn from(problem: Option<&E>) -> Self {
+        Self {
+            ok: problem.is_none(),
+            problem: problem.map(ToString::to_string),
+        }
+    }
+}
+
+fn source(state: SourceState) -> SourceView {
+    let (since, problem) = state.failing.unzip();
+    SourceView {
+        source: match state.source {
+            Source::Cni => "cni".to_owned(),
+            Source::Kube => "kube".to_owned(),
+            Source::Dir => "dir".to_owned(),
+        },
+        place: state.place,
+        is_read: state.is_read,
+        pods: state.pods,
+        problem,
+        failing_seconds: since.map(|since| since.as_secs()),
+    }
+}
+
+fn port_counts(agent: &Agent) -> PortCounts {
+    let mut counts = PortCounts::default();
+    for port in ports(agent, &Filter::default()).ports {
+        match port.state {
+            PortState::Up => counts.up += 1,
+            PortState::AwaitsOfport | PortState::AwaitsOvn => counts.waiting += 1,
+            PortState::Failed => counts.failed += 1,
+        }
+    }
+    counts
+}
+
+fn attachments(agent: &Agent) -> Attachments {
+    let mut counts = Attachments::default();
+    for (state, _) in agent.journal.entries().0 {
+        match state {
+            State::Adding => counts.adding += 1,
+            State::Live => counts.live += 1,
+            State::Deleting => counts.deleting += 1,
+        }
+    }
+    counts
+}
+
+fn subnets(agent: &Agent) -> Vec<SubnetView> {
+    let fits = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
+    let usage = agent.addresses.usage().into_iter();
+    usage
+        .map(|usage| SubnetView {
+            subnet: usage.subnet.to_string(),
+            gateway: usage.gateway.to_string(),
+            used: fits(usage.used),
+            capacity: fits(usage.capacity),
+        })
+        .collect()
+}
+
+fn spool(socket: &Path) -> SpoolView {
+    let names = Spool::open(socket).and_then(|spool| spool.names());
+    match names {
+        Ok(names) => SpoolView {
+            entries: names.len(),
+            problem: None,
+        },
+        Err(error) => SpoolView {
+            entries: 0,
+            problem: Some(error.to_string()),
+        },
+    }
+}
+
+/// The last failures that nothing has made good since: a later success of the same verb for the same pod does.
+fn failures(operations: &[Operation]) -> Vec<Failure> {
+    let mut seen = HashSet::new();
+    let mut failures = Vec::new();
+    for operation in operations.iter().rev() {
+        let whose = match &operation.pod {
+            Some(pod) => pod.clone(),
+            None => operation.container.clone(),
+        };
+        let is_newest = seen.insert((operation.verb, whose));
+        if let Outcome::Failed { code, msg } = &operation.outcome
+            && is_newest
+        {
+            failures.push(Failure {
+                started_unix_micros: operation.started_unix_micros,
+                verb: operation.verb.to_owned(),
+                pod: operation.pod.clone(),
+                container: operation.container.clone(),
+                code: *code,
+                msg: msg.clone(),
+            });
+        }
+        if failures.len() == FAILURES {
+            break;
+        }
+    }
+    failures
+}

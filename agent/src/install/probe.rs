@@ -1,0 +1,48 @@
+//! What kubelet asks of an agent in a container, where there is neither a shell nor curl.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use podwire_cni::wire;
+
+use super::agent::AgentSocket;
+use super::{InstallError, runtime};
+
+/// The flags of `podwire probe`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ProbeArgs {
+    /// live: the agent answers; ready: it would serve an ADD
+    pub state: State,
+    /// The agent's socket
+    #[arg(long, value_name = "PATH", default_value = wire::DEFAULT_SOCKET, env = "PODWIRE_SOCKET")]
+    pub socket: PathBuf,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum State {
+    /// Whether it answers
+    Live,
+    /// Whether it would serve an ADD
+    Ready,
+}
+
+/// Asks once.
+///
+/// # Errors
+/// No, and why not.
+pub fn probe(args: &ProbeArgs) -> Result<(), InstallError> {
+    let agent = AgentSocket(args.socket.clone());
+    let health = runtime()?
+        .block_on(agent.health(Duration::ZERO))
+        .map_err(|source| InstallError::Ask {
+            step: "it does not answer",
+            source,
+        })?;
+    match args.state {
+        State::Ready if !health.ready => Err(InstallError::NotServing {
+            reasons: health.reasons.join("; "),
+        }),
+        State::Ready | State::Live => Ok(()),
+    }
+}

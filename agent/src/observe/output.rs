@@ -1,0 +1,163 @@
+//! Where the log goes, and what of it: standard error or a file, by a filter that may change.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IsTerminal as _, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Registry, reload};
+
+/// Why there is no log as it was wanted.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The filter is not one.
+    #[error("--log {filter}: {problem}")]
+    Filter {
+        /// As given.
+        filter: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The file can't be opened.
+    #[error("--log-file {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// The log's near end.
+#[derive(Debug, Clone)]
+pub struct LogOutput {
+    filter: reload::Handle<EnvFilter, Registry>,
+    file: Option<LogFile>,
+}
+
+/// A file that is appended to.
+#[derive(Debug, Clone)]
+struct LogFile {
+    path: PathBuf,
+    file: Arc<Mutex<File>>,
+}
+
+impl LogOutput {
+    /// Begins to log for the whole process: to a file if there is to be one, else to standard error; text for a person at a
+    /// terminal, JSON for a collector.
+    ///
+    /// # Errors
+    /// The filter is not one, or the file can't be opened.
+    pub fn start(filter: &str, file: Option<&Path>) -> Result<Self, LogError> {
+        let (filter, handle) = reload::Layer::new(parse(filter)?);
+        let file = file.map(LogFile::open).transpose()?;
+        let registry = tracing_subscriber::registry().with(filter);
+        let layer = tracing_subscriber::fmt::layer().with_target(false);
+        let json = || {
+            tracing_subscriber::fmt::layer()
+                .with_target(false)
+                .json()
+                .flatten_event(true)
+        };
+        match &file {
+            Some(file) => registry
+                .with(json().with_ansi(false).with_writer(file.clone()))
+                .init(),
+            None if io::stderr().is_terminal() => {
+                registry.with(layer.with_writer(io::stderr)).init()
+            }
+            None => registry
+                .with(json().with_ansi(false).with_writer(io::stderr))
+                .init(),
+        }
+        Ok(Self {
+            filter: handle,
+            file,
+        })
+    }
+
+    /// Logs by another filter from now on.
+    ///
+    /// # Errors
+    /// The filter is not one.
+    pub fn change_filter(&self, filter: &str) -> Result<(), LogError> {
+        let parsed = parse(filter)?;
+        self.filter
+            .reload(parsed)
+            .map_err(|error| LogError::Filter {
+                filter: filter.to_owned(),
+                problem: error.to_string(),
+            })
+    }
+
+    /// Goes on in the file that has the log's name now.
+    ///
+    /// # Errors
+    /// It can't be opened; then the old one is written on.
+    pub fn reopen(&self) -> Result<(), LogError> {
+        if let Some(log) = &self.file {
+            let fresh = open(&log.path)?;
+            *log.lock() = fresh;
+        }
+        Ok(())
+    }
+}
+
+fn parse(filter: &str) -> Result<EnvFilter, LogError> {
+    EnvFilter::try_new(filter).map_err(|error| LogError::Filter {
+        filter: filter.to_owned(),
+        problem: error.to_string(),
+    })
+}
+
+impl LogFile {
+    fn open(path: &Path) -> Result<Self, LogError> {
+        Ok(Self {
+            file: Arc::new(Mutex::new(open(path)?)),
+            path: path.to_owned(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, File> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn open(path: &Path) -> Result<File, LogError> {
+    // Pods' names and addresses are not for everybody.
+    let opened = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o640)
+        .open(path);
+    opened.map_err(|source| LogError::File {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+impl<'a> MakeWriter<'a> for LogFile {
+    type Writer = Locked<'a>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        Locked(self.lock())
+    }
+}
+
+/// The file for as long as a line is written.
+#[derive(Debug)]
+pub(super) struct Locked<'a>(MutexGuard<'a, File>);
+
+impl Write for Locked<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}

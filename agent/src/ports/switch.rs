@@ -1,0 +1,124 @@
+//! The switch as a person looks at it: its version, the bridge, and what its node keeps for OVN.
+
+use podwire_ovs::replica::Db;
+use serde::{Deserialize, Serialize};
+
+use super::Ports;
+use super::ovn::node_key;
+
+/// What the database says of the switch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SwitchView {
+    /// The version of ovs-vswitchd.
+    pub version: Option<String>,
+    /// The pods' bridge, if it is there.
+    pub bridge: Option<BridgeView>,
+    /// What the node's external_ids say of OVN.
+    pub ovn: OvnView,
+    /// The tunnels of all bridges.
+    pub tunnels: Vec<Tunnel>,
+}
+
+/// A bridge.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BridgeView {
+    /// `netdev`, or `system` for the kernel's.
+    pub datapath: String,
+    /// `secure` or `standalone`, when set.
+    pub fail_mode: Option<String>,
+    /// How many ports it has, others' as well.
+    pub ports: usize,
+    /// Why its local port, and with it the bridge, does not work.
+    pub error: Option<String>,
+}
+
+/// The node's keys that ovn-controller goes by (ovn-controller(8), "Configuration").
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OvnView {
+    /// `ovn-remote`: the southbound database.
+    pub remote: Option<String>,
+    /// `system-id`: the chassis.
+    pub chassis: Option<String>,
+    /// `ovn-bridge`.
+    pub bridge: Option<String>,
+    /// `ovn-encap-type`, such as `geneve`.
+    pub encap_type: Option<String>,
+    /// `ovn-encap-ip`: the tunnels' own address.
+    pub encap_ip: Option<String>,
+}
+
+/// A tunnel interface.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Tunnel {
+    /// Its name.
+    pub name: String,
+    /// `geneve`, `vxlan`, …
+    pub kind: String,
+    /// `options:local_ip`, where it has one.
+    pub local: Option<String>,
+    /// `options:remote_ip`.
+    pub remote: Option<String>,
+}
+
+/// The types of interfaces that are tunnels (ovs-vswitchd.conf.db(5), Interface, "type").
+const TUNNELS: [&str; 6] = ["geneve", "vxlan", "gre", "stt", "erspan", "gtpu"];
+
+impl SwitchView {
+    /// Reads a replica.
+    pub fn read(db: &Db, bridge: &str) -> Self {
+        let key = |name| node_key(db, name);
+        let root = db.open_vswitch();
+        let tunnel = |interface: podwire_ovs::vswitch::Interface<'_>| {
+            let option = |name| interface.options().str(name).map(str::to_owned);
+            TUNNELS
+                .contains(&interface.interface_type())
+                .then(|| Tunnel {
+                    name: interface.name().to_owned(),
+                    kind: interface.interface_type().to_owned(),
+                    local: option("local_ip"),
+                    remote: option("remote_ip"),
+                })
+        };
+        let mut tunnels: Vec<Tunnel> = db.interfaces().filter_map(tunnel).collect();
+        tunnels.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Self {
+            version: root.and_then(|root| root.ovs_version().map(str::to_owned)),
+            bridge: db.bridge_by_name(bridge).map(|bridge| BridgeView {
+                datapath: bridge.datapath_type().to_owned(),
+                fail_mode: bridge.fail_mode().map(str::to_owned),
+                ports: bridge.ports().count(),
+                error: db
+                    .interface_by_name(bridge.name())
+                    .and_then(|local| local.error())
+                    .filter(|error| !error.is_empty())
+                    .map(str::to_owned),
+            }),
+            ovn: OvnView {
+                remote: key("ovn-remote"),
+                chassis: key("system-id"),
+                bridge: key("ovn-bridge"),
+                encap_type: key("ovn-encap-type"),
+                encap_ip: key("ovn-encap-ip"),
+            },
+            tunnels,
+        }
+    }
+}
+
+impl Ports {
+    /// The switch as the replica has it; as it was last, while there is no connection.
+    pub fn switch(&self) -> SwitchView {
+        self.client.read(|db| SwitchView::read(db, &self.bridge))
+    }
+
+    /// Whether the replica is current, and the connection's state in words.
+    pub fn connection(&self) -> (bool, String) {
+        let state = self.client.state();
+        let synced = state == podwire_ovs::client::State::Synced;
+        (synced, state.to_string())
+    }
+}

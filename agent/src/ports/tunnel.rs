@@ -1,0 +1,93 @@
+//! The tunnel by which OVN's packets leave the node, and what its headers take of a packet.
+
+use std::net::IpAddr;
+
+use podwire_ovs::replica::Db;
+
+use super::Ports;
+use super::ovn::node_key;
+
+/// What the node tells ovn-controller of its tunnels, in `Open_vSwitch` external_ids.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Encapsulation {
+    /// `ovn-encap-type`: geneve, vxlan, stt.
+    pub kinds: Vec<String>,
+    /// `ovn-encap-ip`: the node's ends.
+    pub ends: Vec<IpAddr>,
+}
+
+impl Ports {
+    /// The tunnel that the database tells of now.
+    pub fn tunnel(&self) -> Encapsulation {
+        self.client.read(|db| Encapsulation {
+            kinds: list(db, "ovn-encap-type"),
+            ends: list(db, "ovn-encap-ip")
+                .iter()
+                .filter_map(|end| end.parse().ok())
+                .collect(),
+        })
+    }
+}
+
+fn list(db: &Db, name: &str) -> Vec<String> {
+    let text = node_key(db, name).unwrap_or_default();
+    let parts = text.split(',').map(str::trim);
+    parts
+        .filter(|part| !part.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+impl Encapsulation {
+    /// What the headers between the uplink's packet and the pod's take, in bytes; of several kinds the most, since OVN chooses for
+    /// each pair of nodes.
+    pub fn overhead(&self) -> u32 {
+        const IPV4: u32 = 20;
+        const IPV6: u32 = 40;
+        const INNER_ETHERNET: u32 = 14;
+        let outer = match self.ends.iter().any(IpAddr::is_ipv6) {
+            true => IPV6,
+            false => IPV4,
+        };
+        let header = |kind: &String| match kind.as_str() {
+            // UDP 8, VXLAN 8 (RFC 7348).
+            "vxlan" => 16,
+            // A header in the form of TCP's, 20, and STT's own, 18 (draft-davie-stt-08).
+            "stt" => 38,
+            // UDP 8, Geneve 8 (RFC 8926), and OVN's one option, 8 (ovn-architecture(7), Tunnel Encapsulations).
+            _ => 24,
+        };
+        let most = self.kinds.iter().map(header).max().unwrap_or(24);
+        outer + most + INNER_ETHERNET
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overhead(kinds: &[&str], ends: &[&str]) -> u32 {
+        let kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
+        let ends = ends.iter().map(|end| end.parse().unwrap()).collect();
+        Encapsulation { kinds, ends }.overhead()
+    }
+
+    #[test]
+    fn geneve_takes_58_bytes_over_ipv4_and_78_over_ipv6() {
+        assert_eq!(overhead(&["geneve"], &["192.0.2.1"]), 58);
+        assert_eq!(overhead(&["geneve"], &["2001:db8::1"]), 78);
+    }
+
+    #[test]
+    fn of_several_kinds_or_ends_the_most_counts() {
+        assert_eq!(overhead(&["vxlan"], &["192.0.2.1"]), 50);
+        assert_eq!(overhead(&["vxlan", "geneve"], &["192.0.2.1"]), 58);
+        assert_eq!(overhead(&["geneve", "stt"], &["192.0.2.1"]), 72);
+        assert_eq!(overhead(&["geneve"], &["192.0.2.1", "2001:db8::1"]), 78);
+    }
+
+    #[test]
+    fn a_node_that_does_not_say_is_taken_for_the_usual_one() {
+        assert_eq!(overhead(&[], &[]), 58);
+    }
+}

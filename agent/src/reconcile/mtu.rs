@@ -1,0 +1,167 @@
+//! The MTU of pods to which nobody gave one: the uplink's, less what the tunnel takes in OVN mode, for as long as no setting says
+//! otherwise.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::attach::Agent;
+use crate::config::{Config, Mode};
+use crate::netns::{self, LinkState, Netlink};
+use crate::ports::{Encapsulation, Ports};
+
+/// How long `--print-config` waits for Open vSwitch's database.
+const DATABASE_DEADLINE: Duration = Duration::from_secs(1);
+
+/// The link by which pods' packets leave the node, and what fits it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uplink {
+    /// The link.
+    pub link: LinkState,
+    /// What the tunnel takes of its MTU, in bytes; 0 without a tunnel.
+    pub overhead: u32,
+}
+
+impl Uplink {
+    /// The largest MTU of a pod that fits it, in bytes.
+    pub fn fits(&self) -> u32 {
+        self.link.mtu.saturating_sub(self.overhead)
+    }
+
+    /// Finds it for who runs no agent: on the current tokio runtime, of the calling thread's network namespace.
+    pub async fn look(config: &Config) -> Option<Self> {
+        let netlink = Netlink::start().ok()?;
+        let tunnel = match config.ovn.mode {
+            Mode::Plain => None,
+            Mode::Ovn => {
+                let ports = Ports::connect(config);
+                ports.synced(DATABASE_DEADLINE).await.ok()?;
+                Some(ports.tunnel())
+            }
+        };
+        find(&netlink, tunnel.as_ref()).await.ok()?
+    }
+}
+
+/// `eth0's 1500 less 58 for the tunnel`.
+impl fmt::Display for Uplink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}'s {}", self.link.name, self.link.mtu)?;
+        match self.overhead {
+            0 => Ok(()),
+            overhead => write!(f, " less {overhead} for the tunnel"),
+        }
+    }
+}
+
+/// Looks for the uplink and notes what fits it. Returns it, to be watched.
+pub(super) async fn note(agent: &Agent, tunnel: Option<&Encapsulation>) -> Option<Uplink> {
+    let uplink = match find(&agent.netlink, tunnel).await {
+        Ok(uplink) => uplink,
+        Err(error) => {
+            tracing::warn!(%error, "the node's uplink can't be found; its MTU is taken for the usual one");
+            None
+        }
+    };
+    let fits = uplink.as_ref().map(Uplink::fits);
+    if agent.uplink_mtu.send_replace(fits) != fits {
+        say(agent, uplink.as_ref());
+    }
+    uplink
+}
+
+/// Keeps to the uplink's MTU as it changes, or as another link becomes the uplink. Never ends.
+pub async fn keep_uplink_mtu(agent: Arc<Agent>) {
+    let changes = match netns::UplinkChanges::subscribe() {
+        Ok(changes) => changes,
+        Err(error) => {
+            tracing::warn!(%error, "changes of the node's uplink are not noticed");
+            return;
+        }
+    };
+    let mut settled = agent.settled.clone();
+    if settled.wait_for(|settled| *settled).await.is_err() {
+        return;
+    }
+    let mut versions = agent.ports.subscribe();
+    let mut live = agent.live.subscribe();
+    let mut in_force = agent.default_mtu();
+    loop {
+        versions.mark_unchanged();
+        live.mark_unchanged();
+        let tunnel = tunnel(&agent);
+        let uplink = note(&agent, tunnel.as_ref()).await;
+        if agent.default_mtu() != in_force {
+            in_force = agent.default_mtu();
+            tracing::info!(mtu = in_force, "new pods get another MTU");
+            if agent.config.ovn.mode == Mode::Plain {
+                super::make_bridge(&agent).await;
+            }
+        }
+        let other_link = async {
+            let Some(link) = uplink else {
+                return std::future::pending().await;
+            };
+            let link = link.link;
+            let mut states = agent.netlink.watch_link(&link.name);
+            if states
+                .wait_for(|now| now.as_ref() != Some(&link))
+                .await
+                .is_err()
+            {
+                std::future::pending().await
+            }
+        };
+        let other_tunnel = async {
+            // The replica changes with every port; its tunnel hardly ever.
+            while self::tunnel(&agent) == tunnel {
+                if versions.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = other_link => {}
+            () = other_tunnel => {}
+            _ = live.changed() => {}
+            changed = changes.next() => if let Err(error) = changed {
+                tracing::warn!(%error, "changes of the node's uplink are not noticed any more");
+                return;
+            }
+        }
+    }
+}
+
+/// The tunnel, in OVN mode.
+pub(super) fn tunnel(agent: &Agent) -> Option<Encapsulation> {
+    (agent.config.ovn.mode == Mode::Ovn).then(|| agent.ports.tunnel())
+}
+
+/// The link that carries pods' packets off the node: that of the tunnel's end, or of the default route. Of several the one with
+/// the smallest MTU.
+async fn find(
+    netlink: &Netlink,
+    tunnel: Option<&Encapsulation>,
+) -> Result<Option<Uplink>, netns::Error> {
+    let mut links = Vec::new();
+    let ends = tunnel.map(|tunnel| tunnel.ends.as_slice());
+    for end in ends.unwrap_or_default() {
+        links.extend(netlink.link_of_address(*end).await?);
+    }
+    if links.is_empty() {
+        links = netlink.default_route_links().await?;
+    }
+    let link = links.into_iter().min_by_key(|link| link.mtu);
+    let overhead = tunnel.map_or(0, Encapsulation::overhead);
+    Ok(link.map(|link| Uplink { link, overhead }))
+}
+
+fn say(agent: &Agent, uplink: Option<&Uplink>) {
+    let Some(uplink) = uplink else { return };
+    let fits = uplink.fits();
+    tracing::info!(%uplink, fits, "the MTU that fits the node's uplink");
+    let given = agent.live.borrow().mtu;
+    if let Some(mtu) = given.filter(|mtu| *mtu > fits) {
+        tracing::warn!(mtu, %uplink, fits, "--mtu is more than the uplink carries: large packets to other nodes are lost or cut");
+    }
+}

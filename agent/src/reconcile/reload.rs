@@ -1,0 +1,225 @@
+//! The configuration as it changes: read again on SIGHUP and when one of its files has changed, taken over whole or not at all.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::signal::unix::Signal;
+
+use super::hold_addresses;
+use crate::attach::Agent;
+use crate::changes::Changes;
+use crate::config::{Loaded, Loader};
+use crate::observe::LogOutput;
+
+/// How many symbolic links in a row are followed, as the kernel does it (`MAXSYMLINKS`).
+const SYMLINKS: usize = 40;
+
+/// What the agent runs by, and what it would run by after a restart.
+#[derive(Debug)]
+pub struct Configuration {
+    loader: Arc<Loader>,
+    /// What the agent runs by.
+    in_force: Loaded,
+    /// What was told last; other than `in_force` where a restart is needed.
+    told: Loaded,
+    /// Why what is told now is refused, if it is: said once, and not at every change beside it.
+    refused: Option<String>,
+    log: LogOutput,
+}
+
+impl Configuration {
+    /// As it was loaded at the start.
+    pub fn new(loader: Loader, loaded: Loaded, log: LogOutput) -> Self {
+        Self {
+            loader: Arc::new(loader),
+            told: loaded.clone(),
+            in_force: loaded,
+            refused: None,
+            log,
+        }
+    }
+
+    /// Keeps to the files as they change. Never ends while they can be watched; a SIGHUP always works.
+    pub async fn follow(mut self, agent: Arc<Agent>, mut hangup: Signal) {
+        loop {
+            let changes = self.changes();
+            if let Err(error) = &changes {
+                tracing::warn!(%error, "configuration files can't be watched; a SIGHUP still has them read");
+            }
+            // Also the first time: they may have changed since the start.
+            self.reload(&agent).await;
+            let changed = async {
+                match &changes {
+                    Ok(changes) => changes.next().await,
+                    Err(_) => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                changed = changed => if let Err(error) = changed {
+                    tracing::warn!(%error, "configuration files can't be watched any more");
+                },
+                _ = hangup.recv() => {
+                    tracing::info!("SIGHUP: reading the configuration");
+                    self.told.warnings.clear();
+                    self.refused = None;
+                    self.reopen_log();
+                }
+            }
+        }
+    }
+
+    async fn reload(&mut self, agent: &Agent) {
+        let loader = Arc::clone(&self.loader);
+        let loaded = tokio::task::spawn_blocking(move || loader.load()).await;
+        let now = match loaded {
+            Ok(Ok(now)) => now,
+            Ok(Err(error)) => return self.refuse(&error),
+            Err(error) => return self.refuse(&error),
+        };
+        for warning in now
+            .warnings
+            .iter()
+            .filter(|warning| !self.told.warnings.contains(warning))
+        {
+            tracing::warn!("{warning}");
+        }
+        self.refused = None;
+        if now.merged == self.told.merged {
+            self.told = now;
+            return;
+        }
+        match self.loader.without_restart(&self.in_force, &now) {
+            Ok(next) => self.take_over(agent, next),
+            Err(error) => {
+                tracing::error!(%error, "what has changed makes sense only after a restart of the agent; the old settings stay");
+            }
+        }
+        for change in self
+            .loader
+            .changes(&self.told, &now)
+            .iter()
+            .filter(|change| !change.live)
+        {
+            tracing::warn!(
+                setting = change.key,
+                "needs a restart of the agent: {}",
+                change.text
+            );
+        }
+        self.told = now;
+    }
+
+    fn refuse(&mut self, error: &dyn std::error::Error) {
+        let problem = error.to_string();
+        if self.refused.as_ref() != Some(&problem) {
+            tracing::error!(
+                error = problem,
+                "the configuration is refused; the old settings stay"
+            );
+            self.refused = Some(problem);
+        }
+    }
+
+    /// Makes the live settings those of `next`; between two of them nothing else runs on this thread.
+    fn take_over(&mut self, agent: &Agent, next: Loaded) {
+        let live = next.config.live.clone();
+        let before = agent.live.borrow().clone();
+        if live.subnets != before.subnets {
+            if let Err(error) = agent.addresses.change_subnets(live.subnets.clone()) {
+                tracing::error!(%error, "the configuration is refused; the old settings stay");
+                return;
+            }
+            hold_addresses(agent);
+        }
+        // By whichever of the two filters lets it through.
+        let is_heard = tracing::enabled!(tracing::Level::INFO);
+        if is_heard {
+            self.say_changes(&next);
+        }
+        if live.log != before.log
+            && let Err(error) = self.log.change_filter(&live.log)
+        {
+            tracing::error!(%error, "the log's filter can't be changed");
+        }
+        if !is_heard {
+            self.say_changes(&next);
+        }
+        if live != before {
+            agent.live.send_replace(live);
+        }
+        self.in_force = next;
+    }
+
+    fn say_changes(&self, next: &Loaded) {
+        for change in self.loader.changes(&self.in_force, next) {
+            tracing::info!(setting = change.key, "changed: {}", change.text);
+        }
+    }
+
+    /// Whoever rotates logs has moved the file away, and sends SIGHUP to have a new one.
+    fn reopen_log(&self) {
+        if let Err(error) = self.log.reopen() {
+            tracing::error!(%error, "the log file can't be opened again; the old one is written on");
+        }
+    }
+
+    /// Everything that stands between the files' names and their content, watched.
+    fn changes(&self) -> io::Result<Changes> {
+        let directories: BTreeSet<PathBuf> = self
+            .loader
+            .files()
+            .into_iter()
+            .flat_map(directories)
+            .collect();
+        let directories: Vec<&Path> = directories.iter().map(PathBuf::as_path).collect();
+        Changes::of_any(&directories)
+    }
+}
+
+/// The directories in which a change can make this path another file: its own and, where it is a symbolic link as in a mounted
+/// ConfigMap, those on the way to its target.
+fn directories(path: &Path) -> Vec<PathBuf> {
+    let mut directories = Vec::new();
+    let mut path = path.to_owned();
+    for _ in 0..SYMLINKS {
+        let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
+        let target = std::fs::read_link(&path).map(|target| directory.join(target));
+        directories.push(directory);
+        match target {
+            Ok(target) => path = target,
+            Err(_) => break,
+        }
+    }
+    directories
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_directory_on_the_way_to_a_links_target_is_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        std::fs::create_dir_all(at("map/..2026")).unwrap();
+        std::fs::create_dir(at("etc")).unwrap();
+        std::fs::write(at("map/..2026/podwire.toml"), "").unwrap();
+        std::os::unix::fs::symlink("..2026", at("map/..data")).unwrap();
+        std::os::unix::fs::symlink("..data/podwire.toml", at("map/podwire.toml")).unwrap();
+        std::os::unix::fs::symlink(at("map/podwire.toml"), at("etc/podwire.toml")).unwrap();
+        assert_eq!(
+            directories(&at("etc/podwire.toml")),
+            [at("etc"), at("map"), at("map/..data")]
+        );
+    }
+
+    #[test]
+    fn a_link_to_itself_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("podwire.toml");
+        std::os::unix::fs::symlink("podwire.toml", &path).unwrap();
+        assert_eq!(directories(&path).len(), SYMLINKS);
+    }
+}

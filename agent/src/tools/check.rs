@@ -1,0 +1,141 @@
+//! `podwire check`: every attachment held against what its ADD made.
+
+use clap::Args;
+
+use super::paint::{Paint, printable};
+use super::{CommonArgs, Exit, Format, ToolError, show, show_json};
+use crate::attach::Audit;
+use crate::inspect::{AuditList, Filter};
+
+/// The flags of `podwire check`.
+#[derive(Debug, Args)]
+#[command(after_help = super::EXIT_CODES)]
+pub struct CheckArgs {
+    /// The pod, as NAMESPACE/NAME or as NAME
+    pod: Option<String>,
+    /// Every pod of the node; the same as no pod
+    #[arg(long, conflicts_with = "pod")]
+    all: bool,
+    /// text, or json for programs
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        hide_possible_values = true
+    )]
+    output: Format,
+    /// Tell of those that are as they should be as well
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+impl CheckArgs {
+    pub(super) async fn run(self) -> Result<Exit, ToolError> {
+        let filter = Filter {
+            pod: self.pod.clone(),
+            ..Filter::default()
+        };
+        let list: AuditList = self
+            .common
+            .agent()
+            .get(&format!("/v1/check{filter}"))
+            .await?;
+        if let Some(pod) = self.pod.filter(|_| list.attachments.is_empty()) {
+            return Err(ToolError::NotFound(format!(
+                "no attachment of a pod {pod} on this node\nlook: podwire ports"
+            )));
+        }
+        match self.output {
+            Format::Json => show_json(&list)?,
+            Format::Text => show(&text(&list.attachments, self.verbose, self.common.paint()))?,
+        }
+        let all_well = list.attachments.iter().all(|it| it.differences.is_empty());
+        Ok(Exit::by_health(all_well))
+    }
+}
+
+fn text(audits: &[Audit], verbose: bool, paint: Paint) -> String {
+    let mut text = String::new();
+    for audit in audits {
+        let name = printable(&name(audit));
+        let word = match (audit.busy, audit.differences.is_empty()) {
+            (true, _) if verbose => paint.doubtful("busy"),
+            (false, true) if verbose => paint.good("ok"),
+            (_, true) => continue,
+            (_, false) => paint.bad("differs"),
+        };
+        text.push_str(&format!("{name}  {word}\n"));
+        for difference in &audit.differences {
+            text.push_str(&format!("  {}\n", printable(&difference.what)));
+            if let Some(mend) = &difference.mend {
+                text.push_str(&format!("    mend: {}\n", paint.command(&printable(mend))));
+            }
+        }
+    }
+    let differ = audits
+        .iter()
+        .filter(|it| !it.differences.is_empty())
+        .count();
+    let busy = audits.iter().filter(|it| it.busy).count();
+    let well = audits.len() - differ - busy;
+    let mut parts = vec![format!("{well} as they should be")];
+    if differ > 0 {
+        parts.push(paint.bad(&format!("{differ} differ")));
+    }
+    if busy > 0 {
+        parts.push(format!("{busy} being worked on"));
+    }
+    let total = match audits.len() {
+        1 => "1 attachment".to_owned(),
+        number => format!("{number} attachments"),
+    };
+    text + &format!("{total}: {}\n", parts.join(", "))
+}
+
+fn name(audit: &Audit) -> String {
+    let id: String = audit.key.container_id.chars().take(12).collect();
+    match &audit.pod {
+        Some(pod) => format!("{pod} {} ({id})", audit.key.ifname),
+        None => format!("container {id} {}", audit.key.ifname),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::Difference;
+    use crate::plan::AttachmentKey;
+
+    #[test]
+    fn differences_are_told_with_the_command_that_mends_them() {
+        let audit = |pod: &str, busy, differences| Audit {
+            key: AttachmentKey {
+                network: "pods".into(),
+                container_id: "3f2b9c0d1e4a5b6c7d8e9f00".into(),
+                ifname: "eth0".into(),
+            },
+            pod: Some(pod.into()),
+            netns: None,
+            busy,
+            differences,
+        };
+        let down = Difference {
+            what: "the host's link 3f2b9c0d1e4a5b6 is down".into(),
+            mend: Some("ip link set 3f2b9c0d1e4a5b6 up".into()),
+        };
+        let lost = Difference {
+            what: "Open vSwitch has no port".into(),
+            mend: None,
+        };
+        let audits = [
+            audit("web/a", false, vec![]),
+            audit("web/b", false, vec![down, lost]),
+            audit("web/c", true, vec![]),
+        ];
+        insta::assert_snapshot!(text(&audits, false, Paint::PLAIN));
+        insta::assert_snapshot!(text(&audits, true, Paint::PLAIN));
+    }
+}

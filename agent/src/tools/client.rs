@@ -1,0 +1,246 @@
+//! The agent's socket, from the outside: HTTP/1.1, one connection for each question.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, Request};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use super::Exit;
+
+/// How long an answer may take: to look at every attachment of a large node takes a second or two.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Why a tool has nothing to show.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    /// Nobody listens.
+    #[error("no agent answers on {}: {source}\n{}", socket.display(), next_step())]
+    NoAgent {
+        /// The socket.
+        socket: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Only root is served.
+    #[error("the agent serves only root, and this is uid {uid}; run it with sudo")]
+    NotRoot {
+        /// Who this is.
+        uid: u32,
+    },
+    /// The connection ended before the answer.
+    #[error("GET {path} on {}: {problem}\n{}", socket.display(), next_step())]
+    Broken {
+        /// What was asked for.
+        path: String,
+        /// The socket.
+        socket: PathBuf,
+        /// What happened.
+        problem: String,
+    },
+    /// The agent does not know the question.
+    #[error(
+        "the agent on {} does not know {path}: it is older than this podwire ({}); restart it",
+        socket.display(),
+        env!("CARGO_PKG_VERSION")
+    )]
+    Unknown {
+        /// What was asked for.
+        path: String,
+        /// The socket.
+        socket: PathBuf,
+    },
+    /// The agent can't tell.
+    #[error("{msg}\nlook: podwire doctor")]
+    Refused {
+        /// Its own words.
+        msg: String,
+    },
+    /// There is no such pod.
+    #[error("{0}")]
+    NotFound(String),
+    /// A file could not be written.
+    #[error("write {}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Standard output is gone.
+    #[error("standard output: {0}")]
+    Output(io::Error),
+    /// The kernel does not answer.
+    #[error("{0}")]
+    Kernel(crate::netns::Error),
+    /// The tool itself could not start.
+    #[error("start the runtime: {0}")]
+    Runtime(io::Error),
+}
+
+impl ToolError {
+    pub(super) fn exit(&self) -> Exit {
+        match self {
+            Self::NoAgent { .. } | Self::Broken { .. } | Self::Unknown { .. } => Exit::NoAgent,
+            Self::NotFound(_) => Exit::NotFound,
+            _ => Exit::Unwell,
+        }
+    }
+}
+
+/// What to do about an agent that does not answer.
+fn next_step() -> String {
+    format!(
+        "start it: {}\nlook:     podwire doctor",
+        super::doctor::start_agent()
+    )
+}
+
+/// An agent's socket.
+#[derive(Debug, Clone)]
+pub struct AgentSocket {
+    path: PathBuf,
+}
+
+impl AgentSocket {
+    /// The agent at this socket.
+    pub fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+        }
+    }
+
+    /// `GET`s a page and reads it.
+    ///
+    /// # Errors
+    /// No agent, or it can't tell.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ToolError> {
+        self.ask(Method::GET, path).await
+    }
+
+    /// `POST`s and reads the answer.
+    ///
+    /// # Errors
+    /// No agent, or it can't do it.
+    pub async fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, ToolError> {
+        self.ask(Method::POST, path).await
+    }
+
+    /// `GET`s a page of JSON lines, to be read as they come.
+    ///
+    /// # Errors
+    /// No agent, or it can't tell.
+    pub async fn lines(&self, path: &str) -> Result<Lines, ToolError> {
+        Ok(Lines {
+            body: self.send(Method::GET, path).await?,
+            rest: Vec::new(),
+        })
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, ToolError> {
+        let answer = async {
+            let body = self.send(method, path).await?;
+            let body = body.collect().await;
+            body.map_err(|error| self.broken(path, error.to_string()))
+        };
+        let body = tokio::time::timeout(ANSWER_DEADLINE, answer)
+            .await
+            .map_err(|_| self.broken(path, format!("no answer within {ANSWER_DEADLINE:?}")))??;
+        serde_json::from_slice(&body.to_bytes())
+            .map_err(|error| self.broken(path, format!("not the answer it should be: {error}")))
+    }
+
+    async fn send(&self, method: Method, path: &str) -> Result<Incoming, ToolError> {
+        let stream = UnixStream::connect(&self.path)
+            .await
+            .map_err(|source| self.unreachable(source))?;
+        let broken = |error: hyper::Error| self.broken(path, error.to_string());
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(broken)?;
+        // It ends with the answer, or with the runtime.
+        tokio::spawn(connection);
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "podwire")
+            .body(Empty::<Bytes>::new())
+            .map_err(|error| self.broken(path, error.to_string()))?;
+        let response = sender.send_request(request).await.map_err(broken)?;
+        if response.status().is_success() {
+            return Ok(response.into_body());
+        }
+        if response.status() == hyper::StatusCode::NOT_FOUND {
+            return Err(ToolError::Unknown {
+                path: path.to_owned(),
+                socket: self.path.clone(),
+            });
+        }
+        let body = response.into_body().collect().await.map_err(broken)?;
+        let said: serde_json::Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
+        let msg = said["msg"]
+            .as_str()
+            .unwrap_or("the agent refused")
+            .to_owned();
+        Err(ToolError::Refused { msg })
+    }
+
+    fn unreachable(&self, source: io::Error) -> ToolError {
+        if source.kind() == io::ErrorKind::PermissionDenied && !is_root() {
+            return not_root();
+        }
+        ToolError::NoAgent {
+            socket: self.path.clone(),
+            source,
+        }
+    }
+
+    fn broken(&self, path: &str, problem: String) -> ToolError {
+        if !is_root() {
+            return not_root();
+        }
+        ToolError::Broken {
+            path: path.to_owned(),
+            socket: self.path.clone(),
+            problem,
+        }
+    }
+}
+
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+fn not_root() -> ToolError {
+    ToolError::NotRoot {
+        uid: nix::unistd::geteuid().as_raw(),
+    }
+}
+
+/// JSON lines of an answer that has no end.
+#[derive(Debug)]
+pub struct Lines {
+    body: Incoming,
+    rest: Vec<u8>,
+}
+
+impl Lines {
+    /// The next line; none when the agent ends.
+    pub async fn next<T: DeserializeOwned>(&mut self) -> Option<T> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return serde_json::from_slice(&line).ok();
+            }
+            let frame = self.body.frame().await?.ok()?;
+            if let Ok(data) = frame.into_data() {
+                self.rest.extend_from_slice(&data);
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The agent, its socket, and what it says of its pods.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use super::service::{restart_agent, start_agent};
+use super::switch::Seen;
+use super::{DoctorArgs, Examined, Finding};
+use crate::inspect::{AuditList, LeftoverList, StatusView};
+use crate::netns::Netlink;
+use crate::plan::AttachmentKey;
+use crate::ports::PortRecord;
+use crate::tools::{AgentSocket, ToolError};
+
+const AGENT: &str = "agent";
+const PODS: &str = "pods";
+
+/// Whether the agent answers, who could reach it, and what it says of itself.
+pub(super) async fn examine(
+    args: &DoctorArgs,
+    asked: &Result<StatusView, ToolError>,
+    seen: &Seen,
+    netlink: &Netlink,
+) -> Examined {
+    let socket = &args.common.socket;
+    let mut findings = rights(socket);
+    let mut says = String::new();
+    match asked {
+        Ok(status) => {
+            says = format!("podwire {} answers on {}", status.version, socket.display());
+            findings.extend(status_findings(status, seen));
+        }
+        Err(error) => {
+            let reason = error.to_string();
+            let what = reason.lines().next().unwrap_or_default().to_owned();
+            findings.push(Finding::wrong(AGENT, what).mend(start_agent()));
+            let veths = netlink.list_veths().await.unwrap_or_default();
+            let has_link = |port: &&PortRecord| veths.iter().any(|link| link.name == port.name);
+            let stale = seen.ports.iter().filter(|port| !has_link(port)).count();
+            if stale > 0 {
+                let what = format!(
+                    "{stale} ports of podwire's have no link any more; the agent removes them when it starts"
+                );
+                findings.push(Finding::wrong(PODS, what).mend(start_agent()));
+            }
+        }
+    }
+    Examined {
+        about: AGENT,
+        seen: says,
+        findings,
+    }
+}
+
+/// The socket is root's alone, and so is the directory in which it could be replaced.
+fn rights(socket: &Path) -> Vec<Finding> {
+    let directory = socket.parent().unwrap_or(Path::new("/"));
+    let mut findings = Vec::new();
+    for (path, wanted) in [(directory, 0o700), (socket, 0o600)] {
+        let Ok(found) = std::fs::symlink_metadata(path) else {
+            continue;
+        };
+        let mode = found.mode() & 0o777;
+        let path = path.display();
+        if found.uid() != 0 {
+            let what = format!("{path} belongs to uid {}, and must be root's", found.uid());
+            findings.push(Finding::wrong(AGENT, what).mend(format!("chown root:root {path}")));
+        }
+        if mode & !wanted != 0 {
+            let what =
+                format!("{path} has mode {mode:o}, and others than root must have no part in it");
+            findings.push(Finding::wrong(AGENT, what).mend(format!("chmod {wanted:o} {path}")));
+        }
+    }
+    findings
+}
+
+/// What the agent complains of that was not seen from outside already.
+fn status_findings(status: &StatusView, seen: &Seen) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let is_told = status.controller.iter().any(|it| !it.ok)
+        || !status.vswitchd.ok
+        || !status.database.current
+        || seen.switch.bridge.is_none();
+    for source in &status.sources {
+        let Some(problem) = &source.problem else {
+            continue;
+        };
+        let what = format!("the pods of {} can't be read: {problem}", source.place);
+        let finding = match source.is_read {
+            // The pods that it knows are served; nothing is lost until a new one comes.
+            true => Finding::note(AGENT, what),
+            false => Finding::wrong(AGENT, what),
+        };
+        findings.push(match source.source.as_str() {
+            "kube" => finding.mend("systemctl cat podwire | grep -i -e kube -e k8s"),
+            _ => finding,
+        });
+    }
+    let told_by_source = status.sources.iter().any(|it| it.problem.is_some());
+    if !status.ready && !is_told && !told_by_source {
+        let what = format!("it would serve no ADD: {}", status.reasons.join("; "));
+        findings.push(Finding::wrong(AGENT, what).mend(restart_agent()));
+    }
+    if status.spool.entries > 0 {
+        let what = format!(
+            "{} DELs wait in the spool and could not be carried out; the agent's log says why",
+            status.spool.entries
+        );
+        findings.push(Finding::wrong(AGENT, what).mend(restart_agent()));
+    }
+    if let Some(problem) = &status.spool.problem {
+        findings.push(Finding::wrong(AGENT, format!("spool: {problem}")));
+    }
+    for subnet in status.subnets.iter().filter(|it| it.used >= it.capacity) {
+        let what = format!("subnet {} has no address left", subnet.subnet);
+        findings.push(Finding::wrong(AGENT, what).mend("podwire gc"));
+    }
+    for pod in &status.awaited {
+        findings.push(awaited(pod, status));
+    }
+    for failure in &status.failures {
+        let whose = failure.pod.as_deref().unwrap_or(&failure.container);
+        let what = format!(
+            "the last {} of {whose} failed with code {}: {}",
+            failure.verb, failure.code, failure.msg
+        );
+        findings.push(Finding::note(AGENT, what));
+    }
+    findings
+}
+
+/// An ADD waits for what somebody else has to write.
+fn awaited(pod: &str, status: &StatusView) -> Finding {
+    let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
+    let what = format!("an ADD of pod {pod} waits for its network annotation");
+    let finding = Finding::wrong(PODS, what);
+    let dir = status.sources.iter().find(|it| it.source == "dir");
+    match dir {
+        _ if status.mode == "ovn" => finding
+            .mend(format!("kubectl -n {namespace} describe pod {name}"))
+            .mend("kubectl -n ovn-kubernetes rollout restart deployment/ovnkube-control-plane"),
+        Some(dir) => finding.mend(format!(
+            "grep -l 'name: *{name}' {}/* # and add k8s.ovn.org/pod-networks to its annotations",
+            dir.place
+        )),
+        None => finding.mend(format!(
+            "kubectl -n {namespace} annotate pod {name} k8s.ovn.org/pod-networks='{{\"default\":{{\"mac_address\":\"…\",\"ip_addresses\":[\"…\"]}}}}'"
+        )),
+    }
+}
+
+/// What the agent finds of its attachments when it looks at each.
+pub(super) async fn examine_pods(agent: &AgentSocket) -> Option<Examined> {
+    let audits: AuditList = agent.get("/v1/check").await.ok()?;
+    let leftovers: LeftoverList = agent.get("/v1/gc").await.ok()?;
+    let mut findings = Vec::new();
+    if let Some(first) = leftovers.leftovers.first() {
+        let what = format!(
+            "{} attachments are left over, such as {}: {}",
+            leftovers.leftovers.len(),
+            first.key,
+            first.reason
+        );
+        findings.push(Finding::wrong(PODS, what).mend("podwire gc"));
+    }
+    let is_left = |key: &AttachmentKey| leftovers.leftovers.iter().any(|it| it.key == *key);
+    for audit in audits.attachments.iter().filter(|it| !is_left(&it.key)) {
+        let whose = audit.pod.clone().unwrap_or_else(|| audit.key.to_string());
+        for difference in &audit.differences {
+            let what = format!("{whose}: {}", difference.what);
+            let finding = Finding::wrong(PODS, what);
+            findings.push(match (&difference.mend, &audit.pod) {
+                (Some(mend), _) => finding.mend(mend.clone()),
+                (None, Some(pod)) => finding.mend(recreate(pod)),
+                (None, None) => finding,
+            });
+        }
+    }
+    Some(Examined {
+        about: PODS,
+        seen: format!("{} attachments as they should be", audits.attachments.len()),
+        findings,
+    })
+}
+
+/// A pod whose network can't be made whole from here gets a new sandbox.
+fn recreate(pod: &str) -> String {
+    match pod.split_once('/') {
+        Some((namespace, name)) => format!("kubectl -n {namespace} delete pod {name}"),
+        None => format!("podman restart {pod}"),
+    }
+}

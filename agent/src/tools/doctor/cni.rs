@@ -1,0 +1,195 @@
+//! The runtime's side: which network configuration it takes, and whether the plugin that this one names is podwire's.
+
+use std::path::{Path, PathBuf};
+
+use super::{Examined, Finding};
+use crate::install::conf::{DROP_IN, Found, Owner, PLUGIN_NAMES};
+use crate::install::findings::{Seen, look};
+
+const CNI: &str = "CNI";
+/// Plugins that call others and stand first by design, beside Multus.
+const META: [&str; 1] = ["genie"];
+
+/// The runtime's directories.
+#[derive(Debug)]
+pub(super) struct Directories<'a> {
+    /// Of network configurations.
+    pub(super) conf: &'a Path,
+    /// Of plugins.
+    pub(super) bin: &'a Path,
+}
+
+/// Looks at both.
+pub(super) fn examine(directories: &Directories<'_>) -> Examined {
+    let seen = match look(directories.conf, directories.bin) {
+        Ok(seen) => seen,
+        Err(error) => {
+            return Examined {
+                about: CNI,
+                seen: String::new(),
+                findings: vec![Finding::wrong(CNI, error.to_string())],
+            };
+        }
+    };
+    let mut findings = Vec::new();
+    // First of all the plugin: a configuration that leads to none makes every pod fail.
+    findings.extend(plugin(&seen, directories));
+    let first = seen.confs.first();
+    let ours = seen.confs.iter().find(|conf| leads_to_us(conf, &seen));
+    match (first, ours) {
+        (_, None) => findings.push(none_of_ours(&seen, directories)),
+        (Some(first), Some(ours)) if first.path != ours.path && !is_meta(first) => {
+            findings.push(not_first(first, ours));
+        }
+        _ => {}
+    }
+    let seen = match (first, ours) {
+        (Some(first), Some(ours)) if first.path != ours.path => format!(
+            "{} calls others, {} is podwire's",
+            first.path.display(),
+            ours.path.display()
+        ),
+        (_, Some(ours)) => format!("{} comes first and is podwire's", ours.path.display()),
+        _ => String::new(),
+    };
+    Examined {
+        about: CNI,
+        seen,
+        findings,
+    }
+}
+
+/// By podwire's own name always, by ovn-kubernetes' when the plugin of that name is ours.
+fn leads_to_us(conf: &Found, seen: &Seen) -> bool {
+    let is_drop_in = conf.plugins.iter().any(|name| name == DROP_IN);
+    conf.is_podwires() || (is_drop_in && is_ours(seen, DROP_IN) != Some(false))
+}
+
+fn is_meta(conf: &Found) -> bool {
+    conf.owner == Owner::Multus
+        || conf
+            .plugins
+            .iter()
+            .any(|name| META.contains(&name.as_str()))
+}
+
+/// Whether the plugin of this name is podwire's; none when there is none.
+fn is_ours(seen: &Seen, name: &str) -> Option<bool> {
+    seen.plugins.as_ref()?.get(name).copied()
+}
+
+fn told(conf: &Found) -> String {
+    let plugins = match conf.plugins.is_empty() {
+        true => "names no plugin, or can't be read".to_owned(),
+        false => conf.plugins.join(", "),
+    };
+    format!("{} ({plugins})", conf.path.display())
+}
+
+fn none_of_ours(seen: &Seen, directories: &Directories<'_>) -> Finding {
+    let names_drop_in = |conf: &&Found| conf.plugins.iter().any(|name| name == DROP_IN);
+    if let Some(conf) = seen.confs.iter().find(names_drop_in) {
+        let overlay = directories.bin.join(DROP_IN);
+        let what = format!(
+            "{} leads to {}, which is ovn-kubernetes' own plugin and not podwire's",
+            told(conf),
+            overlay.display()
+        );
+        // The old file goes first, for it may be a link to ours.
+        return Finding::wrong(CNI, what).mend(format!(
+            "cp --remove-destination {} {}",
+            directories.bin.join(PLUGIN_NAMES[0]).display(),
+            overlay.display()
+        ));
+    }
+    let what = match seen.confs.first() {
+        Some(first) => format!(
+            "no configuration names podwire; the runtime takes {}",
+            told(first)
+        ),
+        None => format!("{} has no configuration", directories.conf.display()),
+    };
+    let mut command = install("--conf-only", directories);
+    if let Some(priority) = seen.confs.first().and_then(|first| rank(&first.path)) {
+        // What comes first is left alone; ours goes before it.
+        let ours = priority.saturating_sub(1).min(10);
+        command.push_str(&format!(" --priority {ours:02}"));
+    }
+    Finding::wrong(CNI, what).mend(command)
+}
+
+/// `05` of `05-bridge.conf`.
+fn rank(path: &Path) -> Option<u8> {
+    let name = path.file_name()?.to_str()?;
+    let digits = name.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok()
+}
+
+fn not_first(first: &Found, ours: &Found) -> Finding {
+    let mut what = format!(
+        "the runtime takes {}, which sorts before {}",
+        told(first),
+        ours.path.display()
+    );
+    if first.owner == Owner::OvnKubernetes {
+        what.push_str("; ovn-kubernetes' node process writes it again each time it starts");
+    }
+    let path = before(first, ours);
+    Finding::wrong(CNI, what).mend(format!("mv {} {}", ours.path.display(), path.display()))
+}
+
+/// A name for ours that sorts before the other: `05-podwire.conf` if it does, else one with `00-`, else one with a character
+/// before digits.
+fn before(first: &Found, ours: &Found) -> PathBuf {
+    let name = ours.path.file_name().and_then(|it| it.to_str());
+    let is_rank = |c: char| c.is_ascii_digit() || c == '-';
+    let bare = name.unwrap_or("podwire.conf").trim_start_matches(is_rank);
+    let candidates =
+        ["05-", "00-", "!"].map(|rank| ours.path.with_file_name(format!("{rank}{bare}")));
+    let chosen = candidates.iter().find(|path| **path < first.path);
+    chosen.unwrap_or(&candidates[2]).clone()
+}
+
+/// Whether the plugin is there, can be run, and is ours.
+fn plugin(seen: &Seen, directories: &Directories<'_>) -> Option<Finding> {
+    let path = directories.bin.join(PLUGIN_NAMES[0]);
+    let shown = path.display();
+    match is_ours(seen, PLUGIN_NAMES[0]) {
+        None => {
+            let what = format!("the plugin {shown} is missing");
+            Some(Finding::wrong(CNI, what).mend(install("--plugin-only", directories)))
+        }
+        Some(false) => {
+            let what = format!(
+                "{shown} is not podwire's plugin: something was copied over it, as ovn-kubernetes' node process does through a link"
+            );
+            Some(Finding::wrong(CNI, what).mend(install("--plugin-only --force", directories)))
+        }
+        Some(true) => {
+            use std::os::unix::fs::PermissionsExt as _;
+            let mode = std::fs::metadata(&path).ok()?.permissions().mode() & 0o777;
+            (mode & 0o100 == 0).then(|| {
+                Finding::wrong(CNI, format!("{shown} can't be run (mode {mode:o})"))
+                    .mend(format!("chmod 755 {shown}"))
+            })
+        }
+    }
+}
+
+/// `podwire install` of one part, with the directories named that are not the usual ones.
+fn install(part: &str, directories: &Directories<'_>) -> String {
+    let mut command = format!("podwire install {part}");
+    for (flag, usual, given) in [
+        ("--conf-dir", "/etc/cni/net.d", directories.conf),
+        ("--bin-dir", "/opt/cni/bin", directories.bin),
+    ] {
+        let is_needed = part.contains("plugin") == (flag == "--bin-dir");
+        if is_needed && given != Path::new(usual) {
+            command.push_str(&format!(" {flag} {}", given.display()));
+        }
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests;

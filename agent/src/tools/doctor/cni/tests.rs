@@ -1,0 +1,138 @@
+use std::fs;
+
+use super::*;
+
+/// By this sentence the installation knows the plugin's file.
+const MARK: &[u8] = b"the CNI plugin of podwire ";
+
+struct Node(tempfile::TempDir);
+
+impl Node {
+    fn new() -> Self {
+        let node = Self(tempfile::tempdir().unwrap());
+        fs::create_dir(node.0.path().join("conf")).unwrap();
+        fs::create_dir(node.0.path().join("bin")).unwrap();
+        node
+    }
+
+    fn plugin(self, name: &str, is_ours: bool) -> Self {
+        use std::os::unix::fs::PermissionsExt as _;
+        let text = if is_ours { MARK } else { b"ELF" };
+        let path = self.0.path().join("bin").join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        self
+    }
+
+    fn conf(self, name: &str, text: &str) -> Self {
+        fs::write(self.0.path().join("conf").join(name), text).unwrap();
+        self
+    }
+
+    /// What is found, with the directory's own name left out.
+    fn findings(&self) -> Vec<(String, Vec<String>)> {
+        let (conf, bin) = (self.0.path().join("conf"), self.0.path().join("bin"));
+        let root = format!("{}/", self.0.path().display());
+        let bare = |text: &str| text.replace(&root, "");
+        examine(&Directories {
+            conf: &conf,
+            bin: &bin,
+        })
+        .findings
+        .iter()
+        .map(|it| (bare(&it.what), it.mend.iter().map(|it| bare(it)).collect()))
+        .collect()
+    }
+
+    fn only(&self) -> (String, String) {
+        let mut findings = self.findings();
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        let (what, mend) = findings.remove(0);
+        (what, mend.join("; "))
+    }
+}
+
+const OURS: &str = r#"{"name":"pods","type":"podwire-cni"}"#;
+const OVERLAY: &str = r#"{"name":"ovn-kubernetes","type":"ovn-k8s-cni-overlay"}"#;
+
+#[test]
+fn a_configuration_of_ours_that_comes_first_is_well() {
+    let node = || Node::new().plugin("podwire-cni", true);
+    let chain = format!(r#"{{"name":"n","plugins":[{OURS},{{"type":"portmap"}}]}}"#);
+    for node in [
+        node().conf("10-podwire.conf", OURS),
+        node().conf("10-podwire.conflist", &chain),
+        node()
+            .conf("10-podwire.conf", OURS)
+            .conf("99-bridge.conf", r#"{"type":"bridge"}"#),
+        node()
+            .conf("10-podwire.conf", OURS)
+            .conf("00-read.me", "no configuration"),
+        node()
+            .plugin("ovn-k8s-cni-overlay", true)
+            .conf("10-ovn-kubernetes.conf", OVERLAY),
+        node()
+            .conf("00-multus.conf", r#"{"type":"multus-shim"}"#)
+            .conf("10-podwire.conf", OURS),
+    ] {
+        assert_eq!(node.findings(), [], "{:?}", node.0);
+    }
+}
+
+#[test]
+fn one_that_is_not_first_gets_a_name_that_is() {
+    let node = || Node::new().plugin("podwire-cni", true);
+    let (what, mend) = node()
+        .conf("10-ovn-kubernetes.conf", OVERLAY)
+        .plugin("ovn-k8s-cni-overlay", false)
+        .conf("10-podwire.conf", OURS)
+        .only();
+    assert!(what.contains("writes it again"), "{what}");
+    assert_eq!(mend, "mv conf/10-podwire.conf conf/05-podwire.conf");
+    let (_, mend) = node()
+        .conf("00-a.conf", "{")
+        .conf("podwire.conflist", OURS)
+        .only();
+    assert_eq!(mend, "mv conf/podwire.conflist conf/!podwire.conflist");
+}
+
+#[test]
+fn a_node_without_ours_is_told_which_is_taken_and_how_to_write_one() {
+    let node = || Node::new().plugin("podwire-cni", true);
+    let (what, mend) = node().only();
+    assert!(what.contains("conf has no configuration"), "{what}");
+    assert_eq!(mend, "podwire install --conf-only --conf-dir conf");
+    let (what, mend) = node().conf("05-bridge.conf", r#"{"type":"bridge"}"#).only();
+    assert!(what.contains("05-bridge.conf (bridge)"), "{what}");
+    assert_eq!(
+        mend,
+        "podwire install --conf-only --conf-dir conf --priority 04"
+    );
+}
+
+#[test]
+fn ovn_kubernetes_own_binary_is_told_from_ours() {
+    let (what, mend) = Node::new()
+        .plugin("podwire-cni", true)
+        .plugin("ovn-k8s-cni-overlay", false)
+        .conf("10-ovn-kubernetes.conf", OVERLAY)
+        .only();
+    assert!(what.contains("not podwire's"), "{what}");
+    assert_eq!(
+        mend,
+        "cp --remove-destination bin/podwire-cni bin/ovn-k8s-cni-overlay"
+    );
+}
+
+#[test]
+fn a_plugin_that_is_missing_or_overwritten_is_installed_again() {
+    let (what, mend) = Node::new().conf("10-podwire.conf", OURS).only();
+    assert!(what.contains("bin/podwire-cni is missing"), "{what}");
+    assert_eq!(mend, "podwire install --plugin-only --bin-dir bin");
+    let (what, mend) = Node::new()
+        .plugin("podwire-cni", false)
+        .conf("10-podwire.conf", OURS)
+        .only();
+    assert!(what.contains("copied over it"), "{what}");
+    assert_eq!(mend, "podwire install --plugin-only --force --bin-dir bin");
+}

@@ -1,0 +1,208 @@
+//! `podwire doctor`: goes through what usually is wrong on a node, and says of each finding which command mends it.
+//!
+//! It looks for itself at what is there without an agent (Open vSwitch, the runtime's directories, the socket), and asks the
+//! agent for the rest. Findings come in the order in which they are to be mended: what others stand on goes first.
+
+mod agent;
+mod cni;
+mod mtu;
+mod service;
+mod switch;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::paint::{Paint, printable, width, wrapped};
+use super::{CommonArgs, Exit, Format, ToolError, show, show_json};
+use crate::inspect::StatusView;
+use crate::netns::Netlink;
+pub(super) use service::start_agent;
+
+/// The flags of `podwire doctor`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit code 1: there are findings, each with what mends it. Mend the first ones\n\
+                  first: they may be the reason for others."
+)]
+pub struct DoctorArgs {
+    /// text, or json for programs
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        hide_possible_values = true
+    )]
+    output: Format,
+    /// Open vSwitch's database, when no agent says which
+    #[arg(
+        long,
+        value_name = "REMOTE",
+        default_value = "unix:/var/run/openvswitch/db.sock",
+        env = "PODWIRE_OVSDB"
+    )]
+    ovsdb: String,
+    /// Directory of ovn-controller's control socket
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/var/run/ovn",
+        env = "PODWIRE_OVN_RUNDIR"
+    )]
+    ovn_rundir: PathBuf,
+    /// The pods' bridge, when no agent says which
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "br-int",
+        env = "PODWIRE_BRIDGE"
+    )]
+    bridge: String,
+    /// Where the runtime looks for network configurations
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/etc/cni/net.d",
+        env = "PODWIRE_CNI_CONF_DIR"
+    )]
+    conf_dir: PathBuf,
+    /// Where the runtime looks for plugins
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/opt/cni/bin",
+        env = "PODWIRE_CNI_BIN_DIR"
+    )]
+    bin_dir: PathBuf,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// Something that is wrong, or worth a look.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Finding {
+    /// What was looked at.
+    about: &'static str,
+    /// Whether it hinders pods; a note does not.
+    wrong: bool,
+    /// In words.
+    what: String,
+    /// Commands that mend it, in this order.
+    mend: Vec<String>,
+}
+
+impl Finding {
+    fn wrong(about: &'static str, what: impl Into<String>) -> Self {
+        Self {
+            about,
+            wrong: true,
+            what: what.into(),
+            mend: Vec::new(),
+        }
+    }
+
+    fn note(about: &'static str, what: impl Into<String>) -> Self {
+        Self {
+            wrong: false,
+            ..Self::wrong(about, what)
+        }
+    }
+
+    fn mend(mut self, command: impl Into<String>) -> Self {
+        self.mend.push(command.into());
+        self
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+struct Examined {
+    about: &'static str,
+    /// What there is, when all is well with it.
+    seen: String,
+    findings: Vec<Finding>,
+}
+
+impl DoctorArgs {
+    pub(super) async fn run(self) -> Result<Exit, ToolError> {
+        let uid = nix::unistd::geteuid();
+        if !uid.is_root() {
+            return Err(ToolError::NotRoot { uid: uid.as_raw() });
+        }
+        let netlink = Netlink::start().map_err(ToolError::Kernel)?;
+        let examined = self.examine(&netlink).await;
+        match self.output {
+            Format::Json => show_json(&examined)?,
+            Format::Text => show(&text(&examined, width(), self.common.paint()))?,
+        }
+        let findings = || examined.iter().flat_map(|it| &it.findings);
+        Ok(Exit::by_health(!findings().any(|finding| finding.wrong)))
+    }
+
+    async fn examine(&self, netlink: &Netlink) -> Vec<Examined> {
+        let asked: Result<StatusView, ToolError> = self.common.agent().get("/v1/status").await;
+        let status = asked.as_ref().ok();
+        let seen = switch::look(self, status).await;
+        let mut examined = vec![switch::examine(&seen)];
+        examined.extend(switch::examine_ovn(&seen));
+        examined.push(agent::examine(self, &asked, &seen, netlink).await);
+        examined.push(cni::examine(&cni::Directories {
+            conf: &self.conf_dir,
+            bin: &self.bin_dir,
+        }));
+        examined.extend(mtu::examine(&seen, status, netlink).await);
+        if status.is_some() {
+            examined.extend(agent::examine_pods(&self.common.agent()).await);
+        }
+        examined
+    }
+}
+
+fn text(examined: &[Examined], width: usize, paint: Paint) -> String {
+    let mut text = String::new();
+    let mut wrong = 0;
+    for thing in examined {
+        if !thing.findings.iter().any(|finding| finding.wrong) {
+            let seen = format!("{}: {}", thing.about, thing.seen);
+            put(&mut text, &paint.good("ok"), 2, &seen, width);
+        }
+        for finding in &thing.findings {
+            let what = format!("{}: {}", finding.about, finding.what);
+            let (mark, length) = match finding.wrong {
+                true => (paint.bad("WRONG"), 5),
+                false => (paint.doubtful("note"), 4),
+            };
+            wrong += usize::from(finding.wrong);
+            put(&mut text, &mark, length, &what, width);
+            for command in &finding.mend {
+                // On one line, however long, so that it can be copied.
+                let command = paint.command(&printable(command));
+                text.push_str(&format!("      mend: {command}\n"));
+            }
+        }
+    }
+    let summary = match wrong {
+        0 => paint.good("nothing wrong"),
+        1 => paint.bad("1 finding"),
+        number => paint.bad(&format!("{number} findings; mend them in this order")),
+    };
+    text.push_str(&format!("\n{summary}\n"));
+    text
+}
+
+/// A mark of so many characters and what it is about, over as many lines as that needs.
+fn put(text: &mut String, mark: &str, length: usize, what: &str, width: usize) {
+    let room = width.saturating_sub(6).max(40);
+    for (number, line) in wrapped(&printable(what), room).iter().enumerate() {
+        let (mark, length) = if number == 0 { (mark, length) } else { ("", 0) };
+        text.push_str(mark);
+        text.extend(std::iter::repeat_n(' ', 6 - length));
+        text.push_str(line);
+        text.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests;

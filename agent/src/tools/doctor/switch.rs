@@ -1,0 +1,223 @@
+//! Open vSwitch and OVN, looked at without the agent.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use podwire_ovs::client::{Client, ClientConfig, Remote};
+use podwire_ovs::unixctl::{Unixctl, UnixctlError};
+use podwire_ovs::vswitch;
+use tokio::time::Instant;
+
+use super::service::{restart_controller, restart_switch, start_agent};
+use super::{DoctorArgs, Examined, Finding};
+use crate::inspect::StatusView;
+use crate::ports::{PortRecord, SwitchView};
+
+/// How long each daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+const SWITCH: &str = "Open vSwitch";
+const OVN: &str = "OVN";
+
+/// What there is of Open vSwitch and OVN.
+#[derive(Debug)]
+pub(super) struct Seen {
+    socket: PathBuf,
+    pub(super) bridge: String,
+    /// Why the database can't be read.
+    database: Result<(), String>,
+    pub(super) switch: SwitchView,
+    /// Podwire's own ports.
+    pub(super) ports: Vec<PortRecord>,
+    vswitchd: Result<(), String>,
+    /// Files that ovs-vswitchd may open, when it runs.
+    descriptors: Option<u64>,
+    /// Whether OVN is in use here, and whether ovn-controller is connected.
+    controller: Option<Result<(), String>>,
+    agent_runs: bool,
+}
+
+/// Looks at the database, the daemons and their limits.
+pub(super) async fn look(args: &DoctorArgs, status: Option<&StatusView>) -> Seen {
+    let socket = match status {
+        Some(status) => status.database.socket.clone(),
+        None => PathBuf::from(args.ovsdb.strip_prefix("unix:").unwrap_or(&args.ovsdb)),
+    };
+    let bridge = status.map_or_else(|| args.bridge.clone(), |status| status.bridge.clone());
+    let rundir = socket.parent().unwrap_or(Path::new("/"));
+    let client = Client::start(ClientConfig::new(
+        Remote::Unix(socket.clone()),
+        vswitch::DATABASE,
+        vswitch::tables(),
+    ));
+    let database = client.synced(Instant::now() + PATIENCE).await;
+    let (switch, ports) = client.read(|db| {
+        let records = db.interfaces().map(|it| PortRecord::read(db, it));
+        let ours = records.filter(|record| record.key.is_some()).collect();
+        (SwitchView::read(db, &bridge), ours)
+    });
+    let vswitchd = ask(rundir, "ovs-vswitchd", "version").await;
+    // Where an agent waits for ofport alone, ovn-controller is not ours to judge.
+    let uses_ovn = match status {
+        Some(status) => status.wait == "ovn-installed",
+        None => switch.ovn.remote.is_some(),
+    };
+    let controller = match uses_ovn {
+        true => Some(connected(&args.ovn_rundir, status).await),
+        false => None,
+    };
+    Seen {
+        bridge,
+        database: database.map_err(|error| error.to_string()),
+        switch,
+        ports,
+        vswitchd: vswitchd
+            .map(drop)
+            .map_err(|error| format!("ovs-vswitchd does not answer: {error}")),
+        descriptors: descriptors(rundir),
+        controller,
+        agent_runs: status.is_some(),
+        socket,
+    }
+}
+
+/// Whether ovn-controller is connected, by the agent's word where there is one.
+async fn connected(rundir: &Path, status: Option<&StatusView>) -> Result<(), String> {
+    if let Some(controller) = status.and_then(|status| status.controller.as_ref()) {
+        return controller.problem.clone().map_or(Ok(()), Err);
+    }
+    match ask(rundir, "ovn-controller", "connection-status").await {
+        Ok(said) if said.trim() == "connected" => Ok(()),
+        Ok(said) => Err(format!(
+            "ovn-controller is {} to its southbound database",
+            said.trim()
+        )),
+        Err(error) => Err(format!("ovn-controller does not answer: {error}")),
+    }
+}
+
+async fn ask(rundir: &Path, daemon: &str, command: &str) -> Result<String, UnixctlError> {
+    Unixctl::for_daemon(rundir, daemon)?
+        .call(command, &[], Instant::now() + PATIENCE)
+        .await
+}
+
+/// The soft limit of open files of ovs-vswitchd, of which each port takes one or more.
+fn descriptors(rundir: &Path) -> Option<u64> {
+    let pid = std::fs::read_to_string(rundir.join("ovs-vswitchd.pid")).ok()?;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", pid.trim())).ok()?;
+    let line = limits
+        .lines()
+        .find_map(|it| it.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// What is wrong with the switch.
+pub(super) fn examine(seen: &Seen) -> Examined {
+    let mut findings = Vec::new();
+    if let Err(problem) = &seen.database {
+        let what = format!(
+            "its database does not answer on {}: {problem}",
+            seen.socket.display()
+        );
+        findings.push(Finding::wrong(SWITCH, what).mend(restart_switch()));
+    } else if let Err(problem) = &seen.vswitchd {
+        findings.push(Finding::wrong(SWITCH, problem.clone()).mend(restart_switch()));
+    } else {
+        findings.extend(bridge(seen));
+    }
+    if let (Some(limit), Some(bridge)) = (seen.descriptors, &seen.switch.bridge)
+        && bridge.ports as u64 > limit / 2
+    {
+        let what = format!(
+            "ovs-vswitchd may open {limit} files and has {} ports; it loses those that it has no files for",
+            bridge.ports
+        );
+        let command = "prlimit --nofile=65536:65536 --pid $(pidof ovs-vswitchd)";
+        findings.push(Finding::wrong(SWITCH, what).mend(command));
+    }
+    let bridge = seen.switch.bridge.as_ref().map_or_else(String::new, |it| {
+        format!(
+            ", {} with {} ports on datapath {}",
+            seen.bridge, it.ports, it.datapath
+        )
+    });
+    Examined {
+        about: SWITCH,
+        seen: format!(
+            "{}, database and ovs-vswitchd answer{bridge}",
+            seen.switch.version.as_deref().unwrap_or("version unknown")
+        ),
+        findings,
+    }
+}
+
+fn bridge(seen: &Seen) -> Option<Finding> {
+    let name = &seen.bridge;
+    let theirs = seen.switch.ovn.bridge.as_ref();
+    if let Some(bridge) = &seen.switch.bridge {
+        let error = bridge.error.as_ref()?;
+        let what = format!("bridge {name} does not work: {error}");
+        let without_kernel =
+            bridge.datapath == "system" && !Path::new("/sys/module/openvswitch").exists();
+        return Some(match without_kernel {
+            true => Finding::wrong(SWITCH, what).mend(format!(
+                "modprobe openvswitch || ovs-vsctl set bridge {name} datapath_type=netdev"
+            )),
+            false => Finding::wrong(SWITCH, what).mend(restart_switch()),
+        });
+    }
+    let missing = format!("bridge {name} is missing");
+    Some(match (&seen.controller, theirs) {
+        (Some(_), Some(theirs)) if theirs != name => {
+            let what =
+                format!("{missing}: external_ids:ovn-bridge has ovn-controller use {theirs}");
+            Finding::wrong(SWITCH, what).mend(format!(
+                "ovs-vsctl set open_vswitch . external_ids:ovn-bridge={name}"
+            ))
+        }
+        // ovn-controller makes it again as long as it runs, so it does not, or hangs.
+        (Some(_), _) => Finding::wrong(SWITCH, missing).mend(restart_controller()),
+        (None, _) if seen.agent_runs => Finding::wrong(
+            SWITCH,
+            format!("{missing}, and the agent could not make it; its log says why"),
+        )
+        .mend(super::service::restart_agent()),
+        (None, _) => Finding::wrong(
+            SWITCH,
+            format!("{missing}; the agent makes it when it starts"),
+        )
+        .mend(start_agent()),
+    })
+}
+
+/// What is wrong with OVN's part of the node, where OVN is in use.
+pub(super) fn examine_ovn(seen: &Seen) -> Option<Examined> {
+    let controller = seen.controller.as_ref()?;
+    let ovn = &seen.switch.ovn;
+    let mut findings = Vec::new();
+    if seen.database.is_ok() {
+        if ovn.remote.is_none() {
+            let what = "external_ids:ovn-remote is not set, so ovn-controller knows no southbound database";
+            let command =
+                "ovs-vsctl set open_vswitch . external_ids:ovn-remote=tcp:SOUTHBOUND:6642";
+            findings.push(Finding::wrong(OVN, what).mend(command));
+        } else if let Err(problem) = controller {
+            findings.push(Finding::wrong(OVN, problem.clone()).mend(restart_controller()));
+        }
+        if ovn.encap_ip.is_none() {
+            let what = "external_ids:ovn-encap-ip is not set: there is no tunnel to other nodes";
+            let command = "ovs-vsctl set open_vswitch . external_ids:ovn-encap-type=geneve external_ids:ovn-encap-ip=ADDRESS";
+            findings.push(Finding::wrong(OVN, what).mend(command));
+        }
+    }
+    Some(Examined {
+        about: OVN,
+        seen: format!(
+            "chassis {}, ovn-controller is connected to {}",
+            ovn.chassis.as_deref().unwrap_or("unknown"),
+            ovn.remote.as_deref().unwrap_or("nothing")
+        ),
+        findings,
+    })
+}

@@ -1,0 +1,111 @@
+//! `podwire gc`: what pods left behind, and its removal.
+
+use clap::Args;
+
+use super::paint::{Paint, printable};
+use super::table::table;
+use super::{CommonArgs, Exit, Format, ToolError, show, show_json};
+use crate::inspect::LeftoverList;
+
+/// The flags of `podwire gc`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Only what podwire made goes, and only where both link and namespace are gone.\n\
+                  Exit code 1: something is left, with --dry-run: is there to be removed."
+)]
+pub struct GcArgs {
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// text, or json for programs
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        hide_possible_values = true
+    )]
+    output: Format,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+impl GcArgs {
+    pub(super) async fn run(self) -> Result<Exit, ToolError> {
+        let agent = self.common.agent();
+        let list: LeftoverList = match self.dry_run {
+            true => agent.get("/v1/gc").await?,
+            false => agent.post("/v1/gc").await?,
+        };
+        match self.output {
+            Format::Json => show_json(&list)?,
+            Format::Text => show(&text(&list, self.dry_run, self.common.paint()))?,
+        }
+        let remains = |it: &crate::attach::Leftover| !it.removed;
+        Ok(Exit::by_health(!list.leftovers.iter().any(remains)))
+    }
+}
+
+fn text(list: &LeftoverList, dry_run: bool, paint: Paint) -> String {
+    if list.leftovers.is_empty() {
+        return "nothing is left over\n".to_owned();
+    }
+    let rows: Vec<[String; 5]> = list
+        .leftovers
+        .iter()
+        .map(|it| {
+            let id: String = it.key.container_id.chars().take(12).collect();
+            let done = match (&it.problem, it.removed) {
+                (Some(problem), _) => format!("stays: {problem}"),
+                (None, true) => "removed".to_owned(),
+                (None, false) => "would be removed".to_owned(),
+            };
+            let pod = it.pod.clone().unwrap_or_else(|| "-".to_owned());
+            [pod, id, it.ports.join(","), it.reason.clone(), done].map(|cell| printable(&cell))
+        })
+        .collect();
+    let headings = ["POD", "CONTAINER", "PORT", "WHY", ""];
+    let mut text = table(headings, &rows, |row, column, cell| match column {
+        4 if list.leftovers[row].problem.is_some() => paint.bad(cell),
+        4 => paint.good(cell),
+        _ => cell.to_owned(),
+    });
+    if dry_run {
+        text.push_str(&format!("remove them: {}\n", paint.command("podwire gc")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::Leftover;
+    use crate::plan::AttachmentKey;
+
+    #[test]
+    fn each_leftover_is_told_with_its_reason_and_what_became_of_it() {
+        let leftover = |pod: Option<&str>, removed, problem: Option<&str>| Leftover {
+            key: AttachmentKey {
+                network: "pods".into(),
+                container_id: "3f2b9c0d1e4a5b6c7d8e9f00".into(),
+                ifname: "eth0".into(),
+            },
+            pod: pod.map(str::to_owned),
+            ports: vec!["3f2b9c0d1e4a5b6".into()],
+            reason: "its link and its network namespace are gone".into(),
+            removed,
+            problem: problem.map(str::to_owned),
+        };
+        let found = LeftoverList {
+            leftovers: vec![leftover(Some("web/a"), false, None)],
+        };
+        insta::assert_snapshot!(text(&found, true, Paint::PLAIN));
+        let done = LeftoverList {
+            leftovers: vec![
+                leftover(Some("web/a"), true, None),
+                leftover(None, false, Some("no answer")),
+            ],
+        };
+        insta::assert_snapshot!(text(&done, false, Paint::PLAIN));
+    }
+}

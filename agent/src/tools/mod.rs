@@ -1,0 +1,142 @@
+//! The eyes for people: what `podwire status`, `ports`, `trace`, `check`, `gc` and `doctor` show.
+//!
+//! All but the doctor only ask the agent, over its socket, and show its answer. The doctor also looks for itself, so that it
+//! has something to say when no agent answers.
+
+mod check;
+mod client;
+mod doctor;
+mod exit;
+mod gc;
+mod help;
+mod paint;
+mod ports;
+mod status;
+mod table;
+mod time;
+mod trace;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+pub use client::{AgentSocket, ToolError};
+pub use exit::{EXIT_CODES, Exit};
+use paint::Paint;
+
+/// The tools.
+#[derive(Debug, Subcommand)]
+pub enum Tool {
+    /// Show in one screen how the node is: Open vSwitch, OVN, API, ports, last errors
+    Status(status::StatusArgs),
+    /// List the pods' ports, or follow them live
+    Ports(ports::PortsArgs),
+    /// Show where the time of the last ADDs and DELs went
+    Trace(trace::TraceArgs),
+    /// Hold rows, links and addresses against what was made
+    Check(check::CheckArgs),
+    /// Remove what pods left behind
+    Gc(gc::GcArgs),
+    /// Look for what is wrong on this node, and say how to mend it
+    Doctor(Box<doctor::DoctorArgs>),
+    /// Write a completion script for a shell
+    Completions(help::CompletionsArgs),
+    /// Write the manual pages
+    Man(help::ManArgs),
+}
+
+/// What all tools that speak to the agent have in common.
+#[derive(Debug, Clone, Args)]
+pub struct CommonArgs {
+    /// The agent's socket
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "/run/podwire/agent.sock",
+        env = "PODWIRE_SOCKET"
+    )]
+    pub socket: std::path::PathBuf,
+    /// auto (on a terminal, without NO_COLOR), always or never
+    #[arg(
+        long,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    pub color: paint::When,
+}
+
+impl CommonArgs {
+    fn agent(&self) -> AgentSocket {
+        AgentSocket::new(&self.socket)
+    }
+
+    fn paint(&self) -> Paint {
+        Paint::of_stdout(self.color)
+    }
+}
+
+/// How an answer is shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// As the agent sent it, for programs
+    Json,
+}
+
+/// Runs a tool; `whole` is the command line that it is part of.
+pub fn run(tool: Tool, whole: clap::Command) -> ExitCode {
+    let result = match tool {
+        Tool::Completions(arguments) => arguments.run(whole),
+        Tool::Man(arguments) => arguments.run(whole),
+        tool => asynchronously(tool),
+    };
+    match result {
+        Ok(exit) => exit.into(),
+        // Whoever closes the pipe has seen enough.
+        Err(ToolError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Exit::Well.into()
+        }
+        Err(error) => {
+            eprintln!("podwire: {error}");
+            error.exit().into()
+        }
+    }
+}
+
+fn asynchronously(tool: Tool) -> Result<Exit, ToolError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(ToolError::Runtime)?;
+    runtime.block_on(async {
+        match tool {
+            Tool::Status(arguments) => arguments.run().await,
+            Tool::Ports(arguments) => arguments.run().await,
+            Tool::Trace(arguments) => arguments.run().await,
+            Tool::Check(arguments) => arguments.run().await,
+            Tool::Gc(arguments) => arguments.run().await,
+            Tool::Doctor(arguments) => arguments.run().await,
+            Tool::Completions(_) | Tool::Man(_) => Ok(Exit::Well),
+        }
+    })
+}
+
+/// Writes to standard output; a pipe that is closed is an error like another, and no panic.
+fn show(text: &str) -> Result<(), ToolError> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(ToolError::Output)
+}
+
+/// Writes a value as indented JSON.
+fn show_json(value: &impl serde::Serialize) -> Result<(), ToolError> {
+    let mut text = serde_json::to_string_pretty(value)
+        .map_err(|error| ToolError::Output(io::Error::other(error)))?;
+    text.push('\n');
+    show(&text)
+}

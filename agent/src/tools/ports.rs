@@ -1,0 +1,268 @@
+//! `podwire ports`: the pods' ports as a table, once or live.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal as _};
+
+use clap::{Args, ValueEnum};
+
+use super::paint::{Paint, height, printable};
+use super::table::table;
+use super::{CommonArgs, Exit, ToolError, show, show_json};
+use crate::inspect::{Change, Filter, PortList, PortView};
+use crate::plan::ids;
+use crate::ports::PortState;
+
+/// The flags of `podwire ports`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit code 1: a port of those shown has failed.\n\
+                  With --watch to a pipe each change is a line; with -o json, a JSON object.")]
+pub struct PortsArgs {
+    /// Only of this pod, as NAMESPACE/NAME or as NAME
+    pod: Option<String>,
+    /// Only of this namespace
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// Only those that are up, failed, awaits-ofport, or awaits-ovn
+    #[arg(short, long, value_name = "STATE", hide_possible_values = true)]
+    state: Option<PortState>,
+    /// text, wide, or json for programs
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        hide_possible_values = true
+    )]
+    output: Output,
+    /// Go on showing them as they change
+    #[arg(short, long)]
+    watch: bool,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// How ports are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    /// A table
+    Text,
+    /// A table with all there is
+    Wide,
+    /// For programs
+    Json,
+}
+
+impl PortsArgs {
+    pub(super) async fn run(self) -> Result<Exit, ToolError> {
+        let filter = Filter {
+            pod: self.pod.clone(),
+            namespace: self.namespace.clone(),
+            state: self.state,
+            watch: self.watch,
+            ..Filter::default()
+        };
+        let path = format!("/v1/ports{filter}");
+        if self.watch {
+            return self.follow(&path).await;
+        }
+        let list: PortList = self.common.agent().get(&path).await?;
+        match self.output {
+            Output::Json => show_json(&list)?,
+            output => show(&text(&list.ports, output, self.common.paint()))?,
+        }
+        let has_failed = |port: &PortView| port.state == PortState::Failed;
+        Ok(Exit::by_health(!list.ports.iter().any(has_failed)))
+    }
+
+    async fn follow(&self, path: &str) -> Result<Exit, ToolError> {
+        let paint = self.common.paint();
+        let mut lines = self.common.agent().lines(path).await?;
+        let mut ports: BTreeMap<String, PortView> = BTreeMap::new();
+        let on_terminal = io::stdout().is_terminal();
+        while let Some(change) = lines.next::<Change>().await {
+            match self.output {
+                Output::Json => show(&format!("{}\n", serde_json::json!(change)))?,
+                output if on_terminal => {
+                    apply(&mut ports, change.clone());
+                    let mut shown: Vec<PortView> = ports.values().cloned().collect();
+                    crate::inspect::sort(&mut shown);
+                    show(&picture(
+                        &text(&shown, output, paint),
+                        change.current,
+                        paint,
+                    ))?;
+                }
+                _ => {
+                    show(&told(&ports, &change, paint))?;
+                    apply(&mut ports, change);
+                }
+            }
+        }
+        eprintln!("podwire: the agent has stopped");
+        Ok(Exit::NoAgent)
+    }
+}
+
+fn apply(ports: &mut BTreeMap<String, PortView>, change: Change) {
+    for name in change.removed {
+        ports.remove(&name);
+    }
+    ports.extend(
+        change
+            .changed
+            .into_iter()
+            .map(|port| (port.name.clone(), port)),
+    );
+}
+
+/// The whole screen anew, as much of it as fits.
+fn picture(table: &str, current: bool, paint: Paint) -> String {
+    let room = height().unwrap_or(24).saturating_sub(2);
+    let lines: Vec<&str> = table.lines().collect();
+    let mut text = "\x1b[H\x1b[J".to_owned();
+    for line in lines.iter().take(room) {
+        text.push_str(line);
+        text.push('\n');
+    }
+    let more = lines.len().saturating_sub(room);
+    let mut foot = "live; Ctrl-C ends".to_owned();
+    if more > 0 {
+        foot = format!("{more} more; {foot}");
+    }
+    text.push_str(&paint.faint(&foot));
+    if !current {
+        text.push_str(&paint.bad("  Open vSwitch's database is away: this is how it was"));
+    }
+    text
+}
+
+/// A change, a line for each port.
+fn told(before: &BTreeMap<String, PortView>, change: &Change, paint: Paint) -> String {
+    let mut text = String::new();
+    if !change.current {
+        text.push_str("# Open vSwitch's database is away\n");
+    }
+    for name in &change.removed {
+        let pod = before.get(name).and_then(|port| port.pod.clone());
+        let pod = pod.unwrap_or_else(|| "-".to_owned());
+        text.push_str(&format!("gone           {}  {name}\n", printable(&pod)));
+    }
+    for port in &change.changed {
+        let state = format!("{:<13}", port.state.name());
+        let cells = [pod(port), addresses(port), port.name.clone()];
+        let error = port.error.clone().unwrap_or_default();
+        let line = format!("{}  {error}", cells.join("  "));
+        text.push_str(&format!(
+            "{}  {}\n",
+            coloured(port.state, &state, paint),
+            printable(line.trim_end())
+        ));
+    }
+    text
+}
+
+fn text(ports: &[PortView], output: Output, paint: Paint) -> String {
+    if ports.is_empty() {
+        return "no ports\n".to_owned();
+    }
+    let state = |row: usize, cell: &str| coloured(ports[row].state, cell, paint);
+    let mut text = match output {
+        Output::Wide => {
+            let headings = [
+                "POD",
+                "IF",
+                "STATE",
+                "ADDRESSES",
+                "MAC",
+                "PORT",
+                "OFPORT",
+                "MTU",
+                "NETWORK",
+                "CONTAINER",
+                "IFACE-ID",
+                "BRIDGE",
+                "NETNS",
+            ];
+            let rows: Vec<[String; 13]> = ports.iter().map(wide).collect();
+            table(headings, &rows, |row, column, cell| match column {
+                2 => state(row, cell),
+                _ => cell.to_owned(),
+            })
+        }
+        _ => {
+            let headings = ["POD", "IF", "STATE", "ADDRESSES", "MAC", "PORT", "OFPORT"];
+            let rows: Vec<[String; 7]> = ports.iter().map(narrow).collect();
+            table(headings, &rows, |row, column, cell| match column {
+                2 => state(row, cell),
+                _ => cell.to_owned(),
+            })
+        }
+    };
+    for port in ports {
+        if let Some(error) = &port.error {
+            let said = format!("{}: {error}", port.name);
+            text.push_str(&format!("{}\n", paint.bad(&printable(&said))));
+        }
+    }
+    text
+}
+
+fn narrow(port: &PortView) -> [String; 7] {
+    [
+        pod(port),
+        or_dash(port.pod_ifname.as_deref()),
+        port.state.name().to_owned(),
+        addresses(port),
+        or_dash(port.mac.as_deref()),
+        port.name.clone(),
+        port.ofport
+            .map_or_else(|| "-".to_owned(), |it| it.to_string()),
+    ]
+    .map(|cell| printable(&cell))
+}
+
+fn wide(port: &PortView) -> [String; 13] {
+    let [pod, ifname, state, addresses, mac, name, ofport] = narrow(port);
+    let key = port.key.as_ref();
+    let container = key.map(|key| key.container_id.chars().take(12).collect::<String>());
+    [
+        pod,
+        ifname,
+        state,
+        addresses,
+        mac,
+        name,
+        ofport,
+        port.mtu.map_or_else(|| "-".to_owned(), |it| it.to_string()),
+        or_dash(key.map(|key| key.network.as_str())),
+        or_dash(container.as_deref()),
+        or_dash(port.external_ids.get(ids::IFACE_ID).map(String::as_str)),
+        or_dash(port.bridge.as_deref()),
+        or_dash(port.netns.as_deref()),
+    ]
+    .map(|cell| printable(&cell))
+}
+
+fn pod(port: &PortView) -> String {
+    or_dash(port.pod.as_deref())
+}
+
+fn addresses(port: &PortView) -> String {
+    let list: Vec<String> = port.addresses.iter().map(ToString::to_string).collect();
+    or_dash(Some(list.join(",")).filter(|it| !it.is_empty()).as_deref())
+}
+
+fn or_dash(text: Option<&str>) -> String {
+    text.unwrap_or("-").to_owned()
+}
+
+fn coloured(state: PortState, text: &str, paint: Paint) -> String {
+    match state {
+        PortState::Up => paint.good(text),
+        PortState::AwaitsOfport | PortState::AwaitsOvn => paint.doubtful(text),
+        PortState::Failed => paint.bad(text),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! `podwire status`: the node in one screen.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::paint::{Paint, printable, shortened, width, wrapped};
+use super::time::{about, ago, now_micros};
+use super::{CommonArgs, Exit, Format, ToolError, show, show_json};
+use crate::inspect::{Reachable, SourceView, StatusView};
+
+/// The flags of `podwire status`.
+#[derive(Debug, Args)]
+#[command(after_help = super::EXIT_CODES)]
+pub struct StatusArgs {
+    /// text, or json for programs
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        hide_possible_values = true
+    )]
+    output: Format,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// Columns that the names at the left take.
+const LABEL: usize = 13;
+
+impl StatusArgs {
+    pub(super) async fn run(self) -> Result<Exit, ToolError> {
+        let status: StatusView = self.common.agent().get("/v1/status").await?;
+        match self.output {
+            Format::Json => show_json(&status)?,
+            Format::Text => {
+                show(&text(&status, now_micros(), width(), self.common.paint()))?;
+            }
+        }
+        Ok(Exit::by_health(status.ready))
+    }
+}
+
+fn text(status: &StatusView, now: u64, width: usize, paint: Paint) -> String {
+    let mut screen = Screen {
+        text: String::new(),
+        width,
+        paint,
+    };
+    let verdict = match (status.ready, status.degraded) {
+        (true, _) => paint.good("ready"),
+        (false, false) => paint.bad("not ready: no ADD would be served"),
+        (false, true) => paint.bad("not ready, and running pods may have lost their network"),
+    };
+    let _ = writeln!(
+        screen.text,
+        "{} ({} mode, pid {}): {verdict}",
+        paint.strong(&format!("podwire {}", status.version)),
+        status.mode,
+        status.pid
+    );
+    for reason in &status.reasons {
+        screen.line("", false, reason);
+    }
+    switch(&mut screen, status);
+    for source in &status.sources {
+        screen.line("pods known", source.problem.is_none(), &source_text(source));
+    }
+    let ports = status.ports;
+    let counts = format!(
+        "{} up, {} waiting, {} failed",
+        ports.up, ports.waiting, ports.failed
+    );
+    screen.line("ports", ports.failed == 0, &counts);
+    let kept = status.attachments;
+    let mut records = format!("{} live", kept.live);
+    for (number, what) in [(kept.adding, "adding"), (kept.deleting, "being removed")] {
+        if number > 0 {
+            let _ = write!(records, ", {number} {what}");
+        }
+    }
+    screen.line("attachments", true, &records);
+    for subnet in &status.subnets {
+        let capacity = match subnet.capacity {
+            u64::MAX => "plenty".to_owned(),
+            number => number.to_string(),
+        };
+        let free = subnet.used < subnet.capacity;
+        let text = format!("{}: {} of {capacity} used", subnet.subnet, subnet.used);
+        screen.line("addresses", free, &text);
+    }
+    let spool = match (&status.spool.problem, status.spool.entries) {
+        (Some(problem), _) => problem.clone(),
+        (None, 0) => "empty".to_owned(),
+        (None, 1) => "1 DEL waits to be carried out".to_owned(),
+        (None, number) => format!("{number} DELs wait to be carried out"),
+    };
+    screen.line("spool", status.spool.problem.is_none(), &spool);
+    let under_way = format!(
+        "{} of {} operations",
+        status.operations, status.max_operations
+    );
+    screen.line("under way", true, &under_way);
+    for pod in &status.awaited {
+        screen.line("awaited", true, &format!("an ADD waits for {pod}"));
+    }
+    failures(&mut screen, status, now);
+    screen.text
+}
+
+fn switch(screen: &mut Screen, status: &StatusView) {
+    let (database, switch) = (&status.database, &status.switch);
+    let mut parts = vec![switch.version.clone().unwrap_or_else(|| "?".to_owned())];
+    parts.push(format!("database {}", database.state));
+    parts.push(match status.vswitchd.ok {
+        true => "ovs-vswitchd answers".to_owned(),
+        false => "ovs-vswitchd does not answer".to_owned(),
+    });
+    let well = database.current && status.vswitchd.ok;
+    screen.line("Open vSwitch", well, &parts.join(", "));
+    match &switch.bridge {
+        Some(bridge) => {
+            let text = format!(
+                "{}: {} datapath, {} ports",
+                status.bridge, bridge.datapath, bridge.ports
+            );
+            screen.line("bridge", database.current, &text);
+        }
+        None => screen.line("bridge", false, &format!("{} is missing", status.bridge)),
+    }
+    if let Some(Reachable { ok, problem }) = &status.controller {
+        let ovn = &switch.ovn;
+        let text = match problem {
+            Some(problem) => problem.clone(),
+            None => format!(
+                "chassis {}, ovn-controller connected to {}",
+                ovn.chassis.as_deref().unwrap_or("?"),
+                ovn.remote.as_deref().unwrap_or("?")
+            ),
+        };
+        screen.line("OVN", *ok, &text);
+    }
+}
+
+fn source_text(source: &SourceView) -> String {
+    let mut text = format!("{} by {}", source.pods, source.place);
+    if let Some(problem) = &source.problem {
+        let since = Duration::from_secs(source.failing_seconds.unwrap_or(0));
+        let _ = write!(text, "; fails for {}: {problem}", about(since));
+    } else if !source.is_read {
+        text.push_str("; not read yet");
+    }
+    text
+}
+
+fn failures(screen: &mut Screen, status: &StatusView, now: u64) {
+    if status.failures.is_empty() {
+        screen.line("last errors", true, "none");
+    }
+    for failure in &status.failures {
+        let whose = match &failure.pod {
+            Some(pod) => pod.clone(),
+            None => failure.container.chars().take(12).collect(),
+        };
+        let text = format!(
+            "{} {whose}, {} (code {}): {}",
+            failure.verb,
+            ago(failure.started_unix_micros, now),
+            failure.code,
+            failure.msg
+        );
+        screen.line("last errors", false, &shortened(&text, 3 * screen.width));
+    }
+}
+
+struct Screen {
+    text: String,
+    width: usize,
+    paint: Paint,
+}
+
+impl Screen {
+    /// One thing and how it is, broken over as many lines as it needs. What follows another of its name bears it no more.
+    fn line(&mut self, label: &str, well: bool, what: &str) {
+        let room = self.width.saturating_sub(LABEL + 3).max(40);
+        for (number, part) in wrapped(&printable(what), room).iter().enumerate() {
+            let (label, part) = match (number, well) {
+                (0, _) if label.is_empty() => (self.paint.bad("  !"), self.paint.bad(part)),
+                (0, true) => (format!("  {label}"), part.clone()),
+                (0, false) => (
+                    format!("{} {label}", self.paint.bad("!")),
+                    self.paint.bad(part),
+                ),
+                (_, true) => (String::new(), part.clone()),
+                (_, false) => (String::new(), self.paint.bad(part)),
+            };
+            let shown = match (number, well) {
+                (0, false) => label.chars().count() - self.hidden(),
+                _ => label.chars().count(),
+            };
+            let padding = (LABEL + 3).saturating_sub(shown);
+            self.text.push_str(&label);
+            self.text.extend(std::iter::repeat_n(' ', padding));
+            self.text.push_str(&part);
+            self.text.push('\n');
+        }
+    }
+
+    /// Characters that colour adds to a mark.
+    fn hidden(&self) -> usize {
+        self.paint.bad("!").chars().count() - 1
+    }
+}
+
+#[cfg(test)]
+mod tests;

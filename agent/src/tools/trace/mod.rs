@@ -1,0 +1,152 @@
+//! `podwire trace`: where the time of the last operations went, as a waterfall in the terminal, as a page, or as JSON.
+
+mod html;
+mod waterfall;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::paint::width;
+use super::time::now_micros;
+use super::{CommonArgs, Exit, ToolError, show, show_json};
+use crate::inspect::Filter;
+
+/// The flags of `podwire trace`.
+#[derive(Debug, Args)]
+#[command(after_help = super::EXIT_CODES)]
+pub struct TraceArgs {
+    /// Only of this pod, as NAMESPACE/NAME or as NAME
+    pod: Option<String>,
+    /// How many operations, the newest
+    #[arg(short = 'l', long, value_name = "NUMBER", default_value_t = 10)]
+    last: usize,
+    /// Which verbs
+    #[arg(
+        long,
+        value_name = "VERBS",
+        value_delimiter = ',',
+        default_value = "ADD,DEL"
+    )]
+    verbs: Vec<String>,
+    /// Write one page that needs nothing else, for a browser
+    #[arg(long, conflicts_with = "json")]
+    html: bool,
+    /// Write what the agent sent, for programs
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// What `GET /v1/traces` answers.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct TraceList {
+    operations: Vec<Traced>,
+}
+
+/// A finished operation, as the agent sends [`crate::observe::Operation`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Traced {
+    verb: String,
+    container: String,
+    ifname: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pod: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    traceparent: Option<String>,
+    started_unix_micros: u64,
+    duration_micros: f64,
+    outcome: Ended,
+    phases: Vec<Step>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Ended {
+    Failed { code: u32, msg: String },
+    Ok(String),
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Step {
+    name: String,
+    start_micros: f64,
+    duration_micros: f64,
+}
+
+/// Whose time a step is, for its colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Waiting for somebody else: a turn, an annotation, the switch, OVN.
+    Wait,
+    Kernel,
+    Database,
+    Agent,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Wait, Self::Kernel, Self::Database, Self::Agent];
+
+    fn of(step: &str) -> Self {
+        match step.split(':').next().unwrap_or_default() {
+            "queue" | "annotations" | "ovs-vswitchd" | "ovn-controller" => Self::Wait,
+            "ovsdb" => Self::Database,
+            "make pair" | "link and rows" | "rows and host links" | "pod" => Self::Kernel,
+            end if end.starts_with("host end") || end.starts_with("pod ") => Self::Kernel,
+            _ => Self::Agent,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Wait => "waiting",
+            Self::Kernel => "kernel",
+            Self::Database => "OVSDB",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+impl TraceArgs {
+    pub(super) async fn run(self) -> Result<Exit, ToolError> {
+        let filter = Filter {
+            pod: self.pod.clone(),
+            last: Some(self.last),
+            verbs: self.verbs.iter().map(|verb| verb.to_uppercase()).collect(),
+            ..Filter::default()
+        };
+        let path = format!("/v1/traces{filter}");
+        let list: TraceList = self.common.agent().get(&path).await?;
+        if let Some(pod) = self.pod.filter(|_| list.operations.is_empty()) {
+            return Err(ToolError::NotFound(format!(
+                "the agent has done nothing for a pod {pod} since it started\nlook: podwire ports"
+            )));
+        }
+        if self.json {
+            show_json(&list)?;
+        } else if self.html {
+            show(&html::page(&list.operations, now_micros()))?;
+        } else {
+            let paint = self.common.paint();
+            show(&waterfall::text(
+                &list.operations,
+                now_micros(),
+                width(),
+                paint,
+            ))?;
+        }
+        Ok(Exit::Well)
+    }
+}
+
+/// Steps in the order in which they began.
+fn in_order(operation: &Traced) -> Vec<&Step> {
+    let mut steps: Vec<&Step> = operation.phases.iter().collect();
+    steps.sort_by(|a, b| a.start_micros.total_cmp(&b.start_micros));
+    steps
+}
+
+#[cfg(test)]
+mod tests;

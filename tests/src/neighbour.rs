@@ -1,0 +1,63 @@
+//! A machine beside a node: from where its ports are reached as from outside.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsRawFd;
+
+use crate::TestNode;
+use crate::failure::{Failure, Step};
+use crate::node::run_in;
+use crate::place::Place;
+
+const LINK: &str = "outside";
+const NODE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const OWN: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+
+/// A machine whose way to everything is a node that forwards. Dropping it takes the link away.
+#[derive(Debug)]
+pub struct Neighbour<'node> {
+    node: &'node TestNode,
+    place: Place,
+}
+
+impl<'node> Neighbour<'node> {
+    /// Links it to the node, and has the node forward IPv4.
+    pub fn of(node: &'node TestNode) -> Result<Neighbour<'node>, Failure> {
+        let forward = || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1");
+        node.place().run(forward)?.step(|| "set ip_forward")?;
+        let place = node.place().with_new_network()?;
+        let namespace = format!(
+            "/proc/{}/fd/{}",
+            std::process::id(),
+            place.network().as_raw_fd()
+        );
+        let ip = |place: &Place, line: &str| {
+            let arguments: Vec<&str> = line.split(' ').collect();
+            run_in(place, "ip", &arguments)
+        };
+        let link = format!("link add {LINK} type veth peer name eth0 netns {namespace}");
+        ip(node.place(), &link)?;
+        for (place, link, own) in [(node.place(), LINK, NODE), (&place, "eth0", OWN)] {
+            ip(place, &format!("address add {own}/24 dev {link}"))?;
+            ip(place, &format!("link set {link} up"))?;
+        }
+        ip(&place, &format!("route add default via {NODE}"))?;
+        Ok(Neighbour { node, place })
+    }
+
+    /// Where its programs run.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The node's address on the link between them.
+    pub fn node_address(&self) -> IpAddr {
+        NODE.into()
+    }
+}
+
+impl Drop for Neighbour<'_> {
+    fn drop(&mut self) {
+        // The link goes with the node at the latest.
+        let _ = self.node.run("ip", &["link", "delete", LINK]);
+    }
+}

@@ -1,0 +1,113 @@
+//! The tools of `podwire` as a person at a shell of the node runs them.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::failure::{Failure, Step};
+use crate::process::{Finished, finish};
+use crate::{TestNode, agent_binary};
+
+/// How long a tool may take: longer than each of its own deadlines.
+const LIMIT: Duration = Duration::from_secs(60);
+
+impl TestNode {
+    /// Runs `podwire` on the node, in a terminal of no size and no colours.
+    pub fn podwire(&self, arguments: &[&str]) -> Result<Finished, Failure> {
+        let mut command = Command::new(agent_binary()?);
+        command.args(arguments);
+        self.place().run(|| finish(command, b"", LIMIT))?
+    }
+
+    /// [`TestNode::podwire`] that must print JSON, and with which exit code it ended.
+    pub fn podwire_json(&self, arguments: &[&str]) -> Result<(Option<i32>, Value), Failure> {
+        let done = self.podwire(arguments)?;
+        let json = serde_json::from_str(&done.stdout).map_err(|error| Failure::Exit {
+            command: format!("podwire {}", arguments.join(" ")),
+            status: done.status,
+            output: format!("not JSON ({error}): {}{}", done.stdout, done.stderr),
+        })?;
+        Ok((done.status.code(), json))
+    }
+
+    /// Runs a line of shell on the node, where `podwire` is the one under test.
+    pub fn shell(&self, line: &str) -> Result<Finished, Failure> {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).current_dir("/");
+        let binary = agent_binary()?;
+        let directory = binary.parent().map(|it| it.display().to_string());
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", directory.unwrap_or_default()));
+        self.place().run(|| finish(command, b"", LIMIT))?
+    }
+
+    /// Starts `podwire` on the node and goes on reading what it prints.
+    pub fn podwire_live(&self, arguments: &[&str]) -> Result<Live, Failure> {
+        let mut command = Command::new(agent_binary()?);
+        command.args(arguments);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child = self
+            .place()
+            .run(|| command.spawn())?
+            .step(|| "start podwire")?;
+        let (sender, lines) = mpsc::channel();
+        let output = child.stdout.take();
+        std::thread::spawn(move || {
+            let lines = output.into_iter().flat_map(|it| BufReader::new(it).lines());
+            for line in lines.map_while(Result::ok) {
+                // The one who reads may have seen enough.
+                let _ = sender.send(line);
+            }
+        });
+        Ok(Live { child, lines })
+    }
+}
+
+/// A tool that runs on. Dropping it kills it.
+#[derive(Debug)]
+pub struct Live {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Live {
+    /// Waits for a line that holds all of these words, and returns it; lines before it are passed over.
+    pub fn await_line(&self, words: &[&str]) -> Result<String, Failure> {
+        let began = Instant::now();
+        let mut seen = Vec::new();
+        loop {
+            let left = LIMIT.saturating_sub(began.elapsed());
+            match self.lines.recv_timeout(left) {
+                Ok(line) if words.iter().all(|word| line.contains(word)) => return Ok(line),
+                Ok(line) => seen.push(line),
+                Err(end) => {
+                    return Err(Failure::Deadline {
+                        awaited: format!("a line with {words:?}"),
+                        waited: began.elapsed(),
+                        seen: format!("{end}: {seen:#?}"),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn await_end(mut self) -> Result<ExitStatus, Failure> {
+        // Its output ends with it.
+        while self.lines.recv_timeout(LIMIT).is_ok() {}
+        self.child.wait().step(|| "wait for podwire")
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

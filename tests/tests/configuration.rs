@@ -1,0 +1,329 @@
+//! A running agent's configuration: changed under load, refused, swapped as a ConfigMap is, detected from the node.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use nix::sys::signal::Signal;
+use podwire_tests::ovn::{Central, OvnNode};
+use podwire_tests::{Agent, AgentOptions, Pod, TestNode, agent_binary, links, traffic};
+
+/// The file on the node.
+const CONFIG: &str = "/run/podwire.toml";
+
+/// Replaces the file in one step, as editors and `podwire install` do.
+fn write(node: &TestNode, text: &str) {
+    let fresh = node.path("/run/podwire.toml.new");
+    fs::write(&fresh, text).unwrap();
+    fs::rename(fresh, node.path(CONFIG)).unwrap();
+}
+
+fn start<'node>(node: &'node TestNode, text: &str) -> Agent<'node> {
+    write(node, text);
+    node.start_agent(&AgentOptions::default().with(["--config", CONFIG]))
+        .unwrap()
+}
+
+/// The MTU and the IPv4 address that a new pod gets.
+fn wired(pod: &Pod<'_>) -> (u64, String) {
+    let result = pod.add().unwrap().success().unwrap();
+    let address = result["ips"][0]["address"].as_str().unwrap().to_owned();
+    let link = links::find(pod.place(), "eth0").unwrap().unwrap();
+    (link.mtu, address)
+}
+
+fn wire(node: &TestNode, name: &str) -> (u64, String) {
+    let pod = node.pod(name).unwrap();
+    let wired = wired(&pod);
+    pod.del().unwrap().success().unwrap();
+    wired
+}
+
+#[test]
+fn settings_change_under_load_and_no_add_is_refused_meanwhile() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = start(&node, "mtu = 1400\nsubnets = ['10.1.0.0/24']");
+    let older = node.pod("older").unwrap();
+    assert_eq!(wired(&older), (1400, "10.1.0.2/24".to_owned()));
+    let enough = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for worker in 0..2 {
+            let (node, enough) = (&node, &enough);
+            scope.spawn(move || {
+                for number in 0.. {
+                    let (mtu, address) = wire(node, &format!("pod-{worker}-{number}"));
+                    assert!((1300..=1500).contains(&mtu), "{mtu}");
+                    assert!(address.starts_with("10.1.0.") || address.starts_with("10.2.0."));
+                    if enough.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            });
+        }
+        // Whatever happens here, the others must end.
+        let _enough = Enough(&enough);
+        for mtu in (1300..1400).step_by(10).rev() {
+            write(&node, &format!("mtu = {mtu}\nsubnets = ['10.1.0.0/24']"));
+            agent.await_log(&format!("to {mtu} ")).unwrap();
+        }
+        for (text, said) in [
+            (
+                "mtu = 1300\nsubnets = ['10.2.0.0/24']",
+                "subnets from 10.1.0.0/24 to 10.2.0.0/24",
+            ),
+            (
+                "mtu = 1500\nsubnets = ['10.1.0.0/24,range=10.1.0.2-10.1.0.2', '10.2.0.0/24']\nadd-timeout = 20",
+                "add-timeout from 30 to 20",
+            ),
+        ] {
+            write(&node, text);
+            agent.await_log(said).unwrap();
+        }
+    });
+    let (mtu, address) = wire(&node, "later");
+    assert_eq!(mtu, 1500);
+    // The one address for pods of the subnet that came back is held by who has had it all the time.
+    assert!(address.starts_with("10.2.0."), "{address}");
+    agent.await_log("\"10.1.0.1/24,10.2.0.1/24\"").unwrap();
+    let gateways = links::addresses(node.place(), "br-int").unwrap();
+    assert!(gateways.contains(&"10.2.0.1/24".to_owned()), "{gateways:?}");
+    traffic::ping(older.place(), "10.1.0.1".parse().unwrap(), 2).unwrap();
+    assert!(!agent.log().unwrap().contains("refused"));
+    older.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+/// Sets a flag when the test goes on or fails.
+struct Enough<'a>(&'a AtomicBool);
+
+impl Drop for Enough<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_file_that_is_not_valid_is_refused_whole_and_the_old_settings_stay() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = start(&node, "mtu = 1400");
+    for (text, said) in [
+        (
+            "mtu = 1300\nadd-timeout = 0",
+            "line 2: add-timeout = 0: at least 1 second",
+        ),
+        ("mtu = 1300\nmtuu = 1", "line 2: there is no setting"),
+        ("mtu = 1300\nlog = 'inof'", "line 2: log = inof"),
+        ("mtu = [", "line 1: "),
+        (
+            "mtu = 1300\nsubnets = ['10.1.0.0/24', '10.1.0.0/25']",
+            "overlap",
+        ),
+    ] {
+        write(&node, text);
+        agent.await_log(said).unwrap();
+        assert_eq!(wire(&node, "pod").0, 1400);
+    }
+    assert!(agent.log().unwrap().contains("the old settings stay"));
+    write(&node, "mtu = 1300");
+    agent.await_log("mtu from 1400 to 1300").unwrap();
+    assert_eq!(wire(&node, "pod").0, 1300);
+    // A file that goes away says nothing any more; but this one was named, and so must be there.
+    fs::remove_file(node.path(CONFIG)).unwrap();
+    agent.await_log("podwire.toml: No such file").unwrap();
+    assert_eq!(wire(&node, "pod").0, 1300);
+}
+
+#[test]
+fn a_configmap_that_is_swapped_takes_effect() {
+    let node = TestNode::with_ovs().unwrap();
+    let at = |path: &str| node.path(&format!("/run/map/{path}"));
+    for (version, mtu) in [("..1", 1400), ("..2", 1300)] {
+        fs::create_dir_all(at(version)).unwrap();
+        fs::write(at(version).join("podwire.toml"), format!("mtu = {mtu}")).unwrap();
+    }
+    symlink("..1", at("..data")).unwrap();
+    symlink("..data/podwire.toml", at("podwire.toml")).unwrap();
+    let options = AgentOptions::default().with(["--config", "/run/map/podwire.toml"]);
+    let agent = node.start_agent(&options).unwrap();
+    assert_eq!(wire(&node, "pod").0, 1400);
+    // As kubelet does it.
+    symlink("..2", at("..data_tmp")).unwrap();
+    fs::rename(at("..data_tmp"), at("..data")).unwrap();
+    agent.await_log("mtu from 1400 to 1300").unwrap();
+    assert_eq!(wire(&node, "pod").0, 1300);
+}
+
+#[test]
+fn what_needs_a_restart_is_said_and_waits_for_it() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = start(&node, "mtu = 1400");
+    write(&node, "mtu = 1300\nbridge = 'br-other'");
+    agent
+        .await_log("needs a restart of the agent: bridge from br-int to br-other")
+        .unwrap();
+    // The rest did not wait.
+    assert_eq!(wire(&node, "pod").0, 1300);
+    let bridges = |node: &TestNode| node.ovsdb_rows("Bridge").unwrap().len();
+    assert_eq!(bridges(&node), 1);
+    let _agent = agent.kill_and_restart().unwrap();
+    wire(&node, "pod");
+    assert_eq!(bridges(&node), 2);
+}
+
+#[test]
+fn another_level_counts_at_once_and_is_said_by_the_louder_of_the_two() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = start(&node, "");
+    write(&node, "log = 'warn'");
+    agent.await_log("log from info to warn").unwrap();
+    let before = agent.log().unwrap();
+    wire(&node, "quiet");
+    assert_eq!(agent.log().unwrap(), before);
+    write(&node, "log = 'debug'");
+    agent.await_log("log from warn to debug").unwrap();
+    wire(&node, "loud");
+    agent.await_log("\"level\":\"DEBUG\"").unwrap();
+}
+
+#[test]
+fn a_sighup_has_the_log_go_on_in_a_new_file() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node
+        .start_agent(&AgentOptions::default().with(["--log-file", "/run/podwire.log"]))
+        .unwrap();
+    let log = |name: &str| fs::read_to_string(node.path(name)).unwrap_or_default();
+    assert!(log("/run/podwire.log").contains("\"serving\""));
+    fs::rename(
+        node.path("/run/podwire.log"),
+        node.path("/run/podwire.log.1"),
+    )
+    .unwrap();
+    agent.signal(Signal::SIGHUP).unwrap();
+    // Signals are taken up in order with nothing else; a pod's line shows which file is written.
+    agent.await_file("/run/podwire.log").unwrap();
+    wire(&node, "pod");
+    assert!(log("/run/podwire.log").contains("pod"));
+    assert!(log("/run/podwire.log.1").contains("SIGHUP"));
+    assert!(
+        agent.log().unwrap().is_empty(),
+        "nothing goes to standard error"
+    );
+}
+
+#[test]
+fn pods_get_the_uplinks_mtu_and_follow_it_when_nobody_names_one() {
+    let node = TestNode::with_ovs().unwrap();
+    let ip = |line: &str| {
+        node.run("ip", &line.split(' ').collect::<Vec<_>>())
+            .unwrap()
+    };
+    for (link, mtu, address) in [
+        ("up0", 1450, "192.0.2.1/24"),
+        ("up1", 1350, "198.51.100.1/24"),
+    ] {
+        ip(&format!(
+            "link add {link} mtu {mtu} type veth peer name {link}-peer"
+        ));
+        ip(&format!("address add {address} dev {link}"));
+        ip(&format!("link set {link} up"));
+        ip(&format!("link set {link}-peer up"));
+    }
+    ip("route add default via 192.0.2.254 dev up0");
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    assert_eq!(wire(&node, "pod").0, 1450);
+    ip("link set up0 mtu 1440");
+    agent.await_log("\"mtu\":1440").unwrap();
+    assert_eq!(wire(&node, "pod").0, 1440);
+    ip("route replace default via 198.51.100.254 dev up1");
+    agent.await_log("\"mtu\":1350").unwrap();
+    assert_eq!(wire(&node, "pod").0, 1350);
+    // The bridge is a gateway for pods of either size.
+    ip("link set up1 mtu 1600");
+    agent.await_log("\"mtu\":1600").unwrap();
+    let pod = node.pod("large").unwrap();
+    assert_eq!(wired(&pod).0, 1600);
+    node.await_vswitchd().unwrap();
+    assert_eq!(
+        links::find(node.place(), "br-int").unwrap().unwrap().mtu,
+        1600
+    );
+}
+
+#[test]
+fn in_ovn_mode_the_tunnels_overhead_is_taken_off_the_uplinks_mtu() {
+    let central = Central::start().unwrap();
+    let node: OvnNode = central.node("node-a", 1).unwrap();
+    central.add_switch(&node).unwrap();
+    let agent = node
+        .start_agent(&AgentOptions::default().with(["--mode", "ovn"]))
+        .unwrap();
+    let (first, _) = central.schedule(&node, "web", 11).unwrap();
+    assert_eq!(wired(&first).0, 1500 - 58);
+    // OVN takes for each pair of nodes the best that both have.
+    node.set_key("ovn-encap-type", "geneve,stt").unwrap();
+    agent.await_log("\"mtu\":1428").unwrap();
+    let (second, _) = central.schedule(&node, "db", 12).unwrap();
+    assert_eq!(wired(&second).0, 1500 - 72);
+}
+
+#[test]
+fn the_settings_and_where_they_come_from_are_shown_also_to_who_calls_ovnkube() {
+    let dir = tempfile::tempdir().unwrap();
+    let ovnkube = dir.path().join("ovnkube");
+    symlink(agent_binary().unwrap(), &ovnkube).unwrap();
+    let conf = dir.path().join("ovn_k8s.conf");
+    fs::write(
+        &conf,
+        "[default]\nmtu=\"1350\" ; quoted\n[logging]\nloglevel=5",
+    )
+    .unwrap();
+    let output = Command::new(&ovnkube)
+        .args(["-init-node", "n1", "-config-file"])
+        .arg(&conf)
+        .args([
+            "-loglevel=3",
+            "-k8s-apiserver",
+            "https://192.0.2.1:6443",
+            "-print-config",
+        ])
+        .env("K8S_TOKEN", "secret")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let conf = conf.display().to_string();
+    for (setting, origin) in [
+        ("mode = \"ovn\"", "follows from --init-node"),
+        ("node-name = \"n1\"", "--init-node"),
+        ("mtu = 1350", &format!("{conf}, line 2: [default] mtu")),
+        ("log = \"warn\"", "--loglevel"),
+        ("# k8s-token = …", "$K8S_TOKEN (secret)"),
+        ("add-timeout = 30", "default"),
+    ] {
+        let line = printed.lines().find(|line| line.starts_with(setting));
+        let line = line.unwrap_or_else(|| panic!("{setting} is not in\n{printed}"));
+        assert_eq!(
+            line.split_once(" # ").map(|(_, origin)| origin),
+            Some(origin),
+            "{line}"
+        );
+    }
+    let refused = Command::new(&ovnkube)
+        .arg("-init-master=m1")
+        .output()
+        .unwrap();
+    assert!(!refused.status.success());
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        words.contains("the cluster's") && words.contains("stays with ovnkube"),
+        "{words}"
+    );
+}

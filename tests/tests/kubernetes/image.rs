@@ -1,0 +1,160 @@
+//! A container of the manifest as processes of a node.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, VolumeMount};
+use podwire_tests::process::{Finished, finish};
+use podwire_tests::{Agent, TestNode, agent_binary, plugin_binary};
+
+use super::render::{config, manifests, pod_spec, render};
+
+/// A container of the manifest as a process: a root with what the image has, below it the manifest's mounts.
+pub(super) struct Image<'node> {
+    node: &'node TestNode,
+    pub(super) pod: PodSpec,
+    pub(super) environment: Vec<(String, String)>,
+}
+
+pub(super) const ROOT: &str = "/run/image";
+/// Where the node has what is not below its own /run: the rest is the machine's.
+pub(super) const HOST: &str = "/run/host";
+
+impl<'node> Image<'node> {
+    pub(super) fn new(node: &'node TestNode, overlay: &str) -> Image<'node> {
+        let objects = render(&manifests().join("overlays").join(overlay));
+        let network = node.path("/run/volumes/network");
+        fs::create_dir_all(&network).unwrap();
+        for (file, text) in config(&objects, "podwire-network") {
+            fs::write(network.join(file), text).unwrap();
+        }
+        let mut environment: Vec<_> = config(&objects, "podwire").into_iter().collect();
+        environment.push(("PODWIRE_NODE_NAME".into(), "node1".into()));
+        let image = Image {
+            node,
+            pod: pod_spec(&objects),
+            environment,
+        };
+        image.fill();
+        image
+    }
+
+    /// deploy/Containerfile: the two binaries, on what distroless/cc has of a Debian.
+    fn fill(&self) {
+        let agent = agent_binary().unwrap();
+        let libraries = self.node.run("ldd", &[agent.to_str().unwrap()]).unwrap();
+        let libraries = libraries
+            .split_whitespace()
+            .filter(|word| word.starts_with('/'));
+        for library in libraries {
+            self.node
+                .run("install", &["-D", library, &format!("{ROOT}{library}")])
+                .unwrap();
+        }
+        for directory in ["usr/bin", "usr/lib/podwire", "proc", "dev", "run", "var"] {
+            fs::create_dir_all(self.node.path(&format!("{ROOT}/{directory}"))).unwrap();
+        }
+        self.node
+            .run("ln", &["-s", "../run", &format!("{ROOT}/var/run")])
+            .unwrap();
+        let binary = format!("{ROOT}/usr/bin/podwire");
+        self.node
+            .run("strip", &["-o", &binary, agent.to_str().unwrap()])
+            .unwrap();
+        let plugin = plugin_binary().unwrap();
+        fs::copy(
+            plugin,
+            self.node
+                .path(&format!("{ROOT}/usr/lib/podwire/podwire-cni")),
+        )
+        .unwrap();
+    }
+
+    /// Writes a program that is the container's start, and says where.
+    pub(super) fn program(&self, name: &str, container: &Container) -> PathBuf {
+        let mounts: Vec<String> = container
+            .volume_mounts
+            .iter()
+            .flatten()
+            .map(|mount| self.mount(mount))
+            .collect();
+        let command: Vec<String> = container
+            .command
+            .iter()
+            .flatten()
+            .map(|word| format!("'{word}'"))
+            .collect();
+        let script = format!(
+            "#!/bin/bash\nset -e\nif [[ ${{INSIDE:-}} != 1 ]]; then INSIDE=1 exec unshare --mount --propagation slave \"$0\"; fi\n\
+             mount --bind {ROOT} {ROOT}\n{}\nmount -t proc proc {ROOT}/proc\nmount --rbind /dev {ROOT}/dev\n\
+             mount -o remount,bind,ro {ROOT}\nunset INSIDE\nexec chroot {ROOT} {}\n",
+            mounts.join("\n"),
+            command.join(" ")
+        );
+        let path = format!("/run/{name}");
+        fs::write(self.node.path(&path), script).unwrap();
+        fs::set_permissions(self.node.path(&path), fs::Permissions::from_mode(0o755)).unwrap();
+        path.into()
+    }
+
+    fn mount(&self, mount: &VolumeMount) -> String {
+        let volume = self
+            .pod
+            .volumes
+            .iter()
+            .flatten()
+            .find(|volume| volume.name == mount.name)
+            .unwrap();
+        let source = match &volume.host_path {
+            Some(host) if host.path.starts_with("/run/") => host.path.clone(),
+            Some(host) => format!("{HOST}{}", host.path),
+            None => format!("/run/volumes/{}", volume.name),
+        };
+        let target = format!("{ROOT}{}", mount.mount_path);
+        // Kubernetes' default is that nothing propagates.
+        let propagation = match mount.mount_propagation.as_deref() {
+            Some("HostToContainer") => "rslave",
+            None => "rprivate",
+            Some(other) => panic!("{other} is more than is needed"),
+        };
+        let mut script = format!(
+            "mkdir -p {source} {target}\nmount --rbind --make-{propagation} {source} {target}"
+        );
+        if mount.read_only == Some(true) {
+            script += &format!("\nmount -o remount,bind,ro {target}");
+        }
+        script
+    }
+
+    pub(super) fn run(&self, program: &Path) -> Finished {
+        let mut command = Command::new(program);
+        command.envs(self.environment.iter().cloned());
+        self.node
+            .place()
+            .run(|| finish(command, b"", Duration::from_secs(60)))
+            .unwrap()
+            .unwrap()
+    }
+
+    /// Runs a probe's command in the container of this process.
+    pub(super) fn probe(&self, agent: &Agent<'_>, command: &[String]) -> Finished {
+        let mut entered = Command::new("nsenter");
+        entered
+            .args([
+                "--target",
+                &agent.pid().to_string(),
+                "--mount",
+                "--root",
+                "--wd",
+            ])
+            .args(command);
+        self.node
+            .place()
+            .run(|| finish(entered, b"", Duration::from_secs(60)))
+            .unwrap()
+            .unwrap()
+    }
+}

@@ -1,0 +1,132 @@
+//! Rendering as kustomize does it, by Kubernetes' own types and rules of merging.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::DeepMerge;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{ConfigMap, PodSpec};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Of kustomize what the overlays use, and no more.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[expect(dead_code, reason = "named so that they are known")]
+struct Kustomization {
+    api_version: String,
+    kind: String,
+    resources: Vec<String>,
+    #[serde(default)]
+    patches: Vec<Patch>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Patch {
+    path: String,
+}
+
+pub(super) fn manifests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/kubernetes")
+}
+
+fn documents(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap();
+    let documents = text.split("\n---\n");
+    documents
+        .map(|text| {
+            serde_saphyr::from_str(text)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        })
+        .collect()
+}
+
+/// As `kubectl kustomize` renders a directory: its resources, and the patches merged by Kubernetes' own rules.
+pub(super) fn render(directory: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(directory.join("kustomization.yaml")).unwrap();
+    let this: Kustomization = serde_saphyr::from_str(&text).unwrap();
+    let mut objects = Vec::new();
+    for resource in &this.resources {
+        let path = directory.join(resource);
+        objects.extend(if path.is_dir() {
+            render(&path)
+        } else {
+            documents(&path)
+        });
+    }
+    for patch in &this.patches {
+        for patch in documents(&directory.join(&patch.path)) {
+            let target = objects.iter_mut().find(|it| id(it) == id(&patch));
+            let target = target.unwrap_or_else(|| panic!("nothing to patch: {patch}"));
+            *target = match patch["kind"].as_str().unwrap() {
+                "DaemonSet" => merged::<DaemonSet>(target, &patch),
+                "ConfigMap" => merged::<ConfigMap>(target, &patch),
+                kind => panic!("no rule to merge a {kind}"),
+            };
+        }
+    }
+    objects
+}
+
+fn id(object: &Value) -> (String, String) {
+    (
+        object["kind"].to_string(),
+        object["metadata"]["name"].to_string(),
+    )
+}
+
+fn merged<T: DeepMerge + DeserializeOwned + Serialize>(base: &Value, patch: &Value) -> Value {
+    let mut object: T = exact(base);
+    object.merge_from(exact(patch));
+    serde_json::to_value(object).unwrap()
+}
+
+/// An object of Kubernetes' type, of which every field that is written is one that the type has.
+pub(super) fn exact<T: DeserializeOwned + Serialize>(written: &Value) -> T {
+    let object: T = serde_json::from_value(written.clone())
+        .unwrap_or_else(|error| panic!("{error}: {written}"));
+    let known = serde_json::to_value(&object).unwrap();
+    assert_known(written, &known, "");
+    object
+}
+
+fn assert_known(written: &Value, known: &Value, place: &str) {
+    match (written, known) {
+        (Value::Object(written), Value::Object(known)) => {
+            for (field, value) in written {
+                let place = format!("{place}.{field}");
+                let known = known
+                    .get(field)
+                    .unwrap_or_else(|| panic!("Kubernetes has no {place}"));
+                assert_known(value, known, &place);
+            }
+        }
+        (Value::Array(written), Value::Array(known)) => {
+            for (number, (written, known)) in written.iter().zip(known).enumerate() {
+                assert_known(written, known, &format!("{place}[{number}]"));
+            }
+        }
+        _ => assert_eq!(written, known, "{place}"),
+    }
+}
+
+pub(super) fn of_kind<T: DeserializeOwned + Serialize>(objects: &[Value], kind: &str) -> Vec<T> {
+    let objects = objects.iter().filter(|object| object["kind"] == kind);
+    objects.map(exact).collect()
+}
+
+pub(super) fn pod_spec(objects: &[Value]) -> PodSpec {
+    let daemonset = of_kind::<DaemonSet>(objects, "DaemonSet").remove(0);
+    daemonset.spec.unwrap().template.spec.unwrap()
+}
+
+pub(super) fn config(objects: &[Value], name: &str) -> BTreeMap<String, String> {
+    let maps = of_kind::<ConfigMap>(objects, "ConfigMap");
+    let map = maps
+        .into_iter()
+        .find(|map| map.metadata.name.as_deref() == Some(name));
+    map.unwrap().data.unwrap()
+}

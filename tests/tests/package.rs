@@ -1,0 +1,240 @@
+//! What `make package` and `make install` make, with the binaries under test: the Debian package installed, upgraded and removed by
+//! dpkg on a scratch root, and the units held to systemd's own checks.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use podwire_tests::process::finish;
+use podwire_tests::{AgentOptions, Failure, TestNode, agent_binary, plugin_binary};
+
+const ROOT: &str = "/run/scratch";
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()
+        .unwrap()
+}
+
+/// Runs a program in the workspace, on the node.
+fn run(node: &TestNode, program: &str, arguments: &[&str]) -> Result<String, Failure> {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(workspace());
+    command
+        .env("DEB_COMPRESSION", "none")
+        .env("SHIPPED", "/run/shipped")
+        .env_remove("MAKEFLAGS");
+    let finished = node
+        .place()
+        .run(|| finish(command, b"", Duration::from_secs(60)))??;
+    finished.success(&format!("{program} {}", arguments.join(" ")))
+}
+
+/// The binaries under test, without the debugger's part.
+fn ship(node: &TestNode) {
+    fs::create_dir(node.path("/run/shipped")).unwrap();
+    let agent = agent_binary().unwrap();
+    run(
+        node,
+        "strip",
+        &["-o", "/run/shipped/podwire", agent.to_str().unwrap()],
+    )
+    .unwrap();
+    fs::copy(
+        plugin_binary().unwrap(),
+        node.path("/run/shipped/podwire-cni"),
+    )
+    .unwrap();
+}
+
+fn files(node: &TestNode, directory: &str) -> Vec<String> {
+    let found = run(node, "find", &[directory, "-type", "f", "-printf", "%P\n"]).unwrap();
+    let mut found: Vec<String> = found.lines().map(str::to_owned).collect();
+    found.sort();
+    found
+}
+
+const WANTED: [&str; 8] = [
+    "bin/podwire",
+    "lib/podwire/podwire-cni",
+    "lib/systemd/system/podwire.service",
+    "lib/systemd/system/podwire.socket",
+    "share/doc/podwire/docs/security.md",
+    "share/man/man1/podwire.1.gz",
+    "share/man/man1/podwire-agent.1.gz",
+    "share/bash-completion/completions/podwire",
+];
+
+#[test]
+fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
+    let node = TestNode::with_ovs().unwrap();
+    ship(&node);
+    let package = run(
+        &node,
+        "deploy/debian/build",
+        &[
+            "/run/shipped/podwire",
+            "/run/shipped/podwire-cni",
+            "0.1.0",
+            "/run/out",
+        ],
+    )
+    .unwrap();
+    let newer = run(
+        &node,
+        "deploy/debian/build",
+        &[
+            "/run/shipped/podwire",
+            "/run/shipped/podwire-cni",
+            "0.1.1",
+            "/run/out",
+        ],
+    )
+    .unwrap();
+    for directory in ["info", "updates", "triggers"] {
+        fs::create_dir_all(node.path(&format!("{ROOT}/var/lib/dpkg/{directory}"))).unwrap();
+    }
+    fs::write(node.path(&format!("{ROOT}/var/lib/dpkg/status")), "").unwrap();
+    let root = format!("--root={ROOT}");
+    // The scripts know DPKG_ROOT; libc6 is not in this root.
+    let dpkg = |arguments: &[&str]| {
+        let all = [
+            &[
+                root.as_str(),
+                "--force-script-chrootless",
+                "--force-depends",
+            ],
+            arguments,
+        ]
+        .concat();
+        run(&node, "dpkg", &all).unwrap()
+    };
+    dpkg(&["--install", package.trim()]);
+    for file in WANTED {
+        assert!(node.path(&format!("{ROOT}/usr/{file}")).exists(), "{file}");
+    }
+    assert!(
+        !node.path(&format!("{ROOT}/opt")).exists(),
+        "the runtime's directories are podwire install's"
+    );
+    assert!(!node.path(&format!("{ROOT}/etc/cni")).exists());
+
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let podwire = format!("{ROOT}/usr/bin/podwire");
+    run(&node, &podwire, &["install", "--root", ROOT]).unwrap();
+    let plugin = node.path(&format!("{ROOT}/opt/cni/bin/podwire-cni"));
+    // As an older version would have left it.
+    let mut older = fs::read(&plugin).unwrap();
+    older.push(0);
+    fs::write(&plugin, older).unwrap();
+    fs::write(
+        node.path(&format!("{ROOT}/etc/default/podwire")),
+        "PODWIRE_MTU=1400\n",
+    )
+    .unwrap();
+    dpkg(&["--force-confold", "--install", newer.trim()]);
+    assert_eq!(
+        fs::read(&plugin).unwrap(),
+        fs::read(plugin_binary().unwrap()).unwrap()
+    );
+    let kept = fs::read_to_string(node.path(&format!("{ROOT}/etc/default/podwire"))).unwrap();
+    assert_eq!(kept, "PODWIRE_MTU=1400\n");
+    assert!(
+        node.path(&format!("{ROOT}/etc/cni/net.d/10-podwire.conflist"))
+            .exists()
+    );
+
+    dpkg(&["--remove", "podwire"]);
+    assert!(!plugin.exists());
+    dpkg(&["--purge", "podwire"]);
+    let left: Vec<String> = files(&node, ROOT)
+        .into_iter()
+        .filter(|file| !file.starts_with("var/lib/dpkg"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn make_install_puts_all_below_its_destination() {
+    let node = TestNode::new().unwrap();
+    ship(&node);
+    run(
+        &node,
+        "make",
+        &[
+            "--no-print-directory",
+            "install",
+            "DESTDIR=/run/scratch",
+            "PREFIX=/usr",
+        ],
+    )
+    .unwrap();
+    for file in WANTED {
+        assert!(node.path(&format!("{ROOT}/usr/{file}")).exists(), "{file}");
+    }
+    assert!(
+        node.path(&format!("{ROOT}/opt/cni/bin/podwire-cni"))
+            .exists()
+    );
+    assert!(files(&node, &format!("{ROOT}/etc")).contains(&"default/podwire".to_owned()));
+}
+
+#[test]
+fn make_package_builds_one_of_the_workspaces_version() {
+    let node = TestNode::new().unwrap();
+    ship(&node);
+    let built = run(
+        &node,
+        "make",
+        &["--no-print-directory", "package", "PACKAGES=/run/out"],
+    )
+    .unwrap();
+    let version = run(&node, "dpkg-deb", &["--field", built.trim(), "Version"]).unwrap();
+    assert_eq!(version.trim(), env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn systemd_knows_every_line_of_the_units_and_finds_little_exposed() {
+    let node = TestNode::new().unwrap();
+    let units = workspace().join("deploy/systemd");
+    let agent = agent_binary().unwrap();
+    for unit in ["podwire.service", "podwire.socket"] {
+        let text = fs::read_to_string(units.join(unit)).unwrap();
+        // It looks whether the program is there.
+        let text = text.replace("/usr/bin/podwire", agent.to_str().unwrap());
+        fs::write(node.path(&format!("/run/{unit}")), text).unwrap();
+    }
+    let verify = [
+        "verify",
+        "--man=no",
+        "/run/podwire.service",
+        "/run/podwire.socket",
+    ];
+    let mut command = Command::new("systemd-analyze");
+    command.args(verify);
+    let told = node
+        .place()
+        .run(|| finish(command, b"", Duration::from_secs(60)))
+        .unwrap()
+        .unwrap();
+    assert!(
+        told.status.success() && !told.stderr.contains("podwire"),
+        "{told:?}"
+    );
+    // docs/security.md has the figure.
+    run(
+        &node,
+        "systemd-analyze",
+        &[
+            "security",
+            "--offline=yes",
+            "--threshold=37",
+            "/run/podwire.service",
+        ],
+    )
+    .unwrap();
+}

@@ -1,0 +1,383 @@
+//! The tools for people, on a real agent and Open vSwitch: what each shows, and with which code it ends.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use podwire_tests::process::Finished;
+use podwire_tests::{AgentOptions, Pod, TestNode, links};
+use serde_json::{Value, json};
+
+const WELL: Option<i32> = Some(0);
+const UNWELL: Option<i32> = Some(1);
+const NO_AGENT: Option<i32> = Some(3);
+const NOT_FOUND: Option<i32> = Some(4);
+
+fn node_with_pods<'node, const N: usize>(
+    node: &'node TestNode,
+    names: [&str; N],
+) -> [Pod<'node>; N] {
+    names.map(|name| {
+        let pod = node.pod(name).unwrap();
+        pod.add().unwrap().success().unwrap();
+        pod
+    })
+}
+
+/// That a tool ended so, with all of these words in what it printed.
+fn assert_says(done: &Finished, code: Option<i32>, words: &[&str]) {
+    let said = format!("{}{}", done.stdout, done.stderr);
+    assert_eq!(done.status.code(), code, "{said}");
+    for word in words {
+        assert!(said.contains(word), "{word:?} is not in:\n{said}");
+    }
+}
+
+#[test]
+fn status_tells_of_a_healthy_node_and_of_each_thing_that_is_not() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let _pods = node_with_pods(&node, ["a", "b"]);
+    let done = node.podwire(&["status"]).unwrap();
+    let healthy = [
+        "plain mode",
+        ": ready",
+        "database connected and in sync, ovs-vswitchd answers",
+        "br-int: netdev datapath",
+        "2 up, 0 waiting, 0 failed",
+        "2 live",
+        "10.186.0.0/22: 2 of 1021 used",
+        "last errors   none",
+    ];
+    assert_says(&done, WELL, &healthy);
+    assert!(done.stdout.lines().count() <= 24, "{}", done.stdout);
+
+    let failing = node.pod("c").unwrap();
+    let mut conf = podwire_tests::conf();
+    conf["args"] = json!({"cni": {"ips": ["10.186.0.2/22"]}});
+    failing.exec("ADD", &conf).unwrap().error().unwrap();
+    node.kill_vswitchd().unwrap();
+    let done = node.podwire(&["status"]).unwrap();
+    let broken = [
+        "not ready, and running pods may have lost their network",
+        "ovs-vswitchd does not answer",
+        "! last errors   ADD tests/c",
+    ];
+    assert_says(&done, UNWELL, &broken);
+    let (code, json) = node.podwire_json(&["status", "-o", "json"]).unwrap();
+    assert_eq!((code, &json["ready"]), (UNWELL, &false.into()));
+    assert_eq!(json["failures"][0]["pod"], "tests/c");
+
+    agent.stop().unwrap();
+    let done = node.podwire(&["status"]).unwrap();
+    assert_says(
+        &done,
+        NO_AGENT,
+        &["no agent answers", "start it: ", "podwire doctor"],
+    );
+}
+
+#[test]
+fn every_tool_says_what_to_do_when_there_is_no_agent_or_no_right_to_ask() {
+    let node = TestNode::with_ovs().unwrap();
+    for tool in ["status", "ports", "trace", "check", "gc"] {
+        let done = node.podwire(&[tool]).unwrap();
+        assert_says(
+            &done,
+            NO_AGENT,
+            &["no agent answers on /run/podwire", "podwire doctor"],
+        );
+    }
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    // A user may have no right even to the path of the binary; what it is asked to run is a copy.
+    let binary = podwire_tests::agent_binary().unwrap();
+    std::fs::copy(binary, node.path("/run/podwire-tool")).unwrap();
+    for tool in ["status", "doctor"] {
+        let line = format!("setpriv --reuid 65534 --clear-groups /run/podwire-tool {tool}");
+        let done = node.shell(&line).unwrap();
+        assert_says(&done, UNWELL, &["only root", "sudo"]);
+    }
+}
+
+#[test]
+fn ports_are_listed_filtered_and_told_as_failed_when_their_link_is_gone() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let [a, b] = node_with_pods(&node, ["a", "b"]);
+    let done = node.podwire(&["ports"]).unwrap();
+    let a_port = a.container[..15].to_owned();
+    assert_says(
+        &done,
+        WELL,
+        &[
+            "POD",
+            "tests/a",
+            "eth0",
+            "up",
+            "10.186.0.",
+            "0a:58:",
+            &a_port,
+        ],
+    );
+    let done = node.podwire(&["ports", "-o", "wide", "tests/b"]).unwrap();
+    assert_says(
+        &done,
+        WELL,
+        &["tests/b", "tests_b", "br-int", &b.netns, "1500"],
+    );
+    assert!(!done.stdout.contains("tests/a"), "{}", done.stdout);
+    for (filter, count) in [("-nother", 0), ("-ntests", 2), ("-sfailed", 0), ("-sup", 2)] {
+        let (_, json) = node.podwire_json(&["ports", "-o", "json", filter]).unwrap();
+        assert_eq!(json["ports"].as_array().unwrap().len(), count, "{filter}");
+    }
+
+    let live = node.podwire_live(&["ports", "--watch"]).unwrap();
+    live.await_line(&["up", "tests/a"]).unwrap();
+    node.run("ip", &["link", "del", &a_port]).unwrap();
+    live.await_line(&["failed", "tests/a", &a_port]).unwrap();
+    let done = node.podwire(&["ports", "--state", "failed"]).unwrap();
+    assert_says(
+        &done,
+        UNWELL,
+        &["tests/a", "failed", "the host has no link"],
+    );
+    assert!(!done.stdout.contains("tests/b"), "{}", done.stdout);
+}
+
+#[test]
+fn watched_ports_come_and_go_by_themselves_until_the_agent_ends() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let live = node.podwire_live(&["ports", "--watch"]).unwrap();
+    let programs = node
+        .podwire_live(&["ports", "--watch", "-o", "json", "-n", "tests"])
+        .unwrap();
+    let first: Value = serde_json::from_str(&programs.await_line(&["current"]).unwrap()).unwrap();
+    assert_eq!(first["changed"], Value::Array(Vec::new()));
+    let [web] = node_with_pods(&node, ["web"]);
+    live.await_line(&["up", "tests/web"]).unwrap();
+    programs
+        .await_line(&["\"state\":\"up\"", "tests/web"])
+        .unwrap();
+    web.del().unwrap().success().unwrap();
+    live.await_line(&["gone", "tests/web", &web.container[..15]])
+        .unwrap();
+    // The agent must not wait for who watches.
+    assert!(agent.stop().unwrap().success());
+    assert_eq!(live.await_end().unwrap().code(), NO_AGENT);
+    assert_eq!(programs.await_end().unwrap().code(), NO_AGENT);
+}
+
+#[test]
+fn traces_show_every_step_as_text_page_and_json() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let [a, _b] = node_with_pods(&node, ["a", "b"]);
+    a.del().unwrap().success().unwrap();
+    let done = node.podwire(&["trace", "tests/a"]).unwrap();
+    let steps = [
+        "ADD tests/a",
+        "make pair",
+        "ovsdb: transaction",
+        "█",
+        "DEL tests/a",
+        "link and rows",
+    ];
+    assert_says(&done, WELL, &steps);
+    assert!(!done.stdout.contains("tests/b"), "{}", done.stdout);
+    let (_, json) = node
+        .podwire_json(&["trace", "--json", "--verbs", "add"])
+        .unwrap();
+    let operations = json["operations"].as_array().unwrap();
+    assert!(
+        operations.len() == 2 && operations.iter().all(|it| it["verb"] == "ADD"),
+        "{json}"
+    );
+    let (_, json) = node
+        .podwire_json(&["trace", "--json", "--last", "1"])
+        .unwrap();
+    assert_eq!(json["operations"][0]["verb"], "DEL");
+    let done = node.podwire(&["trace", "--html"]).unwrap();
+    assert_says(
+        &done,
+        WELL,
+        &[
+            "<!doctype html>",
+            "tests/a",
+            "class=\"database\"",
+            "</html>",
+        ],
+    );
+    let done = node.podwire(&["trace", "nobody"]).unwrap();
+    assert_says(&done, NOT_FOUND, &["nothing for a pod nobody"]);
+}
+
+#[test]
+fn check_finds_what_was_changed_by_hand_and_its_commands_mend_it() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let [a, b] = node_with_pods(&node, ["a", "b"]);
+    let done = node.podwire(&["check", "--all"]).unwrap();
+    assert_says(&done, WELL, &["2 attachments: 2 as they should be"]);
+    let address = links::addresses(a.place(), "eth0").unwrap();
+    let address = address.iter().find(|it| it.starts_with("10.186")).unwrap();
+
+    node.run("ip", &["link", "set", &b.container[..15], "down"])
+        .unwrap();
+    a.run("ip", &["addr", "del", address, "dev", "eth0"])
+        .unwrap();
+    a.run("ethtool", &["-K", "eth0", "tx", "on"]).unwrap();
+    let done = node.podwire(&["check"]).unwrap();
+    let found = [
+        "tests/a eth0",
+        "has lost address",
+        "TX checksum",
+        "tests/b eth0",
+        "is down",
+        "2 differ",
+    ];
+    assert_says(&done, UNWELL, &found);
+    let done = node.podwire(&["check", "tests/b", "-v"]).unwrap();
+    assert_says(
+        &done,
+        UNWELL,
+        &["1 attachment: 0 as they should be, 1 differ"],
+    );
+
+    let (_, json) = node.podwire_json(&["check", "-o", "json"]).unwrap();
+    for audit in json["attachments"].as_array().unwrap() {
+        for difference in audit["differences"].as_array().unwrap() {
+            let mend = difference["mend"].as_str().unwrap();
+            let done = node.shell(mend).unwrap();
+            assert!(done.status.success(), "{mend}: {}", done.stderr);
+        }
+    }
+    let done = node.podwire(&["check"]).unwrap();
+    assert_says(&done, WELL, &["2 as they should be"]);
+    let done = node.podwire(&["check", "nobody"]).unwrap();
+    assert_says(&done, NOT_FOUND, &["no attachment of a pod nobody"]);
+}
+
+#[test]
+fn a_port_that_somebody_removed_or_moved_is_found() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let [a, b] = node_with_pods(&node, ["a", "b"]);
+    node.vsctl(&["del-port", "br-int", &a.container[..15]])
+        .unwrap();
+    node.vsctl(&[
+        "set",
+        "interface",
+        &b.container[..15],
+        "external_ids:iface-id=other",
+    ])
+    .unwrap();
+    let done = node.podwire(&["check"]).unwrap();
+    assert_says(
+        &done,
+        UNWELL,
+        &["Open vSwitch has no port for", "has iface-id \"other\""],
+    );
+}
+
+#[test]
+fn gc_removes_what_has_neither_link_nor_namespace_and_nothing_else() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let done = node.podwire(&["gc"]).unwrap();
+    assert_says(&done, WELL, &["nothing is left over"]);
+    let [living, unplugged, mut dead] = node_with_pods(&node, ["living", "unplugged", "dead"]);
+    let host_end = links::LinkRecorder::start(node.place()).unwrap();
+    node.run("ip", &["link", "del", &unplugged.container[..15]])
+        .unwrap();
+    dead.remove_netns().unwrap();
+    host_end.await_gone(&dead.container[..15]).unwrap();
+
+    let done = node.podwire(&["gc", "--dry-run"]).unwrap();
+    assert_says(
+        &done,
+        UNWELL,
+        &["tests/dead", "would be removed", "podwire gc"],
+    );
+    for other in ["tests/living", "tests/unplugged"] {
+        assert!(!done.stdout.contains(other), "{}", done.stdout);
+    }
+    assert!(node.interface_of(&dead.container).unwrap().is_some());
+    let done = node.podwire(&["gc"]).unwrap();
+    assert_says(&done, WELL, &["tests/dead", "removed"]);
+    assert!(node.interface_of(&dead.container).unwrap().is_none());
+    // Its runtime may still ask for it, and is told.
+    assert!(node.interface_of(&unplugged.container).unwrap().is_some());
+    let done = node.podwire(&["check"]).unwrap();
+    assert_says(
+        &done,
+        UNWELL,
+        &["tests/unplugged", "the host has no link", "1 differ"],
+    );
+
+    for pod in [&living, &unplugged] {
+        pod.del().unwrap().success().unwrap();
+    }
+    agent.stop().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn completions_manual_pages_and_help_come_from_one_source() {
+    let node = TestNode::new().unwrap();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let done = node.podwire(&["completions", shell]).unwrap();
+        assert_says(&done, WELL, &["podwire", "doctor", "watch"]);
+    }
+    let done = node.shell("podwire completions bash | bash -n").unwrap();
+    assert_says(&done, WELL, &[]);
+    let done = node.podwire(&["man"]).unwrap();
+    assert_says(&done, WELL, &[".TH podwire 1", "doctor"]);
+    let pages = node.path("/run/man");
+    std::fs::create_dir(&pages).unwrap();
+    assert_says(
+        &node.podwire(&["man", "--dir", "/run/man"]).unwrap(),
+        WELL,
+        &[],
+    );
+    for page in ["podwire.1", "podwire-agent.1", "podwire-doctor.1"] {
+        assert!(pages.join(page).exists(), "{page}");
+    }
+    for tool in [
+        "",
+        "status",
+        "ports",
+        "trace",
+        "check",
+        "gc",
+        "doctor",
+        "completions",
+        "man",
+    ] {
+        let done = node
+            .shell(&format!("COLUMNS=80 podwire {tool} --help"))
+            .unwrap();
+        assert_says(&done, WELL, &["Usage"]);
+        let lines = done.stdout.lines().count();
+        assert!(lines <= 30, "{tool} has {lines} lines:\n{}", done.stdout);
+    }
+    let done = node.podwire(&["stats"]).unwrap();
+    assert_says(&done, Some(2), &["similar subcommand exists: 'status'"]);
+}
+
+#[test]
+fn a_closed_pipe_and_a_query_that_is_none_are_no_drama() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let done = node
+        .shell("podwire man | true; podwire status | head -n 1")
+        .unwrap();
+    assert_says(&done, WELL, &["ready"]);
+    assert_eq!(done.stderr, "");
+    for (path, status) in [
+        ("/v1/ports?state=sleepy", 400),
+        ("/v1/ports?color=red", 400),
+        ("/v1/nothing", 404),
+    ] {
+        let (found, body) = agent.get(path).unwrap();
+        assert_eq!(found, status, "{path}: {body}");
+    }
+}
