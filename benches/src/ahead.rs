@@ -1,5 +1,5 @@
 //! What making a pod's link before its ADD would cost: before there is a sandbox both ends can only
-//! be made on the host, and ADD has to move one of them (docs/decisions/0016).
+//! be made on the host, and ADD has to move one of them (docs/decisions/0021).
 
 use std::time::Instant;
 

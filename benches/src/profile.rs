@@ -89,6 +89,7 @@ pub fn system_calls(
 /// # Errors
 /// strace could not be run.
 pub fn idle(node: &TestNode, agent: &Agent<'_>, pods: usize) -> Result<Idle, Error> {
+    await_closed(node, agent.pid())?;
     let strace = Strace::attach(node, agent.pid())?;
     // The measure is what happens in this time, so there is no event to wait for.
     thread::sleep(IDLE);
@@ -100,6 +101,26 @@ pub fn idle(node: &TestNode, agent: &Agent<'_>, pods: usize) -> Result<Idle, Err
         calls,
         beyond_keepalive,
     })
+}
+
+/// Waits until the agent has closed what the last ADDs had open: a packet socket takes an RCU grace
+/// period, one after the other.
+fn await_closed(node: &TestNode, pid: u32) -> Result<(), Error> {
+    let path = format!("/proc/{pid}/fd");
+    let open = || {
+        let list = std::fs::read_dir(&path).step(|| format!("list {path}"))?;
+        Ok::<_, Error>(list.count())
+    };
+    let mut before = open()?;
+    loop {
+        // It waits for a grace period of its own.
+        settle(node)?;
+        let now = open()?;
+        if now == before {
+            return Ok(());
+        }
+        before = now;
+    }
 }
 
 /// The system calls that OVSDB's keepalives do not explain. One keepalive, sent by either side, is

@@ -184,22 +184,19 @@ impl Agent {
         trace.phase("intent log", writing);
         fault_point!("add-noted");
 
-        // The netlink thread makes the pairs in order and goes on with each pod end while OVSDB is told of the host ends.
+        // The netlink thread makes the pairs in order, each whole.
         let attaching: Vec<Attaching> = planned
             .iter()
             .map(|port| self.netlink.attach(Arc::clone(netns), port.link.clone()))
             .collect();
         let (hosts, configuring) = host_ends(attaching, undo, trace).await?;
         fault_point!("add-linked");
-        let (rows, pods) = tokio::join!(
-            self.add_rows(&planned, &hosts, deadline, undo),
-            configured(configuring)
-        );
-        let (pods, rows) = (pods?, rows?);
-        trace.span("ovsdb: transaction", rows.sent, rows.took);
+        let pods = configured(configuring).await?;
         for step in pods.iter().flat_map(|pod| &pod.steps) {
             trace.span(step.name, step.start, step.took);
         }
+        let rows = self.add_rows(&planned, &hosts, deadline, undo).await?;
+        trace.span("ovsdb: transaction", rows.sent, rows.took);
 
         fault_point!("add-rows");
         tokio::select! {

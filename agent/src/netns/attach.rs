@@ -1,8 +1,8 @@
 //! One attachment, as the netlink thread carries it out: the pair, whose host end can't speak, and
 //! then the pod's side.
 //!
-//! The host end is handed over before it is up: ovsdb-server takes longer to answer than the rest
-//! takes here, and ovs-vswitchd needs no carrier.
+//! The pair is handed over when all is done. To have OVSDB told while the pod's side was being
+//! configured took longer than the one after the other (docs/decisions/0017).
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,7 +27,7 @@ use super::{
 };
 
 /// The bit that all chosen indexes have, far above those that the kernel counts up from 1.
-pub(super) const OWN_INDEXES: u32 = 1 << 30;
+const OWN_INDEXES: u32 = 1 << 30;
 
 /// How many chosen indexes may turn out to be taken before the kernel's EEXIST is passed on.
 const INDEX_ATTEMPTS: usize = 8;
@@ -81,15 +81,15 @@ impl Wiring {
             return;
         }
         let made = self.host_end(&netns, &spec);
-        let indexes = made.as_ref().ok();
-        let indexes = indexes.map(|made| (made.end.link.clone(), made.end.pod_ifindex));
-        // What could not be handed over comes back, and deletes itself.
-        if host_ready.send(made).is_err() || configured.is_closed() {
-            return;
+        if let Ok(Unclaimed { end, .. }) = &made
+            && !host_ready.is_closed()
+        {
+            let pod = self.configure(&netns, &spec, &end.link, end.pod_ifindex);
+            // First what nobody is awake for yet: one waking for both.
+            let _ = configured.send(pod);
         }
-        if let Some((host, ifindex)) = indexes {
-            let _ = configured.send(self.configure(&netns, &spec, &host, ifindex));
-        }
+        // What can't be handed over comes back, and deletes itself.
+        let _ = host_ready.send(made);
     }
 
     fn host_end(&mut self, netns: &Netns, spec: &LinkSpec) -> Result<Unclaimed, Error> {
@@ -119,12 +119,7 @@ impl Wiring {
             set_disable_ipv6(name, false)
         })?;
         if up {
-            self.host
-                .request(request::set_up(link.ifindex), 0)
-                .map_err(|refusal| Error::SetUp {
-                    link: name.clone(),
-                    refusal,
-                })?;
+            self.set_up(name, link.ifindex)?;
         }
         Ok(())
     }
@@ -215,7 +210,7 @@ impl Wiring {
         })?;
         silenced.transpose()?;
         // Its carrier comes with the host end's, and with that the first thing that IPv6 sends.
-        steps.time("host end up", || self.set_up(host))?;
+        steps.time("host end up", || self.set_up(&host.name, host.ifindex))?;
         steps.time("pod addresses", || {
             set_loopback_up(&mut socket)?;
             set_addresses(&mut socket, name, ifindex, &spec.addresses, || {
@@ -250,11 +245,11 @@ impl Wiring {
         })
     }
 
-    fn set_up(&mut self, host: &HostLink) -> Result<(), Error> {
+    fn set_up(&mut self, name: &str, ifindex: u32) -> Result<(), Error> {
         self.host
-            .request(request::set_up(host.ifindex), 0)
+            .request(request::set_up(ifindex), 0)
             .map_err(|refusal| Error::SetUp {
-                link: host.name.clone(),
+                link: name.to_owned(),
                 refusal,
             })
     }

@@ -18,7 +18,6 @@ mod configure;
 mod conntrack;
 mod error;
 mod ethtool;
-mod filter;
 mod generic;
 mod monitor;
 mod ns;
@@ -225,24 +224,19 @@ impl Netlink {
 
     /// The newest known state of the host link of that name, `None` while there is none.
     ///
-    /// Not for links that [`Self::attach`] makes: of those it tells only what was there at the
-    /// start.
-    ///
     /// A reader that is slow sees the newest state, not each. A link that was deleted and made
     /// again under the same name shows another `ifindex`.
     pub fn watch_link(&self, name: &str) -> watch::Receiver<Option<LinkState>> {
         self.threads.links.watch(name)
     }
 
-    /// Every host link by its name, and whether it is set up; asked of the kernel, as nobody listens for those that
-    /// [`Self::attach`] makes.
+    /// Every host link by its name, and whether it is set up, as the kernel has it now.
     pub async fn host_links(&self) -> Result<HashMap<String, bool>, Error> {
         let links = self.read(|reader| observe::links(&mut reader.host)).await?;
         Ok(links.into_iter().map(|link| (link.name, link.up)).collect())
     }
 
-    /// A wake-up at each later change of any host link, also of those that [`Self::attach`] makes. Who is slow sees one, however
-    /// many there were.
+    /// A wake-up at each later change of any host link. Who is slow sees one, however many there were.
     pub fn link_changes(&self) -> watch::Receiver<()> {
         self.threads.links.changes()
     }

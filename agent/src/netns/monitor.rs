@@ -11,10 +11,9 @@ use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::sync::watch;
 
-use super::attach::OWN_INDEXES;
 use super::reaper::Grave;
 use super::wire::{Batch, messages};
-use super::{LinkState, answer, filter, request, socket};
+use super::{LinkState, answer, request, socket};
 
 /// Room for some thousand notifications; a node that restarts its pods makes that many while the
 /// thread waits for a CPU.
@@ -34,21 +33,12 @@ struct Table {
     graves: HashMap<u32, Vec<Grave>>,
     /// Told of each change of any link.
     changes: watch::Sender<()>,
-    /// Whether the kernel tells also of the making and changing of our own links.
-    hears_ours: bool,
-    /// Where it tells.
-    events: Option<Arc<Socket>>,
 }
 
 impl Links {
-    /// A wake-up at each later change of any link, ours as well for as long as somebody listens.
+    /// A wake-up at each later change of any link.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
-        let table = &mut *self.table();
-        let receiver = table.changes.subscribe();
-        if !table.hears_ours {
-            table.hear_ours(true);
-        }
-        receiver
+        self.table().changes.subscribe()
     }
 
     /// The newest state of the link of that name, from now on.
@@ -81,8 +71,7 @@ impl Links {
         self.table().graves.remove(&ifindex).unwrap_or_default()
     }
 
-    /// Whether any link bears this group, but for links of ours: those only bear what this process
-    /// has counted to.
+    /// Whether any link bears this group.
     pub(super) fn has_group(&self, group: u32) -> bool {
         self.table()
             .by_index
@@ -105,9 +94,8 @@ impl Links {
     fn gone(&self, ifindex: u32) {
         let graves = {
             let table = &mut *self.table();
-            match table.by_index.remove(&ifindex) {
-                Some(link) => table.tell(&link.name, None),
-                None => table.wake(),
+            if let Some(link) = table.by_index.remove(&ifindex) {
+                table.tell(&link.name, None);
             }
             table.graves.remove(&ifindex).unwrap_or_default()
         };
@@ -137,31 +125,8 @@ impl Links {
 }
 
 impl Table {
-    /// Wakes those who listen for any change, and has the kernel spare us the news of our own links once they are gone.
-    fn wake(&mut self) {
-        if self.changes.receiver_count() > 0 {
-            self.changes.send_replace(());
-        } else if self.hears_ours {
-            self.hear_ours(false);
-        }
-    }
-
-    fn hear_ours(&mut self, hear: bool) {
-        let Some(events) = &self.events else { return };
-        let set = match hear {
-            true => filter::lift(events),
-            false => filter::drop_news_of(events, OWN_INDEXES),
-        };
-        match set {
-            Ok(()) => self.hears_ours = hear,
-            Err(error) => {
-                tracing::warn!(%error, "the news of our own links can't be turned on or off")
-            }
-        }
-    }
-
     fn tell(&mut self, name: &str, state: Option<LinkState>) {
-        self.wake();
+        self.changes.send_replace(());
         let Some(sender) = self.watches.get(name) else {
             return;
         };
@@ -180,7 +145,7 @@ impl Table {
 /// Listens until [`Stopper::stop`].
 pub(super) struct Monitor {
     links: Arc<Links>,
-    events: Arc<Socket>,
+    events: Socket,
     list: socket::Netlink,
     stopper: u32,
 }
@@ -190,18 +155,14 @@ impl Monitor {
     pub(super) fn new() -> io::Result<(Monitor, Stopper)> {
         let mut events = Socket::new(netlink_sys::protocols::NETLINK_ROUTE)?;
         setsockopt(&events.as_fd(), sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
-        filter::drop_news_of(&events, OWN_INDEXES)?;
         events.bind(&SocketAddr::new(0, 1 << (libc::RTNLGRP_LINK - 1)))?;
         let mut target = SocketAddr::new(0, 0);
         events.get_address(&mut target)?;
         let mut stop = Socket::new(netlink_sys::protocols::NETLINK_ROUTE)?;
         let stopper = stop.bind_auto()?.port_number();
 
-        let events = Arc::new(events);
-        let links = Links::default();
-        links.table().events = Some(Arc::clone(&events));
         let mut monitor = Monitor {
-            links: Arc::new(links),
+            links: Arc::default(),
             events,
             list: socket::Netlink::route()?,
             stopper,

@@ -14,23 +14,6 @@ fn addresses(link: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_monitor_is_told_of_foreign_links_and_of_the_end_of_ours() {
-    on_own_host(async |netlink| {
-        let pod = Pod::new();
-        let [ours, foreign] = ["a1", "f1"].map(|name| netlink.watch_link(name));
-        let (host, _) = netlink.attached(&pod, spec("a1")).await.unwrap();
-        run("ip link add f1 type veth peer name f2");
-        let mut told = foreign.clone();
-        told.wait_for(Option::is_some).await.unwrap();
-        // Notifications come in order.
-        assert!(ours.borrow().is_none());
-        netlink.delete(vec![host.link]).await.unwrap();
-        run("ip link del f1");
-        told.wait_for(Option::is_none).await.unwrap();
-    });
-}
-
-#[test]
 fn addresses_are_given_to_a_link_that_is_made_later() {
     on_own_host(async |netlink| {
         let wanted: Vec<IpNet> = vec![
