@@ -206,7 +206,7 @@ pub async fn status(agent: &Agent) -> StatusView {
         controller: (config.ovn.wait == Wait::OvnInstalled)
             .then(|| Reachable::from(health.controller.as_ref())),
         sources: agent.sources.states().into_iter().map(source).collect(),
-        ports: port_counts(agent),
+        ports: port_counts(agent).await,
         attachments: attachments(agent),
         operations: agent.under_way(),
         max_operations: agent.live.borrow().max_operations,
@@ -249,9 +249,9 @@ fn source(state: SourceState) -> SourceView {
     }
 }
 
-fn port_counts(agent: &Agent) -> PortCounts {
+async fn port_counts(agent: &Agent) -> PortCounts {
     let mut counts = PortCounts::default();
-    for port in ports(agent, &Filter::default()).ports {
+    for port in ports(agent, &Filter::default()).await.ports {
         match port.state {
             PortState::Up => counts.up += 1,
             PortState::AwaitsOfport | PortState::AwaitsOvn => counts.waiting += 1,

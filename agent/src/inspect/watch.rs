@@ -108,6 +108,7 @@ impl Watching {
             self.links.mark_unchanged();
             let (current, _) = self.agent.ports.connection();
             let now: BTreeMap<String, PortView> = ports(&self.agent, &self.filter)
+                .await
                 .ports
                 .into_iter()
                 .map(|port| (port.name.clone(), port))

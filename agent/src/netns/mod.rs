@@ -34,7 +34,6 @@ mod threads;
 mod uplink;
 mod wire;
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -234,12 +233,7 @@ impl Netlink {
         self.threads.links.watch(name)
     }
 
-    /// Every host link by its name, and whether it is set up, as the kernel told last.
-    pub fn known_links(&self) -> HashMap<String, bool> {
-        self.threads.links.all()
-    }
-
-    /// A wake-up at each later change of any host link. Who is slow sees one, however many there were.
+    /// A wake-up at each later change of any host link; of the agent's own, at their end. Who is slow sees one, however many there were.
     pub fn link_changes(&self) -> watch::Receiver<()> {
         self.threads.links.changes()
     }

@@ -37,13 +37,6 @@ struct Table {
 }
 
 impl Links {
-    /// Every link's name, and whether it is up.
-    pub(super) fn all(&self) -> HashMap<String, bool> {
-        let table = self.table();
-        let links = table.by_index.values();
-        links.map(|link| (link.name.clone(), link.up)).collect()
-    }
-
     /// A wake-up at each later change of any link.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.table().changes.subscribe()
@@ -103,6 +96,8 @@ impl Links {
     fn gone(&self, ifindex: u32) {
         let graves = {
             let table = &mut *self.table();
+            // Of our own links nothing but this is told.
+            table.changes.send_replace(());
             if let Some(link) = table.by_index.remove(&ifindex) {
                 table.tell(&link.name, None);
             }

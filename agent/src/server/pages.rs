@@ -58,7 +58,7 @@ pub(super) async fn respond(
         (&Method::GET, "/v1/status") => view(Ok(inspect::status(&agent).await)),
         (&Method::GET, "/v1/traces") => json(StatusCode::OK, inspect::traces(&agent, &filter)),
         (&Method::GET, "/v1/ports") if filter.watch => watch(agent, filter, watching),
-        (&Method::GET, "/v1/ports") => view(Ok(inspect::ports(&agent, &filter))),
+        (&Method::GET, "/v1/ports") => view(Ok(inspect::ports(&agent, &filter).await)),
         (&Method::GET, "/v1/check") => view(inspect::check(&agent, &filter).await),
         (&Method::GET, "/v1/gc") => view(inspect::gc(&agent, false).await),
         (&Method::POST, "/v1/gc") => sweep(agent).await,
