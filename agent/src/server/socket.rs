@@ -127,7 +127,7 @@ impl Door {
     /// A socket that goes with this process.
     ///
     /// # Errors
-    /// Those of [`listen`].
+    /// The directory or the socket can't be made, or another agent serves there.
     pub fn make(path: &Path) -> Result<Self, SocketError> {
         Ok(Self {
             listener: listen(path)?,
