@@ -253,3 +253,72 @@ fn write(mut printed: Vec<(Block, Vec<String>)>) {
         std::fs::write(root().join(page), lines.join("\n") + "\n").unwrap();
     }
 }
+
+/// The lines of a page's first `console` block after a text.
+fn block_after(page: &str, text: &str) -> Vec<String> {
+    let lines = lines_of(page);
+    let from = lines.iter().position(|line| line.contains(text)).unwrap();
+    let block = lines[from..]
+        .iter()
+        .skip_while(|line| *line != "```console")
+        .skip(1);
+    block.take_while(|line| *line != "```").cloned().collect()
+}
+
+#[test]
+fn commands_that_are_shown_without_their_output_succeed() {
+    let node = TestNode::with_ovs().unwrap();
+    install_plugin(&node);
+    let conf = r#"{"name":"pods","type":"podwire-cni"}"#;
+    std::fs::write(node.path("/run/cni/net.d/10-podwire.conf"), conf).unwrap();
+    let log = ["--log-file", "/run/podwire.log"];
+    let _agent = node
+        .start_agent(&AgentOptions::default().with(log))
+        .unwrap();
+    let mut web = node.pod("web").unwrap();
+    web.namespace = "shop".to_owned();
+    web.add().unwrap().success().unwrap();
+    let environment = "PODWIRE_CNI_CONF_DIR=/run/cni/net.d PODWIRE_CNI_BIN_DIR=/run/cni/bin";
+    for (page, text) in [
+        ("README.md", "`podwire` tells"),
+        ("docs/logging.md", "## The log"),
+        ("docs/logging.md", "## Traces"),
+        ("docs/metrics.md", "# Metrics"),
+    ] {
+        let commands = block_after(page, text);
+        assert!(!commands.is_empty(), "{page}");
+        for command in commands {
+            let command = command.strip_prefix("# ").unwrap();
+            let here = command.replace("/var/log/podwire.log", "/run/podwire.log");
+            let done = node
+                .shell(&format!("export {environment}; {here}"))
+                .unwrap();
+            assert!(done.status.success(), "{page}: {command}: {done:?}");
+            let is_of_failures = command.contains("failed");
+            assert_eq!(
+                done.stdout.trim().is_empty(),
+                is_of_failures,
+                "{page}: {command}: {done:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_configuration_is_printed_as_its_page_shows() {
+    let node = TestNode::new().unwrap();
+    std::fs::write(node.path("/run/podwire.toml"), "mtu = 1400\n").unwrap();
+    let shown = block_after("docs/configuration.md", "podwire agent --print-config");
+    let command = shown[0].strip_prefix("$ podwire agent").unwrap();
+    let line = format!("podwire agent --config /run/podwire.toml {command}");
+    let done = node.shell(&line).unwrap();
+    let printed = done
+        .stdout
+        .replace("/run/podwire.toml", "/etc/podwire/podwire.toml");
+    for line in shown[1..].iter().filter(|line| *line != "…") {
+        assert!(
+            printed.lines().any(|it| it == line),
+            "{line}\nprinted:\n{printed}"
+        );
+    }
+}
