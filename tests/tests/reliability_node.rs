@@ -199,6 +199,28 @@ fn the_gateways_of_earlier_subnets_go_and_others_addresses_stay() {
 }
 
 #[test]
+fn the_gateway_of_an_earlier_subnet_stays_for_as_long_as_a_pod_lives_in_it() {
+    let node = TestNode::with_ovs().unwrap();
+    let options = |subnet: &str| AgentOptions::default().subnet(subnet);
+    let agent = node.start_agent(&options("10.61.0.0/24")).unwrap();
+    agent.await_log("10.61.0.1/24").unwrap();
+    let pod = node.pod("web").unwrap();
+    pod.add().unwrap().success().unwrap();
+    agent.stop().unwrap();
+
+    let agent = node.start_agent(&options("10.62.0.0/24")).unwrap();
+    agent.await_log("10.62.0.1/24").unwrap();
+    traffic::ping(pod.place(), "10.61.0.1".parse().unwrap(), 1).unwrap();
+    pod.del().unwrap().success().unwrap();
+    agent.stop().unwrap();
+
+    let agent = node.start_agent(&options("10.62.0.0/24")).unwrap();
+    agent.await_log(r#""addresses":"10.61.0.1/24""#).unwrap();
+    let addresses = links::addresses(node.place(), "br-int").unwrap();
+    assert_eq!(addresses, ["10.62.0.1/24"]);
+}
+
+#[test]
 fn a_client_that_went_away_is_missed_behind_what_it_had_sent_ahead_too() {
     let node = TestNode::with_ovs().unwrap();
     let agent = node
