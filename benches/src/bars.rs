@@ -87,7 +87,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
         "own-eight",
         "the same, p90, 8 at a time ÷ 8 floor threads",
         at_most,
-        1.15,
+        1.25,
         ratio(
             look.add("eight", "podwire", OWN, p90),
             look.add("eight", "floor", TOTAL, p90),
@@ -160,7 +160,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
         "group-commit",
         "burst of 200: one transaction per port ÷ group commit, until all are answered",
         at_least,
-        2.5,
+        2.0,
         report.group_commit.as_ref().and_then(|comparison| {
             let answered = |bursts: &[crate::group_commit::Burst]| {
                 crate::sample::median(bursts.iter().map(|burst| burst.answered))
