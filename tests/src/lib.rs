@@ -48,6 +48,7 @@ pub mod runtime;
 pub mod scrape;
 pub mod tool;
 pub mod traffic;
+pub mod walkthrough;
 mod watch;
 
 pub use agent::{Agent, AgentOptions};
