@@ -14,7 +14,7 @@ use crate::node::run_in;
 use crate::place::Place;
 use crate::plugin::{ANNOTATIONS, PluginRun, conf};
 use crate::process::finish;
-use crate::{TestNode, plugin_binary, random};
+use crate::{TestNode, annotation, plugin_binary, random};
 
 /// Longer than every deadline of the plugin itself.
 const PLUGIN_LIMIT: Duration = Duration::from_secs(150);
@@ -78,7 +78,7 @@ impl<'node> Pod<'node> {
 
     /// Adds `k8s.ovn.org/pod-networks` with this entry for the default network.
     pub fn on_default_network(self, entry: &Value) -> Pod<'node> {
-        self.annotate("k8s.ovn.org/pod-networks", &json!({ "default": entry }))
+        self.annotate(annotation::POD_NETWORKS, &json!({ "default": entry }))
     }
 
     /// The node that it is on.

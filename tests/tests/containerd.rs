@@ -5,7 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
-use podwire_tests::annotation::{self, entry};
+use podwire_tests::annotation::{self, POD_NETWORKS, entry};
 use podwire_tests::cri::{PodSandboxConfig, PortMapping, Protocol};
 use podwire_tests::runtime::{
     CONFIGURATIONS, Containerd, PLUGINS, documented, install_plugins, install_script,
@@ -32,8 +32,7 @@ fn serving<'node>(node: &'node TestNode, network: &Value) -> (Agent<'node>, Cont
 fn numbered(containerd: &Containerd<'_>, name: &str, number: u8) -> PodSandboxConfig {
     let mut pod = containerd.pod(name);
     let networks = json!({"default": entry(number)}).to_string();
-    pod.annotations
-        .insert("k8s.ovn.org/pod-networks".into(), networks);
+    pod.annotations.insert(POD_NETWORKS.into(), networks);
     pod
 }
 
@@ -155,19 +154,19 @@ fn an_add_that_fails_is_told_to_kubelet_and_its_retry_succeeds() {
     let (_agent, containerd) = serving(&node, &network());
     let mut pod = numbered(&containerd, "web", 11);
     let valid = pod.annotations.insert(
-        "k8s.ovn.org/pod-networks".into(),
+        POD_NETWORKS.into(),
         r#"{"default": {"mac_address": "0a:58:0a:f4:01:0b", "ip_addresses": ["10.244.1.300/24"]}}"#
             .into(),
     );
     let message = refusal(containerd.cri().run_pod_sandbox(&pod));
     assert!(
-        message.contains("k8s.ovn.org/pod-networks") && message.contains("10.244.1.300"),
+        message.contains(POD_NETWORKS) && message.contains("10.244.1.300"),
         "{message}"
     );
     node.leftovers().unwrap().assert_none();
 
     pod.annotations
-        .extend(valid.map(|text| ("k8s.ovn.org/pod-networks".to_owned(), text)));
+        .extend(valid.map(|text| (POD_NETWORKS.to_owned(), text)));
     let sandbox = containerd.cri().run_pod_sandbox(&pod).unwrap();
     traffic::ping(node.place(), address(&annotation::ipv4(11)), 1).unwrap();
     containerd.cri().stop_pod_sandbox(&sandbox).unwrap();

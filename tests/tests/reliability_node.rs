@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 
 use nix::sys::signal::Signal;
-use podwire_tests::annotation::{entry, ipv4};
+use podwire_tests::annotation::{default_network, entry, ipv4};
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::links::LinkRecorder;
 use podwire_tests::{Agent, AgentOptions, Pod, TestNode, conf, links, traffic};
@@ -68,23 +68,14 @@ fn clients_that_say_nothing_use_up_no_descriptors() {
 
 #[test]
 fn a_clock_that_jumps_ends_no_wait_and_makes_no_del_too_old() {
-    let node = TestNode::with_ovs().unwrap();
-    let server = ApiServer::start_in(node.place()).unwrap();
+    let (node, server) = ApiServer::beside_a_node().unwrap();
     let jump = |by: &str| {
         std::fs::write(node.path("/run/clock.new"), by).unwrap();
         std::fs::rename(node.path("/run/clock.new"), node.path("/run/clock")).unwrap();
     };
     jump("+0");
-    let url = server.url();
-    let options = AgentOptions::for_numbered_pods()
-        .with([
-            "--k8s-apiserver",
-            &url,
-            "--node-name",
-            "n1",
-            "--add-timeout",
-            "60",
-        ])
+    let options = server
+        .watched_by("n1", "60")
         .variable("LD_PRELOAD", FAKETIME)
         .variable("FAKETIME_TIMESTAMP_FILE", "/run/clock")
         .variable("FAKETIME_NO_CACHE", "1")
@@ -92,15 +83,13 @@ fn a_clock_that_jumps_ends_no_wait_and_makes_no_del_too_old() {
     let mut agent = node.start_agent(&options).unwrap();
     for (by, name) in [("+1000d", "forward"), ("-1000d", "back")] {
         let pod = node.pod(name).unwrap();
-        let networks = json!({ "default": entry(11) }).to_string();
-        let annotations = json!({ "k8s.ovn.org/pod-networks": networks });
         thread::scope(|scope| {
             let add = scope.spawn(|| pod.add().unwrap().success().unwrap());
             let waits = format!("{}/{}", pod.namespace, pod.name);
             agent.await_log(&waits).unwrap();
             jump(by);
-            let known = apiserver::pod("n1", &pod.namespace, &pod.name, &pod.uid, annotations);
-            server.apply(known);
+            let annotations = default_network(&entry(11));
+            server.apply(apiserver::pod_on("n1", &pod, annotations));
             let result = add.join().unwrap();
             pod.check(&result).unwrap().success().unwrap();
         });
