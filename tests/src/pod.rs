@@ -224,6 +224,21 @@ impl<'node> Pod<'node> {
     }
 }
 
+impl TestNode {
+    /// A sandbox of the pod `tests/pod<number>`, annotated with what [`annotation::entry`] has for this number.
+    pub fn numbered_pod(&self, number: u8) -> Result<Pod<'_>, Failure> {
+        let pod = Pod::new(self, &format!("pod{number}"))?;
+        Ok(pod.on_default_network(&annotation::entry(number)))
+    }
+
+    /// [`TestNode::numbered_pod`] after an ADD that succeeded.
+    pub fn wired_pod(&self, number: u8) -> Result<Pod<'_>, Failure> {
+        let pod = self.numbered_pod(number)?;
+        pod.add()?.success()?;
+        Ok(pod)
+    }
+}
+
 impl Drop for Pod<'_> {
     fn drop(&mut self) {
         // Fails only when the namespace has been unmounted before; all is gone with the node anyway.

@@ -200,11 +200,7 @@ fn del_needs_no_netns_variable() {
         .start_agent(&AgentOptions::for_numbered_pods())
         .unwrap();
     for (number, netns) in [(11, Some("")), (12, None)] {
-        let pod = node
-            .pod(&format!("pod{number}"))
-            .unwrap()
-            .on_default_network(&entry(number));
-        pod.add().unwrap().success().unwrap();
+        let pod = node.wired_pod(number).unwrap();
         let conf = conf().to_string();
         pod.exec_with("DEL", conf.as_bytes(), &[("CNI_NETNS", netns)])
             .unwrap()
@@ -365,10 +361,7 @@ fn gc_removes_what_the_runtime_does_not_list_and_only_that() {
     ])
     .unwrap();
     let [living, dead, elsewhere] = [11, 12, 13].map(|number| {
-        let pod = node
-            .pod(&format!("pod{number}"))
-            .unwrap()
-            .on_default_network(&entry(number));
+        let pod = node.numbered_pod(number).unwrap();
         let mut conf = conf();
         if number == 13 {
             conf["name"] = json!("another-network");
