@@ -59,7 +59,7 @@ pub use neighbour::Neighbour;
 pub use node::{Leftovers, TestNode};
 pub use ovsdb::{Ovsdb, Row};
 pub use place::Place;
-pub use plugin::{CniError, PluginRun, conf, conf_of_version};
+pub use plugin::{CniError, PluginRun, addresses, conf, conf_of_version};
 pub use pod::Pod;
 pub use random::{container_id, hex, uuid};
 

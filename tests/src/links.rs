@@ -1,6 +1,7 @@
 //! Links of a network namespace: what is there, and what has happened.
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
@@ -82,6 +83,19 @@ pub fn addresses(place: &Place, link: &str) -> Result<Vec<String>, Failure> {
         .collect();
     addresses.sort();
     Ok(addresses)
+}
+
+/// The first of a link's [`addresses`], without its prefix length.
+pub fn first_address(place: &Place, link: &str) -> Result<IpAddr, Failure> {
+    let all = addresses(place, link)?;
+    let first = all.first().and_then(|first| first.split('/').next());
+    first
+        .and_then(|first| first.parse().ok())
+        .ok_or_else(|| Failure::Unlike {
+            object: format!("the addresses of {link}"),
+            expected: "at least one".into(),
+            seen: format!("{all:?}"),
+        })
 }
 
 /// The routes of the main table that somebody asked for, as `ip` writes them: those of one family,

@@ -252,8 +252,7 @@ fn ten_pods_at_once_are_wired_and_reach_each_other() {
         .collect();
     for (number, place) in places.iter().enumerate() {
         let next = &places[(number + 1) % places.len()];
-        let target = links::addresses(next, "eth0").unwrap();
-        let target = address(target[0].split('/').next().unwrap());
+        let target = links::first_address(next, "eth0").unwrap();
         traffic::ping(place, target, 1).unwrap();
         traffic::tcp_echo(place, next, target, 1 << 16).unwrap();
     }
