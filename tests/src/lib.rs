@@ -51,7 +51,7 @@ pub mod traffic;
 pub mod walkthrough;
 mod watch;
 
-pub use agent::{Agent, AgentOptions};
+pub use agent::{Agent, AgentOptions, CONFIG};
 pub use binaries::{agent_binary, conformance_binary, faulty_agent_binary, plugin_binary};
 pub use datapath::{Datapath, datapath};
 pub use failure::{Failure, Step};
