@@ -50,11 +50,16 @@ fn with_vswitchd_dead_behind_a_living_database_an_add_is_to_be_tried_again_and_s
 #[test]
 fn with_vswitchd_stopped_like_hung_an_add_is_to_be_tried_again() {
     let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    // Longer than it takes to suspect the switch and to ask it whether it lives.
+    node.configure("add-timeout = 5").unwrap();
+    let options = AgentOptions::default().configured();
+    let agent = node.start_agent(&options).unwrap();
     node.signal_vswitchd(Signal::SIGSTOP).unwrap();
     let pod = node.pod("web").unwrap();
     try_again(&pod.add().unwrap().error().unwrap(), "ovs-vswitchd");
     node.leftovers().unwrap().assert_none();
+    node.configure("add-timeout = 60").unwrap();
+    agent.await_log("add-timeout from 5 to 60").unwrap();
     node.signal_vswitchd(Signal::SIGCONT).unwrap();
     pod.add().unwrap().success().unwrap();
 }

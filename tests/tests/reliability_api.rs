@@ -20,8 +20,11 @@ fn while_the_api_is_gone_known_pods_are_served_and_after_it_everything_is_as_it_
     let (node, server) = ApiServer::beside_a_node().unwrap();
     server.accept_tokens(Some(&["before"]));
     std::fs::write(node.path("/run/token"), "before").unwrap();
-    let options = server
-        .watched_by("n1", "5")
+    // Little for the waits that end in vain; while one that ends by an event is awaited, ample.
+    node.configure("add-timeout = 1").unwrap();
+    let options = AgentOptions::for_numbered_pods()
+        .watching(&server, "n1")
+        .configured()
         .with(["--k8s-token-file", "/run/token"]);
     let agent = node.start_agent(&options).unwrap();
     let [known, unknown, deleted] =
@@ -48,6 +51,8 @@ fn while_the_api_is_gone_known_pods_are_served_and_after_it_everything_is_as_it_
     server.compact();
     let before = server.requests().len();
 
+    node.configure("add-timeout = 60").unwrap();
+    agent.await_log("add-timeout from 1 to 60").unwrap();
     server.go_away(false);
     unknown.add().unwrap().success().unwrap();
     agent.await_log("are watched again").unwrap();
@@ -61,6 +66,8 @@ fn while_the_api_is_gone_known_pods_are_served_and_after_it_everything_is_as_it_
     for request in &requests {
         assert_eq!(request.authorization.as_deref(), Some("Bearer after"));
     }
+    node.configure("add-timeout = 1").unwrap();
+    agent.await_log("add-timeout from 60 to 1").unwrap();
     let error = deleted.add().unwrap().error().unwrap();
     assert!(
         error.msg.contains("pod tests/deleted is not known to"),
@@ -132,6 +139,7 @@ fn what_an_add_has_waited_for_its_annotation_is_not_waited_once_more_for_ovn() {
     thread::scope(|scope| {
         let add = scope.spawn(|| pod.add().unwrap().error().unwrap());
         agent.await_log("awaits its pod's annotation").unwrap();
+        // No event is awaited: that time passes is what the second wait is to be the shorter for.
         thread::sleep(PATIENCE / 2);
         server.apply(annotated(&pod, 11));
         let error = add.join().unwrap();
