@@ -180,12 +180,7 @@ fn a_pod_inherits_no_connection_of_either_family_that_the_kernel_tracks() {
 #[test]
 #[ignore = "wants the kernel's geneve: make test-kernel"]
 fn pods_on_two_ovn_nodes_reach_each_other_through_the_kernels_geneve() {
-    let central = Central::start().unwrap();
-    let nodes = [("node-a", 1), ("node-b", 2)].map(|(name, number)| {
-        let node = central.node(name, number).unwrap();
-        central.add_switch(&node).unwrap();
-        node
-    });
+    let (central, nodes) = Central::with_two_nodes().unwrap();
     let _agents = nodes
         .each_ref()
         .map(|node| node.start_agent(&OvnNode::agent_options()).unwrap());
