@@ -135,15 +135,7 @@ fn a_pod_inherits_no_connection_of_either_family_that_the_kernel_tracks() {
         pod.add().unwrap().success().unwrap();
     }
     let [web, _db, other] = &pods;
-    node.run("ovs-ofctl", &["del-flows", "br-int"]).unwrap();
-    for flow in [
-        "priority=1,ip,actions=ct(commit,zone=5),NORMAL",
-        "priority=1,ipv6,actions=ct(commit,zone=5),NORMAL",
-        "priority=0,actions=NORMAL",
-    ] {
-        node.run("ovs-ofctl", &["add-flow", "br-int", flow])
-            .unwrap();
-    }
+    node.track_connections().unwrap();
     for (pod, target) in [
         (web, ipv4(12)),
         (web, ipv6(12)),

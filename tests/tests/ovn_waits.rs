@@ -99,16 +99,7 @@ fn after_the_deadline_another_chassis_that_has_the_port_is_named() {
 #[test]
 fn after_the_deadline_a_bridge_that_is_not_ovn_controllers_is_named() {
     let (central, node) = Central::with_node().unwrap();
-    node.vsctl(&[
-        "add-br",
-        "br-x",
-        "--",
-        "set",
-        "bridge",
-        "br-x",
-        "datapath_type=netdev",
-    ])
-    .unwrap();
+    node.add_bridge("br-x").unwrap();
     let _agent = node
         .start_agent(&impatient().with(["--bridge", "br-x"]))
         .unwrap();
