@@ -78,6 +78,40 @@ impl CommonArgs {
     }
 }
 
+/// What the tools have in common that show the agent's one answer.
+#[derive(Debug, Clone, Args)]
+pub struct AnswerArgs {
+    /// text, or json for programs
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        hide_possible_values = true
+    )]
+    output: Format,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+impl AnswerArgs {
+    fn agent(&self) -> AgentSocket {
+        self.common.agent()
+    }
+
+    /// Shows an answer; `text` puts it into words.
+    fn show(
+        &self,
+        answer: &impl serde::Serialize,
+        text: impl FnOnce(Paint) -> String,
+    ) -> Result<(), ToolError> {
+        match self.output {
+            Format::Json => show_json(answer),
+            Format::Text => show(&text(self.common.paint())),
+        }
+    }
+}
+
 /// How an answer is shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {

@@ -7,24 +7,15 @@ use clap::Args;
 
 use super::paint::{Paint, printable, shortened, width, wrapped};
 use super::time::{about, ago, now_micros};
-use super::{CommonArgs, Exit, Format, ToolError, show, show_json};
+use super::{AnswerArgs, Exit, ToolError};
 use crate::inspect::{Reachable, SourceView, StatusView};
 
 /// The flags of `podwire status`.
 #[derive(Debug, Args)]
 #[command(after_help = super::EXIT_CODES)]
 pub struct StatusArgs {
-    /// text, or json for programs
-    #[arg(
-        short,
-        long,
-        value_name = "FORMAT",
-        default_value = "text",
-        hide_possible_values = true
-    )]
-    output: Format,
     #[command(flatten)]
-    common: CommonArgs,
+    answer: AnswerArgs,
 }
 
 /// So many addresses are as good as endless.
@@ -34,13 +25,9 @@ const LABEL: usize = 13;
 
 impl StatusArgs {
     pub(super) async fn run(self) -> Result<Exit, ToolError> {
-        let status: StatusView = self.common.agent().get("/v1/status").await?;
-        match self.output {
-            Format::Json => show_json(&status)?,
-            Format::Text => {
-                show(&text(&status, now_micros(), width(), self.common.paint()))?;
-            }
-        }
+        let status: StatusView = self.answer.agent().get("/v1/status").await?;
+        self.answer
+            .show(&status, |paint| text(&status, now_micros(), width(), paint))?;
         Ok(Exit::by_health(status.ready))
     }
 }

@@ -15,7 +15,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::paint::{Paint, printable, width, wrapped};
-use super::{CommonArgs, Exit, Format, ToolError, show, show_json};
+use super::{AnswerArgs, Exit, ToolError};
 use crate::inspect::StatusView;
 use crate::netns::Netlink;
 pub(super) use service::start_agent;
@@ -27,15 +27,6 @@ pub(super) use service::start_agent;
                   first: they may be the reason for others."
 )]
 pub struct DoctorArgs {
-    /// text, or json for programs
-    #[arg(
-        short,
-        long,
-        value_name = "FORMAT",
-        default_value = "text",
-        hide_possible_values = true
-    )]
-    output: Format,
     /// Open vSwitch's database, when no agent says which
     #[arg(
         long,
@@ -77,7 +68,7 @@ pub struct DoctorArgs {
     )]
     bin_dir: PathBuf,
     #[command(flatten)]
-    common: CommonArgs,
+    answer: AnswerArgs,
 }
 
 /// Something that is wrong, or worth a look.
@@ -133,16 +124,14 @@ impl DoctorArgs {
         }
         let netlink = Netlink::start().map_err(ToolError::Kernel)?;
         let examined = self.examine(&netlink).await;
-        match self.output {
-            Format::Json => show_json(&examined)?,
-            Format::Text => show(&text(&examined, width(), self.common.paint()))?,
-        }
+        self.answer
+            .show(&examined, |paint| text(&examined, width(), paint))?;
         let findings = || examined.iter().flat_map(|it| &it.findings);
         Ok(Exit::by_health(!findings().any(|finding| finding.wrong)))
     }
 
     async fn examine(&self, netlink: &Netlink) -> Vec<Examined> {
-        let asked: Result<StatusView, ToolError> = self.common.agent().get("/v1/status").await;
+        let asked: Result<StatusView, ToolError> = self.answer.agent().get("/v1/status").await;
         let status = asked.as_ref().ok();
         let seen = switch::look(self, status).await;
         let mut examined = vec![switch::examine(&seen)];
@@ -154,7 +143,7 @@ impl DoctorArgs {
         }));
         examined.extend(mtu::examine(&seen, status, netlink).await);
         if status.is_some() {
-            examined.extend(agent::examine_pods(&self.common.agent()).await);
+            examined.extend(agent::examine_pods(&self.answer.agent()).await);
         }
         examined
     }
