@@ -1,4 +1,5 @@
 use super::*;
+use crate::netns::Route;
 
 const ID: &str = "3f2b9c0d1e4a5b6c7d8e9f00112233445566778899aabbccddeeff0011223344";
 
@@ -34,8 +35,8 @@ fn intent(addresses: &[&str], gateways: &[&str]) -> InterfaceSpec {
     }
 }
 
-fn route(dst: &str, gateway: Option<&str>) -> RouteSpec {
-    RouteSpec::new(
+fn route(dst: &str, gateway: Option<&str>) -> Route {
+    Route::new(
         dst.parse().unwrap(),
         gateway.map(|text| text.parse().unwrap()),
     )
