@@ -20,6 +20,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
+use podwire_cni::wire;
 
 pub use client::{AgentSocket, ToolError};
 pub use exit::{EXIT_CODES, Exit};
@@ -54,7 +55,7 @@ pub struct CommonArgs {
     #[arg(
         long,
         value_name = "PATH",
-        default_value = "/run/podwire/agent.sock",
+        default_value = wire::DEFAULT_SOCKET,
         env = "PODWIRE_SOCKET"
     )]
     pub socket: std::path::PathBuf,

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::paint::{Paint, printable, width, wrapped};
 use super::{AnswerArgs, Exit, ToolError};
+use crate::config::usual;
 use crate::inspect::StatusView;
 use crate::netns::Netlink;
 pub(super) use service::start_agent;
@@ -31,7 +32,7 @@ pub struct DoctorArgs {
     #[arg(
         long,
         value_name = "REMOTE",
-        default_value = "unix:/var/run/openvswitch/db.sock",
+        default_value = usual::OVSDB,
         env = "PODWIRE_OVSDB"
     )]
     ovsdb: String,
@@ -39,7 +40,7 @@ pub struct DoctorArgs {
     #[arg(
         long,
         value_name = "DIR",
-        default_value = "/var/run/ovn",
+        default_value = usual::OVN_RUNDIR,
         env = "PODWIRE_OVN_RUNDIR"
     )]
     ovn_rundir: PathBuf,
@@ -47,7 +48,7 @@ pub struct DoctorArgs {
     #[arg(
         long,
         value_name = "NAME",
-        default_value = "br-int",
+        default_value = usual::BRIDGE,
         env = "PODWIRE_BRIDGE"
     )]
     bridge: String,
@@ -55,7 +56,7 @@ pub struct DoctorArgs {
     #[arg(
         long,
         value_name = "DIR",
-        default_value = "/etc/cni/net.d",
+        default_value = usual::CNI_CONF_DIR,
         env = "PODWIRE_CNI_CONF_DIR"
     )]
     conf_dir: PathBuf,
@@ -63,7 +64,7 @@ pub struct DoctorArgs {
     #[arg(
         long,
         value_name = "DIR",
-        default_value = "/opt/cni/bin",
+        default_value = usual::CNI_BIN_DIR,
         env = "PODWIRE_CNI_BIN_DIR"
     )]
     bin_dir: PathBuf,
