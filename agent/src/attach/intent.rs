@@ -265,12 +265,7 @@ impl Agent {
 
 /// The attachment as the pools know it.
 pub(super) fn owner(call: &Call) -> Owner {
-    Owner {
-        network: call.key.network.clone(),
-        container_id: call.key.container_id.clone(),
-        ifname: call.key.ifname.clone(),
-        pod: call.pod.as_ref().map(ToString::to_string),
-    }
+    Owner::of(&call.key, call.pod.as_ref().map(ToString::to_string))
 }
 
 /// How long a delegated plugin may take.
