@@ -77,6 +77,14 @@ impl PortRecord {
         }
     }
 
+    /// Every port of podwire's.
+    pub fn ours(db: &Db) -> Vec<Self> {
+        db.interfaces()
+            .map(|interface| Self::read(db, interface))
+            .filter(|record| record.key.is_some())
+            .collect()
+    }
+
     /// How it is doing, where an ADD waits for this.
     pub fn state(&self, wait: Wait) -> PortState {
         let installed = self.external_ids.get(ids::OVN_INSTALLED);

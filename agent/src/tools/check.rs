@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::paint::{Paint, printable};
+use super::paint::{Paint, printable, short_id};
 use super::{AnswerArgs, Exit, ToolError};
 use crate::attach::Audit;
 use crate::inspect::{AuditList, Filter};
@@ -85,7 +85,7 @@ fn text(audits: &[Audit], verbose: bool, paint: Paint) -> String {
 }
 
 fn name(audit: &Audit) -> String {
-    let id: String = audit.key.container_id.chars().take(12).collect();
+    let id = short_id(&audit.key.container_id);
     match &audit.pod {
         Some(pod) => format!("{pod} {} ({id})", audit.key.ifname),
         None => format!("container {id} {}", audit.key.ifname),

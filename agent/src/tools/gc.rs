@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::paint::{Paint, printable};
+use super::paint::{Paint, printable, short_id};
 use super::table::table;
 use super::{AnswerArgs, Exit, ToolError};
 use crate::inspect::LeftoverList;
@@ -43,7 +43,7 @@ fn text(list: &LeftoverList, dry_run: bool, paint: Paint) -> String {
         .leftovers
         .iter()
         .map(|it| {
-            let id: String = it.key.container_id.chars().take(12).collect();
+            let id = short_id(&it.key.container_id);
             let done = match (&it.problem, it.removed) {
                 (Some(problem), _) => format!("stays: {problem}"),
                 (None, true) => "removed".to_owned(),
