@@ -133,14 +133,13 @@ impl<'node> Patient<'node> {
                 self.start_agent();
             }
             _ if (self.others)(command) => {}
-            _ if command.starts_with("podwire agent ") => {
-                let arguments = command.split(' ').skip(2);
-                self.options = self.options.clone().with(arguments);
-                self.start_agent();
-            }
             _ => {
                 let done = self.node.shell(command).unwrap();
                 assert!(done.status.success(), "{command}: {}", done.stderr);
+                if command.contains("podwire.toml") {
+                    let agent = self.agent.as_ref().unwrap();
+                    agent.await_log("changed: ").unwrap();
+                }
             }
         }
     }
@@ -263,7 +262,9 @@ fn ovn_kubernetes_configuration_before_ours_and_its_binary_over_ours() {
 #[test]
 fn an_mtu_too_large_for_the_tunnel() {
     let node = with_ovs();
-    let mut patient = Patient::healthy(&node, AgentOptions::default());
+    std::fs::write(node.path("/run/podwire.toml"), "mtu = 1500\n").unwrap();
+    let options = AgentOptions::default().with(["--config", "/run/podwire.toml"]);
+    let mut patient = Patient::healthy(&node, options);
     let _pod = wired(&node, "web");
     node.shell(
         "ip link add underlay type veth peer other && ip link set underlay mtu 1500 up && \
@@ -274,7 +275,10 @@ fn an_mtu_too_large_for_the_tunnel() {
     .success("ip")
     .unwrap();
     patient.mended_after(&["pods get MTU 1500", "underlay (MTU 1500) carries 1442"]);
-    assert_eq!(patient.followed, ["podwire agent --mtu 1442"]);
+    assert_eq!(
+        patient.followed,
+        ["sed -i -e '1i mtu = 1442' -e '/^ *mtu *=/d' /run/podwire.toml"]
+    );
     let new = wired(&node, "new");
     assert_eq!(links::find(new.place(), "eth0").unwrap().unwrap().mtu, 1442);
 }

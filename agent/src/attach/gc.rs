@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use super::call::sandbox_line;
 use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
 use crate::observe::{Mended, Trace};
@@ -31,7 +32,7 @@ impl Agent {
             let is_valid = valid
                 .iter()
                 .any(|it| it.container_id == key.container_id && it.ifname == key.ifname);
-            let line = (key.network.clone(), key.container_id.clone());
+            let line = sandbox_line(&key);
             // What is in line was asked for after the runtime made its list.
             if is_valid || self.sandbox_lines.is_busy(&line) {
                 continue;

@@ -20,6 +20,7 @@ mod print;
 mod runtime;
 mod settings;
 mod sources;
+pub mod usual;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -68,7 +69,7 @@ pub struct AgentArgs {
     #[arg(
         long,
         value_name = "REMOTE",
-        default_value = "unix:/var/run/openvswitch/db.sock",
+        default_value = usual::OVSDB,
         env = "PODWIRE_OVSDB"
     )]
     pub ovsdb: String,
@@ -82,7 +83,7 @@ pub struct AgentArgs {
     #[arg(
         long,
         value_name = "NAME",
-        default_value = "br-int",
+        default_value = usual::BRIDGE,
         env = "PODWIRE_BRIDGE"
     )]
     pub bridge: String,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use podwire_ovs::client::{Remote, TlsKeys};
 
-use super::{ConfigError, bad};
+use super::{ConfigError, bad, usual};
 
 /// Who decides what pods get and how the bridge switches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -43,7 +43,7 @@ pub struct OvnArgs {
     #[arg(
         long,
         value_name = "DIR",
-        default_value = "/var/run/ovn",
+        default_value = usual::OVN_RUNDIR,
         env = "PODWIRE_OVN_RUNDIR"
     )]
     pub ovn_rundir: PathBuf,

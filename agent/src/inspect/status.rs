@@ -60,6 +60,8 @@ pub struct StatusView {
     pub max_operations: usize,
     /// MTU of a pod to which nobody gave one, in bytes.
     pub mtu: u32,
+    /// The file in which `mtu` can be set; None when the command line names it, above which no file is.
+    pub mtu_file: Option<PathBuf>,
     /// The node's own subnets.
     pub subnets: Vec<SubnetView>,
     /// DELs that wait.
@@ -214,6 +216,7 @@ pub async fn status(agent: &Agent) -> Result<StatusView, Error> {
         operations: agent.under_way(),
         max_operations: agent.live.borrow().max_operations,
         mtu: agent.default_mtu(),
+        mtu_file: agent.mtu_file.clone(),
         subnets: subnets(agent),
         spool: spool(&config.socket),
         awaited: agent

@@ -22,7 +22,7 @@ pub(super) async fn examine(
     seen: &Seen,
     netlink: &Netlink,
 ) -> Examined {
-    let socket = &args.common.socket;
+    let socket = &args.answer.common.socket;
     let mut findings = rights(socket);
     let mut says = String::new();
     match asked {

@@ -1,6 +1,8 @@
 //! Whether a pod's largest packet fits through the tunnels.
 
+use std::fs;
 use std::net::IpAddr;
+use std::path::Path;
 
 use super::switch::Seen;
 use super::{Examined, Finding};
@@ -35,12 +37,13 @@ pub(super) async fn examine(
     let underlay_mtu = netlink.host_link(&link).await.ok()??.mtu;
     let room = underlay_mtu.checked_sub(overhead(&tunnel.kind, tunnel.address)?)?;
     let mut findings = Vec::new();
-    if let Some(mtu) = status.map(|status| status.mtu).filter(|mtu| *mtu > room) {
+    if let Some(status) = status.filter(|status| status.mtu > room) {
         let what = format!(
-            "pods get MTU {mtu}, and {} over {link} (MTU {underlay_mtu}) carries {room}: large packets to other nodes are lost",
-            tunnel.kind
+            "pods get MTU {}, and {} over {link} (MTU {underlay_mtu}) carries {room}: large packets to other nodes are lost",
+            status.mtu, tunnel.kind
         );
-        findings.push(Finding::wrong(TUNNEL, what).mend(format!("podwire agent --mtu {room}")));
+        let file = status.mtu_file.as_deref();
+        findings.push(Finding::wrong(TUNNEL, what).mend(set_mtu(room, file)));
     }
     let large: Vec<&str> = seen
         .ports
@@ -63,6 +66,21 @@ pub(super) async fn examine(
         ),
         findings,
     })
+}
+
+/// The command that has the agent give pods this MTU: it reads its file again when that changes.
+fn set_mtu(mtu: u32, file: Option<&Path>) -> String {
+    let Some(file) = file else {
+        return format!("systemctl cat podwire | grep -e --mtu # and make it {mtu} there");
+    };
+    let directory = file.parent().unwrap_or(Path::new("/")).display();
+    let has_lines = fs::metadata(file).is_ok_and(|file| file.len() > 0);
+    let file = file.display();
+    if has_lines {
+        format!("sed -i -e '1i mtu = {mtu}' -e '/^ *mtu *=/d' {file}")
+    } else {
+        format!("mkdir -p {directory} && echo 'mtu = {mtu}' > {file}")
+    }
 }
 
 struct Tunnel {
@@ -124,5 +142,28 @@ mod tests {
         assert_eq!(overhead("geneve", v6), Some(78));
         assert_eq!(overhead("vxlan", v4), Some(50));
         assert_eq!(overhead("stt", v4), None);
+    }
+
+    #[test]
+    fn the_mtu_is_set_in_a_file_that_is_there_or_is_yet_to_be_made_and_else_on_the_command_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("podwire/podwire.toml");
+        let run = |command: &str| {
+            let shell = std::process::Command::new("sh")
+                .args(["-c", command])
+                .status();
+            assert!(shell.unwrap().success(), "{command}");
+            fs::read_to_string(&file).unwrap()
+        };
+        assert_eq!(run(&set_mtu(1400, Some(&file))), "mtu = 1400\n");
+        for (before, after) in [
+            ("mode = 'ovn'", "mtu = 1442\nmode = 'ovn'"),
+            ("mtu = 1500\n", "mtu = 1442\n"),
+            ("#mtu = 1500\nmtu = 1400\n", "mtu = 1442\n#mtu = 1500\n"),
+        ] {
+            fs::write(&file, before).unwrap();
+            assert_eq!(run(&set_mtu(1442, Some(&file))), after);
+        }
+        assert!(set_mtu(1442, None).contains("--mtu"));
     }
 }
