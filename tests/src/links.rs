@@ -16,8 +16,10 @@ use crate::failure::{Failure, Step};
 use crate::node::{DAEMON_LIMIT, run_in};
 use crate::place::Place;
 
-/// linux/rtnetlink.h
+// linux/rtnetlink.h
 const RTNLGRP_LINK: u32 = 1;
+const RTNLGRP_IPV4_IFADDR: u32 = 5;
+const RTNLGRP_IPV6_IFADDR: u32 = 9;
 
 /// A link as `ip -details -json link` tells it.
 #[derive(Clone, Debug)]
@@ -67,11 +69,12 @@ pub fn find(place: &Place, name: &str) -> Result<Option<Link>, Failure> {
 /// The addresses of a link with their prefix lengths, but for IPv6 link-local ones, sorted.
 pub fn addresses(place: &Place, link: &str) -> Result<Vec<String>, Failure> {
     let shown = json(place, &["-json", "address", "show", "dev", link])?;
-    let all = shown[0]["addr_info"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
-    let wanted = all.iter().filter(|address| address["scope"] != "link");
+    Ok(addresses_in(&shown[0]))
+}
+
+fn addresses_in(shown: &Value) -> Vec<String> {
+    let all = shown["addr_info"].as_array().into_iter().flatten();
+    let wanted = all.filter(|address| address["scope"] != "link");
     let mut addresses: Vec<String> = wanted
         .map(|address| {
             format!(
@@ -82,7 +85,7 @@ pub fn addresses(place: &Place, link: &str) -> Result<Vec<String>, Failure> {
         })
         .collect();
     addresses.sort();
-    Ok(addresses)
+    addresses
 }
 
 /// The first of a link's [`addresses`], without its prefix length.
@@ -96,6 +99,36 @@ pub fn first_address(place: &Place, link: &str) -> Result<IpAddr, Failure> {
             expected: "at least one".into(),
             seen: format!("{all:?}"),
         })
+}
+
+/// Waits until a link is there, is up and has all of these addresses.
+pub fn await_addresses(place: &Place, link: &str, wanted: &[&str]) -> Result<(), Failure> {
+    let groups = [RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR];
+    let changes = listen(place, &groups)?;
+    let until = Instant::now() + DAEMON_LIMIT;
+    loop {
+        while next(&changes)?.is_some() {}
+        // All links, for one that was asked for by name may be gone by then, which is an error.
+        let shown = json(place, &["-json", "address", "show"])?;
+        let all = shown.as_array().into_iter().flatten();
+        let seen = all
+            .filter(|seen| seen["ifname"] == link)
+            .collect::<Vec<_>>();
+        let is_wanted = |seen: &Value| {
+            let has = addresses_in(seen);
+            self::link(seen).up && wanted.iter().all(|it| has.iter().any(|has| has == it))
+        };
+        if seen.iter().any(|seen| is_wanted(seen)) {
+            return Ok(());
+        }
+        if !comes(&changes, until)? {
+            return Err(Failure::Deadline {
+                awaited: format!("{wanted:?} on link {link}"),
+                waited: DAEMON_LIMIT,
+                seen: format!("{seen:?}"),
+            });
+        }
+    }
 }
 
 /// The routes of the main table that somebody asked for, as `ip` writes them: those of one family,
@@ -151,21 +184,10 @@ pub struct LinkRecorder {
 impl LinkRecorder {
     /// Starts to listen in `place`.
     pub fn start(place: &Place) -> Result<LinkRecorder, Failure> {
-        place
-            .run(|| {
-                let mut socket = Socket::new(NETLINK_ROUTE)?;
-                // The kernel drops messages that don't fit (ENOBUFS), which would be an error below.
-                socket.set_rx_buf_sz(4 << 20)?;
-                socket.set_non_blocking(true)?;
-                socket.bind(&SocketAddr::new(0, 0))?;
-                socket.add_membership(RTNLGRP_LINK)?;
-                Ok(LinkRecorder {
-                    socket,
-                    unread: RefCell::default(),
-                })
-            })?
-            .map_err(|error: std::io::Error| error)
-            .step(|| "listen to link messages")
+        Ok(LinkRecorder {
+            socket: listen(place, &[RTNLGRP_LINK])?,
+            unread: RefCell::default(),
+        })
     }
 
     /// Waits until a link of this name is there. Messages about it up to then are consumed; those about others stay, for they may
@@ -186,10 +208,7 @@ impl LinkRecorder {
             if self.take(name, change) {
                 return Ok(());
             }
-            let left = until.saturating_duration_since(Instant::now());
-            let fds = &mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-            let timeout = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
-            if left.is_zero() || poll(fds, timeout).step(|| "wait for link messages")? == 0 {
+            if !comes(&self.socket, until)? {
                 return Err(Failure::Deadline {
                     awaited: format!("{change:?} of link {name}"),
                     waited: DAEMON_LIMIT,
@@ -224,17 +243,46 @@ impl LinkRecorder {
 
     /// Reads what the kernel has queued.
     fn receive(&self) -> Result<(), Failure> {
-        loop {
-            let datagram = match self.socket.recv_from_full() {
-                Ok((datagram, _)) => datagram,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error).step(|| "read link messages"),
-            };
+        while let Some(datagram) = next(&self.socket)? {
             let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&datagram)
                 .map_err(std::io::Error::other)
                 .step(|| "parse a link message")?;
             self.unread.borrow_mut().extend(event(message.payload));
         }
+        Ok(())
+    }
+}
+
+/// A socket for the kernel's messages of these groups about a place.
+fn listen(place: &Place, groups: &[u32]) -> Result<Socket, Failure> {
+    let open = || {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        // The kernel drops messages that don't fit (ENOBUFS), which would be an error when reading.
+        socket.set_rx_buf_sz(4 << 20)?;
+        socket.set_non_blocking(true)?;
+        socket.bind(&SocketAddr::new(0, 0))?;
+        for group in groups {
+            socket.add_membership(*group)?;
+        }
+        Ok::<_, std::io::Error>(socket)
+    };
+    place.run(open)?.step(|| "listen to netlink messages")
+}
+
+/// Waits for a message; false when none has come by then.
+fn comes(socket: &Socket, until: Instant) -> Result<bool, Failure> {
+    let left = until.saturating_duration_since(Instant::now());
+    let fds = &mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    let timeout = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
+    Ok(!left.is_zero() && poll(fds, timeout).step(|| "wait for netlink messages")? > 0)
+}
+
+/// The next message that the kernel has queued.
+fn next(socket: &Socket) -> Result<Option<Vec<u8>>, Failure> {
+    match socket.recv_from_full() {
+        Ok((datagram, _)) => Ok(Some(datagram)),
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error).step(|| "read netlink messages"),
     }
 }
 

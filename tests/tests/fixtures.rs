@@ -208,6 +208,27 @@ fn links_that_come_and_go_together_may_be_awaited_in_any_order() {
 }
 
 #[test]
+fn addresses_are_awaited_until_the_link_is_there_has_them_and_is_up() {
+    let node = TestNode::new().unwrap();
+    let run = |words: &str| {
+        let words: Vec<_> = words.split(' ').collect();
+        node.run("ip", &words).unwrap();
+    };
+    std::thread::scope(|scope| {
+        let place = node.place();
+        let wanted = ["10.9.0.1/24", "fd09::1/64"];
+        let awaiting = scope.spawn(move || links::await_addresses(place, "late", &wanted));
+        run("link add late type veth peer name other");
+        run("address add 10.9.0.1/24 dev late");
+        run("address add fd09::1/64 dev late nodad");
+        run("link set other up");
+        assert!(!awaiting.is_finished(), "it is not up yet");
+        run("link set late up");
+        awaiting.join().unwrap().unwrap();
+    });
+}
+
+#[test]
 fn a_program_that_does_not_end_is_killed_at_its_deadline() {
     let mut command = std::process::Command::new("sleep");
     command.arg("1000");

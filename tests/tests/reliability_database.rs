@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use podwire_tests::annotation::{entry, ipv4, ipv6};
+use podwire_tests::annotation::{GATEWAY_V4, GATEWAY_V6, entry, ipv4, ipv6};
 use podwire_tests::{Agent, AgentOptions, Pod, TestNode, links, traffic};
 use serde_json::json;
 
@@ -22,6 +22,10 @@ fn assert_alive(node: &TestNode, pods: [&Pod<'_>; 2]) {
     for pod in pods {
         node.await_ofport(host_end(pod)).unwrap();
     }
+    // The gateway comes back by itself, once the bridge's own port is in use: perhaps after those of the pods.
+    let gateways = [format!("{GATEWAY_V4}/24"), format!("{GATEWAY_V6}/64")];
+    let gateways = gateways.each_ref().map(String::as_str);
+    links::await_addresses(node.place(), "br-int", &gateways).unwrap();
     for address in [ipv4(12), ipv6(12)] {
         let address: IpAddr = address.parse().unwrap();
         traffic::ping(pods[0].place(), address, 2).unwrap();
