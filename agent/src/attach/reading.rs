@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use podwire_cni::spool::Spool;
 
 use super::Agent;
-use crate::config::Source;
 use crate::observe::{Reading, SubnetReading, WatchReading};
 
 impl Agent {
@@ -35,11 +34,7 @@ impl Agent {
         let watches = self.sources.all_known().map(|(source, known)| {
             let health = known.health().borrow().clone();
             WatchReading {
-                source: match source {
-                    Source::Cni => "cni",
-                    Source::Kube => "kube",
-                    Source::Dir => "dir",
-                },
+                source: source.name(),
                 pods: known.len(),
                 lag: known.lag(),
                 failing: health.failing.is_some(),
