@@ -312,8 +312,8 @@ fn an_annotation_that_does_not_come() {
     let (node, server) = ApiServer::beside_a_node().unwrap();
     let pod = node.pod("web").unwrap();
     server.apply(apiserver::pod_on("n1", &pod, json!({})));
-    let entry = json!({ "default": annotation::entry(11) }).to_string();
-    let annotated = apiserver::pod_on("n1", &pod, json!({ "k8s.ovn.org/pod-networks": entry }));
+    let annotations = annotation::default_network(&annotation::entry(11));
+    let annotated = apiserver::pod_on("n1", &pod, annotations);
     let wired = std::sync::OnceLock::new();
     let mut patient = Patient::healthy(&node, server.watched_by("n1", "60"));
     std::thread::scope(|scope| {

@@ -205,6 +205,22 @@ fn a_link_recorder_tells_creation_rename_and_move() {
 }
 
 #[test]
+fn links_that_come_and_go_together_may_be_awaited_in_any_order() {
+    let node = TestNode::new().unwrap();
+    let recorder = LinkRecorder::start(node.place()).unwrap();
+    node.run(
+        "ip",
+        &["link", "add", "one", "type", "veth", "peer", "name", "two"],
+    )
+    .unwrap();
+    recorder.await_born("one").unwrap();
+    recorder.await_born("two").unwrap();
+    node.run("ip", &["link", "del", "one"]).unwrap();
+    recorder.await_gone("two").unwrap();
+    recorder.await_gone("one").unwrap();
+}
+
+#[test]
 fn a_program_that_does_not_end_is_killed_at_its_deadline() {
     let mut command = std::process::Command::new("sleep");
     command.arg("1000");
