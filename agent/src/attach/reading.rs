@@ -31,15 +31,13 @@ impl Agent {
     }
 
     fn watches(&self) -> Vec<WatchReading> {
-        let watches = self.sources.all_known().map(|(source, known)| {
-            let health = known.health().borrow().clone();
-            WatchReading {
-                source: source.name(),
-                pods: known.len(),
-                lag: known.lag(),
-                failing: health.failing.is_some(),
-                failures: health.failures,
-            }
+        let watches = self.sources.states().into_iter();
+        let watches = watches.map(|state| WatchReading {
+            source: state.source.name(),
+            pods: state.pods,
+            lag: state.lag,
+            failing: state.failing.is_some(),
+            failures: state.failures,
         });
         watches.collect()
     }
