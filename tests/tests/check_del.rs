@@ -95,16 +95,7 @@ fn check_misses_the_port() {
 fn check_sees_a_port_on_another_bridge() {
     let error = complaint(|node, pod, _| {
         let host = &pod.container[..15];
-        node.vsctl(&[
-            "add-br",
-            "br-other",
-            "--",
-            "set",
-            "bridge",
-            "br-other",
-            "datapath_type=netdev",
-        ])
-        .unwrap();
+        node.add_bridge("br-other").unwrap();
         let ids = node
             .vsctl(&["get", "interface", host, "external_ids"])
             .unwrap();
@@ -307,15 +298,7 @@ fn a_pod_inherits_no_ipv4_connection_that_the_userspace_datapath_tracks_and_the_
     for pod in [&web, &db, &other] {
         pod.add().unwrap().success().unwrap();
     }
-    node.run("ovs-ofctl", &["del-flows", "br-int"]).unwrap();
-    for flow in [
-        "priority=1,ip,actions=ct(commit,zone=5),NORMAL",
-        "priority=1,ipv6,actions=ct(commit,zone=5),NORMAL",
-        "priority=0,actions=NORMAL",
-    ] {
-        node.run("ovs-ofctl", &["add-flow", "br-int", flow])
-            .unwrap();
-    }
+    node.track_connections().unwrap();
     web.run("ping", &["-c", "1", &ipv4(12)]).unwrap();
     web.run("ping", &["-c", "1", &ipv6(12)]).unwrap();
     other.run("ping", &["-c", "1", &ipv4(11)]).unwrap();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use nix::sys::signal::Signal;
-use podwire_tests::ovn::{Central, OvnNode};
+use podwire_tests::ovn::Central;
 use podwire_tests::{Agent, AgentOptions, CONFIG, Pod, TestNode, agent_binary, links, traffic};
 
 fn start<'node>(node: &'node TestNode, text: &str) -> Agent<'node> {
@@ -246,9 +246,7 @@ fn pods_get_the_uplinks_mtu_and_follow_it_when_nobody_names_one() {
 
 #[test]
 fn in_ovn_mode_the_tunnels_overhead_is_taken_off_the_uplinks_mtu() {
-    let central = Central::start().unwrap();
-    let node: OvnNode = central.node("node-a", 1).unwrap();
-    central.add_switch(&node).unwrap();
+    let (central, node) = Central::with_node().unwrap();
     let agent = node
         .start_agent(&AgentOptions::default().with(["--mode", "ovn"]))
         .unwrap();

@@ -90,17 +90,8 @@ fn ports_of_living_pods_come_back_with_a_bridge_that_somebody_removed() {
 
 #[test]
 fn in_ovn_mode_ports_come_back_once_ovn_controller_has_made_the_bridge_again() {
-    let bridge = [
-        "add-br",
-        "br-int",
-        "--",
-        "set",
-        "bridge",
-        "br-int",
-        "datapath_type=netdev",
-    ];
     let node = TestNode::with_ovs().unwrap();
-    node.vsctl(&bridge).unwrap();
+    node.add_bridge("br-int").unwrap();
     let options = AgentOptions::default().with(["--mode", "ovn", "--wait", "ofport"]);
     let agent = Agent::launch(&node, &options).unwrap();
     let [one, two] = [11, 12].map(|number| node.wired_pod(number).unwrap());
@@ -114,7 +105,7 @@ fn in_ovn_mode_ports_come_back_once_ovn_controller_has_made_the_bridge_again() {
         node.ovsdb_rows("Bridge").unwrap().is_empty(),
         "it is not ours to make"
     );
-    node.vsctl(&bridge).unwrap();
+    node.add_bridge("br-int").unwrap();
     for pod in [&one, &two] {
         node.await_ofport(host_end(pod)).unwrap();
     }

@@ -225,6 +225,9 @@ fn a_connection_to_the_database_may_be_cut_at_any_byte() {
         "unix:/run/cut/db.sock",
         "--ovs-rundir",
         "/run/openvswitch",
+        // Some cuts leave an ADD without the answer that it waits for.
+        "--add-timeout",
+        "3",
     ]);
     let agent = node.start_agent(&options).unwrap();
     let mut cut = 0;
