@@ -284,13 +284,9 @@ fn subnets(given: &[String]) -> Result<Vec<SubnetSpec>, ConfigError> {
             .map_err(|error| bad("--subnet", text, &format!("{error}")))?;
         subnets.push(subnet);
     }
-    let listed = chosen_text(given);
+    let listed = given.join(" ");
     Pools::new(subnets.clone()).map_err(|error| bad("--subnet", &listed, &error.to_string()))?;
     Ok(subnets)
-}
-
-fn chosen_text(given: &[String]) -> String {
-    given.join(" ")
 }
 
 fn check_mtu(flag: &'static str, mtu: u32, subnets: &[SubnetSpec]) -> Result<(), ConfigError> {

@@ -16,6 +16,16 @@ pub enum Mode {
     Ovn,
 }
 
+impl Mode {
+    /// As flags and JSON have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Ovn => "ovn",
+        }
+    }
+}
+
 /// What an ADD waits for before it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Wait {
@@ -23,6 +33,16 @@ pub enum Wait {
     Ofport,
     /// ovn-controller has installed the port's flows as well
     OvnInstalled,
+}
+
+impl Wait {
+    /// As flags and JSON have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ofport => "ofport",
+            Self::OvnInstalled => "ovn-installed",
+        }
+    }
 }
 
 /// The flags about OVN.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Filter, ports};
 use crate::attach::{Agent, Error};
-use crate::config::{Mode, Source, Wait};
+use crate::config::Wait;
 use crate::journal::State;
 use crate::observe::{Operation, Outcome};
 use crate::pods::sources::SourceState;
@@ -189,14 +189,8 @@ pub async fn status(agent: &Agent) -> Result<StatusView, Error> {
     Ok(StatusView {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
-        mode: match config.ovn.mode {
-            Mode::Plain => "plain".to_owned(),
-            Mode::Ovn => "ovn".to_owned(),
-        },
-        wait: match config.ovn.wait {
-            Wait::Ofport => "ofport".to_owned(),
-            Wait::OvnInstalled => "ovn-installed".to_owned(),
-        },
+        mode: config.ovn.mode.name().to_owned(),
+        wait: config.ovn.wait.name().to_owned(),
         ready: reasons.is_empty(),
         degraded: health.degraded,
         database: Database {
@@ -242,11 +236,7 @@ impl<E: std::error::Error> From<Option<&E>> for Reachable {
 fn source(state: SourceState) -> SourceView {
     let (since, problem) = state.failing.unzip();
     SourceView {
-        source: match state.source {
-            Source::Cni => "cni".to_owned(),
-            Source::Kube => "kube".to_owned(),
-            Source::Dir => "dir".to_owned(),
-        },
+        source: state.source.name().to_owned(),
         place: state.place,
         is_read: state.is_read,
         pods: state.pods,

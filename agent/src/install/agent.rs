@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 
 use crate::asking::{self, Unanswered};
 use crate::changes::Changes;
+use crate::config::usual::PLUGIN_NAMES;
 use crate::plan::AttachmentKey;
 
 /// How long the agent may take for an answer that it does not hold back.
@@ -151,7 +152,7 @@ impl AgentSocket {
     /// It can't be asked, or the DEL's own error.
     pub(super) async fn del(&self, key: &AttachmentKey) -> Result<(), AskError> {
         let conf = serde_json::json!({
-            "cniVersion": "1.0.0", "name": key.network, "type": super::conf::PLUGIN_NAMES[0],
+            "cniVersion": "1.0.0", "name": key.network, "type": PLUGIN_NAMES[0],
         });
         let config = RawValue::from_string(conf.to_string())
             .map_err(|error| self.failed(Problem::Connection(error.into())))?;

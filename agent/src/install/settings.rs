@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use podwire_cni::wire;
 
 use super::InstallError;
-use super::conf::{Conf, DROP_IN, DROP_IN_NETWORK, PLUGIN_NAMES};
-use crate::config::usual;
+use super::conf::Conf;
+use crate::config::usual::{self, DROP_IN, DROP_IN_NETWORK, PLUGIN_NAMES};
 
 /// The directories of a runtime.
 #[derive(Debug, Clone, clap::Args)]

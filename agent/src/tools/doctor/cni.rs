@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::{Examined, Finding};
-use crate::config::usual;
-use crate::install::conf::{DROP_IN, Found, Owner, PLUGIN_NAMES};
+use crate::config::usual::{self, DROP_IN, PLUGIN_NAMES};
+use crate::install::conf::{Found, Owner};
 use crate::install::findings::{Seen, look};
 
 const CNI: &str = "CNI";

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::service::{restart_agent, restart_controller, restart_switch, start_agent};
 use super::{DoctorArgs, Examined, Finding};
+use crate::config::Wait;
 use crate::inspect::StatusView;
 use crate::ports::{PortRecord, SwitchView, version_of};
 
@@ -66,7 +67,7 @@ pub(super) async fn look(args: &DoctorArgs, status: Option<&StatusView>) -> Seen
     let vswitchd = ask(rundir, "ovs-vswitchd", "version").await;
     // Where an agent waits for ofport alone, ovn-controller is not ours to judge.
     let uses_ovn = match status {
-        Some(status) => status.wait == "ovn-installed",
+        Some(status) => status.wait == Wait::OvnInstalled.name(),
         None => switch.ovn.remote.is_some(),
     };
     let controller = match uses_ovn {
