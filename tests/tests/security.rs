@@ -80,6 +80,49 @@ fn every_thread_has_three_capabilities_no_way_to_more_and_a_filter() {
     }
 }
 
+/// The threads that are scheduled in real time, by name: policy and priority (proc_pid_stat(5), fields 41 and 40).
+fn real_time(agent: &Agent<'_>) -> BTreeMap<String, (u32, u32)> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap();
+    let scheduled = tasks.flatten().map(|task| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap();
+        // The name stands in parentheses and may hold anything; what follows begins with field 3.
+        let (name, rest) = stat.rsplit_once(')').unwrap();
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let name = name.split_once('(').unwrap().1.to_owned();
+        (
+            name,
+            (fields[38].parse().unwrap(), fields[37].parse().unwrap()),
+        )
+    });
+    scheduled.filter(|(_, (policy, _))| *policy != 0).collect()
+}
+
+#[test]
+fn the_thread_that_makes_links_alone_has_real_time_priority_where_it_may_and_none_when_told_so() {
+    const SCHED_RR: u32 = 2;
+    let node = TestNode::with_ovs().unwrap();
+    let pod = node.pod("web").unwrap();
+    {
+        let agent = node.start_agent(&AgentOptions::default()).unwrap();
+        pod.add().unwrap().success().unwrap();
+        pod.del().unwrap().success().unwrap();
+        // A control group may refuse it to root (CONFIG_RT_GROUP_SCHED).
+        let may = Command::new("chrt")
+            .args(["--rr", "1", "true"])
+            .stderr(Stdio::null())
+            .status()
+            .unwrap()
+            .success();
+        let wanted = may.then(|| ("podwire-netlink".to_owned(), (SCHED_RR, 1)));
+        assert_eq!(real_time(&agent), wanted.into_iter().collect());
+    }
+    let agent = node
+        .start_agent(&AgentOptions::default().with(["--realtime=false"]))
+        .unwrap();
+    pod.add().unwrap().success().unwrap();
+    assert_eq!(real_time(&agent), BTreeMap::new());
+}
+
 #[test]
 fn the_spawner_of_ipam_plugins_is_not_locked_down() {
     let node = TestNode::with_ovs().unwrap();

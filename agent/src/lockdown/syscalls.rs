@@ -276,6 +276,9 @@ pub(super) fn listed() -> Result<Rules, BackendError> {
         libc::SYS_setns,
         vec![equal(1, libc::CLONE_NEWNET.unsigned_abs().into())?],
     );
+    // Real-time priority is given up, and not taken.
+    let ordinary = libc::SCHED_OTHER.unsigned_abs().into();
+    rules.insert(libc::SYS_sched_setscheduler, vec![equal(1, ordinary)?]);
     // Memory is written or executed, never both (as systemd's MemoryDenyWriteExecute=).
     rules.insert(libc::SYS_mmap, vec![has(2, EXEC, 0)?, has(2, WRITE, 0)?]);
     rules.insert(libc::SYS_mprotect, vec![has(2, EXEC, 0)?]);

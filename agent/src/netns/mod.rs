@@ -22,6 +22,7 @@ mod generic;
 mod monitor;
 mod ns;
 mod observe;
+mod realtime;
 mod reaper;
 mod request;
 mod socket;
@@ -47,6 +48,7 @@ use threads::{Change, Reader, Threads};
 pub use attaching::{Attaching, Configuring};
 pub use error::{Error, NetnsError, Refusal};
 pub use ns::{Netns, NetnsId};
+pub use realtime::take_real_time_priority;
 pub use spec::{
     HostEnd, HostLink, LinkSpec, LinkState, Observed, ObservedRoute, PodEnd, Route, Step,
 };
@@ -59,7 +61,8 @@ pub struct Netlink {
 }
 
 impl Netlink {
-    /// Opens the sockets and starts the threads, in the network namespace of the calling thread.
+    /// Opens the sockets and starts the threads, in the network namespace of the calling thread. The one that makes links
+    /// takes over that thread's real-time priority, if it has one.
     pub fn start() -> Result<Netlink, Error> {
         Ok(Netlink {
             threads: Arc::new(Threads::start()?),

@@ -12,6 +12,7 @@ use super::attach::{Attachment, Wiring};
 use super::conntrack::{self, Flush};
 use super::monitor::{Links, Monitor, Stopper};
 use super::ns::Home;
+use super::realtime;
 use super::reaper::{self, Reaper};
 use super::{Error, LinkState, Refusal, socket};
 
@@ -85,8 +86,13 @@ impl Threads {
             reaper,
             stopper,
         };
-        spawn("podwire-links", move || monitor.run())?;
         spawn("podwire-netlink", move || make(wiring, &to_make))?;
+        // It alone has inherited it.
+        realtime::leave_real_time().map_err(|errno| Error::StartThread {
+            thread: "podwire-links",
+            refusal: errno.into(),
+        })?;
+        spawn("podwire-links", move || monitor.run())?;
         spawn("podwire-observe", move || read(reader, &to_read))?;
         spawn("podwire-close", move || to_close.into_iter().for_each(drop))?;
         spawn("podwire-flush", move || {

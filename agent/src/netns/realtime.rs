@@ -1,0 +1,38 @@
+//! The real-time priority of the thread that makes links (docs/decisions/0022).
+
+use nix::errno::Errno;
+use nix::libc;
+
+/// The lowest there is: above every ordinary thread, below everything that was made real-time on purpose.
+const PRIORITY: libc::c_int = 1;
+
+/// Gives the calling thread real-time priority, which [`Netlink::start`](super::Netlink::start) hands to the thread that makes
+/// links and to no other. To be called while the thread may: it takes CAP_SYS_NICE or an RLIMIT_RTPRIO of 1.
+///
+/// # Errors
+/// EPERM when it may not, also by its control group (CONFIG_RT_GROUP_SCHED).
+pub fn take_real_time_priority() -> nix::Result<()> {
+    schedule(libc::SCHED_RR, PRIORITY)
+}
+
+/// Makes the calling thread an ordinary one again, if it is not.
+pub(super) fn leave_real_time() -> nix::Result<()> {
+    schedule(libc::SCHED_OTHER, 0)
+}
+
+/// `sched_setscheduler(2)` for the calling thread; by its number, since musl's function does nothing.
+#[allow(unsafe_code, reason = "sched_setscheduler(2) has no safe wrapper")]
+fn schedule(policy: libc::c_int, sched_priority: libc::c_int) -> nix::Result<()> {
+    let parameters = libc::sched_param { sched_priority };
+    // SAFETY: `parameters` is a whole sched_param that outlives the call, which only reads it (kernel/sched/syscalls.c);
+    // 0 is the calling thread.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setscheduler,
+            0,
+            policy,
+            &raw const parameters,
+        )
+    };
+    Errno::result(result).map(drop)
+}
