@@ -24,6 +24,8 @@ const FILES: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
     .union(AddWatchFlags::IN_DELETE_SELF)
     .union(AddWatchFlags::IN_MOVE_SELF)
     .union(AddWatchFlags::IN_ONLYDIR);
+/// Events by which a file has come that was written elsewhere.
+const ARRIVALS: AddWatchFlags = AddWatchFlags::IN_MOVED_TO.union(AddWatchFlags::IN_ONLYDIR);
 /// Events by which a directory may come to be.
 const MAKING: AddWatchFlags = FILES.union(AddWatchFlags::IN_CREATE);
 
@@ -51,6 +53,14 @@ impl Changes {
     /// As those of [`Self::of`].
     pub(crate) fn of_sockets(directory: &Path) -> io::Result<Self> {
         Self::watch(&[directory], MAKING)
+    }
+
+    /// As [`Self::of`], for files that come by a rename and in no other way: what else happens, as their removal, wakes nobody.
+    ///
+    /// # Errors
+    /// As those of [`Self::of`].
+    pub(crate) fn of_arrivals(directory: &Path) -> io::Result<Self> {
+        Self::watch(&[directory], ARRIVALS)
     }
 
     fn watch(directories: &[&Path], wanted: AddWatchFlags) -> io::Result<Self> {

@@ -4,6 +4,7 @@
 //! agent over its socket.
 
 pub mod apiserver;
+mod asking;
 pub mod attach;
 mod changes;
 pub mod config;

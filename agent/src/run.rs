@@ -2,6 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,7 +102,8 @@ pub fn agent(command: AgentCommand) -> Result<(), StartError> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    serve(config, Configuration::new(loader, loaded, log))
+    let mtu_file = loader.file_for("mtu");
+    serve(config, mtu_file, Configuration::new(loader, loaded, log))
 }
 
 /// The MTU that pods would get if nobody named one.
@@ -114,7 +116,11 @@ fn detect(loaded: &Loaded) -> Option<(u32, String)> {
     Some((uplink.fits(), uplink.to_string()))
 }
 
-fn serve(config: Config, configuration: Configuration) -> Result<(), StartError> {
+fn serve(
+    config: Config,
+    mtu_file: Option<PathBuf>,
+    configuration: Configuration,
+) -> Result<(), StartError> {
     let process = |step| move |source| StartError::Process { step, source };
     // A parent may leave signals blocked, and then SIGTERM would never come; threads inherit the mask of this one.
     SigSet::empty()
@@ -159,7 +165,7 @@ fn serve(config: Config, configuration: Configuration) -> Result<(), StartError>
         let metrics = Arc::new(Metrics::default());
         let kube = config.sources.kube.clone();
         let events = kube.map(|kube| Events::start(kube, Arc::clone(&metrics)));
-        let agent = Arc::new(Agent::new(Parts { config, netlink, ports, journal, addresses, spawner, sources, metrics, events, settled }));
+        let agent = Arc::new(Agent::new(Parts { config, mtu_file, netlink, ports, journal, addresses, spawner, sources, metrics, events, settled }));
         let stop = CancellationToken::new();
         stop_on_signal(stop.clone())?;
         let hangup = signal(SignalKind::hangup()).map_err(process("watch signals"))?;

@@ -3,9 +3,10 @@
 
 use serde::Serialize;
 
+use crate::group_commit::Burst;
 use crate::report::Report;
 use crate::run::Measured;
-use crate::sample::{NETLINK, OWN, Sample, Summary, TOTAL};
+use crate::sample::{NETLINK, OWN, Sample, Summary, TOTAL, median};
 
 /// Which side of the limit is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -23,7 +24,7 @@ pub struct Bar {
     /// By what the baseline knows it.
     pub key: &'static str,
     /// What is compared with what.
-    pub what: String,
+    pub what: &'static str,
     /// Which side is good.
     pub good: Good,
     /// The limit.
@@ -47,203 +48,200 @@ impl Bar {
 
 /// All promises of a run.
 pub fn bars(report: &Report) -> Vec<Bar> {
-    let look = Look(report);
-    let mut bars = Vec::new();
-    let mut bar = |key, what: &str, good, limit, value, unit| {
-        bars.push(Bar {
-            key,
-            what: what.to_owned(),
-            good,
-            limit,
-            value,
-            unit,
-        });
-    };
-    let at_most = Good::AtMost;
-    let at_least = Good::AtLeast;
-    bar(
-        "netlink-one",
-        "netlink part of ADD ÷ its floor, p50, one at a time",
-        at_most,
-        1.25,
-        ratio(
-            look.add("one", "podwire", NETLINK, p50),
-            look.add("one", "floor", NETLINK, p50),
-        ),
-        "×",
-    );
-    bar(
-        "own-one",
-        "podwire's own part of ADD ÷ floor, p50, one at a time",
-        at_most,
-        1.3,
-        ratio(
-            look.add("one", "podwire", OWN, p50),
-            look.add("one", "floor", TOTAL, p50),
-        ),
-        "×",
-    );
-    bar(
-        "own-eight",
-        "the same, p90, 8 at a time ÷ 8 floor threads",
-        at_most,
-        1.25,
-        ratio(
-            look.add("eight", "podwire", OWN, p90),
-            look.add("eight", "floor", TOTAL, p90),
-        ),
-        "×",
-    );
-    bar(
-        "bridge-add-one",
-        "bridge ADD ÷ whole ADD, p50, one at a time",
-        at_least,
-        3.0,
-        ratio(
-            look.add("one", "bridge", TOTAL, p50),
-            look.add("one", "podwire", TOTAL, p50),
-        ),
-        "×",
-    );
-    bar(
-        "bridge-add-eight",
-        "bridge ADD ÷ whole ADD, p50, 8 at a time",
-        at_least,
-        6.0,
-        ratio(
-            look.add("eight", "bridge", TOTAL, p50),
-            look.add("eight", "podwire", TOTAL, p50),
-        ),
-        "×",
-    );
-    for (key, cell, title) in [
-        ("bridge-del-one", "one", "one at a time"),
-        ("bridge-del-eight", "eight", "8 at a time"),
-    ] {
-        bar(
-            key,
-            &format!("bridge DEL ÷ DEL, p50, {title}"),
-            at_least,
-            8.0,
-            ratio(look.del(cell, "bridge"), look.del(cell, "podwire")),
-            "×",
-        );
-    }
-    bar(
-        "forking-add-one",
-        "forking ADD ÷ whole ADD, p50, one at a time",
-        at_least,
-        12.0,
-        ratio(
-            look.add("one", "forking", TOTAL, p50),
-            look.add("one", "podwire", TOTAL, p50),
-        ),
-        "×",
-    );
-    bar(
-        "burst-bridge",
-        "burst of 200: pods per second ÷ bridge's",
-        at_least,
-        8.0,
-        ratio(look.rate("podwire"), look.rate("bridge")),
-        "×",
-    );
-    bar(
-        "burst-floor",
-        "burst of 200: pods per second ÷ the floor program's",
-        at_least,
-        0.6,
-        ratio(look.rate("podwire"), look.rate("floor")),
-        "×",
-    );
-    bar(
-        "group-commit",
-        "burst of 200: one transaction per port ÷ group commit, until all are answered",
-        at_least,
-        2.0,
-        report.group_commit.as_ref().and_then(|comparison| {
-            let answered = |bursts: &[crate::group_commit::Burst]| {
-                crate::sample::median(bursts.iter().map(|burst| burst.answered))
-            };
-            ratio(answered(&comparison.single), answered(&comparison.grouped))
-        }),
-        "×",
-    );
-    let own_at = |present| {
-        let level = report.ports.iter().find(|level| level.present == present)?;
-        let podwire = level.measured.iter().find(|it| it.subject == "podwire")?;
-        p50(&Summary::of(part(&podwire.add, OWN))?)
-    };
-    bar(
-        "own-1000-ports",
-        "own time per ADD, 1000 ports present ÷ 10",
-        at_most,
-        1.2,
-        ratio(own_at(1000), own_at(10)),
-        "×",
-    );
-    let mebibytes = |bytes: Option<u64>, unit: f64| bytes.map(|bytes| bytes as f64 / unit);
-    bar(
-        "plugin-memory",
-        "plugin peak memory (VmHWM)",
-        at_most,
-        1.5,
-        mebibytes(report.memory.plugin_peak, 1e6),
-        "MB",
-    );
-    bar(
-        "agent-memory",
-        "agent resident memory with 500 pods",
-        at_most,
-        24.0,
-        mebibytes(report.memory.agent_with_500_pods, 1e6),
-        "MB",
-    );
-    bar(
-        "idle",
-        "idle agent with 500 pods: system calls in a minute that are no keepalive",
-        at_most,
-        0.0,
-        report
-            .idle
-            .as_ref()
-            .map(|idle| idle.beyond_keepalive as f64),
-        "calls",
-    );
+    let rate = |subject| measured(report, "burst", subject)?.pods_per_second();
+    let megabytes = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / 1e6);
+    let mut bars: Vec<Bar> = TIMES.iter().map(|promise| promise.bar(report)).collect();
+    bars.extend([
+        Bar {
+            key: "burst-bridge",
+            what: "burst of 200: pods per second ÷ bridge's",
+            good: Good::AtLeast,
+            limit: 8.0,
+            value: ratio(rate("podwire"), rate("bridge")),
+            unit: "×",
+        },
+        Bar {
+            key: "burst-floor",
+            what: "burst of 200: pods per second ÷ the floor program's",
+            good: Good::AtLeast,
+            limit: 0.6,
+            value: ratio(rate("podwire"), rate("floor")),
+            unit: "×",
+        },
+        Bar {
+            key: "group-commit",
+            what: "burst of 200: one transaction per port ÷ group commit, until all are answered",
+            good: Good::AtLeast,
+            limit: 2.0,
+            value: report.group_commit.as_ref().and_then(|comparison| {
+                let answered = |bursts: &[Burst]| median(bursts.iter().map(|burst| burst.answered));
+                ratio(answered(&comparison.single), answered(&comparison.grouped))
+            }),
+            unit: "×",
+        },
+        Bar {
+            key: "own-1000-ports",
+            what: "own time per ADD, 1000 ports present ÷ 10",
+            good: Good::AtMost,
+            limit: 1.2,
+            value: ratio(own_beside(report, 1000), own_beside(report, 10)),
+            unit: "×",
+        },
+        Bar {
+            key: "plugin-memory",
+            what: "plugin peak memory (VmHWM)",
+            good: Good::AtMost,
+            limit: 1.5,
+            value: megabytes(report.memory.plugin_peak),
+            unit: "MB",
+        },
+        Bar {
+            key: "agent-memory",
+            what: "agent resident memory with 500 pods",
+            good: Good::AtMost,
+            limit: 24.0,
+            value: megabytes(report.memory.agent_with_500_pods),
+            unit: "MB",
+        },
+        Bar {
+            key: "idle",
+            what: "idle agent with 500 pods: system calls in a minute that are no keepalive",
+            good: Good::AtMost,
+            limit: 0.0,
+            value: report
+                .idle
+                .as_ref()
+                .map(|idle| idle.beyond_keepalive as f64),
+            unit: "calls",
+        },
+    ]);
     bars
 }
 
-struct Look<'a>(&'a Report);
+/// A promise of two times of one cell: the one above divided by the one below.
+struct Times {
+    key: &'static str,
+    what: &'static str,
+    good: Good,
+    limit: f64,
+    /// The cell, which of its operations, and at which rank.
+    of: (&'static str, Operations, Rank),
+    /// The subject, and which part of its time.
+    above: (&'static str, &'static str),
+    below: (&'static str, &'static str),
+}
 
-impl Look<'_> {
-    fn measured(&self, cell: &str, subject: &str) -> Option<&Measured> {
-        let cell = self.0.cells.iter().find(|it| it.cell.name == cell)?;
-        cell.measured.iter().find(|it| it.subject == subject)
-    }
+type Operations = fn(&Measured) -> &[Sample];
+type Rank = fn(&Summary) -> f64;
 
-    fn add(
-        &self,
-        cell: &str,
-        subject: &str,
-        name: &str,
-        pick: fn(&Summary) -> Option<f64>,
-    ) -> Option<f64> {
-        pick(&Summary::of(part(
-            &self.measured(cell, subject)?.add,
-            name,
-        ))?)
-    }
+const ADD: Operations = |measured| &measured.add;
+const DEL: Operations = |measured| &measured.del;
+const P50: Rank = |summary| summary.p50;
+const P90: Rank = |summary| summary.p90;
 
-    fn del(&self, cell: &str, subject: &str) -> Option<f64> {
-        p50(&Summary::of(part(
-            &self.measured(cell, subject)?.del,
-            TOTAL,
-        ))?)
-    }
+const TIMES: [Times; 8] = [
+    Times {
+        key: "netlink-one",
+        what: "netlink part of ADD ÷ its floor, p50, one at a time",
+        good: Good::AtMost,
+        limit: 1.25,
+        of: ("one", ADD, P50),
+        above: ("podwire", NETLINK),
+        below: ("floor", NETLINK),
+    },
+    Times {
+        key: "own-one",
+        what: "podwire's own part of ADD ÷ floor, p50, one at a time",
+        good: Good::AtMost,
+        limit: 1.3,
+        of: ("one", ADD, P50),
+        above: ("podwire", OWN),
+        below: ("floor", TOTAL),
+    },
+    Times {
+        key: "own-eight",
+        what: "the same, p90, 8 at a time ÷ 8 floor threads",
+        good: Good::AtMost,
+        limit: 1.25,
+        of: ("eight", ADD, P90),
+        above: ("podwire", OWN),
+        below: ("floor", TOTAL),
+    },
+    Times {
+        key: "bridge-add-one",
+        what: "bridge ADD ÷ whole ADD, p50, one at a time",
+        good: Good::AtLeast,
+        limit: 3.0,
+        of: ("one", ADD, P50),
+        above: ("bridge", TOTAL),
+        below: ("podwire", TOTAL),
+    },
+    Times {
+        key: "bridge-add-eight",
+        what: "bridge ADD ÷ whole ADD, p50, 8 at a time",
+        good: Good::AtLeast,
+        limit: 6.0,
+        of: ("eight", ADD, P50),
+        above: ("bridge", TOTAL),
+        below: ("podwire", TOTAL),
+    },
+    Times {
+        key: "bridge-del-one",
+        what: "bridge DEL ÷ DEL, p50, one at a time",
+        good: Good::AtLeast,
+        limit: 8.0,
+        of: ("one", DEL, P50),
+        above: ("bridge", TOTAL),
+        below: ("podwire", TOTAL),
+    },
+    Times {
+        key: "bridge-del-eight",
+        what: "bridge DEL ÷ DEL, p50, 8 at a time",
+        good: Good::AtLeast,
+        limit: 8.0,
+        of: ("eight", DEL, P50),
+        above: ("bridge", TOTAL),
+        below: ("podwire", TOTAL),
+    },
+    Times {
+        key: "forking-add-one",
+        what: "forking ADD ÷ whole ADD, p50, one at a time",
+        good: Good::AtLeast,
+        limit: 12.0,
+        of: ("one", ADD, P50),
+        above: ("forking", TOTAL),
+        below: ("podwire", TOTAL),
+    },
+];
 
-    fn rate(&self, subject: &str) -> Option<f64> {
-        self.measured("burst", subject)?.pods_per_second()
+impl Times {
+    fn bar(&self, report: &Report) -> Bar {
+        let (cell, operations, rank) = self.of;
+        let time = |(subject, name)| {
+            let samples = operations(measured(report, cell, subject)?);
+            Summary::of(part(samples, name)).as_ref().map(rank)
+        };
+        Bar {
+            key: self.key,
+            what: self.what,
+            good: self.good,
+            limit: self.limit,
+            value: ratio(time(self.above), time(self.below)),
+            unit: "×",
+        }
     }
+}
+
+fn measured<'a>(report: &'a Report, cell: &str, subject: &str) -> Option<&'a Measured> {
+    let cell = report.cells.iter().find(|it| it.cell.name == cell)?;
+    cell.measured.iter().find(|it| it.subject == subject)
+}
+
+/// podwire's own part of an ADD while so many other pods are there.
+fn own_beside(report: &Report, present: usize) -> Option<f64> {
+    let level = report.ports.iter().find(|level| level.present == present)?;
+    let podwire = level.measured.iter().find(|it| it.subject == "podwire")?;
+    median(part(&podwire.add, OWN))
 }
 
 /// One part of each sample that has it.
@@ -251,14 +249,6 @@ pub fn part<'a>(samples: &'a [Sample], name: &'a str) -> impl Iterator<Item = f6
     samples
         .iter()
         .filter_map(move |sample| sample.parts.get(name).copied())
-}
-
-fn p50(summary: &Summary) -> Option<f64> {
-    Some(summary.p50)
-}
-
-fn p90(summary: &Summary) -> Option<f64> {
-    Some(summary.p90)
 }
 
 fn ratio(above: Option<f64>, below: Option<f64>) -> Option<f64> {

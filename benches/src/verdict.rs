@@ -125,7 +125,7 @@ mod tests {
     fn bar(key: &'static str, good: Good, value: Option<f64>) -> Bar {
         Bar {
             key,
-            what: key.to_owned(),
+            what: key,
             good,
             limit: 1.0,
             value,

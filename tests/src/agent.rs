@@ -16,6 +16,9 @@ use crate::process::Daemon;
 use crate::watch::{Watch, Woken};
 use crate::{TestNode, agent_binary, annotation, faulty_agent_binary, http};
 
+/// The configuration's file on a node.
+pub const CONFIG: &str = "/run/podwire.toml";
+
 const LOG: &str = "/run/log/agent.log";
 const SOCKET: &str = "agent.sock";
 
@@ -45,6 +48,11 @@ impl AgentOptions {
     pub fn with<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> AgentOptions {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self
+    }
+
+    /// With the file that [`TestNode::configure`] writes; `--config`.
+    pub fn configured(self) -> AgentOptions {
+        self.with(["--config", CONFIG])
     }
 
     /// Has another program exec the agent.
@@ -81,6 +89,16 @@ impl AgentOptions {
     /// Adds a `--subnet`.
     pub fn subnet(self, subnet: &str) -> AgentOptions {
         self.with(["--subnet", subnet])
+    }
+}
+
+impl TestNode {
+    /// Replaces the file [`CONFIG`] in one step, as editors and `podwire install` do. An agent that was started with it says in
+    /// its log what became of that.
+    pub fn configure(&self, text: &str) -> Result<(), Failure> {
+        let fresh = self.path(&format!("{CONFIG}.new"));
+        std::fs::write(&fresh, text).step(|| "write the configuration")?;
+        std::fs::rename(&fresh, self.path(CONFIG)).step(|| "replace the configuration")
     }
 }
 

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+/// The annotation in which ovn-kubernetes says what a pod gets.
+pub const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
 /// A subnet for the agent from which the numbered pods have their IPv4 addresses.
 pub const SUBNET_V4: &str = "10.244.1.0/24";
 /// A subnet for the agent from which the numbered pods have their IPv6 addresses.
@@ -18,6 +20,11 @@ pub fn entry(number: u8) -> Value {
         "mac_address": mac(number),
         "gateway_ips": [GATEWAY_V4, GATEWAY_V6],
     })
+}
+
+/// The annotations, as the API server has them, of a pod with this entry for the default network.
+pub fn default_network(entry: &Value) -> Value {
+    json!({ POD_NETWORKS: json!({ "default": entry }).to_string() })
 }
 
 /// The IPv4 address of pod number `number`.

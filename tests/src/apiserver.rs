@@ -6,6 +6,7 @@
 //! answered with 410, in the stream or as the answer's status; both occur. What a test can do to it is what happens to real
 //! ones: connections that break, answers that take long, tokens that expire, bookmarks.
 
+mod cluster;
 mod connection;
 mod events;
 mod store;
@@ -18,11 +19,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::Place;
 use crate::failure::{Failure, Step};
-use crate::{AgentOptions, Place, Pod, TestNode};
 use store::Store;
+
+pub use cluster::{pod, pod_on};
 
 /// Longer than any wait of a client under test.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -152,26 +155,6 @@ impl ApiServer {
             shared,
             acceptor: Some(acceptor),
         })
-    }
-
-    /// A node with Open vSwitch, and an API server beside it.
-    pub fn beside_a_node() -> Result<(TestNode, ApiServer), Failure> {
-        let node = TestNode::with_ovs()?;
-        let server = Self::start_in(node.place())?;
-        Ok((node, server))
-    }
-
-    /// Options of an agent that watches this server's pods of a node, and whose ADDs may wait for so many seconds: few for waits
-    /// that end in vain, many for waits that end by an event.
-    pub fn watched_by(&self, node_name: &str, seconds: &str) -> AgentOptions {
-        AgentOptions::for_numbered_pods().with([
-            "--k8s-apiserver",
-            &self.url(),
-            "--node-name",
-            node_name,
-            "--add-timeout",
-            seconds,
-        ])
     }
 
     /// Where it is.
@@ -387,30 +370,4 @@ fn accept(
     for connection in connections {
         let _ = connection.join();
     }
-}
-
-/// A pod on a node, with annotations, as [`ApiServer::apply`] takes it.
-pub fn pod(node: &str, namespace: &str, name: &str, uid: &str, annotations: Value) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": uid,
-            "annotations": annotations,
-            // What the real server keeps of who wrote what: more than all the rest.
-            "managedFields": [{
-                "manager": "kubelet", "operation": "Update", "apiVersion": "v1",
-                "fieldsV1": { "f:metadata": { "f:annotations": { ".": {}, "f:k8s.ovn.org/pod-networks": {} } } },
-            }],
-        },
-        "spec": { "nodeName": node, "containers": [{ "name": "main", "image": "pause" }] },
-        "status": { "phase": "Pending" },
-    })
-}
-
-/// A fixture's pod as the API has it.
-pub fn pod_on(node: &str, pod: &Pod<'_>, annotations: Value) -> Value {
-    self::pod(node, &pod.namespace, &pod.name, &pod.uid, annotations)
 }

@@ -1,6 +1,8 @@
 //! Which of Open vSwitch's datapaths the machine has for tests: the kernel's, which is what people run, or the userspace one, which
 //! can be had everywhere.
 
+use crate::{Failure, TestNode};
+
 /// A datapath of Open vSwitch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Datapath {
@@ -25,5 +27,27 @@ pub fn datapath() -> Datapath {
     match std::env::var("PODWIRE_TEST_DATAPATH").as_deref() {
         Ok("system") => Datapath::System,
         _ => Datapath::Netdev,
+    }
+}
+
+impl TestNode {
+    /// Makes a bridge as somebody else than podwire would, on the [`datapath`] of the machine.
+    pub fn add_bridge(&self, name: &str) -> Result<(), Failure> {
+        let kind = format!("datapath_type={}", datapath().name());
+        self.vsctl(&["add-br", name, "--", "set", "bridge", name, &kind])
+            .map(drop)
+    }
+
+    /// Has br-int track the connections of both families, in zone 5, and switch as before.
+    pub fn track_connections(&self) -> Result<(), Failure> {
+        self.run("ovs-ofctl", &["del-flows", "br-int"])?;
+        for flow in [
+            "priority=1,ip,actions=ct(commit,zone=5),NORMAL",
+            "priority=1,ipv6,actions=ct(commit,zone=5),NORMAL",
+            "priority=0,actions=NORMAL",
+        ] {
+            self.run("ovs-ofctl", &["add-flow", "br-int", flow])?;
+        }
+        Ok(())
     }
 }

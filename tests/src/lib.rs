@@ -48,9 +48,10 @@ pub mod runtime;
 pub mod scrape;
 pub mod tool;
 pub mod traffic;
+pub mod walkthrough;
 mod watch;
 
-pub use agent::{Agent, AgentOptions};
+pub use agent::{Agent, AgentOptions, CONFIG};
 pub use binaries::{agent_binary, conformance_binary, faulty_agent_binary, plugin_binary};
 pub use datapath::{Datapath, datapath};
 pub use failure::{Failure, Step};
@@ -58,7 +59,7 @@ pub use neighbour::Neighbour;
 pub use node::{Leftovers, TestNode};
 pub use ovsdb::{Ovsdb, Row};
 pub use place::Place;
-pub use plugin::{CniError, PluginRun, conf, conf_of_version};
+pub use plugin::{CniError, PluginRun, addresses, conf, conf_of_version};
 pub use pod::Pod;
 pub use random::{container_id, hex, uuid};
 

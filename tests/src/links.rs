@@ -1,5 +1,7 @@
 //! Links of a network namespace: what is there, and what has happened.
 
+use std::cell::RefCell;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
@@ -83,6 +85,19 @@ pub fn addresses(place: &Place, link: &str) -> Result<Vec<String>, Failure> {
     Ok(addresses)
 }
 
+/// The first of a link's [`addresses`], without its prefix length.
+pub fn first_address(place: &Place, link: &str) -> Result<IpAddr, Failure> {
+    let all = addresses(place, link)?;
+    let first = all.first().and_then(|first| first.split('/').next());
+    first
+        .and_then(|first| first.parse().ok())
+        .ok_or_else(|| Failure::Unlike {
+            object: format!("the addresses of {link}"),
+            expected: "at least one".into(),
+            seen: format!("{all:?}"),
+        })
+}
+
 /// The routes of the main table that somebody asked for, as `ip` writes them: those of one family,
 /// without the kernel's own.
 pub fn routes(place: &Place, family: &str) -> Result<Vec<Value>, Failure> {
@@ -127,7 +142,11 @@ pub enum Change {
 
 /// Records every link message of one network namespace from its creation on.
 #[derive(Debug)]
-pub struct LinkRecorder(Socket);
+pub struct LinkRecorder {
+    socket: Socket,
+    /// What has come and nobody has asked for yet, in order.
+    unread: RefCell<Vec<LinkEvent>>,
+}
 
 impl LinkRecorder {
     /// Starts to listen in `place`.
@@ -140,61 +159,81 @@ impl LinkRecorder {
                 socket.set_non_blocking(true)?;
                 socket.bind(&SocketAddr::new(0, 0))?;
                 socket.add_membership(RTNLGRP_LINK)?;
-                Ok(LinkRecorder(socket))
+                Ok(LinkRecorder {
+                    socket,
+                    unread: RefCell::default(),
+                })
             })?
             .map_err(|error: std::io::Error| error)
             .step(|| "listen to link messages")
     }
 
-    /// Waits until a link of this name is there. Messages up to then are consumed.
+    /// Waits until a link of this name is there. Messages about it up to then are consumed; those about others stay, for they may
+    /// have come at the same time.
     pub fn await_born(&self, name: &str) -> Result<(), Failure> {
         self.await_change(name, Change::New)
     }
 
-    /// Waits until a link of this name has gone. Messages up to then are consumed.
+    /// Waits until a link of this name has gone, as [`LinkRecorder::await_born`].
     pub fn await_gone(&self, name: &str) -> Result<(), Failure> {
         self.await_change(name, Change::Gone)
     }
 
     fn await_change(&self, name: &str, change: Change) -> Result<(), Failure> {
         let until = Instant::now() + DAEMON_LIMIT;
-        let mut seen = Vec::new();
         loop {
-            let events = self.events()?;
-            if events
-                .iter()
-                .any(|event| event.change == change && event.name == name)
-            {
+            self.receive()?;
+            if self.take(name, change) {
                 return Ok(());
             }
-            seen.extend(events);
             let left = until.saturating_duration_since(Instant::now());
-            let fds = &mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+            let fds = &mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
             let timeout = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
             if left.is_zero() || poll(fds, timeout).step(|| "wait for link messages")? == 0 {
                 return Err(Failure::Deadline {
                     awaited: format!("{change:?} of link {name}"),
                     waited: DAEMON_LIMIT,
-                    seen: format!("{seen:?}"),
+                    seen: format!("{:?}", self.unread.borrow()),
                 });
             }
         }
     }
 
-    /// The messages since the last call. The kernel queues a message before the request that
+    /// Consumes the messages about a link up to the first of this change; false when there is none.
+    fn take(&self, name: &str, change: Change) -> bool {
+        let mut unread = self.unread.borrow_mut();
+        let of_link = |event: &LinkEvent| event.name == name;
+        let Some(found) = unread
+            .iter()
+            .position(|event| of_link(event) && event.change == change)
+        else {
+            return false;
+        };
+        let later = unread.split_off(found + 1);
+        unread.retain(|event| !of_link(event));
+        unread.extend(later);
+        true
+    }
+
+    /// The messages that were not consumed yet. The kernel queues a message before the request that
     /// causes it returns, so what a finished ADD did is here in full.
     pub fn events(&self) -> Result<Vec<LinkEvent>, Failure> {
-        let mut events = Vec::new();
+        self.receive()?;
+        Ok(self.unread.take())
+    }
+
+    /// Reads what the kernel has queued.
+    fn receive(&self) -> Result<(), Failure> {
         loop {
-            let datagram = match self.0.recv_from_full() {
+            let datagram = match self.socket.recv_from_full() {
                 Ok((datagram, _)) => datagram,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(events),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error).step(|| "read link messages"),
             };
             let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&datagram)
                 .map_err(std::io::Error::other)
                 .step(|| "parse a link message")?;
-            events.extend(event(message.payload));
+            self.unread.borrow_mut().extend(event(message.payload));
         }
     }
 }

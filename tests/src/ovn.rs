@@ -68,6 +68,29 @@ impl Central {
         Ok((Central::start_with(&flags)?, files))
     }
 
+    /// A central machine and a node with its switch.
+    pub fn with_node() -> Result<(Central, OvnNode), Failure> {
+        let central = Central::start()?;
+        let node = central.node_with_switch("node-a", 1)?;
+        Ok((central, node))
+    }
+
+    /// A central machine and two nodes with their switches.
+    pub fn with_two_nodes() -> Result<(Central, [OvnNode; 2]), Failure> {
+        let central = Central::start()?;
+        let nodes = [
+            central.node_with_switch("node-a", 1)?,
+            central.node_with_switch("node-b", 2)?,
+        ];
+        Ok((central, nodes))
+    }
+
+    fn node_with_switch(&self, name: &str, number: u8) -> Result<OvnNode, Failure> {
+        let node = self.node(name, number)?;
+        self.add_switch(&node)?;
+        Ok(node)
+    }
+
     fn start_with(flags: &[&str]) -> Result<Central, Failure> {
         let machine = TestNode::new()?;
         make_run_dir(&machine)?;

@@ -1,5 +1,6 @@
 //! The plugin's side of a runtime: network configurations, and what came of an exec.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -42,6 +43,33 @@ pub struct CniError {
     pub msg: String,
     /// The details; empty when there are none.
     pub details: String,
+}
+
+impl CniError {
+    /// Panics unless message and details together name all of these.
+    #[track_caller]
+    pub fn assert_names(&self, words: &[&str]) {
+        let text = format!("{} {}", self.msg, self.details);
+        assert!(
+            words.iter().all(|word| text.contains(word)),
+            "{self:?} does not name {words:?}"
+        );
+    }
+}
+
+/// The addresses of an ADD's result, without their prefix lengths.
+///
+/// # Errors
+/// [`Failure::Unlike`] for a result without `ips`, or in which one has no address.
+pub fn addresses(result: &Value) -> Result<Vec<IpAddr>, Failure> {
+    let address = |ip: &Value| ip["address"].as_str()?.split('/').next()?.parse().ok();
+    let ips = result["ips"].as_array();
+    let addresses = ips.and_then(|ips| ips.iter().map(address).collect());
+    addresses.ok_or_else(|| Failure::Unlike {
+        object: "an ADD's result".into(),
+        expected: "ips with an address each".into(),
+        seen: result.to_string(),
+    })
 }
 
 impl PluginRun {

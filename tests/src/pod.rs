@@ -14,7 +14,7 @@ use crate::node::run_in;
 use crate::place::Place;
 use crate::plugin::{ANNOTATIONS, PluginRun, conf};
 use crate::process::finish;
-use crate::{TestNode, plugin_binary, random};
+use crate::{TestNode, annotation, plugin_binary, random};
 
 /// Longer than every deadline of the plugin itself.
 const PLUGIN_LIMIT: Duration = Duration::from_secs(150);
@@ -78,7 +78,7 @@ impl<'node> Pod<'node> {
 
     /// Adds `k8s.ovn.org/pod-networks` with this entry for the default network.
     pub fn on_default_network(self, entry: &Value) -> Pod<'node> {
-        self.annotate("k8s.ovn.org/pod-networks", &json!({ "default": entry }))
+        self.annotate(annotation::POD_NETWORKS, &json!({ "default": entry }))
     }
 
     /// The node that it is on.
@@ -221,6 +221,21 @@ impl<'node> Pod<'node> {
             }
         }
         conf
+    }
+}
+
+impl TestNode {
+    /// A sandbox of the pod `tests/pod<number>`, annotated with what [`annotation::entry`] has for this number.
+    pub fn numbered_pod(&self, number: u8) -> Result<Pod<'_>, Failure> {
+        let pod = Pod::new(self, &format!("pod{number}"))?;
+        Ok(pod.on_default_network(&annotation::entry(number)))
+    }
+
+    /// [`TestNode::numbered_pod`] after an ADD that succeeded.
+    pub fn wired_pod(&self, number: u8) -> Result<Pod<'_>, Failure> {
+        let pod = self.numbered_pod(number)?;
+        pod.add()?.success()?;
+        Ok(pod)
     }
 }
 

@@ -43,14 +43,6 @@ fn refused_entry(entry: &Value) -> CniError {
     })
 }
 
-fn assert_names(error: &CniError, words: &[&str]) {
-    let text = format!("{} {}", error.msg, error.details);
-    assert!(
-        words.iter().all(|word| text.contains(word)),
-        "{error:?} does not name {words:?}"
-    );
-}
-
 #[test]
 fn malformed_stdin() {
     for stdin in ["", "{", "not JSON", "{\"cniVersion\": \"1.1.0\",}"] {
@@ -81,7 +73,7 @@ fn stdin_that_is_json_but_no_configuration() {
         conf[member] = value;
         let error = refused_add(conf.to_string().as_bytes(), &[]);
         assert!(matches!(error.code, 6 | 7), "{conf}: {error:?}");
-        assert_names(&error, &[member]);
+        error.assert_names(&[member]);
     }
 }
 
@@ -91,7 +83,7 @@ fn oversized_stdin() {
     conf["padding"] = json!("x".repeat(1 << 20));
     let error = refused_add(conf.to_string().as_bytes(), &[]);
     assert_eq!(error.code, 6, "{error:?}");
-    assert_names(&error, &["1048576"]);
+    error.assert_names(&["1048576"]);
 }
 
 #[test]
@@ -121,14 +113,14 @@ fn missing_and_empty_variables() {
         for value in [None, Some("")] {
             let error = refused_add(conf.as_bytes(), &[(variable, value)]);
             assert_eq!(error.code, 4, "{variable}={value:?}: {error:?}");
-            assert_names(&error, &[variable]);
+            error.assert_names(&[variable]);
         }
     }
     let error = refused_add(
         conf.as_bytes(),
         &[("CNI_CONTAINERID", None), ("CNI_IFNAME", None)],
     );
-    assert_names(&error, &["CNI_CONTAINERID", "CNI_IFNAME"]);
+    error.assert_names(&["CNI_CONTAINERID", "CNI_IFNAME"]);
 }
 
 #[test]
@@ -142,7 +134,7 @@ fn over_long_variables() {
     ] {
         let error = refused_add(conf.as_bytes(), &[(variable, Some(value))]);
         assert_eq!(error.code, 4, "{variable}: {error:?}");
-        assert_names(&error, &[variable]);
+        error.assert_names(&[variable]);
         assert!(
             error.msg.len() < 1_000,
             "the message repeats all of {variable}"
@@ -165,7 +157,7 @@ fn variables_that_hold_what_they_may_not() {
     ] {
         let error = refused_add(conf.as_bytes(), &[(variable, Some(value))]);
         assert_eq!(error.code, 4, "{variable}={value}: {error:?}");
-        assert_names(&error, &[variable]);
+        error.assert_names(&[variable]);
     }
 }
 
@@ -202,7 +194,7 @@ fn an_interface_name_that_exists() {
     let result = pod.add().unwrap().success().unwrap();
     // The second ADD must neither succeed nor harm what the first one made.
     let error = pod.add().unwrap().error().unwrap();
-    assert_names(&error, &["eth0"]);
+    error.assert_names(&["eth0"]);
     pod.check(&result).unwrap().success().unwrap();
     pod.del().unwrap().success().unwrap();
 
@@ -217,7 +209,7 @@ fn an_interface_name_that_exists() {
         .unwrap();
     let error = foreign.add().unwrap().error().unwrap();
     assert_eq!(error.code, 4, "{error:?}");
-    assert_names(&error, &["eth0"]);
+    error.assert_names(&["eth0"]);
     node.leftovers().unwrap().assert_none();
     assert!(links::find(foreign.place(), "eth0").unwrap().is_some());
 }
@@ -229,7 +221,7 @@ fn a_netns_path_that_is_absent() {
         &[("CNI_NETNS", Some("/run/netns/absent"))],
     );
     assert_eq!(error.code, 4, "{error:?}");
-    assert_names(&error, &["/run/netns/absent"]);
+    error.assert_names(&["/run/netns/absent"]);
 }
 
 #[test]
@@ -243,7 +235,7 @@ fn a_netns_path_that_is_a_plain_file_or_directory_or_other_namespace() {
     ] {
         let error = refused_add(conf().to_string().as_bytes(), &[("CNI_NETNS", Some(path))]);
         assert_eq!(error.code, 4, "{path}: {error:?}");
-        assert_names(&error, &[path]);
+        error.assert_names(&[path]);
     }
 }
 
@@ -275,7 +267,7 @@ fn the_nodes_own_network_namespace() {
         .error()
     });
     assert_eq!(error.code, 4, "{error:?}");
-    assert_names(&error, &["/run/netns/host"]);
+    error.assert_names(&["/run/netns/host"]);
 }
 
 #[test]
@@ -293,7 +285,7 @@ fn an_invalid_cidr() {
     ] {
         let error = refused_entry(&json!({"ip_addresses": [address], "mac_address": mac(11)}));
         assert_ne!(error.code, 11, "no retry will help: {error:?}");
-        assert_names(&error, &[address.split('/').next().unwrap_or_default()]);
+        error.assert_names(&[address.split('/').next().unwrap_or_default()]);
     }
 }
 
@@ -312,7 +304,7 @@ fn an_invalid_mac() {
             &json!({"ip_addresses": [format!("{}/24", ipv4(11))], "mac_address": mac}),
         );
         assert_ne!(error.code, 11, "no retry will help: {error:?}");
-        assert_names(&error, &["mac"]);
+        error.assert_names(&["mac"]);
     }
     refused_entry(&json!({"ip_addresses": [format!("{}/24", ipv4(11))]}));
 }
@@ -340,7 +332,7 @@ fn an_invalid_mtu() {
             pod.exec_with("ADD", conf.to_string().as_bytes(), &[])?
                 .error()
         });
-        assert_names(&error, &["mtu"]);
+        error.assert_names(&["mtu"]);
     }
 }
 
@@ -373,11 +365,11 @@ fn a_route_whose_families_differ() {
         entry["routes"] = json!([{"dest": destination, "nextHop": hop}]);
         let error = refused_entry(&entry);
         assert_ne!(error.code, 11, "no retry will help: {error:?}");
-        assert_names(&error, &[destination, hop]);
+        error.assert_names(&[destination, hop]);
     }
     let mut four = json!({"ip_addresses": [format!("{}/24", ipv4(11))], "mac_address": mac(11)});
     four["gateway_ips"] = json!([GATEWAY_V6]);
-    assert_names(&refused_entry(&four), &[GATEWAY_V6]);
+    refused_entry(&four).assert_names(&[GATEWAY_V6]);
 }
 
 #[test]
@@ -396,7 +388,7 @@ fn an_annotation_that_is_no_json_or_has_no_entry_for_the_network() {
             let error = pod
                 .exec_with("ADD", conf.to_string().as_bytes(), &[])?
                 .error()?;
-            assert_names(&error, &["k8s.ovn.org/pod-networks"]);
+            error.assert_names(&["k8s.ovn.org/pod-networks"]);
             Ok(error)
         });
     }
@@ -409,7 +401,7 @@ fn open_vswitch_not_running() {
     let pod = node.pod("web").unwrap();
     let error = pod.add().unwrap().error().unwrap();
     assert_eq!(error.code, 11, "{error:?}");
-    assert_names(&error, &["db.sock"]);
+    error.assert_names(&["db.sock"]);
     let status = pod.exec("STATUS", &conf()).unwrap().error().unwrap();
     assert!(matches!(status.code, 50 | 51), "{status:?}");
 }
@@ -424,7 +416,7 @@ fn vswitchd_dead_behind_a_living_database() {
     let pod = node.pod("web").unwrap();
     let error = pod.add().unwrap().error().unwrap();
     assert_eq!(error.code, 11, "{error:?}");
-    assert_names(&error, &["ovs-vswitchd"]);
+    error.assert_names(&["ovs-vswitchd"]);
     node.leftovers().unwrap().assert_none();
     node.start_vswitchd().unwrap();
     agent.await_ready(true).unwrap();
@@ -440,7 +432,7 @@ fn an_address_range_that_is_used_up() {
     let [first, second] = ["first", "second"].map(|name| node.pod(name).unwrap());
     first.add().unwrap().success().unwrap();
     let error = second.add().unwrap().error().unwrap();
-    assert_names(&error, &["10.9.0.0/30"]);
+    error.assert_names(&["10.9.0.0/30"]);
     first.del().unwrap().success().unwrap();
     node.leftovers().unwrap().assert_none();
 }

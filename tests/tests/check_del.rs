@@ -26,14 +26,6 @@ fn complaint(spoil: impl FnOnce(&TestNode, &Pod<'_>, &mut Value)) -> CniError {
     pod.check(&result).unwrap().error().unwrap()
 }
 
-fn assert_names(error: &CniError, words: &[&str]) {
-    let text = format!("{} {}", error.msg, error.details);
-    assert!(
-        words.iter().all(|word| text.contains(word)),
-        "{error:?} does not name {words:?}"
-    );
-}
-
 #[test]
 fn check_misses_a_lost_address() {
     let error = complaint(|_, pod, _| {
@@ -43,7 +35,7 @@ fn check_misses_a_lost_address() {
         )
         .unwrap();
     });
-    assert_names(&error, &["eth0", &ipv6(11)]);
+    error.assert_names(&["eth0", &ipv6(11)]);
 }
 
 #[test]
@@ -51,7 +43,7 @@ fn check_misses_a_lost_route() {
     let error = complaint(|_, pod, _| {
         pod.run("ip", &["route", "del", "10.96.0.0/12"]).unwrap();
     });
-    assert_names(&error, &["10.96.0.0/12"]);
+    error.assert_names(&["10.96.0.0/12"]);
 }
 
 #[test]
@@ -60,7 +52,7 @@ fn check_sees_another_mtu() {
         pod.run("ip", &["link", "set", "eth0", "mtu", "1300"])
             .unwrap();
     });
-    assert_names(&error, &["eth0", "1300", "1500"]);
+    error.assert_names(&["eth0", "1300", "1500"]);
 }
 
 #[test]
@@ -72,7 +64,7 @@ fn check_sees_another_mac() {
         )
         .unwrap();
     });
-    assert_names(&error, &["eth0", "0a:58:00:00:00:01", &mac(11)]);
+    error.assert_names(&["eth0", "0a:58:00:00:00:01", &mac(11)]);
 }
 
 #[test]
@@ -80,7 +72,7 @@ fn check_sees_an_interface_that_is_down() {
     let error = complaint(|_, pod, _| {
         pod.run("ip", &["link", "set", "eth0", "down"]).unwrap();
     });
-    assert_names(&error, &["eth0", "down"]);
+    error.assert_names(&["eth0", "down"]);
 }
 
 #[test]
@@ -88,7 +80,7 @@ fn check_misses_a_link() {
     let error = complaint(|_, pod, _| {
         pod.run("ip", &["link", "del", "eth0"]).unwrap();
     });
-    assert_names(&error, &["link"]);
+    error.assert_names(&["link"]);
 }
 
 #[test]
@@ -96,23 +88,14 @@ fn check_misses_the_port() {
     let error = complaint(|node, pod, _| {
         node.vsctl(&["del-port", &pod.container[..15]]).unwrap();
     });
-    assert_names(&error, &["port"]);
+    error.assert_names(&["port"]);
 }
 
 #[test]
 fn check_sees_a_port_on_another_bridge() {
     let error = complaint(|node, pod, _| {
         let host = &pod.container[..15];
-        node.vsctl(&[
-            "add-br",
-            "br-other",
-            "--",
-            "set",
-            "bridge",
-            "br-other",
-            "datapath_type=netdev",
-        ])
-        .unwrap();
+        node.add_bridge("br-other").unwrap();
         let ids = node
             .vsctl(&["get", "interface", host, "external_ids"])
             .unwrap();
@@ -132,7 +115,7 @@ fn check_sees_a_port_on_another_bridge() {
         ])
         .unwrap();
     });
-    assert_names(&error, &["br-other", "br-int"]);
+    error.assert_names(&["br-other", "br-int"]);
 }
 
 #[test]
@@ -146,7 +129,7 @@ fn check_sees_an_iface_id_that_somebody_changed() {
         ])
         .unwrap();
     });
-    assert_names(&error, &["iface-id"]);
+    error.assert_names(&["iface-id"]);
 }
 
 #[test]
@@ -190,7 +173,7 @@ fn check_without_prev_result_is_refused() {
     pod.add().unwrap().success().unwrap();
     let error = pod.exec("CHECK", &conf()).unwrap().error().unwrap();
     assert_eq!(error.code, 7);
-    assert_names(&error, &["prevResult"]);
+    error.assert_names(&["prevResult"]);
 }
 
 #[test]
@@ -200,11 +183,7 @@ fn del_needs_no_netns_variable() {
         .start_agent(&AgentOptions::for_numbered_pods())
         .unwrap();
     for (number, netns) in [(11, Some("")), (12, None)] {
-        let pod = node
-            .pod(&format!("pod{number}"))
-            .unwrap()
-            .on_default_network(&entry(number));
-        pod.add().unwrap().success().unwrap();
+        let pod = node.wired_pod(number).unwrap();
         let conf = conf().to_string();
         pod.exec_with("DEL", conf.as_bytes(), &[("CNI_NETNS", netns)])
             .unwrap()
@@ -319,15 +298,7 @@ fn a_pod_inherits_no_ipv4_connection_that_the_userspace_datapath_tracks_and_the_
     for pod in [&web, &db, &other] {
         pod.add().unwrap().success().unwrap();
     }
-    node.run("ovs-ofctl", &["del-flows", "br-int"]).unwrap();
-    for flow in [
-        "priority=1,ip,actions=ct(commit,zone=5),NORMAL",
-        "priority=1,ipv6,actions=ct(commit,zone=5),NORMAL",
-        "priority=0,actions=NORMAL",
-    ] {
-        node.run("ovs-ofctl", &["add-flow", "br-int", flow])
-            .unwrap();
-    }
+    node.track_connections().unwrap();
     web.run("ping", &["-c", "1", &ipv4(12)]).unwrap();
     web.run("ping", &["-c", "1", &ipv6(12)]).unwrap();
     other.run("ping", &["-c", "1", &ipv4(11)]).unwrap();
@@ -365,10 +336,7 @@ fn gc_removes_what_the_runtime_does_not_list_and_only_that() {
     ])
     .unwrap();
     let [living, dead, elsewhere] = [11, 12, 13].map(|number| {
-        let pod = node
-            .pod(&format!("pod{number}"))
-            .unwrap()
-            .on_default_network(&entry(number));
+        let pod = node.numbered_pod(number).unwrap();
         let mut conf = conf();
         if number == 13 {
             conf["name"] = json!("another-network");
@@ -407,7 +375,7 @@ fn gc_without_a_list_removes_nothing() {
     let pod = node.pod("web").unwrap().on_default_network(&entry(11));
     pod.add().unwrap().success().unwrap();
     let error = pod.exec("GC", &conf()).unwrap().error().unwrap();
-    assert_names(&error, &["cni.dev/valid-attachments"]);
+    error.assert_names(&["cni.dev/valid-attachments"]);
     assert!(node.interface_of(&pod.container).unwrap().is_some());
 }
 
@@ -432,5 +400,5 @@ fn status_says_whether_an_add_would_be_served() {
     agent.stop().unwrap();
     let error = status().error().unwrap();
     assert_eq!(error.code, 50);
-    assert_names(&error, &["/run/podwire/agent.sock"]);
+    error.assert_names(&["/run/podwire/agent.sock"]);
 }

@@ -20,8 +20,7 @@ fn call(pod: &Pod<'_>, verb: &str) -> String {
 }
 
 fn address(pod: &Pod<'_>) -> IpAddr {
-    let addresses = links::addresses(pod.place(), "eth0").unwrap();
-    addresses[0].split('/').next().unwrap().parse().unwrap()
+    links::first_address(pod.place(), "eth0").unwrap()
 }
 
 #[test]

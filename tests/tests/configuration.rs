@@ -9,22 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use nix::sys::signal::Signal;
-use podwire_tests::ovn::{Central, OvnNode};
-use podwire_tests::{Agent, AgentOptions, Pod, TestNode, agent_binary, links, traffic};
-
-/// The file on the node.
-const CONFIG: &str = "/run/podwire.toml";
-
-/// Replaces the file in one step, as editors and `podwire install` do.
-fn write(node: &TestNode, text: &str) {
-    let fresh = node.path("/run/podwire.toml.new");
-    fs::write(&fresh, text).unwrap();
-    fs::rename(fresh, node.path(CONFIG)).unwrap();
-}
+use podwire_tests::ovn::Central;
+use podwire_tests::{Agent, AgentOptions, CONFIG, Pod, TestNode, agent_binary, links, traffic};
 
 fn start<'node>(node: &'node TestNode, text: &str) -> Agent<'node> {
-    write(node, text);
-    node.start_agent(&AgentOptions::default().with(["--config", CONFIG]))
+    node.configure(text).unwrap();
+    node.start_agent(&AgentOptions::default().configured())
         .unwrap()
 }
 
@@ -67,7 +57,8 @@ fn settings_change_under_load_and_no_add_is_refused_meanwhile() {
         // Whatever happens here, the others must end.
         let _enough = Enough(&enough);
         for mtu in (1300..1400).step_by(10).rev() {
-            write(&node, &format!("mtu = {mtu}\nsubnets = ['10.1.0.0/24']"));
+            node.configure(&format!("mtu = {mtu}\nsubnets = ['10.1.0.0/24']"))
+                .unwrap();
             agent.await_log(&format!("to {mtu} ")).unwrap();
         }
         for (text, said) in [
@@ -80,7 +71,7 @@ fn settings_change_under_load_and_no_add_is_refused_meanwhile() {
                 "add-timeout from 30 to 20",
             ),
         ] {
-            write(&node, text);
+            node.configure(text).unwrap();
             agent.await_log(said).unwrap();
         }
     });
@@ -123,12 +114,12 @@ fn a_file_that_is_not_valid_is_refused_whole_and_the_old_settings_stay() {
             "overlap",
         ),
     ] {
-        write(&node, text);
+        node.configure(text).unwrap();
         agent.await_log(said).unwrap();
         assert_eq!(wire(&node, "pod").0, 1400);
     }
     assert!(agent.log().unwrap().contains("the old settings stay"));
-    write(&node, "mtu = 1300");
+    node.configure("mtu = 1300").unwrap();
     agent.await_log("mtu from 1400 to 1300").unwrap();
     assert_eq!(wire(&node, "pod").0, 1300);
     // A file that goes away says nothing any more; but this one was named, and so must be there.
@@ -161,7 +152,7 @@ fn a_configmap_that_is_swapped_takes_effect() {
 fn what_needs_a_restart_is_said_and_waits_for_it() {
     let node = TestNode::with_ovs().unwrap();
     let agent = start(&node, "mtu = 1400");
-    write(&node, "mtu = 1300\nbridge = 'br-other'");
+    node.configure("mtu = 1300\nbridge = 'br-other'").unwrap();
     agent
         .await_log("needs a restart of the agent: bridge from br-int to br-other")
         .unwrap();
@@ -178,12 +169,12 @@ fn what_needs_a_restart_is_said_and_waits_for_it() {
 fn another_level_counts_at_once_and_is_said_by_the_louder_of_the_two() {
     let node = TestNode::with_ovs().unwrap();
     let agent = start(&node, "");
-    write(&node, "log = 'warn'");
+    node.configure("log = 'warn'").unwrap();
     agent.await_log("log from info to warn").unwrap();
     let before = agent.log().unwrap();
     wire(&node, "quiet");
     assert_eq!(agent.log().unwrap(), before);
-    write(&node, "log = 'debug'");
+    node.configure("log = 'debug'").unwrap();
     agent.await_log("log from warn to debug").unwrap();
     wire(&node, "loud");
     agent.await_log("\"level\":\"DEBUG\"").unwrap();
@@ -258,9 +249,7 @@ fn pods_get_the_uplinks_mtu_and_follow_it_when_nobody_names_one() {
 
 #[test]
 fn in_ovn_mode_the_tunnels_overhead_is_taken_off_the_uplinks_mtu() {
-    let central = Central::start().unwrap();
-    let node: OvnNode = central.node("node-a", 1).unwrap();
-    central.add_switch(&node).unwrap();
+    let (central, node) = Central::with_node().unwrap();
     let agent = node
         .start_agent(&AgentOptions::default().with(["--mode", "ovn"]))
         .unwrap();

@@ -5,13 +5,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
-use podwire_tests::annotation::{self, entry};
+use podwire_tests::annotation::{self, POD_NETWORKS, entry};
 use podwire_tests::cri::{PodSandboxConfig, PortMapping, Protocol};
 use podwire_tests::runtime::{
     CONFIGURATIONS, Containerd, PLUGINS, documented, install_plugins, install_script,
 };
 use podwire_tests::{
-    AgentOptions, Failure, Neighbour, TestNode, agent_binary, links, plugin_binary, traffic,
+    Agent, AgentOptions, Failure, Neighbour, TestNode, agent_binary, links, plugin_binary, traffic,
 };
 use serde_json::{Value, json};
 
@@ -20,12 +20,19 @@ fn network() -> Value {
     documented("containerd").unwrap()
 }
 
+/// An agent for numbered pods, and a containerd that has this network for them.
+fn serving<'node>(node: &'node TestNode, network: &Value) -> (Agent<'node>, Containerd<'node>) {
+    let agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    (agent, Containerd::start(node, network).unwrap())
+}
+
 /// A pod whose annotation says what it gets.
 fn numbered(containerd: &Containerd<'_>, name: &str, number: u8) -> PodSandboxConfig {
     let mut pod = containerd.pod(name);
     let networks = json!({"default": entry(number)}).to_string();
-    pod.annotations
-        .insert("k8s.ovn.org/pod-networks".into(), networks);
+    pod.annotations.insert(POD_NETWORKS.into(), networks);
     pod
 }
 
@@ -72,11 +79,8 @@ fn what_podwire_installs_is_the_network_of_a_containerd_that_had_none() {
 #[test]
 fn a_host_port_leads_into_a_sandbox_by_the_plugin_behind_podwire() {
     let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
     let chain = documented("Plugins behind podwire").unwrap();
-    let containerd = Containerd::start(&node, &chain).unwrap();
+    let (_agent, containerd) = serving(&node, &chain);
     let neighbour = Neighbour::of(&node).unwrap();
     let mut pod = numbered(&containerd, "web", 11);
     pod.port_mappings = vec![PortMapping {
@@ -97,10 +101,7 @@ fn a_host_port_leads_into_a_sandbox_by_the_plugin_behind_podwire() {
 #[test]
 fn a_sandbox_is_wired_as_its_annotations_say_and_its_end_leaves_nothing() {
     let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let containerd = Containerd::start(&node, &network()).unwrap();
+    let (_agent, containerd) = serving(&node, &network());
     let cri = containerd.cri();
 
     let sandbox = cri
@@ -129,10 +130,7 @@ fn a_sandbox_is_wired_as_its_annotations_say_and_its_end_leaves_nothing() {
 #[test]
 fn limits_in_annotations_are_the_ports() {
     let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let containerd = Containerd::start(&node, &network()).unwrap();
+    let (_agent, containerd) = serving(&node, &network());
     let mut pod = numbered(&containerd, "web", 11);
     // containerd itself turns these into runtimeConfig's bandwidth.
     pod.annotations
@@ -153,25 +151,22 @@ fn limits_in_annotations_are_the_ports() {
 #[test]
 fn an_add_that_fails_is_told_to_kubelet_and_its_retry_succeeds() {
     let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let containerd = Containerd::start(&node, &network()).unwrap();
+    let (_agent, containerd) = serving(&node, &network());
     let mut pod = numbered(&containerd, "web", 11);
     let valid = pod.annotations.insert(
-        "k8s.ovn.org/pod-networks".into(),
+        POD_NETWORKS.into(),
         r#"{"default": {"mac_address": "0a:58:0a:f4:01:0b", "ip_addresses": ["10.244.1.300/24"]}}"#
             .into(),
     );
     let message = refusal(containerd.cri().run_pod_sandbox(&pod));
     assert!(
-        message.contains("k8s.ovn.org/pod-networks") && message.contains("10.244.1.300"),
+        message.contains(POD_NETWORKS) && message.contains("10.244.1.300"),
         "{message}"
     );
     node.leftovers().unwrap().assert_none();
 
     pod.annotations
-        .extend(valid.map(|text| ("k8s.ovn.org/pod-networks".to_owned(), text)));
+        .extend(valid.map(|text| (POD_NETWORKS.to_owned(), text)));
     let sandbox = containerd.cri().run_pod_sandbox(&pod).unwrap();
     traffic::ping(node.place(), address(&annotation::ipv4(11)), 1).unwrap();
     containerd.cri().stop_pod_sandbox(&sandbox).unwrap();
@@ -214,12 +209,9 @@ esac
 #[test]
 fn a_second_stop_comes_without_a_namespace_and_succeeds() {
     let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
     let mut network = network();
     network["plugins"][0]["type"] = json!("recorded");
-    let containerd = Containerd::start(&node, &network).unwrap();
+    let (_agent, containerd) = serving(&node, &network);
     install_script(&node, "recorded", RECORDED).unwrap();
     let cri = containerd.cri();
     let sandbox = cri
@@ -260,8 +252,7 @@ fn ten_pods_at_once_are_wired_and_reach_each_other() {
         .collect();
     for (number, place) in places.iter().enumerate() {
         let next = &places[(number + 1) % places.len()];
-        let target = links::addresses(next, "eth0").unwrap();
-        let target = address(target[0].split('/').next().unwrap());
+        let target = links::first_address(next, "eth0").unwrap();
         traffic::ping(place, target, 1).unwrap();
         traffic::tcp_echo(place, next, target, 1 << 16).unwrap();
     }
@@ -280,10 +271,7 @@ fn ten_pods_at_once_are_wired_and_reach_each_other() {
 #[test]
 fn pods_outlive_a_containerd_that_is_killed_and_are_taken_down_by_the_next() {
     let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let containerd = Containerd::start(&node, &network()).unwrap();
+    let (_agent, containerd) = serving(&node, &network());
     let cri = containerd.cri();
     let old = cri
         .run_pod_sandbox(&numbered(&containerd, "old", 11))

@@ -15,16 +15,19 @@ use podwire_tests::{hex, process};
 
 const DEMO: &str = env!("CARGO_BIN_EXE_podwire-demo");
 
+/// Runs the demo to its end, which must be a good one; what it printed must hold each of these.
+fn ends_well(demo: Command, shown: &[&str]) -> String {
+    let finished = process::finish(demo, b"", Duration::from_secs(60)).unwrap();
+    let stdout = finished.success("podwire-demo").unwrap();
+    for words in shown {
+        assert!(stdout.contains(words), "no {words} in:\n{stdout}");
+    }
+    stdout
+}
+
 #[test]
 fn the_demo_shows_both_pods_and_ends_well() {
-    let finished = process::finish(Command::new(DEMO), b"", Duration::from_secs(60)).unwrap();
-    assert!(
-        finished.status.success(),
-        "{}{}",
-        finished.stdout,
-        finished.stderr
-    );
-    for shown in [
+    let shown = [
         "demo/web",
         "demo/db",
         "10.244.1.11/24",
@@ -32,15 +35,10 @@ fn the_demo_shows_both_pods_and_ends_well() {
         "0a:58:0a:f4:01:0b",
         "ofport",
         "✓ nothing is left",
-    ] {
-        assert!(
-            finished.stdout.contains(shown),
-            "no {shown} in:\n{}",
-            finished.stdout
-        );
-    }
+    ];
+    let stdout = ends_well(Command::new(DEMO), &shown);
     assert!(
-        !finished.stdout.contains('\x1b'),
+        !stdout.contains('\x1b'),
         "colour where there is no terminal"
     );
 }
@@ -49,27 +47,15 @@ fn the_demo_shows_both_pods_and_ends_well() {
 fn the_ovn_demo_draws_its_network_and_ends_well() {
     let mut demo = Command::new(DEMO);
     demo.arg("ovn");
-    let finished = process::finish(demo, b"", Duration::from_secs(60)).unwrap();
-    assert!(
-        finished.status.success(),
-        "{}{}",
-        finished.stdout,
-        finished.stderr
-    );
-    for shown in [
+    let shown = [
         "┌─ node-a",
         "══ geneve ══",
         "fd00:10:128:2::c/64",
         "iface-id demo_web",
         "ovn-controller: installed",
         "✓ nothing is left",
-    ] {
-        assert!(
-            finished.stdout.contains(shown),
-            "no {shown} in:\n{}",
-            finished.stdout
-        );
-    }
+    ];
+    ends_well(demo, &shown);
 }
 
 #[test]

@@ -24,9 +24,7 @@ const NODES: [(&str, Make); 8] = [
         with_pods(|node, _, _| run(node));
     }),
     ("a node in OVN mode", |run| {
-        let central = Central::start().unwrap();
-        let node = central.node("node-a", 1).unwrap();
-        central.add_switch(&node).unwrap();
+        let (central, node) = Central::with_node().unwrap();
         let _agent = node.start_agent(&OvnNode::agent_options()).unwrap();
         let (web, _) = central.schedule(&node, "web", 11).unwrap();
         web.add().unwrap().success().unwrap();

@@ -133,14 +133,13 @@ impl<'node> Patient<'node> {
                 self.start_agent();
             }
             _ if (self.others)(command) => {}
-            _ if command.starts_with("podwire agent ") => {
-                let arguments = command.split(' ').skip(2);
-                self.options = self.options.clone().with(arguments);
-                self.start_agent();
-            }
             _ => {
                 let done = self.node.shell(command).unwrap();
                 assert!(done.status.success(), "{command}: {}", done.stderr);
+                if command.contains("podwire.toml") {
+                    let agent = self.agent.as_ref().unwrap();
+                    agent.await_log("changed: ").unwrap();
+                }
             }
         }
     }
@@ -269,7 +268,9 @@ fn ovn_kubernetes_configuration_before_ours_and_its_binary_over_ours() {
 #[test]
 fn an_mtu_too_large_for_the_tunnel() {
     let node = with_ovs();
-    let mut patient = Patient::healthy(&node, AgentOptions::default());
+    std::fs::write(node.path("/run/podwire.toml"), "mtu = 1500\n").unwrap();
+    let options = AgentOptions::default().with(["--config", "/run/podwire.toml"]);
+    let mut patient = Patient::healthy(&node, options);
     let _pod = wired(&node, "web");
     node.shell(
         "ip link add underlay type veth peer other && ip link set underlay mtu 1500 up && \
@@ -280,7 +281,10 @@ fn an_mtu_too_large_for_the_tunnel() {
     .success("ip")
     .unwrap();
     patient.mended_after(&["pods get MTU 1500", "underlay (MTU 1500) carries 1442"]);
-    assert_eq!(patient.followed, ["podwire agent --mtu 1442"]);
+    assert_eq!(
+        patient.followed,
+        ["sed -i -e '1i mtu = 1442' -e '/^ *mtu *=/d' /run/podwire.toml"]
+    );
     let told = patient.node.podwire(&["doctor"]).unwrap().stdout;
     let old = "1 pods have a larger MTU than the 1442 that get through";
     assert!(told.contains(old), "{told}");
@@ -317,8 +321,8 @@ fn an_annotation_that_does_not_come() {
     let (node, server) = ApiServer::beside_a_node().unwrap();
     let pod = node.pod("web").unwrap();
     server.apply(apiserver::pod_on("n1", &pod, json!({})));
-    let entry = json!({ "default": annotation::entry(11) }).to_string();
-    let annotated = apiserver::pod_on("n1", &pod, json!({ "k8s.ovn.org/pod-networks": entry }));
+    let annotations = annotation::default_network(&annotation::entry(11));
+    let annotated = apiserver::pod_on("n1", &pod, annotations);
     let wired = std::sync::OnceLock::new();
     let mut patient = Patient::healthy(&node, server.watched_by("n1", "60"));
     std::thread::scope(|scope| {

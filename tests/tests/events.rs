@@ -2,46 +2,33 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
-use podwire_tests::annotation::entry;
+use podwire_tests::annotation::{default_network, entry};
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::scrape::Scrape;
-use podwire_tests::{Agent, AgentOptions, Pod, TestNode};
+use podwire_tests::{Agent, CniError, Pod, TestNode};
 use serde_json::{Value, json};
 
-const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
-
-fn cluster() -> (TestNode, ApiServer) {
-    let node = TestNode::with_ovs().unwrap();
-    let server = ApiServer::start_in(node.place()).unwrap();
-    (node, server)
-}
-
 fn start<'node>(node: &'node TestNode, server: &ApiServer) -> Agent<'node> {
-    let options = AgentOptions::for_numbered_pods().with([
-        "--k8s-apiserver",
-        &server.url(),
-        "--node-name",
-        "n1",
-        "--add-timeout",
-        "1",
-    ]);
-    let agent = node.start_agent(&options).unwrap();
+    let agent = node.start_agent(&server.watched_by("n1", "1")).unwrap();
     server.await_watches(1).unwrap();
     agent
 }
 
 fn annotated(server: &ApiServer, pod: &Pod<'_>, annotations: Value) {
-    server.apply(apiserver::pod(
-        "n1",
-        &pod.namespace,
-        &pod.name,
-        &pod.uid,
-        annotations,
-    ));
+    server.apply(apiserver::pod_on("n1", pod, annotations));
 }
 
-fn default_network(entry: &Value) -> Value {
-    json!({ POD_NETWORKS: json!({ "default": entry }).to_string() })
+/// Has a wrong annotation refused.
+fn annotated_wrongly(server: &ApiServer, pod: &Pod<'_>) -> CniError {
+    let wrong = default_network(&json!({ "mac_address": "no" }));
+    annotated(server, pod, wrong);
+    pod.add().unwrap().error().unwrap()
+}
+
+/// Another sandbox of it, which fares no better.
+fn fails_again(pod: &Pod<'_>) {
+    let sandbox = pod.another_sandbox().unwrap();
+    sandbox.add().unwrap().error().unwrap();
 }
 
 fn told(agent: &Agent<'_>, outcome: &str) -> f64 {
@@ -53,15 +40,10 @@ fn told(agent: &Agent<'_>, outcome: &str) -> f64 {
 
 #[test]
 fn a_bad_annotation_is_told_on_the_pod_once_and_not_again() {
-    let (node, server) = cluster();
+    let (node, server) = ApiServer::beside_a_node().unwrap();
     let agent = start(&node, &server);
     let pod = node.pod("web").unwrap();
-    annotated(
-        &server,
-        &pod,
-        default_network(&json!({ "mac_address": "no" })),
-    );
-    let error = pod.add().unwrap().error().unwrap();
+    let error = annotated_wrongly(&server, &pod);
     let events = server.await_events("an Event", |events| !events.is_empty());
     let event = &events.unwrap()[0];
     assert_eq!(event["involvedObject"]["kind"], "Pod");
@@ -76,21 +58,11 @@ fn a_bad_annotation_is_told_on_the_pod_once_and_not_again() {
     );
     assert_eq!(event["count"], 1);
     for _ in 0..3 {
-        pod.another_sandbox()
-            .unwrap()
-            .add()
-            .unwrap()
-            .error()
-            .unwrap();
+        fails_again(&pod);
     }
     // Another pod's Event comes after whatever the three might have been.
     let other = node.pod("other").unwrap();
-    annotated(
-        &server,
-        &other,
-        default_network(&json!({ "mac_address": "no" })),
-    );
-    other.add().unwrap().error().unwrap();
+    annotated_wrongly(&server, &other);
     let events = server.await_events("the other's", |events| events.len() > 1);
     let names: Vec<_> = events
         .unwrap()
@@ -109,7 +81,7 @@ fn a_bad_annotation_is_told_on_the_pod_once_and_not_again() {
 
 #[test]
 fn each_reason_that_the_owner_can_mend_has_its_word() {
-    let (node, server) = cluster();
+    let (node, server) = ApiServer::beside_a_node().unwrap();
     let _agent = start(&node, &server);
     let first = node.pod("first").unwrap();
     annotated(&server, &first, default_network(&entry(11)));
@@ -167,16 +139,11 @@ fn each_reason_that_the_owner_can_mend_has_its_word() {
 
 #[test]
 fn an_api_server_that_refuses_or_hangs_costs_no_add_anything() {
-    let (node, server) = cluster();
+    let (node, server) = ApiServer::beside_a_node().unwrap();
     let agent = start(&node, &server);
     server.forbid_events(true);
     let pod = node.pod("web").unwrap();
-    annotated(
-        &server,
-        &pod,
-        default_network(&json!({ "mac_address": "no" })),
-    );
-    pod.add().unwrap().error().unwrap();
+    annotated_wrongly(&server, &pod);
     agent.await_log("can't post Events on pods").unwrap();
     assert!(server.events().is_empty());
 
@@ -184,12 +151,7 @@ fn an_api_server_that_refuses_or_hangs_costs_no_add_anything() {
     server.hold(true);
     let good = node.pod("good").unwrap();
     annotated(&server, &good, default_network(&entry(11)));
-    pod.another_sandbox()
-        .unwrap()
-        .add()
-        .unwrap()
-        .error()
-        .unwrap();
+    fails_again(&pod);
     server
         .await_requests("the Event's request", |requests| {
             requests.iter().filter(|it| it.method == "POST").count() == 2

@@ -8,27 +8,12 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::Signal;
 use podwire_tests::links::LinkRecorder;
 use podwire_tests::{
-    Agent, AgentOptions, CniError, Pod, TestNode, conf, links, plugin_binary, traffic,
+    Agent, AgentOptions, CniError, Pod, TestNode, addresses, conf, links, plugin_binary, traffic,
 };
-use serde_json::Value;
-
-fn first_address(result: &Value) -> std::net::IpAddr {
-    result["ips"][0]["address"]
-        .as_str()
-        .unwrap()
-        .split('/')
-        .next()
-        .unwrap()
-        .parse()
-        .unwrap()
-}
 
 fn try_again(error: &CniError, what: &str) {
     assert_eq!(error.code, 11, "{error:?}");
-    assert!(
-        format!("{} {}", error.msg, error.details).contains(what),
-        "{error:?} does not name {what}"
-    );
+    error.assert_names(&[what]);
 }
 
 #[test]
@@ -41,7 +26,7 @@ fn without_open_vswitch_an_add_is_to_be_tried_again_and_served_as_soon_as_it_run
     node.start_ovsdb_server().unwrap();
     node.start_vswitchd().unwrap();
     agent.await_ready(true).unwrap();
-    let address = first_address(&pod.add().unwrap().success().unwrap());
+    let address = addresses(&pod.add().unwrap().success().unwrap()).unwrap()[0];
     traffic::ping(node.place(), address, 1).unwrap();
 }
 
@@ -56,7 +41,7 @@ fn with_vswitchd_dead_behind_a_living_database_an_add_is_to_be_tried_again_and_s
     node.leftovers().unwrap().assert_none();
     node.start_vswitchd().unwrap();
     agent.await_ready(true).unwrap();
-    let address = first_address(&pod.add().unwrap().success().unwrap());
+    let address = addresses(&pod.add().unwrap().success().unwrap()).unwrap()[0];
     traffic::ping(node.place(), address, 1).unwrap();
     pod.del().unwrap().success().unwrap();
     node.leftovers().unwrap().assert_none();
@@ -65,11 +50,16 @@ fn with_vswitchd_dead_behind_a_living_database_an_add_is_to_be_tried_again_and_s
 #[test]
 fn with_vswitchd_stopped_like_hung_an_add_is_to_be_tried_again() {
     let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    // Longer than it takes to suspect the switch and to ask it whether it lives.
+    node.configure("add-timeout = 5").unwrap();
+    let options = AgentOptions::default().configured();
+    let agent = node.start_agent(&options).unwrap();
     node.signal_vswitchd(Signal::SIGSTOP).unwrap();
     let pod = node.pod("web").unwrap();
     try_again(&pod.add().unwrap().error().unwrap(), "ovs-vswitchd");
     node.leftovers().unwrap().assert_none();
+    node.configure("add-timeout = 60").unwrap();
+    agent.await_log("add-timeout from 5 to 60").unwrap();
     node.signal_vswitchd(Signal::SIGCONT).unwrap();
     pod.add().unwrap().success().unwrap();
 }
@@ -97,7 +87,7 @@ fn the_database_may_restart_under_the_agent() {
     agent.await_ready(true).unwrap();
     let after = node.pod("after").unwrap();
     after.add().unwrap().success().unwrap();
-    traffic::ping(after.place(), first_address(&result), 1).unwrap();
+    traffic::ping(after.place(), addresses(&result).unwrap()[0], 1).unwrap();
     before.check(&result).unwrap().success().unwrap();
     for pod in [&before, &after] {
         pod.del().unwrap().success().unwrap();
@@ -113,7 +103,7 @@ fn a_killed_agents_successor_checks_and_deletes_its_pods() {
     let result = pod.add().unwrap().success().unwrap();
     let agent = agent.kill_and_restart().unwrap();
     pod.check(&result).unwrap().success().unwrap();
-    traffic::ping(node.place(), first_address(&result), 1).unwrap();
+    traffic::ping(node.place(), addresses(&result).unwrap()[0], 1).unwrap();
     pod.del().unwrap().success().unwrap();
     node.leftovers().unwrap().assert_none();
     assert!(agent.stop().unwrap().success());
@@ -125,7 +115,7 @@ fn a_stopped_agent_leaves_its_pods_wired_and_no_process() {
     let agent = node.start_agent(&AgentOptions::default()).unwrap();
     let [web, db] = ["web", "db"].map(|name| node.pod(name).unwrap());
     web.add().unwrap().success().unwrap();
-    let address = first_address(&db.add().unwrap().success().unwrap());
+    let address = addresses(&db.add().unwrap().success().unwrap()).unwrap()[0];
     assert!(agent.stop().unwrap().success());
     assert_eq!(node.processes().unwrap(), ["ovs-vswitchd", "ovsdb-server"]);
     traffic::ping(web.place(), address, 1).unwrap();

@@ -96,16 +96,7 @@ fn a_container_that_comes_again_after_an_outage_keeps_its_port() {
 #[test]
 fn a_bridge_that_cannot_be_made_is_said_once_and_not_tried_without_end() {
     let node = TestNode::with_ovs().unwrap();
-    node.vsctl(&[
-        "add-br",
-        "br0",
-        "--",
-        "set",
-        "bridge",
-        "br0",
-        "datapath_type=netdev",
-    ])
-    .unwrap();
+    node.add_bridge("br0").unwrap();
     node.vsctl(&[
         "add-port",
         "br0",

@@ -33,23 +33,10 @@ fn wire_by_hand(
     Ok(())
 }
 
-fn bridge(node: &TestNode) -> Result<(), Failure> {
-    node.vsctl(&[
-        "add-br",
-        "br-int",
-        "--",
-        "set",
-        "bridge",
-        "br-int",
-        "datapath_type=netdev",
-    ])
-    .map(drop)
-}
-
 #[test]
 fn a_node_starts_with_an_open_vswitch_that_applies_changes() {
     let node = TestNode::with_ovs().unwrap();
-    bridge(&node).unwrap();
+    node.add_bridge("br-int").unwrap();
     let interface = node.ovsdb_rows("Interface").unwrap().remove(0);
     assert_eq!(interface["name"], "br-int");
     assert_eq!(interface["ofport"], 65534);
@@ -58,7 +45,7 @@ fn a_node_starts_with_an_open_vswitch_that_applies_changes() {
 #[test]
 fn traffic_flows_between_pods_in_both_families() {
     let node = TestNode::with_ovs().unwrap();
-    bridge(&node).unwrap();
+    node.add_bridge("br-int").unwrap();
     let [web, db] = ["web", "db"].map(|name| node.pod(name).unwrap());
     wire_by_hand(&node, &web, "web", ["10.9.0.1/24", "fd09::1/64"]).unwrap();
     wire_by_hand(&node, &db, "db", ["10.9.0.2/24", "fd09::2/64"]).unwrap();
@@ -84,7 +71,7 @@ fn traffic_that_nobody_carries_is_a_failure() {
 #[test]
 fn leftovers_are_links_rows_and_records_of_pods_but_not_the_bridge() {
     let node = TestNode::with_ovs().unwrap();
-    bridge(&node).unwrap();
+    node.add_bridge("br-int").unwrap();
     node.leftovers().unwrap().assert_none();
     let pod = node.pod("web").unwrap();
     wire_by_hand(
@@ -121,7 +108,7 @@ fn leftovers_are_links_rows_and_records_of_pods_but_not_the_bridge() {
 #[test]
 fn daemons_stop_die_and_come_back_each_apart() {
     let node = TestNode::with_ovs().unwrap();
-    bridge(&node).unwrap();
+    node.add_bridge("br-int").unwrap();
     node.kill_vswitchd().unwrap();
     node.vsctl(&["--no-wait", "add-port", "br-int", "lost"])
         .unwrap();
@@ -144,7 +131,7 @@ fn daemons_stop_die_and_come_back_each_apart() {
 #[test]
 fn nodes_do_not_see_each_other_and_leave_the_machine_alone() {
     let (one, other) = (TestNode::with_ovs().unwrap(), TestNode::with_ovs().unwrap());
-    bridge(&one).unwrap();
+    one.add_bridge("br-int").unwrap();
     assert!(other.ovsdb_rows("Bridge").unwrap().is_empty());
     let names = |node: &TestNode| {
         links::list(node.place())
@@ -202,6 +189,22 @@ fn a_link_recorder_tells_creation_rename_and_move() {
         "{events:?}"
     );
     assert!(recorder.events().unwrap().is_empty());
+}
+
+#[test]
+fn links_that_come_and_go_together_may_be_awaited_in_any_order() {
+    let node = TestNode::new().unwrap();
+    let recorder = LinkRecorder::start(node.place()).unwrap();
+    node.run(
+        "ip",
+        &["link", "add", "one", "type", "veth", "peer", "name", "two"],
+    )
+    .unwrap();
+    recorder.await_born("one").unwrap();
+    recorder.await_born("two").unwrap();
+    node.run("ip", &["link", "del", "one"]).unwrap();
+    recorder.await_gone("two").unwrap();
+    recorder.await_gone("one").unwrap();
 }
 
 #[test]

@@ -4,32 +4,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use podwire_tests::walkthrough::{self, Transcript, Walkthrough};
 
-use podwire_tests::{agent_binary, plugin_binary};
+const PAGE: &str = include_str!("../../docs/install.md");
 
 /// Makes the machine: all that is written goes to an overlay that ends with it.
 const MACHINE: &str = r#"
-set -euo pipefail
-ip link set lo up
-mkdir -p target/package
-mount -t tmpfs none target/package
-mount -t tmpfs none /run
-mkdir -p /run/lock /run/netns /run/shipped
-mount --make-shared /run
-mkdir /run/above
-for directory in /etc /opt /usr /var; do
-    above=/run/above/${directory//\//-}
-    mkdir "$above" "$above/upper" "$above/work"
-    mount -t overlay none -o "lowerdir=$directory,upperdir=$above/upper,workdir=$above/work" "$directory"
-done
-# As on a machine that never had any of it.
-for directory in /etc/cni /etc/openvswitch /opt/cni /usr/local /var/lib/openvswitch /var/log/openvswitch; do
-    mkdir -p "$directory"
-    mount -t tmpfs none "$directory"
-done
+empty target/package
+mkdir /run/shipped
+written_to_an_overlay /etc /opt /usr /var
+empty /etc/cni /etc/openvswitch /opt/cni /usr/local /var/lib/openvswitch /var/log/openvswitch
 mkdir /usr/local/bin
 strip -o /run/shipped/podwire "$PODWIRE"
 cp "$PLUGIN" /run/shipped/podwire-cni
@@ -81,67 +65,26 @@ call() {
 }
 "#;
 
-/// The commands of a chapter's console blocks.
-fn commands(chapter: &str) -> Vec<String> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/install.md");
-    let page = fs::read_to_string(path).unwrap();
-    let (_, rest) = page.split_once(&format!("\n## {chapter}\n")).unwrap();
-    let chapter = rest.split("\n## ").next().unwrap();
-    let blocks = chapter.split("```console\n").skip(1);
-    let blocks = blocks.map(|rest| rest.split_once("```").unwrap().0);
-    blocks
-        .flat_map(|block| block.lines().filter_map(|line| line.strip_prefix("# ")))
-        .map(str::to_owned)
-        .collect()
-}
-
 /// Runs a chapter; a pod is added once the node is ready.
-fn run(chapter: &str) -> String {
-    let mut script = format!("{MACHINE}{POD}");
-    for command in commands(chapter) {
-        let quoted = command.replace('\'', r"'\''");
-        script.push_str(&format!("printf '%s\\n' '# {quoted}'\n{command}\n"));
+fn run(chapter: &str) -> Transcript {
+    let (_, rest) = PAGE.split_once(&format!("\n## {chapter}\n")).unwrap();
+    let chapter = rest.split("\n## ").next().unwrap();
+    let mut walkthrough = Walkthrough::on(&format!("{MACHINE}{POD}"));
+    for command in walkthrough::commands(chapter) {
+        walkthrough.follow(&command);
         if command == "podwire probe ready" {
-            script.push_str("ip netns add pod\ncall ADD\n");
+            walkthrough.aside("ip netns add pod\ncall ADD");
         }
     }
-    script.push_str(
-        "echo '# left'\nfind /etc/cni /opt/cni -name '*podwire*'\nip -brief link show type veth\n",
+    walkthrough.aside(
+        "echo '# left'\nfind /etc/cni /opt/cni -name '*podwire*'\nip -brief link show type veth",
     );
-    let run = Command::new("unshare")
-        .args([
-            "--mount",
-            "--net",
-            "--ipc",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-            "bash",
-            "-c",
-            &script,
-        ])
-        .current_dir(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(".."))
-        .env("PODWIRE", agent_binary().unwrap())
-        .env("PLUGIN", plugin_binary().unwrap())
-        .env_remove("MAKEFLAGS")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let stdout = String::from_utf8_lossy(&run.stdout).into_owned();
-    assert!(
-        run.status.success(),
-        "{stdout}\n{}",
-        String::from_utf8_lossy(&run.stderr)
-    );
-    stdout
+    walkthrough.run().unwrap()
 }
 
-fn assert_wired_and_removed(stdout: &str) {
-    let printed_by = |beginning: &str| {
-        let (_, after) = stdout.rsplit_once(&format!("# {beginning}")).unwrap();
-        after.split("\n# ").next().unwrap().to_owned()
-    };
+fn assert_wired_and_removed(transcript: &Transcript) {
+    let stdout = &transcript.stdout;
+    let printed_by = |beginning: &str| transcript.printed_by(beginning).unwrap();
     assert!(
         printed_by("podwire install").contains("10-podwire.conflist installed"),
         "{stdout}"

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
-use podwire_tests::annotation::{entry, mac};
+use podwire_tests::annotation::{POD_NETWORKS, entry, mac};
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::{AgentOptions, Pod, TestNode, conf, links};
 use serde_json::{Value, json};
-
-const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
 
 fn nad_conf(nad: &str) -> Value {
     let mut conf = conf();

@@ -135,15 +135,7 @@ fn a_pod_inherits_no_connection_of_either_family_that_the_kernel_tracks() {
         pod.add().unwrap().success().unwrap();
     }
     let [web, _db, other] = &pods;
-    node.run("ovs-ofctl", &["del-flows", "br-int"]).unwrap();
-    for flow in [
-        "priority=1,ip,actions=ct(commit,zone=5),NORMAL",
-        "priority=1,ipv6,actions=ct(commit,zone=5),NORMAL",
-        "priority=0,actions=NORMAL",
-    ] {
-        node.run("ovs-ofctl", &["add-flow", "br-int", flow])
-            .unwrap();
-    }
+    node.track_connections().unwrap();
     for (pod, target) in [
         (web, ipv4(12)),
         (web, ipv6(12)),
@@ -180,12 +172,7 @@ fn a_pod_inherits_no_connection_of_either_family_that_the_kernel_tracks() {
 #[test]
 #[ignore = "wants the kernel's geneve: make test-kernel"]
 fn pods_on_two_ovn_nodes_reach_each_other_through_the_kernels_geneve() {
-    let central = Central::start().unwrap();
-    let nodes = [("node-a", 1), ("node-b", 2)].map(|(name, number)| {
-        let node = central.node(name, number).unwrap();
-        central.add_switch(&node).unwrap();
-        node
-    });
+    let (central, nodes) = Central::with_two_nodes().unwrap();
     let _agents = nodes
         .each_ref()
         .map(|node| node.start_agent(&OvnNode::agent_options()).unwrap());

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use podwire_tests::annotation::entry;
 use podwire_tests::links::{Change, LinkEvent, LinkRecorder};
 use podwire_tests::{AgentOptions, TestNode};
 
@@ -15,11 +14,7 @@ fn an_add_deletes_moves_and_renames_no_link() {
         .start_agent(&AgentOptions::for_numbered_pods())
         .unwrap();
     let pods: Vec<_> = (11..15)
-        .map(|number| {
-            node.pod(&format!("pod{number}"))
-                .unwrap()
-                .on_default_network(&entry(number))
-        })
+        .map(|number| node.numbered_pod(number).unwrap())
         .collect();
     let on_node = LinkRecorder::start(node.place()).unwrap();
     let in_pods: Vec<_> = pods

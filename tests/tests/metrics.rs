@@ -27,23 +27,26 @@ fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The page of an agent with every kind of source and subnet, after an operation of every kind and outcome.
-fn full_page() -> Scrape {
-    let node = TestNode::with_ovs().unwrap();
-    let server = ApiServer::start_in(node.place()).unwrap();
-    let options = AgentOptions::for_numbered_pods().with([
-        "--k8s-apiserver",
-        &server.url(),
-        "--node-name",
-        "n1",
-        "--annotations",
-        "optional",
-    ]);
+/// An agent that watches pods but wires those without annotations too.
+fn watching<'node>(
+    node: &'node TestNode,
+    server: &ApiServer,
+    options: AgentOptions,
+) -> Agent<'node> {
+    let options = options
+        .watching(server, "n1")
+        .with(["--annotations", "optional"]);
     let agent = node.start_agent(&options).unwrap();
     server.await_watches(1).unwrap();
+    agent
+}
+
+/// The page of an agent with every kind of source and subnet, after an operation of every kind and outcome.
+fn full_page() -> Scrape {
+    let (node, server) = ApiServer::beside_a_node().unwrap();
+    let agent = watching(&node, &server, AgentOptions::for_numbered_pods());
     let pod = node.pod("web").unwrap().on_default_network(&entry(11));
-    let in_api = apiserver::pod("n1", &pod.namespace, &pod.name, &pod.uid, json!({}));
-    server.apply(in_api);
+    server.apply(apiserver::pod_on("n1", &pod, json!({})));
     let result = pod.add().unwrap().success().unwrap();
     pod.check(&result).unwrap().success().unwrap();
     let bad = pod.another_sandbox().unwrap();
@@ -135,27 +138,11 @@ fn histograms_begin_at_a_quarter_of_a_millisecond_and_add_up() {
 
 #[test]
 fn ports_spool_watch_and_database_are_told_as_they_are() {
-    let node = TestNode::with_ovs().unwrap();
-    let server = ApiServer::start_in(node.place()).unwrap();
-    let options = AgentOptions::default().with([
-        "--k8s-apiserver",
-        &server.url(),
-        "--node-name",
-        "n1",
-        "--annotations",
-        "optional",
-    ]);
-    let agent = node.start_agent(&options).unwrap();
-    server.await_watches(1).unwrap();
+    let (node, server) = ApiServer::beside_a_node().unwrap();
+    let agent = watching(&node, &server, AgentOptions::default());
     let pods: Vec<_> = ["a", "b"].map(|name| node.pod(name).unwrap()).into();
     for pod in &pods {
-        server.apply(apiserver::pod(
-            "n1",
-            &pod.namespace,
-            &pod.name,
-            &pod.uid,
-            json!({}),
-        ));
+        server.apply(apiserver::pod_on("n1", pod, json!({})));
         pod.add().unwrap().success().unwrap();
     }
     let page = scrape(&agent);

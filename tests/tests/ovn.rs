@@ -9,24 +9,6 @@ use podwire_tests::ovn::{Central, LogicalPort, OvnNode};
 use podwire_tests::{Agent, Pod, traffic};
 use serde_json::Value;
 
-/// A central machine and two nodes with their switches.
-fn two_nodes() -> (Central, [OvnNode; 2]) {
-    let central = Central::start().unwrap();
-    let nodes = [("node-a", 1), ("node-b", 2)].map(|(name, number)| {
-        let node = central.node(name, number).unwrap();
-        central.add_switch(&node).unwrap();
-        node
-    });
-    (central, nodes)
-}
-
-fn one_node() -> (Central, OvnNode) {
-    let central = Central::start().unwrap();
-    let node = central.node("node-a", 1).unwrap();
-    central.add_switch(&node).unwrap();
-    (central, node)
-}
-
 fn agent(node: &OvnNode) -> Agent<'_> {
     node.start_agent(&OvnNode::agent_options()).unwrap()
 }
@@ -55,7 +37,7 @@ fn row(node: &OvnNode, pod: &Pod<'_>) -> Value {
 
 #[test]
 fn pods_on_two_nodes_reach_each_other_and_are_down_and_gone_after_del() {
-    let (central, nodes) = two_nodes();
+    let (central, nodes) = Central::with_two_nodes().unwrap();
     let agents = nodes.each_ref().map(agent);
     let (web, web_port) = central.schedule(&nodes[0], "web", 11).unwrap();
     let (db, db_port) = central.schedule(&nodes[1], "db", 12).unwrap();
@@ -78,7 +60,7 @@ fn pods_on_two_nodes_reach_each_other_and_are_down_and_gone_after_del() {
 
 #[test]
 fn a_pod_that_moves_works_on_its_new_node_and_leaves_nothing_on_the_old_one() {
-    let (central, nodes) = two_nodes();
+    let (central, nodes) = Central::with_two_nodes().unwrap();
     let _agents = nodes.each_ref().map(agent);
     let (peer, _) = central.schedule(&nodes[0], "peer", 20).unwrap();
     let (old, old_port) = central.schedule(&nodes[0], "web", 11).unwrap();
@@ -106,7 +88,7 @@ fn node_has_no(node: &OvnNode, pod: &Pod<'_>) -> bool {
 
 #[test]
 fn the_late_add_of_an_old_sandbox_is_refused_and_the_new_one_stays_connected() {
-    let (central, node) = one_node();
+    let (central, node) = Central::with_node().unwrap();
     let patient = agent(&node);
     let (peer, peer_port) = central.schedule(&node, "peer", 20).unwrap();
     let (new, new_port) = central.schedule(&node, "web", 11).unwrap();
@@ -138,7 +120,7 @@ fn the_late_add_of_an_old_sandbox_is_refused_and_the_new_one_stays_connected() {
 
 #[test]
 fn an_add_that_comes_before_the_logical_port_ends_when_that_is_made() {
-    let (central, node) = one_node();
+    let (central, node) = Central::with_node().unwrap();
     let _agent = agent(&node);
     let (web, port) = central.announce(&node, "web", 11).unwrap();
     thread::scope(|scope| {
@@ -154,7 +136,7 @@ fn an_add_that_comes_before_the_logical_port_ends_when_that_is_made() {
 
 #[test]
 fn a_live_pod_whose_logical_port_vanishes_and_returns_is_left_alone() {
-    let (central, node) = one_node();
+    let (central, node) = Central::with_node().unwrap();
     let agent = agent(&node);
     let (peer, _) = central.schedule(&node, "peer", 20).unwrap();
     let (web, port) = central.schedule(&node, "web", 11).unwrap();
@@ -177,7 +159,7 @@ fn a_live_pod_whose_logical_port_vanishes_and_returns_is_left_alone() {
 
 #[test]
 fn a_retried_add_replaces_the_row_and_does_not_believe_the_old_ones_installed() {
-    let (central, node) = one_node();
+    let (central, node) = Central::with_node().unwrap();
     let patient = agent(&node);
     let (first, port) = central.schedule(&node, "web", 11).unwrap();
     first.add().unwrap().success().unwrap();
@@ -210,7 +192,7 @@ fn a_retried_add_replaces_the_row_and_does_not_believe_the_old_ones_installed() 
 
 #[test]
 fn the_row_bears_what_ovn_kubernetes_and_its_tools_look_for() {
-    let (central, node) = one_node();
+    let (central, node) = Central::with_node().unwrap();
     let _agent = agent(&node);
     let (web, port) = central.schedule(&node, "web", 11).unwrap();
     web.add().unwrap().success().unwrap();

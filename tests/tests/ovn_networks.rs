@@ -9,16 +9,6 @@ use podwire_tests::ovn::{Central, LogicalPort, OvnNode};
 use podwire_tests::{Pod, conf, links, traffic};
 use serde_json::{Value, json};
 
-fn two_nodes() -> (Central, [OvnNode; 2]) {
-    let central = Central::start().unwrap();
-    let nodes = [("node-a", 1), ("node-b", 2)].map(|(name, number)| {
-        let node = central.node(name, number).unwrap();
-        central.add_switch(&node).unwrap();
-        node
-    });
-    (central, nodes)
-}
-
 /// The members that the older annotations have of a port. They know one address for each interface.
 fn older_entry(port: &LogicalPort, gateway: &str, address: &str) -> Value {
     json!({"ip_address": address, "mac_address": port.mac(), "gateway_ip": gateway})
@@ -49,7 +39,7 @@ fn two_interfaces(node: &OvnNode) -> (Pod<'_>, [LogicalPort; 2]) {
 
 #[test]
 fn pods_of_every_form_of_annotation_reach_each_other_across_nodes() {
-    let (central, nodes) = two_nodes();
+    let (central, nodes) = Central::with_two_nodes().unwrap();
     let _agents = nodes
         .each_ref()
         .map(|node| node.start_agent(&OvnNode::agent_options()).unwrap());
@@ -86,7 +76,7 @@ fn pods_of_every_form_of_annotation_reach_each_other_across_nodes() {
 
 #[test]
 fn several_interfaces_of_one_pod_are_awaited_together_in_whatever_order_they_come() {
-    let (central, [node, _]) = two_nodes();
+    let (central, [node, _]) = Central::with_two_nodes().unwrap();
     let _agent = node.start_agent(&OvnNode::agent_options()).unwrap();
     let (web, [first, second]) = two_interfaces(&node);
     thread::scope(|scope| {
@@ -109,7 +99,7 @@ fn several_interfaces_of_one_pod_are_awaited_together_in_whatever_order_they_com
 
 #[test]
 fn when_the_time_is_up_every_interface_that_lacks_something_is_named() {
-    let (central, [node, _]) = two_nodes();
+    let (central, [node, _]) = Central::with_two_nodes().unwrap();
     let _agent = node
         .start_agent(&OvnNode::agent_options().with(["--add-timeout", "4"]))
         .unwrap();
@@ -132,7 +122,7 @@ fn when_the_time_is_up_every_interface_that_lacks_something_is_named() {
 
 #[test]
 fn an_attachment_to_a_further_network_is_named_as_ovn_kubernetes_names_it() {
-    let (central, [node, _]) = two_nodes();
+    let (central, [node, _]) = Central::with_two_nodes().unwrap();
     let _agent = node.start_agent(&OvnNode::agent_options()).unwrap();
     let mut web = node.pod("web").unwrap();
     let mut port = LogicalPort::of(&web, &node, 11);
@@ -157,7 +147,7 @@ fn an_attachment_to_a_further_network_is_named_as_ovn_kubernetes_names_it() {
 
 #[test]
 fn a_pod_whose_primary_network_is_its_own_gets_that_beside_the_clusters_by_one_add() {
-    let (central, [node, _]) = two_nodes();
+    let (central, [node, _]) = Central::with_two_nodes().unwrap();
     let agent = node.start_agent(&OvnNode::agent_options()).unwrap();
     let web = node.pod("web").unwrap();
     let locked = LogicalPort::of(&web, &node, 11);

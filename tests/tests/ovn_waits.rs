@@ -9,14 +9,6 @@ use podwire_tests::links::LinkRecorder;
 use podwire_tests::ovn::{Central, LogicalPort, OvnNode};
 use podwire_tests::{Agent, AgentOptions, CniError, Pod, conf};
 
-/// A central machine and a node with its switch.
-fn network() -> (Central, OvnNode) {
-    let central = Central::start().unwrap();
-    let node = central.node("node-a", 1).unwrap();
-    central.add_switch(&node).unwrap();
-    (central, node)
-}
-
 /// Does not wait longer than for what can't come.
 fn impatient() -> AgentOptions {
     OvnNode::agent_options().with(["--add-timeout", "1"])
@@ -40,7 +32,7 @@ fn refused(node: &OvnNode, pod: &Pod<'_>, words: &[&str]) -> CniError {
 
 #[test]
 fn after_the_deadline_a_missing_logical_port_is_named() {
-    let (central, node) = network();
+    let (central, node) = Central::with_node().unwrap();
     let _agent = node.start_agent(&impatient()).unwrap();
     let (web, _) = central.announce(&node, "web", 11).unwrap();
     refused(&node, &web, &["tests_web: no logical port"]);
@@ -48,7 +40,7 @@ fn after_the_deadline_a_missing_logical_port_is_named() {
 
 #[test]
 fn after_the_deadline_a_dead_ovn_controller_is_named() {
-    let (central, node) = network();
+    let (central, node) = Central::with_node().unwrap();
     let _agent = node.start_agent(&impatient()).unwrap();
     let (web, _) = central.schedule(&node, "web", 11).unwrap();
     node.end_controller(Signal::SIGKILL).unwrap();
@@ -65,7 +57,7 @@ fn after_the_deadline_a_dead_ovn_controller_is_named() {
 
 #[test]
 fn after_the_deadline_an_ovn_controller_without_its_database_is_named() {
-    let (central, node) = network();
+    let (central, node) = Central::with_node().unwrap();
     let agent = node.start_agent(&impatient()).unwrap();
     let (web, _) = central.schedule(&node, "web", 11).unwrap();
     node.set_key("ovn-remote", "tcp:172.31.0.1:6649").unwrap();
@@ -83,7 +75,7 @@ fn after_the_deadline_an_ovn_controller_without_its_database_is_named() {
 
 #[test]
 fn after_the_deadline_another_chassis_that_has_the_port_is_named() {
-    let (central, node) = network();
+    let (central, node) = Central::with_node().unwrap();
     let other = central.node("node-b", 2).unwrap();
     let there_agent = other.start_agent(&OvnNode::agent_options()).unwrap();
     let here_agent = node.start_agent(&impatient()).unwrap();
@@ -106,17 +98,8 @@ fn after_the_deadline_another_chassis_that_has_the_port_is_named() {
 
 #[test]
 fn after_the_deadline_a_bridge_that_is_not_ovn_controllers_is_named() {
-    let (central, node) = network();
-    node.vsctl(&[
-        "add-br",
-        "br-x",
-        "--",
-        "set",
-        "bridge",
-        "br-x",
-        "datapath_type=netdev",
-    ])
-    .unwrap();
+    let (central, node) = Central::with_node().unwrap();
+    node.add_bridge("br-x").unwrap();
     let _agent = node
         .start_agent(&impatient().with(["--bridge", "br-x"]))
         .unwrap();
@@ -163,7 +146,7 @@ fn after_the_deadline_flows_that_are_not_installed_are_named() {
 
 #[test]
 fn after_the_deadline_a_node_that_is_in_no_ovn_network_is_told_so() {
-    let (central, node) = network();
+    let (central, node) = Central::with_node().unwrap();
     let _agent = node.start_agent(&impatient()).unwrap();
     let (web, _) = central.schedule(&node, "web", 11).unwrap();
     node.end_controller(Signal::SIGKILL).unwrap();
@@ -214,7 +197,7 @@ fn the_southbound_database_is_asked_by_tls_with_the_switchs_keys_or_the_agents_o
 
 /// Begins an ADD that OVN will not finish, does something to its port, and returns how the ADD ends.
 fn meddled_with(meddle: impl FnOnce(&OvnNode, &str)) -> CniError {
-    let (central, node) = network();
+    let (central, node) = Central::with_node().unwrap();
     let _agent = node.start_agent(&OvnNode::agent_options()).unwrap();
     let (web, _) = central.announce(&node, "web", 11).unwrap();
     thread::scope(|scope| {
@@ -278,7 +261,7 @@ fn a_wait_ends_when_another_row_takes_the_iface_id() {
 
 #[test]
 fn a_wait_ends_when_a_newer_sandbox_comes() {
-    let (central, node) = network();
+    let (central, node) = Central::with_node().unwrap();
     let _agent = node.start_agent(&OvnNode::agent_options()).unwrap();
     let (old, port) = central.announce(&node, "web", 11).unwrap();
     let new = old.another_sandbox().unwrap();
@@ -300,7 +283,7 @@ fn a_wait_ends_when_a_newer_sandbox_comes() {
 
 #[test]
 fn a_wait_ends_when_the_runtime_kills_the_plugin() {
-    let (central, node) = network();
+    let (central, node) = Central::with_node().unwrap();
     let _agent = node.start_agent(&OvnNode::agent_options()).unwrap();
     let (web, port) = central.announce(&node, "web", 11).unwrap();
     let recorder = LinkRecorder::start(node.place()).unwrap();
@@ -347,7 +330,7 @@ fn a_missing_bridge_is_ovn_controllers_to_make() {
 
 #[test]
 fn status_tells_of_an_ovn_controller_that_is_stopped_or_not_connected() {
-    let (central, node) = network();
+    let (central, node) = Central::with_node().unwrap();
     let agent = node.start_agent(&impatient()).unwrap();
     let (web, _) = central.announce(&node, "web", 11).unwrap();
     let status = || web.exec("STATUS", &conf()).unwrap();
@@ -378,7 +361,7 @@ fn status_tells_of_an_ovn_controller_that_is_stopped_or_not_connected() {
 
 #[test]
 fn without_an_annotation_a_pod_gets_no_address_of_ours() {
-    let (_central, node) = network();
+    let (_central, node) = Central::with_node().unwrap();
     let _agent = node.start_agent(&impatient()).unwrap();
     let pod = node.pod("web").unwrap();
     let refusal = pod.add().unwrap().error().unwrap();

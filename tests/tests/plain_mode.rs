@@ -4,8 +4,7 @@
 
 use std::net::IpAddr;
 
-use podwire_tests::{AgentOptions, Pod, TestNode, datapath, links, traffic};
-use serde_json::Value;
+use podwire_tests::{AgentOptions, Pod, TestNode, addresses, datapath, links, traffic};
 
 /// The subnets of an agent without configuration, and their gateways.
 const DEFAULTS: [(&str, &str); 2] = [
@@ -13,25 +12,14 @@ const DEFAULTS: [(&str, &str); 2] = [
     ("fd70:6f64:7769:7265:", "fd70:6f64:7769:7265::1/64"),
 ];
 
-fn addresses_of(result: &Value) -> Vec<IpAddr> {
-    let ips = result["ips"].as_array().unwrap().iter();
-    ips.map(|ip| {
-        ip["address"]
-            .as_str()
-            .unwrap()
-            .split('/')
-            .next()
-            .unwrap()
-            .parse()
-            .unwrap()
-    })
-    .collect()
+fn gateways() -> [IpAddr; 2] {
+    DEFAULTS.map(|(_, gateway)| gateway.split('/').next().unwrap().parse().unwrap())
 }
 
 fn wired<'node>(node: &'node TestNode, name: &str) -> (Pod<'node>, Vec<IpAddr>) {
     let pod = node.pod(name).unwrap();
     let result = pod.add().unwrap().success().unwrap();
-    (pod, addresses_of(&result))
+    (pod, addresses(&result).unwrap())
 }
 
 #[test]
@@ -65,15 +53,12 @@ fn a_missing_bridge_is_made_and_its_local_port_carries_the_gateways() {
         agent.log().unwrap().contains(datapath),
         "the log says which datapath was chosen, and why"
     );
-    let gateways = links::addresses(node.place(), "br-int").unwrap();
+    let carried = links::addresses(node.place(), "br-int").unwrap();
     for (_, gateway) in DEFAULTS {
-        assert!(gateways.contains(&gateway.to_owned()), "{gateways:?}");
-        traffic::ping(
-            pod.place(),
-            gateway.split('/').next().unwrap().parse().unwrap(),
-            2,
-        )
-        .unwrap();
+        assert!(carried.contains(&gateway.to_owned()), "{carried:?}");
+    }
+    for gateway in gateways() {
+        traffic::ping(pod.place(), gateway, 2).unwrap();
     }
 }
 
@@ -92,9 +77,8 @@ fn pods_reach_servers_of_the_node_by_tcp() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node.start_agent(&AgentOptions::default()).unwrap();
     let (pod, _) = wired(&node, "web");
-    for (_, gateway) in DEFAULTS {
-        let address = gateway.split('/').next().unwrap().parse().unwrap();
-        traffic::tcp_echo(pod.place(), node.place(), address, 1 << 20).unwrap();
+    for gateway in gateways() {
+        traffic::tcp_echo(pod.place(), node.place(), gateway, 1 << 20).unwrap();
     }
 }
 
@@ -167,13 +151,8 @@ fn the_gateways_come_back_when_ovs_vswitchd_does() {
         traffic::ping(other.place(), address, 2).unwrap();
         traffic::ping(node.place(), address, 2).unwrap();
     }
-    for (_, gateway) in DEFAULTS {
-        traffic::ping(
-            pod.place(),
-            gateway.split('/').next().unwrap().parse().unwrap(),
-            2,
-        )
-        .unwrap();
+    for gateway in gateways() {
+        traffic::ping(pod.place(), gateway, 2).unwrap();
     }
 }
 

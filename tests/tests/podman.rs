@@ -8,8 +8,7 @@ use podwire_tests::runtime::{Podman, documented};
 use podwire_tests::{AgentOptions, Place, TestNode, links, traffic};
 
 fn address(place: &Place) -> IpAddr {
-    let addresses = links::addresses(place, "eth0").unwrap();
-    addresses[0].split('/').next().unwrap().parse().unwrap()
+    links::first_address(place, "eth0").unwrap()
 }
 
 #[test]

@@ -4,29 +4,17 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
-use podwire_tests::{agent_binary, hex, plugin_binary};
+use podwire_tests::hex;
+use podwire_tests::walkthrough::{self, Walkthrough};
 
-/// Makes the machine: namespaces' contents, and stand-ins for what a test can't do to the machine it runs on.
+const PAGE: &str = include_str!("../../docs/quickstart.md");
+
+/// Makes the machine: what it lacks, and stand-ins for what a test can't do to the machine it runs on.
 const MACHINE: &str = r#"
-set -euo pipefail
-ip link set lo up
-mount -t tmpfs none /run
-mkdir -p /run/lock /run/netns
-mount --make-shared /run
-mkdir /run/above
-for directory in /etc /opt /srv /usr/local /var; do
-    above=/run/above/${directory//\//-}
-    mkdir "$above" "$above/upper" "$above/work"
-    mount -t overlay none -o "lowerdir=$directory,upperdir=$above/upper,workdir=$above/work" "$directory"
-done
-# As on a machine that never had any of it.
-for directory in /etc/cni /etc/openvswitch /opt/cni /usr/local/bin /var/lib/containerd /var/lib/openvswitch /var/log; do
-    mkdir -p "$directory"
-    mount -t tmpfs none "$directory"
-done
+written_to_an_overlay /etc /opt /srv /usr/local /var
+empty /etc/cni /etc/openvswitch /opt/cni /usr/local/bin /var/lib/containerd /var/lib/openvswitch /var/log
 apt-get() { :; }
 make() {
     mkdir -p /opt/cni/bin
@@ -40,18 +28,6 @@ systemctl() {
     grep -q --max-count 1 'containerd successfully booted' < <(tail -n +1 -F /run/containerd.log 2>/dev/null)
 }
 "#;
-
-/// The commands of the page's console blocks.
-fn commands() -> Vec<String> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/quickstart.md");
-    let page = fs::read_to_string(path).unwrap();
-    let blocks = page.split("```console\n").skip(1);
-    let blocks = blocks.map(|rest| rest.split_once("```").unwrap().0);
-    blocks
-        .flat_map(|block| block.lines().filter_map(|line| line.strip_prefix("# ")))
-        .map(str::to_owned)
-        .collect()
-}
 
 /// The cgroups that runc made for this run's containers. It leaves the parents; dropping this removes them.
 struct Cgroups(String);
@@ -79,44 +55,17 @@ fn remove(cgroup: &Path) {
 
 #[test]
 fn the_quick_start_works_as_it_is_written() {
-    let commands = commands();
+    let commands = walkthrough::commands(PAGE);
     assert!(commands.len() > 15, "{commands:?}");
-    let mut script = MACHINE.to_owned();
-    for command in &commands {
-        let quoted = command.replace('\'', r"'\''");
-        script.push_str(&format!("printf '%s\\n' '# {quoted}'\n{command}\n"));
-    }
     let cgroups = Cgroups(format!("quickstart-{}", hex(8)));
-    let run = Command::new("unshare")
-        .args([
-            "--mount",
-            "--net",
-            "--ipc",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-            "bash",
-            "-c",
-            &script,
-        ])
-        .env("PODWIRE", agent_binary().unwrap())
-        .env("PLUGIN", plugin_binary().unwrap())
-        // The cgroups of its containers lie below one of this name, and the machine's cgroups are everybody's.
-        .env("CONTAINERD_NAMESPACE", &cgroups.0)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let (stdout, stderr) = (
-        String::from_utf8_lossy(&run.stdout),
-        String::from_utf8_lossy(&run.stderr),
-    );
-    assert!(run.status.success(), "{stdout}\n{stderr}");
-    let printed_by = |beginning: &str| {
-        let (_, after) = stdout.split_once(&format!("# {beginning}")).unwrap();
-        let (_, printed) = after.split_once('\n').unwrap();
-        printed.split("\n# ").next().unwrap().to_owned()
-    };
+    // The cgroups of its containers lie below one of this name, and the machine's cgroups are everybody's.
+    let mut walkthrough = Walkthrough::on(MACHINE).variable("CONTAINERD_NAMESPACE", &cgroups.0);
+    for command in &commands {
+        walkthrough.follow(command);
+    }
+    let transcript = walkthrough.run().unwrap();
+    let (stdout, stderr) = (&transcript.stdout, &transcript.stderr);
+    let printed_by = |beginning: &str| transcript.printed_by(beginning).unwrap();
     assert!(
         printed_by("ctr task exec --exec-id look").contains("inet 10.186.0.2/22"),
         "{stdout}"

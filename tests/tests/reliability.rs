@@ -86,17 +86,22 @@ fn a_step_of_an_add_that_fails_takes_back_all_those_before_it() {
     }
 }
 
+/// A sandbox whose agent dies at a step of its DEL.
+fn killed_in_del<'node>(node: &'node TestNode, step: &str) -> Pod<'node> {
+    let agent = node.start_agent(&options().killed_at(step)).unwrap();
+    let sandbox = pod(node, step);
+    sandbox.add().unwrap().success().unwrap();
+    // The connection is lost in mid-DEL: the plugin leaves the DEL in the spool, and it counts as done.
+    sandbox.del().unwrap().success().unwrap();
+    agent.await_end().unwrap();
+    sandbox
+}
+
 #[test]
 fn an_agent_killed_at_any_step_of_a_del_is_followed_by_one_that_ends_it() {
     let node = TestNode::with_ovs().unwrap();
     for step in DEL_STEPS {
-        let agent = node.start_agent(&options().killed_at(step)).unwrap();
-        let sandbox = pod(&node, step);
-        sandbox.add().unwrap().success().unwrap();
-        // The connection is lost in mid-DEL: the plugin leaves the DEL in the spool, and it counts as done.
-        sandbox.del().unwrap().success().unwrap();
-        agent.await_end().unwrap();
-
+        let sandbox = killed_in_del(&node, step);
         let agent = node.start_agent(&options()).unwrap();
         assert_eq!(node.leftovers().unwrap(), Leftovers::default(), "{step}");
         assert_unhindered(&node, &sandbox);
@@ -108,11 +113,7 @@ fn an_agent_killed_at_any_step_of_a_del_is_followed_by_one_that_ends_it() {
 fn a_del_whose_agent_and_plugin_were_both_killed_is_ended_by_the_next_agent_once_it_had_begun() {
     let node = TestNode::with_ovs().unwrap();
     for step in DEL_STEPS {
-        let agent = node.start_agent(&options().killed_at(step)).unwrap();
-        let sandbox = pod(&node, step);
-        sandbox.add().unwrap().success().unwrap();
-        sandbox.del().unwrap().success().unwrap();
-        agent.await_end().unwrap();
+        let sandbox = killed_in_del(&node, step);
         std::fs::remove_dir_all(node.path("/run/podwire/spool")).unwrap();
 
         let agent = node.start_agent(&options()).unwrap();

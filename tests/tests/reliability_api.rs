@@ -6,29 +6,26 @@
 use std::thread;
 use std::time::Duration;
 
-use podwire_tests::annotation::{entry, mac};
+use podwire_tests::annotation::{default_network, entry, mac};
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::{Agent, AgentOptions, Pod, TestNode, links};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 fn annotated(pod: &Pod<'_>, number: u8) -> Value {
-    let networks = json!({ "default": entry(number) }).to_string();
-    let annotations = json!({ "k8s.ovn.org/pod-networks": networks });
-    apiserver::pod("n1", &pod.namespace, &pod.name, &pod.uid, annotations)
-}
-
-fn of_node(seconds: &str) -> AgentOptions {
-    AgentOptions::for_numbered_pods().with(["--node-name", "n1", "--add-timeout", seconds])
+    apiserver::pod_on("n1", pod, default_network(&entry(number)))
 }
 
 #[test]
 fn while_the_api_is_gone_known_pods_are_served_and_after_it_everything_is_as_it_has_become() {
-    let node = TestNode::with_ovs().unwrap();
-    let server = ApiServer::start_in(node.place()).unwrap();
+    let (node, server) = ApiServer::beside_a_node().unwrap();
     server.accept_tokens(Some(&["before"]));
     std::fs::write(node.path("/run/token"), "before").unwrap();
-    let url = server.url();
-    let options = of_node("5").with(["--k8s-apiserver", &url, "--k8s-token-file", "/run/token"]);
+    // Little for the waits that end in vain; while one that ends by an event is awaited, ample.
+    node.configure("add-timeout = 1").unwrap();
+    let options = AgentOptions::for_numbered_pods()
+        .watching(&server, "n1")
+        .configured()
+        .with(["--k8s-token-file", "/run/token"]);
     let agent = node.start_agent(&options).unwrap();
     let [known, unknown, deleted] =
         ["known", "unknown", "deleted"].map(|name| node.pod(name).unwrap());
@@ -54,6 +51,8 @@ fn while_the_api_is_gone_known_pods_are_served_and_after_it_everything_is_as_it_
     server.compact();
     let before = server.requests().len();
 
+    node.configure("add-timeout = 60").unwrap();
+    agent.await_log("add-timeout from 1 to 60").unwrap();
     server.go_away(false);
     unknown.add().unwrap().success().unwrap();
     agent.await_log("are watched again").unwrap();
@@ -67,6 +66,8 @@ fn while_the_api_is_gone_known_pods_are_served_and_after_it_everything_is_as_it_
     for request in &requests {
         assert_eq!(request.authorization.as_deref(), Some("Bearer after"));
     }
+    node.configure("add-timeout = 1").unwrap();
+    agent.await_log("add-timeout from 60 to 1").unwrap();
     let error = deleted.add().unwrap().error().unwrap();
     assert!(
         error.msg.contains("pod tests/deleted is not known to"),
@@ -84,7 +85,8 @@ fn within_a_cluster_the_service_account_is_all_that_is_needed() {
     std::fs::create_dir_all(&account).unwrap();
     std::fs::write(account.join("token"), "of the service account\n").unwrap();
     std::fs::write(account.join("ca.crt"), server.ca()).unwrap();
-    let options = of_node("30")
+    let options = AgentOptions::for_numbered_pods()
+        .with(["--node-name", "n1", "--add-timeout", "30"])
         .variable("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         .variable("KUBERNETES_SERVICE_PORT", &server.port().to_string());
     let agent = node.start_agent(&options).unwrap();
@@ -99,7 +101,7 @@ fn within_a_cluster_the_service_account_is_all_that_is_needed() {
 fn without_a_ca_of_its_own_the_systems_are_believed() {
     let node = TestNode::with_ovs().unwrap();
     let server = ApiServer::start_tls_in(node.place()).unwrap();
-    let options = of_node("30").with(["--k8s-apiserver", &server.url()]);
+    let options = server.watched_by("n1", "30");
     assert_is_not_believed(&Agent::launch(&node, &options).unwrap());
 
     std::fs::write(node.path("/run/roots.pem"), server.ca()).unwrap();
@@ -129,17 +131,18 @@ fn assert_is_watched(node: &TestNode, server: &ApiServer) {
 #[test]
 fn what_an_add_has_waited_for_its_annotation_is_not_waited_once_more_for_ovn() {
     const PATIENCE: Duration = Duration::from_secs(6);
-    let node = TestNode::with_ovs().unwrap();
-    let server = ApiServer::start_in(node.place()).unwrap();
+    let (node, server) = ApiServer::beside_a_node().unwrap();
     let seconds = PATIENCE.as_secs().to_string();
-    let url = server.url();
     // No ovn-controller runs, and so nobody ever reports the port.
-    let options = of_node(&seconds).with(["--k8s-apiserver", &url, "--wait", "ovn-installed"]);
+    let options = server
+        .watched_by("n1", &seconds)
+        .with(["--wait", "ovn-installed"]);
     let agent = Agent::launch(&node, &options).unwrap();
     let pod = node.pod("web").unwrap();
     thread::scope(|scope| {
         let add = scope.spawn(|| pod.add().unwrap().error().unwrap());
         agent.await_log("awaits its pod's annotation").unwrap();
+        // No event is awaited: that time passes is what the second wait is to be the shorter for.
         thread::sleep(PATIENCE / 2);
         server.apply(annotated(&pod, 11));
         let error = add.join().unwrap();

@@ -8,15 +8,6 @@ use podwire_tests::annotation::{entry, ipv4, ipv6};
 use podwire_tests::{Agent, AgentOptions, Pod, TestNode, links, traffic};
 use serde_json::json;
 
-fn wired(node: &TestNode, number: u8) -> Pod<'_> {
-    let pod = node
-        .pod(&format!("pod{number}"))
-        .unwrap()
-        .on_default_network(&entry(number));
-    pod.add().unwrap().success().unwrap();
-    pod
-}
-
 fn start(node: &TestNode) -> Agent<'_> {
     node.start_agent(&AgentOptions::for_numbered_pods())
         .unwrap()
@@ -43,7 +34,7 @@ fn assert_alive(node: &TestNode, pods: [&Pod<'_>; 2]) {
 fn ports_of_living_pods_come_back_when_the_database_is_begun_anew() {
     let node = TestNode::with_ovs().unwrap();
     let agent = start(&node);
-    let (one, two) = (wired(&node, 11), wired(&node, 12));
+    let [one, two] = [11, 12].map(|number| node.wired_pod(number).unwrap());
     let before = links::find(one.place(), "eth0").unwrap().unwrap().index;
     let ids =
         |pod: &Pod<'_>| node.interface_of(&pod.container).unwrap().unwrap()["external_ids"].clone();
@@ -57,7 +48,7 @@ fn ports_of_living_pods_come_back_when_the_database_is_begun_anew() {
         before
     );
     agent.await_ready(true).unwrap();
-    let third = wired(&node, 13);
+    let third = node.wired_pod(13).unwrap();
     for pod in [&one, &two, &third] {
         pod.del().unwrap().success().unwrap();
     }
@@ -68,7 +59,7 @@ fn ports_of_living_pods_come_back_when_the_database_is_begun_anew() {
 fn ports_of_living_pods_come_back_when_the_whole_open_vswitch_is_replaced() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = start(&node);
-    let (one, two) = (wired(&node, 11), wired(&node, 12));
+    let [one, two] = [11, 12].map(|number| node.wired_pod(number).unwrap());
     node.kill_vswitchd().unwrap();
     node.lose_database().unwrap();
     node.start_ovsdb_server().unwrap();
@@ -80,7 +71,7 @@ fn ports_of_living_pods_come_back_when_the_whole_open_vswitch_is_replaced() {
 fn ports_of_living_pods_come_back_when_nobody_saw_the_database_go() {
     let node = TestNode::with_ovs().unwrap();
     let agent = start(&node);
-    let (one, two) = (wired(&node, 11), wired(&node, 12));
+    let [one, two] = [11, 12].map(|number| node.wired_pod(number).unwrap());
     agent.stop().unwrap();
     node.lose_database().unwrap();
     node.start_ovsdb_server().unwrap();
@@ -92,27 +83,18 @@ fn ports_of_living_pods_come_back_when_nobody_saw_the_database_go() {
 fn ports_of_living_pods_come_back_with_a_bridge_that_somebody_removed() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = start(&node);
-    let (one, two) = (wired(&node, 11), wired(&node, 12));
+    let [one, two] = [11, 12].map(|number| node.wired_pod(number).unwrap());
     node.vsctl(&["del-br", "br-int"]).unwrap();
     assert_alive(&node, [&one, &two]);
 }
 
 #[test]
 fn in_ovn_mode_ports_come_back_once_ovn_controller_has_made_the_bridge_again() {
-    let bridge = [
-        "add-br",
-        "br-int",
-        "--",
-        "set",
-        "bridge",
-        "br-int",
-        "datapath_type=netdev",
-    ];
     let node = TestNode::with_ovs().unwrap();
-    node.vsctl(&bridge).unwrap();
+    node.add_bridge("br-int").unwrap();
     let options = AgentOptions::default().with(["--mode", "ovn", "--wait", "ofport"]);
     let agent = Agent::launch(&node, &options).unwrap();
-    let (one, two) = (wired(&node, 11), wired(&node, 12));
+    let [one, two] = [11, 12].map(|number| node.wired_pod(number).unwrap());
     node.lose_database().unwrap();
     node.start_ovsdb_server().unwrap();
     node.await_vswitchd().unwrap();
@@ -123,7 +105,7 @@ fn in_ovn_mode_ports_come_back_once_ovn_controller_has_made_the_bridge_again() {
         node.ovsdb_rows("Bridge").unwrap().is_empty(),
         "it is not ours to make"
     );
-    node.vsctl(&bridge).unwrap();
+    node.add_bridge("br-int").unwrap();
     for pod in [&one, &two] {
         node.await_ofport(host_end(pod)).unwrap();
     }
@@ -135,7 +117,7 @@ fn in_ovn_mode_ports_come_back_once_ovn_controller_has_made_the_bridge_again() {
 fn of_a_pod_that_ended_while_the_database_was_lost_nothing_comes_back() {
     let node = TestNode::with_ovs().unwrap();
     let agent = start(&node);
-    let (one, two, mut gone) = (wired(&node, 11), wired(&node, 12), wired(&node, 13));
+    let [one, two, mut gone] = [11, 12, 13].map(|number| node.wired_pod(number).unwrap());
     let recorder = links::LinkRecorder::start(node.place()).unwrap();
     node.lose_database().unwrap();
     gone.remove_netns().unwrap();
@@ -157,10 +139,10 @@ fn of_a_pod_that_ended_while_the_database_was_lost_nothing_comes_back() {
 fn of_two_sandboxes_of_one_pod_the_newer_keeps_the_port_when_the_database_is_lost() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = start(&node);
-    let old = wired(&node, 11);
+    let old = node.wired_pod(11).unwrap();
     let new = old.another_sandbox().unwrap();
     new.add().unwrap().success().unwrap();
-    let other = wired(&node, 12);
+    let other = node.wired_pod(12).unwrap();
     node.lose_database().unwrap();
     node.start_ovsdb_server().unwrap();
     assert_alive(&node, [&new, &other]);
@@ -171,7 +153,7 @@ fn of_two_sandboxes_of_one_pod_the_newer_keeps_the_port_when_the_database_is_los
 fn rows_that_outlived_a_reboot_go_before_the_first_add_is_served_and_others_stay() {
     let node = TestNode::with_ovs().unwrap();
     let agent = start(&node);
-    let (gone, living) = (wired(&node, 11), wired(&node, 12));
+    let [gone, living] = [11, 12].map(|number| node.wired_pod(number).unwrap());
     agent.kill().unwrap();
     // What a reboot takes: links, namespaces and all of /run. What of ours still has a link is kept even without a record.
     node.run("ip", &["link", "del", host_end(&gone)]).unwrap();
@@ -191,6 +173,6 @@ fn rows_that_outlived_a_reboot_go_before_the_first_add_is_served_and_others_stay
     assert!(node.interface_of(&living.container).unwrap().is_some());
     assert!(node.interface_of("0123456789abcdef").unwrap().is_some());
     traffic::ping(node.place(), ipv4(12).parse().unwrap(), 1).unwrap();
-    let again = wired(&node, 11);
+    let again = node.wired_pod(11).unwrap();
     again.del().unwrap().success().unwrap();
 }

@@ -14,17 +14,11 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use podwire_tests::annotation::{entry, ipv4};
 use podwire_tests::links::LinkRecorder;
-use podwire_tests::{AgentOptions, Pod, TestNode, conf, links, traffic};
+use podwire_tests::{AgentOptions, TestNode, conf, links, traffic};
 use serde_json::json;
 
 fn options() -> AgentOptions {
     AgentOptions::for_numbered_pods()
-}
-
-fn numbered(node: &TestNode, number: u8) -> Pod<'_> {
-    node.pod(&format!("pod{number}"))
-        .unwrap()
-        .on_default_network(&entry(number))
 }
 
 fn address(number: u8) -> IpAddr {
@@ -35,7 +29,7 @@ fn address(number: u8) -> IpAddr {
 fn twenty_dels_of_one_pod_at_once_all_succeed() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node.start_agent(&options()).unwrap();
-    let pod = numbered(&node, 11);
+    let pod = node.numbered_pod(11).unwrap();
     pod.add().unwrap().success().unwrap();
     thread::scope(|scope| {
         for _ in 0..20 {
@@ -51,7 +45,7 @@ fn what_the_agent_does_not_admit_is_to_be_tried_again() {
     let _agent = node
         .start_agent(&options().with(["--max-operations", "1"]))
         .unwrap();
-    let (first, second) = (numbered(&node, 11), numbered(&node, 12));
+    let [first, second] = [11, 12].map(|number| node.numbered_pod(number).unwrap());
     // A hung vswitchd holds the first ADD at its wait for the ofport.
     node.signal_vswitchd(Signal::SIGSTOP).unwrap();
     let recorder = LinkRecorder::start(node.place()).unwrap();
@@ -71,7 +65,7 @@ fn what_the_agent_does_not_admit_is_to_be_tried_again() {
 fn a_gc_while_an_add_is_in_flight_leaves_it_alone() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node.start_agent(&options()).unwrap();
-    let (adding, dead) = (numbered(&node, 11), numbered(&node, 12));
+    let [adding, dead] = [11, 12].map(|number| node.numbered_pod(number).unwrap());
     dead.add().unwrap().success().unwrap();
     node.signal_vswitchd(Signal::SIGSTOP).unwrap();
     let recorder = LinkRecorder::start(node.place()).unwrap();
@@ -96,10 +90,10 @@ fn a_gc_while_an_add_is_in_flight_leaves_it_alone() {
 fn a_del_of_a_pod_whose_netns_path_another_pod_has_now_leaves_that_one_alone() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node.start_agent(&options()).unwrap();
-    let mut gone = numbered(&node, 11);
+    let mut gone = node.numbered_pod(11).unwrap();
     gone.add().unwrap().success().unwrap();
     gone.remove_netns().unwrap();
-    let other = numbered(&node, 12);
+    let other = node.numbered_pod(12).unwrap();
     other.add().unwrap().success().unwrap();
     let conf = conf().to_string();
     gone.exec_with("DEL", conf.as_bytes(), &[("CNI_NETNS", Some(&other.netns))])
@@ -127,7 +121,7 @@ fn with_a_full_disk_an_add_names_the_file_and_a_del_still_works() {
     ];
     node.run("mount", &small).unwrap();
     let _agent = node.start_agent(&options()).unwrap();
-    let (wired, next) = (numbered(&node, 11), numbered(&node, 12));
+    let [wired, next] = [11, 12].map(|number| node.numbered_pod(number).unwrap());
     wired.add().unwrap().success().unwrap();
     let filler = node.path("/run/podwire/filler");
     let mut file = std::fs::File::create(&filler).unwrap();
@@ -204,7 +198,7 @@ fn open_vswitch_may_die_and_come_back_under_load() {
         pods_are_wired();
     });
     agent.await_ready(true).unwrap();
-    let pod = numbered(&node, 11);
+    let pod = node.numbered_pod(11).unwrap();
     pod.add().unwrap().success().unwrap();
     traffic::ping(node.place(), address(11), 1).unwrap();
     pod.del().unwrap().success().unwrap();
@@ -270,13 +264,16 @@ fn a_connection_to_the_database_may_be_cut_at_any_byte() {
         "unix:/run/cut/db.sock",
         "--ovs-rundir",
         "/run/openvswitch",
+        // Some cuts leave an ADD without the answer that it waits for.
+        "--add-timeout",
+        "3",
     ]);
     let agent = node.start_agent(&options).unwrap();
     let mut cut = 0;
     for budget in &budgets {
         // An ADD is some 1,500 bytes each way; each cut is at another place of a message.
         for position in (0..2200).step_by(367) {
-            let pod = numbered(&node, 11);
+            let pod = node.numbered_pod(11).unwrap();
             budget.store(position, Ordering::SeqCst);
             if let Ok(error) = pod.add().unwrap().error() {
                 assert_eq!(error.code, 11, "cut after {position}: {error:?}");

@@ -7,28 +7,24 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 
 use nix::sys::signal::Signal;
-use podwire_tests::annotation::{entry, ipv4};
+use podwire_tests::annotation::{default_network, entry, ipv4};
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::links::LinkRecorder;
-use podwire_tests::{Agent, AgentOptions, Pod, TestNode, conf, links, traffic};
+use podwire_tests::{Agent, AgentOptions, TestNode, conf, links, traffic};
 use serde_json::json;
 
 /// Steps the clock of the day as programs see it that are started with it, and no other: CLOCK_MONOTONIC and
 /// CLOCK_BOOTTIME don't step on a real machine either.
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 
-fn numbered(node: &TestNode, number: u8) -> Pod<'_> {
-    node.pod(&format!("pod{number}"))
-        .unwrap()
-        .on_default_network(&entry(number))
-}
-
 #[test]
 fn with_descriptors_used_up_adds_wait_or_say_so_and_are_served_once_there_are_some() {
     let node = TestNode::with_ovs().unwrap();
     let options = AgentOptions::for_numbered_pods().under(&["prlimit", "--nofile=64:64"]);
     let agent = node.start_agent(&options).unwrap();
-    let pods: Vec<_> = (11..51).map(|number| numbered(&node, number)).collect();
+    let pods: Vec<_> = (11..51)
+        .map(|number| node.numbered_pod(number).unwrap())
+        .collect();
     // A hung vswitchd holds every ADD at its wait for the ofport, and with it the ADD's descriptors.
     node.signal_vswitchd(Signal::SIGSTOP).unwrap();
     let failed: Vec<_> = thread::scope(|scope| {
@@ -62,29 +58,25 @@ fn clients_that_say_nothing_use_up_no_descriptors() {
     let _silent: Vec<_> = (0..200)
         .map(|_| UnixStream::connect(agent.socket()).unwrap())
         .collect();
-    numbered(&node, 11).add().unwrap().success().unwrap();
+    node.numbered_pod(11)
+        .unwrap()
+        .add()
+        .unwrap()
+        .success()
+        .unwrap();
     assert!(!agent.log().unwrap().contains("Too many open files"));
 }
 
 #[test]
 fn a_clock_that_jumps_ends_no_wait_and_makes_no_del_too_old() {
-    let node = TestNode::with_ovs().unwrap();
-    let server = ApiServer::start_in(node.place()).unwrap();
+    let (node, server) = ApiServer::beside_a_node().unwrap();
     let jump = |by: &str| {
         std::fs::write(node.path("/run/clock.new"), by).unwrap();
         std::fs::rename(node.path("/run/clock.new"), node.path("/run/clock")).unwrap();
     };
     jump("+0");
-    let url = server.url();
-    let options = AgentOptions::for_numbered_pods()
-        .with([
-            "--k8s-apiserver",
-            &url,
-            "--node-name",
-            "n1",
-            "--add-timeout",
-            "60",
-        ])
+    let options = server
+        .watched_by("n1", "60")
         .variable("LD_PRELOAD", FAKETIME)
         .variable("FAKETIME_TIMESTAMP_FILE", "/run/clock")
         .variable("FAKETIME_NO_CACHE", "1")
@@ -92,20 +84,18 @@ fn a_clock_that_jumps_ends_no_wait_and_makes_no_del_too_old() {
     let mut agent = node.start_agent(&options).unwrap();
     for (by, name) in [("+1000d", "forward"), ("-1000d", "back")] {
         let pod = node.pod(name).unwrap();
-        let networks = json!({ "default": entry(11) }).to_string();
-        let annotations = json!({ "k8s.ovn.org/pod-networks": networks });
         thread::scope(|scope| {
             let add = scope.spawn(|| pod.add().unwrap().success().unwrap());
             let waits = format!("{}/{}", pod.namespace, pod.name);
             agent.await_log(&waits).unwrap();
             jump(by);
-            let known = apiserver::pod("n1", &pod.namespace, &pod.name, &pod.uid, annotations);
-            server.apply(known);
+            let annotations = default_network(&entry(11));
+            server.apply(apiserver::pod_on("n1", &pod, annotations));
             let result = add.join().unwrap();
             pod.check(&result).unwrap().success().unwrap();
         });
         // A DEL that waits in the spool while the clock jumps back, and an attachment that is younger than it.
-        let other = numbered(&node, 12);
+        let other = node.numbered_pod(12).unwrap();
         other.add().unwrap().success().unwrap();
         agent = agent
             .kill_and_restart_with(|| {
@@ -133,7 +123,7 @@ fn an_agent_in_another_network_namespace_does_not_take_its_pods_for_gone() {
     let node = TestNode::with_ovs().unwrap();
     let options = AgentOptions::for_numbered_pods();
     let agent = node.start_agent(&options).unwrap();
-    let pod = numbered(&node, 11);
+    let pod = node.numbered_pod(11).unwrap();
     let result = pod.add().unwrap().success().unwrap();
     agent.stop().unwrap();
 
@@ -226,7 +216,7 @@ fn a_client_that_went_away_is_missed_behind_what_it_had_sent_ahead_too() {
     let agent = node
         .start_agent(&AgentOptions::for_numbered_pods())
         .unwrap();
-    let pod = numbered(&node, 11);
+    let pod = node.numbered_pod(11).unwrap();
     node.signal_vswitchd(Signal::SIGSTOP).unwrap();
     let recorder = LinkRecorder::start(node.place()).unwrap();
     let body = json!({

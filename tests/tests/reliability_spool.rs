@@ -5,21 +5,12 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use podwire_tests::annotation::{entry, ipv4};
-use podwire_tests::{AgentOptions, Pod, TestNode, conf_of_version, traffic};
+use podwire_tests::{AgentOptions, TestNode, conf_of_version, traffic};
 
 const SPOOL: &str = "/run/podwire/spool";
 
 fn options() -> AgentOptions {
     AgentOptions::for_numbered_pods()
-}
-
-fn wired(node: &TestNode, number: u8) -> Pod<'_> {
-    let pod = node
-        .pod(&format!("pod{number}"))
-        .unwrap()
-        .on_default_network(&entry(number));
-    pod.add().unwrap().success().unwrap();
-    pod
 }
 
 fn spooled(node: &TestNode) -> Vec<std::path::PathBuf> {
@@ -31,7 +22,7 @@ fn spooled(node: &TestNode) -> Vec<std::path::PathBuf> {
 fn a_del_without_an_agent_succeeds_and_is_carried_out_before_the_next_one_is_ready() {
     let node = TestNode::with_ovs().unwrap();
     let agent = node.start_agent(&options()).unwrap();
-    let [one, two, living] = [11, 12, 13].map(|number| wired(&node, number));
+    let [one, two, living] = [11, 12, 13].map(|number| node.wired_pod(number).unwrap());
     agent.kill().unwrap();
     for pod in [&one, &two, &two] {
         assert!(pod.del().unwrap().success().unwrap().is_null());
@@ -97,7 +88,7 @@ fn a_spooled_del_that_is_older_than_the_attachment_it_names_is_dropped() {
 fn a_del_that_is_spooled_under_a_living_agent_is_carried_out_as_it_comes() {
     let node = TestNode::with_ovs().unwrap();
     let agent = node.start_agent(&options()).unwrap();
-    let pod = wired(&node, 11);
+    let pod = node.wired_pod(11).unwrap();
     let recorder = podwire_tests::links::LinkRecorder::start(node.place()).unwrap();
     // With its socket out of the way the agent lives and nobody can reach it.
     let (socket, aside) = (agent.socket(), agent.socket().with_extension("aside"));

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
-use podwire_tests::annotation::{entry, ipv4, mac};
+use podwire_tests::annotation::{self, POD_NETWORKS, entry, ipv4, mac};
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::{Agent, AgentOptions, TestNode, conf, links};
 use serde_json::{Value, json};
-
-const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
 
 /// For waits that end in vain.
 fn impatient(server: &ApiServer) -> AgentOptions {
@@ -20,7 +18,7 @@ fn patient(server: &ApiServer) -> AgentOptions {
 }
 
 fn default_network(number: u8) -> Value {
-    json!({ POD_NETWORKS: json!({ "default": entry(number) }).to_string() })
+    annotation::default_network(&entry(number))
 }
 
 #[test]

@@ -237,10 +237,7 @@ fn a_container_id_that_is_not_hexadecimal_gets_a_derived_host_name() {
         (12, "test-container-2"),
         (13, "eth0"),
     ] {
-        let mut pod = node
-            .pod(&format!("pod{number}"))
-            .unwrap()
-            .on_default_network(&entry(number));
+        let mut pod = node.numbered_pod(number).unwrap();
         pod.container = container.into();
         pod.add().unwrap().success().unwrap();
         let row = node.interface_of(container).unwrap().unwrap();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::call::sandbox_line;
 use super::check::{difference, differences_of_row};
 use super::del::is_ours;
 use super::{Agent, Error, READY_DEADLINE};
@@ -56,16 +57,14 @@ impl Agent {
         for key in self.all_attachments() {
             let records = self.ports.find(&key);
             let entry = self.journal.find(&key)?;
-            let pod = records
-                .iter()
-                .find_map(|record| record.pod.clone())
-                .or_else(|| entry.as_ref().and_then(|(_, entry)| entry.pod.clone()));
+            let noted = entry.as_ref().map(|(_, entry)| entry);
+            let pod = pod_of(&records, noted);
             if !wanted(pod.as_deref()) {
                 continue;
             }
-            let line = (key.network.clone(), key.container_id.clone());
+            let line = sandbox_line(&key);
             let busy = self.sandbox_lines.is_busy(&line);
-            let netns = netns_of(&records, entry.as_ref().map(|(_, entry)| entry));
+            let netns = netns_of(&records, noted);
             let differences = match busy {
                 true => Vec::new(),
                 false => {
@@ -168,8 +167,7 @@ impl Agent {
             NetnsError::Absent { .. } => format!("its network namespace {path} is gone"),
             other => other.to_string(),
         })?;
-        let made_in = entry.and_then(|entry| entry.netns_id);
-        if made_in.is_some_and(|id| id != (netns.id().dev, netns.id().ino)) {
+        if !is_made_in(&netns, entry) {
             return Err(format!("{path} is another pod's network namespace by now"));
         }
         Ok(Arc::new(netns))
@@ -263,6 +261,18 @@ pub(super) fn netns_of(records: &[PortRecord], entry: Option<&Entry>) -> Option<
             .find_map(|record| record.external_ids.get(ids::NETNS).cloned())
     };
     noted.filter(|path| !path.is_empty()).or_else(in_row)
+}
+
+/// `namespace/name` of an attachment's pod, as a row or the intent log has it.
+pub(super) fn pod_of(records: &[PortRecord], entry: Option<&Entry>) -> Option<String> {
+    let in_row = records.iter().find_map(|record| record.pod.clone());
+    in_row.or_else(|| entry.and_then(|entry| entry.pod.clone()))
+}
+
+/// Whether an attachment was made in this namespace, as far as the intent log knows: a path may be another one's by now.
+pub(super) fn is_made_in(netns: &Netns, entry: Option<&Entry>) -> bool {
+    let noted = entry.and_then(|entry| entry.netns_id);
+    noted.is_none_or(|id| id == (netns.id().dev, netns.id().ino))
 }
 
 fn without_mend(what: &str) -> Difference {

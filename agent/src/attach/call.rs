@@ -128,7 +128,7 @@ impl Call {
 
     /// What requests for one sandbox on one network have in common.
     pub fn sandbox_line(&self) -> (String, String) {
-        (self.key.network.clone(), self.key.container_id.clone())
+        sandbox_line(&self.key)
     }
 }
 
@@ -146,6 +146,11 @@ fn traceparent(text: &str) -> Option<TraceParent> {
 pub(super) fn pod_line(key: &AttachmentKey, pod: Option<String>) -> (String, String) {
     match pod {
         Some(pod) => (String::new(), pod),
-        None => (key.network.clone(), key.container_id.clone()),
+        None => sandbox_line(key),
     }
+}
+
+/// The line of all that is done to one sandbox on one network.
+pub(super) fn sandbox_line(key: &AttachmentKey) -> (String, String) {
+    (key.network.clone(), key.container_id.clone())
 }

@@ -139,12 +139,7 @@ impl Agent {
         errors.extend(links);
         // After the link: a packet that still came would make the entry again.
         self.connections.forget(addresses(&known, entry.as_ref()));
-        self.addresses.release_all(&Owner {
-            network: key.network.clone(),
-            container_id: key.container_id.clone(),
-            ifname: key.ifname.clone(),
-            pod: None,
-        });
+        self.addresses.release_all(&Owner::of(key, None));
         fault_point!("del-released", _);
         Removal {
             entry,

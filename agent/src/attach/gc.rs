@@ -3,15 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use super::call::sandbox_line;
 use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
+use crate::config::usual::{DROP_IN, DROP_IN_NETWORK};
 use crate::observe::{Mended, Trace};
 use crate::plan::{AttachmentKey, ids};
-
-/// The network's name in the configuration that ovn-kubernetes writes.
-const OVN_KUBERNETES: &str = "ovn-kubernetes";
-/// The plugin that it names.
-const OVN_KUBERNETES_PLUGIN: &str = "ovn-k8s-cni-overlay";
 
 impl Agent {
     /// Removes every attachment of the network that `cni.dev/valid-attachments` does not list, and goes on after an error.
@@ -31,7 +28,7 @@ impl Agent {
             let is_valid = valid
                 .iter()
                 .any(|it| it.container_id == key.container_id && it.ifname == key.ifname);
-            let line = (key.network.clone(), key.container_id.clone());
+            let line = sandbox_line(&key);
             // What is in line was asked for after the runtime made its list.
             if is_valid || self.sandbox_lines.is_busy(&line) {
                 continue;
@@ -64,7 +61,7 @@ impl Agent {
     async fn of_ovn_kubernetes(&self, call: &Call) -> BTreeSet<AttachmentKey> {
         let conf = &call.conf;
         let is_successor = conf.net_attach_def_name.is_none()
-            && (conf.name == OVN_KUBERNETES || conf.plugin_type == OVN_KUBERNETES_PLUGIN);
+            && (conf.name == DROP_IN_NETWORK || conf.plugin_type == DROP_IN);
         let mut keys = BTreeSet::new();
         for record in self.ports.ovn_kubernetes() {
             let Some(ifname) = record.ovn_kubernetes_ifname() else {

@@ -13,8 +13,9 @@ use super::{Agent, Call, Error};
 use crate::fault::fault_point;
 use crate::ipam::delegate::{self, Delegate, DelegateError};
 use crate::ipam::{Family, Owner};
+use crate::netns::Route;
 use crate::observe::WaitFor;
-use crate::plan::{InterfaceSpec, PortName, RouteSpec};
+use crate::plan::{InterfaceSpec, PortName};
 use crate::pods::ovn_network::{InterfaceWish, WishedAddress};
 use crate::pods::{self, InterfaceIntent, NetworkKey, Settings, pod_networks};
 
@@ -172,7 +173,7 @@ impl Agent {
         interface.routes = result
             .routes
             .iter()
-            .map(|route| RouteSpec {
+            .map(|route| Route {
                 dst: route.dst,
                 gateway: route.gw.or_else(|| gateway_for(&result, route.dst)),
                 mtu: route.mtu,
@@ -180,6 +181,7 @@ impl Agent {
                 priority: route.priority,
                 table: route.table,
                 scope: route.scope.and_then(|scope| u8::try_from(scope).ok()),
+                onlink: false,
             })
             .collect();
         let dns = if result.dns.is_empty() {
@@ -263,12 +265,7 @@ impl Agent {
 
 /// The attachment as the pools know it.
 pub(super) fn owner(call: &Call) -> Owner {
-    Owner {
-        network: call.key.network.clone(),
-        container_id: call.key.container_id.clone(),
-        ifname: call.key.ifname.clone(),
-        pod: call.pod.as_ref().map(ToString::to_string),
-    }
+    Owner::of(&call.key, call.pod.as_ref().map(ToString::to_string))
 }
 
 /// How long a delegated plugin may take.
@@ -309,9 +306,9 @@ fn annotated_interface(intent: &InterfaceIntent) -> InterfaceSpec {
     if !gateways.iter().any(IpAddr::is_ipv6) {
         gateways.extend(intent.lla_gateway.map(IpAddr::V6));
     }
-    let route = |route: &pods::RouteIntent| RouteSpec {
+    let route = |route: &pods::RouteIntent| Route {
         mtu: route.mtu,
-        ..RouteSpec::new(route.dst, route.gateway)
+        ..Route::new(route.dst, route.gateway)
     };
     let is_nad = matches!(intent.key, NetworkKey::Nad { .. });
     InterfaceSpec {

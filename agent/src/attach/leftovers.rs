@@ -6,7 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::audit::netns_of;
+use super::audit::{is_made_in, netns_of, pod_of};
+use super::call::sandbox_line;
 use super::del::{is_ours, link_names};
 use super::{Agent, Error, READY_DEADLINE};
 use crate::journal::{Entry, State};
@@ -42,7 +43,7 @@ impl Agent {
         self.ports.synced(READY_DEADLINE).await?;
         let mut found = Vec::new();
         for key in self.all_attachments() {
-            let line = (key.network.clone(), key.container_id.clone());
+            let line = sandbox_line(&key);
             if !self.sandbox_lines.is_busy(&line) {
                 found.extend(self.leftover(&key).await?);
             }
@@ -58,7 +59,7 @@ impl Agent {
         let mut removed = Vec::new();
         for candidate in self.leftovers().await? {
             let key = &candidate.key;
-            let line = (key.network.clone(), key.container_id.clone());
+            let line = sandbox_line(key);
             let place = self
                 .sandbox_lines
                 .join_del(line, &key.container_id, &key.ifname);
@@ -98,10 +99,7 @@ impl Agent {
         };
         Ok(Some(Leftover {
             key: key.clone(),
-            pod: records
-                .iter()
-                .find_map(|record| record.pod.clone())
-                .or_else(|| entry.and_then(|entry| entry.pod)),
+            pod: pod_of(&records, entry.as_ref()),
             ports: records.into_iter().map(|record| record.name).collect(),
             reason,
             removed: false,
@@ -126,9 +124,8 @@ fn namespace_is_there(records: &[PortRecord], entry: Option<&Entry>) -> bool {
     let Some(path) = netns_of(records, entry) else {
         return false;
     };
-    let made_in = entry.and_then(|entry| entry.netns_id);
     match Netns::open(&path) {
-        Ok(netns) => made_in.is_none_or(|id| id == (netns.id().dev, netns.id().ino)),
+        Ok(netns) => is_made_in(&netns, entry),
         // The file that a namespace was mounted on may outlive it.
         Err(NetnsError::Absent { .. } | NetnsError::NotANamespace { .. }) => false,
         Err(_) => true,

@@ -25,6 +25,7 @@ mod status;
 mod turns;
 mod wait;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
@@ -66,6 +67,8 @@ const UNKNOWN_TUNNEL_MTU: u32 = 1400;
 pub struct Agent {
     /// The settings that stay what they were at the start.
     pub config: Config,
+    /// Where the node's MTU can be set; None when the command line names it.
+    pub mtu_file: Option<PathBuf>,
     /// Those that may change.
     pub live: watch::Sender<Live>,
     /// The largest MTU that fits the node's uplink, in bytes, less the tunnel's overhead in OVN mode; None while there is no
@@ -104,6 +107,8 @@ pub struct Agent {
 pub struct Parts {
     /// The settings.
     pub config: Config,
+    /// Where the node's MTU can be set; None when the command line names it.
+    pub mtu_file: Option<PathBuf>,
     /// The kernel.
     pub netlink: Netlink,
     /// Open vSwitch.
@@ -140,6 +145,7 @@ impl Agent {
             live: watch::Sender::new(parts.config.live.clone()),
             uplink_mtu: watch::Sender::new(None),
             config: parts.config,
+            mtu_file: parts.mtu_file,
             netlink: parts.netlink,
             ports: parts.ports,
             journal: parts.journal,

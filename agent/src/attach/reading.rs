@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use podwire_cni::spool::Spool;
 
 use super::Agent;
-use crate::config::Source;
 use crate::observe::{Reading, SubnetReading, WatchReading};
 
 impl Agent {
@@ -32,19 +31,13 @@ impl Agent {
     }
 
     fn watches(&self) -> Vec<WatchReading> {
-        let watches = self.sources.all_known().map(|(source, known)| {
-            let health = known.health().borrow().clone();
-            WatchReading {
-                source: match source {
-                    Source::Cni => "cni",
-                    Source::Kube => "kube",
-                    Source::Dir => "dir",
-                },
-                pods: known.len(),
-                lag: known.lag(),
-                failing: health.failing.is_some(),
-                failures: health.failures,
-            }
+        let watches = self.sources.states().into_iter();
+        let watches = watches.map(|state| WatchReading {
+            source: state.source.name(),
+            pods: state.pods,
+            lag: state.lag,
+            failing: state.failing.is_some(),
+            failures: state.failures,
         });
         watches.collect()
     }

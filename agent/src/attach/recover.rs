@@ -1,7 +1,7 @@
 //! What is done to one attachment without a request of its own: finishing what was interrupted, bringing back a port that
 //! the database lost, and carrying out a DEL that was left in the spool.
 
-use super::call::pod_line;
+use super::call::{pod_line, sandbox_line};
 use super::del::is_ours;
 use super::turns::Place;
 use super::{Agent, Call, Error};
@@ -36,7 +36,7 @@ impl Agent {
     /// The kernel or the database refused; the attachment is left as it is.
     pub(crate) async fn restore(&self, known: &Entry) -> Result<Restored, Error> {
         let key = &known.key;
-        let sandbox_line = (key.network.clone(), key.container_id.clone());
+        let sandbox_line = sandbox_line(key);
         // An ADD that waits for us to end must not be waited for.
         if !self.is_settled() && self.sandbox_lines.is_busy(&sandbox_line) {
             return Ok(Restored::Untouched);
@@ -118,7 +118,7 @@ impl Agent {
         if !self.is_settled() {
             return None;
         }
-        let line = (key.network.clone(), key.container_id.clone());
+        let line = sandbox_line(key);
         let place = self.sandbox_lines.join_quietly(line, &key.container_id);
         place.turn().await;
         Some(place)

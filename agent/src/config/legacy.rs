@@ -9,6 +9,7 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::layers::{Given, Layer, Origin};
+use super::usual::PLUGIN_NAMES;
 
 /// Flags that name one of our settings differently, and our argument's id.
 const RENAMED: [(&str, &str, &str); 6] = [
@@ -60,9 +61,6 @@ const INIT_NODE: &str = "init-node";
 const LOG_LEVEL: &str = "loglevel";
 const CNI_PLUGIN: &str = "cni-plugin";
 
-/// The plugin's names, which are one binary: the agent serves it under either, and there is nothing to choose.
-const PLUGINS: [&str; 2] = ["podwire-cni", "ovn-k8s-cni-overlay"];
-
 /// Makes ovnkube's command lines ours: one dash before a long flag counts as two, as Go's flags have it, and a program that is
 /// called `ovnkube` is `podwire agent`.
 pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
@@ -109,13 +107,14 @@ pub(super) fn log_filter(level: &str) -> Result<String, String> {
     Ok(filter.to_owned())
 }
 
-/// Whether the runtime's plugin, as ovnkube is told its name, is ours.
+/// Whether the runtime's plugin, as ovnkube is told its name, is ours: the agent serves it under either name, and there is nothing
+/// to choose.
 pub(super) fn check_plugin(name: &str) -> Result<(), String> {
-    match PLUGINS.contains(&name) {
+    match PLUGIN_NAMES.contains(&name) {
         true => Ok(()),
         false => Err(format!(
             "expected {}, and not {name:?}",
-            PLUGINS.join(" or ")
+            PLUGIN_NAMES.join(" or ")
         )),
     }
 }
@@ -138,7 +137,7 @@ pub(super) fn add_flags(command: Command) -> Command {
     command
         .arg(hidden(INIT_NODE, "NAME").conflicts_with("node_name"))
         .arg(hidden(LOG_LEVEL, "1-5").conflicts_with("log"))
-        .arg(hidden(CNI_PLUGIN, "NAME").value_parser(PLUGINS))
+        .arg(hidden(CNI_PLUGIN, "NAME").value_parser(PLUGIN_NAMES))
         .args(RENAMED.map(|(name, id, value)| hidden(name, value).conflicts_with(id)))
         .args(REFUSED.map(refused))
 }

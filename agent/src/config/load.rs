@@ -1,7 +1,7 @@
 //! From all places to one checked configuration.
 
 use std::num::ParseIntError;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args as _, Command, FromArgMatches as _};
@@ -62,6 +62,14 @@ impl Loader {
     /// The files that may be there, the highest first.
     pub fn files(&self) -> [&Path; 3] {
         self.command.places.paths()
+    }
+
+    /// The file in which a setting can be changed: podwire's own, be it there or not. None when the command line names the setting:
+    /// then no file's value counts.
+    pub fn file_for(&self, key: &str) -> Option<PathBuf> {
+        let own = &self.command.places.own.path;
+        let is_free = !self.command.given.contains_key(key);
+        is_free.then(|| path::absolute(own).unwrap_or_else(|_| own.clone()))
     }
 
     /// Reads the files and puts all together.

@@ -20,6 +20,7 @@ mod print;
 mod runtime;
 mod settings;
 mod sources;
+pub mod usual;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -68,7 +69,7 @@ pub struct AgentArgs {
     #[arg(
         long,
         value_name = "REMOTE",
-        default_value = "unix:/var/run/openvswitch/db.sock",
+        default_value = usual::OVSDB,
         env = "PODWIRE_OVSDB"
     )]
     pub ovsdb: String,
@@ -82,7 +83,7 @@ pub struct AgentArgs {
     #[arg(
         long,
         value_name = "NAME",
-        default_value = "br-int",
+        default_value = usual::BRIDGE,
         env = "PODWIRE_BRIDGE"
     )]
     pub bridge: String,
@@ -283,13 +284,9 @@ fn subnets(given: &[String]) -> Result<Vec<SubnetSpec>, ConfigError> {
             .map_err(|error| bad("--subnet", text, &format!("{error}")))?;
         subnets.push(subnet);
     }
-    let listed = chosen_text(given);
+    let listed = given.join(" ");
     Pools::new(subnets.clone()).map_err(|error| bad("--subnet", &listed, &error.to_string()))?;
     Ok(subnets)
-}
-
-fn chosen_text(given: &[String]) -> String {
-    given.join(" ")
 }
 
 fn check_mtu(flag: &'static str, mtu: u32, subnets: &[SubnetSpec]) -> Result<(), ConfigError> {

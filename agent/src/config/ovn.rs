@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use podwire_ovs::client::{Remote, TlsKeys};
 
-use super::{ConfigError, bad};
+use super::{ConfigError, bad, usual};
 
 /// Who decides what pods get and how the bridge switches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -16,6 +16,16 @@ pub enum Mode {
     Ovn,
 }
 
+impl Mode {
+    /// As flags and JSON have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Ovn => "ovn",
+        }
+    }
+}
+
 /// What an ADD waits for before it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Wait {
@@ -23,6 +33,16 @@ pub enum Wait {
     Ofport,
     /// ovn-controller has installed the port's flows as well
     OvnInstalled,
+}
+
+impl Wait {
+    /// As flags and JSON have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ofport => "ofport",
+            Self::OvnInstalled => "ovn-installed",
+        }
+    }
 }
 
 /// The flags about OVN.
@@ -43,7 +63,7 @@ pub struct OvnArgs {
     #[arg(
         long,
         value_name = "DIR",
-        default_value = "/var/run/ovn",
+        default_value = usual::OVN_RUNDIR,
         env = "PODWIRE_OVN_RUNDIR"
     )]
     pub ovn_rundir: PathBuf,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::load::{Loaded, Loader};
 use super::settings::{Kind, Setting, Settings};
-use super::{Config, Mode, Need, Source, Wait};
+use super::{Config, Mode, Need};
 
 /// In which column `--print-config` says where a value comes from.
 const COLUMN: usize = 44;
@@ -96,13 +96,7 @@ impl Config {
         Follows::Values(match key {
             "socket" => path(&self.socket),
             "ovs-rundir" => path(&self.ovs_rundir),
-            "wait" => vec![
-                match self.ovn.wait {
-                    Wait::Ofport => "ofport",
-                    Wait::OvnInstalled => "ovn-installed",
-                }
-                .to_owned(),
-            ],
+            "wait" => vec![self.ovn.wait.name().to_owned()],
             "annotations" => vec![
                 match self.sources.annotations {
                     Need::Required => "required",
@@ -110,7 +104,10 @@ impl Config {
                 }
                 .to_owned(),
             ],
-            "sources" => self.sources.order.iter().map(name).collect(),
+            "sources" => {
+                let order = self.sources.order.iter();
+                order.map(|source| source.name().to_owned()).collect()
+            }
             "node-name" => match &self.sources.kube {
                 Some(kube) => vec![kube.node.clone()],
                 None => return Follows::Nothing,
@@ -131,15 +128,6 @@ impl Config {
             _ => return Follows::Nothing,
         })
     }
-}
-
-fn name(source: &Source) -> String {
-    match source {
-        Source::Cni => "cni",
-        Source::Kube => "kube",
-        Source::Dir => "dir",
-    }
-    .to_owned()
 }
 
 /// The table of all settings as docs/configuration.md has it.

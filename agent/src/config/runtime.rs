@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::usual;
+
 /// The flags about the container runtime.
 #[derive(Debug, Clone, Args)]
 pub struct RuntimeArgs {
@@ -14,7 +16,7 @@ pub struct RuntimeArgs {
     #[arg(
         long,
         value_name = "DIR",
-        default_value = "/etc/cni/net.d",
+        default_value = usual::CNI_CONF_DIR,
         env = "PODWIRE_CNI_CONF_DIR"
     )]
     pub cni_conf_dir: PathBuf,
@@ -22,7 +24,7 @@ pub struct RuntimeArgs {
     #[arg(
         long,
         value_name = "DIR",
-        default_value = "/opt/cni/bin",
+        default_value = usual::CNI_BIN_DIR,
         env = "PODWIRE_CNI_BIN_DIR"
     )]
     pub cni_bin_dir: PathBuf,

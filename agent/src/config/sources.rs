@@ -18,6 +18,17 @@ pub enum Source {
     Dir,
 }
 
+impl Source {
+    /// As flags, metrics and JSON have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cni => "cni",
+            Self::Kube => "kube",
+            Self::Dir => "dir",
+        }
+    }
+}
+
 /// Whether a pod without network annotation gets a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Need {
@@ -183,8 +194,7 @@ impl SourceConfig {
 fn each_once(sources: &[Source]) -> Result<Vec<Source>, ConfigError> {
     for (at, source) in sources.iter().enumerate() {
         if sources[..at].contains(source) {
-            let name = format!("{source:?}").to_lowercase();
-            return Err(bad("--sources", &name, "named twice"));
+            return Err(bad("--sources", source.name(), "named twice"));
         }
     }
     Ok(sources.to_vec())

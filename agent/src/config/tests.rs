@@ -1,3 +1,5 @@
+use clap::ValueEnum;
+
 use super::fixture::Told;
 use super::*;
 
@@ -110,4 +112,21 @@ fn each_refusal_names_flag_value_and_what_was_expected() {
         .map(|flags| config(flags).unwrap_err().to_string())
         .collect();
     insta::assert_snapshot!(refusals.join("\n"));
+}
+
+#[test]
+fn what_a_flag_chooses_from_has_one_name_everywhere() {
+    fn name<T: ValueEnum>(choice: &T) -> String {
+        let value = choice.to_possible_value().unwrap();
+        value.get_name().to_owned()
+    }
+    for mode in Mode::value_variants() {
+        assert_eq!(name(mode), mode.name());
+    }
+    for wait in Wait::value_variants() {
+        assert_eq!(name(wait), wait.name());
+    }
+    for source in Source::value_variants() {
+        assert_eq!(name(source), source.name());
+    }
 }

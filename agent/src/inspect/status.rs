@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Filter, ports};
 use crate::attach::{Agent, Error};
-use crate::config::{Mode, Source, Wait};
+use crate::config::Wait;
 use crate::journal::State;
 use crate::observe::{Operation, Outcome};
 use crate::pods::sources::SourceState;
@@ -60,6 +60,8 @@ pub struct StatusView {
     pub max_operations: usize,
     /// MTU of a pod to which nobody gave one, in bytes.
     pub mtu: u32,
+    /// The file in which `mtu` can be set; None when the command line names it, above which no file is.
+    pub mtu_file: Option<PathBuf>,
     /// The node's own subnets.
     pub subnets: Vec<SubnetView>,
     /// DELs that wait.
@@ -187,14 +189,8 @@ pub async fn status(agent: &Agent) -> Result<StatusView, Error> {
     Ok(StatusView {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
-        mode: match config.ovn.mode {
-            Mode::Plain => "plain".to_owned(),
-            Mode::Ovn => "ovn".to_owned(),
-        },
-        wait: match config.ovn.wait {
-            Wait::Ofport => "ofport".to_owned(),
-            Wait::OvnInstalled => "ovn-installed".to_owned(),
-        },
+        mode: config.ovn.mode.name().to_owned(),
+        wait: config.ovn.wait.name().to_owned(),
         ready: reasons.is_empty(),
         degraded: health.degraded,
         database: Database {
@@ -214,6 +210,7 @@ pub async fn status(agent: &Agent) -> Result<StatusView, Error> {
         operations: agent.under_way(),
         max_operations: agent.live.borrow().max_operations,
         mtu: agent.default_mtu(),
+        mtu_file: agent.mtu_file.clone(),
         subnets: subnets(agent),
         spool: spool(&config.socket),
         awaited: agent
@@ -239,11 +236,7 @@ impl<E: std::error::Error> From<Option<&E>> for Reachable {
 fn source(state: SourceState) -> SourceView {
     let (since, problem) = state.failing.unzip();
     SourceView {
-        source: match state.source {
-            Source::Cni => "cni".to_owned(),
-            Source::Kube => "kube".to_owned(),
-            Source::Dir => "dir".to_owned(),
-        },
+        source: state.source.name().to_owned(),
         place: state.place,
         is_read: state.is_read,
         pods: state.pods,

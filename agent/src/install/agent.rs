@@ -4,18 +4,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
-use hyper_util::rt::TokioIo;
 use podwire_cni::env::Invocation;
 use podwire_cni::spec::{Command, SpecError};
 use podwire_cni::wire::{self, Request};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::net::UnixStream;
 
+use crate::asking::{self, Unanswered};
 use crate::changes::Changes;
+use crate::config::usual::PLUGIN_NAMES;
 use crate::plan::AttachmentKey;
 
 /// How long the agent may take for an answer that it does not hold back.
@@ -43,6 +43,22 @@ enum Problem {
     Refused { status: StatusCode, body: String },
     #[error("watch its directory: {0}")]
     Watch(io::Error),
+}
+
+impl From<Unanswered> for Problem {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Connect(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+                ) =>
+            {
+                Self::NotThere(error)
+            }
+            other => Self::Connection(other.into()),
+        }
+    }
 }
 
 impl AskError {
@@ -136,7 +152,7 @@ impl AgentSocket {
     /// It can't be asked, or the DEL's own error.
     pub(super) async fn del(&self, key: &AttachmentKey) -> Result<(), AskError> {
         let conf = serde_json::json!({
-            "cniVersion": "1.0.0", "name": key.network, "type": super::conf::PLUGIN_NAMES[0],
+            "cniVersion": "1.0.0", "name": key.network, "type": PLUGIN_NAMES[0],
         });
         let config = RawValue::from_string(conf.to_string())
             .map_err(|error| self.failed(Problem::Connection(error.into())))?;
@@ -201,31 +217,10 @@ impl AgentSocket {
         path: &str,
         body: Bytes,
     ) -> Result<(StatusCode, Bytes), Problem> {
-        let other = |error: hyper::Error| Problem::Connection(error.into());
-        let stream = UnixStream::connect(&self.0).await;
-        let stream = stream.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Problem::NotThere(error),
-            _ => Problem::Connection(error.into()),
-        })?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(other)?;
-        let asking = async move {
-            let request = hyper::Request::builder()
-                .method(method)
-                .uri(path)
-                .header("Host", "podwire")
-                .header(wire::WIRE_HEADER, wire::WIRE_VERSION)
-                .body(Full::new(body))
-                .map_err(|error| Problem::Connection(error.into()))?;
-            let answer = sender.send_request(request).await.map_err(other)?;
-            let status = answer.status();
-            let body = Limited::new(answer.into_body(), LARGEST).collect().await;
-            Ok((status, body.map_err(Problem::Connection)?.to_bytes()))
-        };
-        // The connection ends when the sender is dropped, which is when the answer is whole.
-        let (answer, _) = tokio::join!(asking, connection);
-        answer
+        let answer = asking::ask(&self.0, method, path, body).await?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), LARGEST).collect().await;
+        Ok((status, body.map_err(Problem::Connection)?.to_bytes()))
     }
 
     fn failed(&self, problem: Problem) -> AskError {

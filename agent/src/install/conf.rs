@@ -9,13 +9,8 @@ use podwire_cni::wire;
 use serde_json::{Map, Value, json};
 
 use super::{InstallError, place};
+use crate::config::usual::{DROP_IN, PLUGIN_NAMES};
 
-/// The plugin's own name, and that of the plugin which it replaces.
-pub const PLUGIN_NAMES: [&str; 2] = ["podwire-cni", DROP_IN];
-/// ovn-kubernetes' plugin.
-pub const DROP_IN: &str = "ovn-k8s-cni-overlay";
-/// The network's name in the configuration that ovn-kubernetes writes: runtimes keep what they know of a pod under it.
-pub(crate) const DROP_IN_NETWORK: &str = "ovn-kubernetes";
 /// The member by which a configuration says that we made it. Runtimes pass over it.
 const MARK: &str = "installedBy";
 /// The files that runtimes read (libcni, `ConfFiles`).

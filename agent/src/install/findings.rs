@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::conf::{Found, Owner, PLUGIN_NAMES};
+use super::conf::{Found, Owner};
 use super::{InstallError, conf, is_plugin, place};
+use crate::config::usual::PLUGIN_NAMES;
 
 /// What is amiss, in words.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

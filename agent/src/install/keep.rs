@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::conf::{Conf, Owner};
+use super::conf::Conf;
 use super::findings::{Finding, look};
-use super::{InstallError, conf, place};
+use super::{InstallError, conf_owner, place, refuse_foreign};
 use crate::attach::Agent;
 use crate::changes::Changes;
 use crate::config::RuntimeArgs;
@@ -38,17 +38,10 @@ fn put(file: &Path, directory: &Path) -> Result<String, InstallError> {
     let conf = Conf::read(file)?;
     let path = directory.join(&conf.file);
     let shown = path.display();
-    if let Some(there) = place::read(&path)? {
-        if there == conf.text.as_bytes() {
-            return Ok(format!("network configuration {shown} is there already"));
-        }
-        if conf::owner(&path) != Owner::Installed {
-            return Err(InstallError::Foreign {
-                path,
-                owner: "a configuration that somebody wrote",
-            });
-        }
+    if place::read(&path)?.as_deref() == Some(conf.text.as_bytes()) {
+        return Ok(format!("network configuration {shown} is there already"));
     }
+    refuse_foreign(&path, conf_owner(&path), false)?;
     place::put(&path, conf.text.as_bytes(), 0o600)?;
     Ok(format!("network configuration {shown} installed"))
 }

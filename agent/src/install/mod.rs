@@ -25,6 +25,8 @@ pub use uninstall::{UninstallArgs, uninstall};
 use agent::AgentSocket;
 use conf::{Conf, Owner};
 
+use crate::config::usual::PLUGIN_NAMES;
+
 /// A sentence of the plugin's, by which its file is known whatever its name.
 const PLUGIN_MARK: &[u8] = b"the CNI plugin of podwire ";
 /// Where a package puts the plugin, relative to the directory that `podwire` itself is in.
@@ -185,7 +187,7 @@ fn plugin_places(args: &InstallArgs) -> Vec<PathBuf> {
     if !args.upgrade {
         return vec![places.plugin(args.settings.plugin_name())];
     }
-    let names = conf::PLUGIN_NAMES.into_iter();
+    let names = PLUGIN_NAMES.into_iter();
     names
         .map(|name| places.plugin(name))
         .filter(|path| path.exists())

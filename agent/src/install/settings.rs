@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use podwire_cni::wire;
 
 use super::InstallError;
-use super::conf::{Conf, DROP_IN, DROP_IN_NETWORK, PLUGIN_NAMES};
+use super::conf::Conf;
+use crate::config::usual::{self, DROP_IN, DROP_IN_NETWORK, PLUGIN_NAMES};
 
 /// The directories of a runtime.
 #[derive(Debug, Clone, clap::Args)]
@@ -17,7 +18,7 @@ pub struct Places {
     #[arg(
         long,
         value_name = "DIR",
-        default_value = "/opt/cni/bin",
+        default_value = usual::CNI_BIN_DIR,
         env = "PODWIRE_CNI_BIN_DIR"
     )]
     pub bin_dir: PathBuf,
@@ -25,7 +26,7 @@ pub struct Places {
     #[arg(
         long,
         value_name = "DIR",
-        default_value = "/etc/cni/net.d",
+        default_value = usual::CNI_CONF_DIR,
         env = "PODWIRE_CNI_CONF_DIR"
     )]
     pub conf_dir: PathBuf,

@@ -7,9 +7,10 @@ use std::time::Duration;
 use podwire_cni::wire;
 
 use super::agent::AgentSocket;
-use super::conf::{self, Owner, PLUGIN_NAMES};
+use super::conf::{self, Owner};
 use super::settings::Places;
 use super::{InstallError, is_plugin, place, runtime};
+use crate::config::usual::PLUGIN_NAMES;
 use crate::plan::AttachmentKey;
 
 /// How long the agent may take to know the ports.

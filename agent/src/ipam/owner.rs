@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use crate::plan::AttachmentKey;
+
 /// The attachment that an address belongs to.
 ///
 /// Two owners are equal when network, container id and interface name are: that triple is what the
@@ -22,6 +24,16 @@ pub struct Owner {
 }
 
 impl Owner {
+    /// The owner of what an attachment of this pod has.
+    pub fn of(key: &AttachmentKey, pod: Option<String>) -> Self {
+        Self {
+            network: key.network.clone(),
+            container_id: key.container_id.clone(),
+            ifname: key.ifname.clone(),
+            pod,
+        }
+    }
+
     fn attachment(&self) -> (&str, &str, &str) {
         (&self.network, &self.container_id, &self.ifname)
     }

@@ -1,7 +1,5 @@
 //! Addresses and routes, set in batches.
 
-use std::net::IpAddr;
-
 use ipnet::IpNet;
 use nix::errno::Errno;
 
@@ -115,8 +113,7 @@ pub(super) fn set_routes(socket: &mut Netlink, spec: &LinkSpec, index: u32) -> R
     };
     let mut batch = Batch::default();
     for route in &spec.routes {
-        let onlink = route.onlink || !reachable(route, spec);
-        batch.push(request::add_route(route, onlink, index), CREATE_NEW);
+        batch.push(request::add_route(route, route.onlink, index), CREATE_NEW);
     }
     let outcomes = socket
         .apply(&mut batch)
@@ -140,28 +137,4 @@ pub(super) fn set_routes(socket: &mut Netlink, spec: &LinkSpec, index: u32) -> R
         }
     }
     Ok(())
-}
-
-/// Whether the kernel will find the gateway on the link without being told (`fib_check_nh`,
-/// `ip6_route_check_nh`).
-fn reachable(route: &Route, spec: &LinkSpec) -> bool {
-    let Some(gateway) = route.gateway else {
-        return true;
-    };
-    let link_local = match gateway {
-        IpAddr::V6(v6) => v6.is_unicast_link_local(),
-        IpAddr::V4(_) => false,
-    };
-    let on_link = spec
-        .routes
-        .iter()
-        .filter(|r| r.gateway.is_none())
-        .map(|r| r.dst);
-    link_local
-        || spec
-            .addresses
-            .iter()
-            .copied()
-            .chain(on_link)
-            .any(|net| net.contains(&gateway))
 }

@@ -57,8 +57,8 @@ pub struct Route {
     /// The scope, IPv4 only (`RT_SCOPE_*`): without it, link for a route without gateway, global
     /// for one with.
     pub scope: Option<u8>,
-    /// Take the gateway as reachable on the link although no address says so. Set by itself when
-    /// the gateway lies in none of the pod's own subnets.
+    /// Take the gateway as reachable on the link although neither an address nor a route says so
+    /// (`fib_check_nh`, `ip6_route_check_nh`).
     pub onlink: bool,
 }
 

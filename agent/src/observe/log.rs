@@ -14,55 +14,37 @@ pub(super) fn operation(operation: &Operation, repeated: bool) {
     let parent = operation.traceparent.as_ref();
     let trace_id = parent.map(|parent| parent.trace_id());
     let parent_id = parent.map(|parent| parent.parent_id());
-    match &operation.outcome {
-        Outcome::Ok(outcome) if repeated => tracing::debug!(
-            verb,
-            pod,
-            container,
-            ifname,
-            duration_ms,
-            outcome,
-            trace_id,
-            parent_id,
-            "{verb} ok"
-        ),
-        Outcome::Ok(outcome) => tracing::info!(
-            verb,
-            pod,
-            container,
-            ifname,
-            duration_ms,
-            outcome,
-            trace_id,
-            parent_id,
-            "{verb} ok"
-        ),
-        Outcome::Failed { code, msg } if repeated => tracing::debug!(
-            verb,
-            pod,
-            container,
-            ifname,
-            duration_ms,
-            outcome = "failed",
-            code,
-            error = msg,
-            trace_id,
-            parent_id,
-            "{verb} failed"
-        ),
-        Outcome::Failed { code, msg } => tracing::warn!(
-            verb,
-            pod,
-            container,
-            ifname,
-            duration_ms,
-            outcome = "failed",
-            code,
-            error = msg,
-            trace_id,
-            parent_id,
-            "{verb} failed"
-        ),
+    // A call site of tracing has its level at compile time.
+    macro_rules! line {
+        ($level:ident, $text:literal, $($outcome:tt)*) => {
+            tracing::$level!(
+                verb,
+                pod,
+                container,
+                ifname,
+                duration_ms,
+                $($outcome)*,
+                trace_id,
+                parent_id,
+                $text
+            )
+        };
+    }
+    match (&operation.outcome, repeated) {
+        (Outcome::Ok(outcome), true) => line!(debug, "{verb} ok", outcome),
+        (Outcome::Ok(outcome), false) => line!(info, "{verb} ok", outcome),
+        (Outcome::Failed { code, msg }, true) => {
+            line!(
+                debug,
+                "{verb} failed",
+                outcome = "failed",
+                code,
+                error = msg
+            );
+        }
+        (Outcome::Failed { code, msg }, false) => {
+            line!(warn, "{verb} failed", outcome = "failed", code, error = msg);
+        }
     }
     if !operation.phases.is_empty() {
         tracing::debug!(verb, pod, container, ifname, phases = %Phases(&operation.phases), "{verb} steps");

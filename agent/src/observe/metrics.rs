@@ -250,11 +250,15 @@ impl Metrics {
 }
 
 /// An empty histogram of durations.
-pub(super) fn histogram() -> Histogram {
+fn histogram() -> Histogram {
     Histogram::new(BUCKETS)
 }
 
-fn durations<const N: usize>(registry: &mut Registry, name: &str, help: &str) -> Durations<N>
+pub(super) fn durations<const N: usize>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+) -> Durations<N>
 where
     Labels<N>: EncodeLabelSet,
 {

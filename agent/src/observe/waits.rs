@@ -5,9 +5,9 @@ use std::time::Instant;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 
-use super::metrics::histogram;
+use super::metrics::durations;
 
 /// What an operation may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,19 +69,15 @@ pub struct Wait<'a> {
 impl Waits {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let now = Family::<[(&str, &str); 1], Gauge>::default();
-        let ended = Family::<[(&str, &str); 1], Histogram, fn() -> Histogram>::new_with_constructor(
-            histogram,
-        );
         registry.register(
             "waits",
             "Operations that wait now, by what for",
             now.clone(),
         );
-        registry.register_with_unit(
+        let ended = durations(
+            registry,
             "wait_duration",
             "How long ended waits took, by what for, in vain or not",
-            Unit::Seconds,
-            ended.clone(),
         );
         Self(WaitFor::ALL.map(|wait| {
             let labels = [("reason", wait.reason())];

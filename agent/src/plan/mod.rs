@@ -20,8 +20,7 @@ pub use error::PlanError;
 pub use names::{host_link_names, stable_hash};
 pub use rows::{ids, mac_text};
 pub use spec::{
-    AttachmentKey, Bandwidth, InterfaceSpec, NodeFacts, PodRef, PortName, PortPlan, RouteSpec,
-    Subject,
+    AttachmentKey, Bandwidth, InterfaceSpec, NodeFacts, PodRef, PortName, PortPlan, Subject,
 };
 
 /// Smallest MTU that IPv4 works with (RFC 791 §3.1) and that a veth device takes (`ETH_MIN_MTU`).

@@ -42,13 +42,9 @@ pub(super) fn plan_routes(
             onlink = check_gateway(interface, "route's next hop", gateway, &intent.addresses)?;
         }
         let route = Route {
-            mtu: wish.mtu,
-            advmss: wish.advmss,
-            priority: wish.priority,
-            table: wish.table,
-            scope: wish.scope,
+            dst,
             onlink,
-            ..Route::new(dst, wish.gateway)
+            ..wish.clone()
         };
         push_route(interface, &mut routes, route)?;
     }

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use macaddr::MacAddr6;
 use serde::{Deserialize, Serialize};
 
-use crate::netns::LinkSpec;
+use crate::netns::{LinkSpec, Route};
 
 /// What CNI keys an attachment by: DEL has nothing else (CNI spec §2, "Lifecycle & Ordering").
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -65,8 +65,8 @@ pub struct InterfaceSpec {
     pub gateways: Vec<IpAddr>,
     /// Gateways of its subnets that no default route goes by: the result names them.
     pub subnet_gateways: Vec<IpAddr>,
-    /// Its other routes.
-    pub routes: Vec<RouteSpec>,
+    /// Its other routes. Which next hops lie on the link is for the plan to say.
+    pub routes: Vec<Route>,
     /// Its MTU in bytes; None is the node's.
     pub mtu: Option<u32>,
     /// Most that it may receive, in bit/s; None is no limit.
@@ -90,40 +90,6 @@ pub enum PortName {
     Pod,
     /// By the pod and the interface, also of the first: named in a list of interfaces.
     PodAndInterface,
-}
-
-/// A route that a pod should get.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RouteSpec {
-    /// Destination; host bits are none of ours to keep.
-    pub dst: IpNet,
-    /// Next hop; None is a destination on the link itself.
-    pub gateway: Option<IpAddr>,
-    /// RTAX_MTU of the route in bytes.
-    pub mtu: Option<u32>,
-    /// RTAX_ADVMSS of the route in bytes.
-    pub advmss: Option<u32>,
-    /// Metric; None is the kernel's default.
-    pub priority: Option<u32>,
-    /// Routing table; None is `main`.
-    pub table: Option<u32>,
-    /// Scope as in rtnetlink(7); None lets the kind of route decide.
-    pub scope: Option<u8>,
-}
-
-impl RouteSpec {
-    /// A route with nothing but a destination and perhaps a next hop.
-    pub fn new(dst: IpNet, gateway: Option<IpAddr>) -> Self {
-        Self {
-            dst,
-            gateway,
-            mtu: None,
-            advmss: None,
-            priority: None,
-            table: None,
-            scope: None,
-        }
-    }
 }
 
 /// What the node adds to every plan.

@@ -204,12 +204,7 @@ impl Ports {
 
     /// Every port of ours.
     pub fn all(&self) -> Vec<PortRecord> {
-        self.client.read(|db| {
-            db.interfaces()
-                .map(|interface| PortRecord::read(db, interface))
-                .filter(|record| record.key.is_some())
-                .collect()
-        })
+        self.client.read(PortRecord::ours)
     }
 
     /// Makes ports, by `deadline`; rows that bear a port's iface-id go in the transaction that makes it.

@@ -9,6 +9,7 @@ use podwire_ovs::vswitch::{Interface, PortRows};
 use serde::Serialize;
 
 use super::PortState;
+use super::state::{refusal, says_installed};
 use crate::config::Wait;
 use crate::plan::{AttachmentKey, Bandwidth, ids};
 
@@ -58,15 +59,12 @@ impl PortRecord {
         let bridge = port.and_then(|port| db.bridge_of_port(port));
         Self {
             name: interface.name().to_owned(),
-            key: key(&external_ids),
+            key: key(|id| interface.external_id(id)),
             pod: external_ids.get(ids::POD).cloned(),
             pod_ifname: external_ids.get(ids::POD_IF_NAME).cloned(),
             bridge: bridge.map(|bridge| bridge.name().to_owned()),
             ofport: interface.ofport(),
-            error: interface
-                .error()
-                .filter(|text| !text.is_empty())
-                .map(str::to_owned),
+            error: refusal(&interface).map(str::to_owned),
             bandwidth: Bandwidth::read(db, interface),
             mtu: interface.mtu(),
             interface: interface.uuid(),
@@ -79,20 +77,28 @@ impl PortRecord {
         }
     }
 
+    /// Every port of podwire's.
+    pub fn ours(db: &Db) -> Vec<Self> {
+        db.interfaces()
+            .map(|interface| Self::read(db, interface))
+            .filter(|record| record.key.is_some())
+            .collect()
+    }
+
     /// How it is doing, where an ADD waits for this.
     pub fn state(&self, wait: Wait) -> PortState {
         let installed = self.external_ids.get(ids::OVN_INSTALLED);
-        let installed = installed.is_some_and(|it| it == "true");
+        let installed = says_installed(installed.map(String::as_str));
         PortState::of(self.ofport, self.error.is_some(), installed, wait)
     }
 }
 
-/// The attachment that a row is for; a row without podwire's keys is somebody else's.
-fn key(external_ids: &BTreeMap<String, String>) -> Option<AttachmentKey> {
+/// The attachment that a row is for, by its external_ids; a row without podwire's keys is somebody else's.
+pub(super) fn key<'a>(id: impl Fn(&str) -> Option<&'a str>) -> Option<AttachmentKey> {
     Some(AttachmentKey {
-        network: external_ids.get(ids::NETWORK)?.clone(),
-        container_id: external_ids.get(ids::SANDBOX)?.clone(),
-        ifname: external_ids.get(ids::IFNAME)?.clone(),
+        network: id(ids::NETWORK)?.to_owned(),
+        container_id: id(ids::SANDBOX)?.to_owned(),
+        ifname: id(ids::IFNAME)?.to_owned(),
     })
 }
 
@@ -108,13 +114,6 @@ pub fn addresses(external_ids: &BTreeMap<String, String>) -> impl Iterator<Item 
 mod tests {
     use super::*;
 
-    fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
-        entries
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect()
-    }
-
     #[test]
     fn a_row_is_ours_only_with_all_that_keys_an_attachment() {
         let full = [
@@ -122,20 +121,24 @@ mod tests {
             ("sandbox", "abc"),
             ("podwire.io/ifname", "eth0"),
         ];
+        let key_of = |entries: &[(&str, &'static str)]| {
+            key(|wanted| entries.iter().find(|(id, _)| *id == wanted).map(|it| it.1))
+        };
         assert_eq!(
-            key(&map(&full)).unwrap().to_string(),
+            key_of(&full).unwrap().to_string(),
             "eth0 of container abc on network pods"
         );
         for missing in 0..full.len() {
             let mut rest = full.to_vec();
             rest.remove(missing);
-            assert_eq!(key(&map(&rest)), None);
+            assert_eq!(key_of(&rest), None);
         }
     }
 
     #[test]
     fn recorded_addresses_come_back_and_what_is_none_is_passed_over() {
-        let ids = map(&[("ip_addresses", "10.1.2.3/24,fd00::3/64,,x")]);
+        let list = "10.1.2.3/24,fd00::3/64,,x";
+        let ids = BTreeMap::from([("ip_addresses".to_owned(), list.to_owned())]);
         let read: Vec<String> = addresses(&ids).map(|net| net.to_string()).collect();
         assert_eq!(read, ["10.1.2.3/24", "fd00::3/64"]);
     }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{PortError, PortRecord, Ports, TRANSACTION_DEADLINE};
-use crate::plan::Bandwidth;
+use crate::plan::{Bandwidth, ids};
 
 /// What the ports stand on. When it changes they may have gone with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,7 +126,7 @@ fn again(
         ..PortSpec::default()
     };
     spec.external_ids
-        .retain(|key, _| !key.starts_with("ovn-installed"));
+        .retain(|key, _| !key.starts_with(ids::OVN_INSTALLED));
     bandwidth.apply(&mut spec);
     vswitch::add_port(bridge, &spec, replaces).transaction
 }

@@ -5,7 +5,7 @@ use podwire_ovs::vswitch::Interface;
 use serde::{Deserialize, Serialize};
 
 use super::Ports;
-use super::wait::is_installed;
+use super::record::key;
 use crate::config::Wait;
 use crate::plan::ids;
 
@@ -60,12 +60,13 @@ impl PortState {
 }
 
 impl Ports {
-    /// How many of our ports are in each state.
+    /// How many of our ports are in each state, by their rows alone: what the kernel knows of their links is not asked for.
     pub fn states(&self) -> Vec<(&'static str, usize)> {
         let mut counts = PortState::ALL.map(|state| (state.name(), 0));
         self.client.read(|db| {
+            let is_ours = |it: &Interface<'_>| key(|id| it.external_id(id)).is_some();
             for interface in db.interfaces().filter(is_ours) {
-                let refused = interface.error().is_some_and(|text| !text.is_empty());
+                let refused = refusal(&interface).is_some();
                 let installed = is_installed(&interface);
                 let state = PortState::of(interface.ofport(), refused, installed, self.ovn.wait);
                 counts[state as usize].1 += 1;
@@ -80,10 +81,19 @@ impl Ports {
     }
 }
 
-fn is_ours(interface: &Interface<'_>) -> bool {
-    [ids::NETWORK, ids::SANDBOX, ids::IFNAME]
-        .iter()
-        .all(|key| interface.external_id(key).is_some())
+/// Why ovs-vswitchd can't use a port's link.
+pub(super) fn refusal<'a>(interface: &Interface<'a>) -> Option<&'a str> {
+    interface.error().filter(|text| !text.is_empty())
+}
+
+pub(super) fn is_installed(interface: &Interface<'_>) -> bool {
+    says_installed(interface.external_id(ids::OVN_INSTALLED))
+}
+
+/// ovn-controller writes this key, as text, when it has seen the switch confirm the port's flows (`if_status_mgr` in
+/// controller/if-status.c).
+pub(super) fn says_installed(value: Option<&str>) -> bool {
+    value == Some("true")
 }
 
 #[cfg(test)]

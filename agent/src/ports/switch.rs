@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Ports;
 use super::ovn::node_key;
+use super::state::refusal;
 
 /// What the database says of the switch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,8 +90,7 @@ impl SwitchView {
                 ports: bridge.ports().count(),
                 error: db
                     .interface_by_name(bridge.name())
-                    .and_then(|local| local.error())
-                    .filter(|error| !error.is_empty())
+                    .and_then(|local| refusal(&local))
                     .map(str::to_owned),
             }),
             ovn: OvnView {

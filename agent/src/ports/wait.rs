@@ -10,7 +10,9 @@ use podwire_ovs::unixctl::{Unixctl, UnixctlError};
 use podwire_ovs::vswitch::{BY_IFACE_ID, Interface};
 use tokio::time::Instant;
 
+use super::state::{is_installed, refusal};
 use super::{AddedPort, PortError, Ports};
+use crate::plan::ids;
 
 /// After this long without an ofport ovs-vswitchd is asked whether it lives.
 const SUSPICION: Duration = Duration::from_secs(2);
@@ -170,12 +172,6 @@ pub(super) async fn ask_daemon(
         .await
 }
 
-/// ovn-controller writes this key, as text, when it has seen the switch confirm the port's flows (`if_status_mgr` in
-/// controller/if-status.c).
-pub(super) fn is_installed(interface: &Interface<'_>) -> bool {
-    interface.external_id("ovn-installed") == Some("true")
-}
-
 fn shows(db: &Db, port: &AddedPort, wanted: impl Fn(&Interface<'_>) -> bool) -> bool {
     db.interface(port.interface)
         .is_some_and(|interface| wanted(&interface))
@@ -188,7 +184,7 @@ fn hopeless(db: &Db, port: &AddedPort) -> Option<PortError> {
             port: port.name.clone(),
         });
     };
-    let iface_id = interface.external_id("iface-id");
+    let iface_id = interface.external_id(ids::IFACE_ID);
     if iface_id != Some(port.iface_id.as_str()) {
         return Some(PortError::IfaceIdChanged {
             port: port.name.clone(),
@@ -206,7 +202,7 @@ fn hopeless(db: &Db, port: &AddedPort) -> Option<PortError> {
             by: other.name().to_owned(),
         });
     }
-    let refusal = interface.error().filter(|text| !text.is_empty())?;
+    let refusal = refusal(&interface)?;
     Some(PortError::Refused {
         port: port.name.clone(),
         text: refusal.to_owned(),

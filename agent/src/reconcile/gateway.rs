@@ -6,19 +6,17 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use std::{fs, io};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use super::LOCAL_PORT_DEADLINE;
 use crate::attach::Agent;
 use crate::config::{Live, Mode};
 use crate::{netns, ports};
-
-/// How long after the bridge's row ovs-vswitchd may take to make its local port.
-const LOCAL_PORT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The record's name in the run directory.
 const FILE: &str = "gateways.json";

@@ -15,6 +15,7 @@ mod spool;
 mod stale;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -32,6 +33,9 @@ use crate::journal::State;
 use crate::observe::Mended;
 use crate::plan::AttachmentKey;
 use crate::ports::addresses;
+
+/// How long ovs-vswitchd may take to make the bridge's local port, after a boot or after the bridge's row.
+const LOCAL_PORT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Runs until the agent ends; sets `settled` once what was found at start has been looked through.
 pub async fn run(agent: Arc<Agent>, settled: watch::Sender<bool>) {
@@ -120,12 +124,7 @@ fn hold(
     pod: Option<String>,
     external_ids: &std::collections::BTreeMap<String, String>,
 ) {
-    let owner = Owner {
-        network: key.network.clone(),
-        container_id: key.container_id.clone(),
-        ifname: key.ifname.clone(),
-        pod,
-    };
+    let owner = Owner::of(key, pod);
     for address in addresses(external_ids) {
         match agent.addresses.claim(address.addr(), &owner) {
             Ok(_) | Err(PoolError::OutsideSubnets { .. }) => {}

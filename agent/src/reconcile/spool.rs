@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use podwire_cni::spec::Command;
 use podwire_cni::spool::{Name, Spool, SpoolError, Spooled};
-use tokio::io::AsyncReadExt as _;
-use tokio::net::unix::pipe;
 
 use crate::attach::{Agent, Call};
+use crate::changes::Changes;
 use crate::observe::Spooled as Outcome;
 
 /// Carries out what waits in the spool, oldest first.
@@ -26,38 +24,30 @@ pub(super) async fn carry_out(agent: &Agent) {
 
 /// Carries out DELs as they are spooled, which happens when a connection was lost or the agent's queue full. Never ends.
 pub async fn keep_spool(agent: Arc<Agent>) {
-    let mut watch = match watch(&agent) {
-        Ok(watch) => watch,
-        Err(error) => {
-            tracing::error!(%error, "the spool of DELs can't be watched; what comes is carried out at the next start");
-            return;
-        }
-    };
     let mut settled = agent.settled.clone();
     if settled.wait_for(|settled| *settled).await.is_err() {
         return;
     }
-    let mut events = [0; 4096];
     loop {
+        let arrivals = match arrivals(&agent) {
+            Ok(arrivals) => arrivals,
+            Err(error) => {
+                tracing::error!(%error, "the spool of DELs can't be watched; what comes is carried out at the next start");
+                return;
+            }
+        };
+        // Which file came does not matter: all that wait are looked through.
         carry_out(&agent).await;
-        // Which file it was does not matter: all that wait are looked through.
-        if let Err(error) = watch.read(&mut events).await {
+        if let Err(error) = arrivals.next().await {
             tracing::error!(%error, "the spool of DELs is no longer watched");
             return;
         }
     }
 }
 
-/// The events of the spool. An inotify descriptor is read and awaited like a pipe's, and tokio's safe ways to await a descriptor
-/// are few.
-fn watch(agent: &Agent) -> Result<pipe::Receiver, WatchError> {
+fn arrivals(agent: &Agent) -> Result<Changes, WatchError> {
     let spool = Spool::open(&agent.config.socket)?;
-    let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
-        .map_err(std::io::Error::from)?;
-    inotify
-        .add_watch(spool.path(), AddWatchFlags::IN_MOVED_TO)
-        .map_err(std::io::Error::from)?;
-    Ok(pipe::Receiver::from_owned_fd_unchecked(inotify.into())?)
+    Ok(Changes::of_arrivals(spool.path())?)
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -1,14 +1,11 @@
 //! Rows that outlived their links: a reboot takes links, namespaces and the intent log, and leaves Open vSwitch's database.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
+use super::LOCAL_PORT_DEADLINE;
 use crate::attach::Agent;
 use crate::observe::Mended;
 use crate::ports::PortRecord;
-
-/// How long ovs-vswitchd may take after a boot to make the bridge's local port.
-const LOCAL_PORT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Removes every port of ours whose host end is gone. Others' rows stay, whatever they look like.
 pub(super) async fn remove(agent: &Agent) {

@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use super::paint::{Paint, printable};
-use super::{CommonArgs, Exit, Format, ToolError, show, show_json};
+use super::paint::{Paint, printable, short_id};
+use super::{AnswerArgs, Exit, ToolError};
 use crate::attach::Audit;
 use crate::inspect::{AuditList, Filter};
 
@@ -16,20 +16,11 @@ pub struct CheckArgs {
     /// Every pod of the node; the same as no pod
     #[arg(long, conflicts_with = "pod")]
     all: bool,
-    /// text, or json for programs
-    #[arg(
-        short,
-        long,
-        value_name = "FORMAT",
-        default_value = "text",
-        hide_possible_values = true
-    )]
-    output: Format,
     /// Tell of those that are as they should be as well
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
-    common: CommonArgs,
+    answer: AnswerArgs,
 }
 
 impl CheckArgs {
@@ -39,7 +30,7 @@ impl CheckArgs {
             ..Filter::default()
         };
         let list: AuditList = self
-            .common
+            .answer
             .agent()
             .get(&format!("/v1/check{filter}"))
             .await?;
@@ -48,10 +39,8 @@ impl CheckArgs {
                 "no attachment of a pod {pod} on this node\nlook: podwire ports"
             )));
         }
-        match self.output {
-            Format::Json => show_json(&list)?,
-            Format::Text => show(&text(&list.attachments, self.verbose, self.common.paint()))?,
-        }
+        self.answer
+            .show(&list, |paint| text(&list.attachments, self.verbose, paint))?;
         let all_well = list.attachments.iter().all(|it| it.differences.is_empty());
         Ok(Exit::by_health(all_well))
     }
@@ -96,7 +85,7 @@ fn text(audits: &[Audit], verbose: bool, paint: Paint) -> String {
 }
 
 fn name(audit: &Audit) -> String {
-    let id: String = audit.key.container_id.chars().take(12).collect();
+    let id = short_id(&audit.key.container_id);
     match &audit.pod {
         Some(pod) => format!("{pod} {} ({id})", audit.key.ifname),
         None => format!("container {id} {}", audit.key.ifname),

@@ -1,17 +1,17 @@
-//! The agent's socket, from the outside: HTTP/1.1, one connection for each question.
+//! What the tools ask of the agent, and what they say when there is no answer.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::BodyExt as _;
+use hyper::Method;
 use hyper::body::{Bytes, Incoming};
-use hyper::{Method, Request};
-use hyper_util::rt::TokioIo;
+use podwire_cni::spec::SpecError;
 use serde::de::DeserializeOwned;
-use tokio::net::UnixStream;
 
 use super::Exit;
+use crate::asking::{self, Unanswered};
 
 /// How long an answer may take: to look at every attachment of a large node takes a second or two.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
@@ -34,7 +34,7 @@ pub enum ToolError {
         uid: u32,
     },
     /// The connection ended before the answer.
-    #[error("GET {path} on {}: {problem}\n{}", socket.display(), next_step())]
+    #[error("{path} on {}: {problem}\n{}", socket.display(), next_step())]
     Broken {
         /// What was asked for.
         path: String,
@@ -156,22 +156,12 @@ impl AgentSocket {
     }
 
     async fn send(&self, method: Method, path: &str) -> Result<Incoming, ToolError> {
-        let stream = UnixStream::connect(&self.path)
+        let response = asking::ask(&self.path, method, path, Bytes::new())
             .await
-            .map_err(|source| self.unreachable(source))?;
-        let broken = |error: hyper::Error| self.broken(path, error.to_string());
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(broken)?;
-        // It ends with the answer, or with the runtime.
-        tokio::spawn(connection);
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", "podwire")
-            .body(Empty::<Bytes>::new())
-            .map_err(|error| self.broken(path, error.to_string()))?;
-        let response = sender.send_request(request).await.map_err(broken)?;
+            .map_err(|unanswered| match unanswered {
+                Unanswered::Connect(source) => self.unreachable(source),
+                other => self.broken(path, other.to_string()),
+            })?;
         if response.status().is_success() {
             return Ok(response.into_body());
         }
@@ -181,12 +171,10 @@ impl AgentSocket {
                 socket: self.path.clone(),
             });
         }
-        let body = response.into_body().collect().await.map_err(broken)?;
-        let said: serde_json::Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
-        let msg = said["msg"]
-            .as_str()
-            .unwrap_or("the agent refused")
-            .to_owned();
+        let body = response.into_body().collect().await;
+        let body = body.map_err(|error| self.broken(path, error.to_string()))?;
+        let said = SpecError::from_json(&body.to_bytes());
+        let msg = said.map_or_else(|| "the agent refused".to_owned(), |error| error.msg);
         Err(ToolError::Refused { msg })
     }
 

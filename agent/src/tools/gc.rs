@@ -2,9 +2,9 @@
 
 use clap::Args;
 
-use super::paint::{Paint, printable};
+use super::paint::{Paint, printable, short_id};
 use super::table::table;
-use super::{CommonArgs, Exit, Format, ToolError, show, show_json};
+use super::{AnswerArgs, Exit, ToolError};
 use crate::inspect::LeftoverList;
 
 /// The flags of `podwire gc`.
@@ -17,30 +17,19 @@ pub struct GcArgs {
     /// Say what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
-    /// text, or json for programs
-    #[arg(
-        short,
-        long,
-        value_name = "FORMAT",
-        default_value = "text",
-        hide_possible_values = true
-    )]
-    output: Format,
     #[command(flatten)]
-    common: CommonArgs,
+    answer: AnswerArgs,
 }
 
 impl GcArgs {
     pub(super) async fn run(self) -> Result<Exit, ToolError> {
-        let agent = self.common.agent();
+        let agent = self.answer.agent();
         let list: LeftoverList = match self.dry_run {
             true => agent.get("/v1/gc").await?,
             false => agent.post("/v1/gc").await?,
         };
-        match self.output {
-            Format::Json => show_json(&list)?,
-            Format::Text => show(&text(&list, self.dry_run, self.common.paint()))?,
-        }
+        self.answer
+            .show(&list, |paint| text(&list, self.dry_run, paint))?;
         let remains = |it: &crate::attach::Leftover| !it.removed;
         Ok(Exit::by_health(!list.leftovers.iter().any(remains)))
     }
@@ -54,7 +43,7 @@ fn text(list: &LeftoverList, dry_run: bool, paint: Paint) -> String {
         .leftovers
         .iter()
         .map(|it| {
-            let id: String = it.key.container_id.chars().take(12).collect();
+            let id = short_id(&it.key.container_id);
             let done = match (&it.problem, it.removed) {
                 (Some(problem), _) => format!("stays: {problem}"),
                 (None, true) => "removed".to_owned(),

@@ -20,6 +20,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
+use podwire_cni::wire;
 
 pub use client::{AgentSocket, ToolError};
 pub use exit::{EXIT_CODES, Exit};
@@ -54,7 +55,7 @@ pub struct CommonArgs {
     #[arg(
         long,
         value_name = "PATH",
-        default_value = "/run/podwire/agent.sock",
+        default_value = wire::DEFAULT_SOCKET,
         env = "PODWIRE_SOCKET"
     )]
     pub socket: std::path::PathBuf,
@@ -75,6 +76,40 @@ impl CommonArgs {
 
     fn paint(&self) -> Paint {
         Paint::of_stdout(self.color)
+    }
+}
+
+/// What the tools have in common that show the agent's one answer.
+#[derive(Debug, Clone, Args)]
+pub struct AnswerArgs {
+    /// text, or json for programs
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        hide_possible_values = true
+    )]
+    output: Format,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+impl AnswerArgs {
+    fn agent(&self) -> AgentSocket {
+        self.common.agent()
+    }
+
+    /// Shows an answer; `text` puts it into words.
+    fn show(
+        &self,
+        answer: &impl serde::Serialize,
+        text: impl FnOnce(Paint) -> String,
+    ) -> Result<(), ToolError> {
+        match self.output {
+            Format::Json => show_json(answer),
+            Format::Text => show(&text(self.common.paint())),
+        }
     }
 }
 

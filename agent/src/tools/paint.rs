@@ -84,6 +84,11 @@ pub(super) fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
+/// A container id as runtimes' own tools shorten it.
+pub(super) fn short_id(container: &str) -> String {
+    container.chars().take(12).collect()
+}
+
 /// The text, shortened to so many characters.
 pub(super) fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {

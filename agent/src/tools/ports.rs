@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _};
 
 use clap::{Args, ValueEnum};
 
-use super::paint::{Paint, height, printable};
+use super::paint::{Paint, height, printable, short_id};
 use super::table::table;
 use super::{CommonArgs, Exit, ToolError, show, show_json};
 use crate::inspect::{Change, Filter, PortList, PortView};
@@ -228,7 +228,7 @@ fn narrow(port: &PortView) -> [String; 7] {
 fn wide(port: &PortView) -> [String; 13] {
     let [pod, ifname, state, addresses, mac, name, ofport] = narrow(port);
     let key = port.key.as_ref();
-    let container = key.map(|key| key.container_id.chars().take(12).collect::<String>());
+    let container = key.map(|key| short_id(&key.container_id));
     [
         pod,
         ifname,

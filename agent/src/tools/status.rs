@@ -5,26 +5,17 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::paint::{Paint, printable, shortened, width, wrapped};
+use super::paint::{Paint, printable, short_id, shortened, width, wrapped};
 use super::time::{about, ago, now_micros};
-use super::{CommonArgs, Exit, Format, ToolError, show, show_json};
+use super::{AnswerArgs, Exit, ToolError};
 use crate::inspect::{Reachable, SourceView, StatusView};
 
 /// The flags of `podwire status`.
 #[derive(Debug, Args)]
 #[command(after_help = super::EXIT_CODES)]
 pub struct StatusArgs {
-    /// text, or json for programs
-    #[arg(
-        short,
-        long,
-        value_name = "FORMAT",
-        default_value = "text",
-        hide_possible_values = true
-    )]
-    output: Format,
     #[command(flatten)]
-    common: CommonArgs,
+    answer: AnswerArgs,
 }
 
 /// So many addresses are as good as endless.
@@ -34,13 +25,9 @@ const LABEL: usize = 13;
 
 impl StatusArgs {
     pub(super) async fn run(self) -> Result<Exit, ToolError> {
-        let status: StatusView = self.common.agent().get("/v1/status").await?;
-        match self.output {
-            Format::Json => show_json(&status)?,
-            Format::Text => {
-                show(&text(&status, now_micros(), width(), self.common.paint()))?;
-            }
-        }
+        let status: StatusView = self.answer.agent().get("/v1/status").await?;
+        self.answer
+            .show(&status, |paint| text(&status, now_micros(), width(), paint))?;
         Ok(Exit::by_health(status.ready))
     }
 }
@@ -165,7 +152,7 @@ fn failures(screen: &mut Screen, status: &StatusView, now: u64) {
     for failure in &status.failures {
         let whose = match &failure.pod {
             Some(pod) => pod.clone(),
-            None => failure.container.chars().take(12).collect(),
+            None => short_id(&failure.container),
         };
         let text = format!(
             "{} {whose}, {} (code {}): {}",
@@ -189,31 +176,19 @@ impl Screen {
     fn line(&mut self, label: &str, well: bool, what: &str) {
         let room = self.width.saturating_sub(LABEL + 3).max(40);
         for (number, part) in wrapped(&printable(what), room).iter().enumerate() {
-            let (label, part) = match (number, well) {
-                (0, _) if label.is_empty() => (self.paint.bad("  !"), self.paint.bad(part)),
-                (0, true) => (format!("  {label}"), part.clone()),
-                (0, false) => (
-                    format!("{} {label}", self.paint.bad("!")),
-                    self.paint.bad(part),
-                ),
-                (_, true) => (String::new(), part.clone()),
-                (_, false) => (String::new(), self.paint.bad(part)),
+            let (mark, label) = match (number, well, label) {
+                (0, false, "") => ("  !", ""),
+                (0, false, _) => ("!", label),
+                (0, true, _) => (" ", label),
+                _ => ("", ""),
             };
-            let shown = match (number, well) {
-                (0, false) => label.chars().count() - self.hidden(),
-                _ => label.chars().count(),
+            let rest = LABEL + 2 - mark.len();
+            let (mark, part) = match well {
+                true => (mark.to_owned(), part.clone()),
+                false => (self.paint.bad(mark), self.paint.bad(part)),
             };
-            let padding = (LABEL + 3).saturating_sub(shown);
-            self.text.push_str(&label);
-            self.text.extend(std::iter::repeat_n(' ', padding));
-            self.text.push_str(&part);
-            self.text.push('\n');
+            let _ = writeln!(self.text, "{mark} {label:<rest$}{part}");
         }
-    }
-
-    /// Characters that colour adds to a mark.
-    fn hidden(&self) -> usize {
-        self.paint.bad("!").chars().count() - 1
     }
 }
 

@@ -141,7 +141,7 @@ fn promises(page: &mut String, bars: &[Bar]) {
         let _ = write!(
             page,
             "<tr><td>{}<td>{sign} {} {}<td>{value}<td class=\"{class}\">{verdict}",
-            escape(&bar.what),
+            escape(bar.what),
             bar.limit,
             bar.unit
         );

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::super::layers::{Given, Layer, Origin};
-use super::{Parsed, Wrong};
+use super::{Parsed, Wrong, passed_over};
 
 pub(super) fn parse(text: &str, path: &Path) -> Parsed {
     let wrong = |problem: String| Wrong {
@@ -43,11 +43,5 @@ pub(super) fn parse(text: &str, path: &Path) -> Parsed {
             _ => unknown.push(key),
         }
     }
-    let warning = (!unknown.is_empty()).then(|| {
-        format!(
-            "passed over, as podwire knows no such key: {}",
-            unknown.join(", ")
-        )
-    });
-    Ok((layer, warning.into_iter().collect()))
+    Ok((layer, passed_over(&unknown)))
 }

@@ -137,6 +137,17 @@ impl Places {
 /// What one file says, and what to warn of.
 type Parsed = Result<(Layer, Vec<String>), Wrong>;
 
+/// The warning of keys that podwire does not know, in a file that is not its own.
+fn passed_over(unknown: &[String]) -> Vec<String> {
+    let keys = unknown.join(", ");
+    let warning = format!("passed over, as podwire knows no such key: {keys}");
+    if unknown.is_empty() {
+        Vec::new()
+    } else {
+        vec![warning]
+    }
+}
+
 /// What is wrong with a file's content.
 #[derive(Debug, PartialEq, Eq)]
 struct Wrong {

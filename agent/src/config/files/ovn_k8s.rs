@@ -6,7 +6,7 @@ use std::path::Path;
 use super::super::layers::{Given, Layer, Origin};
 use super::super::legacy;
 use super::ini::{self, Entry};
-use super::{Parsed, Wrong};
+use super::{Parsed, Wrong, passed_over};
 
 /// What a key is to podwire.
 enum Meaning {
@@ -60,13 +60,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Parsed {
         };
         layer.insert(key.to_owned(), Given::one(value, origin));
     }
-    let warning = (!unknown.is_empty()).then(|| {
-        format!(
-            "passed over, as podwire knows no such key: {}",
-            unknown.join(", ")
-        )
-    });
-    Ok((layer, warning.into_iter().collect()))
+    Ok((layer, passed_over(&unknown)))
 }
 
 fn meaning(entry: &Entry) -> Option<Meaning> {

@@ -142,6 +142,23 @@ fn every_setting_can_be_told_by_flag_file_and_variable_in_this_order() {
 }
 
 #[test]
+fn a_setting_is_changed_in_podwires_own_file_unless_the_command_line_has_it() {
+    let place = |flags: &[&str]| Told::new().flags(flags).loader().file_for("mtu");
+    let told = Told::new();
+    assert_eq!(
+        told.loader().file_for("mtu"),
+        Some(told.path("podwire.toml"))
+    );
+    assert_eq!(place(&["--config=/other.toml"]), Some("/other.toml".into()));
+    let by_variable = Told::new().variable("PODWIRE_CONFIG", "/other.toml");
+    assert_eq!(
+        by_variable.loader().file_for("mtu"),
+        place(&["--config=/other.toml"])
+    );
+    assert_eq!(place(&["--mtu=1400"]), None);
+}
+
+#[test]
 fn of_two_ways_to_the_api_server_the_higher_place_has_its_way() {
     let access = |told: Told| {
         let sources = told

@@ -76,18 +76,22 @@ fn a_route_without_gateway_is_on_the_link_and_host_bits_do_not_matter() {
 }
 
 #[test]
-fn a_gateway_outside_the_pods_subnets_is_taken_as_on_the_link() {
+fn a_gateway_outside_the_pods_subnets_is_on_the_link_when_the_route_says_so() {
     on_own_host(async |netlink| {
         let pod = Pod::new();
+        let onlink = |dst: &str, gateway: &str| Route {
+            onlink: true,
+            ..route(dst, gateway)
+        };
         let lone = LinkSpec {
             addresses: vec![
                 "10.1.2.3/32".parse().unwrap(),
                 "fd00:1::3/128".parse().unwrap(),
             ],
             routes: vec![
-                route("0.0.0.0/0", "169.254.1.1"),
+                onlink("0.0.0.0/0", "169.254.1.1"),
                 route("::/0", "fe80::1"),
-                route("fd00:5::/64", "fd00:4::1"),
+                onlink("fd00:5::/64", "fd00:4::1"),
             ],
             ..spec("a1")
         };

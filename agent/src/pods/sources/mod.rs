@@ -260,12 +260,6 @@ impl Sources {
             .map(|watched| &watched.known)
     }
 
-    /// The watched sources, each with the pods that it knows.
-    pub fn all_known(&self) -> impl Iterator<Item = (Source, &Known)> {
-        self.watched()
-            .map(|watched| (watched.source, &watched.known))
-    }
-
     /// A pod's uid as a watched source has it: that of the object which people see.
     pub fn uid_of(&self, pod: &PodRef) -> Option<String> {
         let name = PodName::of(pod);

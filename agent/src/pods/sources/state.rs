@@ -18,6 +18,10 @@ pub struct SourceState {
     pub pods: usize,
     /// For how long it has failed, and of what.
     pub failing: Option<(Duration, String)>,
+    /// How often it has failed.
+    pub failures: u64,
+    /// How old what it knows may be, where it says so.
+    pub lag: Option<Duration>,
 }
 
 impl Sources {
@@ -33,6 +37,8 @@ impl Sources {
                 failing: health
                     .failing
                     .map(|(since, problem)| (since.elapsed(), problem)),
+                failures: health.failures,
+                lag: watched.known.lag(),
             }
         };
         self.watched().map(state).collect()

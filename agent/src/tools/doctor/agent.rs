@@ -6,6 +6,7 @@ use std::path::Path;
 use super::service::{restart_agent, start_agent};
 use super::switch::Seen;
 use super::{DoctorArgs, Examined, Finding};
+use crate::config::{Mode, Source};
 use crate::inspect::{AuditList, LeftoverList, StatusView};
 use crate::netns::Netlink;
 use crate::plan::AttachmentKey;
@@ -22,7 +23,7 @@ pub(super) async fn examine(
     seen: &Seen,
     netlink: &Netlink,
 ) -> Examined {
-    let socket = &args.common.socket;
+    let socket = &args.answer.common.socket;
     let mut findings = rights(socket);
     let mut says = String::new();
     match asked {
@@ -92,9 +93,9 @@ fn status_findings(status: &StatusView, seen: &Seen) -> Vec<Finding> {
             true => Finding::note(AGENT, what),
             false => Finding::wrong(AGENT, what),
         };
-        findings.push(match source.source.as_str() {
-            "kube" => finding.mend("systemctl cat podwire | grep -i -e kube -e k8s"),
-            _ => finding,
+        findings.push(match source.source == Source::Kube.name() {
+            true => finding.mend("systemctl cat podwire | grep -i -e kube -e k8s"),
+            false => finding,
         });
     }
     let told_by_source = status.sources.iter().any(|it| it.problem.is_some());
@@ -135,9 +136,12 @@ fn awaited(pod: &str, status: &StatusView) -> Finding {
     let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
     let what = format!("an ADD of pod {pod} waits for its network annotation");
     let finding = Finding::wrong(PODS, what);
-    let dir = status.sources.iter().find(|it| it.source == "dir");
+    let dir = status
+        .sources
+        .iter()
+        .find(|it| it.source == Source::Dir.name());
     match dir {
-        _ if status.mode == "ovn" => finding
+        _ if status.mode == Mode::Ovn.name() => finding
             .mend(format!("kubectl -n {namespace} describe pod {name}"))
             .mend("kubectl -n ovn-kubernetes rollout restart deployment/ovnkube-control-plane"),
         Some(dir) => finding.mend(format!(

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::{Examined, Finding};
-use crate::install::conf::{DROP_IN, Found, Owner, PLUGIN_NAMES};
+use crate::config::usual::{self, DROP_IN, PLUGIN_NAMES};
+use crate::install::conf::{Found, Owner};
 use crate::install::findings::{Seen, look};
 
 const CNI: &str = "CNI";
@@ -183,8 +184,8 @@ fn plugin(seen: &Seen, directories: &Directories<'_>) -> Option<Finding> {
 fn install(part: &str, directories: &Directories<'_>) -> String {
     let mut command = format!("podwire install {part}");
     for (flag, usual, given) in [
-        ("--conf-dir", "/etc/cni/net.d", directories.conf),
-        ("--bin-dir", "/opt/cni/bin", directories.bin),
+        ("--conf-dir", usual::CNI_CONF_DIR, directories.conf),
+        ("--bin-dir", usual::CNI_BIN_DIR, directories.bin),
     ] {
         let is_needed = part.contains("plugin") == (flag == "--bin-dir");
         if is_needed && given != Path::new(usual) {

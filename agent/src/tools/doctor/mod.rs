@@ -15,7 +15,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::paint::{Paint, printable, width, wrapped};
-use super::{CommonArgs, Exit, Format, ToolError, show, show_json};
+use super::{AnswerArgs, Exit, ToolError};
+use crate::config::usual;
 use crate::inspect::StatusView;
 use crate::netns::Netlink;
 pub(super) use service::start_agent;
@@ -27,20 +28,11 @@ pub(super) use service::start_agent;
                   first: they may be the reason for others."
 )]
 pub struct DoctorArgs {
-    /// text, or json for programs
-    #[arg(
-        short,
-        long,
-        value_name = "FORMAT",
-        default_value = "text",
-        hide_possible_values = true
-    )]
-    output: Format,
     /// Open vSwitch's database, when no agent says which
     #[arg(
         long,
         value_name = "REMOTE",
-        default_value = "unix:/var/run/openvswitch/db.sock",
+        default_value = usual::OVSDB,
         env = "PODWIRE_OVSDB"
     )]
     ovsdb: String,
@@ -48,7 +40,7 @@ pub struct DoctorArgs {
     #[arg(
         long,
         value_name = "DIR",
-        default_value = "/var/run/ovn",
+        default_value = usual::OVN_RUNDIR,
         env = "PODWIRE_OVN_RUNDIR"
     )]
     ovn_rundir: PathBuf,
@@ -56,7 +48,7 @@ pub struct DoctorArgs {
     #[arg(
         long,
         value_name = "NAME",
-        default_value = "br-int",
+        default_value = usual::BRIDGE,
         env = "PODWIRE_BRIDGE"
     )]
     bridge: String,
@@ -64,7 +56,7 @@ pub struct DoctorArgs {
     #[arg(
         long,
         value_name = "DIR",
-        default_value = "/etc/cni/net.d",
+        default_value = usual::CNI_CONF_DIR,
         env = "PODWIRE_CNI_CONF_DIR"
     )]
     conf_dir: PathBuf,
@@ -72,12 +64,12 @@ pub struct DoctorArgs {
     #[arg(
         long,
         value_name = "DIR",
-        default_value = "/opt/cni/bin",
+        default_value = usual::CNI_BIN_DIR,
         env = "PODWIRE_CNI_BIN_DIR"
     )]
     bin_dir: PathBuf,
     #[command(flatten)]
-    common: CommonArgs,
+    answer: AnswerArgs,
 }
 
 /// Something that is wrong, or worth a look.
@@ -133,16 +125,14 @@ impl DoctorArgs {
         }
         let netlink = Netlink::start().map_err(ToolError::Kernel)?;
         let examined = self.examine(&netlink).await;
-        match self.output {
-            Format::Json => show_json(&examined)?,
-            Format::Text => show(&text(&examined, width(), self.common.paint()))?,
-        }
+        self.answer
+            .show(&examined, |paint| text(&examined, width(), paint))?;
         let findings = || examined.iter().flat_map(|it| &it.findings);
         Ok(Exit::by_health(!findings().any(|finding| finding.wrong)))
     }
 
     async fn examine(&self, netlink: &Netlink) -> Vec<Examined> {
-        let asked: Result<StatusView, ToolError> = self.common.agent().get("/v1/status").await;
+        let asked: Result<StatusView, ToolError> = self.answer.agent().get("/v1/status").await;
         let status = asked.as_ref().ok();
         let seen = switch::look(self, status).await;
         let mut examined = vec![switch::examine(&seen)];
@@ -154,7 +144,7 @@ impl DoctorArgs {
         }));
         examined.extend(mtu::examine(&seen, status, netlink).await);
         if status.is_some() {
-            examined.extend(agent::examine_pods(&self.common.agent()).await);
+            examined.extend(agent::examine_pods(&self.answer.agent()).await);
         }
         examined
     }

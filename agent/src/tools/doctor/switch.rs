@@ -8,8 +8,9 @@ use podwire_ovs::unixctl::{Unixctl, UnixctlError};
 use podwire_ovs::vswitch;
 use tokio::time::Instant;
 
-use super::service::{restart_controller, restart_switch, start_agent};
+use super::service::{restart_agent, restart_controller, restart_switch, start_agent};
 use super::{DoctorArgs, Examined, Finding};
+use crate::config::Wait;
 use crate::inspect::StatusView;
 use crate::ports::{PortRecord, SwitchView, version_of};
 
@@ -62,15 +63,11 @@ pub(super) async fn look(args: &DoctorArgs, status: Option<&StatusView>) -> Seen
         ) => Err(error.to_string()),
         (Err(error), _) => Err(error.to_string()),
     };
-    let (switch, ports) = client.read(|db| {
-        let records = db.interfaces().map(|it| PortRecord::read(db, it));
-        let ours = records.filter(|record| record.key.is_some()).collect();
-        (SwitchView::read(db, &bridge), ours)
-    });
+    let (switch, ports) = client.read(|db| (SwitchView::read(db, &bridge), PortRecord::ours(db)));
     let vswitchd = ask(rundir, "ovs-vswitchd", "version").await;
     // Where an agent waits for ofport alone, ovn-controller is not ours to judge.
     let uses_ovn = match status {
-        Some(status) => status.wait == "ovn-installed",
+        Some(status) => status.wait == Wait::OvnInstalled.name(),
         None => switch.ovn.remote.is_some(),
     };
     let controller = match uses_ovn {
@@ -189,7 +186,7 @@ fn bridge(seen: &Seen) -> Option<Finding> {
             SWITCH,
             format!("{missing}, and the agent could not make it; its log says why"),
         )
-        .mend(super::service::restart_agent()),
+        .mend(restart_agent()),
         (None, _) => Finding::wrong(
             SWITCH,
             format!("{missing}; the agent makes it when it starts"),

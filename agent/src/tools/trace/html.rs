@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::super::paint::short_id;
 use super::super::time::{milliseconds, utc};
 use super::{Ended, Kind, Traced, in_order};
 
@@ -71,7 +72,7 @@ fn article(page: &mut String, operation: &Traced, open: bool) {
         Ended::Ok(_) => "<span class=\"ok\">ok</span>".to_owned(),
         Ended::Failed { code, .. } => format!("<span class=\"failed\">failed, code {code}</span>"),
     };
-    let id: String = operation.container.chars().take(12).collect();
+    let id = short_id(&operation.container);
     let whose = operation.pod.as_deref().unwrap_or("");
     let _ = writeln!(
         page,

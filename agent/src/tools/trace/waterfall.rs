@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::paint::{Paint, printable, wrapped};
+use super::super::paint::{Paint, printable, short_id, wrapped};
 use super::super::time::{ago, milliseconds};
 use super::{Ended, Kind, Traced, in_order};
 
@@ -46,7 +46,7 @@ pub(super) fn text(operations: &[Traced], now: u64, width: usize, paint: Paint) 
 }
 
 fn head(text: &mut String, operation: &Traced, now: u64, width: usize, paint: Paint) {
-    let id: String = operation.container.chars().take(12).collect();
+    let id = short_id(&operation.container);
     let mut whose = format!("{} {}", operation.ifname, id);
     if let Some(pod) = &operation.pod {
         whose = format!("{pod} {whose}");

@@ -1,0 +1,19 @@
+//! Where things are on most nodes, and what they are called: what the agent's flags fall back on, and what is looked at by those
+//! who have no agent to ask.
+
+/// Open vSwitch's database, as its packages have it.
+pub const OVSDB: &str = "unix:/var/run/openvswitch/db.sock";
+/// Directory of ovn-controller's pidfile and control socket.
+pub const OVN_RUNDIR: &str = "/var/run/ovn";
+/// The bridge that OVN and its users agree on.
+pub const BRIDGE: &str = "br-int";
+/// The runtime's network configurations (containerd: conf_dir).
+pub const CNI_CONF_DIR: &str = "/etc/cni/net.d";
+/// The runtime's plugins (containerd: bin_dir).
+pub const CNI_BIN_DIR: &str = "/opt/cni/bin";
+/// The names that the plugin may have, its own first; it is one binary.
+pub const PLUGIN_NAMES: [&str; 2] = ["podwire-cni", DROP_IN];
+/// The plugin whose place podwire's can take.
+pub const DROP_IN: &str = "ovn-k8s-cni-overlay";
+/// The network's name in the configuration that ovn-kubernetes writes for it: runtimes keep what they know of a pod under it.
+pub const DROP_IN_NETWORK: &str = "ovn-kubernetes";

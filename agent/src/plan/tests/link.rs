@@ -1,0 +1,140 @@
+use super::*;
+
+#[test]
+fn tx_checksum_offload_is_turned_off_only_on_a_userspace_datapath() {
+    for netdev_datapath in [true, false] {
+        let (key, node) = (
+            key("eth0"),
+            NodeFacts {
+                netdev_datapath,
+                ..node()
+            },
+        );
+        let subject = Subject {
+            key: &key,
+            pod: None,
+            netns: "/n",
+        };
+        let ports = plan(&subject, &[InterfaceSpec::default()], &node).unwrap();
+        assert_eq!(ports[0].link.pod_tx_checksum_off, netdev_datapath);
+    }
+}
+
+#[test]
+fn ipv6_is_turned_off_where_the_pod_is_known_to_have_ipv4_alone() {
+    let off = |intent| planned(&[intent]).unwrap()[0].link.pod_ipv6_off;
+    assert!(off(intent(&["10.1.2.3/24"], &["10.1.2.1"])));
+    assert!(!off(intent(&["10.1.2.3/24", "fd00::3/64"], &[])));
+    assert!(!off(InterfaceSpec {
+        routes: vec![route("fd00:1::/64", None)],
+        ..intent(&["10.1.2.3/24"], &[])
+    }));
+    // It may configure itself, and so may one on a network that others route.
+    assert!(!off(InterfaceSpec::default()));
+    assert!(!off(InterfaceSpec {
+        nad: Some("tenants/blue".to_owned()),
+        ..intent(&["10.1.2.3/24"], &[])
+    }));
+}
+
+#[test]
+fn the_mtu_has_its_bounds_and_ipv6_a_higher_lower_one() {
+    let with_mtu = |addresses: &[&str], mtu| InterfaceSpec {
+        mtu: Some(mtu),
+        ..intent(addresses, &[])
+    };
+    for (addresses, mtu) in [
+        (["10.1.2.3/24"], 68),
+        (["10.1.2.3/24"], 65_535),
+        (["fd00::3/64"], 1280),
+    ] {
+        assert_eq!(
+            planned(&[with_mtu(&addresses, mtu)]).unwrap()[0].link.mtu,
+            mtu
+        );
+    }
+    assert_eq!(
+        refusal(with_mtu(&["10.1.2.3/24"], 67)),
+        "mtu 67 of eth0 is not between 68 and 65535"
+    );
+    assert_eq!(
+        refusal(with_mtu(&["10.1.2.3/24"], 65_536)),
+        "mtu 65536 of eth0 is not between 68 and 65535"
+    );
+    assert_eq!(
+        refusal(with_mtu(&["fd00::3/64"], 1279)),
+        "mtu 1279 of eth0 is not between 1280 and 65535 (IPv6 needs at least 1280)"
+    );
+}
+
+#[test]
+fn what_can_be_no_hosts_address_is_refused_by_name_and_value() {
+    let cases = [
+        (
+            "0.0.0.0/0",
+            "address 0.0.0.0/0 of eth0 is the unspecified address",
+        ),
+        (
+            "224.0.0.1/24",
+            "address 224.0.0.1/24 of eth0 is a multicast address",
+        ),
+        (
+            "127.0.0.1/8",
+            "address 127.0.0.1/8 of eth0 is a loopback address",
+        ),
+        (
+            "10.1.2.0/24",
+            "address 10.1.2.0/24 of eth0 is its subnet's network address",
+        ),
+        (
+            "10.1.2.255/24",
+            "address 10.1.2.255/24 of eth0 is its subnet's broadcast address",
+        ),
+        (
+            "ff02::1/64",
+            "address ff02::1/64 of eth0 is a multicast address",
+        ),
+        ("::1/128", "address ::1/128 of eth0 is a loopback address"),
+    ];
+    for (address, expected) in cases {
+        assert_eq!(refusal(intent(&[address], &[])), expected);
+    }
+    assert!(
+        planned(&[intent(&["10.1.2.0/31"], &[])]).is_ok(),
+        "RFC 3021"
+    );
+}
+
+#[test]
+fn macs_that_no_interface_can_bear_are_refused() {
+    for (mac, expected) in [
+        ([0; 6], "mac 00:00:00:00:00:00 of eth0 is all zero"),
+        (
+            [1, 0, 0x5e, 0, 0, 1],
+            "mac 01:00:5E:00:00:01 of eth0 is a group address",
+        ),
+    ] {
+        let wish = InterfaceSpec {
+            mac: Some(mac.into()),
+            ..intent(&["10.1.2.3/24"], &[])
+        };
+        assert_eq!(refusal(wish), expected);
+    }
+}
+
+#[test]
+fn nothing_may_be_given_twice() {
+    assert_eq!(
+        refusal(intent(&["10.1.2.3/24", "10.1.2.3/16"], &[])),
+        "address 10.1.2.3/16 is given twice for eth0"
+    );
+    assert_eq!(
+        refusal(intent(&["10.1.2.3/24"], &["10.1.2.1", "10.1.2.2"])),
+        "route 0.0.0.0/0 is given twice for eth0"
+    );
+    let two = [intent(&["10.1.2.3/24"], &[]), intent(&["10.1.3.3/24"], &[])];
+    assert_eq!(
+        planned(&two).unwrap_err().to_string(),
+        "two interfaces are both to be named eth0"
+    );
+}

@@ -1,0 +1,67 @@
+//! A plan held against what was asked for, by what it makes.
+
+mod link;
+mod result;
+mod routes;
+mod rows;
+
+use super::*;
+use crate::netns::Route;
+
+const ID: &str = "3f2b9c0d1e4a5b6c7d8e9f00112233445566778899aabbccddeeff0011223344";
+
+fn key(ifname: &str) -> AttachmentKey {
+    AttachmentKey {
+        network: "pods".into(),
+        container_id: ID.into(),
+        ifname: ifname.into(),
+    }
+}
+
+fn pod() -> PodRef {
+    PodRef {
+        namespace: Some("default".into()),
+        name: "web".into(),
+        uid: Some("uid-1".into()),
+    }
+}
+
+fn node() -> NodeFacts {
+    NodeFacts {
+        bridge: "br-int".into(),
+        netdev_datapath: true,
+        default_mtu: 1500,
+    }
+}
+
+fn intent(addresses: &[&str], gateways: &[&str]) -> InterfaceSpec {
+    InterfaceSpec {
+        addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+        gateways: gateways.iter().map(|text| text.parse().unwrap()).collect(),
+        ..InterfaceSpec::default()
+    }
+}
+
+fn route(dst: &str, gateway: Option<&str>) -> Route {
+    Route::new(
+        dst.parse().unwrap(),
+        gateway.map(|text| text.parse().unwrap()),
+    )
+}
+
+fn planned(interfaces: &[InterfaceSpec]) -> Result<Vec<PortPlan>, PlanError> {
+    let (key, pod) = (key("eth0"), pod());
+    plan(
+        &Subject {
+            key: &key,
+            pod: Some(&pod),
+            netns: "/run/netns/a",
+        },
+        interfaces,
+        &node(),
+    )
+}
+
+fn refusal(intent: InterfaceSpec) -> String {
+    planned(&[intent]).unwrap_err().to_string()
+}
