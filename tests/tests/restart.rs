@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use podwire_tests::{Agent, AgentOptions, Pod, TestNode, links};
+use podwire_tests::{AgentOptions, Pod, TestNode, links};
 
 const RUNTIMES: usize = 4;
 const RESTARTS: usize = 4;
@@ -47,8 +47,14 @@ fn restart_under_load(node: &TestNode, options: &AgentOptions) -> (usize, usize)
             })
             .collect();
         for _ in 0..RESTARTS {
-            let stopping = running.take().map(Agent::stop);
-            assert!(stopping.unwrap().unwrap().success());
+            let agent = running.take().unwrap();
+            // An ADD is under way when the agent is told to end: it waits for a switch that does not answer.
+            node.signal_vswitchd(Signal::SIGSTOP).unwrap();
+            let ports = node.podwire_live(&["ports", "--watch"]).unwrap();
+            ports.await_line(&["awaits-ofport"]).unwrap();
+            agent.signal(Signal::SIGTERM).unwrap();
+            node.signal_vswitchd(Signal::SIGCONT).unwrap();
+            assert!(agent.await_end().unwrap().success());
             running = Some(node.start_agent(options).unwrap());
         }
         done.store(true, Ordering::Relaxed);
