@@ -219,6 +219,9 @@ fn pods_get_the_uplinks_mtu_and_follow_it_when_nobody_names_one() {
         ip(&format!(
             "link add {link} mtu {mtu} type veth peer name {link}-peer"
         ));
+        // Its routes would tell of another MTU as well, and a node need not have any.
+        let knob = format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6");
+        node.place().run(|| fs::write(knob, "1")).unwrap().unwrap();
         ip(&format!("address add {address} dev {link}"));
         ip(&format!("link set {link} up"));
         ip(&format!("link set {link}-peer up"));

@@ -150,6 +150,12 @@ impl<'node> Patient<'node> {
         pod.add().unwrap().success().unwrap();
         pod.del().unwrap().success().unwrap();
     }
+
+    /// For what its commands alone can't mend.
+    fn complains_of(&self, words: &str) {
+        let said = format!("{:#?}", self.ask().1);
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
 }
 
 fn with_ovs() -> TestNode {
@@ -279,6 +285,9 @@ fn an_mtu_too_large_for_the_tunnel() {
         patient.followed,
         ["sed -i -e '1i mtu = 1442' -e '/^ *mtu *=/d' /run/podwire.toml"]
     );
+    let told = patient.node.podwire(&["doctor"]).unwrap().stdout;
+    let old = "1 pods have a larger MTU than the 1442 that get through";
+    assert!(told.contains(old), "{told}");
     let new = wired(&node, "new");
     assert_eq!(links::find(new.place(), "eth0").unwrap().unwrap().mtu, 1442);
 }
@@ -357,4 +366,55 @@ fn ovn_controller_gone_and_with_it_the_bridge() {
         .unwrap();
     node.vsctl(&["--if-exists", "del-br", "br-int"]).unwrap();
     patient.mended_after(&["bridge br-int is missing", "ovn-controller"]);
+
+    node.set_key("ovn-bridge", "br-other").unwrap();
+    node.vsctl(&["--if-exists", "del-br", "br-int"]).unwrap();
+    patient.mended_after(&["external_ids:ovn-bridge has ovn-controller use br-other"]);
+    for key in ["ovn-encap-ip", "ovn-remote"] {
+        node.vsctl(&["remove", "open_vswitch", ".", "external_ids", key])
+            .unwrap();
+        patient.complains_of(&format!("external_ids:{key} is not set"));
+        patient.complains_of(&format!("external_ids:{key}="));
+    }
+}
+
+#[test]
+fn a_subnet_without_an_address_left_and_a_switch_without_descriptors() {
+    let node = with_ovs();
+    let options = AgentOptions::default().subnet("10.9.0.0/30");
+    let patient = Patient::healthy(&node, options);
+    let _pod = wired(&node, "web");
+    patient.complains_of("subnet 10.9.0.0/30 has no address left");
+    // Ports without links take no file; of each that has one the switch holds some.
+    let mut ports = vec!["--no-wait".to_owned()];
+    for number in 0..130 {
+        ports.extend(["--", "add-port", "br-int"].map(str::to_owned));
+        ports.push(format!("p{number}"));
+    }
+    let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
+    node.run("ovs-vsctl", &ports).unwrap();
+    let pid = std::fs::read_to_string(node.path("/run/openvswitch/ovs-vswitchd.pid")).unwrap();
+    node.run("prlimit", &["--nofile=256:256", "--pid", pid.trim()])
+        .unwrap();
+    patient.complains_of("may open 256 files and has 132 ports");
+}
+
+#[test]
+fn a_plugin_that_can_not_be_run() {
+    let node = with_ovs();
+    let mut patient = Patient::healthy(&node, AgentOptions::default());
+    node.run("chmod", &["644", "/run/cni/bin/podwire-cni"])
+        .unwrap();
+    patient.mended_after(&["podwire-cni can't be run (mode 644)"]);
+    assert_eq!(patient.followed, ["chmod 755 /run/cni/bin/podwire-cni"]);
+}
+
+#[test]
+fn an_api_server_that_is_not_there() {
+    let node = with_ovs();
+    let patient = Patient::new(&node, AgentOptions::default());
+    let url = ["--k8s-apiserver", "http://127.0.0.1:1", "--node-name", "n1"];
+    let agent = Agent::launch(&node, &AgentOptions::default().with(url)).unwrap();
+    agent.await_log("can't watch this node's pods").unwrap();
+    patient.complains_of("the pods of http://127.0.0.1:1 for node n1 can't be read");
 }

@@ -47,6 +47,10 @@ fn read(node: &TestNode, path: &str) -> String {
     fs::read_to_string(node.path(path)).unwrap()
 }
 
+fn is_same(node: &TestNode, one: &str, other: &str) -> bool {
+    fs::read(node.path(one)).unwrap() == fs::read(node.path(other)).unwrap()
+}
+
 fn mode(node: &TestNode, path: &str) -> u32 {
     fs::metadata(node.path(path)).unwrap().permissions().mode() & 0o7777
 }
@@ -141,6 +145,7 @@ fn plugin_and_conf_are_replaced_while_adds_run() {
         // The file is being executed: writing into it would fail with "text file busy".
         let upgraded = podwire(&node, "install", &["--plugin", "/run/newer", "--upgrade"]);
         assert!(upgraded.status.success(), "{upgraded:?}");
+        assert!(is_same(&node, PLUGIN, "/run/newer"));
         node.signal_vswitchd(Signal::SIGCONT).unwrap();
         adding.join().unwrap();
 
@@ -270,16 +275,19 @@ fn uninstall_leaves_the_pods_their_ports_and_says_so_or_takes_them_along() {
     assert!(gone.stdout.contains("ports of 2 pods removed"), "{gone:?}");
     node.leftovers().unwrap().assert_none();
 
+    assert!(install(&node, &[]).status.success());
     agent.stop().unwrap();
     let asked = podwire(&node, "uninstall", &["--pods"]);
     assert!(
-        !asked.status.success() && asked.stderr.contains("needs the agent"),
+        !asked.status.success() && asked.stderr.contains("nothing was taken away"),
         "{asked:?}"
     );
+    assert!(node.path(PLUGIN).exists() && node.path(CONF).exists());
     assert!(
         podwire(&node, "uninstall", &[]).status.success(),
         "without --pods nobody is needed"
     );
+    assert!(!node.path(PLUGIN).exists() && !node.path(CONF).exists());
 }
 
 #[test]

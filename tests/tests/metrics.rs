@@ -8,6 +8,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
 
+use nix::sys::signal::Signal;
 use podwire_tests::annotation::entry;
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::scrape::Scrape;
@@ -309,4 +310,48 @@ fn the_dashboard_asks_for_series_that_are_there() {
             panel["title"]
         );
     }
+}
+
+#[test]
+fn what_waits_and_what_is_away_is_told_as_well() {
+    let node = TestNode::new().unwrap();
+    let pod = node.pod("web").unwrap();
+    // Into the spool, for there is no agent; and without Open vSwitch it stays there.
+    pod.del().unwrap().success().unwrap();
+    let server = ApiServer::start_in(node.place()).unwrap();
+    server.apply(apiserver::pod_on("n1", &pod, json!({})));
+    let url = server.url();
+    let options = AgentOptions::default().with(["--k8s-apiserver", &url, "--node-name", "n1"]);
+    let agent = Agent::launch(&node, &options.with(["--annotations", "optional"])).unwrap();
+    let state = |page: &Scrape| {
+        ["ready", "ovsdb_synced", "spool_entries"]
+            .map(|name| page.value(&format!("podwire_{name}"), &[]).unwrap())
+    };
+    assert_eq!(state(&scrape(&agent)), [0.0, 0.0, 1.0]);
+    node.start_ovsdb_server().unwrap();
+    node.start_vswitchd().unwrap();
+    agent.await_ready(true).unwrap();
+    assert_eq!(state(&scrape(&agent)), [1.0, 1.0, 0.0]);
+
+    let of_kube = [("source", "kube")];
+    server.go_away(true);
+    agent.await_log("can't watch this node's pods").unwrap();
+    let page = scrape(&agent);
+    assert_eq!(page.value("podwire_watch_failing", &of_kube), Some(1.0));
+
+    let ports = node.podwire_live(&["ports", "--watch"]).unwrap();
+    node.signal_vswitchd(Signal::SIGSTOP).unwrap();
+    std::thread::scope(|scope| {
+        let adding = scope.spawn(|| pod.add().unwrap().success().unwrap());
+        ports.await_line(&["awaits-ofport", "tests/web"]).unwrap();
+        let page = scrape(&agent);
+        node.signal_vswitchd(Signal::SIGCONT).unwrap();
+        adding.join().unwrap();
+        assert_eq!(page.value("podwire_operations_running", &[]), Some(1.0));
+        let awaited = [("state", "awaits-ofport")];
+        assert_eq!(page.value("podwire_ports", &awaited), Some(1.0));
+        let waits = page.value("podwire_waits", &[("reason", "ofport")]);
+        assert_eq!(waits, Some(1.0));
+    });
+    pod.del().unwrap().success().unwrap();
 }

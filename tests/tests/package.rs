@@ -137,10 +137,7 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
     )
     .unwrap();
     dpkg(&["--force-confold", "--install", newer.trim()]);
-    assert_eq!(
-        fs::read(&plugin).unwrap(),
-        fs::read(plugin_binary().unwrap()).unwrap()
-    );
+    assert!(fs::read(&plugin).unwrap() == fs::read(plugin_binary().unwrap()).unwrap());
     let kept = fs::read_to_string(node.path(&format!("{ROOT}/etc/default/podwire"))).unwrap();
     assert_eq!(kept, "PODWIRE_MTU=1400\n");
     assert!(
@@ -237,4 +234,66 @@ fn systemd_knows_every_line_of_the_units_and_finds_little_exposed() {
         ],
     )
     .unwrap();
+}
+
+/// The values of a key of a unit of ours, in order.
+fn values(unit: &str, key: &str) -> Vec<String> {
+    let text = fs::read_to_string(workspace().join("deploy/systemd").join(unit)).unwrap();
+    let pairs = text.lines().filter_map(|line| line.split_once('='));
+    let values = pairs.filter(|(found, _)| *found == key);
+    values.map(|(_, value)| value.to_owned()).collect()
+}
+
+#[test]
+fn the_units_hold_the_agents_socket_and_start_it_after_open_vswitch() {
+    for (unit, key, value) in [
+        ("podwire.service", "Type", "notify"),
+        ("podwire.service", "ExecStart", "/usr/bin/podwire agent"),
+        ("podwire.service", "ExecReload", "kill -HUP $MAINPID"),
+        (
+            "podwire.service",
+            "EnvironmentFile",
+            "-/etc/default/podwire",
+        ),
+        ("podwire.service", "WatchdogSec", "30"),
+        ("podwire.service", "Restart", "always"),
+        // The agent takes up to 10 s to end, and ends its spawner of IPAM plugins by itself.
+        ("podwire.service", "TimeoutStopSec", "15"),
+        ("podwire.service", "KillMode", "mixed"),
+        ("podwire.socket", "ListenStream", "/run/podwire/agent.sock"),
+        ("podwire.socket", "SocketMode", "0600"),
+        ("podwire.socket", "DirectoryMode", "0700"),
+    ] {
+        assert_eq!(values(unit, key), [value], "{key} of {unit}");
+    }
+    let after = values("podwire.service", "After").join(" ");
+    for other in [
+        "ovsdb-server.service",
+        "ovs-vswitchd.service",
+        "openvswitch-switch.service",
+        "openvswitch.service",
+        "podwire.socket",
+    ] {
+        assert!(after.split(' ').any(|it| it == other), "{other}");
+    }
+    assert_eq!(values("podwire.service", "Before"), ["kubelet.service"]);
+}
+
+#[test]
+fn the_units_capabilities_are_enough_to_wire_pods() {
+    let bounds = values("podwire.service", "CapabilityBoundingSet").join(" ");
+    let bounds = bounds.to_lowercase().replace("cap_", "+").replace(' ', ",");
+    let node = TestNode::with_ovs().unwrap();
+    let options = AgentOptions::default().under(&[
+        "setpriv",
+        "--no-new-privs",
+        "--inh-caps=-all",
+        &format!("--bounding-set=-all,{bounds}"),
+    ]);
+    let _agent = node.start_agent(&options).unwrap();
+    let pod = node.pod("web").unwrap();
+    let result = pod.add().unwrap().success().unwrap();
+    pod.check(&result).unwrap().success().unwrap();
+    pod.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
 }

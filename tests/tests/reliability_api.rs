@@ -94,26 +94,29 @@ fn within_a_cluster_the_service_account_is_all_that_is_needed() {
     agent.stop().unwrap();
 
     std::fs::remove_file(account.join("ca.crt")).unwrap();
-    let agent = Agent::launch(&node, &options).unwrap();
-    agent.await_log("can't watch this node's pods").unwrap();
-    let log = agent.log().unwrap();
-    assert!(
-        log.contains("certificate"),
-        "nobody else may have signed it: {log}"
-    );
+    assert_is_not_believed(&Agent::launch(&node, &options).unwrap());
 }
 
 #[test]
 fn without_a_ca_of_its_own_the_systems_are_believed() {
     let node = TestNode::with_ovs().unwrap();
     let server = ApiServer::start_tls_in(node.place()).unwrap();
+    let options = server.watched_by("n1", "30");
+    assert_is_not_believed(&Agent::launch(&node, &options).unwrap());
+
     std::fs::write(node.path("/run/roots.pem"), server.ca()).unwrap();
     let roots = "/etc/ssl/certs/ca-certificates.crt";
     node.run("mount", &["--bind", "/run/roots.pem", roots])
         .unwrap();
-    let options = server.watched_by("n1", "30");
     let _agent = node.start_agent(&options).unwrap();
     assert_is_watched(&node, &server);
+}
+
+/// Nobody that the agent believes has signed the server's certificate.
+fn assert_is_not_believed(agent: &Agent<'_>) {
+    agent.await_log("can't watch this node's pods").unwrap();
+    let log = agent.log().unwrap();
+    assert!(log.contains("certificate"), "{log}");
 }
 
 fn assert_is_watched(node: &TestNode, server: &ApiServer) {

@@ -123,15 +123,20 @@ fn of_a_pod_that_ended_while_the_database_was_lost_nothing_comes_back() {
     let agent = start(&node);
     let [one, two, mut gone] = [11, 12, 13].map(|number| node.wired_pod(number).unwrap());
     let recorder = links::LinkRecorder::start(node.place()).unwrap();
+    node.lose_database().unwrap();
     gone.remove_netns().unwrap();
     recorder.await_gone(host_end(&gone)).unwrap();
-    node.lose_database().unwrap();
     node.start_ovsdb_server().unwrap();
     assert_alive(&node, [&one, &two]);
-    agent.await_ready(true).unwrap();
+    agent.await_log("ports of living pods: made again").unwrap();
     assert!(node.interface_of(&gone.container).unwrap().is_none());
-    // Its address is free for another.
-    node.wired_pod(13).unwrap();
+    // Its address is free for another pod.
+    let other = node.pod("other").unwrap().on_default_network(&entry(13));
+    other.add().unwrap().success().unwrap();
+    for pod in [&one, &two, &other] {
+        pod.del().unwrap().success().unwrap();
+    }
+    node.leftovers().unwrap().assert_none();
 }
 
 #[test]

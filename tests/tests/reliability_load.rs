@@ -6,12 +6,13 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use podwire_tests::annotation::ipv4;
+use podwire_tests::annotation::{entry, ipv4};
 use podwire_tests::links::LinkRecorder;
 use podwire_tests::{AgentOptions, TestNode, conf, links, traffic};
 use serde_json::json;
@@ -141,38 +142,76 @@ fn with_a_full_disk_an_add_names_the_file_and_a_del_still_works() {
 
 #[test]
 fn open_vswitch_may_die_and_come_back_under_load() {
+    const RUNTIMES: u8 = 4;
+    /// More than a wait for the switch and one for the database take.
+    const PATIENCE: Duration = Duration::from_secs(60);
     let node = TestNode::with_ovs().unwrap();
     let agent = node.start_agent(&options()).unwrap();
-    let pods: Vec<_> = (11..35)
-        .map(|number| node.numbered_pod(number).unwrap())
-        .collect();
-    thread::scope(|scope| {
-        for some in pods.chunks(6) {
-            let node = &node;
-            scope.spawn(move || {
-                for pod in some {
-                    if let Ok(error) = pod.add().unwrap().error() {
-                        assert!([11, 105].contains(&error.code), "{error:?}");
-                    }
-                    pod.del().unwrap().success().unwrap();
-                    let _ = node;
-                }
-            });
+    let done = AtomicBool::new(false);
+    let (wiring, wired) = mpsc::channel();
+    let runtime = |number: u8, wiring: mpsc::Sender<()>| {
+        for round in 0.. {
+            if done.load(Ordering::Relaxed) {
+                return;
+            }
+            // Another pod each time, so that no ADD clears up behind an earlier one.
+            let pod = node.pod(&format!("pod{number}-{round}")).unwrap();
+            let pod = pod.on_default_network(&entry(number));
+            let added = pod.add().unwrap();
+            if added.finished.status.success() {
+                wiring.send(()).unwrap();
+            } else {
+                let error = added.error().unwrap();
+                assert_eq!(error.code, 11, "{error:?}");
+            }
+            pod.del().unwrap().success().unwrap();
         }
+    };
+    thread::scope(|scope| {
+        // Whatever happens here, the others must end.
+        let _done = Done(&done);
+        for number in 11..11 + RUNTIMES {
+            let (runtime, wiring) = (&runtime, wiring.clone());
+            scope.spawn(move || runtime(number, wiring));
+        }
+        let pods_are_wired = || {
+            while wired.try_recv().is_ok() {}
+            for _ in 0..2 * RUNTIMES {
+                wired.recv_timeout(PATIENCE).unwrap();
+            }
+        };
+        pods_are_wired();
         node.kill_ovsdb_server().unwrap();
+        // By a DEL that went on without the database, and succeeded.
+        agent
+            .await_log("the rows go when the database is there again")
+            .unwrap();
         node.start_ovsdb_server().unwrap();
+        pods_are_wired();
         node.kill_vswitchd().unwrap();
         node.start_vswitchd().unwrap();
+        pods_are_wired();
         node.kill_vswitchd().unwrap();
         node.kill_ovsdb_server().unwrap();
         node.start_ovsdb_server().unwrap();
         node.start_vswitchd().unwrap();
+        pods_are_wired();
     });
     agent.await_ready(true).unwrap();
-    pods[0].add().unwrap().success().unwrap();
+    let pod = node.numbered_pod(11).unwrap();
+    pod.add().unwrap().success().unwrap();
     traffic::ping(node.place(), address(11), 1).unwrap();
-    pods[0].del().unwrap().success().unwrap();
+    pod.del().unwrap().success().unwrap();
     node.leftovers().unwrap().assert_none();
+}
+
+/// Sets a flag when the test goes on or fails.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// How many more bytes may pass before the connection is cut.

@@ -12,29 +12,30 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use podwire_tests::{Agent, AgentOptions, TestNode};
+use podwire_tests::{AgentOptions, Pod, TestNode, links};
 
 const RUNTIMES: usize = 4;
 const RESTARTS: usize = 4;
 
 /// ADDs and DELs without a pause, while the agent is restarted again and again; how many ADDs were wired and how many were told
-/// to try again.
+/// to try again. Each of the first is wired and nothing is left of the others, though no DEL follows them.
 fn restart_under_load(node: &TestNode, options: &AgentOptions) -> (usize, usize) {
     let mut running = Some(node.start_agent(options).unwrap());
     let done = AtomicBool::new(false);
     let runtime = |number: usize| {
-        let (mut wired, mut later) = (0, 0);
+        let (mut wired, mut later) = (0, Vec::new());
         while !done.load(Ordering::Relaxed) {
             let pod = node.pod(&format!("pod{number}")).unwrap();
             let added = pod.add().unwrap();
             if added.finished.status.success() {
                 wired += 1;
+                assert_eq!(has_link_and_row(node, &pod), (true, true));
+                pod.del().unwrap().success().unwrap();
             } else {
                 let error = added.error().unwrap();
                 assert_eq!(error.code, 11, "{error:?}");
-                later += 1;
+                later.push(pod);
             }
-            pod.del().unwrap().success().unwrap();
         }
         (wired, later)
     };
@@ -46,8 +47,14 @@ fn restart_under_load(node: &TestNode, options: &AgentOptions) -> (usize, usize)
             })
             .collect();
         for _ in 0..RESTARTS {
-            let stopping = running.take().map(Agent::stop);
-            assert!(stopping.unwrap().unwrap().success());
+            let agent = running.take().unwrap();
+            // An ADD is under way when the agent is told to end: it waits for a switch that does not answer.
+            node.signal_vswitchd(Signal::SIGSTOP).unwrap();
+            let ports = node.podwire_live(&["ports", "--watch"]).unwrap();
+            ports.await_line(&["awaits-ofport"]).unwrap();
+            agent.signal(Signal::SIGTERM).unwrap();
+            node.signal_vswitchd(Signal::SIGCONT).unwrap();
+            assert!(agent.await_end().unwrap().success());
             running = Some(node.start_agent(options).unwrap());
         }
         done.store(true, Ordering::Relaxed);
@@ -59,9 +66,18 @@ fn restart_under_load(node: &TestNode, options: &AgentOptions) -> (usize, usize)
     drop(running);
     node.start_agent(options).unwrap().stop().unwrap();
     node.leftovers().unwrap().assert_none();
+    for pod in counts.iter().flat_map(|(_, later)| later) {
+        assert_eq!(has_link_and_row(node, pod), (false, false));
+    }
     counts.into_iter().fold((0, 0), |(wired, later), count| {
-        (wired + count.0, later + count.1)
+        (wired + count.0, later + count.1.len())
     })
+}
+
+fn has_link_and_row(node: &TestNode, pod: &Pod<'_>) -> (bool, bool) {
+    let link = links::find(pod.place(), "eth0").unwrap();
+    let row = node.interface_of(&pod.container).unwrap();
+    (link.is_some(), row.is_some())
 }
 
 /// The socket as systemd makes it for podwire.socket.
@@ -190,5 +206,33 @@ fn who_was_let_in_before_the_end_is_served_though_his_request_comes_after() {
     let mut answer = String::new();
     early.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer:?}");
+    assert!(agent.await_end().unwrap().success());
+}
+
+#[test]
+fn who_stands_in_the_queue_at_the_end_is_served_too() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    // More than the agent takes out of the queue before it looks for signals again.
+    const CLIENTS: usize = 800;
+    agent.signal(Signal::SIGSTOP).unwrap();
+    let queue: Vec<UnixStream> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = UnixStream::connect(agent.socket()).unwrap();
+            client
+                .write_all(b"GET /v1/health HTTP/1.1\r\nHost: podwire\r\n\r\n")
+                .unwrap();
+            client
+        })
+        .collect();
+    agent.signal(Signal::SIGTERM).unwrap();
+    agent.signal(Signal::SIGCONT).unwrap();
+    for (number, mut client) in queue.into_iter().enumerate() {
+        let mut answer = String::new();
+        client
+            .read_to_string(&mut answer)
+            .unwrap_or_else(|error| panic!("client {number} of {CLIENTS}: {error}"));
+        assert!(answer.starts_with("HTTP/1.1 200"), "{number}: {answer:?}");
+    }
     assert!(agent.await_end().unwrap().success());
 }

@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
+use nix::sys::signal::Signal;
 use podwire_tests::process::Finished;
-use podwire_tests::{AgentOptions, Pod, TestNode, links};
+use podwire_tests::{Agent, AgentOptions, Pod, TestNode, links};
 use serde_json::{Value, json};
 
 const WELL: Option<i32> = Some(0);
@@ -160,10 +161,32 @@ fn watched_ports_come_and_go_by_themselves_until_the_agent_ends() {
     web.del().unwrap().success().unwrap();
     live.await_line(&["gone", "tests/web", &web.container[..15]])
         .unwrap();
-    // The agent must not wait for who watches.
-    assert!(agent.stop().unwrap().success());
+    agent.signal(Signal::SIGTERM).unwrap();
     assert_eq!(live.await_end().unwrap().code(), NO_AGENT);
     assert_eq!(programs.await_end().unwrap().code(), NO_AGENT);
+    let log = agent.log().unwrap();
+    assert!(
+        !log.contains("still under way"),
+        "the agent waited for who watches: {log}"
+    );
+    assert!(agent.await_end().unwrap().success());
+}
+
+#[test]
+fn dels_in_the_spool_are_told_while_they_wait() {
+    let node = TestNode::new().unwrap();
+    let pod = node.pod("web").unwrap();
+    pod.del().unwrap().success().unwrap();
+    let agent = Agent::launch(&node, &AgentOptions::default()).unwrap();
+    let waiting = "1 DEL waits to be carried out";
+    assert_says(&node.podwire(&["status"]).unwrap(), UNWELL, &[waiting]);
+    let told = "1 DELs wait in the spool";
+    assert_says(&node.podwire(&["doctor"]).unwrap(), UNWELL, &[told]);
+    node.start_ovsdb_server().unwrap();
+    node.start_vswitchd().unwrap();
+    agent.await_ready(true).unwrap();
+    let done = node.podwire(&["status"]).unwrap();
+    assert_says(&done, WELL, &["spool         empty"]);
 }
 
 #[test]

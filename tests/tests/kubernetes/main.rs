@@ -9,12 +9,15 @@ mod render;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-use podwire_tests::{Agent, AgentOptions, TestNode};
-use serde_json::Value;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount, Toleration};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule};
+use podwire_tests::apiserver::{self, ApiServer, Request};
+use podwire_tests::{Agent, AgentOptions, TestNode, agent_binary, process};
+use serde_json::{Value, json};
 
 use image::{HOST, Image, ROOT};
 use render::{config, exact, manifests, of_kind, render};
@@ -96,9 +99,177 @@ fn the_agent_may_read_pods_and_tell_events_and_nothing_else() {
         rules,
         [
             r#"[""] ["pods"] ["list", "watch"]"#,
-            r#"["events.k8s.io"] ["events"] ["create", "patch"]"#
+            r#"[""] ["events"] ["create", "patch"]"#
         ]
     );
+}
+
+/// What the role has to name for a request: API group, resource, verb.
+fn asked_for(request: &Request) -> [String; 3] {
+    let mut path = request.path.split('/').skip(1);
+    let group = match path.next() {
+        Some("api") => String::new(),
+        _ => path.next().unwrap().to_owned(),
+    };
+    let mut rest = path.skip(1).peekable();
+    if rest.next_if_eq(&"namespaces").is_some() {
+        rest.next();
+    }
+    let verb = match request.method.as_str() {
+        "POST" => "create",
+        "PATCH" => "patch",
+        _ if request.is_watch() => "watch",
+        _ => "list",
+    };
+    [group, rest.next().unwrap().to_owned(), verb.to_owned()]
+}
+
+#[test]
+fn what_the_agent_asks_the_api_server_for_its_role_allows() {
+    let (node, server) = ApiServer::beside_a_node().unwrap();
+    let _agent = node.start_agent(&server.watched_by("n1", "5")).unwrap();
+    let pod = node.pod("web").unwrap();
+    let bad = json!({ "k8s.ovn.org/pod-networks": "{" });
+    server.apply(apiserver::pod_on("n1", &pod, bad));
+    pod.add().unwrap().error().unwrap();
+    server
+        .await_events("an Event", |events| !events.is_empty())
+        .unwrap();
+    let asked: BTreeSet<_> = server.requests().iter().map(asked_for).collect();
+    let verbs: Vec<_> = asked.iter().map(|[_, _, verb]| verb.as_str()).collect();
+    assert_eq!(verbs, ["create", "list", "watch"], "{asked:?}");
+    let objects = render(&manifests().join("overlays/ovn"));
+    let role = of_kind::<ClusterRole>(&objects, "ClusterRole").remove(0);
+    let rules = role.rules.unwrap();
+    for [group, resource, verb] in asked {
+        let allows = |rule: &PolicyRule| {
+            rule.api_groups.iter().flatten().any(|it| *it == group)
+                && rule.resources.iter().flatten().any(|it| *it == resource)
+                && rule.verbs.contains(&verb)
+        };
+        assert!(rules.iter().any(allows), "{verb} {resource} of {group:?}");
+    }
+}
+
+#[test]
+fn the_agent_is_on_every_node_in_its_own_network_with_what_is_the_nodes_mounted() {
+    let daemonset =
+        of_kind::<DaemonSet>(&render(&manifests().join("overlays/ovn")), "DaemonSet").remove(0);
+    let pod = daemonset.spec.unwrap().template.spec.unwrap();
+    assert_eq!(pod.host_network, Some(true));
+    assert_eq!(pod.dns_policy.as_deref(), Some("ClusterFirstWithHostNet"));
+    let of_everything = Toleration {
+        operator: Some("Exists".into()),
+        ..Toleration::default()
+    };
+    // A node is not ready before it has a network.
+    assert!(pod.tolerations.unwrap().contains(&of_everything));
+    // The agent takes up to 10 s to end.
+    assert!(pod.termination_grace_period_seconds.unwrap() > 10);
+    let (agent, init) = (&pod.containers[0], &pod.init_containers.unwrap()[0]);
+    assert_eq!(agent.image, init.image, "the plugin is the agent's own");
+    let name = agent
+        .env
+        .iter()
+        .flatten()
+        .find(|it| it.name == "PODWIRE_NODE_NAME");
+    let source = name
+        .unwrap()
+        .value_from
+        .as_ref()
+        .unwrap()
+        .field_ref
+        .as_ref();
+    assert_eq!(source.unwrap().field_path, "spec.nodeName");
+
+    let volumes = pod.volumes.unwrap();
+    let mut mounts: Vec<String> = agent
+        .volume_mounts
+        .iter()
+        .flatten()
+        .map(|mount| {
+            let volume = volumes.iter().find(|it| it.name == mount.name).unwrap();
+            let source = volume.host_path.as_ref().map_or("", |it| &it.path);
+            let propagation = mount.mount_propagation.as_deref().unwrap_or("None");
+            let mode = if mount.read_only == Some(true) {
+                "ro"
+            } else {
+                "rw"
+            };
+            format!("{source} {} {mode} {propagation}", mount.mount_path)
+        })
+        .collect();
+    mounts.sort();
+    assert_eq!(
+        mounts,
+        [
+            " /etc/podwire/network ro None",
+            "/etc/cni/net.d /etc/cni/net.d rw None",
+            "/etc/openvswitch /etc/openvswitch ro None",
+            "/opt/cni/bin /opt/cni/bin ro None",
+            "/run/netns /run/netns rw HostToContainer",
+            "/run/netns /var/run/netns rw HostToContainer",
+            "/run/openvswitch /run/openvswitch rw None",
+            "/run/ovn /run/ovn rw None",
+            "/run/podwire /run/podwire rw None",
+            "/var/lib/cni /var/lib/cni rw None",
+        ]
+    );
+}
+
+#[test]
+fn every_variable_is_a_setting_and_every_network_configuration_one_that_podwire_installs() {
+    let node = TestNode::new().unwrap();
+    for overlay in OVERLAYS {
+        let objects = render(&manifests().join("overlays").join(overlay));
+        let settings = config(&objects, "podwire");
+        let mut print = Command::new(agent_binary().unwrap());
+        print.args(["agent", "--print-config"]).env_clear();
+        // As every pod has it from its cluster.
+        print.env("PODWIRE_K8S_APISERVER", "https://192.0.2.1");
+        print.env("PODWIRE_NODE_NAME", "n1").envs(&settings);
+        let printed = run(&node, print);
+        for key in settings.keys() {
+            let origin = format!(" # ${key}");
+            let is_known = printed.lines().any(|line| line.ends_with(&origin));
+            assert!(is_known, "{overlay}: {key} is not in\n{printed}");
+        }
+
+        let mut confs = config(&objects, "podwire-network");
+        if let Some(installed) = settings.get("PODWIRE_INSTALL_CONF") {
+            let file = installed.strip_prefix("/etc/podwire/network/").unwrap();
+            assert!(confs.contains_key(file), "{overlay}: {installed}");
+        }
+        for definition in objects
+            .iter()
+            .filter(|it| it["kind"] == "NetworkAttachmentDefinition")
+        {
+            let text = definition["spec"]["config"].as_str().unwrap();
+            confs.insert("definition.conf".to_owned(), text.to_owned());
+        }
+        for (file, text) in confs {
+            let path = format!("/run/{file}");
+            fs::write(node.path(&path), text).unwrap();
+            let mut install = Command::new(agent_binary().unwrap());
+            install.args([
+                "install",
+                "--conf-only",
+                "--dry-run",
+                "--root",
+                "/run/scratch",
+            ]);
+            run(&node, {
+                install.args(["--conf", &path]);
+                install
+            });
+        }
+    }
+}
+
+fn run(node: &TestNode, command: Command) -> String {
+    let finish = || process::finish(command, b"", Duration::from_secs(60));
+    let finished = node.place().run(finish).unwrap().unwrap();
+    finished.success("podwire").unwrap()
 }
 
 #[test]
