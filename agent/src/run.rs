@@ -143,7 +143,7 @@ fn serve(
         .transpose()?;
     // The spawner is forked while there is one thread; the kernel's threads come before tokio's.
     let spawner = Spawner::start().map_err(process("start the spawner of ipam plugins"))?;
-    if config.power.realtime
+    if !config.power.no_realtime
         && let Err(errno) = netns::take_real_time_priority()
     {
         tracing::info!(%errno, "links are made without real-time priority: an ADD beside many ports takes longer");

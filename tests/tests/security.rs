@@ -117,7 +117,7 @@ fn the_thread_that_makes_links_alone_has_real_time_priority_where_it_may_and_non
         assert_eq!(real_time(&agent), wanted.into_iter().collect());
     }
     let agent = node
-        .start_agent(&AgentOptions::default().with(["--realtime=false"]))
+        .start_agent(&AgentOptions::default().with(["--no-realtime"]))
         .unwrap();
     pod.add().unwrap().success().unwrap();
     assert_eq!(real_time(&agent), BTreeMap::new());

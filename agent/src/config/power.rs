@@ -27,17 +27,17 @@ pub struct PowerArgs {
         value_parser = clap::builder::BoolishValueParser::new()
     )]
     pub proc_netns: bool,
-    /// Make links at the lowest real-time priority, so that ovs-vswitchd does not run between the steps
+    /// Make links at ordinary priority, not at the lowest of real time, by which ovs-vswitchd does not run between the steps
     #[arg(
         long,
-        env = "PODWIRE_REALTIME",
-        default_value = "true",
+        env = "PODWIRE_NO_REALTIME",
+        default_value = "false",
         default_missing_value = "true",
         num_args = 0..=1,
         require_equals = true,
         value_parser = clap::builder::BoolishValueParser::new()
     )]
-    pub realtime: bool,
+    pub no_realtime: bool,
     /// System calls that the agent is not known to make: enforce, log, off
     #[arg(
         long,
