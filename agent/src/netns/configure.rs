@@ -113,7 +113,7 @@ pub(super) fn set_routes(socket: &mut Netlink, spec: &LinkSpec, index: u32) -> R
     };
     let mut batch = Batch::default();
     for route in &spec.routes {
-        batch.push(request::add_route(route, route.onlink, index), CREATE_NEW);
+        batch.push(request::add_route(route, index), CREATE_NEW);
     }
     let outcomes = socket
         .apply(&mut batch)

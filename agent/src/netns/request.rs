@@ -182,7 +182,7 @@ pub(super) fn list_addresses(index: u32) -> RouteNetlinkMessage {
 }
 
 /// RTM_NEWROUTE over a link.
-pub(super) fn add_route(route: &Route, onlink: bool, index: u32) -> RouteNetlinkMessage {
+pub(super) fn add_route(route: &Route, index: u32) -> RouteNetlinkMessage {
     let dst = route.dst.trunc();
     let table = route.table.unwrap_or(libc::RT_TABLE_MAIN.into());
     let mut message = RouteMessage::default();
@@ -198,7 +198,7 @@ pub(super) fn add_route(route: &Route, onlink: bool, index: u32) -> RouteNetlink
         (_, None, Some(_)) => RouteScope::Universe,
     };
     message.header.kind = RouteType::Unicast;
-    if onlink {
+    if route.onlink {
         message.header.flags = RouteFlags::Onlink;
     }
     let mut attributes = vec![
