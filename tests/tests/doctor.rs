@@ -286,7 +286,7 @@ fn an_mtu_too_large_for_the_tunnel() {
         ["sed -i -e '1i mtu = 1442' -e '/^ *mtu *=/d' /run/podwire.toml"]
     );
     let told = patient.node.podwire(&["doctor"]).unwrap().stdout;
-    let old = "1 pods have a larger MTU than the 1442 that get through";
+    let old = "pods with a larger MTU than the 1442 that get through: 1";
     assert!(told.contains(old), "{told}");
     let new = wired(&node, "new");
     assert_eq!(links::find(new.place(), "eth0").unwrap().unwrap().mtu, 1442);
@@ -311,7 +311,7 @@ fn ports_left_over() {
     let host_end = links::LinkRecorder::start(node.place()).unwrap();
     pod.remove_netns().unwrap();
     host_end.await_gone(&pod.container[..15]).unwrap();
-    patient.mended_after(&["1 attachments are left over"]);
+    patient.mended_after(&["attachments left over: 1"]);
     assert_eq!(patient.followed, ["podwire gc"]);
     node.leftovers().unwrap().assert_none();
 }

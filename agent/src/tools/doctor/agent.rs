@@ -105,7 +105,7 @@ fn status_findings(status: &StatusView, seen: &Seen) -> Vec<Finding> {
     }
     if status.spool.entries > 0 {
         let what = format!(
-            "{} DELs wait in the spool and could not be carried out; the agent's log says why",
+            "DELs that wait in the spool and could not be carried out: {}; the agent's log says why",
             status.spool.entries
         );
         findings.push(Finding::wrong(AGENT, what).mend(restart_agent()));
@@ -161,7 +161,7 @@ pub(super) async fn examine_pods(agent: &AgentSocket) -> Option<Examined> {
     let mut findings = Vec::new();
     if let Some(first) = leftovers.leftovers.first() {
         let what = format!(
-            "{} attachments are left over, such as {}: {}",
+            "attachments left over: {}, such as {}: {}",
             leftovers.leftovers.len(),
             first.key,
             first.reason

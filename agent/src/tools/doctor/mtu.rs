@@ -43,7 +43,7 @@ pub(super) async fn examine(
         .collect();
     if let Some(first) = large.first() {
         let what = format!(
-            "{} pods have a larger MTU than the {room} that get through, such as {first}: recreate them once it is mended",
+            "pods with a larger MTU than the {room} that get through: {}, such as {first}; recreate them once it is mended",
             large.len()
         );
         findings.push(Finding::note(TUNNEL, what));
