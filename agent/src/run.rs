@@ -17,7 +17,7 @@ use crate::ipam::spawner::Spawner;
 use crate::ipam::subnet;
 use crate::journal::{self, Journal};
 use crate::lockdown::{self, LockdownError, Needs};
-use crate::netns::{self, Netlink};
+use crate::netns::{self, Netlink, RealTime};
 use crate::observe::events::Events;
 use crate::observe::{LogError, LogOutput, Metrics};
 use crate::pods::sources::Sources;
@@ -143,14 +143,14 @@ fn serve(
         .transpose()?;
     // The spawner is forked while there is one thread; the kernel's threads come before tokio's.
     let spawner = Spawner::start().map_err(process("start the spawner of ipam plugins"))?;
-    if !config.power.no_realtime
-        && let Err(errno) = netns::take_real_time_priority()
-    {
+    let real_time = (!config.power.no_realtime).then(RealTime::take).transpose();
+    let real_time = real_time.unwrap_or_else(|errno| {
         tracing::info!(%errno, "links are made without real-time priority: an ADD beside many ports takes longer");
-    }
+        None
+    });
     let held = lockdown::apply(&Needs::of(&config), config.power.seccomp)?;
     tracing::info!(%held, "gave up all other power");
-    let netlink = Netlink::start()?;
+    let netlink = Netlink::start(real_time)?;
     // One thread: an ADD is a chain of short steps between waits, and a hop to another thread costs more than a step.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

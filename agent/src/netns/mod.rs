@@ -48,7 +48,7 @@ use threads::{Change, Reader, Threads};
 pub use attaching::{Attaching, Configuring};
 pub use error::{Error, NetnsError, Refusal};
 pub use ns::{Netns, NetnsId};
-pub use realtime::take_real_time_priority;
+pub use realtime::RealTime;
 pub use spec::{
     HostEnd, HostLink, LinkSpec, LinkState, Observed, ObservedRoute, PodEnd, Route, Step,
 };
@@ -63,9 +63,9 @@ pub struct Netlink {
 impl Netlink {
     /// Opens the sockets and starts the threads, in the network namespace of the calling thread. The one that makes links
     /// takes over that thread's real-time priority, if it has one.
-    pub fn start() -> Result<Netlink, Error> {
+    pub fn start(real_time: Option<RealTime>) -> Result<Netlink, Error> {
         Ok(Netlink {
-            threads: Arc::new(Threads::start()?),
+            threads: Arc::new(Threads::start(real_time)?),
         })
     }
 

@@ -6,18 +6,24 @@ use nix::libc;
 /// The lowest there is: above every ordinary thread, below everything that was made real-time on purpose.
 const PRIORITY: libc::c_int = 1;
 
-/// Gives the calling thread real-time priority, which [`Netlink::start`](super::Netlink::start) hands to the thread that makes
-/// links and to no other. To be called while the thread may: it takes CAP_SYS_NICE or an RLIMIT_RTPRIO of 1.
-///
-/// # Errors
-/// EPERM when it may not, also by its control group (CONFIG_RT_GROUP_SCHED).
-pub fn take_real_time_priority() -> nix::Result<()> {
-    schedule(libc::SCHED_RR, PRIORITY)
-}
+/// The calling thread's real-time priority, which [`Netlink::start`](super::Netlink::start) hands to the thread that makes links
+/// and to no other.
+#[derive(Debug)]
+pub struct RealTime(());
 
-/// Makes the calling thread an ordinary one again, if it is not.
-pub(super) fn leave_real_time() -> nix::Result<()> {
-    schedule(libc::SCHED_OTHER, 0)
+impl RealTime {
+    /// To be taken while the thread may: it takes CAP_SYS_NICE or an RLIMIT_RTPRIO of 1.
+    ///
+    /// # Errors
+    /// EPERM when it may not, also by its control group (CONFIG_RT_GROUP_SCHED).
+    pub fn take() -> nix::Result<RealTime> {
+        schedule(libc::SCHED_RR, PRIORITY).map(RealTime)
+    }
+
+    /// Makes the calling thread an ordinary one again; those that it started meanwhile keep the priority.
+    pub(super) fn leave(self) -> nix::Result<()> {
+        schedule(libc::SCHED_OTHER, 0)
+    }
 }
 
 /// `sched_setscheduler(2)` for the calling thread; by its number, since musl's function does nothing.

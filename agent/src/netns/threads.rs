@@ -12,7 +12,7 @@ use super::attach::{Attachment, Wiring};
 use super::conntrack::{self, Flush};
 use super::monitor::{Links, Monitor, Stopper};
 use super::ns::Home;
-use super::realtime;
+use super::realtime::RealTime;
 use super::reaper::{self, Reaper};
 use super::{Error, LinkState, Refusal, socket};
 
@@ -59,7 +59,7 @@ pub(super) struct Threads {
 
 impl Threads {
     /// Opens every socket, and starts the threads once all are open.
-    pub(super) fn start() -> Result<Threads, Error> {
+    pub(super) fn start(real_time: Option<RealTime>) -> Result<Threads, Error> {
         let home = || Home::of_this_thread().map_err(opening("own namespace"));
         let route = || socket::Netlink::route().map_err(opening("route"));
         let (monitor, stopper) = Monitor::new().map_err(opening("link notification"))?;
@@ -88,7 +88,8 @@ impl Threads {
         };
         spawn("podwire-netlink", move || make(wiring, &to_make))?;
         // It alone has inherited it.
-        realtime::leave_real_time().map_err(|errno| Error::StartThread {
+        let left = real_time.map_or(Ok(()), RealTime::leave);
+        left.map_err(|errno| Error::StartThread {
             thread: "podwire-links",
             refusal: errno.into(),
         })?;

@@ -30,7 +30,7 @@ impl Uplink {
 
     /// Finds it for who runs no agent: on the current tokio runtime, of the calling thread's network namespace.
     pub async fn look(config: &Config) -> Option<Self> {
-        let netlink = Netlink::start().ok()?;
+        let netlink = Netlink::start(None).ok()?;
         let tunnel = match config.ovn.mode {
             Mode::Plain => None,
             Mode::Ovn => {

@@ -168,7 +168,7 @@ fn where_notifications_are_lost_the_kernels_answer_is_enough() {
 #[test]
 fn dropping_the_last_handle_ends_every_thread() {
     on_own_thread(|| {
-        let netlink = Netlink::start().unwrap();
+        let netlink = Netlink::start(None).unwrap();
         let links = netlink.watch_link("any");
         assert!(links.has_changed().is_ok());
         drop(netlink);

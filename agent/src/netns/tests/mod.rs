@@ -33,7 +33,7 @@ fn on_own_host(test: impl AsyncFnOnce(Netlink) + Send + 'static) {
             .enable_all()
             .build()
             .unwrap();
-        let netlink = Netlink::start().unwrap();
+        let netlink = Netlink::start(None).unwrap();
         // A guard against waiting for ever; nothing here takes near that long.
         let guarded = async { tokio::time::timeout(Duration::from_secs(60), test(netlink)).await };
         runtime

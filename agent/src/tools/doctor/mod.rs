@@ -123,7 +123,7 @@ impl DoctorArgs {
         if !uid.is_root() {
             return Err(ToolError::NotRoot { uid: uid.as_raw() });
         }
-        let netlink = Netlink::start().map_err(ToolError::Kernel)?;
+        let netlink = Netlink::start(None).map_err(ToolError::Kernel)?;
         let examined = self.examine(&netlink).await;
         self.answer
             .show(&examined, |paint| text(&examined, width(), paint))?;
