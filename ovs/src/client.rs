@@ -1,23 +1,18 @@
-//! A connection to an OVSDB server that looks after itself, the replica it feeds, and the transactions it carries.
+//! A connection to an OVSDB server that looks after itself, the replica it feeds, and the
+//! transactions it carries.
 //!
-//! [`Client::start`] returns at once; one task connects, takes a snapshot, follows the updates and comes back after every loss. Nothing
-//! here polls: waits end by an update, a reconnect or their deadline.
+//! [`Client::start`] returns at once; one task connects, takes a snapshot, follows the updates and
+//! comes back after every loss. Nothing here polls: waits end by an update, a reconnect or their
+//! deadline.
 //!
-//! **Group commit.** While a request is in flight, transactions that arrive gather, and go as one request when its reply is there.
-//! An idle client sends at once. Each caller has its own outcome: a caller whose operation fails gets that error, and the others are
-//! sent again without it; when the server names no operation, they are sent singly. Order is kept. A guarded transaction goes alone.
-//!
-//! **Order of replies and updates.** `ovsdb_jsonrpc_session_send` in ovsdb/jsonrpc-server.c flushes a client's monitors before each
-//! reply, and this client applies what it reads in order: when [`Client::transact`] returns `Ok`, its changes are in the replica.
+//! **Order of replies and updates.** `ovsdb_jsonrpc_session_send` in ovsdb/jsonrpc-server.c flushes
+//! a client's monitors before each reply, and this client applies what it reads in order: when
+//! [`Client::transact`] returns `Ok`, its changes are in the replica.
 
-mod config;
-mod connection;
-mod error;
-mod queue;
-mod remote;
+mod driver;
+mod followers;
 mod row_waits;
-mod stats;
-mod task;
+mod stream;
 mod tls;
 
 use std::sync::Arc;
@@ -30,12 +25,12 @@ use crate::replica::{Db, Index, Row};
 use crate::transact::{Outcome, TransactError, Transaction};
 use crate::value::{Atom, Uuid};
 
-pub use config::{ClientConfig, GroupCommit};
-pub use remote::{HostPort, Remote, RemoteError, Stream};
-pub use stats::StatsSnapshot;
-pub use tls::TlsKeys;
+pub use crate::protocol::{
+    ClientConfig, GroupCommit, HostPort, Remote, RemoteError, Stats, TlsKeys,
+};
+pub use followers::{Changed, Follower};
 
-use task::Shared;
+use driver::{Shared, Withdrawn};
 
 /// A handle to a connection; clones share it. The connection ends with the last of them.
 #[derive(Clone, Debug)]
@@ -64,7 +59,8 @@ pub enum State {
     Synced,
 }
 
-/// The replica's version and the connection's state. Each difference between two of these is a reason to look again.
+/// The replica's version and the connection's state. Each difference between two of these is a
+/// reason to look again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     /// Counts the updates and snapshots that changed a row.
@@ -79,7 +75,7 @@ pub struct Version {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
     /// The deadline came first.
-    #[error("waited {waited:?} for {awaited}; seen instead: {seen}")]
+    #[error("waited {} ms for {awaited}; seen instead: {seen}", .waited.as_millis())]
     Timeout {
         /// What was awaited.
         awaited: String,
@@ -110,7 +106,7 @@ impl Client {
     /// Outside of a tokio runtime, as `tokio::spawn` does.
     pub fn start(config: ClientConfig) -> Self {
         let shared = Arc::new(Shared::new(config));
-        tokio::spawn(task::run(Arc::clone(&shared)));
+        tokio::spawn(driver::run(Arc::clone(&shared)));
         Self {
             handle: Arc::new(Handle { shared }),
         }
@@ -118,11 +114,12 @@ impl Client {
 
     /// Commits a transaction and returns what it did, with its changes in the replica already.
     ///
-    /// Without a connection it waits for one, up to the deadline. Dropping the future takes the transaction back unless it has been
-    /// sent; after that it runs to its end.
+    /// Without a connection it waits for one, up to the deadline. Dropping the future takes the
+    /// transaction back unless it has been sent; after that it runs to its end.
     ///
     /// # Errors
-    /// See [`TransactError`], where each variant says whether the transaction may be committed all the same.
+    /// See [`TransactError`], where each variant says whether the transaction may be committed all
+    /// the same.
     pub async fn transact(
         &self,
         transaction: &Transaction,
@@ -133,24 +130,41 @@ impl Client {
             return Ok(Outcome::default());
         }
         let started = Instant::now();
-        let mut ticket = shared.submit(transaction)?;
-        match timeout_at(deadline, ticket.reply()).await {
+        let mut submitted = shared.submit(transaction)?;
+        match timeout_at(deadline, submitted.answer()).await {
             Ok(outcome) => outcome,
-            Err(_) => match ticket.withdraw() {
-                queue::Withdrawn::Unsent => Err(self.timed_out(false, started)),
-                queue::Withdrawn::Sent => Err(self.timed_out(true, started)),
-                queue::Withdrawn::Answered(outcome) => outcome,
+            Err(_) => match submitted.withdraw() {
+                Withdrawn::Unsent => Err(self.timed_out(false, started)),
+                Withdrawn::Sent => Err(self.timed_out(true, started)),
+                Withdrawn::Answered(outcome) => outcome,
             },
         }
     }
 
-    /// Looks at the replica. The look is to be short, for updates wait for its end, and to hold no other look: a lock is taken.
+    /// Sets the guards that begin every later request, in place of those before; an empty
+    /// transaction is no fence. Where one does not hold, nothing of the request is done, and each
+    /// of its callers gets [`TransactError::Fenced`].
+    ///
+    /// # Errors
+    /// [`TransactError::Invalid`].
+    pub fn set_fence(&self, guards: &Transaction) -> Result<(), TransactError> {
+        let shared = &self.handle.shared;
+        shared.poke(|protocol| protocol.set_fence(guards))
+    }
+
+    /// Tells from now on which rows change, by whomever.
+    pub fn follow(&self) -> Follower {
+        self.handle.shared.followers.follow()
+    }
+
+    /// Looks at the replica. The look is to be short, for updates wait for its end, and to hold no
+    /// other look: a lock is taken.
     pub fn read<T>(&self, look: impl FnOnce(&Db) -> T) -> T {
         look(&self.handle.shared.db())
     }
 
-    /// Waits until the replica, while it is in sync with the server, shows what is `awaited`. The predicate is called once at the
-    /// start and once after each change.
+    /// Waits until the replica, while it is in sync with the server, shows what is `awaited`. The
+    /// predicate is called once at the start and once after each change.
     ///
     /// Every change of any row wakes it; where many wait for their own row use [`Self::wait_row`].
     ///
@@ -189,11 +203,12 @@ impl Client {
         }
     }
 
-    /// Waits until one row shows what the predicate looks for. It is called once at the start, after each change of that row, with
-    /// `None` when the row is gone, and after each resync; never while the replica is out of sync.
+    /// Waits until one row shows what the predicate looks for. It is called once at the start,
+    /// after each change of that row, with `None` when the row is gone, and after each resync;
+    /// never while the replica is out of sync.
     ///
-    /// For a row that [`Self::transact`] has inserted the wait may begin after the transaction returned: no update is missed, and
-    /// `None` means that the row has been deleted since.
+    /// For a row that [`Self::transact`] has inserted the wait may begin after the transaction
+    /// returned: no update is missed, and `None` means that the row has been deleted since.
     ///
     /// # Errors
     /// [`WaitError::Timeout`] at the deadline, with the row as it was then.
@@ -215,8 +230,9 @@ impl Client {
         .await
     }
 
-    /// As [`Self::wait_row`], and the predicate is called too after each change that leaves a row of that table filed under `value`
-    /// in `index`: for one who waits for a row that must stay the only one with that value.
+    /// As [`Self::wait_row`], and the predicate is called too after each change that leaves a row
+    /// of that table filed under `value` in `index`: for one who waits for a row that must stay the
+    /// only one with that value.
     ///
     /// # Errors
     /// [`WaitError::Timeout`] at the deadline, with the row as it was then.
@@ -288,25 +304,29 @@ impl Client {
         self.handle.shared.version.borrow().state.clone()
     }
 
-    /// The present version, and a wake-up at each later one. A slow subscriber sees the last, never a queue of them.
+    /// The present version, and a wake-up at each later one. A slow subscriber sees the last, never
+    /// a queue of them.
     pub fn subscribe(&self) -> watch::Receiver<Version> {
         self.handle.shared.version.subscribe()
     }
 
     /// Ends a pause before the next connection attempt.
     pub fn nudge(&self) {
-        self.handle.shared.nudge.notify_one();
+        let now = Instant::now().into_std();
+        self.handle.shared.poke(|protocol| protocol.nudge(now));
     }
 
-    /// Counters since the start.
-    pub fn stats(&self) -> StatsSnapshot {
-        self.handle.shared.stats.snapshot()
+    /// Counters since the start. Not to be called from a look at the replica: the task may hold the
+    /// counters while it waits for the look to end.
+    pub fn stats(&self) -> Stats {
+        self.handle.shared.with(|protocol| protocol.stats())
     }
 
     /// `None` while the replica is not in sync.
     fn read_synced<T>(&self, look: impl FnOnce(&Db) -> T) -> Option<T> {
         let shared = &self.handle.shared;
-        // The state is set to anything else before the replica is touched by another connection, and that needs this lock.
+        // The state is set to anything else before the replica is touched by another connection,
+        // and that needs this lock.
         let db = shared.db();
         let synced = shared.version.borrow().state == State::Synced;
         synced.then(|| look(&db))
@@ -323,7 +343,7 @@ impl Client {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.shared.close();
+        self.shared.poke(crate::protocol::Protocol::close);
     }
 }
 
@@ -331,7 +351,7 @@ impl std::fmt::Display for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Disconnected { since, last_error } => {
-                write!(f, "no connection for {:?}", since.elapsed())?;
+                write!(f, "no connection for {} ms", since.elapsed().as_millis())?;
                 last_error
                     .as_ref()
                     .map_or(Ok(()), |error| write!(f, " ({error})"))

@@ -1,8 +1,9 @@
 //! The part of a database that we watch, held in memory and indexed.
 //!
-//! A [`Db`] is built from [`TableSpec`]s and fed by a monitor: a snapshot at every connection, updates after it. A snapshot is diffed
-//! against what is known, so that after a reconnect only what really differs counts as changed. Applying an update costs as much as the
-//! rows it names, whatever the number of rows there are; lookups go by uuid or by a declared [`Index`].
+//! A [`Db`] is built from [`TableSpec`]s and fed by a monitor: a snapshot at every connection,
+//! updates after it. A snapshot is diffed against what is known, so that after a reconnect only
+//! what really differs counts as changed. Applying an update costs as much as the rows it names,
+//! whatever the number of rows there are; lookups go by uuid or by a declared [`Index`].
 
 mod apply;
 mod parse;
@@ -119,7 +120,8 @@ impl Db {
         self.table(table).map_or(0, Table::len)
     }
 
-    /// The rows that `index` files under `value`, in the order of their uuids. Without that index on the table there are none.
+    /// The rows that `index` files under `value`, in the order of their uuids. Without that index
+    /// on the table there are none.
     pub fn find(
         &self,
         table: &str,
@@ -168,6 +170,11 @@ impl Changes {
     /// Whether nothing changed.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
+    }
+
+    /// How many rows changed.
+    pub fn len(&self) -> usize {
+        self.rows.len()
     }
 }
 

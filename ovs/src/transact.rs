@@ -1,7 +1,9 @@
-//! Transactions as data: what to do, what to expect of it, and what came of it (RFC 7047 §4.1.3, §5.2).
+//! Transactions as data: what to do, what to expect of it, and what came of it (RFC 7047 §4.1.3,
+//! §5.2).
 //!
-//! A [`Transaction`] is a list of operations. The client sends it alone or together with others' (see [`crate::client`]), which a caller
-//! only notices by the clock: row names are made unique when the transaction is encoded, and outcomes are told apart by `batch`.
+//! A [`Transaction`] is a list of operations. The client sends it alone or together with others'
+//! (see [`crate::client`]), which a caller only notices by the clock: row names are made unique
+//! when the transaction is encoded, and outcomes are told apart by `batch`.
 
 pub(crate) mod batch;
 mod encode;
@@ -13,7 +15,7 @@ use std::borrow::Cow;
 
 use crate::value::{RowName, Uuid, Value};
 
-pub(crate) use encode::Encoded;
+pub(crate) use encode::{Encoded, Shape};
 pub use outcome::{Outcome, SelectedRow, TransactError};
 
 /// Operations that are committed together or not at all.
@@ -60,22 +62,19 @@ pub(crate) enum Kind {
         table: Name,
         conditions: Vec<Condition>,
     },
-    Wait {
+    Guard {
         table: Name,
         conditions: Vec<Condition>,
-        until: Until,
-        columns: Vec<Name>,
-        rows: Vec<Columns>,
     },
     Comment(String),
-    Assert(String),
 }
 
-/// Columns of a row with their values, for `insert`, `update` and `wait`.
+/// Columns of a row with their values, for `insert` and `update`.
 #[derive(Clone, Debug, Default)]
 pub struct Columns(pub(crate) Vec<(Name, Value)>);
 
-/// One `<condition>`: a column compared with a value. The conditions of an operation must all hold; no condition means every row.
+/// One `<condition>`: a column compared with a value. The conditions of an operation must all hold;
+/// no condition means every row.
 #[derive(Clone, Debug)]
 pub struct Condition {
     pub(crate) column: Name,
@@ -83,25 +82,11 @@ pub struct Condition {
     pub(crate) value: Value,
 }
 
-/// How a [`Condition`] compares (RFC 7047 §5.1 `<function>`).
+/// How a [`Condition`] compares: what podwire needs of RFC 7047 §5.1 `<function>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Function {
-    /// `<`
-    Less,
-    /// `<=`
-    LessOrEqual,
-    /// `==`
+pub(crate) enum Function {
     Equal,
-    /// `!=`
-    NotEqual,
-    /// `>=`
-    GreaterOrEqual,
-    /// `>`
-    Greater,
-    /// `includes`
     Includes,
-    /// `excludes`
-    Excludes,
 }
 
 /// One `<mutation>`: a change to a column that needs no knowledge of its value.
@@ -112,32 +97,11 @@ pub struct Mutation {
     pub(crate) value: Value,
 }
 
-/// What a [`Mutation`] does (RFC 7047 §5.1 `<mutator>`).
+/// What a [`Mutation`] does: what podwire needs of RFC 7047 §5.1 `<mutator>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutator {
-    /// `+=`
-    Add,
-    /// `-=`
-    Subtract,
-    /// `*=`
-    Multiply,
-    /// `/=`
-    Divide,
-    /// `%=`
-    Modulo,
-    /// `insert`: elements into a set, or entries into a map, which leaves the entries of existing keys as they are.
+pub(crate) enum Mutator {
     Insert,
-    /// `delete`: elements of a set, or entries of a map by key or by key and value.
     Delete,
-}
-
-/// What a `wait` operation demands of the selected rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
-    /// They are the given rows.
-    Equal,
-    /// They are not the given rows.
-    NotEqual,
 }
 
 /// The operation just added, to say more about it.
@@ -150,9 +114,11 @@ impl Transaction {
         Self::default()
     }
 
-    /// Inserts a row. Its name stands for its uuid in this transaction, and finds the uuid in the [`Outcome`].
+    /// Inserts a row. Its name stands for its uuid in this transaction, and finds the uuid in the
+    /// [`Outcome`].
     ///
-    /// A row of a table that is not a root table is gone again at commit unless something refers to it.
+    /// A row of a table that is not a root table is gone again at commit unless something refers to
+    /// it.
     pub fn insert(&mut self, table: impl Into<Name>, columns: Columns) -> RowName {
         let name = RowName(self.names);
         self.names += 1;
@@ -179,7 +145,8 @@ impl Transaction {
         })
     }
 
-    /// Sets columns of rows. A map or a set is replaced whole; to keep what others wrote there, [`Self::mutate`] it.
+    /// Sets columns of rows. A map or a set is replaced whole; to keep what others wrote there,
+    /// [`Self::mutate`] it.
     pub fn update(
         &mut self,
         table: impl Into<Name>,
@@ -195,7 +162,8 @@ impl Transaction {
 
     /// Changes columns of rows in place.
     ///
-    /// A mutation that matches no row "succeeds" (RFC 7047 §5.2.4), and rows inserted for it vanish; see [`Added::expect_count`].
+    /// A mutation that matches no row "succeeds" (RFC 7047 §5.2.4), and rows inserted for it
+    /// vanish; see [`Added::expect_count`].
     pub fn mutate(
         &mut self,
         table: impl Into<Name>,
@@ -221,51 +189,28 @@ impl Transaction {
         })
     }
 
-    /// Aborts the transaction unless the selected rows, reduced to the columns that `rows` name, are (or are not) `rows`.
+    /// Aborts the transaction with a [`TransactError::Guard`] unless a row meets the conditions: a
+    /// `wait` (RFC 7047 §5.2.6) that does not wait, for the replica is where podwire waits.
     ///
-    /// It is sent with a timeout of 0 and alone: a server-side wait that lasts would hold up every other caller, and the replica is
-    /// where podwire waits. A guard that does not hold is a [`TransactError::Guard`].
-    pub fn wait(
+    /// This is for where [`Added::expect_count`] would come too late: a count is known only after
+    /// the commit, a guard prevents it. For guards before everything that a client writes see
+    /// [`Client::set_fence`].
+    ///
+    /// [`Client::set_fence`]: crate::client::Client::set_fence
+    pub fn guard(
         &mut self,
         table: impl Into<Name>,
         conditions: impl Into<Vec<Condition>>,
-        until: Until,
-        columns: &[&'static str],
-        rows: impl Into<Vec<Columns>>,
     ) -> Added<'_> {
-        let columns = columns.iter().map(|&column| column.into()).collect();
-        self.push(Kind::Wait {
+        self.push(Kind::Guard {
             table: table.into(),
             conditions: conditions.into(),
-            until,
-            columns,
-            rows: rows.into(),
         })
-    }
-
-    /// Aborts the transaction unless the row exists.
-    ///
-    /// This is the guard to use where [`Added::expect_count`] would come too late: a count is known only after the commit, a guard
-    /// prevents it. The price is that the transaction shares no round trip with others.
-    pub fn guard_exists(&mut self, table: impl Into<Name>, row: Uuid) -> Added<'_> {
-        let columns = Columns::new().set("_uuid", row);
-        self.wait(
-            table,
-            [Condition::uuid(row)],
-            Until::Equal,
-            &["_uuid"],
-            [columns],
-        )
     }
 
     /// Leaves a comment in the database's log.
     pub fn comment(&mut self, text: impl Into<String>) -> Added<'_> {
         self.push(Kind::Comment(text.into()))
-    }
-
-    /// Aborts the transaction unless this client holds the lock, whose name is an `<id>`: letters, digits, `_` (RFC 7047 §5.2.10).
-    pub fn assert(&mut self, lock: impl Into<String>) -> Added<'_> {
-        self.push(Kind::Assert(lock.into()))
     }
 
     /// How many operations there are.
@@ -278,13 +223,6 @@ impl Transaction {
         self.operations.is_empty()
     }
 
-    /// Whether it has a `wait` or an `assert`, and therefore goes alone.
-    pub fn is_guarded(&self) -> bool {
-        self.operations
-            .iter()
-            .any(|operation| matches!(operation.kind, Kind::Wait { .. } | Kind::Assert(_)))
-    }
-
     fn push(&mut self, kind: Kind) -> Added<'_> {
         let index = self.operations.len();
         self.operations.push(Operation { kind, count: None });
@@ -293,10 +231,12 @@ impl Transaction {
 }
 
 impl Added<'_> {
-    /// Demands that the operation touches exactly `count` rows; for `select`, that it finds as many.
+    /// Demands that the operation touches exactly `count` rows; for `select`, that it finds as
+    /// many.
     ///
-    /// The database counts but does not mind. When the count differs the caller gets [`TransactError::Count`], *after* the commit,
-    /// which can't be undone; where that matters use [`Transaction::guard_exists`].
+    /// The database counts but does not mind. When the count differs the caller gets
+    /// [`TransactError::Count`], *after* the commit, which can't be undone; where that matters use
+    /// [`Transaction::guard`].
     pub fn expect_count(self, count: u64) -> Self {
         self.0.count = Some(count);
         self
@@ -332,8 +272,7 @@ impl Columns {
 }
 
 impl Condition {
-    /// The column compared with the value by the function.
-    pub fn new(column: impl Into<Name>, function: Function, value: impl Into<Value>) -> Self {
+    fn new(column: impl Into<Name>, function: Function, value: impl Into<Value>) -> Self {
         Self {
             column: column.into(),
             function,
@@ -350,6 +289,11 @@ impl Condition {
     pub fn equal(column: impl Into<Name>, value: impl Into<Value>) -> Self {
         Self::new(column, Function::Equal, value)
     }
+
+    /// Rows whose column has at least these elements or entries.
+    pub fn includes(column: impl Into<Name>, value: impl Into<Value>) -> Self {
+        Self::new(column, Function::Includes, value)
+    }
 }
 
 impl From<Condition> for Vec<Condition> {
@@ -359,8 +303,7 @@ impl From<Condition> for Vec<Condition> {
 }
 
 impl Mutation {
-    /// The column changed by the mutator with the value.
-    pub fn new(column: impl Into<Name>, mutator: Mutator, value: impl Into<Value>) -> Self {
+    fn new(column: impl Into<Name>, mutator: Mutator, value: impl Into<Value>) -> Self {
         Self {
             column: column.into(),
             mutator,
@@ -373,7 +316,8 @@ impl Mutation {
         Self::new(column, Mutator::Insert, value)
     }
 
-    /// Deletes elements of a set; or entries of a map, by key when `value` is a set and by key and value when it is a map.
+    /// Deletes elements of a set; or entries of a map, by key when `value` is a set and by key and
+    /// value when it is a map.
     pub fn delete(column: impl Into<Name>, value: impl Into<Value>) -> Self {
         Self::new(column, Mutator::Delete, value)
     }

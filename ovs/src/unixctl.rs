@@ -1,7 +1,8 @@
-//! The control socket of an Open vSwitch or OVN daemon (ovs-appctl(8)): JSON-RPC 1.0, a method and strings in, one string out.
+//! The control socket of an Open vSwitch or OVN daemon (ovs-appctl(8)): JSON-RPC 1.0, a method and
+//! strings in, one string out.
 //!
-//! It answers what the database can't: whether the daemon behind it lives. A stopped ovs-vswitchd leaves a database that takes every
-//! port and an `ofport` that never comes.
+//! It answers what the database can't: whether the daemon behind it lives. A stopped ovs-vswitchd
+//! leaves a database that takes every port and an `ofport` that never comes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -94,11 +95,12 @@ impl Unixctl {
         }
     }
 
-    /// The control socket of the daemon whose pidfile is `<rundir>/<daemon>.pid`: `<rundir>/<daemon>.<pid>.ctl`, as `unixctl_server_create`
-    /// in lib/unixctl.c names it.
+    /// The control socket of the daemon whose pidfile is `<rundir>/<daemon>.pid`:
+    /// `<rundir>/<daemon>.<pid>.ctl`, as `unixctl_server_create` in lib/unixctl.c names it.
     ///
     /// # Errors
-    /// [`UnixctlError::Pidfile`] and [`UnixctlError::NoPid`]. That the process lives is not checked.
+    /// [`UnixctlError::Pidfile`] and [`UnixctlError::NoPid`]. That the process lives is not
+    /// checked.
     pub fn for_daemon(rundir: &Path, daemon: &str) -> Result<Self, UnixctlError> {
         let path = rundir.join(format!("{daemon}.pid"));
         let pid = match std::fs::read_to_string(&path) {

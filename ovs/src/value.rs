@@ -1,12 +1,12 @@
 //! OVSDB values: atoms, sets and maps, as RFC 7047 §5.1 writes them in JSON.
 //!
-//! The parser is strict: what is not a value is an error, never a guess and never a panic. Values are kept in one canonical form,
-//! so that equality is the database's own: a set of exactly one element *is* its atom (§5.1 makes the two notations interchangeable),
-//! sets and maps are sorted, and neither holds a duplicate.
+//! The parser is strict: what is not a value is an error, never a guess and never a panic. Values
+//! are kept in one canonical form, so that equality is the database's own: a set of exactly one
+//! element *is* its atom (§5.1 makes the two notations interchangeable), sets and maps are sorted,
+//! and neither holds a duplicate.
 
 mod json;
 mod map;
-mod real;
 #[cfg(test)]
 mod tests;
 mod uuid;
@@ -17,7 +17,6 @@ use std::fmt;
 pub use json::EncodeError;
 pub(crate) use json::{append, each_entry, encode_str};
 pub use map::Map;
-pub use real::Real;
 pub use uuid::{ParseUuidError, Uuid};
 
 /// A column's value: `<value>` in RFC 7047 §5.1.
@@ -36,8 +35,6 @@ pub enum Value {
 pub enum Atom {
     /// `integer`, 64 bits signed.
     Integer(i64),
-    /// `real`, a double.
-    Real(Real),
     /// `boolean`.
     Boolean(bool),
     /// `string`.
@@ -48,8 +45,8 @@ pub enum Atom {
     Named(RowName),
 }
 
-/// A row inserted by a transaction, before the database has given it a uuid. Meaningful only inside the transaction whose
-/// `insert` returned it.
+/// A row inserted by a transaction, before the database has given it a uuid. Meaningful only inside
+/// the transaction whose `insert` returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowName(pub(crate) u32);
 
@@ -195,18 +192,17 @@ impl Atom {
     }
 }
 
-const STRING_RANK: u8 = 3;
+const STRING_RANK: u8 = 2;
 
 impl Atom {
     /// The position of the variant in the derived order.
     fn rank(&self) -> u8 {
         match self {
             Self::Integer(_) => 0,
-            Self::Real(_) => 1,
-            Self::Boolean(_) => 2,
+            Self::Boolean(_) => 1,
             Self::String(_) => STRING_RANK,
-            Self::Uuid(_) => 4,
-            Self::Named(_) => 5,
+            Self::Uuid(_) => 3,
+            Self::Named(_) => 4,
         }
     }
 }
@@ -265,12 +261,6 @@ impl From<RowName> for Atom {
     }
 }
 
-impl From<Real> for Atom {
-    fn from(real: Real) -> Self {
-        Self::Real(real)
-    }
-}
-
 impl<A: Into<Atom>> From<A> for Value {
     fn from(atom: A) -> Self {
         Self::Atom(atom.into())
@@ -304,7 +294,6 @@ impl fmt::Display for Atom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Integer(integer) => integer.fmt(f),
-            Self::Real(real) => real.value().fmt(f),
             Self::Boolean(boolean) => boolean.fmt(f),
             Self::String(string) => string.fmt(f),
             Self::Uuid(uuid) => uuid.fmt(f),

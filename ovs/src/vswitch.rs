@@ -1,8 +1,8 @@
-//! Open vSwitch's own database (ovs-vswitchd.conf.db(5)): its tables as types, the ways through them, and the transactions that make
-//! and unmake ports and bridges.
+//! Open vSwitch's own database (ovs-vswitchd.conf.db(5)): its tables as types, the ways through
+//! them, and the transactions that make and unmake ports and bridges.
 //!
-//! Every transaction keeps what others wrote: sets and maps are changed by mutation, an element or a key at a time, and no map of an
-//! existing row is ever written whole.
+//! Every transaction keeps what others wrote: sets and maps are changed by mutation, an element or
+//! a key at a time, and no map of an existing row is ever written whole.
 
 mod operations;
 mod rows;
@@ -27,7 +27,8 @@ const BY_PORT: Index = Index::Column("ports");
 const BY_INTERFACE: Index = Index::Column("interfaces");
 const BY_QOS: Index = Index::Column("qos");
 
-/// What a replica of this database watches: the columns that [`rows`](self) reads and the indexes that the lookups below use.
+/// What a replica of this database watches: the columns that [`rows`](self) reads and the indexes
+/// that the lookups below use.
 pub fn tables() -> Vec<TableSpec> {
     vec![
         TableSpec {
@@ -178,8 +179,9 @@ impl Db {
         self.row("Queue", uuid).map(Queue)
     }
 
-    /// What [`del_ports`] has to remove with a port: the bridge it is on and, of its QoS row and that one's queues, those that are
-    /// `ours`. Another's QoS row may serve several ports. `None` when no bridge has the port.
+    /// What [`del_ports`] has to remove with a port: the bridge it is on and, of its QoS row and
+    /// that one's queues, those that are `ours`. Another's QoS row may serve several ports. `None`
+    /// when no bridge has the port.
     pub fn port_rows(&self, port: Uuid, ours: impl Fn(&Row<'_>) -> bool) -> Option<PortRows> {
         let bridge = self.bridge_of_port(port)?.uuid();
         let qos = self

@@ -1,8 +1,9 @@
 //! The protocol core: JSON-RPC 1.0 over a byte stream, as RFC 7047 §4 uses it, without any IO.
 //!
-//! [`Session`] is fed the bytes that arrive and yields [`Event`]s; what it wants sent collects in [`Session::outgoing`]. It splits the
-//! stream into messages in time linear in the bytes, whatever their chunks, holds message size, nesting depth and unsent bytes under
-//! [`Limits`], matches replies to requests, and answers the server's echoes. Any stream, and any test, can drive it.
+//! [`Session`] is fed the bytes that arrive and yields [`Event`]s; what it wants sent collects in
+//! [`Session::outgoing`]. It splits the stream into messages in time linear in the bytes, whatever
+//! their chunks, holds message size, nesting depth and unsent bytes under [`Limits`], matches
+//! replies to requests, and answers the server's echoes. Any stream, and any test, can drive it.
 
 mod decoder;
 #[cfg(test)]
@@ -23,9 +24,11 @@ use crate::value::append;
 pub struct Limits {
     /// The longest message, in bytes.
     pub message_bytes: usize,
-    /// How deep arrays and objects may nest. An OVSDB schema needs about 10; `serde_json` itself stops at 128.
+    /// How deep arrays and objects may nest. An OVSDB schema needs about 10; `serde_json` itself
+    /// stops at 128.
     pub depth: usize,
-    /// How many bytes may wait to be sent: a peer that asks for echoes and reads none of them is cut off here.
+    /// How many bytes may wait to be sent: a peer that asks for echoes and reads none of them is
+    /// cut off here.
     pub unsent_bytes: usize,
 }
 
@@ -99,8 +102,9 @@ pub struct Session {
     unsent_limit: usize,
 }
 
-/// The members of a message. In JSON-RPC 1.0 a request has `method`, a notification has `method` and a null `id`, a reply has no
-/// `method`; an absent member and a null one mean the same to every peer there is.
+/// The members of a message. In JSON-RPC 1.0 a request has `method`, a notification has `method`
+/// and a null `id`, a reply has no `method`; an absent member and a null one mean the same to every
+/// peer there is.
 #[derive(Deserialize)]
 struct Message<'a> {
     #[serde(borrow, default)]
@@ -128,7 +132,8 @@ impl Session {
         }
     }
 
-    /// Takes bytes as they came from the peer. Call [`Self::poll`] until it has nothing more before feeding again.
+    /// Takes bytes as they came from the peer. Call [`Self::poll`] until it has nothing more before
+    /// feeding again.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.decoder.feed(bytes);
     }
@@ -176,8 +181,8 @@ impl Session {
         }
     }
 
-    /// Queues a request whose `params` are written by `params`, and returns its id. Nothing is checked: `params` is to write one
-    /// JSON array.
+    /// Queues a request whose `params` are written by `params`, and returns its id. Nothing is
+    /// checked: `params` is to write one JSON array.
     pub fn request(&mut self, method: &str, params: impl FnOnce(&mut Vec<u8>)) -> u64 {
         let id = self.next_id;
         self.next_id += 1;

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
-use podwire_ovs::client::StatsSnapshot;
+use podwire_ovs::client::Stats;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
@@ -32,7 +32,7 @@ pub struct Reading {
     /// Whether the replica is current.
     pub ovsdb_synced: bool,
     /// What the OVSDB client counted.
-    pub ovsdb: StatsSnapshot,
+    pub ovsdb: Stats,
     /// Ports of ours by their state.
     pub ports: Vec<(&'static str, usize)>,
     /// DELs in the spool; None when it can't be read.
@@ -286,7 +286,7 @@ fn resident_bytes() -> Option<f64> {
 
 /// How many transactions went in one request: the OVSDB client counts them in four classes.
 #[derive(Debug)]
-struct Batches(StatsSnapshot);
+struct Batches(Stats);
 
 impl Collector for Batches {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {

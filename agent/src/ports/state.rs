@@ -1,6 +1,6 @@
 //! How a port is doing, how many ports are in which state, and what the client of the database has counted.
 
-use podwire_ovs::client::{State, StatsSnapshot};
+use podwire_ovs::client::{State, Stats};
 use podwire_ovs::vswitch::Interface;
 use serde::{Deserialize, Serialize};
 
@@ -76,7 +76,7 @@ impl Ports {
     }
 
     /// What the client has counted since its start, and whether the replica is current.
-    pub fn client_stats(&self) -> (StatsSnapshot, bool) {
+    pub fn client_stats(&self) -> (Stats, bool) {
         (self.client.stats(), self.client.state() == State::Synced)
     }
 }

@@ -33,8 +33,9 @@ pub(super) struct Waiter<'a> {
 }
 
 impl RowWaits {
-    /// From here on every change of the row wakes the waiter, also one that comes before it begins to wait. So does every change
-    /// after which a row of that table is filed under the value that `also` names.
+    /// From here on every change of the row wakes the waiter, also one that comes before it begins
+    /// to wait. So does every change after which a row of that table is filed under the value that
+    /// `also` names.
     pub(super) fn register(&self, key: Key, also: Option<(Index, Atom)>) -> Waiter<'_> {
         let notify = Arc::new(Notify::new());
         let mut waiting = self.lock();

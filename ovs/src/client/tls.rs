@@ -1,10 +1,12 @@
-//! TLS as Open vSwitch and OVN use it: both ends have a certificate of one private CA (ovs-pki(8)), and its signature is the proof.
+//! TLS as Open vSwitch and OVN use it: both ends have a certificate of one private CA (ovs-pki(8)),
+//! and its signature is the proof.
 //!
-//! No name is compared. OVS's own programs don't (`do_ssl_init` in lib/stream-ssl.c sets SSL_VERIFY_PEER and no host), and the
-//! certificates of ovs-pki name a component or a chassis, not the address that a remote is reached by.
+//! No name is compared. OVS's own programs don't (`do_ssl_init` in lib/stream-ssl.c sets
+//! SSL_VERIFY_PEER and no host), and the certificates of ovs-pki name a component or a chassis, not
+//! the address that a remote is reached by.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
@@ -24,56 +26,45 @@ use tokio_rustls::rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-/// PEM files with what this end is known by, and whom it believes: the columns of `Open_vSwitch`'s SSL table, or the options of
-/// ovn-controller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsKeys {
-    /// Our private key.
-    pub private_key: PathBuf,
-    /// Our certificate.
-    pub certificate: PathBuf,
-    /// The certificate of the CA that has signed the server's.
-    pub ca_certificate: PathBuf,
+use crate::protocol::TlsKeys;
+
+/// Makes a connection private. The files are read anew for each: keys are rotated under running
+/// daemons.
+pub(super) async fn handshake(
+    keys: &TlsKeys,
+    host: &str,
+    stream: TcpStream,
+) -> io::Result<TlsStream<TcpStream>> {
+    // What can be no name in a certificate is sent as none.
+    let name = ServerName::try_from(host.to_owned())
+        .unwrap_or_else(|_| ServerName::from(std::net::Ipv4Addr::UNSPECIFIED));
+    TlsConnector::from(Arc::new(config(keys)?))
+        .connect(name, stream)
+        .await
 }
 
-impl TlsKeys {
-    /// Makes a connection private. The files are read anew for each: keys are rotated under running daemons.
-    pub(super) async fn handshake(
-        &self,
-        host: &str,
-        stream: TcpStream,
-    ) -> io::Result<TlsStream<TcpStream>> {
-        // What can be no name in a certificate is sent as none.
-        let name = ServerName::try_from(host.to_owned())
-            .unwrap_or_else(|_| ServerName::from(std::net::Ipv4Addr::UNSPECIFIED));
-        TlsConnector::from(Arc::new(self.config()?))
-            .connect(name, stream)
-            .await
+fn config(keys: &TlsKeys) -> io::Result<ClientConfig> {
+    let provider = Arc::new(ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(&keys.ca_certificate)? {
+        roots
+            .add(certificate)
+            .map_err(|error| unusable(&keys.ca_certificate, &error))?;
     }
-
-    fn config(&self) -> io::Result<ClientConfig> {
-        let provider = Arc::new(ring::default_provider());
-        let mut roots = RootCertStore::empty();
-        for certificate in certificates(&self.ca_certificate)? {
-            roots
-                .add(certificate)
-                .map_err(|error| unusable(&self.ca_certificate, &error))?;
-        }
-        let verifier = SignedByOurCa {
-            roots,
-            provider: Arc::clone(&provider),
-        };
-        let key = PrivateKeyDer::from_pem_file(&self.private_key)
-            .map_err(|error| unreadable(&self.private_key, error))?;
-        let own = certificates(&self.certificate)?;
-        ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(io::Error::other)?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier))
-            .with_client_auth_cert(own, key)
-            .map_err(|error| unusable(&self.certificate, &error))
-    }
+    let verifier = SignedByOurCa {
+        roots,
+        provider: Arc::clone(&provider),
+    };
+    let key = PrivateKeyDer::from_pem_file(&keys.private_key)
+        .map_err(|error| unreadable(&keys.private_key, error))?;
+    let own = certificates(&keys.certificate)?;
+    ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_client_auth_cert(own, key)
+        .map_err(|error| unusable(&keys.certificate, &error))
 }
 
 /// Believes every certificate that our CA has signed and that is valid now.

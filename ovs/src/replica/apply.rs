@@ -4,11 +4,12 @@ use super::parse::{MonitorMethod, RowChange, RowChanges};
 use super::{Changes, Db, ReplicaError, Schema, Table};
 
 impl Db {
-    /// Takes the server's schema, of which the columns' types decide how updates are read. Rows known under another schema are
-    /// forgotten; they count as changed.
+    /// Takes the server's schema, of which the columns' types decide how updates are read. Rows
+    /// known under another schema are forgotten; they count as changed.
     ///
     /// # Errors
-    /// [`ReplicaError::NoTable`] when a watched table is missing; nothing is usable then but another schema.
+    /// [`ReplicaError::NoTable`] when a watched table is missing; nothing is usable then but
+    /// another schema.
     pub fn set_schema(&mut self, schema: &Schema) -> Result<Changes, ReplicaError> {
         let mut changes = Changes::default();
         for (number, table) in self.tables.iter_mut().enumerate() {
@@ -25,8 +26,9 @@ impl Db {
     /// Makes the replica equal to the reply of a monitor request, and tells which rows differed.
     ///
     /// # Errors
-    /// [`ReplicaError::Update`] when it can't be read, [`ReplicaError::UnknownRow`] when it changes a row instead of giving it; the
-    /// replica is as before then. [`ReplicaError::TooLarge`]; it is neither the old nor the new then.
+    /// [`ReplicaError::Update`] when it can't be read, [`ReplicaError::UnknownRow`] when it changes
+    /// a row instead of giving it; the replica is as before then. [`ReplicaError::TooLarge`]; it is
+    /// neither the old nor the new then.
     pub fn load(&mut self, method: MonitorMethod, snapshot: &str) -> Result<Changes, ReplicaError> {
         self.load_parsed(self.parse(method, snapshot)?)
     }
@@ -62,11 +64,13 @@ impl Db {
         Ok(changes)
     }
 
-    /// Applies one `update` or `update2` notification's `<table-updates>`, and tells which rows changed.
+    /// Applies one `update` or `update2` notification's `<table-updates>`, and tells which rows
+    /// changed.
     ///
     /// # Errors
-    /// [`ReplicaError::Update`] when it can't be read; the replica is as before then. [`ReplicaError::UnknownRow`] when it changes a
-    /// row that was never told of, [`ReplicaError::TooLarge`]; what came before is applied, and a fresh snapshot is needed.
+    /// [`ReplicaError::Update`] when it can't be read; the replica is as before then.
+    /// [`ReplicaError::UnknownRow`] when it changes a row that was never told of,
+    /// [`ReplicaError::TooLarge`]; what came before is applied, and a fresh snapshot is needed.
     pub fn apply(&mut self, method: MonitorMethod, updates: &str) -> Result<Changes, ReplicaError> {
         self.apply_parsed(self.parse(method, updates)?)
     }

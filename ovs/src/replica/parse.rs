@@ -206,11 +206,11 @@ impl<'de> Visitor<'de> for Cells<'_> {
                 de::Error::custom(format_args!("column {name:?} was not asked for"))
             })?;
             let value = map.next_value()?;
-            let value = match difference && column_type.is_diffed() {
-                true => column_type.conform_difference(value),
-                false => column_type.conform(value),
+            let checked = match difference && column_type.is_diffed() {
+                true => column_type.check_difference(&value),
+                false => column_type.check(&value),
             };
-            let value = value
+            checked
                 .map_err(|mismatch| de::Error::custom(format_args!("column {name}: {mismatch}")))?;
             cells.push((column, value));
             Ok(())

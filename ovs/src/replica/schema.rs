@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
 use super::ReplicaError;
-use crate::value::{Atom, Map, Real, Uuid, Value};
+use crate::value::{Atom, Map, Uuid, Value};
 
 /// The columns' types of a database, as `get_schema` tells them (RFC 7047 §3.2).
 #[derive(Clone, Debug, Deserialize)]
@@ -85,115 +85,76 @@ impl ColumnType {
         match (self.value, self.min) {
             (Some(_), _) => Value::Map(Map::EMPTY),
             (None, 0) => Value::empty(),
-            (None, _) => Value::Atom(self.key.default_atom()),
+            (None, _) => self
+                .key
+                .default_atom()
+                .map_or_else(Value::empty, Value::Atom),
         }
     }
 
-    /// Whether `update2` gives a change to such a column as a difference. `ovsdb_datum_diff` in lib/ovsdb-data.c does so for
-    /// "composite" types, those of more than one element; an optional column is given whole.
+    /// Whether `update2` gives a change to such a column as a difference. `ovsdb_datum_diff` in
+    /// lib/ovsdb-data.c does so for "composite" types, those of more than one element; an optional
+    /// column is given whole.
     pub(super) fn is_diffed(&self) -> bool {
         self.max > 1
     }
 
-    /// The value in this type, where the JSON notation leaves it open: `1` may be a real.
-    pub(super) fn conform(&self, value: Value) -> Result<Value, TypeMismatch> {
-        let value = self.conform_difference(value)?;
+    /// Whether the value is of this type.
+    pub(super) fn check(&self, value: &Value) -> Result<(), TypeMismatch> {
+        self.check_difference(value)?;
         let count = value.len() as u64;
         if count < self.min && self.value.is_none() || count > self.max {
-            return Err(TypeMismatch {
-                found: "a wrong number of elements",
-                expected: format!("{self:?}"),
-            });
+            return Err(self.mismatch("a wrong number of elements"));
         }
-        Ok(value)
+        Ok(())
     }
 
-    /// Like [`Self::conform`] for a difference, whose number of elements is free.
-    pub(super) fn conform_difference(&self, value: Value) -> Result<Value, TypeMismatch> {
+    /// As [`Self::check`] for a difference, whose number of elements is free.
+    pub(super) fn check_difference(&self, value: &Value) -> Result<(), TypeMismatch> {
         match (value, self.value) {
-            (Value::Atom(atom), None) => Ok(Value::Atom(self.key.conform(atom)?)),
-            (Value::Set(set), None) if self.key == AtomType::Real => set
-                .into_iter()
-                .map(|atom| self.key.conform(atom))
-                .collect::<Result<_, _>>()
-                .map(Value::from_set),
-            (Value::Set(set), None) => match set.iter().find(|atom| !self.key.fits(atom)) {
-                None => Ok(Value::Set(set)),
-                Some(atom) => Err(self.key.mismatch(atom)),
-            },
-            (Value::Map(map), Some(value_type)) => {
-                let entries = map
-                    .into_entries()
-                    .into_iter()
-                    .map(|(key, value)| Ok((self.key.conform(key)?, value_type.conform(value)?)));
-                let entries = entries.collect::<Result<Vec<_>, TypeMismatch>>()?;
-                // Only reals change, and only to their own value.
-                Map::from_entries(entries)
-                    .map(Value::Map)
-                    .ok_or_else(|| TypeMismatch {
-                        found: "a key that comes twice",
-                        expected: format!("{self:?}"),
-                    })
-            }
-            (Value::Map(_), None) => Err(TypeMismatch {
-                found: "a map",
-                expected: format!("{self:?}"),
+            (Value::Map(map), Some(value_type)) => map.iter().try_for_each(|(key, value)| {
+                self.key.check(key)?;
+                value_type.check(value)
             }),
-            (_, Some(_)) => Err(TypeMismatch {
-                found: "a set",
-                expected: format!("{self:?}"),
-            }),
+            (Value::Map(_), None) => Err(self.mismatch("a map")),
+            (_, Some(_)) => Err(self.mismatch("a set")),
+            (value, None) => value.atoms().try_for_each(|atom| self.key.check(atom)),
+        }
+    }
+
+    fn mismatch(&self, found: &'static str) -> TypeMismatch {
+        TypeMismatch {
+            found,
+            expected: format!("{self:?}"),
         }
     }
 }
 
 impl AtomType {
-    fn default_atom(self) -> Atom {
+    /// No column that podwire watches holds reals; one that does can only be empty.
+    fn default_atom(self) -> Option<Atom> {
         match self {
-            Self::Integer => Atom::Integer(0),
-            Self::Real => Atom::Real(Real::ZERO),
-            Self::Boolean => Atom::Boolean(false),
-            Self::String => Atom::String(Box::default()),
-            Self::Uuid => Atom::Uuid(Uuid::from_bytes([0; 16])),
+            Self::Integer => Some(Atom::Integer(0)),
+            Self::Real => None,
+            Self::Boolean => Some(Atom::Boolean(false)),
+            Self::String => Some(Atom::String(Box::default())),
+            Self::Uuid => Some(Atom::Uuid(Uuid::from_bytes([0; 16]))),
         }
     }
 
-    fn fits(self, atom: &Atom) -> bool {
-        matches!(
-            (self, atom),
-            (Self::Integer, Atom::Integer(_))
-                | (Self::Real, Atom::Real(_))
-                | (Self::Boolean, Atom::Boolean(_))
-                | (Self::String, Atom::String(_))
-                | (Self::Uuid, Atom::Uuid(_))
-        )
-    }
-
-    fn conform(self, atom: Atom) -> Result<Atom, TypeMismatch> {
-        match atom {
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "the server wrote a double with no fraction; it reads back the same way"
-            )]
-            Atom::Integer(integer) if self == Self::Real => {
-                Ok(Real::new(integer as f64).map_or(Atom::Integer(integer), Atom::Real))
-            }
-            atom if self.fits(&atom) => Ok(atom),
-            atom => Err(self.mismatch(&atom)),
-        }
-    }
-
-    fn mismatch(self, atom: &Atom) -> TypeMismatch {
-        let found = match atom {
-            Atom::Integer(_) => "an integer",
-            Atom::Real(_) => "a real",
-            Atom::Boolean(_) => "a boolean",
-            Atom::String(_) => "a string",
-            Atom::Uuid(_) | Atom::Named(_) => "a uuid",
+    fn check(self, atom: &Atom) -> Result<(), TypeMismatch> {
+        let (found, found_type) = match atom {
+            Atom::Integer(_) => ("an integer", Self::Integer),
+            Atom::Boolean(_) => ("a boolean", Self::Boolean),
+            Atom::String(_) => ("a string", Self::String),
+            Atom::Uuid(_) | Atom::Named(_) => ("a uuid", Self::Uuid),
         };
-        TypeMismatch {
-            found,
-            expected: format!("{self:?}"),
+        match found_type == self {
+            true => Ok(()),
+            false => Err(TypeMismatch {
+                found,
+                expected: format!("{self:?}"),
+            }),
         }
     }
 }

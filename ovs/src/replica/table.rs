@@ -1,3 +1,4 @@
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 use super::{ColumnType, Index, ReplicaError, Row, Schema, TableSpec};
@@ -19,7 +20,15 @@ pub(crate) struct Table {
 struct IndexTable {
     column: usize,
     key: Option<&'static str>,
-    rows: HashMap<Atom, BTreeSet<Uuid>>,
+    rows: HashMap<Atom, Filed>,
+}
+
+/// The rows under one value. Most indexes are by name, and a tree for each name would weigh more
+/// than the rows.
+#[derive(Debug)]
+enum Filed {
+    One(Uuid),
+    Many(BTreeSet<Uuid>),
 }
 
 impl Table {
@@ -58,7 +67,8 @@ impl Table {
             .filter_map(|(&name, column_type)| column_type.map(|_| name))
     }
 
-    /// Takes the columns' types. When they differ from those known, the rows known are dropped; their uuids are returned.
+    /// Takes the columns' types. When they differ from those known, the rows known are dropped;
+    /// their uuids are returned.
     pub(super) fn set_schema(&mut self, schema: &Schema) -> Result<Vec<Uuid>, ReplicaError> {
         if !schema.has_table(self.spec.name) {
             return Err(ReplicaError::NoTable(self.spec.name));
@@ -141,8 +151,8 @@ impl Table {
             .and_then(|index| index.rows.get(value));
         uuids
             .into_iter()
-            .flatten()
-            .filter_map(|&uuid| self.row(uuid))
+            .flat_map(Filed::iter)
+            .filter_map(|uuid| self.row(uuid))
     }
 
     /// The values that `index` files a row under.
@@ -275,16 +285,45 @@ impl IndexTable {
     }
 
     fn insert(&mut self, atom: Atom, uuid: Uuid) {
-        self.rows.entry(atom).or_default().insert(uuid);
+        match self.rows.entry(atom) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(Filed::One(uuid));
+            }
+            Entry::Occupied(mut filed) => filed.get_mut().insert(uuid),
+        }
     }
 
     fn take_out(&mut self, atom: &Atom, uuid: Uuid) {
-        if let Some(rows) = self.rows.get_mut(atom) {
-            rows.remove(&uuid);
-            if rows.is_empty() {
-                self.rows.remove(atom);
+        let is_last = match self.rows.get_mut(atom) {
+            Some(Filed::One(only)) => *only == uuid,
+            Some(Filed::Many(uuids)) => {
+                uuids.remove(&uuid);
+                uuids.is_empty()
+            }
+            None => false,
+        };
+        if is_last {
+            self.rows.remove(atom);
+        }
+    }
+}
+
+impl Filed {
+    fn insert(&mut self, uuid: Uuid) {
+        match self {
+            Self::One(only) => *self = Self::Many(BTreeSet::from([*only, uuid])),
+            Self::Many(uuids) => {
+                uuids.insert(uuid);
             }
         }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Uuid> {
+        let (one, many) = match self {
+            Self::One(uuid) => (Some(*uuid), None),
+            Self::Many(uuids) => (None, Some(uuids)),
+        };
+        one.into_iter().chain(many.into_iter().flatten().copied())
     }
 }
 
@@ -305,9 +344,10 @@ fn contains(value: &Value, atom: &Atom) -> bool {
     }
 }
 
-/// Applies a difference as `ovsdb_datum_apply_diff` in lib/ovsdb-data.c makes it: an element of a set changes sides; an entry of a map
-/// goes when it is there with that value, and is set otherwise. Returns by how much the value's weight grew. What it costs depends on
-/// the difference alone when it is a set's, for a bridge has as many ports as a node has pods.
+/// Applies a difference as `ovsdb_datum_apply_diff` in lib/ovsdb-data.c makes it: an element of a
+/// set changes sides; an entry of a map goes when it is there with that value, and is set
+/// otherwise. Returns by how much the value's weight grew. What it costs depends on the difference
+/// alone when it is a set's, for a bridge has as many ports as a node has pods.
 fn apply_difference(value: &mut Value, difference: Value) -> isize {
     let old = std::mem::replace(value, Value::empty());
     match (old, difference) {

@@ -1,7 +1,7 @@
 //! The reply to a request that carries several transactions, told apart.
 //!
-//! To the server it is one transaction: one failing operation aborts them all. So a verdict is either that everybody is committed, or
-//! whose fault it was, or that the server did not say.
+//! To the server it is one transaction: one failing operation aborts them all. So a verdict is
+//! either that everybody is committed, or whose fault it was, or that the server did not say.
 
 use std::ops::Range;
 
@@ -24,15 +24,26 @@ pub(crate) enum Verdict {
 
 /// The reply does not fit the request.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BadReply {
+pub enum BadReply {
+    /// It is no list of results.
     #[error("the reply to a transaction is not one: {0}")]
     Malformed(#[from] serde_json::Error),
+    /// It has too many results, or too few.
     #[error("{found} results for {expected} operations")]
-    Length { found: usize, expected: usize },
+    Length {
+        /// As many as there are.
+        found: usize,
+        /// As many as there should be.
+        expected: usize,
+    },
+    /// A result is not that of its operation.
     #[error("the result of operation {index} ({operation}) lacks {lacks}")]
     Incomplete {
+        /// The operation's position in its transaction.
         index: usize,
+        /// `insert`, `mutate`, …
         operation: &'static str,
+        /// What it should have.
         lacks: &'static str,
     },
 }
@@ -117,13 +128,7 @@ fn locate(at: usize, members: &[&[Shape]]) -> Option<(usize, usize)> {
 fn failed(shape: &Shape, index: usize, error: String, details: Option<String>) -> TransactError {
     let (operation, table) = (shape.operation, shape.table.to_string());
     match (operation, error.as_str()) {
-        ("wait", "timed out") | ("assert", "not owner") => TransactError::Guard {
-            index,
-            operation,
-            table,
-            error,
-            details,
-        },
+        ("wait", "timed out") => TransactError::Guard { index, table },
         _ => TransactError::Operation {
             index,
             operation,
@@ -150,7 +155,8 @@ fn outcome(
         let result = result.ok_or_else(|| lacks("everything"))?;
         let done = match shape.result {
             ResultKind::Uuid => {
-                // Names are given in the order of the inserts, so a name's number is its place here.
+                // Names are given in the order of the inserts, so a name's number is its place
+                // here.
                 outcome
                     .inserted
                     .push(result.uuid.ok_or_else(|| lacks("a uuid"))?.1);

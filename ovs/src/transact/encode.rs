@@ -1,8 +1,9 @@
-//! Operations to JSON, straight into one buffer, on the caller's own thread: the connection's task then only joins buffers.
+//! Operations to JSON, straight into one buffer, on the caller's own thread: the connection's task
+//! then only joins buffers.
 
 use super::{
     Columns, Condition, Function, Kind, Mutation, Mutator, Name, Operation, TransactError,
-    Transaction, Until,
+    Transaction,
 };
 use crate::value::{EncodeError, Value, append, encode_str};
 
@@ -13,11 +14,10 @@ pub(crate) struct Encoded {
     pub(crate) bytes: Vec<u8>,
     /// For each operation what its result has to look like.
     pub(crate) shapes: Vec<Shape>,
-    /// Goes alone.
-    pub(crate) guarded: bool,
 }
 
-/// What is known of an operation once it is encoded: enough to read its result and to name it in an error.
+/// What is known of an operation once it is encoded: enough to read its result and to name it in an
+/// error.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) operation: &'static str,
@@ -36,7 +36,8 @@ pub(crate) enum ResultKind {
 }
 
 impl Transaction {
-    /// Encodes the transaction. `names` sets its row names apart from those of every other transaction that may share a request.
+    /// Encodes the transaction. `names` sets its row names apart from those of every other
+    /// transaction that may share a request.
     pub(crate) fn encode(&self, names: u64) -> Result<Encoded, TransactError> {
         let mut bytes = Vec::with_capacity(self.operations.len() * 256);
         let mut shapes = Vec::with_capacity(self.operations.len());
@@ -49,11 +50,7 @@ impl Transaction {
                 .map_err(|source| TransactError::Invalid { index, source })?;
             shapes.push(operation.shape());
         }
-        Ok(Encoded {
-            bytes,
-            shapes,
-            guarded: self.is_guarded(),
-        })
+        Ok(Encoded { bytes, shapes })
     }
 }
 
@@ -65,9 +62,8 @@ impl Operation {
             Kind::Update { table, .. } => ("update", table.clone(), ResultKind::Count),
             Kind::Mutate { table, .. } => ("mutate", table.clone(), ResultKind::Count),
             Kind::Delete { table, .. } => ("delete", table.clone(), ResultKind::Count),
-            Kind::Wait { table, .. } => ("wait", table.clone(), ResultKind::Nothing),
+            Kind::Guard { table, .. } => ("wait", table.clone(), ResultKind::Nothing),
             Kind::Comment(_) => ("comment", Name::Borrowed(""), ResultKind::Nothing),
-            Kind::Assert(_) => ("assert", Name::Borrowed(""), ResultKind::Nothing),
         };
         Shape {
             operation,
@@ -137,33 +133,16 @@ impl Operation {
                 begin("delete", table, out)?;
                 encode_conditions(conditions, names, out)?;
             }
-            Kind::Wait {
-                table,
-                conditions,
-                until,
-                columns,
-                rows,
-            } => {
+            Kind::Guard { table, conditions } => {
                 begin("wait", table, out)?;
                 encode_conditions(conditions, names, out)?;
-                encode_names(columns, out)?;
-                let until = match until {
-                    Until::Equal => "==",
-                    Until::NotEqual => "!=",
-                };
-                append(
-                    out,
-                    format_args!(r#","timeout":0,"until":"{until}","rows":"#),
+                out.extend_from_slice(
+                    br#","columns":["_uuid"],"timeout":0,"until":"!=","rows":[]"#,
                 );
-                encode_list(rows, out, |row, out| encode_columns(row, names, out))?;
             }
             Kind::Comment(text) => {
                 out.extend_from_slice(br#"{"op":"comment","comment":"#);
                 encode_str(text, out)?;
-            }
-            Kind::Assert(lock) => {
-                out.extend_from_slice(br#"{"op":"assert","lock":"#);
-                encode_str(lock, out)?;
             }
         }
         out.push(b'}');
@@ -174,14 +153,8 @@ impl Operation {
 impl Function {
     fn symbol(self) -> &'static str {
         match self {
-            Self::Less => "<",
-            Self::LessOrEqual => "<=",
             Self::Equal => "==",
-            Self::NotEqual => "!=",
-            Self::GreaterOrEqual => ">=",
-            Self::Greater => ">",
             Self::Includes => "includes",
-            Self::Excludes => "excludes",
         }
     }
 }
@@ -189,11 +162,6 @@ impl Function {
 impl Mutator {
     fn symbol(self) -> &'static str {
         match self {
-            Self::Add => "+=",
-            Self::Subtract => "-=",
-            Self::Multiply => "*=",
-            Self::Divide => "/=",
-            Self::Modulo => "%=",
             Self::Insert => "insert",
             Self::Delete => "delete",
         }

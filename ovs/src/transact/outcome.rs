@@ -74,21 +74,24 @@ pub enum TransactError {
         /// What the server adds to it.
         details: Option<String>,
     },
-    /// A `wait` or `assert` does not hold.
-    #[error("OVSDB guard {index} ({operation} {table}) does not hold: {error}{}", parenthesised(.details))]
+    /// No row meets the conditions of a guard.
+    #[error("OVSDB guard {index} does not hold: no such row of {table}")]
     Guard {
         /// Its position in the transaction.
         index: usize,
-        /// `wait` or `assert`.
-        operation: &'static str,
-        /// Its table; empty for `assert`.
+        /// Its table.
         table: String,
-        /// `timed out` for a wait, `not owner` for an assert.
-        error: String,
-        /// What the server adds to it.
-        details: Option<String>,
     },
-    /// All operations went well and the result could not be committed: a duplicate name, a reference to no row.
+    /// The client's fence does not hold: another has taken its place. See [`Client::set_fence`].
+    ///
+    /// [`Client::set_fence`]: crate::client::Client::set_fence
+    #[error("another client has taken this one's place in the database: {error}")]
+    Fenced {
+        /// The guard that does not hold.
+        error: String,
+    },
+    /// All operations went well and the result could not be committed: a duplicate name, a
+    /// reference to no row.
     #[error("OVSDB commit: {error}{}", parenthesised(.details))]
     Commit {
         /// Such as `constraint violation` or `referential integrity violation`.
@@ -140,8 +143,9 @@ pub enum TransactError {
         /// How many do.
         queued: usize,
     },
-    /// The deadline came first. When `sent`, **the transaction may yet be committed**; when not, it never will be.
-    #[error("no answer of OVSDB after {waited:?}: {seen}")]
+    /// The deadline came first. When `sent`, **the transaction may yet be committed**; when not, it
+    /// never will be.
+    #[error("no answer of OVSDB after {} ms: {seen}", .waited.as_millis())]
     Timeout {
         /// Whether it had left for the server.
         sent: bool,
@@ -150,9 +154,12 @@ pub enum TransactError {
         /// What the time went on, with the state of the connection.
         seen: String,
     },
-    /// The connection was lost, or the client ended. When `sent`, **the transaction may have been committed**; when not, it never
-    /// will be.
-    #[error("the OVSDB connection was lost {}: {reason}", if *.sent { "after the transaction was sent" } else { "before the transaction was sent" })]
+    /// The connection was lost, or the client ended. When `sent`, **the transaction may have been
+    /// committed**; when not, it never will be.
+    #[error(
+        "the OVSDB connection was lost {} the transaction was sent: {reason}",
+        if *.sent { "after" } else { "before" }
+    )]
     Disconnected {
         /// Whether it had left for the server.
         sent: bool,

@@ -1,5 +1,6 @@
-//! Values to and from JSON. Reading goes through serde, so that one parser serves bytes and `serde_json::Value` alike and nothing is
-//! built in between; writing goes straight into the request's buffer.
+//! Values to and from JSON. Reading goes through serde, so that one parser serves bytes and
+//! `serde_json::Value` alike and nothing is built in between; writing goes straight into the
+//! request's buffer.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -8,18 +9,20 @@ use std::io::Write as _;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::{Atom, Map, Real, Uuid, Value};
+use super::{Atom, Map, Uuid, Value};
 
 /// A value that JSON, or the JSON of Open vSwitch, can't carry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// `json_parser_push_string` in lib/json.c refuses NUL, and ovsdb-server then drops the connection with everybody's requests.
+    /// `json_parser_push_string` in lib/json.c refuses NUL, and ovsdb-server then drops the
+    /// connection with everybody's requests.
     #[error("the string {0:?} holds a NUL character, which Open vSwitch refuses")]
     Nul(String),
 }
 
 impl Value {
-    /// Appends the value. `names` is the number that makes this transaction's row names unique among those sent together.
+    /// Appends the value. `names` is the number that makes this transaction's row names unique
+    /// among those sent together.
     pub(crate) fn encode(&self, names: u64, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         match self {
             Self::Atom(atom) => atom.encode(names, out),
@@ -54,8 +57,6 @@ impl Atom {
     fn encode(&self, names: u64, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         match self {
             Self::Integer(integer) => append(out, format_args!("{integer}")),
-            // Debug keeps the shortest digits that read back as the same double, with an exponent where it is long.
-            Self::Real(real) => append(out, format_args!("{:?}", real.value())),
             Self::Boolean(boolean) => append(out, format_args!("{boolean}")),
             Self::String(string) => return encode_str(string, out),
             Self::Uuid(uuid) => {
@@ -132,11 +133,6 @@ macro_rules! visit_scalars {
             let integer = i64::try_from(integer)
                 .map_err(|_| E::custom("an integer that does not fit 64 bits signed"))?;
             Ok($wrap(Atom::Integer(integer)))
-        }
-
-        fn visit_f64<E: de::Error>(self, real: f64) -> Result<Self::Value, E> {
-            let real = Real::new(real).ok_or_else(|| E::custom("a real that is not finite"))?;
-            Ok($wrap(Atom::Real(real)))
         }
 
         fn visit_str<E: de::Error>(self, string: &str) -> Result<Self::Value, E> {
@@ -304,7 +300,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// Calls `each` for every entry of a JSON object; the value is taken with `MapAccess::next_value` or `next_value_seed`.
+/// Calls `each` for every entry of a JSON object; the value is taken with `MapAccess::next_value`
+/// or `next_value_seed`.
 pub(crate) fn each_entry<'de, M: MapAccess<'de>>(
     mut map: M,
     mut each: impl FnMut(&str, &mut M) -> Result<(), M::Error>,

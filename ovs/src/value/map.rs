@@ -54,7 +54,8 @@ impl Map {
             .then_some(Self(entries))
     }
 
-    /// This map changed by a difference of `update2`: an entry that is here with that value goes, any other is set.
+    /// This map changed by a difference of `update2`: an entry that is here with that value goes,
+    /// any other is set.
     pub(crate) fn merged(self, difference: Self) -> Self {
         let mut merged = Vec::with_capacity(self.len() + difference.len());
         let mut old = self.0.into_iter().peekable();
@@ -76,10 +77,6 @@ impl Map {
             .iter()
             .map(|(key, value)| key.weight() + value.weight())
             .sum()
-    }
-
-    pub(crate) fn into_entries(self) -> Vec<(Atom, Atom)> {
-        self.0
     }
 }
 

@@ -68,7 +68,8 @@ pub struct BridgeSpec {
     pub other_config: StringMap,
     /// The bridge's `external_ids`.
     pub external_ids: StringMap,
-    /// The local interface's MTU, in bytes. With a request it no longer follows the smallest MTU among the ports.
+    /// The local interface's MTU, in bytes. With a request it no longer follows the smallest MTU
+    /// among the ports.
     pub mtu_request: Option<u32>,
 }
 
@@ -107,11 +108,11 @@ pub struct AddBridge {
     pub interface: RowName,
 }
 
-/// Puts a port on a bridge, in the place of those that it `replaces`, in one transaction: nobody ever sees two interfaces with one
-/// iface-id, or none.
+/// Puts a port on a bridge, in the place of those that it `replaces`, in one transaction: nobody
+/// ever sees two interfaces with one iface-id, or none.
 ///
-/// When the bridge is gone the outcome is `TransactError::Count`: the mutation matched nothing, and the rows, unreferenced, were dropped
-/// at commit. The replaced ports are gone then all the same.
+/// When the bridge is gone the outcome is `TransactError::Count`: the mutation matched nothing, and
+/// the rows, unreferenced, were dropped at commit. The replaced ports are gone then all the same.
 pub fn add_port(bridge: Uuid, spec: &PortSpec, replaces: &[PortRows]) -> AddPort {
     let mut transaction = Transaction::new();
     remove(&mut transaction, replaces);
@@ -150,7 +151,8 @@ pub fn add_port(bridge: Uuid, spec: &PortSpec, replaces: &[PortRows]) -> AddPort
     }
 }
 
-/// Removes ports, in one transaction. It demands nothing: a port or a bridge that is gone already is what was wanted.
+/// Removes ports, in one transaction. It demands nothing: a port or a bridge that is gone already
+/// is what was wanted.
 pub fn del_ports(ports: &[PortRows]) -> Transaction {
     let mut transaction = Transaction::new();
     remove(&mut transaction, ports);
@@ -193,7 +195,8 @@ pub fn add_bridge(root: Uuid, spec: &BridgeSpec) -> AddBridge {
     }
 }
 
-/// Sets keys of a map column of one row and leaves all others as they are. A row that is gone is `TransactError::Count`.
+/// Sets keys of a map column of one row and leaves all others as they are. A row that is gone is
+/// `TransactError::Count`.
 pub fn set_keys<'t>(
     transaction: &'t mut Transaction,
     table: impl Into<Name>,
@@ -212,7 +215,8 @@ pub fn set_keys<'t>(
         .expect_count(1)
 }
 
-/// Removes keys of a map column of one row and leaves all others as they are. It demands nothing: a row that is gone has no key.
+/// Removes keys of a map column of one row and leaves all others as they are. It demands nothing: a
+/// row that is gone has no key.
 pub fn unset_keys<'t>(
     transaction: &'t mut Transaction,
     table: impl Into<Name>,
@@ -227,8 +231,8 @@ pub fn unset_keys<'t>(
     )
 }
 
-/// Takes ports off their bridges. Port and interface are dropped at commit, for nothing refers to them any more; QoS and Queue rows are
-/// roots and stay until deleted.
+/// Takes ports off their bridges. Port and interface are dropped at commit, for nothing refers to
+/// them any more; QoS and Queue rows are roots and stay until deleted.
 fn remove(transaction: &mut Transaction, ports: &[PortRows]) {
     let mut by_bridge: BTreeMap<Uuid, Vec<Uuid>> = BTreeMap::new();
     for port in ports {
@@ -242,7 +246,8 @@ fn remove(transaction: &mut Transaction, ports: &[PortRows]) {
         );
     }
     for (port, qos) in ports.iter().filter_map(|port| Some((port.port, port.qos?))) {
-        // ovsdb-server counts a deleted row's references before it collects the port as garbage, and would refuse the commit.
+        // ovsdb-server counts a deleted row's references before it collects the port as garbage,
+        // and would refuse the commit.
         transaction.update(
             "Port",
             Condition::uuid(port),

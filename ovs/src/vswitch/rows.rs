@@ -69,8 +69,8 @@ impl<'a> OpenVSwitch<'a> {
         self.0.references("bridges")
     }
 
-    /// The datapath types that ovs-vswitchd can do, such as `system` and `netdev`. Without the kernel module `system` is listed all the
-    /// same.
+    /// The datapath types that ovs-vswitchd can do, such as `system` and `netdev`. Without the
+    /// kernel module `system` is listed all the same.
     pub fn datapath_types(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.0
             .column("datapath_types")
@@ -160,7 +160,8 @@ impl<'a> Interface<'a> {
             .unwrap_or("system")
     }
 
-    /// The OpenFlow port: absent until ovs-vswitchd has tried, -1 when it failed (then see [`Self::error`]).
+    /// The OpenFlow port: absent until ovs-vswitchd has tried, -1 when it failed (then see
+    /// [`Self::error`]).
     pub fn ofport(&self) -> Option<i64> {
         self.0.integer("ofport")
     }

@@ -2,7 +2,8 @@ use super::{KEPT_BYTES, Limits, WireError};
 
 /// Splits a stream of JSON objects into messages.
 ///
-/// Each byte is looked at once, however the stream is cut: the scan goes on where it stopped. Memory stays under
+/// Each byte is looked at once, however the stream is cut: the scan goes on where it stopped.
+/// Memory stays under
 /// [`Limits::message_bytes`] plus the largest chunk fed.
 #[derive(Debug)]
 pub struct Decoder {
@@ -44,7 +45,8 @@ impl Decoder {
         }
     }
 
-    /// Appends a chunk of the stream. Drain [`Self::next_message`] before the next one, for the limits are checked there.
+    /// Appends a chunk of the stream. Drain [`Self::next_message`] before the next one, for the
+    /// limits are checked there.
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.start == self.buffer.len() {
             self.buffer.clear();
@@ -59,11 +61,12 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole message, or `None` when the stream has to bring more first. Brackets and strings are balanced in it; whether it
-    /// is JSON is for the parser to say.
+    /// The next whole message, or `None` when the stream has to bring more first. Brackets and
+    /// strings are balanced in it; whether it is JSON is for the parser to say.
     ///
     /// # Errors
-    /// A limit that is passed, or a byte that can't stand where it does; the stream can't be resumed then.
+    /// A limit that is passed, or a byte that can't stand where it does; the stream can't be
+    /// resumed then.
     pub fn next_message(&mut self) -> Result<Option<&[u8]>, WireError> {
         self.skip_space();
         while let Some(&byte) = self.buffer.get(self.scanned) {

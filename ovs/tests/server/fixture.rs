@@ -1,4 +1,5 @@
-//! An ovsdb-server of the test's own: a child process on a socket in a temporary directory. It needs no privilege and no network.
+//! An ovsdb-server of the test's own: a child process on a socket in a temporary directory. It
+//! needs no privilege and no network.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +14,7 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 /// Where the openvswitch-common package keeps it.
-const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+pub(crate) const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
 pub(crate) struct Server {
     directory: TempDir,
@@ -159,6 +160,12 @@ pub(crate) fn config(socket: &Path) -> ClientConfig {
     }
 }
 
+/// A port that nobody has; the kernel gives it to nobody else for a while.
+pub(crate) fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
+
 /// A deadline that only a broken client meets.
 pub(crate) fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
@@ -229,7 +236,7 @@ pub(crate) fn dscps(client: &Client) -> Vec<i64> {
     dscps
 }
 
-fn run(command: &mut Command) {
+pub(crate) fn run(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(
         output.status.success(),
@@ -238,7 +245,8 @@ fn run(command: &mut Command) {
     );
 }
 
-/// Submits all before any is sent, for the client's task runs on the same thread; the outcomes come in the same order.
+/// Submits all before any is sent, for the client's task runs on the same thread; the outcomes come
+/// in the same order.
 pub(crate) async fn transact_all(
     client: &Client,
     transactions: &[Transaction],

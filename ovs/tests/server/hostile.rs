@@ -1,4 +1,5 @@
-//! Servers that break the protocol. Each has to end in an error that says how, in bounded memory, and in another attempt.
+//! Servers that break the protocol. Each has to end in an error that says how, in bounded memory,
+//! and in another attempt.
 
 use std::time::Duration;
 
@@ -220,7 +221,7 @@ async fn updates_that_do_not_fit_the_schema_end_the_connection() {
         ),
         (
             row("Interface", r#"{"insert":{"ofport":1.5}}"#),
-            "a real where Integer belongs",
+            "floating point",
         ),
         (
             row("Interface", r#"{"insert":{"ofport":18446744073709551615}}"#),

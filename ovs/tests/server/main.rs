@@ -6,7 +6,9 @@
 )]
 
 mod client_waits;
+mod cluster;
 mod errors;
+mod fence;
 mod fixture;
 mod group_commit;
 mod hostile;

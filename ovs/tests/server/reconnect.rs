@@ -174,7 +174,8 @@ async fn a_transaction_waits_for_the_server_to_come_back() {
     server.kill();
     let insert = commit(&client, |transaction| insert_queue(transaction, 1));
     let (outcome, ()) = tokio::join!(insert, async { server.resume() });
-    // The first connection may not have been given up yet when it was submitted; then nobody knows what became of it.
+    // The first connection may not have been given up yet when it was submitted; then nobody knows
+    // what became of it.
     match outcome {
         Ok(_) => assert_eq!(dscps(&client), [1]),
         Err(TransactError::Disconnected { sent: true, .. }) => {}

@@ -1,19 +1,12 @@
 //! TCP and TLS, on the loopback interface, with keys as ovs-pki(8) makes them.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 
 use podwire_ovs::client::{Client, ClientConfig, Remote, State, TlsKeys};
 use podwire_ovs::vswitch;
 
-use crate::fixture::{Server, init, soon};
-
-/// A port that nobody has; the kernel gives it to nobody else for a while.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
-}
+use crate::fixture::{Server, free_port, init, soon};
 
 fn config(remote: &str, tls: Option<TlsKeys>) -> ClientConfig {
     let remote: Remote = remote.parse().unwrap();

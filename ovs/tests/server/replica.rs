@@ -55,7 +55,8 @@ fn dump(client: &Client) -> Vec<String> {
     })
 }
 
-/// A transaction of the client's own, whose reply comes after every update that the server has for it.
+/// A transaction of the client's own, whose reply comes after every update that the server has for
+/// it.
 async fn echo(client: &Client) -> Result<Outcome, TransactError> {
     commit(client, |transaction| {
         transaction.comment("here?");
@@ -243,7 +244,8 @@ async fn a_snapshot_over_an_old_replica_equals_a_fresh_one() {
         }
         assert_eq!(dump(&behind), dump(&fresh));
         server.client().await;
-        // `client` has seen many snapshots, and its last one may still be on the way: a transaction of its own comes after it.
+        // `client` has seen many snapshots, and its last one may still be on the way: a transaction
+        // of its own comes after it.
         echo(&client).await.unwrap();
         assert_eq!(dump(&client), dump(&fresh));
     }

@@ -1,4 +1,5 @@
-//! With a real ovs-vswitchd behind the database. Its dummy datapath keeps everything in its own memory, so it needs no privilege.
+//! With a real ovs-vswitchd behind the database. Its dummy datapath keeps everything in its own
+//! memory, so it needs no privilege.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -137,7 +138,8 @@ async fn a_stopped_vswitchd_shows_on_its_control_socket_only() {
         .unwrap();
 }
 
-/// `cargo test --release -- --ignored --nocapture measure`: times for docs, in one run so that they can be compared.
+/// `cargo test --release -- --ignored --nocapture measure`: times for docs, in one run so that they
+/// can be compared.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement, not a test"]
 async fn measure_adding_ports() {

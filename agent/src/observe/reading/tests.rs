@@ -6,12 +6,12 @@ fn reading() -> Reading {
         ready: true,
         operations: 2,
         ovsdb_synced: true,
-        ovsdb: StatsSnapshot {
+        ovsdb: Stats {
             transactions: 9,
             requests: 3,
             request_sizes: [1, 1, 1, 0],
             retries: 1,
-            ..StatsSnapshot::default()
+            ..Stats::default()
         },
         ports: vec![("up", 5), ("error", 0)],
         spool: Some(1),

@@ -1,14 +1,8 @@
-//! Where an OVSDB server listens, and the stream to it: the active connection methods of ovsdb(7).
+//! Where an OVSDB server listens: the active connection methods of ovsdb(7).
 
 use std::fmt;
-use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
-
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
-
-use super::tls::TlsKeys;
 
 /// The port of a remote that names none (IANA: ovsdb).
 const DEFAULT_PORT: u16 = 6640;
@@ -36,14 +30,10 @@ pub struct HostPort {
 /// The text is no remote that this client can connect to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not an OVSDB remote that podwire connects to; it takes unix:/path, tcp:host:port and ssl:host:port"
+    "{0:?} is not an OVSDB remote that podwire connects to; it takes unix:/path, \
+     tcp:host:port and ssl:host:port"
 )]
 pub struct RemoteError(String);
-
-/// What a connection runs on.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 impl Remote {
     /// Reads a list as a cluster's clients are given it: remotes with commas between them.
@@ -53,29 +43,11 @@ impl Remote {
     pub fn parse_list(text: &str) -> Result<Vec<Self>, RemoteError> {
         text.split(',').map(|one| one.trim().parse()).collect()
     }
-
-    /// Connects, for `ssl:` with these keys.
-    pub(super) async fn connect(&self, keys: Option<&TlsKeys>) -> io::Result<Box<dyn Stream>> {
-        match self {
-            Self::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
-            Self::Tcp(server) => Ok(Box::new(server.connect().await?)),
-            Self::Ssl(server) => {
-                let keys = keys.ok_or_else(|| {
-                    io::Error::other("ssl: needs a private key, a certificate and a CA certificate, and none are configured")
-                })?;
-                let stream = server.connect().await?;
-                Ok(Box::new(keys.handshake(&server.host, stream).await?))
-            }
-        }
-    }
 }
 
-impl HostPort {
-    async fn connect(&self) -> io::Result<TcpStream> {
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
-        // A request is one write, and its answer is waited for.
-        stream.set_nodelay(true)?;
-        Ok(stream)
+impl From<Remote> for Vec<Remote> {
+    fn from(remote: Remote) -> Self {
+        vec![remote]
     }
 }
 

@@ -1,0 +1,42 @@
+//! The stream to a server.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::tls;
+use crate::protocol::{HostPort, Remote, TlsKeys};
+
+/// What a connection runs on.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// Connects, for `ssl:` with these keys.
+pub(super) async fn connect(
+    remote: &Remote,
+    keys: Option<&TlsKeys>,
+) -> io::Result<Box<dyn Stream>> {
+    match remote {
+        Remote::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+        Remote::Tcp(server) => Ok(Box::new(tcp(server).await?)),
+        Remote::Ssl(server) => {
+            let keys = keys.ok_or_else(|| {
+                io::Error::other(
+                    "ssl: needs a private key, a certificate and a CA certificate, \
+                     and none are configured",
+                )
+            })?;
+            let stream = tcp(server).await?;
+            Ok(Box::new(tls::handshake(keys, &server.host, stream).await?))
+        }
+    }
+}
+
+async fn tcp(server: &HostPort) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((server.host.as_str(), server.port)).await?;
+    // A request is one write, and its answer is waited for.
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}

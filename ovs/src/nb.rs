@@ -1,0 +1,194 @@
+//! OVN's northbound database (ovn-nb(5)): the tables that podwire-controller writes, and the ways to
+//! find their rows.
+//!
+//! Every row of the controller's bears the object that it was made for in `external_ids`, under
+//! [`KEY`]; a row without one is somebody else's. Columns that ovn-northd writes (`up`, `nb_cfg`,
+//! …) are not watched: they would wake a replica for every change of a port.
+
+use crate::replica::{Db, Index, Row, TableSpec};
+use crate::value::Uuid;
+
+/// The database's name.
+pub const DATABASE: &str = "OVN_Northbound";
+
+/// The key of `external_ids` that names the object a row was made for.
+pub const KEY: &str = "podwire.io/key";
+/// The key of `external_ids` of `NB_Global` that names the leader's term.
+pub const EPOCH: &str = "podwire.io/epoch";
+
+const BY_NAME: Index = Index::Column("name");
+const BY_KEY: Index = Index::Key("external_ids", KEY);
+
+/// A table whose rows the controller makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "each is the table of that name in ovn-nb(5)")]
+pub enum Table {
+    LogicalSwitch,
+    LogicalSwitchPort,
+    LogicalRouter,
+    LogicalRouterPort,
+    GatewayChassis,
+    StaticRoute,
+    RouterPolicy,
+    LoadBalancer,
+    LoadBalancerGroup,
+}
+
+impl Table {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::LogicalSwitch,
+        Self::LogicalSwitchPort,
+        Self::LogicalRouter,
+        Self::LogicalRouterPort,
+        Self::GatewayChassis,
+        Self::StaticRoute,
+        Self::RouterPolicy,
+        Self::LoadBalancer,
+        Self::LoadBalancerGroup,
+    ];
+
+    /// The table's name.
+    pub fn name(self) -> &'static str {
+        self.spec().name
+    }
+
+    /// Whether its rows have names, which tell them apart.
+    pub fn is_named(self) -> bool {
+        self.spec().columns.contains(&"name")
+    }
+
+    /// Whether its rows are there without any other row that refers to them.
+    pub fn is_root(self) -> bool {
+        matches!(
+            self,
+            Self::LogicalSwitch
+                | Self::LogicalRouter
+                | Self::LoadBalancer
+                | Self::LoadBalancerGroup
+        )
+    }
+
+    fn spec(self) -> TableSpec {
+        let (name, columns, indexes): (_, &'static [&'static str], &'static [Index]) = match self {
+            Self::LogicalSwitch => (
+                "Logical_Switch",
+                &[
+                    "name",
+                    "ports",
+                    "load_balancer_group",
+                    "other_config",
+                    "external_ids",
+                ],
+                &[BY_NAME, BY_KEY, Index::Column("ports")],
+            ),
+            Self::LogicalSwitchPort => (
+                "Logical_Switch_Port",
+                &[
+                    "name",
+                    "type",
+                    "addresses",
+                    "port_security",
+                    "options",
+                    "external_ids",
+                ],
+                &[BY_NAME, BY_KEY],
+            ),
+            Self::LogicalRouter => (
+                "Logical_Router",
+                &[
+                    "name",
+                    "ports",
+                    "static_routes",
+                    "policies",
+                    "options",
+                    "external_ids",
+                ],
+                &[
+                    BY_NAME,
+                    BY_KEY,
+                    Index::Column("ports"),
+                    Index::Column("static_routes"),
+                    Index::Column("policies"),
+                ],
+            ),
+            Self::LogicalRouterPort => (
+                "Logical_Router_Port",
+                &["name", "mac", "networks", "gateway_chassis", "external_ids"],
+                &[BY_NAME, BY_KEY, Index::Column("gateway_chassis")],
+            ),
+            Self::GatewayChassis => (
+                "Gateway_Chassis",
+                &["name", "chassis_name", "priority", "external_ids"],
+                &[BY_NAME, BY_KEY],
+            ),
+            Self::StaticRoute => (
+                "Logical_Router_Static_Route",
+                &["ip_prefix", "nexthop", "policy", "external_ids"],
+                &[BY_KEY],
+            ),
+            Self::RouterPolicy => (
+                "Logical_Router_Policy",
+                &["priority", "match", "action", "nexthops", "external_ids"],
+                &[BY_KEY],
+            ),
+            Self::LoadBalancer => (
+                "Load_Balancer",
+                &[
+                    "name",
+                    "protocol",
+                    "vips",
+                    "options",
+                    "selection_fields",
+                    "external_ids",
+                ],
+                &[BY_NAME, BY_KEY],
+            ),
+            // It has no external_ids: its name is all that tells whose it is.
+            Self::LoadBalancerGroup => (
+                "Load_Balancer_Group",
+                &["name", "load_balancer"],
+                &[BY_NAME, Index::Column("load_balancer")],
+            ),
+        };
+        TableSpec {
+            name,
+            columns,
+            indexes,
+        }
+    }
+}
+
+/// What a replica of this database watches.
+pub fn tables() -> Vec<TableSpec> {
+    let global = TableSpec {
+        name: "NB_Global",
+        columns: &["external_ids"],
+        indexes: &[],
+    };
+    let tables = Table::ALL.into_iter().map(Table::spec);
+    tables.chain([global]).collect()
+}
+
+/// Lookups in a replica of [`tables`]. All go by index.
+impl Db {
+    /// The only row of `NB_Global`.
+    pub fn nb_global(&self) -> Option<Row<'_>> {
+        self.rows("NB_Global").next()
+    }
+
+    /// The rows with a name. Switches, routers and load balancers may share one.
+    pub fn nb_named(&self, table: Table, name: &str) -> impl Iterator<Item = Row<'_>> {
+        self.find(table.name(), BY_NAME, name)
+    }
+
+    /// The rows that were made for an object.
+    pub fn nb_of_object(&self, table: Table, key: &str) -> impl Iterator<Item = Row<'_>> {
+        self.find(table.name(), BY_KEY, key)
+    }
+
+    /// The row that refers to another by this column.
+    pub fn nb_parent(&self, table: Table, column: &'static str, row: Uuid) -> Option<Row<'_>> {
+        self.find(table.name(), Index::Column(column), row).next()
+    }
+}

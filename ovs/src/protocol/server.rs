@@ -1,0 +1,66 @@
+//! What a server says of a database that it serves: `Database` in `_Server` (ovsdb-server(5)),
+//! which every server has since Open vSwitch 2.9.
+
+use crate::replica::{Db, Index, MonitorMethod, ReplicaError, Schema, TableSpec};
+
+use super::error::ConnectionError;
+
+/// The columns' types as the server's own schema has them: to ask for it would cost a round trip.
+const SCHEMA: &str = r#"{"tables":{"Database":{"columns":{
+    "name":{"type":"string"},"connected":{"type":"boolean"},"leader":{"type":"boolean"}}}}}"#;
+
+const BY_NAME: Index = Index::Column("name");
+
+/// Names the monitor.
+pub(super) const MONITOR: &str = "\"podwire-server\"";
+
+/// A replica of the table `Database` of `_Server`.
+#[derive(Debug)]
+pub(super) struct ServerView {
+    db: Db,
+}
+
+impl ServerView {
+    pub(super) fn new() -> Result<Self, ReplicaError> {
+        let mut db = Db::new(&[TableSpec {
+            name: "Database",
+            columns: &["name", "connected", "leader"],
+            indexes: &[BY_NAME],
+        }]);
+        db.set_schema(&Schema::parse(SCHEMA)?)?;
+        Ok(Self { db })
+    }
+
+    /// The parameters of the monitor request.
+    pub(super) fn request(&self, out: &mut Vec<u8>) {
+        crate::value::append(out, format_args!(r#"["_Server",{MONITOR},"#));
+        self.db.encode_monitor_requests(out);
+        out.push(b']');
+    }
+
+    pub(super) fn load(&mut self, snapshot: &str) -> Result<(), ReplicaError> {
+        self.db
+            .load(MonitorMethod::Conditional, snapshot)
+            .map(|_| ())
+    }
+
+    pub(super) fn apply(&mut self, updates: &str) -> Result<(), ReplicaError> {
+        self.db
+            .apply(MonitorMethod::Conditional, updates)
+            .map(|_| ())
+    }
+
+    /// Whether this server will do for the database. A database that is not clustered has its
+    /// leader in its server.
+    pub(super) fn check(&self, database: &'static str) -> Result<(), ConnectionError> {
+        let row = self.db.find("Database", BY_NAME, database).next();
+        let row = row.ok_or(ConnectionError::NotServed(database))?;
+        if row.bool("connected") == Some(false) {
+            return Err(ConnectionError::NotConnected(database));
+        }
+        match row.bool("leader") {
+            Some(true) => Ok(()),
+            _ => Err(ConnectionError::NotLeader(database)),
+        }
+    }
+}
