@@ -10,6 +10,7 @@
 pub mod client;
 pub mod nb;
 pub mod protocol;
+pub mod openflow;
 pub mod replica;
 pub mod transact;
 pub mod unixctl;

@@ -23,6 +23,8 @@ pub struct PortSpec {
     pub other_config: StringMap,
     /// The MTU that ovs-vswitchd shall give the device, in bytes.
     pub mtu_request: Option<u32>,
+    /// The OpenFlow port that it shall get; one that another port has is not given.
+    pub ofport_request: Option<u16>,
     /// The VLAN of an access port.
     pub tag: Option<u16>,
     /// What the interface may receive (a pod's egress), in kbit/s.
@@ -126,6 +128,7 @@ pub fn add_port(bridge: Uuid, spec: &PortSpec, replaces: &[PortRows]) -> AddPort
         .set_some("external_ids", filled(&spec.external_ids))
         .set_some("other_config", filled(&spec.other_config))
         .set_some("mtu_request", spec.mtu_request)
+        .set_some("ofport_request", spec.ofport_request.map(i64::from))
         .set_some("ingress_policing_rate", spec.ingress_policing_rate)
         .set_some("ingress_policing_burst", spec.ingress_policing_burst);
     let interface = transaction.insert("Interface", columns);

@@ -12,6 +12,7 @@ mod fence;
 mod fixture;
 mod group_commit;
 mod hostile;
+mod openflow;
 mod operations;
 mod reconnect;
 mod remotes;

@@ -51,6 +51,7 @@ async fn a_port_is_made_whole_and_found_by_every_way() {
         port_other_config: map(&[("priority-tags", "true")]),
         other_config: map(&[("pmd-rxq-affinity", "0:1")]),
         mtu_request: Some(1400),
+        ofport_request: Some(70),
         tag: Some(7),
         ingress_policing_rate: Some(1000),
         ingress_policing_burst: Some(100),

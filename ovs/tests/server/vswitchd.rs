@@ -12,10 +12,10 @@ use tokio::time::Instant;
 
 use crate::fixture::{Server, bridge, daemon, init, soon};
 
-struct Vswitchd(Child);
+pub(crate) struct Vswitchd(Child);
 
 impl Vswitchd {
-    fn start(server: &Server) -> Self {
+    pub(crate) fn start(server: &Server) -> Self {
         let process = daemon("ovs-vswitchd")
             .arg(format!("unix:{}", server.socket().display()))
             .args([

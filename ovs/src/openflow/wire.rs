@@ -1,0 +1,274 @@
+//! The protocol without IO: bytes in, answers out, and the other way round.
+
+use super::error::Refusal;
+use super::flow::{FLOW_MOD, FlowMod};
+
+/// OpenFlow 1.4, the first with bundles (§7.3.9); Open vSwitch serves it by default since 2.8.
+const VERSION: u8 = 0x05;
+/// `struct ofp_header`.
+const HEADER: usize = 8;
+
+const HELLO: u8 = 0;
+const ERROR: u8 = 1;
+const ECHO_REQUEST: u8 = 2;
+const ECHO_REPLY: u8 = 3;
+const BARRIER_REQUEST: u8 = 20;
+const BARRIER_REPLY: u8 = 21;
+const BUNDLE_CONTROL: u8 = 33;
+const BUNDLE_ADD_MESSAGE: u8 = 34;
+
+/// OFPBCT_*.
+const OPEN_REQUEST: u16 = 0;
+const COMMIT_REQUEST: u16 = 4;
+const COMMIT_REPLY: u16 = 5;
+const DISCARD_REQUEST: u16 = 6;
+
+/// OFPBF_ATOMIC | OFPBF_ORDERED: a packet meets all of it or none, and the messages count in their order.
+const ATOMIC_ORDERED: u16 = 3;
+
+/// What came that is an answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Both sides speak OpenFlow 1.4.
+    Ready,
+    /// The bundle of this number is in effect.
+    Committed {
+        /// As [`Session::bundle`] returned it.
+        request: u32,
+    },
+    /// All that was sent before this barrier has been processed (§7.3.7).
+    Barrier {
+        /// As [`Session::barrier`] returned it.
+        request: u32,
+    },
+    /// A request was refused.
+    Refused {
+        /// Which.
+        request: u32,
+        /// Why.
+        refusal: Refusal,
+    },
+}
+
+/// What came is not OpenFlow 1.4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// A message shorter than its header.
+    #[error("a message of {0} bytes, shorter than its header")]
+    Length(u16),
+    /// The switch speaks only other versions.
+    #[error(
+        "the switch does not serve OpenFlow 1.4 (version byte {0}); its Bridge row's protocols column may leave it out"
+    )]
+    Version(u8),
+    /// A message's body is cut short.
+    #[error("a message of type {0} is cut short")]
+    Cut(u8),
+}
+
+/// One connection's protocol state.
+#[derive(Debug, Default)]
+pub struct Session {
+    incoming: Vec<u8>,
+    outgoing: Vec<u8>,
+    last_request: u32,
+    is_ready: bool,
+}
+
+impl Session {
+    /// A session that begins: its greeting is to be sent.
+    pub fn new() -> Self {
+        let mut session = Self::default();
+        let hello = session.begin(HELLO);
+        // OFPHET_VERSIONBITMAP (§7.5.1): 1.4 alone.
+        session.outgoing.extend([0, 1, 0, 8]);
+        session.outgoing.extend((1u32 << VERSION).to_be_bytes());
+        session.end(hello);
+        session
+    }
+
+    /// Queues an atomic bundle of these changes, neither committed nor discarded, and returns its number. Each message
+    /// of it that the switch can't take is an [`Answer::Refused`].
+    ///
+    /// A barrier is to follow, and only then [`Self::commit`]: Open vSwitch leaves out of a bundle what it can't read,
+    /// and would commit the rest (`handle_bundle_add` in ofproto/ofproto.c).
+    pub fn bundle(&mut self, changes: &[FlowMod]) -> u32 {
+        let bundle = self.last_request + 1;
+        self.control(bundle, OPEN_REQUEST);
+        let mut inner = Vec::with_capacity(128);
+        for change in changes {
+            inner.clear();
+            change.encode(&mut inner);
+            let message = self.begin(BUNDLE_ADD_MESSAGE);
+            self.outgoing.extend(bundle.to_be_bytes());
+            self.outgoing.extend([0; 2]);
+            self.outgoing.extend(ATOMIC_ORDERED.to_be_bytes());
+            // The inner header has the outer one's number (§7.3.9.6).
+            let length = (HEADER + inner.len()) as u16;
+            self.outgoing.extend([VERSION, FLOW_MOD]);
+            self.outgoing.extend(length.to_be_bytes());
+            self.outgoing.extend(self.last_request.to_be_bytes());
+            self.outgoing.extend(&inner);
+            self.end(message);
+        }
+        bundle
+    }
+
+    /// Queues the commit of a bundle, which [`Answer::Committed`] or [`Answer::Refused`] answers.
+    pub fn commit(&mut self, bundle: u32) {
+        self.control(bundle, COMMIT_REQUEST);
+    }
+
+    /// Queues the end of a bundle that is not to be committed.
+    pub fn discard(&mut self, bundle: u32) {
+        self.control(bundle, DISCARD_REQUEST);
+    }
+
+    /// Queues a barrier.
+    pub fn barrier(&mut self) -> u32 {
+        let message = self.begin(BARRIER_REQUEST);
+        self.end(message);
+        self.last_request
+    }
+
+    /// What is to be sent, which is then the caller's.
+    pub fn take_outgoing(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.outgoing)
+    }
+
+    /// Takes in what came.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.incoming.extend_from_slice(bytes);
+    }
+
+    /// The next answer in what came; none until more comes. Echo requests are answered on the way.
+    ///
+    /// # Errors
+    /// What came is not OpenFlow 1.4; the connection is of no further use.
+    pub fn poll(&mut self) -> Result<Option<Answer>, WireError> {
+        while let Some(message) = self.next_message()? {
+            let Message {
+                kind,
+                request,
+                body,
+                ..
+            } = &message;
+            match *kind {
+                HELLO if !self.is_ready => {
+                    let theirs = Message::versions(&message);
+                    if theirs & 1 << VERSION == 0 {
+                        return Err(WireError::Version(message.version));
+                    }
+                    self.is_ready = true;
+                    return Ok(Some(Answer::Ready));
+                }
+                ERROR => {
+                    let (kind, code) = match (u16_at(body, 0), u16_at(body, 2)) {
+                        (Some(kind), Some(code)) => (kind, code),
+                        _ => return Err(WireError::Cut(ERROR)),
+                    };
+                    let refusal = Refusal { kind, code };
+                    // OFPET_HELLO_FAILED, in whichever version the switch would rather speak.
+                    if !self.is_ready {
+                        return Err(WireError::Version(message.version));
+                    }
+                    return Ok(Some(Answer::Refused {
+                        request: *request,
+                        refusal,
+                    }));
+                }
+                ECHO_REQUEST => {
+                    self.header(ECHO_REPLY, HEADER + body.len(), *request);
+                    self.outgoing.extend(body);
+                }
+                BARRIER_REPLY => return Ok(Some(Answer::Barrier { request: *request })),
+                BUNDLE_CONTROL => {
+                    let number = body.get(..4).and_then(|it| it.try_into().ok());
+                    let number = number.ok_or(WireError::Cut(BUNDLE_CONTROL))?;
+                    if u16_at(body, 4) == Some(COMMIT_REPLY) {
+                        let request = u32::from_be_bytes(number);
+                        return Ok(Some(Answer::Committed { request }));
+                    }
+                }
+                // What nobody asked for, such as a port's status.
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_message(&mut self) -> Result<Option<Message>, WireError> {
+        let Some(header) = self.incoming.get(..HEADER) else {
+            return Ok(None);
+        };
+        let length = u16::from_be_bytes([header[2], header[3]]);
+        if usize::from(length) < HEADER {
+            return Err(WireError::Length(length));
+        }
+        let (version, kind) = (header[0], header[1]);
+        let request = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+        let Some(body) = self.incoming.get(HEADER..length.into()) else {
+            return Ok(None);
+        };
+        let body = body.to_vec();
+        self.incoming.drain(..usize::from(length));
+        Ok(Some(Message {
+            version,
+            kind,
+            request,
+            body,
+        }))
+    }
+
+    fn control(&mut self, bundle: u32, kind: u16) {
+        let message = self.begin(BUNDLE_CONTROL);
+        self.outgoing.extend(bundle.to_be_bytes());
+        self.outgoing.extend(kind.to_be_bytes());
+        self.outgoing.extend(ATOMIC_ORDERED.to_be_bytes());
+        self.end(message);
+    }
+
+    fn begin(&mut self, kind: u8) -> usize {
+        let start = self.outgoing.len();
+        self.last_request += 1;
+        self.header(kind, 0, self.last_request);
+        start
+    }
+
+    fn header(&mut self, kind: u8, length: usize, request: u32) {
+        self.outgoing.extend([VERSION, kind]);
+        self.outgoing.extend((length as u16).to_be_bytes());
+        self.outgoing.extend(request.to_be_bytes());
+    }
+
+    fn end(&mut self, start: usize) {
+        let length = (self.outgoing.len() - start) as u16;
+        self.outgoing[start + 2..start + 4].copy_from_slice(&length.to_be_bytes());
+    }
+}
+
+struct Message {
+    version: u8,
+    kind: u8,
+    request: u32,
+    body: Vec<u8>,
+}
+
+impl Message {
+    /// The versions of a greeting, a bit each. Without a bitmap it is every one up to the header's (§6.3.1).
+    fn versions(&self) -> u32 {
+        let element = self.body.get(..8);
+        match element {
+            Some([0, 1, 0, 8, a, b, c, d]) => u32::from_be_bytes([*a, *b, *c, *d]),
+            _ => (1u32 << (self.version + 1).min(31)) - 1,
+        }
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let value = bytes.get(at..at + 2)?;
+    Some(u16::from_be_bytes([value[0], value[1]]))
+}
+
+#[cfg(test)]
+mod tests;
