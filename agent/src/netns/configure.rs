@@ -32,10 +32,7 @@ pub(super) fn set_addresses(
         refusal,
     };
     let mut again = Vec::new();
-    for (address, outcome) in addresses
-        .iter()
-        .zip(add_all(socket, index, addresses, refused)?)
-    {
+    for (address, outcome) in addresses.iter().zip(add_all(socket, index, addresses)) {
         match outcome {
             // `addrconf_add_dev`: "IPv6 is disabled on this device".
             Err(refusal) if refusal.errno == Errno::EACCES && address.addr().is_ipv6() => {
@@ -48,28 +45,17 @@ pub(super) fn set_addresses(
         return Ok(());
     }
     enable_ipv6()?;
-    for (address, outcome) in again.iter().zip(add_all(socket, index, &again, refused)?) {
+    for (address, outcome) in again.iter().zip(add_all(socket, index, &again)) {
         outcome.map_err(|refusal| refused(*address, refusal))?;
     }
     Ok(())
 }
 
-fn add_all(
-    socket: &mut Netlink,
-    index: u32,
-    addresses: &[IpNet],
-    refused: impl Fn(IpNet, Refusal) -> Error,
-) -> Result<Vec<Outcome>, Error> {
-    let Some(first) = addresses.first() else {
-        return Ok(Vec::new());
-    };
+fn add_all(socket: &mut Netlink, index: u32, addresses: &[IpNet]) -> Vec<Outcome> {
     let mut batch = Batch::default();
     addresses
         .iter()
         .for_each(|a| batch.push(request::add_address(*a, index), CREATE_NEW));
-    let outcomes = socket
-        .apply(&mut batch)
-        .map_err(|refusal| refused(*first, refusal))?;
     let there_is_fine = |outcome| match outcome {
         Err(Refusal {
             errno: Errno::EEXIST,
@@ -77,7 +63,11 @@ fn add_all(
         }) => Ok(()),
         outcome => outcome,
     };
-    Ok(outcomes.into_iter().map(there_is_fine).collect())
+    socket
+        .apply(&mut batch)
+        .into_iter()
+        .map(there_is_fine)
+        .collect()
 }
 
 /// Removes the addresses that are there.
@@ -102,9 +92,6 @@ pub(super) fn remove_addresses(
 }
 
 pub(super) fn set_routes(socket: &mut Netlink, spec: &LinkSpec, index: u32) -> Result<(), Error> {
-    let Some(first) = spec.routes.first() else {
-        return Ok(());
-    };
     let link = &spec.pod_name;
     let refused = |route: &Route, refusal| Error::SetRoute {
         route: route.to_string(),
@@ -115,10 +102,7 @@ pub(super) fn set_routes(socket: &mut Netlink, spec: &LinkSpec, index: u32) -> R
     for route in &spec.routes {
         batch.push(request::add_route(route, index), CREATE_NEW);
     }
-    let outcomes = socket
-        .apply(&mut batch)
-        .map_err(|refusal| refused(first, refusal))?;
-    for (route, outcome) in spec.routes.iter().zip(outcomes) {
+    for (route, outcome) in spec.routes.iter().zip(socket.apply(&mut batch)) {
         match outcome {
             Err(refusal) if refusal.errno == Errno::EEXIST => {
                 let Some((existing, same)) = observe::route_in_place(socket, route, index)? else {

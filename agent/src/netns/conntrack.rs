@@ -49,9 +49,6 @@ const CTA_IP_V6_SRC: u16 = 3;
 /// `struct nfgenmsg`: family, version and a resource id, before the attributes.
 const NFGENMSG: usize = 4;
 
-/// Requests that fit into one datagram, by far.
-const DELETES_AT_ONCE: usize = 256;
-
 /// Addresses whose entries are to go, and who wants to know how many did.
 pub(super) struct Flush {
     pub(super) addresses: Vec<IpAddr>,
@@ -166,17 +163,16 @@ fn delete(
     doomed: &[(IpAddr, Vec<u8>)],
     removed: &mut HashMap<IpAddr, usize>,
 ) -> Result<(), Refusal> {
-    for some in doomed.chunks(DELETES_AT_ONCE) {
-        let mut batch = Batch::default();
-        some.iter()
-            .for_each(|(_, entry)| batch.push_raw(kind(IPCTNL_MSG_CT_DELETE), 0, entry));
-        for ((address, _), outcome) in some.iter().zip(socket.apply(&mut batch)?) {
-            match outcome {
-                Ok(()) => *removed.entry(*address).or_default() += 1,
-                // It ended by itself since it was listed.
-                Err(refusal) if refusal.errno == Errno::ENOENT => {}
-                Err(refusal) => return Err(refusal),
-            }
+    let mut batch = Batch::default();
+    doomed
+        .iter()
+        .for_each(|(_, entry)| batch.push_raw(kind(IPCTNL_MSG_CT_DELETE), 0, entry));
+    for ((address, _), outcome) in doomed.iter().zip(socket.apply(&mut batch)) {
+        match outcome {
+            Ok(()) => *removed.entry(*address).or_default() += 1,
+            // It ended by itself since it was listed.
+            Err(refusal) if refusal.errno == Errno::ENOENT => {}
+            Err(refusal) => return Err(refusal),
         }
     }
     Ok(())

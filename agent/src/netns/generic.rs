@@ -22,10 +22,9 @@ pub(super) fn has_family(name: &str) -> Result<bool, Error> {
     batch.push_raw(libc::GENL_ID_CTRL as u16, 0, &body);
     let outcome = Netlink::open(NETLINK_GENERIC)
         .map_err(Refusal::from)
-        .and_then(|mut socket| socket.apply(&mut batch))
-        .and_then(|outcomes| outcomes.into_iter().collect::<Result<Vec<()>, _>>());
+        .and_then(|mut socket| socket.apply(&mut batch).into_iter().collect());
     match outcome {
-        Ok(_) => Ok(true),
+        Ok(()) => Ok(true),
         Err(refusal) if refusal.errno == Errno::ENOENT => Ok(false),
         Err(refusal) => Err(Error::Read {
             what: format!("generic netlink family {name}"),

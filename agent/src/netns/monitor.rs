@@ -244,7 +244,7 @@ impl Stopper {
     pub(super) fn stop(&self) {
         let mut nothing = Batch::default();
         nothing.push_raw(libc::NLMSG_NOOP as u16, 0, &[]);
-        if let Err(error) = self.socket.send_to(nothing.numbered(0), &self.target, 0) {
+        if let Err(error) = self.socket.send_to(nothing.bytes(), &self.target, 0) {
             tracing::warn!(%error, "cannot stop the link monitor");
         }
     }

@@ -116,7 +116,7 @@ pub(super) fn link_of_index(socket: &mut Netlink, index: u32) -> Result<Option<L
 }
 
 fn one_link(socket: &mut Netlink, mut batch: Batch) -> Result<Option<LinkState>, Refusal> {
-    match socket.fetch(&mut batch, answer::link)?.pop() {
+    match socket.fetch(&mut batch, answer::link).pop() {
         Some(Err(refusal)) if refusal.errno == Errno::ENODEV => Ok(None),
         Some(found) => found,
         None => Ok(None),

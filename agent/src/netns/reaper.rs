@@ -186,8 +186,7 @@ impl Reaper {
         links
             .iter()
             .for_each(|link| batch.push(request::get_link(link.ifindex), 0));
-        let found = socket.fetch(&mut batch, answer::link).unwrap_or_default();
-        let mut found = found.into_iter();
+        let mut found = socket.fetch(&mut batch, answer::link).into_iter();
         links
             .into_iter()
             .filter(|link| {
@@ -242,7 +241,7 @@ fn delete_group(socket: &mut Netlink, links: &[HostLink], group: u32) -> Option<
         .iter()
         .for_each(|link| batch.push(request::set_group(link.ifindex, group), 0));
     batch.push(request::delete_group(group), 0);
-    let mut outcomes = socket.apply(&mut batch).ok()?;
+    let mut outcomes = socket.apply(&mut batch);
     match outcomes.pop()? {
         Ok(()) => {}
         // Nothing bears the group: all were gone.

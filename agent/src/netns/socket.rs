@@ -22,6 +22,11 @@ const RECEIVE: usize = 32 * 1024;
 /// attachment.
 const ANSWER_SECONDS: i64 = 10;
 
+/// The most requests that are sent before their answers are read. Each answer takes some 800 bytes of
+/// the receive buffer (`netlink_ack`), and one that finds no room there is lost (ENOBUFS): with the
+/// kernel's default of 208 KiB that is the 277th.
+const AT_ONCE: usize = 64;
+
 /// How often a dump that a concurrent change upset (NLM_F_DUMP_INTR) is begun again.
 const DUMP_ATTEMPTS: usize = 5;
 
@@ -61,40 +66,53 @@ impl Netlink {
         })
     }
 
-    /// Sends the requests as one datagram and returns the verdict on each, in order.
+    /// Sends the requests and returns the kernel's verdict on each, in order.
     ///
-    /// An error of the whole means that the requests may or may not have been carried out.
-    pub(super) fn apply(&mut self, batch: &mut Batch) -> Result<Vec<Outcome>, Refusal> {
-        let expected = batch.len();
-        let first = self.send(batch)?;
-        let mut outcomes = Vec::with_capacity(expected);
-        while outcomes.len() < expected {
-            self.receive(|message| {
-                let number = message.sequence.wrapping_sub(first) as usize;
-                if message.kind == libc::NLMSG_ERROR as u16 && number == outcomes.len() {
-                    outcomes.push(verdict(&message));
-                }
-            })?;
-        }
-        Ok(outcomes)
+    /// Where the socket itself fails, that is the verdict on each request whose own is not known: it
+    /// may or may not have been carried out.
+    pub(super) fn apply(&mut self, batch: &mut Batch) -> Vec<Outcome> {
+        let verdicts = self.fetch(batch, |_| None::<()>);
+        verdicts
+            .into_iter()
+            .map(|verdict| verdict.map(drop))
+            .collect()
     }
 
     /// Sends one request and returns the kernel's verdict.
     pub(super) fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> Outcome {
-        self.apply(&mut Batch::of(message, flags))?
+        self.apply(&mut Batch::of(message, flags))
             .pop()
             .unwrap_or(Ok(()))
     }
 
-    /// Sends requests that each bring one object, and reads what `read` makes of each answer.
+    /// As [`Self::apply`], for requests that each bring one object: what `read` makes of each answer.
     pub(super) fn fetch<T>(
         &mut self,
         batch: &mut Batch,
         read: impl Fn(&Message<'_>) -> Option<T>,
-    ) -> Result<Vec<Result<Option<T>, Refusal>>, Refusal> {
-        let expected = batch.len();
-        let first = self.send(batch)?;
-        let mut results = Vec::with_capacity(expected);
+    ) -> Vec<Result<Option<T>, Refusal>> {
+        let mut results = Vec::with_capacity(batch.len());
+        let first = self.number(batch);
+        for (datagram, requests) in batch.datagrams(AT_ONCE) {
+            let expected = results.len() + requests;
+            if let Err(refusal) = self.exchange(datagram, first, expected, &mut results, &read) {
+                results.resize_with(batch.len(), || Err(refusal.clone()));
+                break;
+            }
+        }
+        results
+    }
+
+    /// Sends some of the requests numbered from `first`, and reads until there are `expected` results.
+    fn exchange<T>(
+        &mut self,
+        datagram: &[u8],
+        first: u32,
+        expected: usize,
+        results: &mut Vec<Result<Option<T>, Refusal>>,
+        read: impl Fn(&Message<'_>) -> Option<T>,
+    ) -> Result<(), Refusal> {
+        retry_interrupted(|| self.socket.send(datagram, 0))?;
         let mut found = None;
         while results.len() < expected {
             self.receive(|message| {
@@ -107,7 +125,7 @@ impl Netlink {
                 }
             })?;
         }
-        Ok(results)
+        Ok(())
     }
 
     /// Asks for a list; `request` makes the batch of one that asks, anew for each attempt.
@@ -119,7 +137,9 @@ impl Netlink {
         for _ in 0..DUMP_ATTEMPTS {
             let mut list = Vec::new();
             let (mut upset, mut end) = (false, None);
-            let first = self.send(&mut request())?;
+            let mut request = request();
+            let first = self.number(&mut request);
+            retry_interrupted(|| self.socket.send(request.bytes(), 0))?;
             while end.is_none() {
                 self.receive(|message| {
                     if message.sequence != first {
@@ -145,12 +165,12 @@ impl Netlink {
         })
     }
 
-    fn send(&mut self, batch: &mut Batch) -> Result<u32, Refusal> {
+    /// Numbers the requests, and returns the first number.
+    fn number(&mut self, batch: &mut Batch) -> u32 {
         let first = self.sequence.wrapping_add(1);
         self.sequence = self.sequence.wrapping_add(batch.len() as u32);
-        let datagram = batch.numbered(first);
-        retry_interrupted(|| self.socket.send(datagram, 0))?;
-        Ok(first)
+        batch.number(first);
+        first
     }
 
     fn receive(&mut self, mut each: impl FnMut(Message<'_>)) -> Result<(), Refusal> {

@@ -18,8 +18,8 @@ use super::Refusal;
 /// The size of `struct nlmsghdr`; every message starts with one, aligned to four bytes.
 pub(super) const HEADER: usize = 16;
 
-/// Requests that go to the kernel in one datagram; it works them off in order, each on its own
-/// (`netlink_rcv_skb`).
+/// Requests that go to the kernel together; it works those of a datagram off in order, each on its
+/// own (`netlink_rcv_skb`).
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     bytes: Vec<u8>,
@@ -66,13 +66,27 @@ impl Batch {
         self.starts.len()
     }
 
-    /// The datagram, its messages numbered from `first`.
-    pub(super) fn numbered(&mut self, first: u32) -> &[u8] {
+    /// Numbers its requests from `first`.
+    pub(super) fn number(&mut self, first: u32) {
         for (number, start) in self.starts.iter().enumerate() {
             let sequence = first.wrapping_add(number as u32);
             self.bytes[start + 8..start + 12].copy_from_slice(&sequence.to_ne_bytes());
         }
+    }
+
+    /// All of them as one datagram.
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Datagrams of at most `size` requests each, with how many there are in it.
+    pub(super) fn datagrams(&self, size: usize) -> impl Iterator<Item = (&[u8], usize)> {
+        let ends = self.starts.iter().copied().skip(size).step_by(size);
+        let ends = ends.chain([self.bytes.len()]);
+        self.starts
+            .chunks(size)
+            .zip(ends)
+            .map(|(starts, end)| (&self.bytes[starts[0]..end], starts.len()))
     }
 
     fn begin(&mut self) -> usize {

@@ -107,3 +107,22 @@ fn an_ipv6_address_on_a_link_of_mtu_below_1280_is_an_error_that_names_both() {
         assert!(veth_names().is_empty());
     });
 }
+
+#[test]
+fn thousands_of_addresses_are_set() {
+    on_own_host(async |netlink| {
+        let pod = Pod::new();
+        let address = |n: u32| {
+            format!("10.{}.{}.1/24", 100 + n / 250, n % 250)
+                .parse()
+                .unwrap()
+        };
+        let many = LinkSpec {
+            addresses: (0..1_000).map(address).collect(),
+            ..spec("a1")
+        };
+        netlink.attached(&pod, many).await.unwrap();
+        let seen = pod.json("-4 addr show eth0")[0]["addr_info"].clone();
+        assert_eq!(seen.as_array().unwrap().len(), 1_000);
+    });
+}

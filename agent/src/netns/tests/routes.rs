@@ -189,3 +189,46 @@ fn a_route_that_the_kernel_refuses_is_named_with_the_kernels_words() {
         );
     });
 }
+
+/// More than the answers that a socket's receive buffer holds (ENOBUFS).
+const MANY: u32 = 2_000;
+
+#[test]
+fn thousands_of_routes_are_set() {
+    on_own_host(async |netlink| {
+        let pod = Pod::new();
+        let subnet = |n: u32| {
+            route(
+                &format!("10.{}.{}.0/24", 100 + n / 250, n % 250),
+                "10.1.2.1",
+            )
+        };
+        with_routes(&netlink, &pod, (0..MANY).map(subnet).collect())
+            .await
+            .unwrap();
+        let set = pod.json("route show via 10.1.2.1");
+        assert_eq!(set.as_array().unwrap().len(), MANY as usize);
+    });
+}
+
+#[test]
+fn the_route_that_is_refused_among_thousands_is_the_one_named() {
+    on_own_host(async |netlink| {
+        let pod = Pod::new();
+        let subnet = |n: u32| {
+            route(
+                &format!("10.{}.{}.0/24", 100 + n / 250, n % 250),
+                "10.1.2.1",
+            )
+        };
+        let mut routes: Vec<Route> = (0..MANY).map(subnet).collect();
+        routes[1_500] = route("10.9.0.0/16", "192.168.99.1");
+        let error = with_routes(&netlink, &pod, routes).await.unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("cannot set route 10.9.0.0/16 via 192.168.99.1 on eth0: "),
+            "{error}"
+        );
+    });
+}
