@@ -46,7 +46,7 @@ impl Way {
         match self {
             Self::OneByOne => &[
                 "host: RTM_NEWLINK veth, both ends",
-                "host: write disable_ipv6 of the host end",
+                "host: write disable_ipv6 and arp_ignore of the host end",
                 ENTER,
                 "host: RTM_NEWLINK host end up",
                 "pod: RTM_NEWLINK lo up",
@@ -56,7 +56,7 @@ impl Way {
             ],
             Self::Batched => &[
                 "host: RTM_NEWLINK veth, both ends",
-                "host: write disable_ipv6 of the host end",
+                "host: write disable_ipv6 and arp_ignore of the host end",
                 ENTER,
                 "host: RTM_NEWLINK host end up",
                 "pod, one datagram: RTM_NEWLINK lo up, RTM_NEWADDR and RTM_NEWROUTE default, each",
@@ -67,7 +67,7 @@ impl Way {
                 "pod, one datagram: RTM_NEWLINK veth, both ends, RTM_NEWLINK lo up, RTM_NEWADDR and \
                  RTM_NEWROUTE default, each",
                 "enter the pod, write disable_ipv6 of the pod's end if it has IPv4 alone, return",
-                "host: write disable_ipv6 of the host end",
+                "host: write disable_ipv6 and arp_ignore of the host end",
                 "host: RTM_NEWLINK host end up",
                 "pod: ETHTOOL_MSG_FEATURES_SET tx-checksum-ip-generic off",
             ],
@@ -124,7 +124,7 @@ impl Wirer {
             if let Some(interface) = quiet {
                 self.enter(&netns, || ipv6_off(interface))??;
             }
-            ipv6_off(seat.host_name())?;
+            silence(seat.host_name())?;
             self.up(host)?;
             self.checksum_off(&generic, pod)?;
             return Ok(host);
@@ -132,7 +132,7 @@ impl Wirer {
         let inside = Some(netns.as_raw_fd());
         let pair = pair(seat, host, pod, UP, inside, None);
         send(&self.host, "the pair", &[pair])?;
-        ipv6_off(seat.host_name())?;
+        silence(seat.host_name())?;
         let (route, generic) = self.enter(&netns, || {
             quiet.map_or(Ok(()), ipv6_off)?;
             sockets()
@@ -237,9 +237,19 @@ fn pod_netns(seat: &Seat<'_>) -> Result<File, Error> {
     File::open(&seat.pod.netns).step(|| format!("open {}", seat.pod.netns))
 }
 
+/// A host end speaks no IPv6, and the host answers no ARP on it.
+fn silence(host_end: &str) -> Result<(), Error> {
+    ipv6_off(host_end)?;
+    sysctl(format!("ipv4/conf/{host_end}/arp_ignore"), "8")
+}
+
 fn ipv6_off(link: &str) -> Result<(), Error> {
-    let path = format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6");
-    std::fs::write(&path, "1").step(|| format!("write {path}"))
+    sysctl(format!("ipv6/conf/{link}/disable_ipv6"), "1")
+}
+
+fn sysctl(name: String, value: &str) -> Result<(), Error> {
+    let path = format!("/proc/sys/net/{name}");
+    std::fs::write(&path, value).step(|| format!("write {path}"))
 }
 
 fn pair(

@@ -101,6 +101,12 @@ pub fn first_address(place: &Place, link: &str) -> Result<IpAddr, Failure> {
         })
 }
 
+/// The MAC address that a place has learnt for a neighbour; `None` when it knows none.
+pub fn neighbour(place: &Place, address: IpAddr) -> Result<Option<String>, Failure> {
+    let shown = json(place, &["-json", "neighbour", "show", &address.to_string()])?;
+    Ok(shown[0]["lladdr"].as_str().map(str::to_owned))
+}
+
 /// Waits until a link is there, is up and has all of these addresses.
 pub fn await_addresses(place: &Place, link: &str, wanted: &[&str]) -> Result<(), Failure> {
     let groups = [RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR];

@@ -137,6 +137,40 @@ fn without_a_gateway_the_bridges_local_port_is_left_alone() {
     }
 }
 
+/// With the userspace datapath the node's own stack hears what a pod sends on its host end. If it answered there, the pod's
+/// packets to the gateway would bypass the switch. The node knows the pod beforehand: else its own question would tell the
+/// pod the right address right after.
+#[test]
+fn a_pod_learns_the_gateways_mac_address_from_the_bridge_alone() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let gateway = gateways()[0];
+    let (pod, addresses) = wired(&node, "web");
+    let own = links::find(pod.place(), "eth0").unwrap().unwrap().mac;
+    let address = addresses[0].to_string();
+    node.run(
+        "ip",
+        &[
+            "neigh",
+            "replace",
+            &address,
+            "dev",
+            "br-int",
+            "lladdr",
+            &own,
+            "nud",
+            "permanent",
+        ],
+    )
+    .unwrap();
+    traffic::ping(pod.place(), gateway, 1).unwrap();
+    let bridge = links::find(node.place(), "br-int").unwrap().unwrap().mac;
+    assert_eq!(
+        links::neighbour(pod.place(), gateway).unwrap(),
+        Some(bridge)
+    );
+}
+
 #[test]
 fn the_gateways_come_back_when_ovs_vswitchd_does() {
     let node = TestNode::with_ovs().unwrap();

@@ -25,7 +25,7 @@ impl Needs {
             (
                 true,
                 Capability::CAP_NET_ADMIN,
-                "links, addresses, routes and conntrack entries are made and removed by netlink, and disable_ipv6 is written",
+                "links, addresses, routes and conntrack entries are made and removed by netlink, and sysctls of links are written",
             ),
             (
                 true,

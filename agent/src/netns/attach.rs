@@ -21,7 +21,7 @@ use super::ns::Home;
 use super::reaper::Reaper;
 use super::request::{self, CREATE_NEW, Indexes};
 use super::socket::Netlink;
-use super::sysctl::set_disable_ipv6;
+use super::sysctl::{self, set_disable_ipv6};
 use super::{
     Error, HostEnd, HostLink, LinkSpec, LinkState, Netns, PodEnd, Refusal, Step, ethtool, observe,
 };
@@ -102,7 +102,7 @@ impl Wiring {
         };
         let mut unclaimed = Unclaimed::new(end, self.reaper.clone());
         let name = &unclaimed.end.link.name;
-        steps.time("host end silent", || set_disable_ipv6(name, true))?;
+        steps.time("host end silent", || sysctl::silence(name))?;
         unclaimed.end.steps = steps.0;
         Ok(unclaimed)
     }

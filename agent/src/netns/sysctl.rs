@@ -1,31 +1,44 @@
-//! The one sysctl that the room sets: `net.ipv6.conf.<link>.disable_ipv6`.
+//! The sysctls that the room sets, in the calling thread's network namespace (`/proc/sys/net` shows
+//! that one).
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write as _;
+
+use nix::errno::Errno;
 
 use super::Error;
 
-/// Switches a link's IPv6 off, or back on, in the calling thread's network namespace
-/// (`/proc/sys/net` shows that one).
+/// Keeps the host's own network stack off a host end, to be called before the link is set up.
 ///
-/// Off is needed on a host end before it is set up: it alone keeps the link entirely silent.
-/// `addr_gen_mode none` still joins multicast groups and reports them by MLD, and a bridge floods
-/// that to every other pod.
+/// IPv6 is off: that alone keeps the link entirely silent. `addr_gen_mode none` still joins
+/// multicast groups and reports them by MLD, and a bridge floods that to every other pod.
+///
+/// ARP is not answered, for any address. A userspace datapath reads a host end through a packet
+/// socket, beside which the host's stack hears the same frames: it would tell the pod that the
+/// node's addresses, the gateway's among them, are at the host end's MAC address (`arp_process`).
+pub(super) fn silence(host_end: &str) -> Result<(), Error> {
+    set_disable_ipv6(host_end, true)?;
+    set(format!("net/ipv4/conf/{host_end}/arp_ignore"), "8")
+}
+
+/// Switches a link's IPv6 off, or back on.
 pub(super) fn set_disable_ipv6(link: &str, disable: bool) -> Result<(), Error> {
-    let name = format!("net/ipv6/conf/{link}/disable_ipv6");
     let value = if disable { "1" } else { "0" };
-    let written = File::options()
+    match set(format!("net/ipv6/conf/{link}/disable_ipv6"), value) {
+        // This kernel has no IPv6, or this link has not (its MTU is below 1280).
+        Err(Error::Sysctl { refusal, .. }) if disable && refusal.errno == Errno::ENOENT => Ok(()),
+        result => result,
+    }
+}
+
+fn set(name: String, value: &'static str) -> Result<(), Error> {
+    File::options()
         .write(true)
         .open(format!("/proc/sys/{name}"))
-        .and_then(|mut file| file.write_all(value.as_bytes()));
-    match written {
-        Ok(()) => Ok(()),
-        // No such file: this kernel has no IPv6, or this link has not (its MTU is below 1280).
-        Err(error) if disable && error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(Error::Sysctl {
+        .and_then(|mut file| file.write_all(value.as_bytes()))
+        .map_err(|error| Error::Sysctl {
             name,
             value,
             refusal: error.into(),
-        }),
-    }
+        })
 }

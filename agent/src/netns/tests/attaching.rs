@@ -269,3 +269,28 @@ fn many_attachments_at_once_each_get_their_own() {
         }
     });
 }
+
+/// A UDP packet makes the pod ask for its destination's MAC address. The answer to a ping that is
+/// sent after that comes after any answer to the question, so there is nothing to wait for.
+#[test]
+fn the_host_does_not_answer_arp_on_a_host_end() {
+    on_own_host(async |netlink| {
+        run("ip link add node type veth peer nodep");
+        run("ip addr add 10.1.2.1/24 dev node");
+        run("ip addr add 10.1.2.2/24 dev node");
+        run("ip link set node up");
+        run("ip link set nodep up");
+        let pod = Pod::new();
+        netlink.attached(&pod, spec("a1")).await.unwrap();
+        run("ip route add 10.1.2.3/32 dev a1");
+        run("ip neigh add 10.1.2.3 dev a1 lladdr 0a:58:00:00:00:02 nud permanent");
+        pod.run("ip neigh add 10.1.2.1 dev eth0 lladdr 0a:58:00:00:00:01 nud permanent");
+
+        let socket = pod.inside(|| std::net::UdpSocket::bind("0.0.0.0:0").unwrap());
+        socket.send_to(b"where are you?", "10.1.2.2:9").unwrap();
+        pod.run("ping -c 1 -W 10 10.1.2.1");
+        let asked = pod.json("neigh show 10.1.2.2");
+        assert_eq!(asked[0]["lladdr"], Value::Null, "{asked}");
+        assert_eq!(asked[0]["dst"], "10.1.2.2", "the pod asked: {asked}");
+    });
+}
