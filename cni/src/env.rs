@@ -25,6 +25,11 @@ pub const MAX_CONTAINER_ID: usize = 255;
 pub const MAX_IFNAME: usize = 15;
 /// The longest path of a network namespace: PATH_MAX less the closing NUL.
 pub const MAX_NETNS: usize = 4095;
+/// The longest name of a pod or of another object, and the longest namespace (DNS-1123 subdomain and
+/// label, as Kubernetes has them).
+pub const MAX_NAME: usize = 253;
+/// See [`MAX_NAME`].
+pub const MAX_NAMESPACE: usize = 63;
 /// The longest CNI_ARGS and CNI_PATH.
 pub const MAX_TEXT: usize = 64 * 1024;
 

@@ -21,4 +21,4 @@ pub use fields::FieldError;
 pub use result::{CniResult, Dns, Interface, IpConfig, ResultError, Route};
 pub use version::{CniVersion, VersionError};
 
-pub(crate) use error::excerpt;
+pub use error::excerpt;

@@ -436,3 +436,33 @@ fn an_address_range_that_is_used_up() {
     first.del().unwrap().success().unwrap();
     node.leftovers().unwrap().assert_none();
 }
+
+#[test]
+fn names_longer_than_kubernetes_allows() {
+    for (key, most) in [("K8S_POD_NAME", 253), ("K8S_POD_NAMESPACE", 63)] {
+        let args = format!(
+            "K8S_POD_NAMESPACE=tests;K8S_POD_NAME=web;{key}={}",
+            "a".repeat(5_000)
+        );
+        let conf = conf().to_string();
+        let error = refused_add(conf.as_bytes(), &[("CNI_ARGS", Some(&args))]);
+        assert_eq!(error.code, 4, "{error:?}");
+        error.assert_names(&[key, &most.to_string()]);
+    }
+}
+
+#[test]
+fn addresses_that_no_interface_may_have() {
+    for address in [
+        "8.8.8.8/0",
+        "169.254.169.254/32",
+        "127.0.0.1/8",
+        "224.0.0.1/24",
+        "0.0.0.0/24",
+        "255.255.255.255/32",
+        "::ffff:10.1.2.3/120",
+    ] {
+        let error = refused_entry(&json!({"ip_addresses": [address], "mac_address": mac(11)}));
+        error.assert_names(&["k8s.ovn.org/pod-networks", "ip_addresses[0]", address]);
+    }
+}

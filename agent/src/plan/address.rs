@@ -1,6 +1,6 @@
 //! Whether addresses and an MTU can be an interface's.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
@@ -24,7 +24,7 @@ pub(super) fn check_mtu(interface: &str, mtu: u32, addresses: &[IpNet]) -> Resul
 
 pub(super) fn check_addresses(interface: &str, addresses: &[IpNet]) -> Result<(), PlanError> {
     for (at, address) in addresses.iter().enumerate() {
-        if let Some(what) = not_a_host(address.addr()).or_else(|| not_in_its_subnet(address)) {
+        if let Some(what) = not_an_interfaces(address).or_else(|| not_in_its_subnet(address)) {
             return Err(PlanError::Address {
                 interface: interface.to_owned(),
                 address: *address,
@@ -46,18 +46,31 @@ pub(super) fn check_addresses(interface: &str, addresses: &[IpNet]) -> Result<()
     Ok(())
 }
 
+/// What an address with its prefix length is when no interface may have it.
+pub fn not_an_interfaces(net: &IpNet) -> Option<&'static str> {
+    /// That of the largest networks there are: of 10.0.0.0/8, and of fd00::/8.
+    const SHORTEST_PREFIX: u8 = 8;
+    not_a_host(net.addr()).or_else(|| match net.addr() {
+        // A host chooses one itself (RFC 3927 §1.9); a cloud's metadata server has another.
+        IpAddr::V4(ip) if ip.is_link_local() => Some("an IPv4 link-local address"),
+        _ if net.prefix_len() < SHORTEST_PREFIX => {
+            Some("in a network larger than any (its prefix is shorter than 8 bits)")
+        }
+        _ => None,
+    })
+}
+
 /// What an address is when it can be no host's.
-pub(super) fn not_a_host(ip: IpAddr) -> Option<&'static str> {
-    if ip.is_unspecified() {
-        Some("the unspecified address")
-    } else if ip.is_multicast() {
-        Some("a multicast address")
-    } else if ip.is_loopback() {
-        Some("a loopback address")
-    } else if ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
-        Some("the broadcast address")
-    } else {
-        None
+pub fn not_a_host(ip: IpAddr) -> Option<&'static str> {
+    match ip {
+        _ if ip.is_unspecified() => Some("the unspecified address"),
+        _ if ip.is_multicast() => Some("a multicast address"),
+        _ if ip.is_loopback() => Some("a loopback address"),
+        IpAddr::V4(ip) if ip.is_broadcast() => Some("the broadcast address"),
+        // RFC 1122 §3.2.1.3.
+        IpAddr::V4(ip) if ip.octets()[0] == 0 => Some("an address of \"this network\" (0.0.0.0/8)"),
+        IpAddr::V6(ip) if ip.to_ipv4().is_some() => Some("an IPv4 address written as an IPv6 one"),
+        _ => None,
     }
 }
 

@@ -70,6 +70,18 @@ pub enum PlanError {
         /// Next hop.
         gateway: IpAddr,
     },
+    /// More of something than any pod has.
+    #[error("{count} {what} for {interface}: at most {most} are allowed")]
+    TooMany {
+        /// Which interface.
+        interface: String,
+        /// What there are too many of.
+        what: &'static str,
+        /// How many.
+        count: usize,
+        /// How many there may be.
+        most: usize,
+    },
     /// The same thing twice.
     #[error("{what} {value} is given twice for {interface}")]
     Twice {

@@ -16,6 +16,7 @@ mod routes;
 mod rows;
 mod spec;
 
+pub use address::{not_a_host, not_an_interfaces};
 pub use error::PlanError;
 pub use names::{host_link_names, stable_hash};
 pub use rows::{ids, mac_text};
@@ -32,6 +33,12 @@ pub const MIN_MTU_IPV6: u32 = 1280;
 /// Largest MTU of a veth device (`ETH_MAX_MTU`).
 pub const MAX_MTU: u32 = 65_535;
 
+/// The most interfaces of one attachment, and the most addresses and the most routes of one interface: far more than
+/// any pod has, and no more than is set within a deadline.
+const MOST_INTERFACES: usize = 64;
+const MOST_ADDRESSES: usize = 1_024;
+const MOST_ROUTES: usize = 4_096;
+
 /// Plans the ports of one attachment.
 ///
 /// # Errors
@@ -41,6 +48,12 @@ pub fn plan(
     interfaces: &[InterfaceSpec],
     node: &NodeFacts,
 ) -> Result<Vec<PortPlan>, PlanError> {
+    check_count(
+        &subject.key.ifname,
+        "interfaces",
+        interfaces.len(),
+        MOST_INTERFACES,
+    )?;
     let mut ports: Vec<PortPlan> = Vec::with_capacity(interfaces.len());
     for intent in interfaces {
         let port = plan_port(subject, intent, node)?;
@@ -64,6 +77,13 @@ fn plan_port(
 ) -> Result<PortPlan, PlanError> {
     let key = subject.key;
     let pod_name = intent.pod_ifname.as_deref().unwrap_or(&key.ifname);
+    check_count(
+        pod_name,
+        "addresses",
+        intent.addresses.len(),
+        MOST_ADDRESSES,
+    )?;
+    check_count(pod_name, "routes", intent.routes.len(), MOST_ROUTES)?;
     address::check_addresses(pod_name, &intent.addresses)?;
     let mtu = address::check_mtu(
         pod_name,
@@ -113,6 +133,23 @@ fn plan_port(
             ingress_rate: intent.ingress_rate,
             egress_rate: intent.egress_rate,
         },
+    })
+}
+
+fn check_count(
+    interface: &str,
+    what: &'static str,
+    count: usize,
+    most: usize,
+) -> Result<(), PlanError> {
+    if count <= most {
+        return Ok(());
+    }
+    Err(PlanError::TooMany {
+        interface: interface.to_owned(),
+        what,
+        count,
+        most,
     })
 }
 

@@ -34,6 +34,9 @@ pub enum Problem {
     /// The annotation is no JSON.
     #[error("not JSON: {0}")]
     NotJson(String),
+    /// More bytes than Kubernetes lets an object's annotations have.
+    #[error("{0} bytes long; at most {1} are allowed")]
+    TooLong(usize, usize),
     /// JSON of another kind.
     #[error("not {0}")]
     Type(&'static str),

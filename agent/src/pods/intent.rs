@@ -37,8 +37,6 @@ pub struct InterfaceIntent {
     /// A link-local IPv6 gateway, the default route of a layer-2 network whose router advertises
     /// itself.
     pub lla_gateway: Option<Ipv6Addr>,
-    /// The number that OVN gave this port on a layer-2 topology.
-    pub tunnel_id: Option<u32>,
     /// What the network is to the pod.
     pub role: Option<Role>,
     /// Whether it stands in a list of several, whose controllers name logical ports in their own way.
@@ -80,7 +78,6 @@ impl InterfaceIntent {
             routes: Vec::new(),
             mtu: None,
             lla_gateway: None,
-            tunnel_id: None,
             role: None,
             is_listed: false,
         }

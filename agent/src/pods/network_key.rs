@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use podwire_cni::env::{MAX_NAME, MAX_NAMESPACE};
+use podwire_cni::spec::excerpt;
+
 /// A network of a pod: the cluster's default one, or one that a NetworkAttachmentDefinition
 /// describes.
 ///
@@ -30,11 +33,14 @@ pub enum NetworkKeyError {
     /// Neither `default` nor parts between slashes.
     #[error("not a network: neither \"default\" nor namespace/name nor namespace/name/index")]
     Form,
-    /// A part is no Kubernetes name.
-    #[error("not a network: {0:?} is not a Kubernetes name (a-z, 0-9, - and .)")]
+    /// The namespace is none of Kubernetes'.
+    #[error("not a network: {} is not a Kubernetes namespace (a-z, 0-9 and -, at most 63)", excerpt(.0))]
+    Namespace(String),
+    /// The name is none of Kubernetes'.
+    #[error("not a network: {} is not a Kubernetes name (a-z, 0-9, - and ., at most 253)", excerpt(.0))]
     Name(String),
     /// The index is no number from 1.
-    #[error("not a network: the index {0:?} is not a number from 1")]
+    #[error("not a network: the index {} is not a number from 1", excerpt(.0))]
     Index(String),
 }
 
@@ -70,10 +76,11 @@ impl FromStr for NetworkKey {
             [namespace, name, index] => (namespace, name, parse_index(index)?),
             _ => return Err(NetworkKeyError::Form),
         };
-        for part in [namespace, name] {
-            if !is_kubernetes_name(part) {
-                return Err(NetworkKeyError::Name(part.to_owned()));
-            }
+        if namespace.len() > MAX_NAMESPACE || namespace.contains('.') || !is_subdomain(namespace) {
+            return Err(NetworkKeyError::Namespace(namespace.to_owned()));
+        }
+        if !is_subdomain(name) {
+            return Err(NetworkKeyError::Name(name.to_owned()));
         }
         Ok(Self::Nad {
             namespace: namespace.to_owned(),
@@ -91,11 +98,12 @@ fn parse_index(text: &str) -> Result<u32, NetworkKeyError> {
     }
 }
 
-/// A DNS-1123 subdomain, which is what the API server demands of both names.
-fn is_kubernetes_name(text: &str) -> bool {
+/// A DNS-1123 subdomain, which is what the API server demands of a name; of a namespace it demands
+/// a label, which is a subdomain without dots.
+fn is_subdomain(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
-    bytes.len() <= 253
+    bytes.len() <= MAX_NAME
         && bytes.first().is_some_and(|first| inner(*first))
         && bytes.last().is_some_and(|last| inner(*last))
         && bytes

@@ -10,25 +10,30 @@ use podwire_cni::env::is_valid_ifname;
 use serde_json::{Map, Value};
 
 use super::annotation::{AnnotationError, Problem};
+use crate::plan::{MAX_MTU, MIN_MTU, MIN_MTU_IPV6, not_a_host, not_an_interfaces};
 
 /// How much of a refused value an error shows, in characters: it ends up in a pod's event.
 const SHOWN: usize = 120;
 
-/// The least MTU of an interface, in bytes (RFC 791).
-const MTU_LEAST: u32 = 68;
-/// The least MTU of an interface with an IPv6 address, in bytes (RFC 8200, section 5).
-const MTU_LEAST_IPV6: u32 = 1280;
-/// The largest MTU, in bytes.
-const MTU_MOST: u32 = 65535;
+/// The longest annotation, in bytes: all of an object's together have no more
+/// (`TotalAnnotationSizeLimitB` of Kubernetes).
+const LONGEST: usize = 256 << 10;
 
 /// Reads an annotation as JSON.
 pub(super) fn document(annotation: &'static str, text: &str) -> Result<Value, AnnotationError> {
-    serde_json::from_str(text).map_err(|error| AnnotationError {
+    let refuse = |value, problem| AnnotationError {
         annotation,
         network: None,
         field: None,
-        value: Some(shown(&format!("{text:?}"))),
-        problem: Problem::NotJson(error.to_string()),
+        value,
+        problem,
+    };
+    if text.len() > LONGEST {
+        return Err(refuse(None, Problem::TooLong(text.len(), LONGEST)));
+    }
+    serde_json::from_str(text).map_err(|error| {
+        let value = shown(&format!("{text:?}"));
+        refuse(Some(value), Problem::NotJson(error.to_string()))
     })
 }
 
@@ -165,13 +170,10 @@ impl<'a> Node<'a> {
     /// An interface's address with its prefix length.
     pub(super) fn interface_address(&self) -> Result<IpNet, AnnotationError> {
         let net: IpNet = self.parse(|_| Problem::Cidr)?;
-        let kind = match net.addr() {
-            address if address.is_unspecified() => "the unspecified address",
-            address if address.is_multicast() => "a multicast address",
-            address if address.is_loopback() => "a loopback address",
-            _ => return Ok(net),
-        };
-        Err(self.refuse(Problem::AddressKind(kind)))
+        match not_an_interfaces(&net) {
+            None => Ok(net),
+            Some(kind) => Err(self.refuse(Problem::AddressKind(kind))),
+        }
     }
 
     /// A destination; host bits are masked, as Go's ParseCIDR does for those who write them.
@@ -182,13 +184,10 @@ impl<'a> Node<'a> {
     /// A gateway's address.
     pub(super) fn gateway(&self) -> Result<IpAddr, AnnotationError> {
         let address: IpAddr = self.parse(|_| Problem::Address)?;
-        if address.is_unspecified() {
-            return Err(self.refuse(Problem::AddressKind("the unspecified address")));
+        match not_a_host(address) {
+            None => Ok(address),
+            Some(kind) => Err(self.refuse(Problem::AddressKind(kind))),
         }
-        if address.is_multicast() {
-            return Err(self.refuse(Problem::AddressKind("a multicast address")));
-        }
-        Ok(address)
     }
 
     /// The next hop of a route to `dst`.
@@ -208,15 +207,6 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A whole number of 32 bits.
-    pub(super) fn number(&self) -> Result<u32, AnnotationError> {
-        let number = self
-            .value
-            .as_u64()
-            .and_then(|number| u32::try_from(number).ok());
-        number.ok_or_else(|| self.refuse(Problem::Type("a whole number of at most 32 bits")))
-    }
-
     /// The MTU of an interface with these addresses.
     pub(super) fn mtu(&self, addresses: &[IpNet]) -> Result<u32, AnnotationError> {
         self.bounded_mtu(self.value.as_u64(), addresses)
@@ -234,11 +224,11 @@ impl<'a> Node<'a> {
         addresses: &[IpNet],
     ) -> Result<u32, AnnotationError> {
         let least = match addresses.iter().any(|address| address.addr().is_ipv6()) {
-            true => MTU_LEAST_IPV6,
-            false => MTU_LEAST,
+            true => MIN_MTU_IPV6,
+            false => MIN_MTU,
         };
         match number.and_then(|number| u32::try_from(number).ok()) {
-            Some(mtu) if (least..=MTU_MOST).contains(&mtu) => Ok(mtu),
+            Some(mtu) if (least..=MAX_MTU).contains(&mtu) => Ok(mtu),
             _ => Err(self.refuse(Problem::Mtu { least })),
         }
     }
@@ -273,7 +263,7 @@ impl<'a> Node<'a> {
     pub(super) fn refuse(&self, problem: Problem) -> AnnotationError {
         AnnotationError {
             annotation: self.annotation,
-            network: self.network.map(Box::from),
+            network: self.network.map(shown),
             field: Some(self.field.as_str())
                 .filter(|field| !field.is_empty())
                 .map(Box::from),

@@ -36,8 +36,6 @@ pub struct Entry {
     pub mtu: Option<u32>,
     /// `ipv6_lla_gateway_ip`.
     pub lla_gateway: Option<Ipv6Addr>,
-    /// `tunnel_id`; 0 counts as absent.
-    pub tunnel_id: Option<u32>,
     /// `role`.
     pub role: Option<Role>,
 }
@@ -136,10 +134,6 @@ fn parse_entry(node: &Node<'_>) -> Result<Entry, AnnotationError> {
         lla_gateway: optional("ipv6_lla_gateway_ip")?
             .map(|ip| ip.link_local())
             .transpose()?,
-        tunnel_id: optional("tunnel_id")?
-            .map(|id| id.number())
-            .transpose()?
-            .filter(|id| *id != 0),
         role: optional("role")?
             .map(|role| role.parse(Problem::Role))
             .transpose()?,
@@ -196,7 +190,6 @@ impl Entry {
             routes: self.routes,
             mtu: self.mtu,
             lla_gateway: self.lla_gateway,
-            tunnel_id: self.tunnel_id,
             role: self.role,
             is_listed: false,
         }
@@ -221,9 +214,6 @@ impl Entry {
         }
         if let Some(gateway) = self.lla_gateway {
             value["ipv6_lla_gateway_ip"] = gateway.to_string().into();
-        }
-        if let Some(id) = self.tunnel_id {
-            value["tunnel_id"] = id.into();
         }
         if let Some(role) = self.role {
             value["role"] = role.to_string().into();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::{MAX_CONTAINER_ID, MAX_NAME, MAX_NAMESPACE};
 use crate::spec::{ErrorCode, SpecError, excerpt};
 
 /// The arguments of a call. A value may hold '='; of several values of one key the last
@@ -9,10 +10,31 @@ use crate::spec::{ErrorCode, SpecError, excerpt};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Args(BTreeMap<String, String>);
 
-/// A part of CNI_ARGS that is not `K=V`. Its code is 4.
+/// What is wrong with CNI_ARGS. Its code is 4.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("CNI_ARGS: {} is not of the form KEY=value", excerpt(.0))]
-pub struct ArgsError(pub String);
+pub enum ArgsError {
+    /// A part that is not `K=V`.
+    #[error("CNI_ARGS: {} is not of the form KEY=value", excerpt(.0))]
+    Form(String),
+    /// A name longer than any that Kubernetes gives.
+    #[error("CNI_ARGS: {key}={} is longer than {most} bytes", excerpt(.value))]
+    TooLong {
+        /// Whose.
+        key: &'static str,
+        /// As given.
+        value: String,
+        /// The longest that may be given.
+        most: usize,
+    },
+}
+
+/// The names that end up in rows, logs and paths, and the longest that each may be.
+const NAMES: [(&str, usize); 4] = [
+    ("K8S_POD_NAMESPACE", MAX_NAMESPACE),
+    ("K8S_POD_NAME", MAX_NAME),
+    ("K8S_POD_UID", MAX_NAME),
+    ("K8S_POD_INFRA_CONTAINER_ID", MAX_CONTAINER_ID),
+];
 
 impl From<ArgsError> for SpecError {
     fn from(error: ArgsError) -> Self {
@@ -24,14 +46,21 @@ impl Args {
     /// Reads `K=V;K=V`.
     ///
     /// # Errors
-    /// A part has no '=' or nothing before it.
+    /// A part has no '=' or nothing before it, or a name is too long.
     pub fn parse(text: &str) -> Result<Self, ArgsError> {
         let pairs = text.split(';').filter(|pair| !pair.is_empty());
         let read = |pair: &str| match pair.split_once('=') {
             Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-            _ => Err(ArgsError(pair.to_owned())),
+            _ => Err(ArgsError::Form(pair.to_owned())),
         };
-        pairs.map(read).collect::<Result<_, _>>().map(Self)
+        let args = Self(pairs.map(read).collect::<Result<_, _>>()?);
+        for (key, most) in NAMES {
+            if let Some(value) = args.get(key).filter(|value| value.len() > most) {
+                let value = value.to_owned();
+                return Err(ArgsError::TooLong { key, value, most });
+            }
+        }
+        Ok(args)
     }
 
     /// The value of a key, when there is one and it is not empty.

@@ -236,12 +236,32 @@ fn the_last_of_several_args_of_one_key_counts_and_an_empty_value_is_none() {
 #[test]
 fn args_that_are_not_pairs_are_refused_with_the_part() {
     for (text, part) in [("A", "A"), ("A=1;=2", "=2"), ("A=1; ;B=2", " ")] {
-        assert_eq!(Args::parse(text), Err(ArgsError(part.into())));
+        assert_eq!(Args::parse(text), Err(ArgsError::Form(part.into())));
     }
     assert_eq!(
-        SpecError::from(ArgsError("A".into())).code,
+        SpecError::from(ArgsError::Form("A".into())).code,
         ErrorCode::INVALID_ENVIRONMENT
     );
+}
+
+#[test]
+fn names_longer_than_kubernetes_allows_are_refused_by_their_key() {
+    for (key, most) in [
+        ("K8S_POD_NAMESPACE", 63),
+        ("K8S_POD_NAME", 253),
+        ("K8S_POD_UID", 253),
+    ] {
+        Args::parse(&format!("{key}={}", "a".repeat(most))).unwrap();
+        let error = Args::parse(&format!("{key}={}", "a".repeat(5_000)))
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with(&format!("CNI_ARGS: {key}=")), "{error}");
+        assert!(
+            error.ends_with(&format!("longer than {most} bytes")),
+            "{error}"
+        );
+        assert!(error.len() < 200, "{error}");
+    }
 }
 
 proptest! {

@@ -161,7 +161,7 @@ impl SpecError {
 
 /// What an error message quotes of a caller's text: quoted, escaped, and cut at 80 characters,
 /// so that a hostile value can fill neither a log nor a terminal.
-pub(crate) fn excerpt(text: &str) -> String {
+pub fn excerpt(text: &str) -> String {
     const LONGEST: usize = 80;
     match text.char_indices().nth(LONGEST) {
         None => format!("{text:?}"),

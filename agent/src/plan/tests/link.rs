@@ -138,3 +138,52 @@ fn nothing_may_be_given_twice() {
         "two interfaces are both to be named eth0"
     );
 }
+
+#[test]
+fn an_address_that_no_interface_may_have_is_refused_by_name() {
+    for (address, what) in [
+        (
+            "8.8.8.8/0",
+            "in a network larger than any (its prefix is shorter than 8 bits)",
+        ),
+        ("169.254.169.254/32", "an IPv4 link-local address"),
+        (
+            "::ffff:10.0.0.1/112",
+            "an IPv4 address written as an IPv6 one",
+        ),
+        ("0.0.0.7/8", "an address of \"this network\" (0.0.0.0/8)"),
+    ] {
+        assert_eq!(
+            refusal(intent(&[address], &[])),
+            format!("address {address} of eth0 is {what}")
+        );
+    }
+    // A gateway may be link-local: that of a network without a subnet on the link is.
+    planned(&[intent(&["10.1.2.3/32"], &["169.254.1.1"])]).unwrap();
+}
+
+#[test]
+fn more_than_any_pod_has_is_refused_by_its_count() {
+    let addresses = (0..1_025).map(|n: u32| format!("10.0.{}.{}/8", n / 250, n % 250 + 1));
+    let many = InterfaceSpec {
+        addresses: addresses.map(|text| text.parse().unwrap()).collect(),
+        ..InterfaceSpec::default()
+    };
+    assert_eq!(
+        refusal(many),
+        "1025 addresses for eth0: at most 1024 are allowed"
+    );
+    let many = InterfaceSpec {
+        routes: vec![route("10.0.0.0/8", None); 4_097],
+        ..InterfaceSpec::default()
+    };
+    assert_eq!(
+        refusal(many),
+        "4097 routes for eth0: at most 4096 are allowed"
+    );
+    let error = planned(&vec![InterfaceSpec::default(); 65]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "65 interfaces for eth0: at most 64 are allowed"
+    );
+}

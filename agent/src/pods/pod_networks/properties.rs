@@ -45,7 +45,6 @@ prop_compose! {
         routes in prop::collection::vec(any_route(), 0..4),
         mtu in prop::option::of(1280..=65535u32),
         lla in prop::option::of(any::<u64>()),
-        tunnel_id in prop::option::of(1..=u32::MAX),
         role in prop::option::of(prop::sample::select(vec![Role::Primary, Role::Secondary, Role::InfrastructureLocked])),
     ) -> Entry {
         Entry {
@@ -55,7 +54,6 @@ prop_compose! {
             routes,
             mtu,
             lla_gateway: lla.map(|low| ((0xfe80 << 112) + u128::from(low)).into()),
-            tunnel_id,
             role,
         }
     }

@@ -45,7 +45,6 @@ fn an_entry_of_ovn_kubernetes_is_read_whole() {
         ],
         mtu: Some(1400),
         lla_gateway: Some("fe80::858:aff:fef4:1".parse().unwrap()),
-        tunnel_id: Some(7),
         role: Some(Role::Primary),
     };
     assert_eq!(
@@ -62,8 +61,8 @@ fn a_mac_alone_is_enough_and_what_is_null_or_empty_is_absent() {
     let entry = parse(bare).unwrap().remove(&key("a/b")).unwrap();
     assert!(entry.addresses.is_empty() && entry.gateways.is_empty() && entry.routes.is_empty());
     assert_eq!(
-        (entry.mtu, entry.lla_gateway, entry.tunnel_id, entry.role),
-        (None, None, None, None)
+        (entry.mtu, entry.lla_gateway, entry.role),
+        (None, None, None)
     );
     assert_eq!(parse(empty).unwrap()[&key("a/b")], entry);
     assert_eq!(parse("{}").unwrap(), BTreeMap::new());
@@ -180,7 +179,7 @@ fn a_refused_annotation_is_named_with_network_and_value() {
         ),
         (
             r#"{"ns/NAD":{"mac_address":"0a:58:0a:f4:00:05"}}"#,
-            r#"annotation k8s.ovn.org/pod-networks, network ns/NAD: not a network: "NAD" is not a Kubernetes name (a-z, 0-9, - and .)"#,
+            r#"annotation k8s.ovn.org/pod-networks, network ns/NAD: not a network: "NAD" is not a Kubernetes name (a-z, 0-9, - and ., at most 253)"#,
         ),
         (
             r#"{"ns/nad/0":{"mac_address":"0a:58:0a:f4:00:05"}}"#,
@@ -231,6 +230,46 @@ fn a_refused_member_is_named_with_its_value() {
         (
             r#""ip_addresses":["127.0.0.1/8"]"#,
             r#"ip_addresses[0]: "127.0.0.1/8": not an address for an interface: it is a loopback address"#,
+        ),
+        (
+            r#""ip_addresses":["8.8.8.8/0"]"#,
+            r#"ip_addresses[0]: "8.8.8.8/0": not an address for an interface: it is in a network larger than any (its prefix is shorter than 8 bits)"#,
+        ),
+        (
+            r#""ip_addresses":["fd00::5/0"]"#,
+            r#"ip_addresses[0]: "fd00::5/0": not an address for an interface: it is in a network larger than any (its prefix is shorter than 8 bits)"#,
+        ),
+        (
+            r#""ip_addresses":["169.254.169.254/32"]"#,
+            r#"ip_addresses[0]: "169.254.169.254/32": not an address for an interface: it is an IPv4 link-local address"#,
+        ),
+        (
+            r#""ip_addresses":["255.255.255.255/32"]"#,
+            r#"ip_addresses[0]: "255.255.255.255/32": not an address for an interface: it is the broadcast address"#,
+        ),
+        (
+            r#""ip_addresses":["0.1.2.3/24"]"#,
+            r#"ip_addresses[0]: "0.1.2.3/24": not an address for an interface: it is an address of "this network" (0.0.0.0/8)"#,
+        ),
+        (
+            r#""ip_addresses":["::ffff:10.0.0.5/120"]"#,
+            r#"ip_addresses[0]: "::ffff:10.0.0.5/120": not an address for an interface: it is an IPv4 address written as an IPv6 one"#,
+        ),
+        (
+            r#""ip_addresses":["::1/128"]"#,
+            r#"ip_addresses[0]: "::1/128": not an address for an interface: it is a loopback address"#,
+        ),
+        (
+            r#""gateway_ips":["127.0.0.1"]"#,
+            r#"gateway_ips[0]: "127.0.0.1": not an address for an interface: it is a loopback address"#,
+        ),
+        (
+            r#""gateway_ips":["::ffff:10.0.0.1"]"#,
+            r#"gateway_ips[0]: "::ffff:10.0.0.1": not an address for an interface: it is an IPv4 address written as an IPv6 one"#,
+        ),
+        (
+            r#""routes":[{"dest":"10.96.0.0/16","nextHop":"255.255.255.255"}]"#,
+            r#"routes[0].nextHop: "255.255.255.255": not an address for an interface: it is the broadcast address"#,
         ),
         (
             r#""ip_addresses":["10.0.0.5/24","10.0.0.5/16"]"#,
@@ -324,18 +363,6 @@ fn a_refused_member_is_named_with_its_value() {
             r#"ipv6_lla_gateway_ip: "fe80": not a link-local IPv6 address (fe80::/10)"#,
         ),
         (
-            r#""tunnel_id":-4"#,
-            "tunnel_id: -4: not a whole number of at most 32 bits",
-        ),
-        (
-            r#""tunnel_id":4294967296"#,
-            "tunnel_id: 4294967296: not a whole number of at most 32 bits",
-        ),
-        (
-            r#""tunnel_id":"4""#,
-            r#"tunnel_id: "4": not a whole number of at most 32 bits"#,
-        ),
-        (
             r#""role":"leader""#,
             r#"role: "leader": not a role; there are primary, secondary and infrastructure-locked"#,
         ),
@@ -368,6 +395,46 @@ fn a_long_value_is_shortened_in_its_refusal() {
         error.len() < 500 && error.contains("… (10002 bytes)"),
         "{error}"
     );
+}
+
+#[test]
+fn names_longer_than_kubernetes_allows_are_refused_and_shortened() {
+    let mac = r#"{"mac_address":"0a:58:0a:f4:00:05"}"#;
+    for name in [
+        format!("{}/nad", "n".repeat(64)),
+        "a.b/nad".to_owned(),
+        format!("ns/{}", "n".repeat(254)),
+        "n".repeat(5_000),
+        format!("ns/{}", "n".repeat(5_000)),
+        format!("ns/nad/{}", "1".repeat(5_000)),
+    ] {
+        let error = refusal(&format!(r#"{{"{name}":{mac}}}"#));
+        assert!(error.contains(": not a network: "), "{error}");
+        assert!(error.len() < 500, "{error}");
+    }
+    let longest = format!(r#"{{"{}/{}":{mac}}}"#, "n".repeat(63), "n".repeat(253));
+    assert_eq!(parse(&longest).unwrap().len(), 1);
+}
+
+#[test]
+fn an_annotation_larger_than_kubernetes_allows_is_refused_by_its_size() {
+    let most = 256 << 10;
+    let text = format!("{{{}}}", " ".repeat(most - 2));
+    assert_eq!(parse(&text).unwrap(), BTreeMap::new());
+    assert_eq!(
+        refusal(&format!("{text} ")),
+        "annotation k8s.ovn.org/pod-networks: 262145 bytes long; at most 262144 are allowed"
+    );
+}
+
+#[test]
+fn what_nobody_reads_refuses_no_pod() {
+    for tunnel_id in ["-4", "4294967296", r#""four""#, "{}"] {
+        let annotation = format!(
+            r#"{{"default":{{"mac_address":"0a:58:0a:f4:00:05","tunnel_id":{tunnel_id}}}}}"#
+        );
+        parse(&annotation).unwrap();
+    }
 }
 
 #[test]
