@@ -187,6 +187,19 @@ impl TestNode {
         Ok(())
     }
 
+    /// Waits until Open vSwitch has a port for a container, or has none any more.
+    pub fn await_port(&self, container: &str, present: bool) -> Result<(), Failure> {
+        let of_container = json!([[
+            "external_ids",
+            "includes",
+            ["map", [["sandbox", container]]]
+        ]]);
+        let until = if present { "!=" } else { "==" };
+        let none = json!([]);
+        self.ovsdb()
+            .wait("Interface", of_container, until, &["name"], none)
+    }
+
     /// The node's database.
     pub fn ovsdb(&self) -> Ovsdb {
         Ovsdb::at(self.path(OVSDB_SOCKET))

@@ -171,10 +171,17 @@ impl Agent {
         bandwidth::limit(&mut interfaces, &call.conf);
         let subject = said.subject(call);
         let node = self.ports.node_facts(self.default_mtu())?;
-        let planned = plan::plan(&subject, &interfaces, &node).map_err(|source| Error::Plan {
-            source,
-            from_annotation,
-        })?;
+        let mut planned =
+            plan::plan(&subject, &interfaces, &node).map_err(|source| Error::Plan {
+                source,
+                from_annotation,
+            })?;
+        for port in &mut planned {
+            port.link.host_names = self.journal.unused_names(&port.link.host_names);
+            port.link
+                .host_names
+                .retain(|name| !self.ports.is_name_taken(name));
+        }
         trace.phase("plan and addresses", asking);
         ended_early(cancel)?;
         fault_point!("add-planned");
@@ -212,7 +219,7 @@ impl Agent {
         for error in pods.iter().flat_map(PodEnd::announce) {
             tracing::debug!(attachment = %call.key, "{error}");
         }
-        self.clear_replaced(std::mem::take(&mut undo.replaced), &hosts)
+        self.clear_replaced(std::mem::take(&mut undo.replaced))
             .await;
         self.journal
             .advance(&call.key, State::Adding, State::Live)?;
@@ -246,12 +253,10 @@ impl Agent {
     }
 
     /// Gives older sandboxes their ports back, those that still have a link: this ADD was not to take their place after all.
-    async fn put_back(&self, replaced: Vec<PortRecord>, made: &[HostLink]) {
+    async fn put_back(&self, replaced: Vec<PortRecord>) {
         for record in replaced {
             let Some(key) = &record.key else { continue };
-            // A dead attachment's row may have borne the name that our own link has now, and soon has no more.
-            let is_ours = made.iter().any(|link| link.name == record.name);
-            if is_ours || self.has_no_link(&record.name).await {
+            if self.has_no_link(&record.name).await {
                 continue;
             }
             match self.ports.put_back(&record).await {
@@ -276,7 +281,7 @@ impl Agent {
     }
 
     /// Removes the links and addresses of older sandboxes whose rows this ADD replaced.
-    async fn clear_replaced(&self, replaced: Vec<PortRecord>, hosts: &[HostEnd]) {
+    async fn clear_replaced(&self, replaced: Vec<PortRecord>) {
         for record in replaced {
             if let Some(key) = &record.key {
                 tracing::info!(attachment = %key, "replaced by a newer sandbox of the same pod");
@@ -284,10 +289,6 @@ impl Agent {
                 for error in self.remove(key).await {
                     tracing::warn!(attachment = %key, %error, "an older sandbox's leftovers stay until its DEL");
                 }
-            }
-            // A dead attachment's row may have borne the name that our own link has now.
-            if hosts.iter().any(|host| host.link.name == record.name) {
-                continue;
             }
             self.remove_link(&record.name)
                 .await
@@ -342,9 +343,11 @@ impl Agent {
         let mut errors: Vec<Error> = Vec::new();
         if undo.rows {
             errors.extend(self.remove_rows(&call.key).await.err().map(Error::from));
-            self.put_back(undo.replaced, &undo.links).await;
+            self.put_back(undo.replaced).await;
         }
         if !undo.links.is_empty() {
+            let names: Vec<&str> = undo.links.iter().map(|link| link.name.as_str()).collect();
+            self.journal.retire_names(&names);
             errors.extend(self.netlink.delete(undo.links).await.err().map(Error::from));
         }
         if undo.delegated {

@@ -180,6 +180,7 @@ impl Agent {
     }
 
     async fn remove_links(&self, names: &[&str], entry: Option<&Entry>) -> Vec<Error> {
+        self.journal.retire_names(names);
         let mut links = Vec::with_capacity(names.len());
         let mut errors = Vec::new();
         for name in names {

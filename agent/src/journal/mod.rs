@@ -5,6 +5,8 @@
 //! hear, so that the row goes as soon as it is. The files live on tmpfs, that is exactly as long as links and namespaces do,
 //! and so they need no fsync. A state is a file's suffix, so that changing it is one rename.
 
+mod names;
+
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -14,6 +16,7 @@ use podwire_cni::spool::boottime;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{AttachmentKey, Bandwidth, stable_hash};
+use names::RetiredNames;
 
 /// Longest attachment name that is used as a file name as it is; NAME_MAX is 255.
 const LONGEST_PLAIN_NAME: usize = 200;
@@ -132,9 +135,10 @@ pub enum Error {
 }
 
 /// The directory of entries.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Journal {
     directory: PathBuf,
+    retired_names: RetiredNames,
 }
 
 impl Journal {
@@ -155,7 +159,11 @@ impl Journal {
                 });
             }
         }
-        let journal = Self { directory };
+        let retired_names = RetiredNames::open(run_dir);
+        let journal = Self {
+            directory,
+            retired_names,
+        };
         for file in journal.files()? {
             if file.extension().is_some_and(|suffix| suffix == UNFINISHED) {
                 let _ = fs::remove_file(file);
@@ -267,6 +275,16 @@ impl Journal {
             }
         }
         Ok(())
+    }
+
+    /// Remembers names of host ends that are gone, or about to be: no device gets one of them again.
+    pub fn retire_names(&self, names: &[&str]) {
+        self.retired_names.retire(names);
+    }
+
+    /// Those of the names that no earlier attachment had, in their order, and one more that is new for certain.
+    pub fn unused_names(&self, names: &[String]) -> Vec<String> {
+        self.retired_names.unused(names)
     }
 
     /// All entries, and what could not be read.

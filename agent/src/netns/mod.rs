@@ -16,6 +16,7 @@ mod attach;
 mod attaching;
 mod configure;
 mod conntrack;
+mod datapath;
 mod error;
 mod ethtool;
 mod generic;
@@ -46,6 +47,7 @@ use attach::Attachment;
 use threads::{Change, Reader, Threads};
 
 pub use attaching::{Attaching, Configuring};
+pub use datapath::{Datapath, NoPackets};
 pub use error::{Error, NetnsError, Refusal};
 pub use ns::{Netns, NetnsId};
 pub use realtime::RealTime;

@@ -18,12 +18,15 @@ pub fn host_link_names(network: &str, container_id: &str, ifname: &str) -> Vec<S
         names.extend(container_id.get(..LONGEST_LINK_NAME).map(str::to_owned));
     }
     for salt in ["", "again"] {
-        names.push(format!(
-            "pw{}",
-            base32(stable_hash(&[network, container_id, ifname, salt]))
-        ));
+        let hash = stable_hash(&[network, container_id, ifname, salt]);
+        names.push(derived_link_name(hash));
     }
     names
+}
+
+/// The link name that holds these 64 bits.
+pub fn derived_link_name(hash: u64) -> String {
+    format!("pw{}", base32(hash))
 }
 
 /// FNV-1a, 64 bits, over the parts with a separator that no part can hold. Not for hostile input: what it names is checked

@@ -202,6 +202,11 @@ impl Ports {
         })
     }
 
+    /// Whether an interface of Open vSwitch has this name, whoever made it.
+    pub fn is_name_taken(&self, name: &str) -> bool {
+        self.client.read(|db| db.interface_by_name(name).is_some())
+    }
+
     /// Every port of ours.
     pub fn all(&self) -> Vec<PortRecord> {
         self.client.read(PortRecord::ours)
@@ -218,15 +223,9 @@ impl Ports {
             let mut stale: Vec<PortRecord> = Vec::new();
             let mut transactions = Vec::with_capacity(new.len());
             for port in new {
-                let same_id = db
+                let found: Vec<PortRecord> = db
                     .interfaces_with(&port.plan.iface_id)
-                    .map(|it| PortRecord::read(db, it));
-                // A dead attachment's row may also still bear the name that our host end was free to take.
-                let same_name = db
-                    .interface_by_name(port.host_name)
-                    .map(|it| PortRecord::read(db, it));
-                let found: Vec<PortRecord> = same_id
-                    .chain(same_name)
+                    .map(|it| PortRecord::read(db, it))
                     .filter(|record| {
                         !stale
                             .iter()

@@ -38,6 +38,8 @@ pub(super) async fn remove(agent: &Agent) {
         ports = stale.len(),
         "removing ports that outlived their links"
     );
+    let names: Vec<&str> = stale.iter().map(|record| record.name.as_str()).collect();
+    agent.journal.retire_names(&names);
     match agent.ports.remove(&stale).await {
         Ok(()) => agent.metrics.mended(Mended::PortWithoutLink, stale.len()),
         Err(error) => tracing::error!(%error, "ports without links stay until GC"),

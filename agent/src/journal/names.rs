@@ -1,0 +1,178 @@
+//! The names that host ends of earlier attachments had. None is given to a new device.
+//!
+//! ovs-vswitchd knows a port by its name. While it is busy or stopped it may read the removal of a row and a new row of
+//! the same name together; it then keeps the old device open, and the new one passes no packet. It also restores the flags
+//! of a device that it lets go by name, and so sets a new device of that name down. Container ids come again with podman
+//! and cnitool, and with them the names that are derived from the ids.
+
+use std::collections::{HashSet, VecDeque};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use podwire_cni::spool::boottime;
+
+use crate::plan::{derived_link_name, stable_hash};
+
+/// How many names are kept, about four for each attachment. ovs-vswitchd has let go of a name long before as many follow.
+const KEPT: usize = 8192;
+/// The file in the run directory: one name per line, newest last.
+const FILE: &str = "retired-names";
+
+/// The names, in memory and in a file that an agent started later reads.
+#[derive(Debug)]
+pub(super) struct RetiredNames {
+    path: PathBuf,
+    names: Mutex<Names>,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    in_order: VecDeque<String>,
+    known: HashSet<String>,
+    /// Opened for appending with the first name.
+    file: Option<File>,
+    lines: usize,
+}
+
+impl RetiredNames {
+    /// Reads the file. One that is missing or can't be read holds no names.
+    pub(super) fn open(run_dir: &Path) -> Self {
+        let path = run_dir.join(FILE);
+        let mut names = Names::default();
+        for name in fs::read_to_string(&path).unwrap_or_default().lines() {
+            names.push(name);
+        }
+        Self {
+            path,
+            names: Mutex::new(names),
+        }
+    }
+
+    pub(super) fn retire(&self, retired: &[&str]) {
+        let mut names = self.lock();
+        let mut lines = String::new();
+        for name in retired {
+            if names.push(name) {
+                lines.push_str(name);
+                lines.push('\n');
+            }
+        }
+        if lines.is_empty() {
+            return;
+        }
+        if let Err(error) = names.append(&self.path, &lines) {
+            tracing::warn!(
+                path = %self.path.display(), %error,
+                "retired link names can't be written; an agent started later may use one again"
+            );
+        }
+    }
+
+    pub(super) fn unused(&self, candidates: &[String]) -> Vec<String> {
+        let names = self.lock();
+        let mut unused = candidates.to_vec();
+        unused.retain(|name| !names.known.contains(name));
+        let salt = boottime().to_string();
+        let seed: Vec<&str> = candidates
+            .iter()
+            .map(String::as_str)
+            .chain([&*salt])
+            .collect();
+        unused.push(derived_link_name(stable_hash(&seed)));
+        unused
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Names> {
+        // No panic can happen while it is held.
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Names {
+    /// Whether the name is new.
+    fn push(&mut self, name: &str) -> bool {
+        let is_new = self.known.insert(name.to_owned());
+        if is_new {
+            self.in_order.push_back(name.to_owned());
+            self.lines += 1;
+        }
+        if self.in_order.len() > KEPT
+            && let Some(oldest) = self.in_order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+        is_new
+    }
+
+    /// Appends to the file, and writes it anew when half of it is names that are no longer kept.
+    fn append(&mut self, path: &Path, lines: &str) -> io::Result<()> {
+        let open = |truncate: bool| {
+            OpenOptions::new()
+                .create(true)
+                .append(!truncate)
+                .write(true)
+                .truncate(truncate)
+                .mode(0o600)
+                .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_CLOEXEC)
+                .open(path)
+        };
+        if self.lines > 2 * KEPT {
+            let kept: Vec<&str> = self.in_order.iter().map(String::as_str).collect();
+            open(true)?.write_all((kept.join("\n") + "\n").as_bytes())?;
+            self.lines = kept.len();
+            return Ok(());
+        }
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => open(false)?,
+        };
+        self.file.insert(file).write_all(lines.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retired_name_is_not_chosen_again_also_by_the_next_agent() {
+        let directory = tempfile::tempdir().unwrap();
+        let names = RetiredNames::open(directory.path());
+        let wanted = ["abc".to_owned(), "pwabc".to_owned()];
+        assert_eq!(names.unused(&wanted)[..2], wanted);
+        names.retire(&["abc"]);
+        for names in [names, RetiredNames::open(directory.path())] {
+            let chosen = names.unused(&wanted);
+            assert_eq!((chosen.len(), &chosen[0]), (2, &wanted[1]));
+        }
+    }
+
+    #[test]
+    fn there_is_always_a_name_that_never_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let names = RetiredNames::open(directory.path());
+        names.retire(&["abc"]);
+        let (first, second) = (names.unused(&["abc".into()]), names.unused(&["abc".into()]));
+        assert!(first.len() == 1 && second.len() == 1 && first != second);
+        assert_eq!(first[0].len(), 15);
+    }
+
+    #[test]
+    fn the_file_and_the_memory_are_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let names = RetiredNames::open(directory.path());
+        for number in 0..4 * KEPT {
+            names.retire(&[&format!("n{number}")]);
+        }
+        let read = RetiredNames::open(directory.path());
+        for names in [&names, &read] {
+            assert_eq!(names.lock().in_order.len(), KEPT);
+            assert_eq!(names.unused(&[format!("n{}", 4 * KEPT - 1)]).len(), 1);
+        }
+        let lines = fs::read_to_string(directory.path().join(FILE)).unwrap();
+        assert!(lines.lines().count() <= 2 * KEPT);
+    }
+}
