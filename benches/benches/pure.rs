@@ -8,7 +8,8 @@ use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use podwire::plan::{AttachmentKey, InterfaceSpec, NodeFacts, PodRef, Subject, plan};
-use podwire::pods::pod_networks;
+use podwire::pods::NetworkKey;
+use podwire::pods::pod_networks::PodNetworks;
 use podwire_cni::spec::NetConf;
 use podwire_ovs::replica::{Db, MonitorMethod, Schema};
 use podwire_ovs::value::Uuid;
@@ -43,7 +44,10 @@ fn request(criterion: &mut Criterion) {
         bench.iter(|| NetConf::parse(black_box(&conf)).unwrap());
     });
     criterion.bench_function("parse the pod-networks annotation", |bench| {
-        bench.iter(|| pod_networks::parse(black_box(&annotation)).unwrap());
+        bench.iter(|| {
+            let networks = PodNetworks::parse(black_box(&annotation)).unwrap();
+            networks.interface(&NetworkKey::Default).unwrap()
+        });
     });
 }
 

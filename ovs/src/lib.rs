@@ -9,8 +9,8 @@
 
 pub mod client;
 pub mod nb;
-pub mod protocol;
 pub mod openflow;
+pub mod protocol;
 pub mod replica;
 pub mod transact;
 pub mod unixctl;

@@ -12,7 +12,8 @@ pub(super) fn limit(interfaces: &mut [InterfaceSpec], conf: &NetConf) {
     // 0 is no limit (CNI conventions, "bandwidth").
     let rate = |rate: u64| (rate > 0).then_some(rate);
     for interface in interfaces {
-        interface.ingress_rate = interface.ingress_rate.or(rate(bandwidth.ingress_rate));
-        interface.egress_rate = interface.egress_rate.or(rate(bandwidth.egress_rate));
+        let set = &mut interface.bandwidth;
+        set.ingress_rate = set.ingress_rate.or(rate(bandwidth.ingress_rate));
+        set.egress_rate = set.egress_rate.or(rate(bandwidth.egress_rate));
     }
 }

@@ -15,9 +15,9 @@ use crate::ipam::delegate::{self, Delegate, DelegateError};
 use crate::ipam::{Family, Owner};
 use crate::netns::Route;
 use crate::observe::WaitFor;
-use crate::plan::{InterfaceSpec, PortName};
-use crate::pods::ovn_network::{InterfaceWish, WishedAddress};
-use crate::pods::{self, InterfaceIntent, NetworkKey, Settings, pod_networks};
+use crate::plan::InterfaceSpec;
+use crate::pods::ovn_network::InterfaceWish;
+use crate::pods::{self, NetworkKey, Settings, pod_networks};
 
 /// What one ADD is to make.
 #[derive(Debug)]
@@ -45,8 +45,7 @@ impl Agent {
             self.bring_down_mtu(call, interface);
             // They speak of the pod's own network, or its own two; a further one is limited by its configuration's capability.
             if interface.nad.is_none() || said.network == NetworkKey::Default {
-                interface.ingress_rate = settings.bandwidth.ingress;
-                interface.egress_rate = settings.bandwidth.egress;
+                interface.bandwidth = settings.bandwidth;
             }
         }
         Ok(intent)
@@ -62,8 +61,8 @@ impl Agent {
         if let Some(plugin) = delegate_of(call)? {
             return self.delegated(call, &plugin, deadline, undo).await;
         }
-        if let Some(intent) = said.interfaces() {
-            return self.annotated(call, intent, undo);
+        if let Some(interfaces) = said.interfaces() {
+            return self.annotated(call, interfaces, undo);
         }
         // Nobody has to answer here, and so a user's wish counts as it stands.
         if said.network == NetworkKey::Default
@@ -83,15 +82,15 @@ impl Agent {
     fn annotated(
         &self,
         call: &Call,
-        intent: &pods::Intent,
+        interfaces: &[InterfaceSpec],
         undo: &mut Undo,
     ) -> Result<Intent, Error> {
         let owner = owner(call);
-        for address in intent.interfaces.iter().flat_map(|it| &it.addresses) {
+        for address in interfaces.iter().flat_map(|it| &it.addresses) {
             self.claim_if_ours(address.addr(), &owner, undo)?;
         }
         Ok(Intent {
-            interfaces: intent.interfaces.iter().map(annotated_interface).collect(),
+            interfaces: interfaces.to_vec(),
             dns: call.conf.dns.clone(),
             from_annotation: true,
         })
@@ -107,40 +106,29 @@ impl Agent {
         let owner = owner(call);
         let mut interfaces = Vec::with_capacity(wishes.len());
         for wish in wishes {
-            let mut given = Vec::with_capacity(2);
-            match wish.address {
-                Some(WishedAddress::WithPrefix(net)) => {
+            let mut interface = wish.interface.clone();
+            let given = match (interface.addresses.first(), wish.bare_address) {
+                (Some(net), _) => {
                     self.claim_if_ours(net.addr(), &owner, undo)?;
-                    given.push((net, None));
+                    Vec::new()
                 }
-                Some(WishedAddress::Bare(address)) => {
+                (None, Some(address)) => {
                     let (allocated, older) = self.addresses.claim(address, &owner)?;
                     undo.addresses.push((address, older));
-                    given.push((allocated.address, Some(allocated.gateway)));
+                    vec![allocated]
                 }
-                None => {
-                    for allocated in self.addresses.allocate(&owner)? {
-                        undo.addresses.push((allocated.address.addr(), None));
-                        given.push((allocated.address, Some(allocated.gateway)));
-                    }
+                (None, None) => {
+                    let allocated = self.addresses.allocate(&owner)?;
+                    let addresses = allocated.iter().map(|it| (it.address.addr(), None));
+                    undo.addresses.extend(addresses);
+                    allocated
                 }
-            }
-            let mut interface = InterfaceSpec {
-                pod_ifname: wish.pod_ifname.clone(),
-                port_name: match wish.pod_ifname {
-                    None => PortName::Pod,
-                    Some(_) => PortName::PodAndInterface,
-                },
-                mac: wish.mac,
-                mtu: wish.mtu,
-                addresses: given.iter().map(|(address, _)| *address).collect(),
-                ..InterfaceSpec::default()
             };
-            if wish.default_gateway {
-                interface.gateways = match wish.gateway {
-                    Some(gateway) => vec![gateway],
-                    None => given.iter().filter_map(|(_, gateway)| *gateway).collect(),
-                };
+            interface
+                .addresses
+                .extend(given.iter().map(|it| it.address));
+            if wish.default_gateway && interface.gateways.is_empty() {
+                interface.gateways = given.iter().map(|it| it.gateway).collect();
             }
             interfaces.push(interface);
         }
@@ -295,31 +283,6 @@ fn requested(conf: &NetConf) -> InterfaceSpec {
     InterfaceSpec {
         mac: conf.requested_mac(),
         mtu: conf.mtu,
-        ..InterfaceSpec::default()
-    }
-}
-
-/// The interface that annotations describe.
-fn annotated_interface(intent: &InterfaceIntent) -> InterfaceSpec {
-    let mut gateways = intent.gateways.clone();
-    // A network whose router advertises itself has a link-local gateway in place of an address of the subnet.
-    if !gateways.iter().any(IpAddr::is_ipv6) {
-        gateways.extend(intent.lla_gateway.map(IpAddr::V6));
-    }
-    let route = |route: &pods::RouteIntent| Route {
-        mtu: route.mtu,
-        ..Route::new(route.dst, route.gateway)
-    };
-    let is_nad = matches!(intent.key, NetworkKey::Nad { .. });
-    InterfaceSpec {
-        pod_ifname: intent.pod_ifname.clone(),
-        port_name: intent.port_name(),
-        mac: intent.mac,
-        addresses: intent.addresses.clone(),
-        gateways,
-        routes: intent.routes.iter().map(route).collect(),
-        mtu: intent.mtu,
-        nad: is_nad.then(|| intent.key.to_string()),
         ..InterfaceSpec::default()
     }
 }

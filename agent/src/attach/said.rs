@@ -6,7 +6,7 @@ use super::deadline::Deadline;
 use super::turns::Cancel;
 use super::{Agent, Call, Error};
 use crate::observe::WaitFor;
-use crate::plan::{PodRef, Subject, ids};
+use crate::plan::{InterfaceSpec, PodRef, Subject, ids};
 use crate::pods::sources::{Annotations, Answer, Question};
 use crate::pods::{self, Attaching, NetworkKey};
 use crate::ports::PortRecord;
@@ -21,15 +21,15 @@ pub(super) struct Said {
     /// The pod, of the uid that it has in the API.
     pod: Option<PodRef>,
     /// None when somebody else gives the addresses.
-    answer: Option<Answer<pods::Intent>>,
+    answer: Option<Answer<Vec<InterfaceSpec>>>,
     /// What the sandbox was attached to before this ADD.
     attached: Vec<NetworkKey>,
 }
 
 impl Said {
     /// The interfaces, when annotations say which.
-    pub(super) fn interfaces(&self) -> Option<&pods::Intent> {
-        self.answer.as_ref()?.said.as_ref()
+    pub(super) fn interfaces(&self) -> Option<&[InterfaceSpec]> {
+        self.answer.as_ref()?.said.as_deref()
     }
 
     /// What the plan needs to know of the call.

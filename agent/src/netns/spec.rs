@@ -76,6 +76,12 @@ impl Route {
             onlink: false,
         }
     }
+
+    /// Whether it is a default route of the main table.
+    pub fn is_default(&self) -> bool {
+        let main = u32::from(libc::RT_TABLE_MAIN);
+        self.dst.prefix_len() == 0 && self.table.is_none_or(|table| table == main)
+    }
 }
 
 impl fmt::Display for Route {

@@ -127,12 +127,8 @@ fn plan_port(
         link,
         iface_id,
         external_ids,
-        gateways: intent.gateways.clone(),
         subnet_gateways: intent.subnet_gateways.clone(),
-        bandwidth: Bandwidth {
-            ingress_rate: intent.ingress_rate,
-            egress_rate: intent.egress_rate,
-        },
+        bandwidth: intent.bandwidth,
     })
 }
 

@@ -58,9 +58,10 @@ pub fn result(
 
 /// The gateway of an address's subnet; else, for what is in no subnet of it (a link-local one), that of its family's default route.
 fn gateway_of(address: IpNet, port: &PortPlan) -> Option<IpAddr> {
-    let all = port.gateways.iter().chain(&port.subnet_gateways);
-    let is_of_family = |gateway: &&IpAddr| gateway.is_ipv4() == address.addr().is_ipv4();
-    all.copied()
+    let default_routes = port.link.routes.iter().filter(|route| route.is_default());
+    let next_hops = || default_routes.clone().filter_map(|route| route.gateway);
+    next_hops()
+        .chain(port.subnet_gateways.iter().copied())
         .find(|gateway| address.contains(gateway))
-        .or_else(|| port.gateways.iter().find(is_of_family).copied())
+        .or_else(|| next_hops().find(|gateway| gateway.is_ipv4() == address.addr().is_ipv4()))
 }

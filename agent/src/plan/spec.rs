@@ -69,10 +69,8 @@ pub struct InterfaceSpec {
     pub routes: Vec<Route>,
     /// Its MTU in bytes; None is the node's.
     pub mtu: Option<u32>,
-    /// Most that it may receive, in bit/s; None is no limit.
-    pub ingress_rate: Option<u64>,
-    /// Most that it may send, in bit/s; None is no limit.
-    pub egress_rate: Option<u64>,
+    /// What it may send and receive.
+    pub bandwidth: Bandwidth,
     /// How its logical port is named.
     pub port_name: PortName,
     /// The network attachment definition that it is of, as annotations key it: `namespace/name`, or `namespace/name/1` for the
@@ -90,6 +88,16 @@ pub enum PortName {
     Pod,
     /// By the pod and the interface, also of the first: named in a list of interfaces.
     PodAndInterface,
+}
+
+impl PortName {
+    /// That of an interface in a list of several, named `*` (None) or otherwise.
+    pub fn listed(pod_ifname: Option<&str>) -> Self {
+        match pod_ifname {
+            None => Self::Pod,
+            Some(_) => Self::PodAndInterface,
+        }
+    }
 }
 
 /// What the node adds to every plan.
@@ -123,9 +131,7 @@ pub struct PortPlan {
     pub iface_id: String,
     /// external_ids of the Interface row.
     pub external_ids: BTreeMap<String, String>,
-    /// Default routes' next hops, for the result.
-    pub gateways: Vec<IpAddr>,
-    /// Other gateways of the addresses' subnets, for the result.
+    /// Gateways of the addresses' subnets beside the default routes' next hops, for the result.
     pub subnet_gateways: Vec<IpAddr>,
     /// What it may send and receive.
     pub bandwidth: Bandwidth,
@@ -135,10 +141,10 @@ pub struct PortPlan {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bandwidth {
-    /// Towards the pod.
+    /// Towards the pod; None is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ingress_rate: Option<u64>,
-    /// From the pod.
+    /// From the pod; None is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress_rate: Option<u64>,
 }

@@ -4,9 +4,6 @@ use std::fmt::{self, Display};
 
 use ipnet::IpNet;
 
-use super::intent::RoleError;
-use super::network_key::NetworkKeyError;
-
 /// An annotation that says something impossible, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -43,9 +40,6 @@ pub enum Problem {
     /// A member that must be there is not.
     #[error("missing")]
     Missing,
-    /// Not a network's name.
-    #[error(transparent)]
-    Network(NetworkKeyError),
     /// Not a MAC.
     #[error("not a MAC address of six bytes")]
     Mac,
@@ -88,8 +82,8 @@ pub enum Problem {
         least: u32,
     },
     /// Not a role.
-    #[error(transparent)]
-    Role(RoleError),
+    #[error("not a role; there are primary, secondary and infrastructure-locked")]
+    Role,
     /// Not an interface's name.
     #[error("not an interface's name: up to 15 characters, no '/', ':' or white space")]
     InterfaceName,

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::annotation::{AnnotationError, Problem};
+use crate::plan::Bandwidth;
 
 /// The limit of what a pod receives.
 pub const INGRESS: &str = "kubernetes.io/ingress-bandwidth";
@@ -18,15 +19,6 @@ pub const EGRESS: &str = "kubernetes.io/egress-bandwidth";
 const LEAST: u64 = 1_000;
 /// The greatest limit, in bit/s.
 const MOST: u64 = 1_000_000_000_000_000;
-
-/// The limits of a pod's traffic, in bit/s.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Bandwidth {
-    /// Of what it receives.
-    pub ingress: Option<u64>,
-    /// Of what it sends.
-    pub egress: Option<u64>,
-}
 
 /// Reads both from a pod's annotations.
 ///
@@ -44,8 +36,8 @@ pub fn parse(annotations: &BTreeMap<String, String>) -> Result<Bandwidth, Annota
         }))
     };
     Ok(Bandwidth {
-        ingress: limit(INGRESS).transpose()?,
-        egress: limit(EGRESS).transpose()?,
+        ingress_rate: limit(INGRESS).transpose()?,
+        egress_rate: limit(EGRESS).transpose()?,
     })
 }
 

@@ -1,13 +1,12 @@
 //! What a pod should get, and where that is written.
 //!
 //! A source (the CNI request, Kubernetes, a directory) brings annotations; each annotation format
-//! has a file that parses it, purely, into the types of [`intent`]; [`interfaces`] decides which
-//! of them is heard. The formats share how a field is read and refused: an error names
+//! has a file that parses it, purely, into [`InterfaceSpec`](crate::plan::InterfaceSpec)s;
+//! [`interfaces`] decides which of them is heard. The formats share how a field is read and refused: an error names
 //! annotation, network, field and value, since the person who meets it sees only the pod's event.
 
 mod annotation;
 pub mod bandwidth;
-pub mod intent;
 mod network_key;
 mod node;
 pub mod ovn;
@@ -15,13 +14,11 @@ pub mod ovn_interfaces;
 pub mod ovn_network;
 pub mod ovn_routes;
 pub mod pod_networks;
-mod route;
 mod select;
 pub mod settings;
 pub mod sources;
 
 pub use annotation::{AnnotationError, Problem};
-pub use intent::{Intent, InterfaceIntent, Role, RouteIntent};
 pub use network_key::{NetworkKey, NetworkKeyError};
 pub use select::{Attaching, interfaces, wanted, wish};
 pub use settings::Settings;

@@ -128,3 +128,50 @@ impl fmt::Display for NetworkKey {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        text.parse::<NetworkKey>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_names_no_network_is_refused_by_the_part_that_is_wrong() {
+        for (text, expected) in [
+            (
+                "nad",
+                "neither \"default\" nor namespace/name nor namespace/name/index",
+            ),
+            (
+                "ns/NAD",
+                "\"NAD\" is not a Kubernetes name (a-z, 0-9, - and ., at most 253)",
+            ),
+            (
+                "n.s/nad",
+                "\"n.s\" is not a Kubernetes namespace (a-z, 0-9 and -, at most 63)",
+            ),
+            ("ns/nad/0", "the index \"0\" is not a number from 1"),
+            ("ns/nad/01", "the index \"01\" is not a number from 1"),
+        ] {
+            assert_eq!(refusal(text), format!("not a network: {expected}"));
+        }
+    }
+
+    #[test]
+    fn names_longer_than_kubernetes_allows_are_refused_and_shortened() {
+        let long = |length: usize| "n".repeat(length);
+        for text in [
+            format!("{}/nad", long(64)),
+            format!("ns/{}", long(254)),
+            format!("ns/{}", long(5_000)),
+            format!("ns/nad/{}", "1".repeat(5_000)),
+        ] {
+            assert!(refusal(&text).len() < 300, "{text}");
+        }
+        format!("{}/{}", long(63), long(253))
+            .parse::<NetworkKey>()
+            .unwrap();
+    }
+}

@@ -10,6 +10,7 @@ use podwire_cni::env::is_valid_ifname;
 use serde_json::{Map, Value};
 
 use super::annotation::{AnnotationError, Problem};
+use crate::netns::Route;
 use crate::plan::{MAX_MTU, MIN_MTU, MIN_MTU_IPV6, not_a_host, not_an_interfaces};
 
 /// How much of a refused value an error shows, in characters: it ends up in a pod's event.
@@ -56,21 +57,12 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The members, each as the root of the network that its name names.
-    pub(super) fn networks(&self) -> Result<Vec<(&'a str, Self)>, AnnotationError> {
-        let member = |(name, value): (&'a String, &'a Value)| {
-            let network = Some(name.as_str());
-            (
-                name.as_str(),
-                Self {
-                    annotation: self.annotation,
-                    network,
-                    field: String::new(),
-                    value,
-                },
-            )
-        };
-        Ok(self.object()?.iter().map(member).collect())
+    /// A member of the annotation that is the entry of the network named.
+    pub(super) fn of_network(annotation: &'static str, name: &'a str, value: &'a Value) -> Self {
+        Self {
+            network: Some(name),
+            ..Self::root(annotation, value)
+        }
     }
 
     /// The member `name`. Null and the empty string count as absent, as Go's decoders have it.
@@ -134,7 +126,7 @@ impl<'a> Node<'a> {
         self.value.is_array()
     }
 
-    pub(super) fn object(&self) -> Result<&'a Map<String, Value>, AnnotationError> {
+    fn object(&self) -> Result<&'a Map<String, Value>, AnnotationError> {
         self.value
             .as_object()
             .ok_or_else(|| self.refuse(Problem::Type("an object")))
@@ -146,18 +138,13 @@ impl<'a> Node<'a> {
             .ok_or_else(|| self.refuse(Problem::Type("a string")))
     }
 
-    pub(super) fn parse<T>(&self, problem: fn(T::Err) -> Problem) -> Result<T, AnnotationError>
-    where
-        T: FromStr,
-    {
-        self.text()?
-            .parse()
-            .map_err(|error| self.refuse(problem(error)))
+    fn parse<T: FromStr>(&self, problem: Problem) -> Result<T, AnnotationError> {
+        self.text()?.parse().map_err(|_| self.refuse(problem))
     }
 
     /// A MAC that an interface may have: the kernel takes no other (is_valid_ether_addr).
     pub(super) fn mac(&self) -> Result<MacAddr6, AnnotationError> {
-        let mac: MacAddr6 = self.parse(|_| Problem::Mac)?;
+        let mac: MacAddr6 = self.parse(Problem::Mac)?;
         if mac.is_nil() {
             return Err(self.refuse(Problem::MacKind("all zero")));
         }
@@ -169,7 +156,7 @@ impl<'a> Node<'a> {
 
     /// An interface's address with its prefix length.
     pub(super) fn interface_address(&self) -> Result<IpNet, AnnotationError> {
-        let net: IpNet = self.parse(|_| Problem::Cidr)?;
+        let net: IpNet = self.parse(Problem::Cidr)?;
         match not_an_interfaces(&net) {
             None => Ok(net),
             Some(kind) => Err(self.refuse(Problem::AddressKind(kind))),
@@ -178,12 +165,12 @@ impl<'a> Node<'a> {
 
     /// A destination; host bits are masked, as Go's ParseCIDR does for those who write them.
     pub(super) fn destination(&self) -> Result<IpNet, AnnotationError> {
-        Ok(self.parse::<IpNet>(|_| Problem::Cidr)?.trunc())
+        Ok(self.parse::<IpNet>(Problem::Cidr)?.trunc())
     }
 
     /// A gateway's address.
     pub(super) fn gateway(&self) -> Result<IpAddr, AnnotationError> {
-        let address: IpAddr = self.parse(|_| Problem::Address)?;
+        let address: IpAddr = self.parse(Problem::Address)?;
         match not_a_host(address) {
             None => Ok(address),
             Some(kind) => Err(self.refuse(Problem::AddressKind(kind))),
@@ -199,9 +186,22 @@ impl<'a> Node<'a> {
         Ok(next_hop)
     }
 
+    /// A route, `{dest, nextHop}` with nextHop optional. A default route is refused: it belongs in the
+    /// member `gateways` beside the routes.
+    pub(super) fn route(&self, gateways: &'static str) -> Result<Route, AnnotationError> {
+        let dest = self.required("dest")?;
+        let dst = dest.destination()?;
+        if dst.addr().is_unspecified() {
+            return Err(dest.refuse(Problem::DefaultRoute(gateways)));
+        }
+        let next_hop = self.member("nextHop")?;
+        let gateway = next_hop.map(|hop| hop.next_hop(dst)).transpose()?;
+        Ok(Route::new(dst, gateway))
+    }
+
     /// A link-local IPv6 address.
     pub(super) fn link_local(&self) -> Result<Ipv6Addr, AnnotationError> {
-        match self.parse(|_| Problem::LinkLocal)? {
+        match self.parse(Problem::LinkLocal)? {
             IpAddr::V6(address) if address.is_unicast_link_local() => Ok(address),
             _ => Err(self.refuse(Problem::LinkLocal)),
         }

@@ -4,8 +4,7 @@
 
 use super::annotation::AnnotationError;
 use super::node::{Node, document};
-use super::route::parse_route;
-use super::{InterfaceIntent, NetworkKey};
+use crate::plan::InterfaceSpec;
 
 /// The annotation's name.
 pub const ANNOTATION: &str = "ovn";
@@ -14,19 +13,19 @@ pub const ANNOTATION: &str = "ovn";
 ///
 /// # Errors
 /// Names field and value of the first thing that is wrong.
-pub fn parse(annotation: &str) -> Result<InterfaceIntent, AnnotationError> {
+pub fn parse(annotation: &str) -> Result<InterfaceSpec, AnnotationError> {
     let document = document(ANNOTATION, annotation)?;
     let node = Node::root(ANNOTATION, &document);
     let routes = node.elements("routes")?;
-    Ok(InterfaceIntent {
+    Ok(InterfaceSpec {
         mac: Some(node.required("mac_address")?.mac()?),
         addresses: vec![node.required("ip_address")?.interface_address()?],
         gateways: vec![node.required("gateway_ip")?.gateway()?],
         routes: routes
             .iter()
-            .map(|route| parse_route(route, "gateway_ip"))
+            .map(|route| route.route("gateway_ip"))
             .collect::<Result<_, _>>()?,
-        ..InterfaceIntent::new(NetworkKey::Default)
+        ..InterfaceSpec::default()
     })
 }
 

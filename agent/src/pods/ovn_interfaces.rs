@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use super::annotation::{AnnotationError, Problem};
 use super::node::{Node, document};
-use super::{InterfaceIntent, NetworkKey};
+use crate::plan::{InterfaceSpec, PortName};
 
 /// The annotation's first name.
 pub const ANNOTATION: &str = "ovnIfaceList";
@@ -21,12 +21,9 @@ pub const LATER_ANNOTATION: &str = "k8s.plugin.opnfv.org/ovnInterfaces";
 ///
 /// # Errors
 /// Names element, field and value of the first thing that is wrong.
-pub fn parse(
-    name: &'static str,
-    annotation: &str,
-) -> Result<Vec<InterfaceIntent>, AnnotationError> {
+pub fn parse(name: &'static str, annotation: &str) -> Result<Vec<InterfaceSpec>, AnnotationError> {
     let document = document(name, annotation)?;
-    let mut interfaces: Vec<InterfaceIntent> = Vec::new();
+    let mut interfaces: Vec<InterfaceSpec> = Vec::new();
     for node in Node::root(name, &document).items()? {
         let interface = parse_interface(&node)?;
         if interfaces
@@ -35,7 +32,7 @@ pub fn parse(
         {
             return Err(node.required("interface")?.refuse(Problem::Repeated));
         }
-        let defaults = |other: &&InterfaceIntent| !other.gateways.is_empty();
+        let defaults = |other: &&InterfaceSpec| !other.gateways.is_empty();
         if let Some(first) = interfaces
             .iter()
             .find(defaults)
@@ -52,14 +49,16 @@ pub fn parse(
     Ok(interfaces)
 }
 
-fn parse_interface(node: &Node<'_>) -> Result<InterfaceIntent, AnnotationError> {
+fn parse_interface(node: &Node<'_>) -> Result<InterfaceSpec, AnnotationError> {
     let addresses = vec![node.required("ip_address")?.interface_address()?];
     let gateway = node
         .member("gateway_ip")?
         .map(|gateway| gateway.gateway())
         .transpose()?;
-    Ok(InterfaceIntent {
-        pod_ifname: node.required("interface")?.interface_name()?,
+    let pod_ifname = node.required("interface")?.interface_name()?;
+    Ok(InterfaceSpec {
+        port_name: PortName::listed(pod_ifname.as_deref()),
+        pod_ifname,
         mac: Some(node.required("mac_address")?.mac()?),
         gateways: default_gateway(node, gateway)?,
         mtu: node
@@ -67,8 +66,7 @@ fn parse_interface(node: &Node<'_>) -> Result<InterfaceIntent, AnnotationError> 
             .map(|mtu| mtu.mtu_or_text(&addresses))
             .transpose()?,
         addresses,
-        is_listed: true,
-        ..InterfaceIntent::new(NetworkKey::Default)
+        ..InterfaceSpec::default()
     })
 }
 

@@ -9,11 +9,11 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use macaddr::MacAddr6;
 use serde_json::Value;
 
 use super::annotation::{AnnotationError, Problem};
 use super::node::{Node, document};
+use crate::plan::{InterfaceSpec, PortName};
 
 /// The annotation's first name.
 pub const ANNOTATION: &str = "ovnNetwork";
@@ -35,29 +35,12 @@ pub struct Wish {
 /// One interface of a wish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceWish {
-    /// The virtual network.
-    pub network: String,
-    /// The name within the pod; `None` for `*`, the one on CNI_IFNAME.
-    pub pod_ifname: Option<String>,
-    /// A static address, with a prefix length if one was written.
-    pub address: Option<WishedAddress>,
-    /// A static MAC.
-    pub mac: Option<MacAddr6>,
-    /// The network's gateway.
-    pub gateway: Option<IpAddr>,
+    /// What is said of it; it has a gateway only if the default route is to go by that one.
+    pub interface: InterfaceSpec,
+    /// A static address without a prefix length.
+    pub bare_address: Option<IpAddr>,
     /// Whether the pod's default route goes by this interface.
     pub default_gateway: bool,
-    /// The MTU in bytes.
-    pub mtu: Option<u32>,
-}
-
-/// A static address, as a user wrote it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WishedAddress {
-    /// Alone.
-    Bare(IpAddr),
-    /// With the length of its subnet's prefix.
-    WithPrefix(IpNet),
 }
 
 /// Reads the annotation, which stands under `name`, one of [`ANNOTATION`] and
@@ -99,10 +82,7 @@ impl Wish {
     ///
     /// # Errors
     /// As [`super::ovn_routes::apply`].
-    pub fn apply_routes(
-        &self,
-        interfaces: &mut [super::InterfaceIntent],
-    ) -> Result<(), AnnotationError> {
+    pub fn apply_routes(&self, interfaces: &mut [InterfaceSpec]) -> Result<(), AnnotationError> {
         match &self.routes {
             Some(routes) => super::ovn_routes::apply_document(routes, interfaces),
             None => Ok(()),
@@ -116,7 +96,7 @@ fn parse_interfaces(nodes: Vec<Node<'_>>) -> Result<Vec<InterfaceWish>, Annotati
         let interface = parse_interface(&node)?;
         if interfaces
             .iter()
-            .any(|other| other.pod_ifname == interface.pod_ifname)
+            .any(|other| other.interface.pod_ifname == interface.interface.pod_ifname)
         {
             return Err(node.required("interface")?.refuse(Problem::Repeated));
         }
@@ -126,48 +106,42 @@ fn parse_interfaces(nodes: Vec<Node<'_>>) -> Result<Vec<InterfaceWish>, Annotati
 }
 
 fn parse_interface(node: &Node<'_>) -> Result<InterfaceWish, AnnotationError> {
-    let address = node
-        .any_member(&["ip_address", "ipAddress"])?
-        .map(|address| parse_address(&address))
-        .transpose()?;
-    let addresses: Vec<IpNet> = address.iter().map(WishedAddress::net).collect();
-    let mac = node.any_member(&["mac_address", "macAddress"])?;
-    let flag = node
-        .member("defaultGateway")?
-        .map(|flag| flag.flag())
-        .transpose()?;
-    Ok(InterfaceWish {
-        network: node.required("name")?.text()?.to_owned(),
-        pod_ifname: node.required("interface")?.interface_name()?,
-        address,
-        mac: mac.map(|mac| mac.mac()).transpose()?,
-        gateway: node
-            .member("gateway_ip")?
-            .map(|gateway| gateway.gateway())
-            .transpose()?,
-        default_gateway: flag.unwrap_or(false),
-        mtu: node
-            .member("mtu")?
-            .map(|mtu| mtu.mtu_or_text(&addresses))
-            .transpose()?,
-    })
-}
-
-fn parse_address(node: &Node<'_>) -> Result<WishedAddress, AnnotationError> {
-    if node.text()?.contains('/') {
-        return node.interface_address().map(WishedAddress::WithPrefix);
-    }
-    node.gateway().map(WishedAddress::Bare)
-}
-
-impl WishedAddress {
-    /// The address; a bare one with the prefix that holds nothing but itself.
-    fn net(&self) -> IpNet {
-        match self {
-            Self::Bare(address) => (*address).into(),
-            Self::WithPrefix(net) => *net,
+    let address = node.any_member(&["ip_address", "ipAddress"])?;
+    let (addresses, bare_address) = match address {
+        None => (Vec::new(), None),
+        Some(address) if address.text()?.contains('/') => {
+            (vec![address.interface_address()?], None)
         }
-    }
+        Some(address) => (Vec::new(), Some(address.gateway()?)),
+    };
+    let mac = node.any_member(&["mac_address", "macAddress"])?;
+    let flag = node.member("defaultGateway")?;
+    let default_gateway = flag.map(|flag| flag.flag()).transpose()?.unwrap_or(false);
+    // Nobody here makes networks; but without its name the entry is none.
+    node.required("name")?.text()?;
+    let pod_ifname = node.required("interface")?.interface_name()?;
+    let mac = mac.map(|mac| mac.mac()).transpose()?;
+    let gateway = node.member("gateway_ip")?;
+    let gateway = gateway.map(|gateway| gateway.gateway()).transpose()?;
+    let nets: Vec<IpNet> = addresses
+        .iter()
+        .copied()
+        .chain(bare_address.map(IpNet::from))
+        .collect();
+    let mtu = node.member("mtu")?;
+    Ok(InterfaceWish {
+        interface: InterfaceSpec {
+            port_name: PortName::listed(pod_ifname.as_deref()),
+            pod_ifname,
+            mac,
+            addresses,
+            gateways: gateway.filter(|_| default_gateway).into_iter().collect(),
+            mtu: mtu.map(|mtu| mtu.mtu_or_text(&nets)).transpose()?,
+            ..InterfaceSpec::default()
+        },
+        bare_address,
+        default_gateway,
+    })
 }
 
 #[cfg(test)]

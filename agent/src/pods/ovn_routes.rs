@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::annotation::{AnnotationError, Problem};
 use super::node::{Node, document};
-use super::{InterfaceIntent, RouteIntent};
+use crate::netns::Route;
+use crate::plan::InterfaceSpec;
 
 /// The annotation's name, and that of the member in the object form of `ovnNetwork`.
 pub const ANNOTATION: &str = "ovnNetworkRoutes";
@@ -19,14 +20,14 @@ pub const ANNOTATION: &str = "ovnNetworkRoutes";
 ///
 /// # Errors
 /// Names element, field and value of the first thing that is wrong.
-pub fn apply(annotation: &str, interfaces: &mut [InterfaceIntent]) -> Result<(), AnnotationError> {
+pub fn apply(annotation: &str, interfaces: &mut [InterfaceSpec]) -> Result<(), AnnotationError> {
     apply_document(&document(ANNOTATION, annotation)?, interfaces)
 }
 
 /// [`apply`] for the list that stands in another annotation.
 pub(super) fn apply_document(
     document: &Value,
-    interfaces: &mut [InterfaceIntent],
+    interfaces: &mut [InterfaceSpec],
 ) -> Result<(), AnnotationError> {
     for node in Node::root(ANNOTATION, document).items()? {
         let dst = node.required("dst")?.destination()?;
@@ -46,11 +47,7 @@ pub(super) fn apply_document(
                 .ok_or_else(|| gw.refuse(Problem::NoInterfaceFor))?,
         };
         if dst.prefix_len() > 0 {
-            interfaces[at].routes.push(RouteIntent {
-                dst,
-                gateway: Some(gateway),
-                mtu: None,
-            });
+            interfaces[at].routes.push(Route::new(dst, Some(gateway)));
         } else if !interfaces[at].gateways.contains(&gateway) {
             if let Some(first) = default_of_family(interfaces, gateway) {
                 let dst = node.required("dst")?;
@@ -63,7 +60,7 @@ pub(super) fn apply_document(
 }
 
 /// The interface that has the default route of this gateway's family already.
-fn default_of_family(interfaces: &[InterfaceIntent], gateway: IpAddr) -> Option<Box<str>> {
+fn default_of_family(interfaces: &[InterfaceSpec], gateway: IpAddr) -> Option<Box<str>> {
     let is_same = |other: &IpAddr| other.is_ipv4() == gateway.is_ipv4();
     let first = interfaces
         .iter()

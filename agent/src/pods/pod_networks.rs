@@ -6,138 +6,148 @@
 //! a default route belongs in the gateways. The member `mtu` is podwire's own. Members that are
 //! not known are passed over, for a newer controller adds some.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
-use macaddr::MacAddr6;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
+use super::NetworkKey;
 use super::annotation::{AnnotationError, Problem};
 use super::node::{Node, document};
-use super::route::parse_route;
-use super::{InterfaceIntent, NetworkKey, Role, RouteIntent};
+use crate::plan::InterfaceSpec;
 
 /// The annotation's name.
 pub const ANNOTATION: &str = "k8s.ovn.org/pod-networks";
 
-/// What the annotation says of one network.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// `mac_address`.
-    pub mac: MacAddr6,
-    /// `ip_addresses`; may be empty.
-    pub addresses: Vec<IpNet>,
-    /// `gateway_ips`.
-    pub gateways: Vec<IpAddr>,
-    /// `routes`; none of them is a default route.
-    pub routes: Vec<RouteIntent>,
-    /// `mtu`, in bytes.
-    pub mtu: Option<u32>,
-    /// `ipv6_lla_gateway_ip`.
-    pub lla_gateway: Option<Ipv6Addr>,
-    /// `role`.
-    pub role: Option<Role>,
+/// The annotation, of which an entry is read when it is asked for: a fault in another keeps no interface from the pod.
+#[derive(Debug)]
+pub struct PodNetworks(Map<String, Value>);
+
+/// What a network is to a pod, as ovn-kubernetes' user-defined networks have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// The pod's default gateway is here.
+    Primary,
+    /// A further network.
+    Secondary,
+    /// The cluster's default network of a pod whose primary network is another: kubelet's probes and nothing else.
+    InfrastructureLocked,
 }
 
-/// Reads the whole annotation.
-///
-/// # Errors
-/// Names network, field and value of the first thing that is wrong.
-pub fn parse(annotation: &str) -> Result<BTreeMap<NetworkKey, Entry>, AnnotationError> {
-    let document = document(ANNOTATION, annotation)?;
-    Node::root(ANNOTATION, &document)
-        .networks()?
-        .into_iter()
-        .map(|(name, node)| Ok((parse_key(name, &node)?, parse_entry(&node)?)))
-        .collect()
-}
-
-/// The networks that the annotation has an entry for. A name that is none is passed over, as a fault of another entry's.
-///
-/// # Errors
-/// The annotation is no JSON object.
-pub fn keys(annotation: &str) -> Result<Vec<NetworkKey>, AnnotationError> {
-    let document = document(ANNOTATION, annotation)?;
-    let networks = Node::root(ANNOTATION, &document).networks()?;
-    Ok(networks
-        .into_iter()
-        .filter_map(|(name, _)| name.parse().ok())
-        .collect())
-}
-
-/// Reads what the annotation says of one network; what it says of others is not looked at, so
-/// that a fault there keeps no other interface from the pod. `None` when it says nothing.
-///
-/// # Errors
-/// Names field and value of the first thing that is wrong.
-pub fn parse_network(
-    annotation: &str,
-    network: &NetworkKey,
-) -> Result<Option<Entry>, AnnotationError> {
-    let document = document(ANNOTATION, annotation)?;
-    let wanted = network.to_string();
-    let networks = Node::root(ANNOTATION, &document).networks()?;
-    let found = networks.iter().find(|(name, _)| *name == wanted);
-    found.map(|(_, node)| parse_entry(node)).transpose()
-}
-
-/// The network, other than the cluster's default one, that the annotation calls the pod's primary one: a primary user-defined
-/// network. Of the entries nothing but their roles is looked at.
-///
-/// # Errors
-/// The annotation is no JSON object, or has two of them.
-pub fn primary(annotation: &str) -> Result<Option<NetworkKey>, AnnotationError> {
-    let document = document(ANNOTATION, annotation)?;
-    let mut found = None;
-    for (name, node) in Node::root(ANNOTATION, &document).networks()? {
-        let Ok(key @ NetworkKey::Nad { .. }) = name.parse() else {
-            continue;
-        };
-        let Some(role) = node.member("role")? else {
-            continue;
-        };
-        if role.text().ok().and_then(|role| role.parse().ok()) != Some(Role::Primary) {
-            continue;
+impl PodNetworks {
+    /// Reads the annotation as JSON.
+    ///
+    /// # Errors
+    /// It is no JSON object.
+    pub fn parse(annotation: &str) -> Result<Self, AnnotationError> {
+        match document(ANNOTATION, annotation)? {
+            Value::Object(networks) => Ok(Self(networks)),
+            other => Err(Node::root(ANNOTATION, &other).refuse(Problem::Type("an object"))),
         }
-        if found.is_some() {
-            return Err(role.refuse(Problem::Repeated));
-        }
-        found = Some(key);
     }
-    Ok(found)
+
+    /// The networks that have an entry. A name that is none is passed over.
+    pub fn keys(&self) -> impl Iterator<Item = NetworkKey> {
+        self.0.keys().filter_map(|name| name.parse().ok())
+    }
+
+    /// The interface that a network's entry describes; `None` when there is no entry. A gateway makes a default route, so an
+    /// interface that must not have one is for the caller to see to.
+    ///
+    /// # Errors
+    /// Names field and value of the first thing that is wrong.
+    pub fn interface(
+        &self,
+        network: &NetworkKey,
+    ) -> Result<Option<InterfaceSpec>, AnnotationError> {
+        let Some(node) = self.entry(network) else {
+            return Ok(None);
+        };
+        let nad = matches!(network, NetworkKey::Nad { .. }).then(|| network.to_string());
+        let interface = parse_interface(&node)?;
+        Ok(Some(InterfaceSpec { nad, ..interface }))
+    }
+
+    /// Whether a network is there for the infrastructure alone.
+    ///
+    /// # Errors
+    /// Its role is none.
+    pub fn is_locked(&self, network: &NetworkKey) -> Result<bool, AnnotationError> {
+        let role = self.entry(network).map(|node| role(&node)).transpose()?;
+        Ok(role.flatten() == Some(Role::InfrastructureLocked))
+    }
+
+    /// The network, other than the cluster's default one, that is called the pod's primary one: a primary user-defined network.
+    ///
+    /// # Errors
+    /// There are two of them.
+    pub fn primary(&self) -> Result<Option<NetworkKey>, AnnotationError> {
+        let mut found = None;
+        for (name, value) in &self.0 {
+            let Ok(key @ NetworkKey::Nad { .. }) = name.parse() else {
+                continue;
+            };
+            let node = Node::of_network(ANNOTATION, name, value);
+            // What is wrong with this one's role is its own ADD's to say.
+            if !matches!(role(&node), Ok(Some(Role::Primary))) {
+                continue;
+            }
+            if found.is_some() {
+                return Err(node.required("role")?.refuse(Problem::Repeated));
+            }
+            found = Some(key);
+        }
+        Ok(found)
+    }
+
+    fn entry(&self, network: &NetworkKey) -> Option<Node<'_>> {
+        let (name, value) = self.0.get_key_value(&network.to_string())?;
+        Some(Node::of_network(ANNOTATION, name, value))
+    }
 }
 
-fn parse_key(name: &str, node: &Node<'_>) -> Result<NetworkKey, AnnotationError> {
-    name.parse().map_err(|error| AnnotationError {
-        value: None,
-        ..node.refuse(Problem::Network(error))
-    })
+fn role(node: &Node<'_>) -> Result<Option<Role>, AnnotationError> {
+    let Some(role) = node.member("role")? else {
+        return Ok(None);
+    };
+    match role.text()? {
+        "primary" => Ok(Some(Role::Primary)),
+        "secondary" => Ok(Some(Role::Secondary)),
+        "infrastructure-locked" => Ok(Some(Role::InfrastructureLocked)),
+        _ => Err(role.refuse(Problem::Role)),
+    }
 }
 
-fn parse_entry(node: &Node<'_>) -> Result<Entry, AnnotationError> {
+fn parse_interface(node: &Node<'_>) -> Result<InterfaceSpec, AnnotationError> {
     let mac = node.required("mac_address")?.mac()?;
     let addresses = with_singular(node, "ip_address", "ip_addresses", Node::interface_address)?;
     refuse_repeated(node, &addresses)?;
-    let optional = |name| node.member(name);
-    Ok(Entry {
-        mac,
-        gateways: with_singular(node, "gateway_ip", "gateway_ips", Node::gateway)?,
-        routes: node
-            .elements("routes")?
-            .iter()
-            .map(|route| parse_route(route, "gateway_ips"))
-            .collect::<Result<_, _>>()?,
-        mtu: optional("mtu")?
-            .map(|mtu| mtu.mtu(&addresses))
-            .transpose()?,
-        lla_gateway: optional("ipv6_lla_gateway_ip")?
-            .map(|ip| ip.link_local())
-            .transpose()?,
-        role: optional("role")?
-            .map(|role| role.parse(Problem::Role))
-            .transpose()?,
+    let mut gateways = with_singular(node, "gateway_ip", "gateway_ips", Node::gateway)?;
+    let routes = node.elements("routes")?;
+    let routes = routes
+        .iter()
+        .map(|route| route.route("gateway_ips"))
+        .collect::<Result<_, _>>()?;
+    let mtu = node
+        .member("mtu")?
+        .map(|mtu| mtu.mtu(&addresses))
+        .transpose()?;
+    // A network whose router advertises itself has a link-local gateway in place of an address of the subnet.
+    let link_local = node
+        .member("ipv6_lla_gateway_ip")?
+        .map(|ip| ip.link_local())
+        .transpose()?;
+    if !gateways.iter().any(IpAddr::is_ipv6) {
+        gateways.extend(link_local.map(IpAddr::V6));
+    }
+    role(node)?;
+    Ok(InterfaceSpec {
+        mac: Some(mac),
         addresses,
+        gateways,
+        routes,
+        mtu,
+        ..InterfaceSpec::default()
     })
 }
 
@@ -175,57 +185,6 @@ fn refuse_repeated(node: &Node<'_>, addresses: &[IpNet]) -> Result<(), Annotatio
         Some(at) => Err(node.elements("ip_addresses")?[at].refuse(Problem::Repeated)),
         None => Ok(()),
     }
-}
-
-impl Entry {
-    /// The interface it describes. A gateway makes a default route, so an interface that must
-    /// not have one is for the caller to see to.
-    pub fn into_interface(self, key: NetworkKey) -> InterfaceIntent {
-        InterfaceIntent {
-            key,
-            pod_ifname: None,
-            mac: Some(self.mac),
-            addresses: self.addresses,
-            gateways: self.gateways,
-            routes: self.routes,
-            mtu: self.mtu,
-            lla_gateway: self.lla_gateway,
-            role: self.role,
-            is_listed: false,
-        }
-    }
-
-    /// The entry as JSON, with every list in its plural form.
-    pub fn to_value(&self) -> Value {
-        let mut value = json!({
-            "mac_address": self.mac.to_string().to_lowercase(),
-            "ip_addresses": self.addresses,
-            "gateway_ips": self.gateways,
-        });
-        let route = |route: &RouteIntent| match route.gateway {
-            Some(gateway) => json!({ "dest": route.dst, "nextHop": gateway }),
-            None => json!({ "dest": route.dst }),
-        };
-        if !self.routes.is_empty() {
-            value["routes"] = self.routes.iter().map(route).collect();
-        }
-        if let Some(mtu) = self.mtu {
-            value["mtu"] = mtu.into();
-        }
-        if let Some(gateway) = self.lla_gateway {
-            value["ipv6_lla_gateway_ip"] = gateway.to_string().into();
-        }
-        if let Some(role) = self.role {
-            value["role"] = role.to_string().into();
-        }
-        value
-    }
-}
-
-/// The annotation that says this.
-pub fn write(networks: &BTreeMap<NetworkKey, Entry>) -> String {
-    let member = |(key, entry): (&NetworkKey, &Entry)| (key.to_string(), entry.to_value());
-    Value::Object(networks.iter().map(member).collect()).to_string()
 }
 
 #[cfg(test)]

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use super::annotation::AnnotationError;
 use super::ovn_network::Wish;
-use super::{
-    Intent, InterfaceIntent, NetworkKey, Role, ovn, ovn_interfaces, ovn_network, ovn_routes,
-    pod_networks,
-};
+use super::pod_networks::{self, PodNetworks};
+use super::{NetworkKey, ovn, ovn_interfaces, ovn_network, ovn_routes};
+use crate::plan::InterfaceSpec;
 
 /// The name that runtimes give a pod's first interface: the one with the pod's default route unless something else is said.
 const FIRST_INTERFACE: &str = "eth0";
@@ -47,16 +46,16 @@ impl Attaching<'_> {
 pub fn interfaces(
     annotations: &BTreeMap<String, String>,
     attaching: &Attaching<'_>,
-) -> Result<Option<Intent>, AnnotationError> {
-    if let Some(annotation) = annotations.get(pod_networks::ANNOTATION)
-        && let Some(key) = free_entry(annotation, attaching)?
-        && let Some(entry) = pod_networks::parse_network(annotation, &key)?
+) -> Result<Option<Vec<InterfaceSpec>>, AnnotationError> {
+    let networks = annotations.get(pod_networks::ANNOTATION);
+    let networks = networks.map(|text| PodNetworks::parse(text)).transpose()?;
+    if let Some(networks) = networks
+        && let Some(key) = free_entry(&networks, attaching)
+        && let Some(interface) = networks.interface(&key)?
     {
-        let is_locked = entry.role == Some(Role::InfrastructureLocked);
-        let intent = alone(entry.into_interface(key), attaching);
-        return match is_locked && attaching.is_pods_first() {
-            true => with_primary(intent, annotation),
-            false => Ok(Some(intent)),
+        return match attaching.is_pods_first() && networks.is_locked(&key)? {
+            true => with_primary(interface, &networks),
+            false => Ok(Some(alone(interface, attaching))),
         };
     }
     if *attaching.network != NetworkKey::Default {
@@ -77,6 +76,7 @@ pub fn interfaces(
         }
         // The controller answers with addresses; an MTU stays where the user wrote it.
         for wished in wish.iter().flat_map(|wish| &wish.interfaces) {
+            let wished = &wished.interface;
             let answered = interfaces
                 .iter_mut()
                 .find(|interface| interface.pod_ifname == wished.pod_ifname);
@@ -84,7 +84,7 @@ pub fn interfaces(
                 interface.mtu = interface.mtu.or(wished.mtu);
             }
         }
-        return Ok(Some(Intent { interfaces }));
+        return Ok(Some(interfaces));
     }
     match annotations.get(ovn::ANNOTATION) {
         Some(annotation) if wish.is_none() => Ok(Some(alone(ovn::parse(annotation)?, attaching))),
@@ -121,48 +121,38 @@ pub fn wanted(network: &NetworkKey) -> String {
 }
 
 /// The key of the entry that an attachment gets.
-fn free_entry(
-    annotation: &str,
-    attaching: &Attaching<'_>,
-) -> Result<Option<NetworkKey>, AnnotationError> {
-    let mut keys = pod_networks::keys(annotation)?;
-    keys.retain(|key| key.is_of(attaching.network));
-    keys.sort_unstable();
-    Ok(keys
-        .into_iter()
-        .find(|key| *key == NetworkKey::Default || !attaching.attached.contains(key)))
+fn free_entry(networks: &PodNetworks, attaching: &Attaching<'_>) -> Option<NetworkKey> {
+    let is_free = |key: &NetworkKey| {
+        key.is_of(attaching.network)
+            && (*key == NetworkKey::Default || !attaching.attached.contains(key))
+    };
+    networks.keys().filter(is_free).min()
 }
 
 /// An attachment's only interface; its gateways stay where they were meant for it.
-fn alone(mut interface: InterfaceIntent, attaching: &Attaching<'_>) -> Intent {
-    if interface.key == NetworkKey::Default && attaching.ifname != FIRST_INTERFACE {
+fn alone(mut interface: InterfaceSpec, attaching: &Attaching<'_>) -> Vec<InterfaceSpec> {
+    if interface.nad.is_none() && attaching.ifname != FIRST_INTERFACE {
         interface.gateways.clear();
-        interface.lla_gateway = None;
     }
-    Intent {
-        interfaces: vec![interface],
-    }
+    vec![interface]
 }
 
 /// Beside an interface of the cluster's default network that is only there for the infrastructure, the one of the pod's
-/// primary network: the runtime asks for both with one ADD (docs/decisions/0014). `None` while the controller has not yet
+/// primary network: the runtime asks for both with one ADD (docs/decisions/0018). `None` while the controller has not yet
 /// written its entry, which it does after the other.
-fn with_primary(mut intent: Intent, annotation: &str) -> Result<Option<Intent>, AnnotationError> {
-    let Some(key) = pod_networks::primary(annotation)? else {
+fn with_primary(
+    mut locked: InterfaceSpec,
+    networks: &PodNetworks,
+) -> Result<Option<Vec<InterfaceSpec>>, AnnotationError> {
+    let Some(key) = networks.primary()? else {
         return Ok(None);
     };
-    let Some(entry) = pod_networks::parse_network(annotation, &key)? else {
+    let Some(mut primary) = networks.interface(&key)? else {
         return Ok(None);
     };
-    for locked in &mut intent.interfaces {
-        locked.gateways.clear();
-        locked.lla_gateway = None;
-    }
-    intent.interfaces.push(InterfaceIntent {
-        pod_ifname: Some(PRIMARY_INTERFACE.to_owned()),
-        ..entry.into_interface(key)
-    });
-    Ok(Some(intent))
+    locked.gateways.clear();
+    primary.pod_ifname = Some(PRIMARY_INTERFACE.to_owned());
+    Ok(Some(vec![locked, primary]))
 }
 
 /// The first of these annotations that is there.

@@ -6,8 +6,9 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use super::annotation::AnnotationError;
-use super::bandwidth::{self, Bandwidth};
+use super::bandwidth;
 use super::node::Node;
+use crate::plan::Bandwidth;
 
 /// The MTU of those of a pod's interfaces for which nothing nearer says one, in bytes.
 pub const MTU: &str = "podwire.io/mtu";

@@ -28,7 +28,7 @@ fn quantities_are_bits_per_second_rounded_up() {
         ("1000.0000001", 1_001),
     ];
     for (text, expected) in table {
-        assert_eq!(read(text).unwrap().ingress, Some(expected), "{text}");
+        assert_eq!(read(text).unwrap().ingress_rate, Some(expected), "{text}");
     }
 }
 
@@ -38,8 +38,8 @@ fn what_is_absent_is_no_limit_and_the_two_are_apart() {
     let both =
         [(INGRESS, "1M"), (EGRESS, "2M")].map(|(name, value)| (name.to_owned(), value.to_owned()));
     let expected = Bandwidth {
-        ingress: Some(1_000_000),
-        egress: Some(2_000_000),
+        ingress_rate: Some(1_000_000),
+        egress_rate: Some(2_000_000),
     };
     assert_eq!(parse(&BTreeMap::from(both)).unwrap(), expected);
 }
@@ -84,13 +84,13 @@ fn a_refusal_names_annotation_and_value() {
 proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in prop_oneof![".*", "[+-]?[0-9.]{0,40}([numkMGTPE]i?|[eE][+-]?[0-9]{0,12})?"]) {
-        if let Ok(Bandwidth { ingress, .. }) = read(&text) {
-            prop_assert!(ingress.is_some_and(|limit| (LEAST..=MOST).contains(&limit)));
+        if let Ok(Bandwidth { ingress_rate, .. }) = read(&text) {
+            prop_assert!(ingress_rate.is_some_and(|limit| (LEAST..=MOST).contains(&limit)));
         }
     }
 
     #[test]
     fn whole_numbers_mean_themselves(value in LEAST..=MOST) {
-        prop_assert_eq!(read(&value.to_string()).unwrap().ingress, Some(value));
+        prop_assert_eq!(read(&value.to_string()).unwrap().ingress_rate, Some(value));
     }
 }

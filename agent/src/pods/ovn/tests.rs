@@ -8,10 +8,7 @@ const WHOLE: &str = r#"{"ip_address":"192.168.1.5/24","mac_address":"0a:00:00:00
 #[test]
 fn the_flat_annotation_is_one_interface_on_the_default_network() {
     let interface = parse(WHOLE).unwrap();
-    assert_eq!(
-        (&interface.key, &interface.pod_ifname),
-        (&NetworkKey::Default, &None)
-    );
+    assert_eq!((&interface.nad, &interface.pod_ifname), (&None, &None));
     assert_eq!(interface.mac.unwrap().to_string(), "0A:00:00:00:00:01");
     assert_eq!(interface.addresses, ["192.168.1.5/24".parse().unwrap()]);
     assert_eq!(

@@ -1,6 +1,6 @@
+use macaddr::MacAddr6;
 use proptest::prelude::*;
 
-use super::super::{InterfaceIntent, NetworkKey};
 use super::*;
 
 const LIST: &str = r#"[{"name":"ovn-ls-25","interface":"net0","defaultGateway":"true"},
@@ -13,36 +13,40 @@ fn wish(name: &'static str, annotation: &str) -> Wish {
 
 #[test]
 fn both_spellings_and_both_kinds_of_address_are_read() {
-    let bare = |network: &str, name: Option<&str>| InterfaceWish {
-        network: network.to_owned(),
+    let named = |name: Option<&str>| InterfaceSpec {
         pod_ifname: name.map(str::to_owned),
-        address: None,
-        mac: None,
-        gateway: None,
-        default_gateway: false,
-        mtu: None,
+        port_name: PortName::listed(name),
+        ..InterfaceSpec::default()
     };
     let expected = [
         InterfaceWish {
+            interface: named(Some("net0")),
+            bare_address: None,
             default_gateway: true,
-            ..bare("ovn-ls-25", Some("net0"))
         },
         InterfaceWish {
-            address: Some(WishedAddress::Bare("172.16.26.3".parse().unwrap())),
-            mac: Some(MacAddr6::new(0x0a, 0, 0, 0, 0, 0x15)),
-            ..bare("ovn-ls-26", None)
+            interface: InterfaceSpec {
+                mac: Some(MacAddr6::new(0x0a, 0, 0, 0, 0, 0x15)),
+                ..named(None)
+            },
+            bare_address: Some("172.16.26.3".parse().unwrap()),
+            default_gateway: false,
         },
         InterfaceWish {
-            address: Some(WishedAddress::WithPrefix(
-                "172.16.24.55/24".parse().unwrap(),
-            )),
-            mac: Some(MacAddr6::new(0x0a, 0, 0, 0, 0, 0x4e)),
-            gateway: Some("172.16.24.1".parse().unwrap()),
-            mtu: Some(1400),
-            ..bare("ovn-ls-24", Some("net1"))
+            interface: InterfaceSpec {
+                addresses: vec!["172.16.24.55/24".parse().unwrap()],
+                mac: Some(MacAddr6::new(0x0a, 0, 0, 0, 0, 0x4e)),
+                mtu: Some(1400),
+                ..named(Some("net1"))
+            },
+            bare_address: None,
+            default_gateway: false,
         },
     ];
     assert_eq!(wish(ANNOTATION, LIST).interfaces, expected);
+    let asks = LIST.replace(r#""gateway_ip""#, r#""defaultGateway":true,"gateway_ip""#);
+    let gateways = &wish(ANNOTATION, &asks).interfaces[2].interface.gateways;
+    assert_eq!(*gateways, ["172.16.24.1".parse::<IpAddr>().unwrap()]);
 }
 
 #[test]
@@ -71,9 +75,9 @@ fn a_wish_to_another_plugin_is_none() {
 fn the_routes_of_the_object_form_are_given_to_the_answer() {
     let annotation =
         r#"{"ovnNetwork":[],"ovnNetworkRoutes":[{"dst":"172.16.29.1/24","gw":"172.16.24.1"}]}"#;
-    let mut interfaces = vec![InterfaceIntent {
+    let mut interfaces = vec![InterfaceSpec {
         addresses: vec!["172.16.24.2/24".parse().unwrap()],
-        ..InterfaceIntent::new(NetworkKey::Default)
+        ..InterfaceSpec::default()
     }];
     wish(ANNOTATION, annotation)
         .apply_routes(&mut interfaces)

@@ -1,17 +1,16 @@
 use proptest::prelude::*;
 
-use super::super::NetworkKey;
 use super::*;
 
 /// `*` on 172.16.24.2/24 and net0 on 172.16.26.2/24 and fd26::2/64.
-fn interfaces() -> Vec<InterfaceIntent> {
-    let interface = |name: Option<&str>, addresses: &[&str]| InterfaceIntent {
+fn interfaces() -> Vec<InterfaceSpec> {
+    let interface = |name: Option<&str>, addresses: &[&str]| InterfaceSpec {
         pod_ifname: name.map(str::to_owned),
         addresses: addresses
             .iter()
             .map(|address| address.parse().unwrap())
             .collect(),
-        ..InterfaceIntent::new(NetworkKey::Default)
+        ..InterfaceSpec::default()
     };
     vec![
         interface(None, &["172.16.24.2/24"]),
@@ -23,8 +22,8 @@ fn interfaces() -> Vec<InterfaceIntent> {
 fn applied(annotation: &str) -> Vec<String> {
     let mut interfaces = interfaces();
     apply(annotation, &mut interfaces).unwrap();
-    let route = |route: &RouteIntent| format!("{} via {}", route.dst, route.gateway.unwrap());
-    let interface = |interface: &InterfaceIntent| {
+    let route = |route: &Route| format!("{} via {}", route.dst, route.gateway.unwrap());
+    let interface = |interface: &InterfaceSpec| {
         let gateways = interface
             .gateways
             .iter()

@@ -1,8 +1,15 @@
 //! Any entry, written and read again; anything else, read or refused.
 
-use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 
+use macaddr::MacAddr6;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::tests::parse;
 use super::*;
+use crate::netns::Route;
 
 prop_compose! {
     fn any_mac()(bytes: [u8; 6]) -> MacAddr6 {
@@ -24,20 +31,16 @@ prop_compose! {
     }
 }
 
-fn any_route() -> impl Strategy<Value = RouteIntent> {
+fn any_route() -> impl Strategy<Value = Route> {
     (
         prop_oneof![(any_v4(), any_v4()), (any_v6(), any_v6())],
         any::<bool>(),
     )
-        .prop_map(|((dst, hop), has_hop)| RouteIntent {
-            dst: dst.trunc(),
-            gateway: has_hop.then_some(hop.addr()),
-            mtu: None,
-        })
+        .prop_map(|((dst, hop), has_hop)| Route::new(dst.trunc(), has_hop.then_some(hop.addr())))
 }
 
 prop_compose! {
-    fn any_entry()(
+    fn any_interface()(
         mac in any_mac(),
         v4 in prop::option::of(any_v4()),
         v6 in prop::option::of(any_v6()),
@@ -45,18 +48,46 @@ prop_compose! {
         routes in prop::collection::vec(any_route(), 0..4),
         mtu in prop::option::of(1280..=65535u32),
         lla in prop::option::of(any::<u64>()),
-        role in prop::option::of(prop::sample::select(vec![Role::Primary, Role::Secondary, Role::InfrastructureLocked])),
-    ) -> Entry {
-        Entry {
-            mac,
+    ) -> InterfaceSpec {
+        let mut gateways: Vec<_> = gateways.into_iter().map(|net| net.addr()).collect();
+        let link_local = |low| Ipv6Addr::from((0xfe80 << 112) + u128::from(low));
+        if !gateways.iter().any(IpAddr::is_ipv6) {
+            gateways.extend(lla.map(|low| IpAddr::V6(link_local(low))));
+        }
+        InterfaceSpec {
+            mac: Some(mac),
             addresses: v4.into_iter().chain(v6).collect(),
-            gateways: gateways.into_iter().map(|net| net.addr()).collect(),
+            gateways,
             routes,
             mtu,
-            lla_gateway: lla.map(|low| ((0xfe80 << 112) + u128::from(low)).into()),
-            role,
+            ..InterfaceSpec::default()
         }
     }
+}
+
+/// The annotation that describes these interfaces.
+fn written(networks: &BTreeMap<NetworkKey, InterfaceSpec>) -> String {
+    let entry = |interface: &InterfaceSpec| {
+        let is_link_local =
+            |ip: &&IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        let (link_local, gateways): (Vec<&IpAddr>, Vec<&IpAddr>) =
+            interface.gateways.iter().partition(is_link_local);
+        let routes = interface
+            .routes
+            .iter()
+            .map(|route| json!({"dest": route.dst, "nextHop": route.gateway}));
+        json!({
+            "mac_address": interface.mac.unwrap().to_string().to_lowercase(),
+            "ip_addresses": interface.addresses,
+            "gateway_ips": gateways,
+            "routes": routes.collect::<Vec<_>>(),
+            "mtu": interface.mtu,
+            "ipv6_lla_gateway_ip": link_local.first(),
+        })
+    };
+    let member =
+        |(key, interface): (&NetworkKey, &InterfaceSpec)| (key.to_string(), entry(interface));
+    Value::Object(networks.iter().map(member).collect()).to_string()
 }
 
 fn any_key() -> impl Strategy<Value = NetworkKey> {
@@ -120,8 +151,11 @@ fn any_json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_is_written_reads_the_same(networks in prop::collection::btree_map(any_key(), any_entry(), 0..4)) {
-        let annotation = write(&networks);
+    fn what_is_written_reads_the_same(mut networks in prop::collection::btree_map(any_key(), any_interface(), 0..4)) {
+        for (key, interface) in &mut networks {
+            interface.nad = matches!(key, NetworkKey::Nad { .. }).then(|| key.to_string());
+        }
+        let annotation = written(&networks);
         prop_assert_eq!(parse(&annotation).unwrap(), networks, "{}", annotation);
     }
 

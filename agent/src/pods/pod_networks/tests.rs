@@ -1,4 +1,18 @@
+use std::collections::BTreeMap;
+
+use macaddr::MacAddr6;
+
 use super::*;
+use crate::netns::Route;
+
+/// Every entry of the annotation.
+pub(super) fn parse(
+    annotation: &str,
+) -> Result<BTreeMap<NetworkKey, InterfaceSpec>, AnnotationError> {
+    let networks = PodNetworks::parse(annotation)?;
+    let interface = |key: NetworkKey| Ok((key.clone(), networks.interface(&key)?.unwrap()));
+    networks.keys().map(interface).collect()
+}
 
 fn key(text: &str) -> NetworkKey {
     text.parse().unwrap()
@@ -24,13 +38,14 @@ fn an_entry_of_ovn_kubernetes_is_read_whole() {
         "routes":[{"dest":"10.96.0.0/16","nextHop":"10.244.0.1"},{"dest":"fd00:10:96::/112"}],
         "ipv6_lla_gateway_ip":"fe80::858:aff:fef4:1",
         "mtu":1400,"tunnel_id":7,"role":"primary","added_later":{"by":"a newer controller"}}}"#;
-    let route = |dst: &str, gateway: Option<&str>| RouteIntent {
-        dst: dst.parse().unwrap(),
-        gateway: gateway.map(|gateway| gateway.parse().unwrap()),
-        mtu: None,
+    let route = |dst: &str, gateway: Option<&str>| {
+        Route::new(
+            dst.parse().unwrap(),
+            gateway.map(|gateway| gateway.parse().unwrap()),
+        )
     };
-    let expected = Entry {
-        mac: MacAddr6::new(0x0a, 0x58, 0x0a, 0xf4, 0, 5),
+    let expected = InterfaceSpec {
+        mac: Some(MacAddr6::new(0x0a, 0x58, 0x0a, 0xf4, 0, 5)),
         addresses: vec![
             "10.244.0.5/24".parse().unwrap(),
             "fd00:10:244::5/64".parse().unwrap(),
@@ -44,8 +59,7 @@ fn an_entry_of_ovn_kubernetes_is_read_whole() {
             route("fd00:10:96::/112", None),
         ],
         mtu: Some(1400),
-        lla_gateway: Some("fe80::858:aff:fef4:1".parse().unwrap()),
-        role: Some(Role::Primary),
+        ..InterfaceSpec::default()
     };
     assert_eq!(
         parse(annotation).unwrap(),
@@ -60,10 +74,7 @@ fn a_mac_alone_is_enough_and_what_is_null_or_empty_is_absent() {
         "gateway_ip":null,"routes":null,"ipv6_lla_gateway_ip":"","mtu":null,"tunnel_id":0,"role":""}}"#;
     let entry = parse(bare).unwrap().remove(&key("a/b")).unwrap();
     assert!(entry.addresses.is_empty() && entry.gateways.is_empty() && entry.routes.is_empty());
-    assert_eq!(
-        (entry.mtu, entry.lla_gateway, entry.role),
-        (None, None, None)
-    );
+    assert_eq!(entry.mtu, None);
     assert_eq!(parse(empty).unwrap()[&key("a/b")], entry);
     assert_eq!(parse("{}").unwrap(), BTreeMap::new());
 }
@@ -89,14 +100,41 @@ fn a_host_part_of_an_address_stays_and_that_of_a_destination_goes() {
 
 #[test]
 fn every_role_is_known() {
-    for role in [Role::Primary, Role::Secondary, Role::InfrastructureLocked] {
+    for (role, is_locked, is_primary) in [
+        ("primary", false, true),
+        ("secondary", false, false),
+        ("infrastructure-locked", true, false),
+    ] {
         let annotation =
-            format!(r#"{{"default":{{"mac_address":"0a:58:0a:f4:00:05","role":"{role}"}}}}"#);
+            format!(r#"{{"ns/nad":{{"mac_address":"0a:58:0a:f4:00:05","role":"{role}"}}}}"#);
+        parse(&annotation).unwrap();
+        let networks = PodNetworks::parse(&annotation).unwrap();
         assert_eq!(
-            parse(&annotation).unwrap()[&NetworkKey::Default].role,
-            Some(role)
+            networks.is_locked(&key("ns/nad")).unwrap(),
+            is_locked,
+            "{role}"
         );
+        assert_eq!(networks.primary().unwrap().is_some(), is_primary, "{role}");
     }
+}
+
+#[test]
+fn a_link_local_gateway_stands_in_for_an_ipv6_one() {
+    let gateways = |gateways: &str| {
+        let annotation = format!(
+            r#"{{"default":{{"mac_address":"0a:58:0a:f4:00:05","ip_addresses":["10.1.0.2/24","fd00::2/64"],
+                "gateway_ips":{gateways},"ipv6_lla_gateway_ip":"fe80::1"}}}}"#
+        );
+        let gateways = parse(&annotation)
+            .unwrap()
+            .remove(&NetworkKey::Default)
+            .unwrap()
+            .gateways;
+        gateways.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(gateways(r#"["10.1.0.1"]"#), ["10.1.0.1", "fe80::1"]);
+    assert_eq!(gateways(r#"["fd00::1"]"#), ["fd00::1"]);
+    assert_eq!(gateways("[]"), ["fe80::1"]);
 }
 
 #[test]
@@ -116,14 +154,14 @@ fn networks_are_told_apart_by_key() {
 fn what_is_wrong_with_one_network_keeps_no_other_from_the_pod() {
     let annotation =
         r#"{"default":{"mac_address":"0a:58:0a:f4:00:05"},"ns/bad":{"mac_address":"x"},"??":7}"#;
-    assert!(parse(annotation).is_err());
-    assert!(
-        parse_network(annotation, &NetworkKey::Default)
-            .unwrap()
-            .is_some()
+    let networks = PodNetworks::parse(annotation).unwrap();
+    assert!(networks.interface(&NetworkKey::Default).unwrap().is_some());
+    assert!(networks.interface(&key("ns/bad")).is_err());
+    assert_eq!(networks.interface(&key("ns/other")).unwrap(), None);
+    assert_eq!(
+        networks.keys().collect::<Vec<_>>(),
+        [NetworkKey::Default, key("ns/bad")]
     );
-    assert!(parse_network(annotation, &key("ns/bad")).is_err());
-    assert_eq!(parse_network(annotation, &key("ns/other")).unwrap(), None);
 }
 
 #[test]
@@ -172,22 +210,6 @@ fn a_refused_annotation_is_named_with_network_and_value() {
         (
             r#"{"default":{"mac_address":"01:58:0a:f4:00:05"}}"#,
             r#"annotation k8s.ovn.org/pod-networks, network default, mac_address: "01:58:0a:f4:00:05": not a MAC address for an interface: it is a multicast address"#,
-        ),
-        (
-            r#"{"nad":{"mac_address":"0a:58:0a:f4:00:05"}}"#,
-            r#"annotation k8s.ovn.org/pod-networks, network nad: not a network: neither "default" nor namespace/name nor namespace/name/index"#,
-        ),
-        (
-            r#"{"ns/NAD":{"mac_address":"0a:58:0a:f4:00:05"}}"#,
-            r#"annotation k8s.ovn.org/pod-networks, network ns/NAD: not a network: "NAD" is not a Kubernetes name (a-z, 0-9, - and ., at most 253)"#,
-        ),
-        (
-            r#"{"ns/nad/0":{"mac_address":"0a:58:0a:f4:00:05"}}"#,
-            r#"annotation k8s.ovn.org/pod-networks, network ns/nad/0: not a network: the index "0" is not a number from 1"#,
-        ),
-        (
-            r#"{"ns/nad/01":{"mac_address":"0a:58:0a:f4:00:05"}}"#,
-            r#"annotation k8s.ovn.org/pod-networks, network ns/nad/01: not a network: the index "01" is not a number from 1"#,
         ),
     ];
     for (annotation, expected) in table {
@@ -395,25 +417,6 @@ fn a_long_value_is_shortened_in_its_refusal() {
         error.len() < 500 && error.contains("… (10002 bytes)"),
         "{error}"
     );
-}
-
-#[test]
-fn names_longer_than_kubernetes_allows_are_refused_and_shortened() {
-    let mac = r#"{"mac_address":"0a:58:0a:f4:00:05"}"#;
-    for name in [
-        format!("{}/nad", "n".repeat(64)),
-        "a.b/nad".to_owned(),
-        format!("ns/{}", "n".repeat(254)),
-        "n".repeat(5_000),
-        format!("ns/{}", "n".repeat(5_000)),
-        format!("ns/nad/{}", "1".repeat(5_000)),
-    ] {
-        let error = refusal(&format!(r#"{{"{name}":{mac}}}"#));
-        assert!(error.contains(": not a network: "), "{error}");
-        assert!(error.len() < 500, "{error}");
-    }
-    let longest = format!(r#"{{"{}/{}":{mac}}}"#, "n".repeat(63), "n".repeat(253));
-    assert_eq!(parse(&longest).unwrap().len(), 1);
 }
 
 #[test]

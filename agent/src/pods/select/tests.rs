@@ -30,8 +30,8 @@ const OVN: (&str, &str) = (
 
 /// The last byte of the first interface's MAC, which tells whose word was heard, and its routes.
 fn heard(network: &str, annotations: &[(&str, &str)]) -> Option<(u8, Vec<String>)> {
-    let intent = read(network, "eth0", &[], annotations)?;
-    let first = &intent.interfaces[0];
+    let interfaces = read(network, "eth0", &[], annotations)?;
+    let first = &interfaces[0];
     let routes = first
         .routes
         .iter()
@@ -56,9 +56,9 @@ fn beside_a_default_network_for_the_infrastructure_the_primary_one_is_wired_too(
         None,
         "the controller has still to write the other"
     );
-    let intent = read("default", "eth0", &[locked, primary, further]).unwrap();
-    let [default, udn] = &intent.interfaces[..] else {
-        panic!("{intent:?}");
+    let both = read("default", "eth0", &[locked, primary, further]).unwrap();
+    let [default, udn] = &both[..] else {
+        panic!("{both:?}");
     };
     assert_eq!(
         (default.pod_ifname.as_deref(), default.gateways.len()),
@@ -66,25 +66,18 @@ fn beside_a_default_network_for_the_infrastructure_the_primary_one_is_wired_too(
     );
     assert_eq!(default.routes.len(), 1);
     assert_eq!(udn.pod_ifname.as_deref(), Some("ovn-udn1"));
-    assert_eq!(udn.key.to_string(), "blue/udn");
+    assert_eq!(udn.nad.as_deref(), Some("blue/udn"));
     assert_eq!(
         udn.gateways,
         ["10.200.0.1".parse::<std::net::IpAddr>().unwrap()]
     );
 
     let alone = read("default", "net1", &[locked, primary]).unwrap();
-    assert_eq!(
-        alone.interfaces.len(),
-        1,
-        "a later interface of the default network"
-    );
+    assert_eq!(alone.len(), 1, "a later interface of the default network");
     let alone = read("blue/udn", "net1", &[locked, primary]).unwrap();
-    assert_eq!(alone.interfaces.len(), 1, "a delegate's");
+    assert_eq!(alone.len(), 1, "a delegate's");
     let usual = locked.replace("infrastructure-locked", "primary");
-    assert_eq!(
-        read("default", "eth0", &[&usual]).unwrap().interfaces.len(),
-        1
-    );
+    assert_eq!(read("default", "eth0", &[&usual]).unwrap().len(), 1);
     let second = primary.replace("blue/udn", "blue/other");
     let both = format!("{{{locked},{primary},{second}}}");
     let annotations = BTreeMap::from([(pod_networks::ANNOTATION.to_owned(), both)]);
@@ -151,7 +144,7 @@ fn one_definition_attached_again_gets_the_next_entry_that_is_not_attached_yet() 
     );
     let key = |attached: &[&str], network: &str| {
         let intent = read(network, "net1", attached, &[three])?;
-        Some(intent.interfaces[0].key.to_string())
+        intent[0].nad.clone()
     };
     assert_eq!(key(&[], "ns/nad").as_deref(), Some("ns/nad"));
     assert_eq!(key(&["ns/other"], "ns/nad").as_deref(), Some("ns/nad"));
@@ -182,22 +175,17 @@ fn a_default_route_goes_to_the_first_interface_or_to_one_that_asks_for_it() {
     let both = (pod_networks::ANNOTATION, both.as_str());
     let asks = |network: &str, ifname: &str, annotation: (&str, &str)| {
         let intent = read(network, ifname, &[], &[annotation]).unwrap();
-        let interface = &intent.interfaces[0];
-        (interface.gateways.len(), interface.lla_gateway.is_some())
+        intent[0].gateways.len()
     };
-    assert_eq!(asks("default", "eth0", both), (1, true));
+    assert_eq!(asks("default", "eth0", both), 2);
     assert_eq!(
         asks("default", "net1", both),
-        (0, false),
+        0,
         "the entry speaks of the first interface"
     );
-    assert_eq!(
-        asks("ns/nad", "net1", both),
-        (1, true),
-        "written on request only"
-    );
-    assert_eq!(asks("default", "eth0", OVN), (1, false));
-    assert_eq!(asks("default", "net1", OVN), (0, false));
+    assert_eq!(asks("ns/nad", "net1", both), 2, "written on request only");
+    assert_eq!(asks("default", "eth0", OVN), 1);
+    assert_eq!(asks("default", "net1", OVN), 0);
     let list = |flag: &str| {
         format!(
             r#"[{{"ip_address":"10.1.0.2/24","mac_address":"0a:00:00:00:00:03","interface":"*","gateway_ip":"10.1.0.1"{flag}}}]"#
@@ -212,7 +200,7 @@ fn a_default_route_goes_to_the_first_interface_or_to_one_that_asks_for_it() {
         for ifname in ["eth0", "net1"] {
             let annotation = (ovn_interfaces::ANNOTATION, list.as_str());
             assert_eq!(
-                asks("default", ifname, annotation).0,
+                asks("default", ifname, annotation),
                 gateways,
                 "{ifname}{flag}"
             );
@@ -234,7 +222,6 @@ fn the_mtu_of_a_wish_goes_to_the_interface_that_answers_it_unless_the_answer_has
     );
     let intent = read("default", "eth0", &[], &[wish, answer]).unwrap();
     let mtus: Vec<_> = intent
-        .interfaces
         .iter()
         .map(|interface| (interface.pod_ifname.as_deref(), interface.mtu))
         .collect();
@@ -268,7 +255,7 @@ fn read(
     ifname: &str,
     attached: &[&str],
     annotations: &[(&str, &str)],
-) -> Option<Intent> {
+) -> Option<Vec<InterfaceSpec>> {
     let annotations = annotations
         .iter()
         .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))

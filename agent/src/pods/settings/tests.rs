@@ -39,8 +39,8 @@ fn each_refusal_names_the_annotation_and_its_value() {
 #[test]
 fn both_limits_are_read() {
     let settings = parse(&[(bandwidth::INGRESS, "10M"), (bandwidth::EGRESS, "1k")]).unwrap();
-    assert_eq!(settings.bandwidth.ingress, Some(10_000_000));
-    assert_eq!(settings.bandwidth.egress, Some(1_000));
+    assert_eq!(settings.bandwidth.ingress_rate, Some(10_000_000));
+    assert_eq!(settings.bandwidth.egress_rate, Some(1_000));
 }
 
 proptest! {
