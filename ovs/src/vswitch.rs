@@ -12,7 +12,7 @@ use crate::value::Uuid;
 
 pub use operations::{
     AddBridge, AddPort, BridgeSpec, PortRows, PortSpec, QosSpec, QueueSpec, StringMap, add_bridge,
-    add_port, del_ports, set_keys, unset_keys,
+    add_port, del_ports, del_qos, set_keys, unset_keys,
 };
 pub use rows::{Bridge, Interface, OpenVSwitch, Port, Qos, Queue};
 
@@ -66,6 +66,8 @@ pub fn tables() -> Vec<TableSpec> {
                 "other_config",
                 "qos",
                 "tag",
+                "trunks",
+                "vlan_mode",
             ],
             indexes: &[BY_NAME, BY_INTERFACE, BY_QOS],
         },
@@ -92,7 +94,7 @@ pub fn tables() -> Vec<TableSpec> {
         TableSpec {
             name: "QoS",
             columns: &["type", "queues", "other_config", "external_ids"],
-            indexes: &[],
+            indexes: &[BY_SANDBOX],
         },
         TableSpec {
             name: "Queue",
@@ -172,6 +174,16 @@ impl Db {
     /// A QoS row.
     pub fn qos(&self, uuid: Uuid) -> Option<Qos<'_>> {
         self.row("QoS", uuid).map(Qos)
+    }
+
+    /// All QoS rows, in no order.
+    pub fn all_qos(&self) -> impl Iterator<Item = Qos<'_>> {
+        self.rows("QoS").map(Qos)
+    }
+
+    /// The QoS rows whose `external_ids:sandbox` (the container id) this is.
+    pub fn qos_with_sandbox(&self, sandbox: &str) -> impl Iterator<Item = Qos<'_>> {
+        self.find("QoS", BY_SANDBOX, sandbox).map(Qos)
     }
 
     /// A queue.

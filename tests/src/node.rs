@@ -200,6 +200,26 @@ impl TestNode {
             .wait("Interface", of_container, until, &["name"], none)
     }
 
+    /// Waits until ovs-vswitchd has given a sandbox' port an ofport, and returns the Interface row.
+    pub fn await_ofport_of(&self, container: &str) -> Result<Row, Failure> {
+        let conditions = json!([
+            [
+                "external_ids",
+                "includes",
+                ["map", [["sandbox", container]]]
+            ],
+            ["ofport", ">", 0],
+        ]);
+        self.ovsdb()
+            .wait("Interface", conditions, "!=", &["name"], json!([]))?;
+        let row = self.interface_of(container)?;
+        row.ok_or_else(|| Failure::Unlike {
+            object: format!("the Interface row of {container}"),
+            expected: "still there".into(),
+            seen: "gone".into(),
+        })
+    }
+
     /// The node's database.
     pub fn ovsdb(&self) -> Ovsdb {
         Ovsdb::at(self.path(OVSDB_SOCKET))

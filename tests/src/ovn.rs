@@ -20,7 +20,7 @@ pub use pki::TlsFiles;
 
 use crate::failure::{Failure, Step};
 use crate::node::{DAEMON_LIMIT, OVSDB_SOCKET};
-use crate::ovsdb::{Ovsdb, Row};
+use crate::ovsdb::Ovsdb;
 use crate::process::Daemon;
 use crate::{AgentOptions, Datapath, Leftovers, TestNode, datapath};
 
@@ -309,26 +309,6 @@ impl OvnNode {
         let conditions = json!([["external_ids", "includes", is_installed]]);
         self.ovsdb()
             .wait("Interface", conditions, until, &["name"], json!([]))
-    }
-
-    /// Waits until ovs-vswitchd has given a sandbox' port an ofport, and returns the Interface row.
-    pub fn await_port(&self, container: &str) -> Result<Row, Failure> {
-        let conditions = json!([
-            [
-                "external_ids",
-                "includes",
-                ["map", [["sandbox", container]]]
-            ],
-            ["ofport", ">", 0],
-        ]);
-        self.ovsdb()
-            .wait("Interface", conditions, "!=", &["name"], json!([]))?;
-        let row = self.interface_of(container)?;
-        row.ok_or_else(|| Failure::Unlike {
-            object: format!("the Interface row of {container}"),
-            expected: "still there".into(),
-            seen: "gone".into(),
-        })
     }
 
     /// Waits until br-int is there.

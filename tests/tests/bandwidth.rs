@@ -15,6 +15,18 @@ fn limited(ingress: u64, egress: u64) -> Value {
     conf
 }
 
+fn shaped_pod(node: &TestNode, number: u8) -> Pod<'_> {
+    let pod = node
+        .pod(&format!("web-{number}"))
+        .unwrap()
+        .on_default_network(&entry(number));
+    pod.exec("ADD", &limited(20_000_000, 10_000_000))
+        .unwrap()
+        .success()
+        .unwrap();
+    pod
+}
+
 fn port_of(node: &TestNode, pod: &Pod<'_>) -> Row {
     let interface = node.interface_of(&pod.container).unwrap().unwrap();
     let ports = node.ovsdb_rows("Port").unwrap();
@@ -117,4 +129,92 @@ fn qos_rows_of_other_writers_stay() {
     let ports = node.ovsdb_rows("Port").unwrap();
     let bridge = ports.iter().find(|port| port["name"] == "br-int").unwrap();
     assert_eq!(bridge["qos"], qos(&node)[0]["_uuid"]);
+}
+
+/// What `ovs-vsctl` removes of a shaped pod's port leaves its QoS row, a root row, behind.
+#[test]
+fn a_qos_row_whose_port_somebody_removed_goes_with_the_pod() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let pod = shaped_pod(&node, 11);
+    let port = port_of(&node, &pod)["name"].as_str().unwrap().to_owned();
+    node.vsctl(&["del-port", &port]).unwrap();
+    pod.del().unwrap().success().unwrap();
+    assert!(qos(&node).is_empty(), "{:?}", qos(&node));
+}
+
+#[test]
+fn ports_that_come_back_leave_no_qos_row_of_their_earlier_ones() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let pods = [11, 12].map(|number| shaped_pod(&node, number));
+    node.vsctl(&["del-br", "br-int"]).unwrap();
+    for pod in &pods {
+        node.await_ofport_of(&pod.container).unwrap();
+    }
+    agent.await_ready(true).unwrap();
+    assert_eq!(qos(&node).len(), 2, "one each: {:?}", qos(&node));
+    for pod in &pods {
+        pod.del().unwrap().success().unwrap();
+    }
+    assert!(qos(&node).is_empty(), "{:?}", qos(&node));
+}
+
+#[test]
+fn qos_rows_that_no_port_uses_are_removed_by_gc_and_at_start_and_others_are_not() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let unused = |id: &str, keys: &[&str]| {
+        let mut create = vec!["create", "qos", "type=linux-htb"];
+        create.extend(keys);
+        node.vsctl(&create).unwrap();
+        assert!(qos(&node).len() > 1, "{id}");
+    };
+    // Another program's, without our keys.
+    node.vsctl(&["create", "qos", "type=linux-htb", "external_ids:owner=me"])
+        .unwrap();
+    unused("of a reboot", &["external_ids:sandbox=abc"]);
+    let done = node.podwire(&["gc", "--dry-run"]).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{}", done.stdout);
+    assert!(done.stdout.contains("1 QoS row"), "{}", done.stdout);
+    let done = node.podwire(&["gc"]).unwrap();
+    assert_eq!(done.status.code(), Some(0), "{}", done.stdout);
+    assert_eq!(qos(&node).len(), 1);
+    let agent = agent.kill_and_restart_with(|| {
+        unused("while no agent ran", &["external_ids:sandbox=abc"]);
+    });
+    agent.unwrap().await_ready(true).unwrap();
+    assert_eq!(qos(&node).len(), 1);
+    assert_eq!(qos(&node)[0]["external_ids"]["owner"], "me");
+}
+
+/// The bridge is removed and made again all the time. An ADD whose bridge went just before its transaction arrived is made
+/// on the new one, or leaves nothing.
+#[test]
+fn an_add_that_meets_a_bridge_made_anew_is_whole_or_leaves_nothing() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    for number in 11..31 {
+        let pod = node
+            .pod(&format!("web-{number}"))
+            .unwrap()
+            .on_default_network(&entry(number));
+        let conf = limited(20_000_000, 0);
+        let adding = pod.spawn("ADD", &conf).unwrap();
+        node.vsctl(&["del-br", "br-int"]).unwrap();
+        let added = adding.wait_with_output().unwrap().status.success();
+        if added {
+            node.await_ofport_of(&pod.container).unwrap();
+        }
+        pod.del().unwrap().success().unwrap();
+    }
+    assert!(qos(&node).is_empty(), "{:?}", qos(&node));
 }

@@ -80,7 +80,7 @@ fn check_misses_a_link() {
     let error = complaint(|_, pod, _| {
         pod.run("ip", &["link", "del", "eth0"]).unwrap();
     });
-    error.assert_names(&["link"]);
+    error.assert_names(&["the pod has no interface eth0"]);
 }
 
 #[test]

@@ -125,7 +125,7 @@ fn an_add_that_comes_before_the_logical_port_ends_when_that_is_made() {
     let (web, port) = central.announce(&node, "web", 11).unwrap();
     thread::scope(|scope| {
         let add = scope.spawn(|| web.add().unwrap());
-        node.await_port(&web.container).unwrap();
+        node.await_ofport_of(&web.container).unwrap();
         assert!(!add.is_finished());
         central.add_port(&port).unwrap();
         add.join().unwrap().success().unwrap();

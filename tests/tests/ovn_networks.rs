@@ -81,7 +81,7 @@ fn several_interfaces_of_one_pod_are_awaited_together_in_whatever_order_they_com
     let (web, [first, second]) = two_interfaces(&node);
     thread::scope(|scope| {
         let add = scope.spawn(|| web.add().unwrap());
-        node.await_port(&web.container).unwrap();
+        node.await_ofport_of(&web.container).unwrap();
         central.add_port(&second).unwrap();
         central.await_up(&second.name, true).unwrap();
         assert!(!add.is_finished());

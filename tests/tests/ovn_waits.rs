@@ -128,7 +128,7 @@ fn after_the_deadline_flows_that_are_not_installed_are_named() {
     let (web, port) = central.announce(&node, "web", 11).unwrap();
     thread::scope(|scope| {
         let add = scope.spawn(|| web.add().unwrap());
-        node.await_port(&web.container).unwrap();
+        node.await_ofport_of(&web.container).unwrap();
         // The port has its ofport, so ovn-controller claims it; a stopped switch takes no flow.
         node.signal_vswitchd(Signal::SIGSTOP).unwrap();
         central.add_port(&port).unwrap();
@@ -202,7 +202,7 @@ fn meddled_with(meddle: impl FnOnce(&OvnNode, &str)) -> CniError {
     let (web, _) = central.announce(&node, "web", 11).unwrap();
     thread::scope(|scope| {
         let add = scope.spawn(|| web.add().unwrap());
-        let row = node.await_port(&web.container).unwrap();
+        let row = node.await_ofport_of(&web.container).unwrap();
         meddle(&node, row["name"].as_str().unwrap());
         add.join().unwrap().error().unwrap()
     })
@@ -267,7 +267,7 @@ fn a_wait_ends_when_a_newer_sandbox_comes() {
     let new = old.another_sandbox().unwrap();
     thread::scope(|scope| {
         let first = scope.spawn(|| old.add().unwrap());
-        node.await_port(&old.container).unwrap();
+        node.await_ofport_of(&old.container).unwrap();
         let second = scope.spawn(|| new.add().unwrap());
         let superseded = first.join().unwrap().error().unwrap();
         assert_eq!(superseded.code, 100);
@@ -288,7 +288,7 @@ fn a_wait_ends_when_the_runtime_kills_the_plugin() {
     let (web, port) = central.announce(&node, "web", 11).unwrap();
     let recorder = LinkRecorder::start(node.place()).unwrap();
     let mut plugin = web.spawn("ADD", &conf()).unwrap();
-    node.await_port(&web.container).unwrap();
+    node.await_ofport_of(&web.container).unwrap();
     plugin.kill().unwrap();
     plugin.wait().unwrap();
     recorder.await_gone(&web.container[..15]).unwrap();

@@ -268,9 +268,9 @@ fn check_finds_what_was_changed_by_hand_and_its_commands_mend_it() {
     let (_, json) = node.podwire_json(&["check", "-o", "json"]).unwrap();
     for audit in json["attachments"].as_array().unwrap() {
         for difference in audit["differences"].as_array().unwrap() {
-            let mend = difference["mend"].as_str().unwrap();
-            let done = node.shell(mend).unwrap();
-            assert!(done.status.success(), "{mend}: {}", done.stderr);
+            let fix = difference["fix"].as_str().unwrap();
+            let done = node.shell(fix).unwrap();
+            assert!(done.status.success(), "{fix}: {}", done.stderr);
         }
     }
     let done = node.podwire(&["check"]).unwrap();

@@ -333,6 +333,8 @@ impl Agent {
                 host_mac: mac_text(port.link.host_mac),
                 external_ids: port.external_ids.clone(),
                 bandwidth: port.bandwidth,
+                mtu: Some(port.link.mtu),
+                routes: port.link.routes.clone(),
             })
             .collect();
         entry

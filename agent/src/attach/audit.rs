@@ -1,7 +1,7 @@
-//! A CHECK of what is there without anybody's prevResult: rows, links and namespaces held against what their ADD recorded.
+//! A CHECK without anybody's prevResult: compares rows, links and namespaces with what their ADD recorded.
 //!
-//! It is for people, who ask about every attachment at once, and so it goes on after the first difference. What only
-//! prevResult knows (routes, an MTU that a later plugin set) it can't hold against anything.
+//! It is for people, who ask about every attachment at once, and so it goes on after the first difference. What a later plugin
+//! of the chain changed only prevResult knows: it shows here as a difference.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,12 +9,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::call::sandbox_line;
-use super::check::{difference, differences_of_row};
-use super::del::is_ours;
+use super::check::{
+    Difference, Expected, HostEnd, lost_routes, made_port, pod_differences, row_differences,
+};
 use super::{Agent, Error, READY_DEADLINE};
-use crate::journal::{Entry, State};
-use crate::netns::{Netns, NetnsError};
-use crate::plan::{AttachmentKey, ids};
+use crate::journal::{Entry, EntryPort, State};
+use crate::netns::{Netns, NetnsError, Observed};
+use crate::plan::{self, AttachmentKey, ids};
 use crate::ports::{PortRecord, PortState, addresses};
 use podwire_cni::spec::{CniResult, Interface, IpConfig};
 
@@ -32,15 +33,6 @@ pub struct Audit {
     pub busy: bool,
     /// What is not as its ADD left it; nothing when all is well.
     pub differences: Vec<Difference>,
-}
-
-/// One thing that is not as it should be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Difference {
-    /// In words.
-    pub what: String,
-    /// The command that mends it, where one does.
-    pub mend: Option<String>,
 }
 
 impl Agent {
@@ -106,17 +98,20 @@ impl Agent {
         let entry = match entry {
             Some((State::Live, entry)) => Some(entry),
             Some((State::Adding, _)) => {
-                found.push(without_mend(
+                found.push(Difference::new(
                     "its ADD was interrupted and is not undone yet",
                 ));
                 return Ok(found);
             }
             Some((State::Deleting, _)) => {
-                found.push(mended("its DEL is not finished", "podwire gc"));
+                found.push(Difference::with_fix(
+                    "its DEL is not finished",
+                    "podwire gc",
+                ));
                 return Ok(found);
             }
             None => {
-                found.push(without_mend(
+                found.push(Difference::new(
                     "there is no record of it under the run directory: its port would not come back if Open vSwitch's \
                      database were lost",
                 ));
@@ -127,31 +122,39 @@ impl Agent {
             Ok(netns) => Some(netns),
             Err(what) => {
                 let can_go = self.leftover(key).await?.is_some();
-                let mend = can_go.then(|| "podwire gc".to_owned());
-                found.push(Difference { what, mend });
+                let fix = can_go.then(|| "podwire gc".to_owned());
+                found.push(Difference { what, fix });
                 None
             }
         };
         if records.is_empty() {
-            found.push(without_mend(&format!("Open vSwitch has no port for {key}")));
+            found.push(Difference::new(format!(
+                "Open vSwitch has no port for {key}"
+            )));
         }
         let netdev = self
             .ports
             .node_facts(self.default_mtu())
             .is_ok_and(|facts| facts.netdev_datapath);
         for record in records {
-            let row = differences_of_row(record, &self.config.bridge, entry.as_ref());
-            found.extend(row.map(|what| without_mend(&what)));
+            found.extend(row_differences(record, &self.config.bridge, entry.as_ref()));
             if record.state(self.config.ovn.wait) == PortState::AwaitsOvn {
-                found.push(without_mend(&format!(
+                found.push(Difference::new(format!(
                     "OVN has not installed the flows of port {}",
                     record.name
                 )));
             }
-            found.extend(self.link_difference(record, entry.as_ref()).await?);
+            let made = made_port(record, entry.as_ref());
+            let mut pod = None;
             if let Some(netns) = &netns {
-                found.extend(self.pod_differences(key, record, netns, netdev).await?);
+                let name = record.pod_ifname.as_deref().unwrap_or(&key.ifname);
+                pod = self.netlink.observe(Arc::clone(netns), name).await?;
+                let expected = as_result(record, name, made);
+                found.extend(inside_differences(&expected, pod.as_ref(), netns, netdev));
             }
+            let pod = pod.map(|seen| seen.link);
+            let host = HostEnd::look(self, record, pod.as_ref()).await?;
+            found.extend(host.differences(record, pod.as_ref(), &Expected::of_port(made)));
         }
         Ok(found)
     }
@@ -172,72 +175,43 @@ impl Agent {
         }
         Ok(Arc::new(netns))
     }
+}
 
-    async fn link_difference(
-        &self,
-        record: &PortRecord,
-        entry: Option<&Entry>,
-    ) -> Result<Option<Difference>, Error> {
-        let name = &record.name;
-        Ok(match self.netlink.host_link(name).await? {
-            None => Some(without_mend(&format!("the host has no link {name}"))),
-            Some(link) if !is_ours(&link, entry) => Some(without_mend(&format!(
-                "the host's link {name} is not the one that was made for it"
-            ))),
-            Some(link) if !link.up => Some(mended(
-                &format!("the host's link {name} is down"),
-                &format!("ip link set {name} up"),
-            )),
-            Some(_) => None,
-        })
+/// What is wrong in the pod's namespace.
+fn inside_differences(
+    expected: &CniResult,
+    seen: Option<&Observed>,
+    netns: &Netns,
+    netdev: bool,
+) -> Vec<Difference> {
+    let inside = format!("nsenter --net={} ", netns.path().display());
+    let mut found = Vec::new();
+    for interface in &expected.interfaces {
+        found.extend(pod_differences(expected, 0, interface, seen, &inside));
     }
-
-    async fn pod_differences(
-        &self,
-        key: &AttachmentKey,
-        record: &PortRecord,
-        netns: &Arc<Netns>,
-        netdev: bool,
-    ) -> Result<Vec<Difference>, Error> {
-        let name = record.pod_ifname.as_deref().unwrap_or(&key.ifname);
-        let seen = self.netlink.observe(Arc::clone(netns), name).await?;
-        let inside = format!("nsenter --net={}", netns.path().display());
-        let mut found = Vec::new();
-        let recorded = as_result(record, name);
-        if let Some(interface) = recorded.interfaces.first()
-            && let Some(what) = difference(&recorded, 0, interface, seen.as_ref())
-        {
-            let is_down = seen.as_ref().is_some_and(|seen| !seen.link.up);
-            let lost = seen.as_ref().and_then(|seen| {
-                let addresses = || addresses(&record.external_ids);
-                addresses().find(|address| !seen.addresses.contains(address))
-            });
-            let mend = match lost {
-                _ if is_down => Some(format!("{inside} ip link set {name} up")),
-                Some(address) => Some(format!("{inside} ip addr add {address} dev {name}")),
-                None => None,
-            };
-            found.push(Difference { what, mend });
-        }
-        if netdev && seen.is_some_and(|seen| seen.tx_checksum == Some(true)) {
-            found.push(mended(
-                &format!(
+    if let Some(seen) = seen {
+        found.extend(lost_routes(expected, &[(0, seen.clone())], &inside));
+        if netdev && seen.tx_checksum == Some(true) {
+            let name = &seen.link.name;
+            found.push(Difference::with_fix(
+                format!(
                     "interface {name} leaves checksums to hardware (TX checksum offload), and the bridge's datapath is netdev: \
                      TCP gets nothing through"
                 ),
-                &format!("{inside} ethtool -K {name} tx off"),
+                format!("{inside}ethtool -K {name} tx off"),
             ));
         }
-        Ok(found)
     }
+    found
 }
 
-/// What the row records of a pod's interface, as a result would have it.
-fn as_result(record: &PortRecord, name: &str) -> CniResult {
+/// What the row and the intent log record of a pod's interface, as a result would have it. An MTU is not compared: a later
+/// plugin may have set a smaller one, which does no harm.
+fn as_result(record: &PortRecord, name: &str, made: Option<&EntryPort>) -> CniResult {
     let interface = Interface {
         name: name.to_owned(),
         mac: record.external_ids.get(ids::ATTACHED_MAC).cloned(),
-        sandbox: Some(String::new()),
+        sandbox: Some("/".to_owned()),
         ..Interface::default()
     };
     let ip = |address| IpConfig {
@@ -245,9 +219,11 @@ fn as_result(record: &PortRecord, name: &str) -> CniResult {
         address,
         gateway: None,
     };
+    let routes = made.into_iter().flat_map(|port| &port.routes);
     CniResult {
         interfaces: vec![interface],
         ips: addresses(&record.external_ids).map(ip).collect(),
+        routes: routes.map(plan::result::route).collect(),
         ..CniResult::default()
     }
 }
@@ -273,18 +249,4 @@ pub(super) fn pod_of(records: &[PortRecord], entry: Option<&Entry>) -> Option<St
 pub(super) fn is_made_in(netns: &Netns, entry: Option<&Entry>) -> bool {
     let noted = entry.and_then(|entry| entry.netns_id);
     noted.is_none_or(|id| id == (netns.id().dev, netns.id().ino))
-}
-
-fn without_mend(what: &str) -> Difference {
-    Difference {
-        what: what.to_owned(),
-        mend: None,
-    }
-}
-
-fn mended(what: &str, mend: &str) -> Difference {
-    Difference {
-        what: what.to_owned(),
-        mend: Some(mend.to_owned()),
-    }
 }

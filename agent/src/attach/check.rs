@@ -1,24 +1,54 @@
-//! CHECK: what is there, held against what ADD answered. The first difference is told in words.
+//! CHECK: compares rows, links and addresses with what ADD answered. The first difference is the error.
 //!
 //! prevResult is the whole chain's: what a later plugin changed (a MAC by `tuning`, an MTU) it has written there, and so
 //! only prevResult is compared with, never our own plan. Things beside it, such as further routes, are others' business.
+
+mod host;
+mod pod;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use podwire_cni::spec::{CniResult, Interface, IpConfig, Route};
+use podwire_cni::spec::{CniResult, Interface};
+use serde::{Deserialize, Serialize};
 
 use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
 use crate::journal::{Entry, EntryPort};
-use crate::netns::{Netns, Observed, ObservedRoute};
+use crate::netns::{Netns, Observed};
 use crate::observe::Trace;
-use crate::plan::{ids, mac_text};
+use crate::plan::ids;
 use crate::ports::PortRecord;
 
-/// RT_TABLE_MAIN (rtnetlink(7)).
-const MAIN_TABLE: u32 = 254;
+pub(super) use host::{Expected, HostEnd};
+pub(super) use pod::{lost_routes, pod_differences};
+
+/// One thing that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// In words.
+    pub what: String,
+    /// The command that puts it right, where one does.
+    #[serde(alias = "mend")]
+    pub fix: Option<String>,
+}
+
+impl Difference {
+    pub(super) fn new(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            fix: None,
+        }
+    }
+
+    pub(super) fn with_fix(what: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            fix: Some(fix.into()),
+        }
+    }
+}
 
 impl Agent {
     /// Compares an attachment with prevResult.
@@ -44,33 +74,44 @@ impl Agent {
         }
         let made = self.journal.find(&call.key)?.map(|(_, entry)| entry);
         for record in &records {
-            differences_of_row(record, &self.config.bridge, made.as_ref())
-                .map_or(Ok(()), |text| Err(Error::Differs(text)))?;
-            let link = self.netlink.host_link(&record.name).await?;
-            if link.is_none_or(|link| !link.up) {
-                return Err(Error::Differs(format!(
-                    "the host has no link {} that is up",
-                    record.name
-                )));
-            }
+            none(row_differences(record, &self.config.bridge, made.as_ref()))?;
         }
-        trace.phase("rows and host links", looking);
+        trace.phase("rows", looking);
 
         let looking = Instant::now();
+        let mut observed: Vec<(usize, Observed)> = Vec::new();
         for (index, interface) in sandbox_interfaces(&prev, call, &records) {
             let seen = self
                 .netlink
                 .observe(Arc::clone(&netns), &interface.name)
                 .await?;
-            if let Some(difference) = difference(&prev, index, interface, seen.as_ref()) {
-                return Err(Error::Differs(difference));
-            }
+            none(pod_differences(&prev, index, interface, seen.as_ref(), ""))?;
+            observed.extend(seen.map(|seen| (index, seen)));
         }
+        none(lost_routes(&prev, &observed, ""))?;
         trace.phase("pod", looking);
+
+        let looking = Instant::now();
+        for record in &records {
+            let ifname = record.pod_ifname.as_deref().unwrap_or(&call.key.ifname);
+            let pod = observed.iter().find(|(_, seen)| seen.link.name == ifname);
+            let pod = pod.map(|(_, seen)| &seen.link);
+            let expected = Expected::of_result(&prev, &record.name);
+            let host = HostEnd::look(self, record, pod).await?;
+            none(host.differences(record, pod, &expected))?;
+        }
+        trace.phase("host links", looking);
         if let Some(plugin) = delegate_of(call)? {
             plugin.check(&self.spawner, delegate_call(call)).await?;
         }
         Ok(())
+    }
+}
+
+fn none(differences: Vec<Difference>) -> Result<(), Error> {
+    match differences.into_iter().next() {
+        Some(first) => Err(Error::Differs(first.what)),
+        None => Ok(()),
     }
 }
 
@@ -85,133 +126,68 @@ fn sandbox_interfaces<'a>(
         .iter()
         .enumerate()
         .filter(move |(_, interface)| {
-            let is_inside = interface
-                .sandbox
-                .as_ref()
-                .is_some_and(|sandbox| !sandbox.is_empty());
             let is_ours = interface.name == call.key.ifname
                 || records
                     .iter()
                     .any(|record| record.pod_ifname.as_deref() == Some(interface.name.as_str()));
-            is_inside && is_ours
+            is_inside(interface) && is_ours
         })
 }
 
-/// What is wrong with an attachment's row.
-pub(super) fn differences_of_row(
-    record: &PortRecord,
-    bridge: &str,
-    made: Option<&Entry>,
-) -> Option<String> {
-    let name = &record.name;
-    let bears = |ids: &BTreeMap<String, String>| ids.get(ids::IFACE_ID).cloned();
+/// Whether an interface of a result is the pod's and not the host's.
+fn is_inside(interface: &Interface) -> bool {
+    let sandbox = interface.sandbox.as_ref();
+    sandbox.is_some_and(|sandbox| !sandbox.is_empty())
+}
+
+/// The port of an intent log entry that this row is for.
+pub(super) fn made_port<'a>(record: &PortRecord, made: Option<&'a Entry>) -> Option<&'a EntryPort> {
     let same_interface = |port: &&EntryPort| {
         port.external_ids.get(ids::POD_IF_NAME) == record.external_ids.get(ids::POD_IF_NAME)
     };
-    let given = made.and_then(|entry| entry.ports.iter().find(same_interface));
-    if let Some(given) = given.and_then(|port| bears(&port.external_ids)) {
-        let found = bears(&record.external_ids).unwrap_or_default();
-        if found != given {
-            return Some(format!(
-                "port {name} has iface-id {found:?}, and was made with {given:?}"
+    made.and_then(|entry| entry.ports.iter().find(same_interface))
+}
+
+/// What is wrong with an attachment's row.
+pub(super) fn row_differences(
+    record: &PortRecord,
+    bridge: &str,
+    made: Option<&Entry>,
+) -> Vec<Difference> {
+    let name = &record.name;
+    let iface_id = |ids: &BTreeMap<String, String>| ids.get(ids::IFACE_ID).cloned();
+    let mut found = Vec::new();
+    if let Some(given) = made_port(record, made).and_then(|port| iface_id(&port.external_ids)) {
+        let now = iface_id(&record.external_ids).unwrap_or_default();
+        if now != given {
+            found.push(Difference::with_fix(
+                format!("port {name} has iface-id {now:?}, and was made with {given:?}"),
+                format!("ovs-vsctl set interface {name} external_ids:iface-id={given}"),
             ));
         }
     }
     if record.bridge.as_deref() != Some(bridge) {
         let on = record.bridge.as_deref().unwrap_or("no bridge");
-        return Some(format!("port {name} is on {on}, not on {bridge}"));
+        found.push(Difference::new(format!(
+            "port {name} is on {on}, not on {bridge}"
+        )));
+    }
+    if let Some(vlan) = &record.vlan {
+        found.push(Difference::with_fix(
+            format!("port {name} has {vlan}: its packets are in a VLAN of their own"),
+            format!("ovs-vsctl clear port {name} tag trunks vlan_mode"),
+        ));
     }
     if let Some(error) = &record.error {
-        return Some(format!("Open vSwitch reports of port {name}: {error}"));
+        found.push(Difference::new(format!(
+            "Open vSwitch reports of port {name}: {error}"
+        )));
+    } else if record.ofport.is_none_or(|ofport| ofport <= 0) {
+        found.push(Difference::new(format!(
+            "Open vSwitch has given port {name} no ofport"
+        )));
     }
-    match record.ofport {
-        Some(ofport) if ofport > 0 => None,
-        _ => Some(format!("Open vSwitch has given port {name} no ofport")),
-    }
-}
-
-/// The first difference between prevResult and the pod's interface.
-pub(super) fn difference(
-    prev: &CniResult,
-    index: usize,
-    wanted: &Interface,
-    seen: Option<&Observed>,
-) -> Option<String> {
-    let name = &wanted.name;
-    let Some(seen) = seen else {
-        return Some(format!("the pod has no interface {name}"));
-    };
-    let link = &seen.link;
-    if !link.up {
-        return Some(format!("interface {name} is down"));
-    }
-    if let (Some(wanted), Some(found)) = (&wanted.mac, link.mac.map(mac_text))
-        && !wanted.is_empty()
-        && !wanted.eq_ignore_ascii_case(&found)
-    {
-        return Some(format!(
-            "interface {name} has MAC {found}, and prevResult has {wanted}"
-        ));
-    }
-    if let Some(wanted) = wanted.mtu.filter(|mtu| *mtu != 0 && *mtu != link.mtu) {
-        return Some(format!(
-            "interface {name} has MTU {}, and prevResult has {wanted}",
-            link.mtu
-        ));
-    }
-    let on_it = |ip: &&IpConfig| {
-        ip.interface == Some(index) || (ip.interface.is_none() && prev.interfaces.len() <= 2)
-    };
-    if let Some(ip) = prev
-        .ips
-        .iter()
-        .filter(on_it)
-        .find(|ip| !seen.addresses.contains(&ip.address))
-    {
-        return Some(format!("interface {name} has lost address {}", ip.address));
-    }
-    let is_missing = |route: &&Route| {
-        is_ours(route, prev, index) && !seen.routes.iter().any(|it| is_same(route, it))
-    };
-    let route = prev.routes.iter().find(is_missing)?;
-    let by = route
-        .gw
-        .map_or_else(String::new, |gateway| format!(" by {gateway}"));
-    Some(format!(
-        "interface {name} has lost the route to {}{by}",
-        route.dst
-    ))
-}
-
-/// Whether a route of prevResult, which names no interface, must be over this one: its next hop is in one of its subnets, or
-/// it is the pod's only interface.
-fn is_ours(route: &Route, prev: &CniResult, index: usize) -> bool {
-    let inside = prev
-        .interfaces
-        .iter()
-        .filter(|interface| interface.sandbox.is_some())
-        .count();
-    if inside <= 1 {
-        return true;
-    }
-    route.gw.is_some_and(|gateway| {
-        prev.ips
-            .iter()
-            .any(|ip| ip.interface == Some(index) && ip.address.contains(&gateway))
-    })
-}
-
-fn is_same(wanted: &Route, seen: &ObservedRoute) -> bool {
-    // Two families write an unset table and an unset next hop in their own ways; only what prevResult says is compared.
-    wanted.dst.trunc() == seen.dst.trunc()
-        && wanted
-            .gw
-            .is_none_or(|gateway| seen.gateway == Some(gateway))
-        && wanted.table.unwrap_or(MAIN_TABLE) == seen.table
-        && wanted.mtu.is_none_or(|mtu| seen.mtu == Some(mtu))
-        && wanted
-            .priority
-            .is_none_or(|priority| priority == seen.priority)
+    found
 }
 
 #[cfg(test)]

@@ -122,7 +122,7 @@ impl Agent {
                 let rows = match &known {
                     Ok(records) => self
                         .ports
-                        .remove(records)
+                        .remove_of(&key.container_id, records)
                         .await
                         .map_err(|error| error.to_string()),
                     Err(error) => Err(error.to_string()),
@@ -176,7 +176,9 @@ impl Agent {
     /// Removes an attachment's rows.
     pub(super) async fn remove_rows(&self, key: &AttachmentKey) -> Result<(), PortError> {
         self.ports.synced(READY_DEADLINE).await?;
-        self.ports.remove(&self.ports.find(key)).await
+        self.ports
+            .remove_of(&key.container_id, &self.ports.find(key))
+            .await
     }
 
     async fn remove_links(&self, names: &[&str], entry: Option<&Entry>) -> Vec<Error> {

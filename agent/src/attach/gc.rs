@@ -41,6 +41,7 @@ impl Agent {
             self.metrics.mended(Mended::Unlisted, 1);
             errors.extend(self.remove(&key).await);
         }
+        errors.extend(self.ports.remove_unused_qos().await.err().map(Error::from));
         trace.phase("sweep", sweeping);
         match delegate_of(call) {
             Ok(Some(plugin)) => {

@@ -35,8 +35,9 @@ use podwire_cni::spec::{CniVersion, Command};
 use tokio::sync::watch;
 
 pub use addresses::Addresses;
-pub use audit::{Audit, Difference};
+pub use audit::Audit;
 pub use call::{Call, Refused};
+pub use check::Difference;
 pub use connections::Connections;
 pub use error::Error;
 pub use leftovers::Leftover;

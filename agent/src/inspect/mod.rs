@@ -35,9 +35,13 @@ pub struct AuditList {
 
 /// What `GET /v1/gc` finds, and `POST /v1/gc` did.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct LeftoverList {
     /// What can go, or went.
     pub leftovers: Vec<Leftover>,
+    /// How many QoS rows no port uses any more, that can go or went.
+    #[serde(default)]
+    pub qos_rows: usize,
 }
 
 /// Holds what is there against what was made.
@@ -54,11 +58,16 @@ pub async fn check(agent: &Agent, filter: &Filter) -> Result<AuditList, Error> {
 /// # Errors
 /// Open vSwitch's database is not there to ask, or the kernel does not answer.
 pub async fn gc(agent: &Agent, remove: bool) -> Result<LeftoverList, Error> {
-    let leftovers = match remove {
-        true => agent.remove_leftovers().await?,
-        false => agent.leftovers().await?,
-    };
-    Ok(LeftoverList { leftovers })
+    Ok(match remove {
+        true => LeftoverList {
+            leftovers: agent.remove_leftovers().await?,
+            qos_rows: agent.ports.remove_unused_qos().await?,
+        },
+        false => LeftoverList {
+            leftovers: agent.leftovers().await?,
+            qos_rows: agent.ports.unused_qos(),
+        },
+    })
 }
 
 /// The last operations, oldest first.

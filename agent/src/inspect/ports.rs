@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Filter, PortList};
 use crate::attach::{Agent, Error};
 use crate::config::Wait;
+use crate::netns::LinkState;
 use crate::plan::{AttachmentKey, Bandwidth, ids};
 use crate::ports::{PortRecord, PortState, addresses};
 
@@ -46,15 +47,15 @@ pub struct PortView {
 }
 
 impl PortView {
-    /// A port as its row has it; `link` is whether its host link is up, where there is one.
+    /// A port as its row has it; `link` is its host link, where there is one.
     ///
-    /// Open vSwitch notices that a link is gone only when it looks at its ports anew, which may be much later.
-    pub fn of(record: PortRecord, wait: Wait, link: Option<bool>) -> Self {
+    /// Open vSwitch notices that a link is gone only when it looks at its ports again, which may be much later.
+    fn of(record: PortRecord, wait: Wait, link: Option<&LinkState>, is_mute: bool) -> Self {
         let id = |name: &str| record.external_ids.get(name).cloned();
         let link_error = match link {
             None => Some(format!("the host has no link {}", record.name)),
-            Some(false) => Some(format!("the host's link {} is down", record.name)),
-            Some(true) => None,
+            Some(link) if !link.up => Some(format!("the host's link {} is down", record.name)),
+            Some(_) => is_mute.then(|| format!("port {} carries no packets", record.name)),
         };
         Self {
             state: match link_error {
@@ -85,16 +86,19 @@ impl PortView {
 pub async fn ports(agent: &Agent, filter: &Filter) -> Result<PortList, Error> {
     let wait = agent.config.ovn.wait;
     let links = agent.netlink.host_links().await?;
+    let mut records = agent.ports.all();
+    records.retain(|record| filter.admits_pod(record.pod.as_deref()));
+    let with_links = records
+        .iter()
+        .filter_map(|record| Some((record, links.get(&record.name)?)));
+    let mute = agent.mute_ports(with_links).await;
     let view = |record: PortRecord| {
-        let link = links.get(&record.name).copied();
-        PortView::of(record, wait, link)
+        let link = links.get(&record.name);
+        let is_mute = mute.contains(&record.name);
+        PortView::of(record, wait, link, is_mute)
     };
-    let mut ports: Vec<PortView> = agent
-        .ports
-        .all()
-        .into_iter()
-        .filter(|record| filter.admits_pod(record.pod.as_deref()))
-        .map(view)
+    let ports = records.into_iter().map(view);
+    let mut ports: Vec<PortView> = ports
         .filter(|port| filter.state.is_none_or(|state| port.state == state))
         .collect();
     sort(&mut ports);

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use podwire_cni::spool::boottime;
 use serde::{Deserialize, Serialize};
 
+use crate::netns::Route;
 use crate::plan::{AttachmentKey, Bandwidth, stable_hash};
 use names::RetiredNames;
 
@@ -92,6 +93,12 @@ pub struct EntryPort {
     /// What it may send and receive.
     #[serde(default)]
     pub bandwidth: Bandwidth,
+    /// MTU of both ends, in bytes; none in an entry of an older agent.
+    #[serde(default)]
+    pub mtu: Option<u32>,
+    /// The routes over the pod end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<Route>,
 }
 
 impl Entry {

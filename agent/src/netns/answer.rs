@@ -40,6 +40,7 @@ pub(super) fn link(message: &Message<'_>) -> Option<LinkState> {
             libc::IFLA_ADDRESS => link.mac = mac(payload),
             libc::IFLA_MTU => link.mtu = u32_at(payload, 0)?,
             libc::IFLA_LINK => link.peer_ifindex = u32_at(payload, 0).filter(|i| *i != 0),
+            libc::IFLA_MASTER => link.master = u32_at(payload, 0).filter(|i| *i != 0),
             libc::IFLA_GROUP => link.group = u32_at(payload, 0)?,
             libc::IFLA_MASTER => link.master = u32_at(payload, 0).filter(|i| *i != 0),
             libc::IFLA_LINKINFO => {

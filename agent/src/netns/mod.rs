@@ -235,10 +235,17 @@ impl Netlink {
         self.threads.links.watch(name)
     }
 
-    /// Every host link by its name, and whether it is set up, as the kernel has it now.
-    pub async fn host_links(&self) -> Result<HashMap<String, bool>, Error> {
+    /// Every host link by its name, as the kernel has it now.
+    pub async fn host_links(&self) -> Result<HashMap<String, LinkState>, Error> {
         let links = self.read(|reader| observe::links(&mut reader.host)).await?;
-        Ok(links.into_iter().map(|link| (link.name, link.up)).collect())
+        let by_name = links.into_iter().map(|link| (link.name.clone(), link));
+        Ok(by_name.collect())
+    }
+
+    /// The host link of that index.
+    pub async fn host_link_of_index(&self, index: u32) -> Result<Option<LinkState>, Error> {
+        self.read(move |reader| observe::link_of_index(&mut reader.host, index))
+            .await
     }
 
     /// A wake-up at each later change of any host link. Who is slow sees one, however many there were.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use macaddr::MacAddr6;
 use nix::libc;
+use serde::{Deserialize, Serialize};
 
 use super::Error;
 use super::announce::Announcer;
@@ -40,7 +41,7 @@ pub struct LinkSpec {
 }
 
 /// A route over the pod's interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// The destination; its host bits are ignored.
     pub dst: IpNet,

@@ -43,17 +43,22 @@ pub fn result(
                 gateway: gateway_of(*address, port),
                 interface: Some(pod_end),
             }));
-        result.routes.extend(link.routes.iter().map(|route| Route {
-            dst: route.dst,
-            gw: route.gateway,
-            mtu: route.mtu,
-            advmss: route.advmss,
-            priority: route.priority,
-            table: route.table,
-            scope: route.scope.map(u32::from),
-        }));
+        result.routes.extend(link.routes.iter().map(route));
     }
     result
+}
+
+/// A route as a result has it.
+pub fn route(route: &crate::netns::Route) -> Route {
+    Route {
+        dst: route.dst,
+        gw: route.gateway,
+        mtu: route.mtu,
+        advmss: route.advmss,
+        priority: route.priority,
+        table: route.table,
+        scope: route.scope.map(u32::from),
+    }
 }
 
 /// The gateway of an address's subnet; else, for what is in no subnet of it (a link-local one), that of its family's default route.

@@ -2,8 +2,10 @@
 //! goes to it is shaped by a QoS row of its port.
 
 use podwire_ovs::replica::Db;
-use podwire_ovs::vswitch::{Interface, PortSpec, QosSpec, StringMap};
+use podwire_ovs::value::Uuid;
+use podwire_ovs::vswitch::{Interface, PortSpec, Qos, QosSpec, StringMap};
 
+use super::record::key;
 use crate::plan::{Bandwidth, ids};
 
 impl Bandwidth {
@@ -20,7 +22,8 @@ impl Bandwidth {
         }
     }
 
-    /// Adds the limits to a port that is to be made. Its QoS row bears the sandbox, by which it is known as the port's own.
+    /// Adds the limits to a port that is to be made. Its QoS row bears the attachment's keys, by which it is known as the
+    /// port's own, and as left over when no port uses it any more.
     pub(super) fn apply(self, spec: &mut PortSpec) {
         if let Some(rate) = self.egress_rate {
             // kbit/s; 0 would be no limit at all.
@@ -30,16 +33,47 @@ impl Bandwidth {
             spec.ingress_policing_burst = Some((kilobits / 10).max(LEAST_BURST));
         }
         if let Some(rate) = self.ingress_rate {
-            let sandbox = spec.external_ids.get(ids::SANDBOX).cloned();
-            let owner = sandbox.map(|sandbox| (ids::SANDBOX.to_owned(), sandbox));
+            let keys = [ids::SANDBOX, ids::NETWORK, ids::IFNAME];
+            let owner = keys.into_iter().filter_map(|key| {
+                let value = spec.external_ids.get(key)?;
+                Some((key.to_owned(), value.clone()))
+            });
             spec.qos = Some(QosSpec {
                 qos_type: "linux-htb".to_owned(),
                 other_config: StringMap::from([("max-rate".to_owned(), rate.to_string())]),
-                external_ids: owner.into_iter().collect(),
+                external_ids: owner.collect(),
                 ..QosSpec::default()
             });
         }
     }
+}
+
+/// QoS rows of a sandbox's ports that no port uses: a QoS row is a root row and stays when its port is removed by
+/// `ovs-vsctl del-port`, or with its bridge.
+pub(super) fn unused_qos(db: &Db, sandbox: &str) -> Vec<Uuid> {
+    let rows = db.qos_with_sandbox(sandbox);
+    rows.filter(|qos| is_unused(db, qos))
+        .map(|qos| qos.uuid())
+        .collect()
+}
+
+/// All such rows. ovn-kubernetes marks its rows by the sandbox alone, and makes them before its port uses them: one of those
+/// is left over only when its sandbox has no interface.
+pub(super) fn all_unused_qos(db: &Db) -> Vec<Uuid> {
+    let is_left =
+        |qos: &Qos<'_>| match (qos.external_id(ids::SANDBOX), key(|id| qos.external_id(id))) {
+            (None, _) => false,
+            (Some(_), Some(_)) => is_unused(db, qos),
+            (Some(sandbox), None) => {
+                is_unused(db, qos) && db.interfaces_with_sandbox(sandbox).next().is_none()
+            }
+        };
+    let rows = db.all_qos().filter(is_left);
+    rows.map(|qos| qos.uuid()).collect()
+}
+
+fn is_unused(db: &Db, qos: &Qos<'_>) -> bool {
+    db.ports_with_qos(qos.uuid()).next().is_none()
 }
 
 /// The least burst in kbit: a few packets of the largest usual size.

@@ -2,9 +2,8 @@
 
 use podwire_ovs::transact::Transaction;
 use podwire_ovs::vswitch::{self, BridgeSpec, StringMap};
-use tokio::time::Instant;
 
-use super::{PortError, Ports, TRANSACTION_DEADLINE};
+use super::{PortError, Ports};
 
 /// In external_ids: podwire made it.
 const MADE: &str = "podwire.io/made";
@@ -77,15 +76,8 @@ impl Ports {
         let Some(transaction) = transaction else {
             return Ok(());
         };
-        let deadline = Instant::now() + TRANSACTION_DEADLINE;
-        match self.client.transact(&transaction, deadline).await {
-            Ok(_) => Ok(()),
-            Err(source) => Err(PortError::Transact {
-                step: "make bridge",
-                port: self.bridge.clone(),
-                source,
-            }),
-        }
+        self.commit("make bridge", self.bridge.clone(), &transaction)
+            .await
     }
 
     fn bridge_spec(&self, wanted: &BridgeWanted) -> BridgeSpec {

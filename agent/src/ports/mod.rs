@@ -22,6 +22,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use podwire_ovs::client::{Client, ClientConfig, Remote, State, Version};
+use podwire_ovs::replica::Db;
+use podwire_ovs::transact::Transaction;
 use podwire_ovs::value::Uuid;
 use podwire_ovs::vswitch::{self, PortRows, PortSpec};
 use tokio::sync::watch;
@@ -129,7 +131,7 @@ impl Ports {
     /// [`PortError::NotConnected`] and [`PortError::NoBridge`].
     pub async fn ready(&self, patience: Duration) -> Result<(), PortError> {
         self.synced(patience).await?;
-        let is_there = |db: &podwire_ovs::replica::Db| db.bridge_by_name(&self.bridge).map(|_| ());
+        let is_there = |db: &Db| db.bridge_by_name(&self.bridge).map(|_| ());
         if self.client.read(is_there).is_some() {
             return Ok(());
         }
@@ -160,7 +162,7 @@ impl Ports {
     /// # Errors
     /// [`PortError::NoBridge`].
     pub fn node_facts(&self, default_mtu: u32) -> Result<NodeFacts, PortError> {
-        let datapath = |db: &podwire_ovs::replica::Db| {
+        let datapath = |db: &Db| {
             db.bridge_by_name(&self.bridge)
                 .map(|bridge| bridge.datapath_type() == "netdev")
         };
@@ -218,75 +220,74 @@ impl Ports {
     /// The bridge is gone, the database refused, or there was no answer; in the last case the rows may be there.
     pub async fn add(&self, new: &[NewPort<'_>], deadline: Instant) -> Result<Added, PortError> {
         self.refuse_foreign_ids(new)?;
-        let prepared = self.client.read(|db| {
-            let bridge = db.bridge_by_name(&self.bridge)?.uuid();
-            let mut stale: Vec<PortRecord> = Vec::new();
-            let mut transactions = Vec::with_capacity(new.len());
-            for port in new {
-                let found: Vec<PortRecord> = db
-                    .interfaces_with(&port.plan.iface_id)
-                    .map(|it| PortRecord::read(db, it))
-                    .filter(|record| {
-                        !stale
-                            .iter()
-                            .any(|other| other.interface == record.interface)
-                    })
-                    .collect();
-                let replaces: Vec<PortRows> = found
-                    .iter()
-                    .filter_map(|record| record.rows.clone())
-                    .collect();
-                stale.extend(found);
+        let sent = Instant::now();
+        // Handed over together they go in one request; each is waited for, since an unanswered one may still commit.
+        let outcomes = join_all(new.iter().map(|port| self.add_one(port, deadline))).await;
+        let mut ports = Vec::with_capacity(new.len());
+        let mut replaced: Vec<PortRecord> = Vec::new();
+        for outcome in outcomes {
+            let (port, stale) = outcome?;
+            ports.extend(port);
+            let is_new =
+                |it: &PortRecord| !replaced.iter().any(|other| other.interface == it.interface);
+            let stale: Vec<PortRecord> = stale.into_iter().filter(is_new).collect();
+            replaced.extend(stale);
+        }
+        Ok(Added {
+            ports,
+            replaced,
+            sent: sent.into_std(),
+            took: sent.elapsed(),
+        })
+    }
+
+    /// Makes one port, on the bridge that is there: when it was made anew since the replica showed it, the database refuses
+    /// the transaction whole, and it is made again from what the replica shows next.
+    async fn add_one(
+        &self,
+        port: &NewPort<'_>,
+        deadline: Instant,
+    ) -> Result<(Option<AddedPort>, Vec<PortRecord>), PortError> {
+        let mut versions = self.client.subscribe();
+        loop {
+            versions.mark_unchanged();
+            let prepared = self.client.read(|db| {
+                let bridge = db.bridge_by_name(&self.bridge)?.uuid();
+                let stale = replaced_by(db, port);
                 let mut spec = PortSpec {
                     name: port.host_name.to_owned(),
                     external_ids: port.plan.external_ids.clone(),
                     ..PortSpec::default()
                 };
                 port.plan.bandwidth.apply(&mut spec);
-                transactions.push(vswitch::add_port(bridge, &spec, &replaces));
-            }
-            Some((transactions, stale))
-        });
-        let (transactions, replaced) = prepared.ok_or_else(|| self.no_bridge())?;
-        let sent = Instant::now();
-        let answered = deadline.min(sent + TRANSACTION_DEADLINE);
-        // Handed over together they go in one request; each is waited for, since an unanswered one may still commit.
-        let outcomes = join_all(
-            transactions
-                .iter()
-                .map(|added| self.client.transact(&added.transaction, answered)),
-        );
-        let mut ports = Vec::with_capacity(new.len());
-        let mut failed = None;
-        for ((outcome, added), port) in outcomes.await.into_iter().zip(&transactions).zip(new) {
-            match outcome {
-                Ok(outcome) => ports.extend(outcome.uuid(added.interface).map(|interface| {
+                Some((vswitch::add_port(bridge, &spec, &rows_of(&stale)), stale))
+            });
+            let (new, stale) = prepared.ok_or_else(|| self.no_bridge())?;
+            let answered = deadline.min(Instant::now() + TRANSACTION_DEADLINE);
+            let source = match self.client.transact(&new.transaction, answered).await {
+                Ok(outcome) => {
                     let written = &port.plan.external_ids;
-                    AddedPort {
+                    let added = outcome.uuid(new.interface).map(|interface| AddedPort {
                         interface,
                         name: port.host_name.to_owned(),
                         iface_id: port.plan.iface_id.clone(),
                         iface_id_ver: written.get(ids::IFACE_ID_VER).cloned(),
-                    }
-                })),
-                Err(source) => {
-                    let port = port.host_name.to_owned();
-                    failed = failed.or(Some(PortError::Transact {
-                        step: "add port",
-                        port,
-                        source,
-                    }));
+                    });
+                    return Ok((added, stale));
                 }
+                Err(source) => source,
+            };
+            // What the replica had not shown yet is on its way.
+            let changed = tokio::time::timeout_at(deadline, versions.changed());
+            if !source.is_dangling_reference() || !matches!(changed.await, Ok(Ok(()))) {
+                return Err(PortError::Transact {
+                    step: "add port",
+                    port: port.host_name.to_owned(),
+                    source,
+                });
             }
-        }
-        match failed {
-            None => Ok(Added {
-                ports,
-                replaced,
-                sent: sent.into_std(),
-                took: sent.elapsed(),
-            }),
-            Some(error) => Err(error),
+            self.ready(deadline.saturating_duration_since(Instant::now()))
+                .await?;
         }
     }
 
@@ -323,31 +324,72 @@ impl Ports {
     /// # Errors
     /// The database refused, or there was no answer.
     pub async fn remove(&self, records: &[PortRecord]) -> Result<(), PortError> {
-        let rows: Vec<PortRows> = records
-            .iter()
-            .filter_map(|record| record.rows.clone())
-            .collect();
-        if rows.is_empty() {
+        let transaction = vswitch::del_ports(&rows_of(records));
+        self.commit("remove port", first_name(records), &transaction)
+            .await
+    }
+
+    /// Removes ports of a sandbox, and the QoS rows that ports of it left behind which somebody else removed.
+    ///
+    /// # Errors
+    /// The database refused, or there was no answer.
+    pub async fn remove_of(&self, sandbox: &str, records: &[PortRecord]) -> Result<(), PortError> {
+        let mut transaction = vswitch::del_ports(&rows_of(records));
+        let unused = self.client.read(|db| bandwidth::unused_qos(db, sandbox));
+        vswitch::del_qos(&mut transaction, &unused);
+        self.commit("remove port", first_name(records), &transaction)
+            .await
+    }
+
+    /// How many QoS rows were left behind by ports that somebody else removed.
+    pub fn unused_qos(&self) -> usize {
+        self.client.read(|db| bandwidth::all_unused_qos(db).len())
+    }
+
+    /// Removes the QoS rows that were left behind by ports that somebody else removed, and says how many.
+    ///
+    /// # Errors
+    /// The database refused, or there was no answer.
+    pub async fn remove_unused_qos(&self) -> Result<usize, PortError> {
+        let unused = self.client.read(bandwidth::all_unused_qos);
+        let mut transaction = Transaction::new();
+        vswitch::del_qos(&mut transaction, &unused);
+        self.commit("remove unused QoS rows", String::new(), &transaction)
+            .await?;
+        Ok(unused.len())
+    }
+
+    /// Commits a transaction about this port; an empty one is no work.
+    async fn commit(
+        &self,
+        step: &'static str,
+        port: String,
+        transaction: &Transaction,
+    ) -> Result<(), PortError> {
+        if transaction.is_empty() {
             return Ok(());
         }
         let deadline = Instant::now() + TRANSACTION_DEADLINE;
-        match self
-            .client
-            .transact(&vswitch::del_ports(&rows), deadline)
-            .await
-        {
+        match self.client.transact(transaction, deadline).await {
             Ok(_) => Ok(()),
-            Err(source) => {
-                let port = records
-                    .first()
-                    .map(|record| record.name.clone())
-                    .unwrap_or_default();
-                Err(PortError::Transact {
-                    step: "remove port",
-                    port,
-                    source,
-                })
-            }
+            Err(source) => Err(PortError::Transact { step, port, source }),
         }
     }
+}
+
+fn rows_of(records: &[PortRecord]) -> Vec<PortRows> {
+    let rows = records.iter().map(|record| record.rows.clone());
+    rows.flatten().collect()
+}
+
+fn first_name(records: &[PortRecord]) -> String {
+    let first = records.first();
+    first.map(|record| record.name.clone()).unwrap_or_default()
+}
+
+/// The rows that a new port takes the place of: those that bear its iface-id.
+fn replaced_by(db: &Db, port: &NewPort<'_>) -> Vec<PortRecord> {
+    db.interfaces_with(&port.plan.iface_id)
+        .map(|it| PortRecord::read(db, it))
+        .collect()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ipnet::IpNet;
 use podwire_ovs::replica::Db;
 use podwire_ovs::value::Uuid;
-use podwire_ovs::vswitch::{Interface, PortRows};
+use podwire_ovs::vswitch::{Interface, Port, PortRows};
 use serde::Serialize;
 
 use super::PortState;
@@ -31,6 +31,8 @@ pub struct PortRecord {
     pub ofport: Option<i64>,
     /// Why it could not.
     pub error: Option<String>,
+    /// The VLAN columns of its Port row that somebody set, in words: podwire sets none.
+    pub vlan: Option<String>,
     /// What it may send and receive.
     pub bandwidth: Bandwidth,
     /// The MTU that its host end has, in bytes, as Open vSwitch sees it.
@@ -53,9 +55,9 @@ impl PortRecord {
             .strings()
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect();
-        let port = db
-            .port_of_interface(interface.uuid())
-            .map(|port| port.uuid());
+        let port = db.port_of_interface(interface.uuid());
+        let vlan = port.and_then(vlan);
+        let port = port.map(|port| port.uuid());
         let bridge = port.and_then(|port| db.bridge_of_port(port));
         Self {
             name: interface.name().to_owned(),
@@ -65,6 +67,7 @@ impl PortRecord {
             bridge: bridge.map(|bridge| bridge.name().to_owned()),
             ofport: interface.ofport(),
             error: refusal(&interface).map(str::to_owned),
+            vlan,
             bandwidth: Bandwidth::read(db, interface),
             mtu: interface.mtu(),
             interface: interface.uuid(),
@@ -91,6 +94,18 @@ impl PortRecord {
         let installed = says_installed(installed.map(String::as_str));
         PortState::of(self.ofport, self.error.is_some(), installed, wait)
     }
+}
+
+/// `tag 7`, `trunks 1, 2`, `vlan_mode access` (ovs-vswitchd.conf.db(5), Port, "VLAN Configuration").
+fn vlan(port: Port<'_>) -> Option<String> {
+    let trunks: Vec<String> = port.trunks().map(|vlan| vlan.to_string()).collect();
+    let set = [
+        port.tag().map(|tag| format!("tag {tag}")),
+        (!trunks.is_empty()).then(|| format!("trunks {}", trunks.join(", "))),
+        port.vlan_mode().map(|mode| format!("vlan_mode {mode}")),
+    ];
+    let set: Vec<String> = set.into_iter().flatten().collect();
+    (!set.is_empty()).then(|| set.join(", "))
 }
 
 /// The attachment that a row is for, by its external_ids; a row without podwire's keys is somebody else's.

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use podwire_ovs::client::{State, Version};
 use podwire_ovs::replica::Db;
-use podwire_ovs::transact::Transaction;
 use podwire_ovs::value::Uuid;
 use podwire_ovs::vswitch::{self, PortRows, PortSpec};
 use tokio::sync::watch;
-use tokio::time::Instant;
 
-use super::{PortError, PortRecord, Ports, TRANSACTION_DEADLINE};
+use super::bandwidth::unused_qos;
+use super::{PortError, PortRecord, Ports};
 use crate::plan::{Bandwidth, ids};
 
 /// What the ports stand on. When it changes they may have gone with it.
@@ -63,17 +62,11 @@ impl Ports {
     /// # Errors
     /// The bridge is gone, the database refused, or there was no answer.
     pub async fn put_back(&self, record: &PortRecord) -> Result<(), PortError> {
-        let Some(rows) = &record.rows else {
+        let Some(bridge) = &record.bridge else {
             return Ok(());
         };
-        let transaction = again(
-            rows.bridge,
-            &record.name,
-            &record.external_ids,
-            record.bandwidth,
-            &[],
-        );
-        self.commit_again(&record.name, &transaction).await
+        self.make_again(bridge, &record.name, &record.external_ids, record.bandwidth)
+            .await
     }
 
     /// Makes a port again that the intent log remembers, in the place of whatever row has its name.
@@ -86,47 +79,42 @@ impl Ports {
         external_ids: &BTreeMap<String, String>,
         bandwidth: Bandwidth,
     ) -> Result<(), PortError> {
+        self.make_again(&self.bridge, name, external_ids, bandwidth)
+            .await
+    }
+
+    /// What ovn-controller had written of its flows is left out: it would be believed before they are there. The QoS row that
+    /// the port had, if it outlived it, is removed.
+    async fn make_again(
+        &self,
+        bridge: &str,
+        name: &str,
+        external_ids: &BTreeMap<String, String>,
+        bandwidth: Bandwidth,
+    ) -> Result<(), PortError> {
+        let mut spec = PortSpec {
+            name: name.to_owned(),
+            external_ids: external_ids.clone(),
+            ..PortSpec::default()
+        };
+        spec.external_ids
+            .retain(|key, _| !key.starts_with(ids::OVN_INSTALLED));
+        bandwidth.apply(&mut spec);
         let prepare = |db: &Db| {
-            let bridge = db.bridge_by_name(&self.bridge)?.uuid();
+            let bridge = db.bridge_by_name(bridge)?.uuid();
             let same_name = db.interface_by_name(name);
             let replaces: Vec<PortRows> = same_name
                 .and_then(|interface| PortRecord::read(db, interface).rows)
                 .into_iter()
                 .collect();
-            Some(again(bridge, name, external_ids, bandwidth, &replaces))
+            let mut transaction = vswitch::add_port(bridge, &spec, &replaces).transaction;
+            let sandbox = external_ids.get(ids::SANDBOX);
+            let unused = sandbox.map(|sandbox| unused_qos(db, sandbox));
+            vswitch::del_qos(&mut transaction, &unused.unwrap_or_default());
+            Some(transaction)
         };
         let transaction = self.client.read(prepare).ok_or_else(|| self.no_bridge())?;
-        self.commit_again(name, &transaction).await
+        self.commit("put back port", name.to_owned(), &transaction)
+            .await
     }
-
-    async fn commit_again(&self, name: &str, transaction: &Transaction) -> Result<(), PortError> {
-        let deadline = Instant::now() + TRANSACTION_DEADLINE;
-        match self.client.transact(transaction, deadline).await {
-            Ok(_) => Ok(()),
-            Err(source) => Err(PortError::Transact {
-                step: "put back port",
-                port: name.to_owned(),
-                source,
-            }),
-        }
-    }
-}
-
-/// What ovn-controller had written of its flows is left out: it would be believed before they are there.
-fn again(
-    bridge: Uuid,
-    name: &str,
-    external_ids: &BTreeMap<String, String>,
-    bandwidth: Bandwidth,
-    replaces: &[PortRows],
-) -> Transaction {
-    let mut spec = PortSpec {
-        name: name.to_owned(),
-        external_ids: external_ids.clone(),
-        ..PortSpec::default()
-    };
-    spec.external_ids
-        .retain(|key, _| !key.starts_with(ids::OVN_INSTALLED));
-    bandwidth.apply(&mut spec);
-    vswitch::add_port(bridge, &spec, replaces).transaction
 }

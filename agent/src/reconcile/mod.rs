@@ -55,6 +55,11 @@ pub async fn run(agent: Arc<Agent>, settled: watch::Sender<bool>) {
             stale::remove(&agent).await;
         }
         lost::restore(&agent).await;
+        match agent.ports.remove_unused_qos().await {
+            Ok(0) => {}
+            Ok(rows) => tracing::info!(rows, "removed QoS rows that no port uses any more"),
+            Err(error) => tracing::error!(%error, "QoS rows that no port uses stay until GC"),
+        }
         if !*settled.borrow() {
             hold_addresses(&agent);
             settled.send_replace(true);

@@ -59,8 +59,8 @@ fn text(audits: &[Audit], verbose: bool, paint: Paint) -> String {
         text.push_str(&format!("{name}  {word}\n"));
         for difference in &audit.differences {
             text.push_str(&format!("  {}\n", printable(&difference.what)));
-            if let Some(mend) = &difference.mend {
-                text.push_str(&format!("    mend: {}\n", paint.command(&printable(mend))));
+            if let Some(fix) = &difference.fix {
+                text.push_str(&format!("    fix: {}\n", paint.command(&printable(fix))));
             }
         }
     }
@@ -99,7 +99,7 @@ mod tests {
     use crate::plan::AttachmentKey;
 
     #[test]
-    fn differences_are_told_with_the_command_that_mends_them() {
+    fn differences_are_listed_with_the_command_that_fixes_them() {
         let audit = |pod: &str, busy, differences| Audit {
             key: AttachmentKey {
                 network: "pods".into(),
@@ -113,11 +113,11 @@ mod tests {
         };
         let down = Difference {
             what: "the host's link 3f2b9c0d1e4a5b6 is down".into(),
-            mend: Some("ip link set 3f2b9c0d1e4a5b6 up".into()),
+            fix: Some("ip link set 3f2b9c0d1e4a5b6 up".into()),
         };
         let lost = Difference {
             what: "Open vSwitch has no port".into(),
-            mend: None,
+            fix: None,
         };
         let audits = [
             audit("web/a", false, vec![]),

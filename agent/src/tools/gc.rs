@@ -31,12 +31,15 @@ impl GcArgs {
         self.answer
             .show(&list, |paint| text(&list, self.dry_run, paint))?;
         let remains = |it: &crate::attach::Leftover| !it.removed;
-        Ok(Exit::by_health(!list.leftovers.iter().any(remains)))
+        let has_qos = self.dry_run && list.qos_rows > 0;
+        Ok(Exit::by_health(
+            !has_qos && !list.leftovers.iter().any(remains),
+        ))
     }
 }
 
 fn text(list: &LeftoverList, dry_run: bool, paint: Paint) -> String {
-    if list.leftovers.is_empty() {
+    if list.leftovers.is_empty() && list.qos_rows == 0 {
         return "nothing is left over\n".to_owned();
     }
     let rows: Vec<[String; 5]> = list
@@ -54,15 +57,38 @@ fn text(list: &LeftoverList, dry_run: bool, paint: Paint) -> String {
         })
         .collect();
     let headings = ["POD", "CONTAINER", "PORT", "WHY", ""];
-    let mut text = table(headings, &rows, |row, column, cell| match column {
-        4 if list.leftovers[row].problem.is_some() => paint.bad(cell),
-        4 => paint.good(cell),
-        _ => cell.to_owned(),
-    });
+    let mut text = match rows.is_empty() {
+        true => String::new(),
+        false => table(headings, &rows, |row, column, cell| match column {
+            4 if list.leftovers[row].problem.is_some() => paint.bad(cell),
+            4 => paint.good(cell),
+            _ => cell.to_owned(),
+        }),
+    };
+    if list.qos_rows > 0 {
+        let done = if dry_run {
+            "would be removed"
+        } else {
+            "removed"
+        };
+        text.push_str(&format!(
+            "{}, which no port uses any more: {}\n",
+            qos_rows(list.qos_rows),
+            paint.good(done)
+        ));
+    }
     if dry_run {
         text.push_str(&format!("remove them: {}\n", paint.command("podwire gc")));
     }
     text
+}
+
+/// `1 QoS row`, `2 QoS rows`.
+pub(super) fn qos_rows(number: usize) -> String {
+    match number {
+        1 => "1 QoS row".to_owned(),
+        number => format!("{number} QoS rows"),
+    }
 }
 
 #[cfg(test)]
@@ -87,6 +113,7 @@ mod tests {
         };
         let found = LeftoverList {
             leftovers: vec![leftover(Some("web/a"), false, None)],
+            qos_rows: 0,
         };
         insta::assert_snapshot!(text(&found, true, Paint::PLAIN));
         let done = LeftoverList {
@@ -94,6 +121,7 @@ mod tests {
                 leftover(Some("web/a"), true, None),
                 leftover(None, false, Some("no answer")),
             ],
+            qos_rows: 2,
         };
         insta::assert_snapshot!(text(&done, false, Paint::PLAIN));
     }

@@ -113,8 +113,11 @@ pub struct AddBridge {
 /// Puts a port on a bridge, in the place of those that it `replaces`, in one transaction: nobody
 /// ever sees two interfaces with one iface-id, or none.
 ///
-/// When the bridge is gone the outcome is `TransactError::Count`: the mutation matched nothing, and
-/// the rows, unreferenced, were dropped at commit. The replaced ports are gone then all the same.
+/// When the bridge is gone nothing is committed: the outcome is `TransactError::Commit`, a
+/// referential integrity violation
+/// ([`TransactError::is_dangling_reference`](crate::transact::TransactError::is_dangling_reference)).
+/// Only where the row of `Open_vSwitch` is gone as well, in a database that was emptied, it is
+/// `TransactError::Count`, and a QoS row was made that no port uses.
 pub fn add_port(bridge: Uuid, spec: &PortSpec, replaces: &[PortRows]) -> AddPort {
     let mut transaction = Transaction::new();
     remove(&mut transaction, replaces);
@@ -140,6 +143,11 @@ pub fn add_port(bridge: Uuid, spec: &PortSpec, replaces: &[PortRows]) -> AddPort
         .set_some("tag", spec.tag.map(i64::from))
         .set_some("qos", qos);
     let port = transaction.insert("Port", columns);
+    // A mutation of a bridge that is gone matches no row, and the rest would be committed without
+    // it (RFC 7047 §5.2.4). The root refers to the bridge already, so to insert that reference
+    // changes nothing; to a bridge that is gone it dangles, which aborts the transaction. Unlike a
+    // guard it may be sent together with the transactions of others.
+    transaction.mutate("Open_vSwitch", [], Mutation::insert("bridges", bridge));
     transaction
         .mutate(
             "Bridge",
@@ -160,6 +168,15 @@ pub fn del_ports(ports: &[PortRows]) -> Transaction {
     let mut transaction = Transaction::new();
     remove(&mut transaction, ports);
     transaction
+}
+
+/// Removes QoS rows that no port uses. A row that a port has come to use meanwhile is
+/// [`is_dangling_reference`](crate::transact::TransactError::is_dangling_reference), and nothing is
+/// removed.
+pub fn del_qos(transaction: &mut Transaction, rows: &[Uuid]) {
+    for &qos in rows {
+        transaction.delete("QoS", Condition::uuid(qos));
+    }
 }
 
 /// Makes a bridge with its local port, in one transaction. `root` is the row of `Open_vSwitch`.

@@ -144,6 +144,17 @@ impl<'a> Port<'a> {
     pub fn tag(&self) -> Option<i64> {
         self.0.integer("tag")
     }
+
+    /// The VLANs that a trunk port carries; none means all.
+    pub fn trunks(&self) -> impl Iterator<Item = i64> + use<'a> {
+        let trunks = self.0.column("trunks").into_iter();
+        trunks.flat_map(|vlans| vlans.atoms().filter_map(|vlan| vlan.as_integer()))
+    }
+
+    /// `access`, `trunk`, …, when set.
+    pub fn vlan_mode(&self) -> Option<&'a str> {
+        self.0.str("vlan_mode")
+    }
 }
 
 impl<'a> Interface<'a> {

@@ -437,3 +437,40 @@ async fn a_schema_without_a_column_reads_it_as_absent() {
         );
     });
 }
+
+#[tokio::test]
+async fn a_port_for_a_bridge_that_is_gone_is_not_made_and_replaces_nothing() {
+    let server = Server::start();
+    let (client, root) = server.initialised().await;
+    let gone = bridge(&client, root, "br-gone").await;
+    let there = bridge(&client, root, "br-int").await;
+    let (old, _) = add(&client, there, &pod_port("old", "ns_pod"), &[])
+        .await
+        .unwrap();
+    let replaces = client.read(|db| db.port_rows(old, |_| true)).unwrap();
+    commit(&client, |transaction| {
+        let bridges = Mutation::delete("bridges", gone);
+        transaction.mutate("Open_vSwitch", Condition::uuid(root), bridges);
+    })
+    .await
+    .unwrap();
+
+    let spec = PortSpec {
+        qos: Some(QosSpec {
+            qos_type: "linux-htb".to_owned(),
+            external_ids: map(&[("sandbox", "new")]),
+            ..QosSpec::default()
+        }),
+        ..pod_port("new", "ns_pod")
+    };
+    let error = add(&client, gone, &spec, &[replaces]).await.unwrap_err();
+    assert!(error.is_dangling_reference(), "{error:?}");
+    client.read(|db| {
+        assert!(
+            db.port(old).is_some(),
+            "the port that it was to replace is gone"
+        );
+        assert_eq!(db.qos_with_sandbox("new").count(), 0);
+        assert!(db.interface_by_name("new").is_none());
+    });
+}

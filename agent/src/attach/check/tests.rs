@@ -1,7 +1,10 @@
 use podwire_cni::spec::CniVersion;
 
 use super::*;
-use crate::netns::LinkState;
+use crate::netns::{LinkState, ObservedRoute};
+
+/// RT_TABLE_MAIN (rtnetlink(7)).
+const MAIN_TABLE: u32 = 254;
 
 fn prev() -> CniResult {
     CniResult::from_json(
@@ -50,8 +53,48 @@ fn seen() -> Observed {
     }
 }
 
+/// Every difference, and what puts each right.
+fn all(prev: &CniResult, seen: Option<&Observed>) -> Vec<Difference> {
+    let mut found = pod_differences(prev, 1, &prev.interfaces[1], seen, "");
+    let seen: Vec<(usize, Observed)> = seen.map(|seen| (1, seen.clone())).into_iter().collect();
+    found.extend(lost_routes(prev, &seen, ""));
+    found
+}
+
 fn found(prev: &CniResult, seen: Option<&Observed>) -> Option<String> {
-    difference(prev, 1, &prev.interfaces[1], seen)
+    all(prev, seen).into_iter().next().map(|it| it.what)
+}
+
+#[test]
+fn each_thing_that_went_with_an_address_has_its_own_command() {
+    let mut seen = seen();
+    seen.addresses.clear();
+    seen.routes.clear();
+    let fixes: Vec<String> = all(&prev(), Some(&seen))
+        .into_iter()
+        .flat_map(|it| it.fix)
+        .collect();
+    assert_eq!(
+        fixes,
+        [
+            "ip addr add 10.1.2.3/24 dev eth0",
+            "ip addr add fd00::3/64 dev eth0 nodad",
+            "ip route add 0.0.0.0/0 via 10.1.2.1 dev eth0",
+            "ip route add 10.9.0.0/16 dev eth0",
+        ]
+    );
+}
+
+#[test]
+fn a_next_hop_in_no_subnet_of_the_pod_is_set_as_on_the_link() {
+    let mut prev = prev();
+    prev.routes[0].gw = Some("169.254.1.1".parse().unwrap());
+    prev.routes[0].priority = Some(100);
+    let lost = all(&prev, Some(&seen()));
+    assert_eq!(
+        lost[0].fix.as_deref(),
+        Some("ip route add 0.0.0.0/0 via 169.254.1.1 dev eth0 metric 100 onlink")
+    );
 }
 
 #[test]
@@ -69,11 +112,11 @@ fn each_difference_is_told_in_words() {
         (|it| it.link.up = false, "interface eth0 is down"),
         (
             |it| it.link.mac = Some([0x0a; 6].into()),
-            "interface eth0 has MAC 0a:0a:0a:0a:0a:0a, and prevResult has 0a:58:0a:01:02:03",
+            "interface eth0 has MAC 0a:0a:0a:0a:0a:0a, and should have 0a:58:0a:01:02:03",
         ),
         (
             |it| it.link.mtu = 1500,
-            "interface eth0 has MTU 1500, and prevResult has 1400",
+            "interface eth0 has MTU 1500, and should have 1400",
         ),
         (
             |it| _ = it.addresses.remove(0),

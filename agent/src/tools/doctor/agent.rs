@@ -168,14 +168,19 @@ pub(super) async fn examine_pods(agent: &AgentSocket) -> Option<Examined> {
         );
         findings.push(Finding::wrong(PODS, what).mend("podwire gc"));
     }
+    if leftovers.qos_rows > 0 {
+        let rows = crate::tools::gc::qos_rows(leftovers.qos_rows);
+        let what = format!("{rows} of ports that somebody removed: no port uses them any more");
+        findings.push(Finding::wrong(PODS, what).mend("podwire gc"));
+    }
     let is_left = |key: &AttachmentKey| leftovers.leftovers.iter().any(|it| it.key == *key);
     for audit in audits.attachments.iter().filter(|it| !is_left(&it.key)) {
         let whose = audit.pod.clone().unwrap_or_else(|| audit.key.to_string());
         for difference in &audit.differences {
             let what = format!("{whose}: {}", difference.what);
             let finding = Finding::wrong(PODS, what);
-            findings.push(match (&difference.mend, &audit.pod) {
-                (Some(mend), _) => finding.mend(mend.clone()),
+            findings.push(match (&difference.fix, &audit.pod) {
+                (Some(fix), _) => finding.mend(fix.clone()),
                 (None, Some(pod)) => finding.mend(recreate(pod)),
                 (None, None) => finding,
             });

@@ -93,7 +93,7 @@ impl Kind {
         match step.split(':').next().unwrap_or_default() {
             "queue" | "annotations" | "ovs-vswitchd" | "ovn-controller" => Self::Wait,
             "ovsdb" => Self::Database,
-            "make pair" | "link and rows" | "rows and host links" | "pod" => Self::Kernel,
+            "make pair" | "link and rows" | "host links" | "pod" => Self::Kernel,
             end if end.starts_with("host end") || end.starts_with("pod ") => Self::Kernel,
             _ => Self::Agent,
         }

@@ -149,7 +149,7 @@ fn add<'node>(
     let pod = pod.on_default_network(&port.entry());
     let add = pod.add()?;
     add.success()?;
-    let row = node.await_port(&pod.container)?;
+    let row = node.await_ofport_of(&pod.container)?;
     let wired = Wired {
         port,
         add_ms: add.duration().as_secs_f64() * 1e3,

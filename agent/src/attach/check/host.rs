@@ -1,0 +1,196 @@
+//! The host's end of a pair: whether it is there under its name, and whether the switch has it.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use podwire_cni::spec::CniResult;
+
+use super::super::{Agent, Error};
+use super::{Difference, is_inside};
+use crate::journal::EntryPort;
+use crate::netns::{Datapath, LinkState, NoPackets};
+use crate::plan::mac_text;
+use crate::ports::PortRecord;
+
+/// How long ovs-vswitchd may take to say that it lives, when a port seems to carry nothing.
+const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
+
+/// What the host's end should be like, as far as it is known.
+#[derive(Debug, Default)]
+pub(in crate::attach) struct Expected {
+    mac: Option<String>,
+    mtu: Option<u32>,
+}
+
+impl Expected {
+    /// As a result has the interface of this name.
+    pub(super) fn of_result(prev: &CniResult, name: &str) -> Self {
+        let mut hosts = prev.interfaces.iter().filter(|it| !is_inside(it));
+        let host = hosts.find(|interface| interface.name == name);
+        Self {
+            mac: host
+                .and_then(|host| host.mac.clone())
+                .filter(|mac| !mac.is_empty()),
+            mtu: host.and_then(|host| host.mtu).filter(|mtu| *mtu != 0),
+        }
+    }
+
+    /// As the intent log has it.
+    pub(in crate::attach) fn of_port(port: Option<&EntryPort>) -> Self {
+        Self {
+            mac: port.map(|port| port.host_mac.clone()),
+            mtu: port.and_then(|port| port.mtu),
+        }
+    }
+}
+
+/// The host's end as it is.
+#[derive(Debug)]
+pub(in crate::attach) struct HostEnd {
+    /// The link of the port's name.
+    link: Option<LinkState>,
+    /// The pod's other end, when it has another name.
+    renamed: Option<String>,
+    /// Whether the switch has lost it although its row looks well.
+    carries_nothing: bool,
+}
+
+impl HostEnd {
+    /// Looks at the link of a row; `pod` is the pod's end.
+    pub(in crate::attach) async fn look(
+        agent: &Agent,
+        record: &PortRecord,
+        pod: Option<&LinkState>,
+    ) -> Result<Self, Error> {
+        let link = agent.netlink.host_link(&record.name).await?;
+        let mut renamed = None;
+        if let (None, Some(pod)) = (&link, pod)
+            && let Some(index) = pod.peer_ifindex
+            && let Some(peer) = agent.netlink.host_link_of_index(index).await?
+            && peer.peer_ifindex == Some(pod.ifindex)
+        {
+            renamed = Some(peer.name);
+        }
+        let mute = agent
+            .mute_ports(link.iter().map(|link| (record, link)))
+            .await;
+        Ok(Self {
+            link,
+            renamed,
+            carries_nothing: mute.contains(&record.name),
+        })
+    }
+
+    /// What is wrong with it.
+    pub(in crate::attach) fn differences(
+        &self,
+        record: &PortRecord,
+        pod: Option<&LinkState>,
+        expected: &Expected,
+    ) -> Vec<Difference> {
+        let name = &record.name;
+        let Some(link) = &self.link else {
+            return vec![match &self.renamed {
+                Some(now) => Difference::with_fix(
+                    format!("the host has no link {name}: the pod's other end is called {now}"),
+                    format!(
+                        "ip link set {now} down && ip link set {now} name {name} && ip link set {name} up"
+                    ),
+                ),
+                None => Difference::new(format!("the host has no link {name}")),
+            }];
+        };
+        let other_mac = expected.mac.as_ref().is_some_and(|wanted| {
+            let found = link.mac.map(mac_text);
+            found.is_none_or(|found| !wanted.eq_ignore_ascii_case(&found))
+        });
+        let other_pair = pod.is_some_and(|pod| {
+            pod.peer_ifindex != Some(link.ifindex) || link.peer_ifindex != Some(pod.ifindex)
+        });
+        if link.kind.as_deref() != Some("veth") || other_pair || (pod.is_none() && other_mac) {
+            return vec![Difference::new(format!(
+                "the host's link {name} is not the one that was made for it"
+            ))];
+        }
+        let mut found = Vec::new();
+        if other_mac && let Some(wanted) = &expected.mac {
+            found.push(Difference::with_fix(
+                format!(
+                    "the host's link {name} has MAC {}, and should have {wanted}",
+                    link.mac.map(mac_text).unwrap_or_default()
+                ),
+                format!("ip link set {name} address {wanted}"),
+            ));
+        }
+        // A packet that is larger than the receiving end's MTU is dropped there (`is_skb_forwardable`).
+        let wanted = expected.mtu.or(pod.map(|pod| pod.mtu));
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != link.mtu)
+            && (expected.mtu.is_some() || link.mtu < wanted)
+        {
+            found.push(Difference::with_fix(
+                format!(
+                    "the host's link {name} has MTU {}, and should have {wanted}",
+                    link.mtu
+                ),
+                format!("ip link set {name} mtu {wanted}"),
+            ));
+        }
+        if !link.up {
+            found.push(Difference::with_fix(
+                format!("the host's link {name} is down"),
+                format!("ip link set {name} up"),
+            ));
+        }
+        if self.carries_nothing {
+            found.push(Difference::with_fix(
+                format!(
+                    "port {name} carries no packets: ovs-vswitchd still has a link of that name which was removed"
+                ),
+                reopen(name),
+            ));
+        }
+        found
+    }
+}
+
+/// The commands that have ovs-vswitchd close a port's link and open it again: with a type that it doesn't know it lets go of
+/// the link, and each command waits until it has.
+fn reopen(name: &str) -> String {
+    format!(
+        "ovs-vsctl set interface {name} type=none && ovs-vsctl set interface {name} type=system"
+    )
+}
+
+impl Agent {
+    /// The names of those of these ports that carry no packets although their rows look well. While ovs-vswitchd does not
+    /// answer none does, and that is told of the switch and not of each port.
+    pub(crate) async fn mute_ports<'a>(
+        &self,
+        ports: impl IntoIterator<Item = (&'a PortRecord, &'a LinkState)>,
+    ) -> HashSet<String> {
+        let Ok(facts) = self.ports.node_facts(0) else {
+            return HashSet::new();
+        };
+        let datapath = match Datapath::read(facts.netdev_datapath) {
+            Ok(datapath) => datapath,
+            Err(error) => {
+                tracing::warn!(%error, "can't tell which ports carry packets");
+                return HashSet::new();
+            }
+        };
+        let is_mute = |record: &PortRecord, link: &LinkState| {
+            let has_ofport = record.ofport.is_some_and(|ofport| ofport > 0);
+            let fault = datapath.fault(link);
+            has_ofport && matches!(fault, Some(NoPackets::NotHeard(_) | NoPackets::NoVport(_)))
+        };
+        let mute: HashSet<String> = ports
+            .into_iter()
+            .filter(|(record, link)| is_mute(record, link))
+            .map(|(record, _)| record.name.clone())
+            .collect();
+        match mute.is_empty() || self.ports.switch_alive(ANSWER_DEADLINE).await.is_ok() {
+            true => mute,
+            false => HashSet::new(),
+        }
+    }
+}

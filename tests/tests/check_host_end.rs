@@ -1,0 +1,183 @@
+//! What a pod's traffic needs on both ends of its pair: CHECK, `podwire check` and the doctor see each thing that was changed
+//! by hand, and the commands that `podwire check` prints restore the pod whole.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use podwire_tests::{Agent, AgentOptions, Pod, TestNode, traffic};
+use serde_json::Value;
+
+const GATEWAY: &str = "10.186.0.1";
+
+struct Wired<'node> {
+    node: &'node TestNode,
+    _agent: Agent<'node>,
+    pod: Pod<'node>,
+    result: Value,
+}
+
+impl<'node> Wired<'node> {
+    fn on(node: &'node TestNode) -> Wired<'node> {
+        let agent = node.start_agent(&AgentOptions::default()).unwrap();
+        let pod = node.pod("web").unwrap();
+        let result = pod.add().unwrap().success().unwrap();
+        traffic::ping_until_answered(pod.place(), GATEWAY.parse().unwrap()).unwrap();
+        Wired {
+            node,
+            _agent: agent,
+            pod,
+            result,
+        }
+    }
+
+    fn port(&self) -> &str {
+        &self.pod.container[..15]
+    }
+
+    /// Runs a line of shell on the node, with the port's name as `$H` and the pod's namespace as `$N`.
+    fn shell(&self, line: &str) {
+        let set = format!("H={} N={}; {line}", self.port(), self.pod.netns);
+        let done = self.node.shell(&set).unwrap();
+        assert!(done.status.success(), "{line}: {}", done.stderr);
+    }
+
+    /// That CHECK, `podwire check` and the doctor all tell of it, the first in these words.
+    fn is_seen(&self, words: &str) {
+        let error = self.pod.check(&self.result).unwrap().error().unwrap();
+        error.assert_names(&[words]);
+        for tool in ["check", "doctor"] {
+            let done = self.node.podwire(&[tool]).unwrap();
+            assert_eq!(done.status.code(), Some(1), "{tool}: {}", done.stdout);
+            let said = done.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(said.contains(words), "{tool}: {words:?} is not in {said}");
+        }
+    }
+
+    /// Runs the commands that `podwire check` prints, in their order, once.
+    fn follow_fixes(&self) {
+        let (_, list) = self.node.podwire_json(&["check", "-o", "json"]).unwrap();
+        for difference in list["attachments"][0]["differences"].as_array().unwrap() {
+            let fix = difference["fix"].as_str();
+            let fix = fix.unwrap_or_else(|| panic!("nothing fixes {difference}"));
+            let done = self.node.shell(fix).unwrap();
+            assert!(done.status.success(), "{fix}: {}", done.stderr);
+        }
+    }
+
+    fn is_whole(&self) {
+        let done = self.node.podwire(&["check"]).unwrap();
+        assert_eq!(done.status.code(), Some(0), "{}", done.stdout);
+        self.pod.check(&self.result).unwrap().success().unwrap();
+        traffic::ping_until_answered(self.pod.place(), GATEWAY.parse().unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn what_was_changed_by_hand_is_seen_and_the_printed_commands_restore_the_pod() {
+    let node = TestNode::with_ovs().unwrap();
+    let wired = Wired::on(&node);
+    for (spoil, words) in [
+        (
+            "ip link set $H mtu 900",
+            "has MTU 900, and should have 1500",
+        ),
+        (
+            "ip link set $H address 02:00:00:00:00:77",
+            "has MAC 02:00:00:00:00:77",
+        ),
+        ("ip link set $H down", "is down"),
+        (
+            "ip link set $H down; ip link set $H name other; ip link set other up",
+            "is called other",
+        ),
+        ("ovs-vsctl set port $H tag=7", "has tag 7"),
+        (
+            "ovs-vsctl set port $H vlan_mode=access trunks=3,4",
+            "has trunks 3, 4, vlan_mode access",
+        ),
+        (
+            "ovs-vsctl set interface $H external_ids:iface-id=x",
+            "has iface-id \"x\"",
+        ),
+        (
+            "nsenter --net=$N ip addr flush dev eth0 scope global",
+            "has lost address",
+        ),
+        (
+            "nsenter --net=$N ip route del default",
+            "has lost the route to 0.0.0.0/0",
+        ),
+        (
+            "nsenter --net=$N ip link set eth0 down",
+            "interface eth0 is down",
+        ),
+        (
+            "nsenter --net=$N ip link set eth0 address 02:00:00:00:00:78",
+            "has MAC 02:00:00:00:00:78",
+        ),
+    ] {
+        wired.shell(spoil);
+        wired.is_seen(words);
+        wired.follow_fixes();
+        wired.is_whole();
+    }
+}
+
+#[test]
+fn a_host_end_in_another_namespace_is_missed() {
+    let node = TestNode::with_ovs().unwrap();
+    let wired = Wired::on(&node);
+    wired.shell("ip netns add elsewhere && ip link set $H netns elsewhere");
+    wired.is_seen("the host has no link");
+}
+
+#[test]
+fn another_link_of_the_host_ends_name_is_not_taken_for_it() {
+    let node = TestNode::with_ovs().unwrap();
+    let wired = Wired::on(&node);
+    wired.shell(
+        "M=$(cat /sys/class/net/$H/address); ip link set $H down; ip link set $H name other; \
+         ip link add $H address $M type veth peer name another; ip link set $H up",
+    );
+    wired.is_seen("is not the one that was made for it");
+}
+
+/// A new link of the same name, whose row comes anew in the same turn of ovs-vswitchd's main loop: it keeps its socket on the
+/// old one, and says that all is well.
+#[test]
+fn a_port_that_carries_no_packets_is_seen_and_its_printed_command_opens_it_again() {
+    let node = TestNode::with_ovs().unwrap();
+    let wired = Wired::on(&node);
+    let row = node.interface_of(&wired.pod.container).unwrap().unwrap();
+    let ids = row["external_ids"].as_object().unwrap();
+    let ids: Vec<String> = ids
+        .iter()
+        .map(|(key, value)| format!("'external_ids:\"{key}\"={value}'"))
+        .collect();
+    node.signal_vswitchd(nix::sys::signal::Signal::SIGSTOP)
+        .unwrap();
+    wired.shell(&format!(
+        "HM=$(cat /sys/class/net/$H/address)
+         inside() {{ nsenter --net=$N \"$@\"; }}
+         PM=$(inside ip -o link show eth0 | sed 's/.*ether \\([0-9a-f:]*\\).*/\\1/')
+         A=$(inside ip -o addr show eth0 scope global | awk '{{print $4}}')
+         R=$(inside ip route show default; inside ip -6 route show default)
+         ovs-vsctl --no-wait del-port $H -- add-port br-int $H -- set interface $H {}
+         ip link del $H
+         ip link add $H address $HM mtu 1500 type veth peer name eth0 netns $N address $PM mtu 1500
+         ip link set $H up
+         inside ip link set eth0 up
+         inside ethtool -K eth0 tx off
+         for a in $A; do inside ip addr add $a dev eth0; done
+         echo \"$R\" | sed 's/ metric.*//' | while read route; do inside ip route add $route; done",
+        ids.join(" ")
+    ));
+    node.signal_vswitchd(nix::sys::signal::Signal::SIGCONT)
+        .unwrap();
+    node.await_ofport_of(&wired.pod.container).unwrap();
+    wired.is_seen("carries no packets");
+    let done = node.podwire(&["ports", "--state", "failed"]).unwrap();
+    assert!(done.stdout.contains("tests/web"), "{}", done.stdout);
+    wired.follow_fixes();
+    node.await_ofport_of(&wired.pod.container).unwrap();
+    wired.is_whole();
+}
