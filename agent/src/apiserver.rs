@@ -1,12 +1,14 @@
 //! A client of the API server, from a kubeconfig, flags or a service account's files.
 //!
-//! A token that lives in a file is read for every request: kubelet and others rotate it in place, a request is made a few
-//! times an hour, and a token that was kept would have to be noticed to be stale.
+//! A token in a file is read for every request: kubelet and others rotate it in place, and a request
+//! is made a few times an hour. What the server sends is bounded (`bounds`).
 
+pub(crate) mod bounds;
 pub mod kubeconfig;
 
 use std::error::Error;
 use std::fmt;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use hyper::Request;
@@ -17,6 +19,10 @@ use tower::BoxError;
 use tower::filter::FilterLayer;
 
 use crate::config::{KubeAccess, Token};
+use bounds::Bounds;
+
+/// The largest kubeconfig, CA file or token file, in bytes.
+const LARGEST_FILE: usize = 1 << 20;
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -53,33 +59,70 @@ pub(crate) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
     let builder =
         ClientBuilder::try_from(config).map_err(|error| AccessError::Client(error.into()))?;
     let authorize = FilterLayer::new(move |request| authorized(request, &token));
-    Ok(builder.with_layer(&authorize).build())
+    Ok(builder.with_layer(&Bounds).with_layer(&authorize).build())
 }
 
-/// What a parser says, in one line of bounded length: it may draw the place over several lines, or quote a whole value, and
-/// this goes into a log line and a pod's event.
+/// What another program says, in one line of bounded length: it may draw the place over several
+/// lines, or quote a whole value, and this goes into log lines, CNI errors and a pod's Event.
 pub(crate) fn brief(error: &impl fmt::Display) -> String {
     const LONGEST: usize = 300;
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
-    match line.char_indices().nth(LONGEST) {
-        None => line.to_owned(),
-        Some((end, _)) => format!("{}…", &line[..end]),
+    let plain = |character: char| match character.is_control() {
+        true => ' ',
+        false => character,
+    };
+    let mut brief: String = line.chars().take(LONGEST).map(plain).collect();
+    if brief.len() < line.len() {
+        brief.push('…');
     }
+    brief
 }
 
 /// What an error says with all of its causes: the outermost of them is often just "client error".
+/// Each is cut as [`brief`] does it.
 pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.ends_with(&more) {
-            text = format!("{text}: {more}");
+    const MOST_CAUSES: usize = 8;
+    let causes = std::iter::successors(Some(error), |error: &&dyn Error| (*error).source());
+    let (mut text, mut outer) = (String::new(), String::new());
+    for error in causes.take(MOST_CAUSES) {
+        let cause = error.to_string();
+        if text.is_empty() {
+            text = brief(&cause);
+        } else if !outer.ends_with(&cause) {
+            text = format!("{text}: {}", brief(&cause));
         }
-        cause = error.source();
+        outer = cause;
     }
     text
+}
+
+/// The content of a regular file of bounded size. Anything else could be without end, or have the
+/// agent wait for its writer.
+///
+/// # Errors
+/// What the kernel says, or that the file is not regular, or larger than `most` bytes.
+pub(crate) fn read_file(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut content = Vec::new();
+    let limit = most as u64 + 1;
+    std::fs::File::open(path)?
+        .take(limit)
+        .read_to_end(&mut content)?;
+    match content.len() > most {
+        true => Err(io::Error::other(format!("larger than {most} bytes"))),
+        false => Ok(content),
+    }
+}
+
+/// As [`read_file`], text.
+///
+/// # Errors
+/// As there, or that it is not UTF-8.
+pub(crate) fn read_text(path: &Path, most: usize) -> io::Result<String> {
+    String::from_utf8(read_file(path, most)?).map_err(|_| io::Error::other("not UTF-8"))
 }
 
 fn from_flags(url: &str, ca: Option<&Path>) -> Result<kube::Config, AccessError> {
@@ -102,7 +145,7 @@ fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, AccessError> {
         path: path.to_owned(),
         problem,
     };
-    let text = std::fs::read(path).map_err(|error| problem(error.to_string()))?;
+    let text = read_file(path, LARGEST_FILE).map_err(|error| problem(error.to_string()))?;
     let blocks = pem::parse_many(text).map_err(|error| problem(error.to_string()))?;
     let certificates: Vec<Vec<u8>> = blocks
         .into_iter()
@@ -132,7 +175,7 @@ fn read_token(path: &Path) -> Result<String, AccessError> {
         path: path.to_owned(),
         problem,
     };
-    let text = std::fs::read_to_string(path).map_err(|error| problem(error.to_string()))?;
+    let text = read_text(path, LARGEST_FILE).map_err(|error| problem(error.to_string()))?;
     match text.trim() {
         "" => Err(problem("it is empty".to_owned())),
         token => Ok(token.to_owned()),

@@ -9,6 +9,7 @@
 mod cluster;
 mod connection;
 mod events;
+mod hostile;
 mod store;
 mod tls;
 
@@ -26,6 +27,7 @@ use crate::failure::{Failure, Step};
 use store::Store;
 
 pub use cluster::{pod, pod_on};
+pub use hostile::Hostile;
 
 /// Longer than any wait of a client under test.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -58,6 +60,8 @@ struct State {
     ends_watches: bool,
     /// How the next watches of an expired version are answered.
     gone_as_status: bool,
+    /// How it misbehaves.
+    hostile: Option<Hostile>,
     /// New connections are closed as soon as they are made.
     away: bool,
     stopping: bool,
@@ -227,6 +231,11 @@ impl ApiServer {
     pub fn accept_tokens(&self, tokens: Option<&[&str]>) {
         let tokens = tokens.map(|tokens| tokens.iter().map(|token| (*token).to_owned()).collect());
         self.change(|state| state.tokens = tokens);
+    }
+
+    /// Answers requests wrongly from now on, or rightly again. A watch under way goes on.
+    pub fn misbehave(&self, hostile: Option<Hostile>) {
+        self.change(|state| state.hostile = hostile);
     }
 
     /// Whether answers wait. Those that wait when it ends are given.

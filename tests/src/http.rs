@@ -19,7 +19,10 @@ pub(crate) fn get(socket: &Path, path: &str) -> Result<(u16, String), Failure> {
     stream
         .set_read_timeout(Some(Duration::from_secs(10)))
         .step(|| "set a timeout")?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: podwire\r\nConnection: close\r\n\r\n");
+    // The agent's metrics page is in OpenMetrics for whoever asks for it.
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: podwire\r\nAccept: application/openmetrics-text, */*\r\nConnection: close\r\n\r\n"
+    );
     stream
         .write_all(request.as_bytes())
         .step(|| format!("send GET {path}"))?;

@@ -179,19 +179,19 @@ fn a_loopback_address_serves_the_page_and_nothing_else() {
     let node = TestNode::with_ovs().unwrap();
     let options = AgentOptions::default().with(["--metrics-address", ADDRESS]);
     let agent = node.start_agent(&options).unwrap();
-    let ask = |head: &str| {
+    let ask_for = |head: &str, header: &str| {
         let mut stream = node
             .place()
             .run(|| TcpStream::connect(ADDRESS))
             .unwrap()
             .unwrap();
-        let request = format!("{head} HTTP/1.1\r\nHost: {ADDRESS}\r\n\r\n");
+        let request = format!("{head} HTTP/1.1\r\nHost: {ADDRESS}\r\n{header}\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
     };
-    let answer = ask("GET /metrics");
+    let answer = ask_for("GET /metrics", "Accept: application/openmetrics-text\r\n");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(
         answer.contains(
@@ -205,6 +205,19 @@ fn a_loopback_address_serves_the_page_and_nothing_else() {
             .value("podwire_ready", &[])
             .is_some()
     );
+    let ask = |head: &str| ask_for(head, "");
+    // Without a preference it is the text format, whose counters and infos have their series' names.
+    let answer = ask("GET /metrics");
+    assert!(answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+    let (_, page) = answer.split_once("\r\n\r\n").unwrap();
+    for line in [
+        "# TYPE podwire_build_info gauge",
+        "# TYPE podwire_operation_failures_total counter",
+        "# TYPE podwire_operation_duration_seconds histogram",
+    ] {
+        assert!(page.lines().any(|it| it == line), "{line} in\n{page}");
+    }
+    assert!(!page.contains("# UNIT") && !page.contains("# EOF"));
     assert!(ask("POST /metrics").starts_with("HTTP/1.1 405"));
     for page in ["/v1/ports", "/v1/traces", "/v1/cni", "/"] {
         assert!(
@@ -308,6 +321,39 @@ fn the_dashboard_asks_for_series_that_are_there() {
             panel["targets"].as_array().is_some_and(|it| !it.is_empty()),
             "{}",
             panel["title"]
+        );
+    }
+}
+
+#[test]
+fn the_alerts_ask_for_series_that_are_there_and_say_what_to_do() {
+    let rules =
+        std::fs::read_to_string(repository().join("deploy/prometheus/podwire.rules.yml")).unwrap();
+    let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
+    let words = rules.split(|it| !is_name(it));
+    let ours = words.filter(|it| it.starts_with("podwire_") || it.starts_with("process_"));
+    let page = full_page();
+    for name in ours {
+        let is_there = page.series.iter().any(|series| series.name == name);
+        assert!(is_there, "{name}");
+    }
+    let docs = std::fs::read_to_string(repository().join("docs/metrics.md")).unwrap();
+    let alerts: Vec<&str> = rules.split("- alert: ").skip(1).collect();
+    assert!(alerts.len() > 8, "{}", alerts.len());
+    for alert in alerts {
+        let name = alert.lines().next().unwrap();
+        for member in [
+            "expr:",
+            "severity:",
+            "summary:",
+            "description:",
+            "runbook_url:",
+        ] {
+            assert_eq!(alert.matches(member).count(), 1, "{member} of {name}");
+        }
+        assert!(
+            docs.contains(&format!("| `{name}` |")),
+            "{name} in docs/metrics.md"
         );
     }
 }

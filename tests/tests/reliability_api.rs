@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use podwire_tests::annotation::{default_network, entry, mac};
-use podwire_tests::apiserver::{self, ApiServer};
+use podwire_tests::apiserver::{self, ApiServer, Hostile};
 use podwire_tests::{Agent, AgentOptions, Pod, TestNode, links};
 use serde_json::Value;
 
@@ -110,6 +110,55 @@ fn without_a_ca_of_its_own_the_systems_are_believed() {
         .unwrap();
     let _agent = node.start_agent(&options).unwrap();
     assert_is_watched(&node, &server);
+}
+
+#[test]
+fn a_server_that_sends_without_end_costs_bounded_memory_and_is_reported_in_bounded_length() {
+    /// The largest answer is held a few times over while it is parsed.
+    const MOST_KILOBYTES: u64 = 256 << 10;
+    const LONGEST_MESSAGE: usize = 2_000;
+    const LONGEST_LINE: usize = 4_000;
+    let (node, server) = ApiServer::beside_a_node().unwrap();
+    let agent = node.start_agent(&server.watched_by("n1", "1")).unwrap();
+    let [known, unknown] = ["known", "unknown"].map(|name| node.pod(name).unwrap());
+    server.apply(annotated(&known, 11));
+    known.add().unwrap().success().unwrap();
+    known.del().unwrap().success().unwrap();
+    for (hostile, what) in [
+        (Hostile::LongError, r#"code\":500"#),
+        (Hostile::EndlessList, "the server's answer is larger than"),
+        (Hostile::EndlessPages, "the server's list does not end"),
+        (Hostile::NoJson, "expected"),
+        (Hostile::EndlessLine, "a line of the server's watch"),
+        (Hostile::EndlessPods, "there are more than 5000 pods"),
+        (Hostile::LongVersion, "resourceVersion of 100000 bytes"),
+    ] {
+        server.misbehave(Some(hostile));
+        // Lists are asked for only when the version has expired.
+        server.compact();
+        // An ADD that waits shortens the pause after a failure.
+        let error = unknown.add().unwrap().error().unwrap();
+        agent.await_log(what).unwrap();
+        assert_eq!(error.code, 11, "{hostile:?}: {error:?}");
+        assert!(error.msg.len() < LONGEST_MESSAGE, "{hostile:?}: {error:?}");
+        known.add().unwrap().success().unwrap();
+        known.del().unwrap().success().unwrap();
+        server.misbehave(None);
+        unknown.add().unwrap().error().unwrap();
+        server.await_watches(1).unwrap();
+    }
+    let log = agent.log().unwrap();
+    let longest = log.lines().map(str::len).max().unwrap();
+    assert!(longest < LONGEST_LINE, "a log line of {longest} bytes");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak: u64 = peak
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    assert!(peak < MOST_KILOBYTES, "the agent took {peak} kB");
 }
 
 /// Nobody that the agent believes has signed the server's certificate.

@@ -1,14 +1,15 @@
 //! A kubeconfig: the server, who signs its certificate, and who we are to it.
 //!
-//! The file is read here and not by [`Kubeconfig::read_from`], which also takes UTF-16 and panics when such a file has an odd
-//! number of bytes (kube 5.0, `read_path`): a file that is being written would end the watch.
+//! The file is read here and not by [`Kubeconfig::read_from`], which also takes UTF-16 and panics when
+//! such a file has an odd number of bytes (kube 5.0, `read_path`): a file that is being written would
+//! end the watch.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
-use super::brief;
+use super::{LARGEST_FILE, brief, read_file, read_text};
 use crate::config::Token;
 
 /// Why a kubeconfig can't be used.
@@ -17,6 +18,14 @@ pub enum Problem {
     /// The file can't be read.
     #[error("{0}")]
     Read(io::Error),
+    /// A file that it names can't be read.
+    #[error("it names {}: {source}", path.display())]
+    Named {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// It is no kubeconfig, or names something that is not there.
     #[error("{}", brief(.0))]
     Content(Box<KubeconfigError>),
@@ -35,11 +44,17 @@ pub enum Problem {
 /// # Errors
 /// [`Problem`].
 pub(super) async fn read(path: &Path) -> Result<(kube::Config, Token), Problem> {
-    let text = std::fs::read_to_string(path).map_err(Problem::Read)?;
+    let text = read_text(path, LARGEST_FILE).map_err(Problem::Read)?;
     let mut file = parse(&text)?;
     if let Some(directory) = path.parent() {
         for name in file_names(&mut file).flatten() {
-            *name = directory.join(&*name).to_string_lossy().into_owned();
+            let named = directory.join(&*name);
+            // kube reads it again, whatever its size and kind.
+            read_file(&named, LARGEST_FILE).map_err(|source| Problem::Named {
+                path: named.clone(),
+                source,
+            })?;
+            *name = named.to_string_lossy().into_owned();
         }
     }
     usable(file).await

@@ -192,7 +192,7 @@ impl Agent {
                 self.tell_owner(&call, error);
                 Outcome::Failed {
                     code: error.code().0,
-                    msg: error.to_string(),
+                    msg: error.to_spec().to_string(),
                 }
             }
         };

@@ -5,6 +5,7 @@
 //! a push, with no lock. All else is made of the trace when the operation has ended.
 
 pub mod events;
+mod format;
 mod log;
 mod metrics;
 #[cfg(feature = "otel")]
@@ -16,9 +17,10 @@ mod trace;
 mod traceparent;
 mod waits;
 
+pub use format::PageFormat;
 pub use metrics::{Mended, Metrics, Spooled, Told};
 pub use output::{LogError, LogOutput};
-pub use reading::{OPENMETRICS, Reading, SubnetReading, WatchReading};
+pub use reading::{Reading, SubnetReading, WatchReading};
 pub use recorder::Recorder;
 pub use trace::{Operation, Outcome, Phase, Subject, Trace};
 pub use traceparent::{TraceParent, TraceParentError};

@@ -107,11 +107,20 @@ impl LogOutput {
     }
 }
 
+/// kube logs an answer that it can't parse, whole. The same error reaches the agent, which logs it
+/// in bounded length.
+const UNBOUNDED: &str = "kube_client::client=off";
+
 fn parse(filter: &str) -> Result<EnvFilter, LogError> {
-    EnvFilter::try_new(filter).map_err(|error| LogError::Filter {
+    let problem = |problem: String| LogError::Filter {
         filter: filter.to_owned(),
-        problem: error.to_string(),
-    })
+        problem,
+    };
+    let parsed = EnvFilter::try_new(filter).map_err(|error| problem(error.to_string()))?;
+    let unbounded = UNBOUNDED
+        .parse()
+        .map_err(|error| problem(format!("{error}")))?;
+    Ok(parsed.add_directive(unbounded))
 }
 
 impl LogFile {

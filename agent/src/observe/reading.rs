@@ -17,9 +17,6 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::Metrics;
 
-/// The media type of the page.
-pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// The numbers at one moment.
 #[derive(Debug)]
 pub struct Reading {

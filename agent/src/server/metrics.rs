@@ -80,7 +80,7 @@ async fn connection(stream: TokioIo<tokio::net::TcpStream>, agent: Arc<Agent>) {
 
 async fn respond(request: &hyper::Request<Incoming>, agent: &Agent) -> Response {
     match (request.method(), request.uri().path()) {
-        (&Method::GET, "/metrics") => metrics_page(agent).await,
+        (&Method::GET, "/metrics") => metrics_page(agent, request.headers()).await,
         (_, "/metrics") => text(StatusCode::METHOD_NOT_ALLOWED, "metrics are for GET\n"),
         _ => text(StatusCode::NOT_FOUND, "there is only /metrics here\n"),
     }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -35,7 +35,7 @@ use socket::Door;
 use waiting::{Presence, Waiting};
 
 use crate::attach::{Agent, Cancel, Reason, Reply};
-use crate::observe::OPENMETRICS;
+use crate::observe::PageFormat;
 
 /// A plugin sends its whole request at once; what takes longer is no plugin.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
@@ -253,8 +253,11 @@ fn problem(status: StatusCode, code: ErrorCode, msg: impl Into<String>) -> Respo
     )
 }
 
-async fn metrics_page(agent: &Agent) -> Response {
-    typed(StatusCode::OK, OPENMETRICS, agent.metrics_page().await)
+async fn metrics_page(agent: &Agent, headers: &HeaderMap) -> Response {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    let format = PageFormat::accepted(accept);
+    let page = format.of(agent.metrics_page().await);
+    typed(StatusCode::OK, format.media_type(), page)
 }
 
 /// An answer to the plugin, with what it is to write to its standard error at the body's end. The answer goes before: one

@@ -50,7 +50,7 @@ pub(super) async fn respond(
         }
     };
     match (request.method(), request.uri().path()) {
-        (&Method::GET, "/metrics") => metrics_page(&agent).await,
+        (&Method::GET, "/metrics") => metrics_page(&agent, request.headers()).await,
         (&Method::GET, "/v1/health") => {
             let patience = Duration::from_secs(filter.wait.unwrap_or(0)).min(LONGEST_WAIT);
             json(StatusCode::OK, agent.health(patience).await)

@@ -117,18 +117,22 @@ pub struct SpecError {
 }
 
 impl SpecError {
+    /// The longest `msg` and the longest `details`, in bytes. Another program's words may be in
+    /// them (an API server's, an IPAM plugin's); longer ones are cut.
+    pub const MAX_TEXT: usize = 16 << 10;
+
     /// An error without details.
     pub fn new(code: ErrorCode, msg: impl Into<String>) -> Self {
         Self {
             code,
-            msg: msg.into(),
+            msg: cut(msg.into()),
             details: String::new(),
         }
     }
 
     /// The same error with details.
     pub fn with_details(mut self, details: impl Into<String>) -> Self {
-        self.details = details.into();
+        self.details = cut(details.into());
         self
     }
 
@@ -157,6 +161,16 @@ impl SpecError {
             .unwrap_or_default();
         Some(Self::new(ErrorCode(code), msg).with_details(details))
     }
+}
+
+/// At most [`SpecError::MAX_TEXT`] bytes of a text, and how long it was.
+fn cut(mut text: String) -> String {
+    let length = text.len();
+    if length > SpecError::MAX_TEXT {
+        text.truncate(text.floor_char_boundary(SpecError::MAX_TEXT));
+        text.push_str(&format!("… ({length} bytes)"));
+    }
+    text
 }
 
 /// What an error message quotes of a caller's text: quoted, escaped, and cut at 80 characters,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::events;
+use super::hostile;
 use super::store::Selector;
 use super::{Request, Shared, State};
 
@@ -24,6 +25,14 @@ pub(super) fn serve(stream: impl Read + Write, shared: &Arc<Shared>) -> io::Resu
             return Ok(());
         }
         let out = stream.get_mut();
+        if let Some(hostile) = state.hostile {
+            drop(state);
+            if let Some(served) = hostile::serve(out, &request, hostile) {
+                served?;
+                continue;
+            }
+            state = shared.lock();
+        }
         if let Some(refusal) = refusal(&request, &state) {
             drop(state);
             answer(out, &refusal)?;
@@ -113,11 +122,7 @@ fn watch<'a>(
     let bookmarks = request.parameter("allowWatchBookmarks") == Some("true");
     let selector = selector(request);
     let mut version = resource_version(request);
-    write!(
-        out,
-        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-    )?;
-    out.flush()?;
+    head(out)?;
     loop {
         if state.stopping || state.breaks != breaks {
             return Ok(());
@@ -192,22 +197,32 @@ pub(super) fn status(code: u16, reason: &str, message: &str) -> Value {
     })
 }
 
-fn answer(out: &mut impl Write, body: &Value) -> io::Result<()> {
+pub(super) fn answer(out: &mut impl Write, body: &Value) -> io::Result<()> {
     let code = match body["kind"] == "Status" {
         true => body["code"].as_u64().unwrap_or(500),
         false => 200,
     };
     let body = body.to_string();
+    let length = body.len();
+    // In one write: the rest of several would wait for the client's acknowledgement of the first.
+    let answer = format!(
+        "HTTP/1.1 {code} -\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    out.write_all(answer.as_bytes())?;
+    out.flush()
+}
+
+/// The head of an answer in chunks.
+pub(super) fn head(out: &mut impl Write) -> io::Result<()> {
     write!(
         out,
-        "HTTP/1.1 {code} -\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     )?;
     out.flush()
 }
 
-fn chunk(out: &mut impl Write, text: &str) -> io::Result<()> {
-    write!(out, "{:x}\r\n{text}\r\n", text.len())?;
+pub(super) fn chunk(out: &mut impl Write, text: &str) -> io::Result<()> {
+    out.write_all(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes())?;
     out.flush()
 }
 

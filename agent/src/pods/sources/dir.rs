@@ -3,19 +3,23 @@
 //! A directory of manifests is small, and one change is often several files or, in a mounted ConfigMap, a symlink; so the
 //! inotify events only say when to look, never what has changed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::manifest;
-use super::{Known, Pod, PodName};
+use super::pods::Pods;
+use super::{Known, PodName};
+use crate::apiserver::read_text;
 use crate::changes::Changes;
 
 /// The endings of files that are read.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 /// The largest file that is read, in bytes.
-const LARGEST: u64 = 4 << 20;
+const LARGEST: usize = 4 << 20;
+/// Problems that are told one by one.
+const MOST_PROBLEMS: usize = 8;
 
 /// Watches until the runtime ends, or inotify itself fails, which is logged.
 pub(super) async fn watch(directory: PathBuf, known: Known) {
@@ -46,14 +50,18 @@ fn report(directory: &Path, known: &Known, problems: &[String]) {
     if problems.is_empty() {
         return;
     }
-    let problems = problems.join("; ");
+    let mut text = problems[..problems.len().min(MOST_PROBLEMS)].join("; ");
+    if problems.len() > MOST_PROBLEMS {
+        text.push_str(&format!("; and {} more", problems.len() - MOST_PROBLEMS));
+    }
+    let problems = text;
     tracing::warn!(directory = %directory.display(), problems, "not everything could be read");
     known.fails(problems);
 }
 
 #[derive(Debug, Default)]
 struct Found {
-    pods: HashMap<PodName, Pod>,
+    pods: Pods,
     problems: Vec<String>,
 }
 
@@ -96,10 +104,13 @@ fn read_files(directory: &Path) -> io::Result<Found> {
                     "{file}: pod {name} is already in {}, which counts",
                     first.display()
                 )),
-                None => {
-                    writers.insert(name.clone(), path.clone());
-                    found.pods.insert(name, pod);
-                }
+                None => match found.pods.insert(name.clone(), pod) {
+                    Ok(_) => drop(writers.insert(name, path.clone())),
+                    Err(too_much) => {
+                        found.problems.push(format!("{file}: {too_much}"));
+                        return Ok(found);
+                    }
+                },
             }
         }
     }
@@ -108,18 +119,8 @@ fn read_files(directory: &Path) -> io::Result<Found> {
 
 /// A file's text; none when it has gone since it was listed.
 fn read_file(path: &Path) -> Result<Option<String>, String> {
-    let mut text = String::new();
-    let read = fs::metadata(path).and_then(|metadata| {
-        // Opening a pipe would wait for its writer.
-        if !metadata.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
-        let file = fs::File::open(path)?;
-        file.take(LARGEST + 1).read_to_string(&mut text)
-    });
-    match read {
-        Ok(size) if size as u64 > LARGEST => Err(format!("larger than {LARGEST} bytes")),
-        Ok(_) => Ok(Some(text)),
+    match read_text(path, LARGEST) {
+        Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.to_string()),
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::Annotations;
+use super::pods::{Pods, TooMuch};
 use crate::plan::PodRef;
 
 /// A pod's name in its cluster.
@@ -102,7 +103,7 @@ pub struct Known {
 
 #[derive(Debug, Default)]
 struct Inner {
-    pods: HashMap<PodName, Arc<Pod>>,
+    pods: Pods,
     /// Pods that are gone and that somebody waits on: two changes in a row may be seen as one.
     gone: HashMap<PodName, Arc<Pod>>,
     waits: HashMap<PodName, usize>,
@@ -129,18 +130,18 @@ impl Known {
     }
 
     /// A pod is there, or has changed.
-    pub(super) fn apply(&self, name: PodName, pod: Pod) {
+    ///
+    /// # Errors
+    /// [`TooMuch`]; then what was known stays.
+    pub(super) fn apply(&self, name: PodName, pod: Pod) -> Result<(), TooMuch> {
         let mut inner = self.lock();
         inner.gone.remove(&name);
-        let pod = Arc::new(pod);
-        let changed = inner
-            .pods
-            .insert(name, Arc::clone(&pod))
-            .is_none_or(|before| before != pod);
+        let changed = inner.pods.insert(name, pod)?;
         drop(inner);
         if changed {
             self.changes.send_replace(());
         }
+        Ok(())
     }
 
     /// A pod was deleted.
@@ -150,21 +151,18 @@ impl Known {
     }
 
     /// These are all there are.
-    pub(super) fn replace(&self, pods: HashMap<PodName, Pod>) {
+    pub(super) fn replace(&self, pods: Pods) {
         let mut inner = self.lock();
         let missing: Vec<PodName> = inner
             .pods
-            .keys()
-            .filter(|name| !pods.contains_key(*name))
+            .names()
+            .filter(|name| pods.get(name).is_none())
             .cloned()
             .collect();
         for name in &missing {
             inner.delete(name);
         }
-        inner.pods = pods
-            .into_iter()
-            .map(|(name, pod)| (name, Arc::new(pod)))
-            .collect();
+        inner.pods = pods;
         drop(inner);
         self.health.send_modify(|health| {
             health.is_read = true;

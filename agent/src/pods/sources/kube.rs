@@ -4,7 +4,6 @@
 //! the last resourceVersion it heard of, in an event or in a bookmark; only when the server no longer has that version
 //! (410) is everything listed anew. Whatever fails is tried again with a growing pause, and what was known stays known.
 
-use std::collections::HashMap;
 use std::error::Error;
 use std::hash::{BuildHasher as _, RandomState};
 use std::pin::pin;
@@ -19,8 +18,9 @@ use kube::{Api, Client};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::pods::{Pods, TooMuch};
 use super::{Known, Pod, PodName};
-use crate::apiserver;
+use crate::apiserver::{self, bounds::PAGE};
 use crate::config::KubeConfig;
 
 /// How long the server is asked to keep one watch; most servers end it after 5 to 10 minutes anyway.
@@ -30,8 +30,13 @@ const WATCH_SECONDS: u32 = 290;
 const SILENCE: Duration = Duration::from_secs(150);
 /// How long the server may take to answer a request.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
-/// Pods per page of a list; a node has at most some hundreds.
-const PAGE: u32 = 500;
+/// Pages of a list. Far more than a server needs for as many pods as are admitted; a chain without
+/// end would be followed for ever.
+const MOST_PAGES: usize = 1_000;
+/// The longest resourceVersion, in bytes: it goes into a request's URL. Those of servers are numbers.
+const LONGEST_VERSION: usize = 256;
+/// The longest token of a list's next page, in bytes. It holds the next pod's name.
+const LONGEST_CONTINUE: usize = 8 << 10;
 /// HTTP 410: the server no longer has the resourceVersion that was asked for.
 const GONE: u16 = 410;
 /// A watch that ends sooner than this, and without an event, is a failure.
@@ -119,18 +124,22 @@ impl Watch {
     async fn list(&mut self, client: &Client) -> Result<String, Failure> {
         let api = Api::<PodKind>::all(client.clone());
         let mut parameters = ListParams::default().fields(&self.selector()).limit(PAGE);
-        let mut pods = HashMap::new();
-        loop {
+        let mut pods = Pods::default();
+        for _ in 0..MOST_PAGES {
             let page = in_time(api.list_metadata(&parameters)).await?;
-            pods.extend(
-                page.items
-                    .into_iter()
-                    .filter_map(|item| read(item.metadata)),
-            );
+            for item in page.items {
+                if let Some((name, pod)) = read(item.metadata) {
+                    pods.insert(name, pod).map_err(Failure::from)?;
+                }
+            }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) if token.len() > LONGEST_CONTINUE => {
+                    return Err(Failure::too_long("token of the next page", &token));
+                }
                 Some(token) => parameters.continue_token = Some(token),
                 None => {
                     let version = page.metadata.resource_version.unwrap_or_default();
+                    let version = bounded(version)?;
                     tracing::debug!(pods = pods.len(), version, "listed this node's pods");
                     self.known.replace(pods);
                     self.known.heard();
@@ -140,6 +149,10 @@ impl Watch {
                 }
             }
         }
+        Err(Failure::new(format!(
+            "the server's list does not end: {MOST_PAGES} pages with {} pods came",
+            pods.len()
+        )))
     }
 
     /// Follows one watch; the answer is whether anything came.
@@ -165,7 +178,7 @@ impl Watch {
                 Some(Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod))) => {
                     let version = pod.metadata.resource_version.clone();
                     if let Some((name, pod)) = read(pod.metadata) {
-                        self.known.apply(name, pod);
+                        self.known.apply(name, pod).map_err(Failure::from)?;
                     }
                     version
                 }
@@ -181,7 +194,8 @@ impl Watch {
                 }
                 Some(Ok(WatchEvent::Error(status))) => {
                     let gone = status.code == GONE;
-                    let text = format!("the server ended the watch: {}", status.message);
+                    let why = apiserver::brief(&status.message);
+                    let text = format!("the server ended the watch: {why}");
                     return self.expired_or(Failure { text, heard, gone });
                 }
                 Some(Err(error)) => {
@@ -191,7 +205,9 @@ impl Watch {
             };
             heard = true;
             self.known.heard();
-            self.version = version.or(self.version.take());
+            if let Some(version) = version {
+                self.version = Some(bounded(version)?);
+            }
         }
     }
 
@@ -238,6 +254,23 @@ impl Failure {
 
     fn of(error: &dyn Error) -> Self {
         Self::new(apiserver::with_causes(error))
+    }
+
+    fn too_long(what: &str, value: &str) -> Self {
+        Self::new(format!("the server sent a {what} of {} bytes", value.len()))
+    }
+}
+
+impl From<TooMuch> for Failure {
+    fn from(too_much: TooMuch) -> Self {
+        Self::new(too_much.to_string())
+    }
+}
+
+fn bounded(version: String) -> Result<String, Failure> {
+    match version.len() > LONGEST_VERSION {
+        true => Err(Failure::too_long("resourceVersion", &version)),
+        false => Ok(version),
     }
 }
 

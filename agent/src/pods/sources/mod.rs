@@ -9,6 +9,7 @@ mod error;
 mod known;
 mod kube;
 pub mod manifest;
+mod pods;
 mod state;
 
 use std::collections::BTreeMap;

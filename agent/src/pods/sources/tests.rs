@@ -27,7 +27,7 @@ fn put(sources: &Sources, source: Source, uid: &str, annotations: &[(&str, &str)
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let pod = Pod::new(Some(uid.to_owned()), annotations);
-    sources.known(source).unwrap().apply(name(), pod);
+    sources.known(source).unwrap().apply(name(), pod).unwrap();
 }
 
 fn name() -> PodName {

@@ -52,3 +52,13 @@ fn an_excerpt_is_cut_between_characters() {
         "{cut}"
     );
 }
+
+#[test]
+fn another_programs_words_are_cut() {
+    let long = "é".repeat(SpecError::MAX_TEXT);
+    let error = SpecError::new(ErrorCode::IO, &long).with_details(&long);
+    for text in [&error.msg, &error.details] {
+        assert!(text.len() < SpecError::MAX_TEXT + 100);
+        assert!(text.ends_with("… (32768 bytes)"), "{text}");
+    }
+}

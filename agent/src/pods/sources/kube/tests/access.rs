@@ -77,7 +77,18 @@ async fn a_kubeconfig_leads_to_the_server_and_one_that_needs_a_program_is_refuse
     failing(&sources, "its user needs a program (exec)").await;
     let sources = start(KubeAccess::Kubeconfig(path("none")));
     failing(&sources, "none: No such file").await;
+    nix::unistd::mkfifo(&path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let sources = start(KubeAccess::Kubeconfig(path("pipe")));
+    failing(&sources, "pipe: not a regular file").await;
+    let large = std::fs::File::create(path("large")).unwrap();
+    large.set_len(1 << 30).unwrap();
+    let sources = start(KubeAccess::Kubeconfig(path("large")));
+    failing(&sources, "large: larger than 1048576 bytes").await;
+    let names_it = kubeconfig(json!({ "client-certificate": path("pipe") }));
+    std::fs::write(path("names"), names_it.to_string()).unwrap();
+    let sources = start(KubeAccess::Kubeconfig(path("names")));
+    failing(&sources, "pipe: not a regular file").await;
     std::fs::write(path("half"), b"\xff\xfea").unwrap();
     let sources = start(KubeAccess::Kubeconfig(path("half")));
-    failing(&sources, "half: stream did not contain valid UTF-8").await;
+    failing(&sources, "half: not UTF-8").await;
 }
