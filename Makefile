@@ -43,17 +43,17 @@ help: ## this list
 .PHONY: demo
 demo: root ## wire two pods on a private Open vSwitch, show them talking, and clean up
 	@.ci/packages $(DEMO_PACKAGES)
-	@$(CARGO) build --quiet --release -p podwire --bin podwire
+	@$(CARGO) build --release -p podwire --bin podwire
 	@$(MAKE) --no-print-directory plugin
-	@$(CARGO) build --quiet -p podwire-tests --bin podwire-demo
+	@$(CARGO) build -p podwire-tests --bin podwire-demo
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo
 
 .PHONY: demo-ovn
 demo-ovn: root ## two nodes in one OVN network: pods that talk through its tunnel, a picture of it, and clean up
 	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES)
-	@$(CARGO) build --quiet --release -p podwire --bin podwire
+	@$(CARGO) build --release -p podwire --bin podwire
 	@$(MAKE) --no-print-directory plugin
-	@$(CARGO) build --quiet -p podwire-tests --bin podwire-demo
+	@$(CARGO) build -p podwire-tests --bin podwire-demo
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo ovn
 
 # A foreign tool that can't be had (no network, another Debian) must not fail our own tests: what
@@ -90,7 +90,7 @@ test-kernel: root test-packages build ## end-to-end tests on the kernel's datapa
 soak: root ## random verbs for hundreds of pods while everything is killed at random; DURATION= seconds
 	@.ci/packages $(DEMO_PACKAGES)
 	@$(MAKE) --no-print-directory build
-	@$(CARGO) build --quiet -p podwire-tests --bin podwire-soak
+	@$(CARGO) build -p podwire-tests --bin podwire-soak
 	@target/debug/podwire-soak $(DURATION)
 
 # podwire is measured as it is shipped. The floor's empty process is built like the plugin, by rustc
@@ -113,15 +113,15 @@ BENCH = PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_EMPTY=$(CURDIR)/tar
 .PHONY: bench-build
 bench-build: root plugin
 	@.ci/packages $(BENCH_PACKAGES) $(OVN_PACKAGES)
-	@$(CARGO) build --quiet --release -p podwire --bin podwire
-	@$(CARGO) build --quiet --release -p podwire-bench --bin podwire-bench
+	@$(CARGO) build --release -p podwire --bin podwire
+	@$(CARGO) build --release -p podwire-bench --bin podwire-bench
 	@rustc --edition 2024 -O -C panic=abort -C strip=symbols $(PLUGIN_FLAGS) -o target/plugin/podwire-empty benches/empty.rs
 
 .PHONY: conformance
-conformance: root ## hold podwire and Debian's plugins to the CNI specification; writes docs/conformance.md
+conformance: root ## check podwire and Debian's plugins against the CNI specification; writes docs/conformance.md
 	@.ci/packages $(CONFORMANCE_PACKAGES)
 	@$(MAKE) --no-print-directory build
-	@$(CARGO) build --quiet -p podwire-tests --bin podwire-conformance
+	@$(CARGO) build -p podwire-tests --bin podwire-conformance
 	@target/debug/podwire-conformance docs/conformance.md
 
 .PHONY: lint
@@ -158,7 +158,7 @@ build: plugin ## what the tests exec: the agent (also with fault points) and the
 
 .PHONY: plugin
 plugin: ## the static plugin, target/plugin/podwire-cni
-	@$(CARGO) rustc --quiet -p podwire-cni --bin podwire-cni --profile plugin -- $(PLUGIN_FLAGS)
+	@$(CARGO) rustc -p podwire-cni --bin podwire-cni --profile plugin -- $(PLUGIN_FLAGS)
 
 .PHONY: release
 release: ## the binaries as shipped: target/release/podwire and target/plugin/podwire-cni

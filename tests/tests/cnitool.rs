@@ -1,4 +1,4 @@
-//! The CNI project's own client: the session of the README, and podwire at the head of a chain of Debian's plugins.
+//! The CNI project's own client: the session of docs/by-hand.md, and podwire at the head of a chain of Debian's plugins.
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
@@ -10,7 +10,9 @@ use podwire_tests::process::finish;
 use podwire_tests::runtime::{
     CONFIGURATIONS, cnitool, configure, configure_as, documented, install_plugins,
 };
-use podwire_tests::{AgentOptions, Neighbour, Pod, TestNode, links, plugin_binary, traffic};
+use podwire_tests::{
+    AgentOptions, Neighbour, Pod, TestNode, links, plugin_binary, traffic, walkthrough,
+};
 use serde_json::{Value, json};
 
 /// A verb that must succeed, and what it printed.
@@ -44,21 +46,17 @@ fn cnitool_adds_checks_and_deletes_with_a_conf_of_three_members() {
     node.leftovers().unwrap().assert_none();
 }
 
-/// What the README has its reader type to try podwire by hand. What comes before, a test node has.
+/// What docs/by-hand.md has its reader type. What comes before, a test node has; the agent, which
+/// the page stops by its job, is the test's.
 fn session() -> String {
-    let readme = include_str!("../../README.md");
-    let block = readme
-        .split("```console\n")
-        .find(|block| block.contains("cnitool add"));
-    let lines = block.unwrap().split("```").next().unwrap().lines();
-    let commands = lines.filter_map(|line| line.strip_prefix("# "));
-    let done = ["make install", "systemctl", "podwire agent"];
+    let commands = walkthrough::commands(include_str!("../../docs/by-hand.md")).into_iter();
+    let done = ["make install", "systemctl", "podwire", "kill"];
     let typed = commands.filter(|command| !done.iter().any(|prefix| command.starts_with(prefix)));
     typed.map(|command| format!("{command}\n")).collect()
 }
 
 #[test]
-fn the_readmes_session_runs_as_it_stands() {
+fn the_page_for_trying_by_hand_runs_as_it_stands_and_leaves_nothing() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node.start_agent(&AgentOptions::default()).unwrap();
     // Where `make install` puts the plugin, and configurations go; the machine's own are left alone.
@@ -79,7 +77,7 @@ fn the_readmes_session_runs_as_it_stands() {
         .run(run)
         .unwrap()
         .unwrap()
-        .success("the README's session")
+        .success("the page's commands")
         .unwrap();
     for expected in [
         "10.186.0.2/22 fd70:6f64:7769:7265::2/64",
@@ -88,8 +86,12 @@ fn the_readmes_session_runs_as_it_stands() {
     ] {
         assert!(printed.contains(expected), "no {expected:?} in {printed}");
     }
-    node.run("ip", &["netns", "delete", "blue"]).unwrap();
-    node.run("ip", &["netns", "delete", "red"]).unwrap();
+    let configurations = std::fs::read_dir(node.path("/etc/cni/net.d")).unwrap();
+    assert_eq!(
+        configurations.count(),
+        0,
+        "it would come before the quick start's"
+    );
     node.leftovers().unwrap().assert_none();
 }
 

@@ -1,9 +1,32 @@
-//! The pages for people: each is to be found from the README, and no link leads nowhere.
+//! The pages for people: each is linked from the README, no link leads nowhere, the messages that they
+//! quote are in the code, and the order of the agent's rooms is the one of its imports.
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// The Rust sources below a directory.
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// A source without what only tests see.
+fn shipped(path: &Path) -> Option<String> {
+    let is_test = path
+        .components()
+        .any(|it| matches!(it.as_os_str().to_str(), Some("tests" | "tests.rs")));
+    let text = fs::read_to_string(path).unwrap();
+    let (shipped, _) = text.split_once("#[cfg(test)]\nmod").unwrap_or((&text, ""));
+    (!is_test).then(|| shipped.to_owned())
+}
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -87,4 +110,86 @@ fn every_page_is_linked_in_the_readme() {
         .filter(|page| !linked.iter().any(|link| Path::new(link) == page))
         .collect();
     assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// The agent's rooms in the order in which CONTRIBUTING.md tells them.
+fn documented_rooms() -> Vec<String> {
+    let page = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let lines = page.lines().filter_map(|line| line.strip_prefix("    "));
+    let rooms = lines.filter_map(|line| line.split_once("  "));
+    rooms.map(|(room, _)| room.to_owned()).collect()
+}
+
+#[test]
+fn no_room_of_the_agent_imports_one_above_it() {
+    let order = documented_rooms();
+    let at = |room: &str| order.iter().position(|it| it == room);
+    let library = fs::read_to_string(root().join("agent/src/lib.rs")).unwrap();
+    let modules = library.lines().filter_map(|line| {
+        let line = line.strip_prefix("pub ").unwrap_or(line);
+        line.strip_prefix("mod ")?.strip_suffix(';')
+    });
+    let mut rooms: Vec<&str> = modules.collect();
+    rooms.sort_unstable();
+    let mut documented: Vec<&str> = order.iter().map(String::as_str).collect();
+    documented.sort_unstable();
+    assert_eq!(documented, rooms, "CONTRIBUTING.md and agent/src/lib.rs");
+
+    let mut upward = Vec::new();
+    let agent = root().join("agent/src");
+    let mut files = Vec::new();
+    sources(&agent, &mut files);
+    for path in files {
+        let relative = path.strip_prefix(&agent).unwrap();
+        let first = relative.components().next().unwrap().as_os_str();
+        let room = first.to_str().unwrap().trim_end_matches(".rs");
+        let (Some(above), Some(text)) = (at(room), shipped(&path)) else {
+            continue;
+        };
+        let code: String = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"))
+            .collect::<Vec<_>>()
+            .join("\n");
+        let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
+        for rest in code.split("crate::").skip(1) {
+            let name = rest.split(|it| !is_name(it)).next().unwrap();
+            if at(name).is_some_and(|below| below < above) {
+                upward.push(format!("{}: {room} imports {name}", relative.display()));
+            }
+        }
+    }
+    assert!(upward.is_empty(), "{upward:#?}");
+}
+
+/// The first cells of the rows of a page's tables whose header begins with `message`.
+fn quoted_messages(page: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join(page)).unwrap();
+    let tables = text.split("\n| message |").skip(1);
+    let rows = tables.flat_map(|table| {
+        let rows = table.lines().skip(2);
+        rows.take_while(|line| line.starts_with('|'))
+    });
+    let quotes = rows.filter_map(|row| row.strip_prefix("| `")?.split_once('`'));
+    quotes.map(|(quote, _)| quote.to_owned()).collect()
+}
+
+#[test]
+fn the_messages_that_pages_quote_are_in_the_code() {
+    let mut files = Vec::new();
+    for crate_root in ["agent/src", "cni/src"] {
+        sources(&root().join(crate_root), &mut files);
+    }
+    let code: Vec<String> = files.iter().filter_map(|path| shipped(path)).collect();
+    for (page, least) in [("docs/troubleshooting.md", 8), ("docs/errors.md", 10)] {
+        let messages = quoted_messages(page);
+        assert!(messages.len() >= least, "{page}: {messages:?}");
+        for message in messages {
+            let parts: Vec<&str> = message.split('…').map(str::trim).collect();
+            let is_there = code
+                .iter()
+                .any(|text| parts.iter().all(|part| text.contains(part)));
+            assert!(is_there, "{page} quotes {message:?}");
+        }
+    }
 }

@@ -278,7 +278,7 @@ fn commands_that_are_shown_without_their_output_succeed() {
     web.add().unwrap().success().unwrap();
     let environment = "PODWIRE_CNI_CONF_DIR=/run/cni/net.d PODWIRE_CNI_BIN_DIR=/run/cni/bin";
     for (page, text) in [
-        ("README.md", "`podwire` tells"),
+        ("docs/by-hand.md", "`podwire` shows"),
         ("docs/logging.md", "## The log"),
         ("docs/logging.md", "## Traces"),
         ("docs/metrics.md", "# Metrics"),

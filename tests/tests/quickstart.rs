@@ -81,7 +81,7 @@ fn the_quick_start_works_as_it_is_written() {
     let log = printed_by("cat /var/log/podwire.log");
     assert_eq!(log.matches("\"ADD ok\"").count(), 3, "{log}");
     assert_eq!(log.matches("\"DEL ok\"").count(), 1, "{log}");
-    assert!(stdout.contains("\n# EOF\n"), "{stdout}");
+    assert!(stdout.contains("\npodwire_ready 1"), "{stdout}");
     assert!(
         stdout.trim_end().ends_with("{\"ports\":[]}"),
         "{stdout}\n{stderr}"
