@@ -212,7 +212,7 @@ fn a_loopback_address_serves_the_page_and_nothing_else() {
     let (_, page) = answer.split_once("\r\n\r\n").unwrap();
     for line in [
         "# TYPE podwire_build_info gauge",
-        "# TYPE podwire_operation_failures_total counter",
+        "# TYPE podwire_spool_dels_total counter",
         "# TYPE podwire_operation_duration_seconds histogram",
     ] {
         assert!(page.lines().any(|it| it == line), "{line} in\n{page}");
