@@ -20,7 +20,8 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
 
 /// A source without what only tests see.
 fn shipped(path: &Path) -> Option<String> {
-    let is_test = path
+    let relative = path.strip_prefix(root()).unwrap();
+    let is_test = relative
         .components()
         .any(|it| matches!(it.as_os_str().to_str(), Some("tests" | "tests.rs")));
     let text = fs::read_to_string(path).unwrap();
@@ -29,7 +30,8 @@ fn shipped(path: &Path) -> Option<String> {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().unwrap().to_owned()
 }
 
 /// All pages, as paths from the repository's root.
