@@ -175,6 +175,7 @@ fn serve(
         stop_on_signal(stop.clone())?;
         let hangup = signal(SignalKind::hangup()).map_err(process("watch signals"))?;
         tokio::spawn(reconcile::run(Arc::clone(&agent), settled_sender));
+        tokio::spawn(reconcile::keep_ports(Arc::clone(&agent)));
         tokio::spawn(reconcile::keep_gateway(Arc::clone(&agent)));
         tokio::spawn(reconcile::keep_uplink_mtu(Arc::clone(&agent)));
         tokio::spawn(configuration.follow(Arc::clone(&agent), hangup));

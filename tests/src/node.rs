@@ -166,6 +166,13 @@ impl TestNode {
             .map_or(Ok(()), |daemon| daemon.signal(signal))
     }
 
+    /// Sends a signal, such as SIGSTOP, to ovsdb-server.
+    pub fn signal_ovsdb_server(&self, signal: Signal) -> Result<(), Failure> {
+        lock(&self.ovsdb_server)
+            .as_ref()
+            .map_or(Ok(()), |daemon| daemon.signal(signal))
+    }
+
     /// Kills ovsdb-server and takes the database away: the next start makes an empty one.
     pub fn lose_database(&self) -> Result<(), Failure> {
         self.kill_ovsdb_server()?;

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 use podwire_tests::annotation::{GATEWAY_V4, entry, ipv4, ipv6, mac};
-use podwire_tests::{AgentOptions, CniError, Pod, TestNode, conf, links, traffic};
+use podwire_tests::{Agent, AgentOptions, CniError, Pod, TestNode, conf, links, traffic};
 use serde_json::{Value, json};
 
 /// Wires a pod, spoils something, and returns CHECK's complaint.
@@ -85,9 +85,15 @@ fn check_misses_a_link() {
 
 #[test]
 fn check_misses_the_port() {
-    let error = complaint(|node, pod, _| {
-        node.vsctl(&["del-port", &pod.container[..15]]).unwrap();
-    });
+    let node = TestNode::with_ovs().unwrap();
+    // In OVN mode nobody but ovn-controller brings a bridge back, and with it the ports.
+    node.add_bridge("br-int").unwrap();
+    let options = AgentOptions::default().with(["--mode", "ovn", "--wait", "ofport"]);
+    let _agent = Agent::launch(&node, &options).unwrap();
+    let pod = node.numbered_pod(11).unwrap();
+    let result = pod.add().unwrap().success().unwrap();
+    node.vsctl(&["del-br", "br-int"]).unwrap();
+    let error = pod.check(&result).unwrap().error().unwrap();
     error.assert_names(&["port"]);
 }
 

@@ -7,7 +7,8 @@ use std::thread;
 
 use nix::sys::signal::Signal;
 use podwire_tests::annotation::ipv4;
-use podwire_tests::{AgentOptions, TestNode, traffic};
+use podwire_tests::{AgentOptions, TestNode, conf, conf_of_version, links, traffic};
+use serde_json::json;
 
 #[test]
 fn a_container_id_that_comes_again_while_the_switch_stands_still_has_traffic() {
@@ -35,5 +36,122 @@ fn a_container_id_that_comes_again_while_the_switch_stands_still_has_traffic() {
     for pod in [pod, other] {
         pod.del().unwrap().success().unwrap();
     }
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn a_port_that_was_removed_by_hand_comes_back_and_that_of_a_deleted_pod_does_not() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let (pod, other) = (node.wired_pod(11).unwrap(), node.wired_pod(12).unwrap());
+    for _ in 0..3 {
+        let host = &pod.container[..15];
+        node.vsctl(&["--no-wait", "del-port", "br-int", host])
+            .unwrap();
+        node.await_port(&pod.container, true).unwrap();
+        node.await_ofport(host).unwrap();
+        traffic::ping_until_answered(other.place(), ipv4(11).parse().unwrap()).unwrap();
+    }
+    // Its link is there, but it is no living pod's any more.
+    node.signal_ovsdb_server(Signal::SIGSTOP).unwrap();
+    let del = thread::scope(|scope| {
+        let del = scope.spawn(|| pod.del().unwrap().success().unwrap());
+        let entry = format!(
+            "/run/podwire/attachments/{}:eth0:pods.deleting",
+            pod.container
+        );
+        agent.await_file(&entry).unwrap();
+        node.signal_ovsdb_server(Signal::SIGCONT).unwrap();
+        del.join().unwrap()
+    });
+    assert!(del.is_null());
+    other.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn a_del_removes_a_pair_whose_host_end_was_renamed_or_moved() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let elsewhere = node.pod("elsewhere").unwrap();
+    for moved in [false, true] {
+        let pod = node.wired_pod(11).unwrap();
+        let host = &pod.container[..15];
+        match moved {
+            true => node.run("ip", &["link", "set", host, "netns", &elsewhere.netns]),
+            false => node.run("ip", &["link", "set", host, "name", "renamed"]),
+        }
+        .unwrap();
+        pod.del().unwrap().success().unwrap();
+        assert!(links::find(pod.place(), "eth0").unwrap().is_none());
+        node.leftovers().unwrap().assert_none();
+    }
+}
+
+#[test]
+fn an_add_that_fails_against_a_hung_database_leaves_nothing_when_it_goes_on() {
+    let node = TestNode::with_ovs().unwrap();
+    let options = AgentOptions::for_numbered_pods().with(["--add-timeout", "1"]);
+    let agent = node.start_agent(&options).unwrap();
+    for is_deleted in [false, true] {
+        let pod = node.numbered_pod(11).unwrap();
+        node.signal_ovsdb_server(Signal::SIGSTOP).unwrap();
+        pod.add().unwrap().error().unwrap();
+        if is_deleted {
+            pod.del().unwrap().success().unwrap();
+        }
+        node.signal_ovsdb_server(Signal::SIGCONT).unwrap();
+        agent
+            .await_log(&format!(
+                "left of an attachment that is gone\",\"attachment\":\"eth0 of container {}",
+                pod.container
+            ))
+            .unwrap();
+        node.await_port(&pod.container, false).unwrap();
+        node.leftovers().unwrap().assert_none();
+    }
+}
+
+#[test]
+fn gc_spares_a_pod_whose_add_was_under_way_when_it_began() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    // host-local waits for its lock, and GC, which comes to the lowest container id first, for host-local.
+    let mut stale = node.pod("stale").unwrap();
+    stale.container.replace_range(..2, "00");
+    let mut delegating = conf_of_version("1.0.0");
+    let ranges = json!([[{"subnet": "10.55.0.0/24"}]]);
+    delegating["ipam"] =
+        json!({"type": "host-local", "dataDir": "/run/host-local", "ranges": ranges});
+    stale.exec("ADD", &delegating).unwrap().success().unwrap();
+    let lock = std::fs::File::open(node.path("/run/host-local/pods/lock")).unwrap();
+    lock.lock().unwrap();
+    let mut pod = node.numbered_pod(11).unwrap();
+    pod.container.replace_range(..2, "ff");
+    let mut gc = conf();
+    gc["cni.dev/valid-attachments"] = json!([]);
+    thread::scope(|scope| {
+        node.signal_vswitchd(Signal::SIGSTOP).unwrap();
+        let add = scope.spawn(|| pod.add().unwrap().success().unwrap());
+        node.await_port(&pod.container, true).unwrap();
+        let collected = scope.spawn(|| {
+            let run = stale.exec_with("GC", gc.to_string().as_bytes(), &[]);
+            run.unwrap().success().unwrap();
+        });
+        node.await_port(&stale.container, false).unwrap();
+        node.signal_vswitchd(Signal::SIGCONT).unwrap();
+        add.join().unwrap();
+        lock.unlock().unwrap();
+        collected.join().unwrap();
+    });
+    assert!(node.interface_of(&pod.container).unwrap().is_some());
+    assert!(links::find(pod.place(), "eth0").unwrap().is_some());
+    pod.del().unwrap().success().unwrap();
     node.leftovers().unwrap().assert_none();
 }

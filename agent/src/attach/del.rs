@@ -1,16 +1,18 @@
 //! DEL: always ends well. It needs neither namespace nor pod nor prevResult, does every step it can, and repeats safely.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::audit::is_made_in;
 use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
 use crate::fault::fault_point;
 use crate::ipam::Owner;
 use crate::journal::{self, Entry, State};
-use crate::netns::{HostLink, LinkState};
+use crate::netns::{HostLink, LinkState, Netns};
 use crate::observe::{Trace, WaitFor};
-use crate::plan::{AttachmentKey, mac_text};
+use crate::plan::{AttachmentKey, ids, mac_text};
 use crate::ports::{self, PortError, PortRecord};
 
 impl Agent {
@@ -131,7 +133,10 @@ impl Agent {
                 rows
             },
             async {
-                let links = self.remove_links(&names, entry.as_ref()).await;
+                let (found, mut links) = self.remove_links(&names, entry.as_ref()).await;
+                if let Some(entry) = entry.as_ref().filter(|it| found < it.ports.len()) {
+                    links.extend(self.remove_by_pod_ends(entry).await);
+                }
                 fault_point!("del-links", _);
                 links
             }
@@ -181,7 +186,8 @@ impl Agent {
             .await
     }
 
-    async fn remove_links(&self, names: &[&str], entry: Option<&Entry>) -> Vec<Error> {
+    /// Removes those of the host's links that are ours; says how many there were.
+    async fn remove_links(&self, names: &[&str], entry: Option<&Entry>) -> (usize, Vec<Error>) {
         self.journal.retire_names(names);
         let mut links = Vec::with_capacity(names.len());
         let mut errors = Vec::new();
@@ -197,8 +203,39 @@ impl Agent {
                 Err(error) => errors.push(error.into()),
             }
         }
-        if !links.is_empty() {
+        let found = links.len();
+        if found > 0 {
             errors.extend(self.netlink.delete(links).await.err().map(Error::from));
+        }
+        (found, errors)
+    }
+
+    /// Removes the pairs of which the pod still has its end: their host ends were renamed, or moved to another namespace.
+    async fn remove_by_pod_ends(&self, entry: &Entry) -> Vec<Error> {
+        // Without the namespace there is no pair.
+        let netns = Netns::open(&entry.netns).ok();
+        let Some(netns) = netns.filter(|netns| is_made_in(netns, Some(entry))) else {
+            return Vec::new();
+        };
+        let netns = Arc::new(netns);
+        let mut errors = Vec::new();
+        for port in &entry.ports {
+            let ids = &port.external_ids;
+            let mac = ids.get(ids::ATTACHED_MAC).and_then(|mac| mac.parse().ok());
+            let (Some(name), Some(mac)) = (ids.get(ids::POD_IF_NAME), mac) else {
+                continue;
+            };
+            let deleted = self
+                .netlink
+                .delete_by_pod_end(Arc::clone(&netns), name, mac);
+            match deleted.await {
+                Ok(true) => {
+                    let attachment = &entry.key;
+                    tracing::warn!(%attachment, name, "its host end was renamed or moved: removed by the pod's end");
+                }
+                Ok(false) => {}
+                Err(error) => errors.push(error.into()),
+            }
         }
         errors
     }
@@ -218,7 +255,7 @@ impl Agent {
 
     /// Removes one veth of the host.
     pub(super) async fn remove_link(&self, name: &str) -> Result<(), Error> {
-        Error::gather(self.remove_links(&[name], None).await)
+        Error::gather(self.remove_links(&[name], None).await.1)
     }
 
     fn note_deletion(

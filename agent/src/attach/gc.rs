@@ -1,12 +1,16 @@
 //! GC: removes what the runtime no longer lists, of this network only and of ours only.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
+
+use podwire_cni::spool::boottime;
+use serde_json::{Value, json};
 
 use super::call::sandbox_line;
 use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
 use crate::config::usual::{DROP_IN, DROP_IN_NETWORK};
+use crate::ipam::delegate;
 use crate::observe::{Mended, Trace};
 use crate::plan::{AttachmentKey, ids};
 
@@ -17,6 +21,9 @@ impl Agent {
             .conf
             .valid_attachments()
             .ok_or(Error::NoValidAttachments)?;
+        // The runtime made its list before it knew how these would end.
+        let under_way = self.sandbox_lines.under_way();
+        let began = boottime();
         self.settled(READY_DEADLINE).await?;
         self.ports.synced(READY_DEADLINE).await?;
         let sweeping = Instant::now();
@@ -29,8 +36,11 @@ impl Agent {
                 .iter()
                 .any(|it| it.container_id == key.container_id && it.ifname == key.ifname);
             let line = sandbox_line(&key);
-            // What is in line was asked for after the runtime made its list.
-            if is_valid || self.sandbox_lines.is_busy(&line) {
+            if is_valid
+                || under_way.contains_key(&line)
+                || self.sandbox_lines.is_busy(&line)
+                || self.is_newer(&key, began)
+            {
                 continue;
             }
             let place = self
@@ -45,13 +55,24 @@ impl Agent {
         trace.phase("sweep", sweeping);
         match delegate_of(call) {
             Ok(Some(plugin)) => {
-                let told = plugin.gc(&self.spawner, delegate_call(call)).await;
+                let config = with_valid(call, &under_way);
+                let asked = delegate::Call {
+                    config: &config,
+                    ..delegate_call(call)
+                };
+                let told = plugin.gc(&self.spawner, asked).await;
                 errors.extend(told.err().map(Error::from));
             }
             Ok(None) => {}
             Err(error) => errors.push(error.into()),
         }
         Error::gather(errors)
+    }
+
+    /// Whether an attachment's ADD began after this time since boot.
+    fn is_newer(&self, key: &AttachmentKey, began: u64) -> bool {
+        let entry = self.journal.find(key).ok().flatten();
+        entry.is_some_and(|(_, entry)| entry.since > began)
     }
 
     /// The attachments that ovn-kubernetes made and that this call may collect, as if they were of its network.
@@ -84,4 +105,22 @@ impl Agent {
         }
         keys
     }
+}
+
+/// The configuration for a delegated plugin, whose list of valid attachments has those as well whose ADD was under way.
+fn with_valid(call: &Call, under_way: &HashMap<(String, String), Vec<String>>) -> String {
+    let raw = call.conf.raw.get();
+    let Ok(mut conf) = serde_json::from_str::<Value>(raw) else {
+        return raw.to_owned();
+    };
+    for ((network, container), ifnames) in under_way {
+        for ifname in ifnames.iter().filter(|_| *network == call.conf.name) {
+            for list in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
+                if let Some(list) = conf[list].as_array_mut() {
+                    list.push(json!({"containerID": container, "ifname": ifname}));
+                }
+            }
+        }
+    }
+    conf.to_string()
 }

@@ -107,7 +107,11 @@ impl Agent {
         }))
     }
 
-    async fn has_link(&self, records: &[PortRecord], entry: Option<&Entry>) -> Result<bool, Error> {
+    pub(super) async fn has_link(
+        &self,
+        records: &[PortRecord],
+        entry: Option<&Entry>,
+    ) -> Result<bool, Error> {
         let rows = records.iter().map(|record| record.name.as_str());
         for name in rows.chain(entry.into_iter().flat_map(link_names)) {
             let link = self.netlink.host_link(name).await?;

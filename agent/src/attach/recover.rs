@@ -30,6 +30,33 @@ impl Agent {
         }
     }
 
+    /// Looks after an attachment one of whose rows came or went, once the verbs that work on it have ended.
+    ///
+    /// A row that a living pod has lost, as by `ovs-vsctl del-port`, is made again. One that came for an attachment that
+    /// is gone was sent by an ADD that failed, and ovsdb-server took it up late: it is removed.
+    ///
+    /// # Errors
+    /// The kernel or the database refused; the attachment is left as it is.
+    pub(crate) async fn look_after(&self, key: &AttachmentKey) -> Result<Restored, Error> {
+        let place = self.quiet_turn(key).await;
+        let rows = self.ports.find(key);
+        match self.journal.state(key) {
+            Some(State::Live) if rows.is_empty() => {
+                drop(place);
+                match self.journal.find(key)? {
+                    Some((State::Live, entry)) => self.restore(&entry).await,
+                    _ => Ok(Restored::Untouched),
+                }
+            }
+            Some(State::Live | State::Adding) => Ok(Restored::Untouched),
+            None if rows.is_empty() || self.has_link(&rows, None).await? => Ok(Restored::Untouched),
+            Some(State::Deleting) | None => {
+                Error::gather(self.remove(key).await)?;
+                Ok(Restored::Stale)
+            }
+        }
+    }
+
     /// Makes the ports of a living attachment again that the database no longer has.
     ///
     /// # Errors

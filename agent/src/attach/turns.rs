@@ -135,6 +135,15 @@ impl<K: Eq + Hash + Clone> Turns<K> {
         lock(&self.lines).contains_key(key)
     }
 
+    /// The lines in which anything is, each with the interfaces of its ADDs.
+    pub(super) fn under_way(&self) -> HashMap<K, Vec<String>> {
+        let ifname = |waiter: &Arc<Waiter>| Some(waiter.add.as_ref()?.ifname.clone());
+        lock(&self.lines)
+            .iter()
+            .map(|(key, line)| (key.clone(), line.iter().filter_map(ifname).collect()))
+            .collect()
+    }
+
     fn join(
         &self,
         key: K,

@@ -41,6 +41,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ipnet::IpNet;
+use macaddr::MacAddr6;
+use nix::errno::Errno;
 use tokio::sync::{oneshot, watch};
 
 use attach::Attachment;
@@ -111,6 +113,34 @@ impl Netlink {
             result = result.and(outcome);
         }
         result
+    }
+
+    /// Removes a veth pair by the pod's end, when that has this MAC: its host end may have been renamed, or moved to
+    /// another namespace. Returns whether it was there.
+    pub async fn delete_by_pod_end(
+        &self,
+        netns: Arc<Netns>,
+        ifname: &str,
+        mac: MacAddr6,
+    ) -> Result<bool, Error> {
+        let ifname = ifname.to_owned();
+        self.read(move |reader| {
+            let mut pod = attach::enter(&reader.home, &netns, socket::Netlink::route)?;
+            let is_it =
+                |link: &LinkState| link.kind.as_deref() == Some("veth") && link.mac == Some(mac);
+            let Some(link) = observe::link_named(&mut pod, &ifname)?.filter(is_it) else {
+                return Ok(false);
+            };
+            match pod.request(request::delete_link(link.ifindex), 0) {
+                Ok(()) => Ok(true),
+                Err(refusal) if refusal.errno == Errno::ENODEV => Ok(false),
+                Err(refusal) => Err(Error::Delete {
+                    link: ifname,
+                    refusal,
+                }),
+            }
+        })
+        .await
     }
 
     /// What the kernel says of one interface in a pod's namespace; `None` when there is none.

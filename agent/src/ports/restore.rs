@@ -1,16 +1,17 @@
 //! Ports that were there and are to be again: when an ADD that had taken their place fails, and when the database was lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use podwire_ovs::client::{State, Version};
+use podwire_ovs::client::{Follower, State, Version};
 use podwire_ovs::replica::Db;
 use podwire_ovs::value::Uuid;
-use podwire_ovs::vswitch::{self, PortRows, PortSpec};
+use podwire_ovs::vswitch::{self, Interface, PortRows, PortSpec};
 use tokio::sync::watch;
 
 use super::bandwidth::unused_qos;
+use super::record::key;
 use super::{PortError, PortRecord, Ports};
-use crate::plan::{Bandwidth, ids};
+use crate::plan::{AttachmentKey, Bandwidth, ids};
 
 /// What the ports stand on. When it changes they may have gone with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +47,27 @@ impl Ports {
                 return;
             }
         }
+    }
+
+    /// Tells from now on which rows change.
+    pub fn follow(&self) -> Follower {
+        self.client.follow()
+    }
+
+    /// Every Interface row of ours, and its attachment.
+    pub fn attachments_by_row(&self) -> HashMap<Uuid, AttachmentKey> {
+        self.client.read(|db| {
+            let ours = |it: Interface<'_>| Some((it.uuid(), key(|id| it.external_id(id))?));
+            db.interfaces().filter_map(ours).collect()
+        })
+    }
+
+    /// The attachment of an Interface row; nothing when the row is not there, or not ours.
+    pub fn attachment_of(&self, interface: Uuid) -> Option<AttachmentKey> {
+        self.client.read(|db| {
+            let interface = db.interface(interface)?;
+            key(|id| interface.external_id(id))
+        })
     }
 
     /// The ports whose interface bears this iface-id, whoever wrote them.

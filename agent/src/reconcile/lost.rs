@@ -1,14 +1,16 @@
 //! Ports that the database has lost while their pods live: a containerised Open vSwitch was replaced, its database begun
 //! anew, or the bridge removed under them. The intent log knows them, and their links are still there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
+use std::sync::Arc;
 
 use futures_util::future::join_all;
 
 use crate::attach::{Agent, Restored};
 use crate::journal::{Entry, State};
 use crate::observe::Mended;
-use crate::plan::ids;
+use crate::plan::{AttachmentKey, ids};
 
 /// Makes every lost port again, all in as few requests as group commit needs.
 pub(super) async fn restore(agent: &Agent) {
@@ -54,5 +56,55 @@ pub(super) async fn restore(agent: &Agent) {
             stale,
             "Open vSwitch had lost ports of living pods: made again; what had no link any more was removed"
         );
+    }
+}
+
+/// Looks after single ports as their rows come and go: one that was removed under a living pod, one that comes after its ADD
+/// has failed. Never ends.
+pub async fn keep_ports(agent: Arc<Agent>) {
+    let mut changes = agent.ports.follow();
+    let mut settled = agent.settled.clone();
+    if settled.wait_for(|settled| *settled).await.is_err() {
+        return;
+    }
+    let mut known = agent.ports.attachments_by_row();
+    while let Some(changed) = changes.next().await {
+        let rows = changed
+            .rows
+            .iter()
+            .filter(|(table, _)| *table == "Interface");
+        let mut touched = HashSet::new();
+        for (_, row) in rows {
+            let now = agent.ports.attachment_of(*row);
+            let before = match &now {
+                Some(key) => known.insert(*row, key.clone()),
+                None => known.remove(row),
+            };
+            if before != now {
+                touched.extend(before.into_iter().chain(now));
+            }
+        }
+        // Without the bridge all ports are gone, and come back with it (see `restore`).
+        if agent.ports.node_facts(0).is_err() {
+            continue;
+        }
+        for key in touched {
+            tokio::spawn(look_after(Arc::clone(&agent), key));
+        }
+    }
+}
+
+async fn look_after(agent: Arc<Agent>, key: AttachmentKey) {
+    match agent.look_after(&key).await {
+        Ok(Restored::Untouched) => {}
+        Ok(Restored::Again) => {
+            agent.metrics.mended(Mended::LostPort, 1);
+            tracing::warn!(attachment = %key, "the port of a living pod was removed from Open vSwitch: made again");
+        }
+        Ok(Restored::Stale) => {
+            agent.metrics.mended(Mended::Leftover, 1);
+            tracing::info!(attachment = %key, "removed what is left of an attachment that is gone");
+        }
+        Err(error) => tracing::error!(attachment = %key, %error, "its port can't be looked after"),
     }
 }

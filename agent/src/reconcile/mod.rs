@@ -20,6 +20,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 pub use gateway::keep_gateway;
+pub use lost::keep_ports;
 pub use mtu::{Uplink, keep_uplink_mtu};
 pub use place::{PlaceError, confirm_place};
 pub use reload::Configuration;
