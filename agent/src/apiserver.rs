@@ -42,7 +42,7 @@ pub(crate) enum AccessError {
     Client(#[source] Box<kube::Error>),
 }
 
-/// A client; files are read now, and a token's file again for every request.
+/// A client. Files are read now, and a token's file again for every request.
 pub(crate) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
     let (mut config, token) = match access {
         KubeAccess::Kubeconfig(path) => {
@@ -54,7 +54,7 @@ pub(crate) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
         }
         KubeAccess::Server { url, ca, token } => (from_flags(url, ca.as_deref())?, token.clone()),
     };
-    // The watch retries by itself, and says meanwhile what is wrong.
+    // The watch retries by itself, and reports what is wrong.
     config.default_retry = false;
     let builder =
         ClientBuilder::try_from(config).map_err(|error| AccessError::Client(error.into()))?;
@@ -132,7 +132,7 @@ fn from_flags(url: &str, ca: Option<&Path>) -> Result<kube::Config, AccessError>
     })?;
     let mut config = kube::Config::new(uri);
     if let Some(path) = ca {
-        // Read here for the sake of a plain error; kube reads it again when it changes.
+        // Read here for a clear error; kube reads it again when it changes.
         config.root_cert = Some(certificates(path)?);
         config.root_cert_file = Some(path.to_owned());
     }
@@ -153,7 +153,7 @@ fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, AccessError> {
         .map(pem::Pem::into_contents)
         .collect();
     match certificates.is_empty() {
-        true => Err(problem("there is no PEM certificate in it".to_owned())),
+        true => Err(problem("it has no PEM certificate".to_owned())),
         false => Ok(certificates),
     }
 }

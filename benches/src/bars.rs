@@ -1,4 +1,4 @@
-//! What is promised of the ratios within one run, and whether this run keeps it.
+//! The promised ratios within one run, and whether this run keeps them.
 //! SPECIFICATION.md says the same for people.
 
 use serde::Serialize;

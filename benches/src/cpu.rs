@@ -1,4 +1,4 @@
-//! What processes have cost: processor time and memory, as /proc tells it.
+//! Processor time and memory of processes, from /proc.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Why a benchmark could not be carried out. What is measured never fails quietly: a sample of a
-//! failed ADD would be worse than none.
+//! Errors of a benchmark. A measured operation never fails silently: a sample of a failed ADD would be
+//! worse than none.
 
 use std::io;
 

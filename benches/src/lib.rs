@@ -1,9 +1,9 @@
 //! The pod-startup benchmark. One run measures, interleaved on one node, what podwire takes for ADD
 //! and DEL, what the kernel and OVS alone would take (the floor), and what users have today.
 //!
-//! From the top: [`cells`] are the situations that are measured, [`subject`] who is measured in
-//! them, [`run`] how, [`bars`] what is promised of the ratios, [`report`] how a person reads it,
-//! [`verdict`] what several runs say together.
+//! From the top: [`cells`] are the situations that are measured, [`subject`] is who is measured in
+//! them, [`run`] is how, [`bars`] are the promised ratios, [`report`] is the output, and [`verdict`]
+//! combines several runs.
 //! Times of different runs, or machines, do not compare; ratios within a run do.
 
 pub mod ahead;

@@ -1,5 +1,4 @@
-//! What a run found, and the three ways of reading it: a table in the terminal, report.json, and
-//! report.html.
+//! The results of a run in three forms: a table in the terminal, report.json, and report.html.
 
 pub mod html;
 pub mod svg;

@@ -1,4 +1,4 @@
-//! Samples and what is told of many.
+//! Samples and their statistics.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a plugin answered, read with as little presumption as can be.
+//! A plugin's answer, parsed with as few assumptions as possible.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! A case: one sentence of the specification, and the test that holds a plugin to it.
+//! A case: one sentence of the specification, and the test that checks it.
 
 use crate::bench::Bench;
 use crate::spec::{Level, Version};

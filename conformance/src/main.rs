@@ -1,4 +1,4 @@
-//! `cni-conformance`: holds a CNI plugin to the specification.
+//! `cni-conformance`: checks a CNI plugin against the specification.
 
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -48,7 +48,7 @@ struct Options {
     /// Only this version; may be repeated
     #[arg(long = "spec", value_name = "VERSION")]
     versions: Vec<Version>,
-    /// List the cases and what each holds, and run none
+    /// List the cases and what each checks, and run none
     #[arg(long)]
     list: bool,
     /// Run the plugin in this network namespace, and look for leftovers there [default: a private

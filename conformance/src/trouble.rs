@@ -1,4 +1,4 @@
-//! What can go wrong in the suite itself. It is never held against a plugin.
+//! Errors of the suite itself. They never count as a plugin's failure.
 
 use std::io;
 use std::path::PathBuf;

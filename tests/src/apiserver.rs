@@ -1,10 +1,11 @@
-//! A stand-in for the Kubernetes API server: pods listed, paged and watched over HTTP/1.1 as the real one does it, and
-//! Events taken.
+//! A stand-in for the Kubernetes API server: it lists, pages and watches pods over HTTP/1.1 like the
+//! real one, and accepts Events.
 //!
-//! It keeps a log of changes with a version for each. A watch begins at a version and is told what came later, as far as its
-//! field selector reaches: a pod that leaves the selection is reported deleted. A version that was compacted away is
-//! answered with 410, in the stream or as the answer's status; both occur. What a test can do to it is what happens to real
-//! ones: connections that break, answers that take long, tokens that expire, bookmarks.
+//! It keeps a log of changes with a version for each. A watch begins at a version and gets later changes
+//! that its field selector matches; a pod that leaves the selection is reported as deleted. A compacted
+//! version is answered with 410, in the stream or as the answer's status; both occur. Tests can do to it
+//! what happens to real servers: connections break, answers take long, tokens expire, bookmarks come.
+//! It can also misbehave ([`Hostile`]).
 
 mod cluster;
 mod connection;
@@ -42,7 +43,7 @@ pub struct ApiServer {
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// What all threads of a server share.
+/// State shared by all threads of a server.
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
@@ -161,7 +162,7 @@ impl ApiServer {
         })
     }
 
-    /// Where it is.
+    /// Its URL.
     pub fn url(&self) -> String {
         let scheme = if self.ca.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
@@ -172,7 +173,7 @@ impl ApiServer {
         self.ca.as_deref().unwrap_or_default()
     }
 
-    /// Makes a pod or changes it.
+    /// Creates a pod or changes it.
     pub fn apply(&self, pod: Value) {
         self.change(|state| state.store.apply(pod));
     }
@@ -187,7 +188,7 @@ impl ApiServer {
         self.change(|state| state.store.bookmark());
     }
 
-    /// Forgets what happened so far, so that watches must begin anew; those under way are told by an event.
+    /// Compacts the log, so that watches must begin anew; open ones get an event.
     pub fn compact(&self) {
         self.change(|state| {
             state.gone_as_status = false;
@@ -214,7 +215,7 @@ impl ApiServer {
         });
     }
 
-    /// Goes away, with every connection, or comes back; it remembers what it is told meanwhile.
+    /// Stops serving and closes every connection, or serves again; changes are kept in between.
     pub fn go_away(&self, away: bool) {
         self.change(|state| state.away = away);
         if away {
@@ -243,7 +244,7 @@ impl ApiServer {
         self.change(|state| state.held = hold);
     }
 
-    /// The Events that were made and not removed since.
+    /// The Events that were created and not removed since.
     pub fn events(&self) -> Vec<Value> {
         self.shared.lock().events.clone()
     }
@@ -263,7 +264,7 @@ impl ApiServer {
         self.change(|state| state.events.clear());
     }
 
-    /// Whether making and changing Events is forbidden, as without the role for it.
+    /// Whether creating and changing Events is forbidden, as without the role for it.
     pub fn forbid_events(&self, forbid: bool) {
         self.change(|state| state.forbids_events = forbid);
     }

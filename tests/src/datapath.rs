@@ -1,5 +1,5 @@
-//! Which of Open vSwitch's datapaths the machine has for tests: the kernel's, which is what people run, or the userspace one, which
-//! can be had everywhere.
+//! The Open vSwitch datapath that tests use: the kernel's, which production nodes run, or the userspace
+//! one, which works everywhere.
 
 use crate::{Failure, TestNode};
 

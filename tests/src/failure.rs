@@ -1,4 +1,4 @@
-//! What can go wrong in a fixture, told so that the reader of a test log needs nothing else.
+//! Errors of fixtures, complete enough for the reader of a test log.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Links of a network namespace: what is there, and what has happened.
+//! Links of a network namespace: their state, and their changes.
 
 use std::cell::RefCell;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! A node: namespaces of its own, an Open vSwitch of its own, and what is left of pods on it.
+//! A node: its own namespaces, its own Open vSwitch, and what pods left behind on it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
-//! The line that each operation leaves in the log (docs/logging.md).
+//! The log line of each operation (docs/logging.md).
 
 use super::trace::{Operation, Outcome, Phase};
 
-/// Writes an operation's line; its steps are another one, of level debug. What only repeats the last answer is of level
-/// debug as well.
+/// Writes an operation's line; its steps are another line, of level debug. An operation that repeats
+/// the last answer is of level debug as well.
 pub(super) fn operation(operation: &Operation, repeated: bool) {
     let verb = operation.verb;
     // What is None leaves no field.

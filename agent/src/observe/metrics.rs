@@ -1,7 +1,7 @@
-//! What the agent counts of its own doings, for a monitoring system to fetch (docs/metrics.md).
+//! The agent's own counters (docs/metrics.md).
 //!
-//! Operations are counted when they have ended, from their trace; on the way there a wait costs two atomic steps. What
-//! others count or know anyway is read when somebody asks: see [`Reading`](super::Reading).
+//! Operations are counted when they have ended, from their trace; a wait costs two atomic additions.
+//! Numbers that others keep are read when the page is fetched: see [`Reading`](super::Reading).
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -13,14 +13,14 @@ use prometheus_client::registry::{Registry, Unit};
 use super::trace::{Operation, Outcome};
 use super::waits::{Wait, WaitFor, Waits};
 
-/// Upper bounds in seconds. The fastest whole ADD is 2 ms and its steps are parts of that; the slowest waits end with
-/// `--add-timeout`, 30 s.
+/// Upper bounds in seconds. The fastest whole ADD takes 2 ms, and its steps less; the slowest waits end
+/// with `--add-timeout`, 30 s.
 const BUCKETS: [f64; 16] = [
     0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
     10.0, 30.0,
 ];
 
-/// The verbs that are there from the start, so that a rate can be told from the first operation on.
+/// The verbs whose series exist from the start, so that a rate is right from the first operation on.
 const VERBS: [&str; 5] = ["ADD", "DEL", "CHECK", "GC", "STATUS"];
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
@@ -28,10 +28,10 @@ type Labels<const N: usize> = [(&'static str, &'static str); N];
 type VerbAndCode = (Labels<1>, [(&'static str, u32); 1]);
 type Durations<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
 
-/// A thing that would have been left behind, or stayed lost, had nobody looked.
+/// What was repaired: something left behind, or lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mended {
-    /// An ADD that an earlier agent did not end was undone.
+    /// An ADD that an earlier agent did not finish was undone.
     InterruptedAdd,
     /// A DEL that an earlier agent or a lost database left unfinished was carried out.
     InterruptedDel,
@@ -43,7 +43,7 @@ pub enum Mended {
     Leftover,
     /// An older sandbox of the same pod was removed by an ADD.
     OlderSandbox,
-    /// A living pod's port that the database had lost was made again.
+    /// A running pod's port that the database had lost was restored.
     LostPort,
     /// The record of an attachment that has no link any more was removed.
     StaleRecord,
@@ -98,22 +98,22 @@ impl Spooled {
     }
 }
 
-/// What became of something to be told on the pod.
+/// What became of a report for a pod's Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
-    /// A new Event was made.
+pub enum EventOutcome {
+    /// A new Event was created.
     Posted,
-    /// An Event that was there counts one more.
+    /// An existing Event's count was raised.
     Counted,
-    /// It was said already, a short while ago.
+    /// It was reported a short while ago.
     Held,
-    /// There was too much to tell.
+    /// There were too many reports.
     Dropped,
-    /// The API server did not take it.
+    /// The API server did not accept it.
     Failed,
 }
 
-impl Told {
+impl EventOutcome {
     const ALL: [Self; 5] = [
         Self::Posted,
         Self::Counted,
@@ -143,7 +143,7 @@ pub struct Metrics {
     waits: Waits,
     mended: [Counter; Mended::ALL.len()],
     spooled: [Counter; Spooled::ALL.len()],
-    told: [Counter; Told::ALL.len()],
+    events: [Counter; EventOutcome::ALL.len()],
 }
 
 impl Default for Metrics {
@@ -176,7 +176,7 @@ impl Default for Metrics {
         let mended = counters(
             &mut registry,
             "mended",
-            "Things put in order that had been left behind or lost",
+            "Things repaired that had been left behind or lost",
             Mended::ALL.map(|mended| ("what", mended.what())),
         );
         let spooled = counters(
@@ -185,11 +185,11 @@ impl Default for Metrics {
             "DELs taken from the spool, by what became of them",
             Spooled::ALL.map(|spooled| ("outcome", spooled.outcome())),
         );
-        let told = counters(
+        let events = counters(
             &mut registry,
             "events",
-            "Things to be told on the pod as a Kubernetes Event, by what became of them",
-            Told::ALL.map(|told| ("outcome", told.outcome())),
+            "Reports for Kubernetes Events on pods, by what became of them",
+            EventOutcome::ALL.map(|it| ("outcome", it.outcome())),
         );
         Self {
             registry,
@@ -199,7 +199,7 @@ impl Default for Metrics {
             waits,
             mended,
             spooled,
-            told,
+            events,
         }
     }
 }
@@ -229,7 +229,7 @@ impl Metrics {
         self.waits.begin(wait)
     }
 
-    /// So many things were put in order.
+    /// So many things were repaired.
     pub fn mended(&self, mended: Mended, count: usize) {
         self.mended[mended as usize].inc_by(count as u64);
     }
@@ -239,9 +239,9 @@ impl Metrics {
         self.spooled[outcome as usize].inc();
     }
 
-    /// Something was to be told on a pod.
-    pub fn told(&self, outcome: Told) {
-        self.told[outcome as usize].inc();
+    /// A report for a pod's Event was handled.
+    pub fn event(&self, outcome: EventOutcome) {
+        self.events[outcome as usize].inc();
     }
 
     pub(super) fn registry(&self) -> &Registry {

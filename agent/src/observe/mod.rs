@@ -1,8 +1,8 @@
-//! What the agent did and how long each step took, for people and for machines: traces, one log line for each operation,
-//! metrics, and Events on the pods that could not be wired.
+//! What the agent did and how long each step took: traces, one log line for each operation, metrics,
+//! and Kubernetes Events on pods that could not be wired.
 //!
-//! An operation's trace is written by the task that runs it and by nobody else, so recording a phase is two clock reads and
-//! a push, with no lock. All else is made of the trace when the operation has ended.
+//! Only the task that runs an operation writes its trace, so recording a phase takes two clock reads
+//! and a push, without a lock. Everything else is derived from the trace when the operation has ended.
 
 pub mod events;
 mod format;
@@ -18,7 +18,7 @@ mod traceparent;
 mod waits;
 
 pub use format::PageFormat;
-pub use metrics::{Mended, Metrics, Spooled, Told};
+pub use metrics::{EventOutcome, Mended, Metrics, Spooled};
 pub use output::{LogError, LogOutput};
 pub use reading::{Reading, SubnetReading, WatchReading};
 pub use recorder::Recorder;

@@ -1,4 +1,4 @@
-//! Where the log goes, and what of it: standard error or a file, by a filter that may change.
+//! The log's destination, standard error or a file, and its filter, which can be changed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _, Write};
@@ -14,7 +14,7 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 /// Why there is no log as it was wanted.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The filter is not one.
+    /// The filter is invalid.
     #[error("--log {filter}: {problem}")]
     Filter {
         /// As given.
@@ -32,7 +32,7 @@ pub enum LogError {
     },
 }
 
-/// The log's near end.
+/// The running log.
 #[derive(Debug, Clone)]
 pub struct LogOutput {
     filter: reload::Handle<EnvFilter, Registry>,
@@ -47,11 +47,11 @@ struct LogFile {
 }
 
 impl LogOutput {
-    /// Begins to log for the whole process: to a file if there is to be one, else to standard error; text for a person at a
-    /// terminal, JSON for a collector.
+    /// Starts the log of the process: to the file if one is given, else to standard error; text on a
+    /// terminal, JSON otherwise.
     ///
     /// # Errors
-    /// The filter is not one, or the file can't be opened.
+    /// The filter is invalid, or the file can't be opened.
     pub fn start(filter: &str, file: Option<&Path>) -> Result<Self, LogError> {
         let (filter, handle) = reload::Layer::new(parse(filter)?);
         let file = file.map(LogFile::open).transpose()?;
@@ -80,10 +80,10 @@ impl LogOutput {
         })
     }
 
-    /// Logs by another filter from now on.
+    /// Changes the filter.
     ///
     /// # Errors
-    /// The filter is not one.
+    /// The filter is invalid.
     pub fn change_filter(&self, filter: &str) -> Result<(), LogError> {
         let parsed = parse(filter)?;
         self.filter
@@ -94,10 +94,10 @@ impl LogOutput {
             })
     }
 
-    /// Goes on in the file that has the log's name now.
+    /// Opens the log's file again, after logrotate has renamed it.
     ///
     /// # Errors
-    /// It can't be opened; then the old one is written on.
+    /// It can't be opened; then the old file stays in use.
     pub fn reopen(&self) -> Result<(), LogError> {
         if let Some(log) = &self.file {
             let fresh = open(&log.path)?;

@@ -1,5 +1,4 @@
-//! What is read when somebody fetches the metrics: numbers that others keep, as they are at that moment, and the page that
-//! they make together with what was counted.
+//! Numbers that others keep, read when the metrics page is fetched, and the page itself.
 
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -24,7 +23,7 @@ pub struct Reading {
     pub started: SystemTime,
     /// Whether an ADD would be served.
     pub ready: bool,
-    /// CNI operations under way.
+    /// CNI operations in progress.
     pub operations: usize,
     /// Whether the replica is current.
     pub ovsdb_synced: bool,
@@ -90,7 +89,7 @@ impl Reading {
         gauge(
             &mut registry,
             "operations_running",
-            "CNI operations under way",
+            "CNI operations in progress",
             self.operations as f64,
         );
         self.add_ovsdb(&mut registry);
@@ -108,7 +107,7 @@ impl Reading {
             gauge(
                 &mut registry,
                 "spool_entries",
-                "DELs that wait in the spool",
+                "DELs waiting in the spool",
                 entries as f64,
             );
         }
@@ -121,7 +120,7 @@ impl Reading {
         gauge(
             registry,
             "ovsdb_synced",
-            "Whether the replica is what Open vSwitch's database has, 1 or 0",
+            "Whether the replica matches Open vSwitch's database, 1 or 0",
             f64::from(self.ovsdb_synced),
         );
         let stats = &self.ovsdb;
@@ -216,12 +215,16 @@ impl Reading {
         );
         gauges(
             registry,
-            ("subnet_addresses_held", "Those of them that are held", None),
+            (
+                "subnet_addresses_held",
+                "Addresses of the subnet that are in use",
+                None,
+            ),
             self.subnets.iter().map(|it| (label(it), it.held)),
         );
     }
 
-    /// What every exporter tells of its process, under the names that all of them use.
+    /// What every exporter reports of its process, under the usual names.
     fn process(&self) -> Registry {
         let mut registry = Registry::with_prefix("process");
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();

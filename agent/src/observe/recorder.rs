@@ -1,4 +1,4 @@
-//! The operations that ended lately, kept in memory for people and benchmarks.
+//! The last operations, kept in memory for `podwire trace` and benchmarks.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use super::trace::Operation;
 /// How many finished operations are kept.
 const KEPT_OPERATIONS: usize = 4096;
 
-/// The operations that ended lately, newest last.
+/// The last operations that ended, newest last.
 #[derive(Debug, Default)]
 pub struct Recorder {
     operations: Mutex<VecDeque<Operation>>,

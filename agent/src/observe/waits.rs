@@ -1,4 +1,4 @@
-//! What operations wait for: how many do now, and how long those took that have ended, however they did.
+//! What operations wait for: how many are waiting now, and how long ended waits took.
 
 use std::time::Instant;
 
@@ -12,9 +12,9 @@ use super::metrics::durations;
 /// What an operation may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitFor {
-    /// Its turn: other operations on the same pod or sandbox are ahead.
+    /// Its turn: other operations on the same pod or sandbox come first.
     Turn,
-    /// The agent and Open vSwitch: a current replica, the bridge, the look through what was found at start.
+    /// The agent and Open vSwitch: a current replica, the bridge, the cleanup at start.
     Ready,
     /// The pod's annotation.
     Annotation,
@@ -58,7 +58,7 @@ struct Waiting {
     ended: Histogram,
 }
 
-/// A wait under way; it ends when it is dropped, and so when its operation is cancelled, too.
+/// A wait in progress. It ends when it is dropped, so also when its operation is cancelled.
 #[derive(Debug)]
 #[must_use = "it ends when it is dropped"]
 pub struct Wait<'a> {
@@ -71,13 +71,13 @@ impl Waits {
         let now = Family::<[(&str, &str); 1], Gauge>::default();
         registry.register(
             "waits",
-            "Operations that wait now, by what for",
+            "Operations that are waiting now, by reason",
             now.clone(),
         );
         let ended = durations(
             registry,
             "wait_duration",
-            "How long ended waits took, by what for, in vain or not",
+            "How long ended waits took, by reason, successful or not",
         );
         Self(WaitFor::ALL.map(|wait| {
             let labels = [("reason", wait.reason())];

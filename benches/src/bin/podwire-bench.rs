@@ -24,7 +24,7 @@ struct Arguments {
     /// Only these subjects: floor, podwire, bridge, forking; what is compared with an absent one is not measured
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     subjects: Vec<String>,
-    /// So many times over; the promises are held against the medians
+    /// Number of runs; the promises are compared with the medians
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Where report.json and report.html go; with several runs, into run-1 and so on in it
@@ -39,7 +39,7 @@ struct Arguments {
     /// Fail when a ratio is worse than in this file by more than the noise
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
-    /// Write the ratios into this file, to be held against later
+    /// Write the ratios into this file, to compare later runs with
     #[arg(long, value_name = "FILE")]
     write_baseline: Option<PathBuf>,
 }
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures and reports; whether all that was to be held is.
+/// Measures and reports; the answer is whether every promise is kept.
 fn measure(arguments: &Arguments) -> Result<bool, Error> {
     let extent = match arguments.quick {
         true => Extent::Quick,

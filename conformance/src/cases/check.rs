@@ -1,4 +1,4 @@
-//! CHECK: prevResult held against what is there.
+//! CHECK: prevResult compared with what exists.
 
 use serde_json::{Value, json};
 

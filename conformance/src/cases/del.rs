@@ -1,4 +1,4 @@
-//! DEL: what it takes away, and with how little it must make do.
+//! DEL: what it removes, and how little information it must work with.
 
 use super::{
     CASE, EVERY_KIND, MUST_SINCE_1_0, SHOULD, SHOULD_SINCE_0_4, WITH_INTERFACE, nothing_left,

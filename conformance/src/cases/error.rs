@@ -1,4 +1,4 @@
-//! How errors are told.
+//! The form of errors.
 
 use super::{CASE, EVERY_KIND, MUST, SHOULD, SHOULD_SINCE_1_0};
 use crate::answer::{CniError, Refusal};

@@ -118,7 +118,7 @@ fn by_ifname(bench: &Bench<'_>) -> Held {
     let stays = bench.attach()?;
     let before = bench.footprint()?;
     let stale = bench.attach_to(&stays.container, "net1", bench.conf())?;
-    // As if its interface had been taken away without a DEL.
+    // As if its interface had been removed without a DEL.
     stale.container.ip(&["link", "delete", "net1"])?;
     collect(bench, &[&stays])?;
     let left = bench.host.settled(&before, &bench.container_ids())?;

@@ -1,7 +1,7 @@
-//! What is asked of a plugin, by subject.
+//! The cases, by subject.
 //!
 //! Each group's file begins with its table: a case's name, the sentence of the specification that
-//! it holds, and how strongly which version says it. The tests follow in the table's order.
+//! it checks, and its level in each version. The tests follow in the table's order.
 
 mod add;
 mod attachment;

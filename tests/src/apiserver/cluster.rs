@@ -1,4 +1,4 @@
-//! The rest of a server's cluster: a node beside it, an agent there that watches its pods, and the pods as the API has them.
+//! The rest of a cluster: a node beside the server, an agent that watches its pods, and the pods.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
-//! What has been told lately, and so need not be told again: pure.
+//! Rate limits of Events: pure.
 //!
-//! The same reason on the same pod is one Event with a count, which is brought up to date at most once a minute. Over all
-//! pods there is a budget: some at once, and then one a second.
+//! The same reason on the same pod is one Event with a count, which is updated at most once a minute.
+//! Over all pods there is a budget: a burst, and then one per second.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Report;
 
-/// How often one Event may be brought up to date.
+/// How often one Event may be updated.
 const INTERVAL: Duration = Duration::from_secs(60);
 /// Requests that may go out at once.
 const BURST: u32 = 30;
@@ -18,28 +18,28 @@ const BURST: u32 = 30;
 const REFILL: Duration = Duration::from_secs(1);
 /// How long an Event is remembered: as long as the API server keeps it (`--event-ttl`, 1 h).
 const KEPT: Duration = Duration::from_secs(3600);
-/// How many are remembered; the one that was longest silent makes room.
+/// How many are remembered; the one reported least recently makes room.
 const MOST: usize = 512;
 
 /// What to do about a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Make an Event.
+    /// Create an Event.
     Post,
-    /// Bring one that is there up to date.
-    Count(Said),
-    /// Nothing: it was said a short while ago, and is counted for the next time.
+    /// Update an existing one.
+    Count(Posted),
+    /// Nothing: it was reported a short while ago, and is counted for the next time.
     Hold,
-    /// Nothing: the budget is spent.
+    /// Nothing: the budget is used up.
     Drop,
 }
 
 /// An Event that was posted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct Posted {
     /// Its name.
     pub(super) event: String,
-    /// How often its reason came up.
+    /// How often its reason occurred.
     pub(super) count: i32,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Said {
 pub(super) struct Ledger {
     entries: HashMap<Key, Entry>,
     budget: u32,
-    /// When the budget was last added to.
+    /// When the budget was last increased.
     refilled: Option<Instant>,
 }
 
@@ -62,7 +62,7 @@ struct Entry {
     /// Its name, once it was posted.
     event: Option<String>,
     count: i32,
-    told: Instant,
+    posted: Instant,
 }
 
 impl Default for Ledger {
@@ -80,10 +80,10 @@ impl Ledger {
         self.refill(now);
         let key = key(report);
         self.entries
-            .retain(|_, entry| now.saturating_duration_since(entry.told) < KEPT);
+            .retain(|_, entry| now.saturating_duration_since(entry.posted) < KEPT);
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.count = entry.count.saturating_add(1);
-            if now.saturating_duration_since(entry.told) < INTERVAL {
+            if now.saturating_duration_since(entry.posted) < INTERVAL {
                 return Step::Hold;
             }
         }
@@ -92,10 +92,10 @@ impl Ledger {
         };
         self.budget = budget;
         if let Some(entry) = self.entries.get_mut(&key) {
-            entry.told = now;
+            entry.posted = now;
             return match &entry.event {
                 None => Step::Post,
-                Some(event) => Step::Count(Said {
+                Some(event) => Step::Count(Posted {
                     event: event.clone(),
                     count: entry.count,
                 }),
@@ -105,13 +105,13 @@ impl Ledger {
         let entry = Entry {
             event: None,
             count: 1,
-            told: now,
+            posted: now,
         };
         self.entries.insert(key, entry);
         Step::Post
     }
 
-    /// An Event was made of a report.
+    /// An Event was created for a report.
     pub(super) fn posted(&mut self, report: &Report, event: String) {
         if let Some(entry) = self.entries.get_mut(&key(report)) {
             entry.event = Some(event);
@@ -119,7 +119,7 @@ impl Ledger {
         }
     }
 
-    /// It could not be told.
+    /// It could not be posted.
     pub(super) fn forget(&mut self, report: &Report) {
         self.entries.remove(&key(report));
     }
@@ -138,14 +138,14 @@ impl Ledger {
         if self.entries.len() < MOST {
             return;
         }
-        let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.told);
+        let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.posted);
         if let Some(key) = oldest.map(|(key, _)| key.clone()) {
             self.entries.remove(&key);
         }
     }
 }
 
-/// Another pod of the same name has another uid, and nobody has told it anything yet.
+/// Another pod of the same name has another uid, and no Event yet.
 fn key(report: &Report) -> Key {
     let pod = match &report.uid {
         Some(uid) => uid.clone(),
@@ -173,7 +173,7 @@ mod tests {
 
     fn counted(event: &str, count: i32) -> Step {
         let event = event.to_owned();
-        Step::Count(Said { event, count })
+        Step::Count(Posted { event, count })
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_told_is_told_the_next_time() {
+    fn what_could_not_be_posted_is_posted_the_next_time() {
         let mut ledger = Ledger::default();
         let (now, bad) = (Instant::now(), report(1, "Bad"));
         assert_eq!(ledger.step(&bad, now), Step::Post);
@@ -204,16 +204,16 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_of_failing_pods_is_bounded_and_later_ones_are_told_again() {
+    fn a_storm_of_failing_pods_is_bounded_and_later_ones_are_posted_again() {
         let mut ledger = Ledger::default();
         let now = Instant::now();
-        let told = |ledger: &mut Ledger, from: usize, at: Instant| {
+        let posted = |ledger: &mut Ledger, from: usize, at: Instant| {
             let steps = (from..from + 1000).map(|pod| ledger.step(&report(pod, "Bad"), at));
             steps.filter(|step| *step == Step::Post).count()
         };
-        assert_eq!(told(&mut ledger, 0, now), BURST as usize);
-        assert_eq!(told(&mut ledger, 1000, now + REFILL * 5), 5);
-        assert_eq!(told(&mut ledger, 2000, now + KEPT), BURST as usize);
+        assert_eq!(posted(&mut ledger, 0, now), BURST as usize);
+        assert_eq!(posted(&mut ledger, 1000, now + REFILL * 5), 5);
+        assert_eq!(posted(&mut ledger, 2000, now + KEPT), BURST as usize);
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Kubernetes Events on a pod that could not be wired for a reason that its owner can mend, as `kubectl describe pod` shows
-//! them.
+//! Kubernetes Events on a pod that could not be wired for a reason that its owner can fix, as
+//! `kubectl describe pod` shows them.
 //!
-//! Reporting never waits: what is to be told goes into a short queue, and what finds it full is dropped and counted. One task
-//! takes it out and tells the API server, so seldom that no storm of failing pods becomes one of requests (`ledger`).
-//! An Event that the server does not take is not sent again: if the reason stays, the next ADD brings it up anew.
+//! Reporting never waits: a report goes into a short queue; if that is full, it is dropped and counted.
+//! One task posts the reports to the API server, with a rate limit, so that many failing pods do not
+//! become many requests (`ledger`). An Event that the server does not accept is not sent again: if the
+//! reason persists, the next ADD reports it anew.
 
 mod ledger;
 
@@ -19,25 +20,25 @@ use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::{Metrics, Told};
+use super::{EventOutcome, Metrics};
 use crate::apiserver;
 use crate::config::KubeConfig;
-use ledger::{Ledger, Said, Step};
+use ledger::{Ledger, Posted, Step};
 
-/// Reports that may wait to be told.
+/// Reports that may wait.
 const QUEUE: usize = 128;
 /// How long the API server may take for one.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
-/// The longest message that the API server's validation lets pass (events.k8s.io, `note`), in bytes.
+/// The longest message that the API server accepts (events.k8s.io, `note`), in bytes.
 const LONGEST_MESSAGE: usize = 1024;
 /// A name's length in Kubernetes, in bytes (RFC 1123 subdomain).
 const LONGEST_NAME: usize = 253;
-/// What says so, in an Event.
+/// The reporting component of an Event.
 const COMPONENT: &str = "podwire";
-/// HTTP 404: the Event's time is over, and the server has removed it.
+/// HTTP 404: the Event has expired, and the server has removed it.
 const NOT_FOUND: u16 = 404;
 
-/// What is to be told on a pod.
+/// What to report on a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The pod's namespace.
@@ -60,29 +61,29 @@ pub struct Events {
 }
 
 impl Events {
-    /// Starts the task that tells them, on the current tokio runtime.
+    /// Starts the task that posts them, on the current tokio runtime.
     pub fn start(config: KubeConfig, metrics: Arc<Metrics>) -> Self {
         let (queue, reports) = mpsc::channel(QUEUE);
-        let teller = Teller {
+        let reporter = Reporter {
             config,
             metrics: Arc::clone(&metrics),
             client: None,
             ledger: Ledger::default(),
             is_failing: false,
         };
-        tokio::spawn(teller.run(reports));
+        tokio::spawn(reporter.run(reports));
         Self { queue, metrics }
     }
 
-    /// Tells it on the pod, if that is to be had.
+    /// Queues a report, if there is room.
     pub fn report(&self, report: Report) {
         if self.queue.try_send(report).is_err() {
-            self.metrics.told(Told::Dropped);
+            self.metrics.event(EventOutcome::Dropped);
         }
     }
 }
 
-struct Teller {
+struct Reporter {
     config: KubeConfig,
     metrics: Arc<Metrics>,
     client: Option<Client>,
@@ -90,41 +91,49 @@ struct Teller {
     is_failing: bool,
 }
 
-impl Teller {
+impl Reporter {
     async fn run(mut self, mut reports: mpsc::Receiver<Report>) {
         while let Some(report) = reports.recv().await {
-            let told = match self.ledger.step(&report, Instant::now()) {
-                Step::Hold => Told::Held,
-                Step::Drop => Told::Dropped,
+            let outcome = match self.ledger.step(&report, Instant::now()) {
+                Step::Hold => EventOutcome::Held,
+                Step::Drop => EventOutcome::Dropped,
                 Step::Post => self.outcome(&report, None).await,
-                Step::Count(said) => self.outcome(&report, Some(said)).await,
+                Step::Count(posted) => self.outcome(&report, Some(posted)).await,
             };
-            self.metrics.told(told);
+            self.metrics.event(outcome);
         }
     }
 
-    async fn outcome(&mut self, report: &Report, said: Option<Said>) -> Told {
-        let telling = tokio::time::timeout(ANSWER_DEADLINE, self.tell(report, said));
-        let problem = match telling.await {
-            Ok(Ok(told)) => {
+    async fn outcome(&mut self, report: &Report, posted: Option<Posted>) -> EventOutcome {
+        let posting = tokio::time::timeout(ANSWER_DEADLINE, self.post(report, posted));
+        let problem = match posting.await {
+            Ok(Ok(outcome)) => {
                 self.is_failing = false;
-                return told;
+                return outcome;
             }
             Ok(Err(error)) => apiserver::with_causes(error.as_ref()),
-            Err(_) => format!("the server did not answer within {ANSWER_DEADLINE:?}"),
+            Err(_) => format!(
+                "the server did not answer within {} s",
+                ANSWER_DEADLINE.as_secs()
+            ),
         };
-        // What was to be told is in the log and in the runtime's error as well; why it can't be told is said once.
+        // The report itself is in the log and in the runtime's error as well; why it can't be posted is
+        // logged once.
         if !self.is_failing {
             tracing::warn!(server = %self.config.access, error = problem, "can't post Events on pods");
         }
         self.is_failing = true;
-        // Made anew next time: its certificates may have been replaced meanwhile.
+        // Created anew next time: its certificates may have been replaced.
         self.client = None;
         self.ledger.forget(report);
-        Told::Failed
+        EventOutcome::Failed
     }
 
-    async fn tell(&mut self, report: &Report, said: Option<Said>) -> Result<Told, BoxError> {
+    async fn post(
+        &mut self,
+        report: &Report,
+        posted: Option<Posted>,
+    ) -> Result<EventOutcome, BoxError> {
         let client = match &self.client {
             Some(client) => client.clone(),
             None => {
@@ -134,17 +143,17 @@ impl Teller {
         };
         let api = Api::<Event>::namespaced(client, &report.namespace);
         let now = Timestamp::now();
-        if let Some(said) = &said {
+        if let Some(posted) = &posted {
             let patch = serde_json::json!({
-                "count": said.count,
+                "count": posted.count,
                 "lastTimestamp": Time(now),
                 "message": message(&report.message),
             });
             match api
-                .patch(&said.event, &PatchParams::default(), &Patch::Merge(patch))
+                .patch(&posted.event, &PatchParams::default(), &Patch::Merge(patch))
                 .await
             {
-                Ok(_) => return Ok(Told::Counted),
+                Ok(_) => return Ok(EventOutcome::Counted),
                 Err(kube::Error::Api(status)) if status.code == NOT_FOUND => {}
                 Err(error) => return Err(error.into()),
             }
@@ -153,7 +162,7 @@ impl Teller {
         let event = event(report, &self.config.node, &name, now);
         api.create(&PostParams::default(), &event).await?;
         self.ledger.posted(report, name);
-        Ok(Told::Posted)
+        Ok(EventOutcome::Posted)
     }
 }
 

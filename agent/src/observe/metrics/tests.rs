@@ -77,9 +77,9 @@ fn what_has_not_happened_yet_is_there_as_nought() {
         );
         assert_eq!(value(&metrics, &series), Some(1.0), "{series}");
     }
-    for (at, told) in Told::ALL.into_iter().enumerate() {
+    for (at, told) in EventOutcome::ALL.into_iter().enumerate() {
         assert_eq!(told as usize, at);
-        metrics.told(told);
+        metrics.event(told);
         let series = format!("podwire_events_total{{outcome=\"{}\"}}", told.outcome());
         assert_eq!(value(&metrics, &series), Some(1.0), "{series}");
     }

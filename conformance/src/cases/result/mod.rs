@@ -1,4 +1,4 @@
-//! The result of an ADD, held against what the kernel has.
+//! The result of an ADD, compared with what the kernel has.
 
 mod addresses;
 mod interfaces;
