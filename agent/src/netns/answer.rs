@@ -40,7 +40,6 @@ pub(super) fn link(message: &Message<'_>) -> Option<LinkState> {
             libc::IFLA_ADDRESS => link.mac = mac(payload),
             libc::IFLA_MTU => link.mtu = u32_at(payload, 0)?,
             libc::IFLA_LINK => link.peer_ifindex = u32_at(payload, 0).filter(|i| *i != 0),
-            libc::IFLA_MASTER => link.master = u32_at(payload, 0).filter(|i| *i != 0),
             libc::IFLA_GROUP => link.group = u32_at(payload, 0)?,
             libc::IFLA_LINKINFO => {
                 link.kind = attribute(payload, libc::IFLA_INFO_KIND).and_then(string)
@@ -53,24 +52,16 @@ pub(super) fn link(message: &Message<'_>) -> Option<LinkState> {
 
 /// An address of the link with that index, from RTM_NEWADDR.
 pub(super) fn address_on(index: u32, message: &Message<'_>) -> Option<IpNet> {
-    let (on, address) = address(message)?;
-    (on == index).then_some(address)
-}
-
-/// An address and the index of its link, from RTM_NEWADDR.
-pub(super) fn address(message: &Message<'_>) -> Option<(u32, IpNet)> {
-    if message.kind != libc::RTM_NEWADDR {
+    if message.kind != libc::RTM_NEWADDR || u32_at(message.body, 4)? != index {
         return None;
     }
-    let index = u32_at(message.body, 4)?;
     let described = message.body.get(IFADDRMSG..)?;
     // IFA_ADDRESS is the peer's on a point-to-point link; IFA_LOCAL is only given where the two may
     // differ.
     let address = attribute(described, libc::IFA_LOCAL)
         .or_else(|| attribute(described, libc::IFA_ADDRESS))
         .and_then(ip)?;
-    let address = IpNet::new(address, *message.body.get(1)?).ok()?;
-    Some((index, address))
+    IpNet::new(address, *message.body.get(1)?).ok()
 }
 
 /// A unicast route and the index of its link, from RTM_NEWROUTE; the kernel's local table is left

@@ -16,15 +16,13 @@ use tokio::sync::oneshot;
 
 use super::announce::{Announcer, PacketSocket};
 use super::attaching::Unclaimed;
-use super::configure::{remove_addresses, set_addresses, set_loopback_up, set_routes};
+use super::configure::{set_addresses, set_loopback_up, set_routes};
 use super::ns::Home;
 use super::reaper::Reaper;
 use super::request::{self, CREATE_NEW, Indexes};
 use super::socket::Netlink;
 use super::sysctl::{self, set_disable_ipv6};
-use super::{
-    Error, HostEnd, HostLink, LinkSpec, LinkState, Netns, PodEnd, Refusal, Step, ethtool, observe,
-};
+use super::{Error, HostEnd, HostLink, LinkSpec, Netns, PodEnd, Refusal, Step, ethtool, observe};
 
 /// The bit that all chosen indexes have, far above those that the kernel counts up from 1.
 const OWN_INDEXES: u32 = 1 << 30;
@@ -105,32 +103,6 @@ impl Wiring {
         steps.time("host end silent", || sysctl::silence(name))?;
         unclaimed.end.steps = steps.0;
         Ok(unclaimed)
-    }
-
-    /// Gives a host link addresses, and sets it up.
-    pub(super) fn set_host_addresses(
-        &mut self,
-        link: &LinkState,
-        addresses: &[IpNet],
-        up: bool,
-    ) -> Result<(), Error> {
-        let name = &link.name;
-        set_addresses(&mut self.host, name, link.ifindex, addresses, || {
-            set_disable_ipv6(name, false)
-        })?;
-        if up {
-            self.set_up(name, link.ifindex)?;
-        }
-        Ok(())
-    }
-
-    /// Takes addresses away from a host link.
-    pub(super) fn remove_host_addresses(
-        &mut self,
-        link: &LinkState,
-        addresses: &[IpNet],
-    ) -> Result<(), Error> {
-        remove_addresses(&mut self.host, &link.name, link.ifindex, addresses)
     }
 
     /// One RTM_NEWLINK, repeated with another name or other indexes when those are taken.

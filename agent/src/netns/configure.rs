@@ -70,27 +70,6 @@ fn add_all(socket: &mut Netlink, index: u32, addresses: &[IpNet]) -> Vec<Outcome
         .collect()
 }
 
-/// Removes the addresses that are there.
-pub(super) fn remove_addresses(
-    socket: &mut Netlink,
-    link: &str,
-    index: u32,
-    addresses: &[IpNet],
-) -> Result<(), Error> {
-    for address in addresses {
-        match socket.request(request::delete_address(*address, index), 0) {
-            // With the link its addresses have gone as well.
-            Err(refusal) if matches!(refusal.errno, Errno::EADDRNOTAVAIL | Errno::ENODEV) => {}
-            outcome => outcome.map_err(|refusal| Error::RemoveAddress {
-                address: *address,
-                link: link.to_owned(),
-                refusal,
-            })?,
-        }
-    }
-    Ok(())
-}
-
 pub(super) fn set_routes(socket: &mut Netlink, spec: &LinkSpec, index: u32) -> Result<(), Error> {
     let link = &spec.pod_name;
     let refused = |route: &Route, refusal| Error::SetRoute {

@@ -129,8 +129,8 @@ pub(super) fn flush(
             batch.push_raw(kind(IPCTNL_MSG_CT_GET), libc::NLM_F_DUMP as u16, &request);
             batch
         };
-        let doomed = socket.dump(list, |message| entry_of(message, removed))?;
-        delete(socket, &doomed, removed)?;
+        let entries = socket.dump(list, |message| entry_of(message, removed))?;
+        delete(socket, &entries, removed)?;
     }
     Ok(())
 }
@@ -160,14 +160,14 @@ fn filters(address: IpAddr) -> [Vec<u8>; 2] {
 
 fn delete(
     socket: &mut Netlink,
-    doomed: &[(IpAddr, Vec<u8>)],
+    entries: &[(IpAddr, Vec<u8>)],
     removed: &mut HashMap<IpAddr, usize>,
 ) -> Result<(), Refusal> {
     let mut batch = Batch::default();
-    doomed
+    entries
         .iter()
         .for_each(|(_, entry)| batch.push_raw(kind(IPCTNL_MSG_CT_DELETE), 0, entry));
-    for ((address, _), outcome) in doomed.iter().zip(socket.apply(&mut batch)) {
+    for ((address, _), outcome) in entries.iter().zip(socket.apply(&mut batch)) {
         match outcome {
             Ok(()) => *removed.entry(*address).or_default() += 1,
             // It ended by itself since it was listed.

@@ -1,5 +1,5 @@
-//! Whether the switch takes packets from a host end, which its Interface row can't tell: an ofport says only that
-//! ovs-vswitchd once opened a device of that name.
+//! Whether the switch takes packets from a host end, which its Interface row can't tell: an ofport
+//! says only that ovs-vswitchd once opened a device of that name.
 
 use std::collections::HashSet;
 use std::{fs, io};
@@ -16,7 +16,8 @@ const ALL_PROTOCOLS: &str = "0003";
 pub enum Datapath {
     /// The kernel's: the links are its ports, with its local port as their master.
     Kernel,
-    /// ovs-vswitchd's own (`datapath_type=netdev`): it reads packet sockets, each bound to one link.
+    /// ovs-vswitchd's own (`datapath_type=netdev`): it reads packet sockets, each bound to one
+    /// link.
     Userspace {
         /// The indexes of the links to which packet sockets are bound.
         heard: HashSet<u32>,

@@ -31,9 +31,11 @@ pub enum NetnsError {
         /// As given.
         path: PathBuf,
     },
-    /// It is named by a process, and the agent lacks CAP_SYS_PTRACE (proc_ns_follow_link in fs/proc/namespaces.c).
+    /// It is named by a process, and the agent lacks CAP_SYS_PTRACE (proc_ns_follow_link in
+    /// fs/proc/namespaces.c).
     #[error(
-        "network namespace {path} is named by a process, which the agent may not look into: start it with --proc-netns, or have the runtime name namespaces by mounts"
+        "network namespace {path} is named by a process, which the agent may not look into: start \
+         it with --proc-netns, or have the runtime name namespaces by mounts"
     )]
     OfProcess {
         /// As given.
@@ -71,6 +73,18 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+impl Refusal {
+    /// That of a list which changed each time it was read.
+    pub(super) fn upset(attempts: usize) -> Self {
+        Refusal {
+            errno: Errno::EINTR,
+            text: Some(format!(
+                "changed under each of {attempts} attempts to list it"
+            )),
+        }
+    }
+}
 
 impl From<Errno> for Refusal {
     fn from(errno: Errno) -> Self {
@@ -175,7 +189,7 @@ pub enum Error {
         /// The kernel's answer.
         refusal: Refusal,
     },
-    /// An address could not be taken away.
+    /// An address could not be removed.
     #[error("cannot remove address {address} from {link}: {refusal}")]
     RemoveAddress {
         /// The address.
@@ -246,7 +260,10 @@ pub enum Error {
         refusal: Refusal,
     },
     /// A link did not appear in time.
-    #[error("waited {waited:?} for link {link} to appear; there is none of that name")]
+    #[error(
+        "waited {} ms for link {link} to appear; there is none of that name",
+        .waited.as_millis()
+    )]
     LinkAwaited {
         /// Its name.
         link: String,

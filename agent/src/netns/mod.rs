@@ -20,6 +20,7 @@ mod datapath;
 mod error;
 mod ethtool;
 mod generic;
+mod host;
 mod monitor;
 mod ns;
 mod observe;
@@ -32,31 +33,28 @@ mod sysctl;
 #[cfg(test)]
 mod tests;
 mod threads;
-mod uplink;
 mod wire;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
-use ipnet::IpNet;
 use macaddr::MacAddr6;
 use nix::errno::Errno;
 use tokio::sync::{oneshot, watch};
 
 use attach::Attachment;
-use threads::{Change, Reader, Threads};
+use threads::{Reader, Threads};
 
 pub use attaching::{Attaching, Configuring};
 pub use datapath::{Datapath, NoPackets};
 pub use error::{Error, NetnsError, Refusal};
+pub use host::uplink_changes;
 pub use ns::{Netns, NetnsId};
 pub use realtime::RealTime;
 pub use spec::{
     HostEnd, HostLink, LinkSpec, LinkState, Observed, ObservedRoute, PodEnd, Route, Step,
 };
-pub use uplink::UplinkChanges;
 
 /// The handle to the kernel's networking; cheap to clone. The threads end with the last clone.
 #[derive(Debug, Clone)]
@@ -65,8 +63,8 @@ pub struct Netlink {
 }
 
 impl Netlink {
-    /// Opens the sockets and starts the threads, in the network namespace of the calling thread. The one that makes links
-    /// takes over that thread's real-time priority, if it has one.
+    /// Opens the sockets and starts the threads, in the network namespace of the calling thread.
+    /// The one that makes links takes over that thread's real-time priority, if it has one.
     pub fn start(real_time: Option<RealTime>) -> Result<Netlink, Error> {
         Ok(Netlink {
             threads: Arc::new(Threads::start(real_time)?),
@@ -85,10 +83,7 @@ impl Netlink {
             configured: to_configured,
         };
         // With the thread gone the receivers find their senders dropped.
-        let _ = self
-            .threads
-            .changes
-            .send(Change::Attach(Box::new(attachment)));
+        let _ = self.threads.attachments.send(Box::new(attachment));
         Attaching {
             host_ready,
             configured,
@@ -115,8 +110,8 @@ impl Netlink {
         result
     }
 
-    /// Removes a veth pair by the pod's end, when that has this MAC: its host end may have been renamed, or moved to
-    /// another namespace. Returns whether it was there.
+    /// Removes a veth pair by the pod's end, when that has this MAC: its host end may have been
+    /// renamed, or moved to another namespace. Returns whether it was there.
     pub async fn delete_by_pod_end(
         &self,
         netns: Arc<Netns>,
@@ -164,97 +159,9 @@ impl Netlink {
             .await
     }
 
-    /// The addresses of a host link, none when it is not there.
-    pub async fn host_addresses(&self, link: &str) -> Result<Vec<IpNet>, Error> {
-        let link = link.to_owned();
-        self.read(move |reader| {
-            let seen = observe::interface(&mut reader.host, &link)?;
-            Ok(seen.map_or_else(Vec::new, |seen| seen.addresses))
-        })
-        .await
-    }
-
-    /// The host link that bears this address.
-    pub async fn link_of_address(&self, address: IpAddr) -> Result<Option<LinkState>, Error> {
-        self.read(move |reader| uplink::link_of_address(&mut reader.host, address))
-            .await
-    }
-
-    /// The links over which the default routes lead, one for each family.
-    pub async fn default_route_links(&self) -> Result<Vec<LinkState>, Error> {
-        self.read(|reader| uplink::default_route_links(&mut reader.host))
-            .await
-    }
-
     /// Every veth in the host's namespace.
     pub async fn list_veths(&self) -> Result<Vec<LinkState>, Error> {
         self.read(|reader| observe::veths(&mut reader.host)).await
-    }
-
-    /// Gives a host link addresses (and sets it up), waiting until `deadline` for a link of that
-    /// name to appear. Returns the link that has them.
-    ///
-    /// Addresses that are there already stay, none is removed. A link that is made anew while this
-    /// is under way gets them as well.
-    pub async fn ensure_addresses(
-        &self,
-        link: &str,
-        addresses: Vec<IpNet>,
-        up: bool,
-        deadline: Instant,
-    ) -> Result<LinkState, Error> {
-        let began = Instant::now();
-        let late = || Error::LinkAwaited {
-            link: link.to_owned(),
-            waited: began.elapsed(),
-        };
-        let mut states = self.watch_link(link);
-        loop {
-            let state = until(&mut states, deadline, Option::is_some)
-                .await?
-                .ok_or_else(late)?;
-            let (done, result) = oneshot::channel();
-            let (link, addresses) = (state.clone(), addresses.clone());
-            let change = Change::HostAddresses {
-                link,
-                addresses,
-                up,
-                done,
-            };
-            self.threads
-                .changes
-                .send(change)
-                .map_err(|_| Error::Stopped)?;
-            match result.await.map_err(|_| Error::Stopped)? {
-                Ok(()) => return Ok(state),
-                // Its end is told, or about to be; then another is awaited.
-                Err(error) if error.link_is_gone() => {
-                    let another = |now: &Option<LinkState>| {
-                        now.as_ref().is_none_or(|now| now.ifindex != state.ifindex)
-                    };
-                    until(&mut states, deadline, another).await?;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Takes addresses away from a host link; that one is not there, or the link itself, is no error.
-    pub async fn remove_addresses(&self, link: &str, addresses: Vec<IpNet>) -> Result<(), Error> {
-        let Some(link) = self.host_link(link).await? else {
-            return Ok(());
-        };
-        let (done, result) = oneshot::channel();
-        let change = Change::RemoveHostAddresses {
-            link,
-            addresses,
-            done,
-        };
-        self.threads
-            .changes
-            .send(change)
-            .map_err(|_| Error::Stopped)?;
-        result.await.map_err(|_| Error::Stopped)?
     }
 
     /// The newest known state of the host link of that name, `None` while there is none.
@@ -278,7 +185,8 @@ impl Netlink {
             .await
     }
 
-    /// A wake-up at each later change of any host link. Who is slow sees one, however many there were.
+    /// A wake-up at each later change of any host link. Who is slow sees one, however many there
+    /// were.
     pub fn link_changes(&self) -> watch::Receiver<()> {
         self.threads.links.changes()
     }
@@ -314,18 +222,5 @@ impl Netlink {
         });
         self.threads.reads.send(read).map_err(|_| Error::Stopped)?;
         result.await.map_err(|_| Error::Stopped)?
-    }
-}
-
-/// Waits until the link is as wanted, and returns its state then; `None` at the deadline.
-async fn until(
-    states: &mut watch::Receiver<Option<LinkState>>,
-    deadline: Instant,
-    wanted: impl FnMut(&Option<LinkState>) -> bool,
-) -> Result<Option<LinkState>, Error> {
-    match tokio::time::timeout_at(deadline.into(), states.wait_for(wanted)).await {
-        Ok(Ok(state)) => Ok(state.clone()),
-        Ok(Err(_)) => Err(Error::Stopped),
-        Err(_) => Ok(None),
     }
 }

@@ -2,6 +2,7 @@
 //! who wait for a change.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::sync::watch;
 
-use super::reaper::Grave;
+use super::socket::Outcome;
 use super::wire::{Batch, messages};
 use super::{LinkState, answer, request, socket};
 
@@ -30,9 +31,28 @@ pub(super) struct Links(Mutex<Table>);
 struct Table {
     by_index: HashMap<u32, LinkState>,
     watches: HashMap<String, watch::Sender<Option<LinkState>>>,
-    graves: HashMap<u32, Vec<Grave>>,
+    awaited_ends: HashMap<u32, Vec<WhenGone>>,
     /// Told of each change of any link.
     changes: watch::Sender<()>,
+}
+
+/// What is to be done when a link is gone, or can't be removed.
+pub(super) struct WhenGone(Box<dyn FnOnce(Outcome) + Send>);
+
+impl WhenGone {
+    pub(super) fn new(call: impl FnOnce(Outcome) + Send + 'static) -> Self {
+        Self(Box::new(call))
+    }
+
+    pub(super) fn call(self, outcome: Outcome) {
+        (self.0)(outcome);
+    }
+}
+
+impl fmt::Debug for WhenGone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WhenGone")
+    }
 }
 
 impl Links {
@@ -61,14 +81,21 @@ impl Links {
         }
     }
 
-    /// Settles the grave once the kernel tells that this link is gone.
-    pub(super) fn await_gone(&self, ifindex: u32, grave: Grave) {
-        self.table().graves.entry(ifindex).or_default().push(grave);
+    /// The link of that index, as last told.
+    pub(super) fn of_index(&self, ifindex: u32) -> Option<LinkState> {
+        self.table().by_index.get(&ifindex).cloned()
     }
 
-    /// Those who still wait for this link's end, to be settled otherwise.
-    pub(super) fn take_waiting(&self, ifindex: u32) -> Vec<Grave> {
-        self.table().graves.remove(&ifindex).unwrap_or_default()
+    /// Has it called once the kernel tells that this link is gone.
+    pub(super) fn when_gone(&self, ifindex: u32, call: WhenGone) {
+        let ends = &mut self.table().awaited_ends;
+        ends.entry(ifindex).or_default().push(call);
+    }
+
+    /// Those who still wait for this link's end, to be called otherwise.
+    pub(super) fn take_waiting(&self, ifindex: u32) -> Vec<WhenGone> {
+        let ends = &mut self.table().awaited_ends;
+        ends.remove(&ifindex).unwrap_or_default()
     }
 
     /// Whether any link bears this group.
@@ -92,15 +119,15 @@ impl Links {
     }
 
     fn gone(&self, ifindex: u32) {
-        let graves = {
+        let waiting = {
             let table = &mut *self.table();
             if let Some(link) = table.by_index.remove(&ifindex) {
                 table.tell(&link.name, None);
             }
-            table.graves.remove(&ifindex).unwrap_or_default()
+            table.awaited_ends.remove(&ifindex).unwrap_or_default()
         };
-        for grave in graves {
-            grave.settle(Ok(()));
+        for waiting in waiting {
+            waiting.call(Ok(()));
         }
     }
 
@@ -108,7 +135,7 @@ impl Links {
     pub(super) fn replace(&self, list: Vec<LinkState>) {
         let missing: Vec<u32> = {
             let table = self.table();
-            let known = table.by_index.keys().chain(table.graves.keys());
+            let known = table.by_index.keys().chain(table.awaited_ends.keys());
             known
                 .filter(|i| !list.iter().any(|link| link.ifindex == **i))
                 .copied()

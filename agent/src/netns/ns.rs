@@ -152,7 +152,7 @@ struct WayBack<'a>(&'a OwnedFd);
 impl Drop for WayBack<'_> {
     fn drop(&mut self) {
         if let Err(errno) = setns(self.0, CloneFlags::CLONE_NEWNET) {
-            tracing::error!(%errno, "cannot return to the host's network namespace; ending the agent");
+            tracing::error!(%errno, "can't return to the host's network namespace; ending");
             std::process::abort();
         }
     }

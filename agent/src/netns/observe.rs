@@ -125,7 +125,7 @@ fn one_link(socket: &mut Netlink, mut batch: Batch) -> Result<Option<LinkState>,
 
 /// The kernel filters by link where it can (4.20 and later), and it is done here again for one that
 /// can't.
-pub(super) fn list_routes(
+fn list_routes(
     socket: &mut Netlink,
     family: AddressFamily,
     index: Option<u32>,
@@ -136,7 +136,7 @@ pub(super) fn list_routes(
     )
 }
 
-pub(super) fn reading(what: impl FnOnce() -> String) -> impl FnOnce(Refusal) -> Error {
+fn reading(what: impl FnOnce() -> String) -> impl FnOnce(Refusal) -> Error {
     move |refusal| Error::Read {
         what: what(),
         refusal,

@@ -3,11 +3,12 @@
 use nix::errno::Errno;
 use nix::libc;
 
-/// The lowest there is: above every ordinary thread, below everything that was made real-time on purpose.
+/// The lowest there is: above every ordinary thread, below everything that was made real-time on
+/// purpose.
 const PRIORITY: libc::c_int = 1;
 
-/// The calling thread's real-time priority, which [`Netlink::start`](super::Netlink::start) hands to the thread that makes links
-/// and to no other.
+/// The calling thread's real-time priority, which [`Netlink::start`](super::Netlink::start) hands
+/// to the thread that makes links and to no other.
 #[derive(Debug)]
 pub struct RealTime(());
 
@@ -20,17 +21,20 @@ impl RealTime {
         schedule(libc::SCHED_RR, PRIORITY).map(RealTime)
     }
 
-    /// Makes the calling thread an ordinary one again; those that it started meanwhile keep the priority.
+    /// Makes the calling thread an ordinary one again; those that it started meanwhile keep the
+    /// priority.
     pub(super) fn leave(self) -> nix::Result<()> {
         schedule(libc::SCHED_OTHER, 0)
     }
 }
 
-/// `sched_setscheduler(2)` for the calling thread; by its number, since musl's function does nothing.
+/// `sched_setscheduler(2)` for the calling thread; by its number, since musl's function does
+/// nothing.
 #[allow(unsafe_code, reason = "sched_setscheduler(2) has no safe wrapper")]
 fn schedule(policy: libc::c_int, sched_priority: libc::c_int) -> nix::Result<()> {
     let parameters = libc::sched_param { sched_priority };
-    // SAFETY: `parameters` is a whole sched_param that outlives the call, which only reads it (kernel/sched/syscalls.c);
+    // SAFETY: `parameters` is a whole sched_param that outlives the call, which only reads it
+    // (kernel/sched/syscalls.c);
     // 0 is the calling thread.
     let result = unsafe {
         libc::syscall(

@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use nix::errno::Errno;
 use tokio::sync::oneshot;
 
-use super::monitor::Links;
+use super::monitor::{Links, WhenGone};
 use super::socket::{Netlink, Outcome};
 use super::wire::Batch;
 use super::{HostLink, answer, request};
@@ -39,7 +39,7 @@ pub(super) struct Reaper {
 
 #[derive(Debug)]
 struct State {
-    waiting: VecDeque<Doomed>,
+    waiting: VecDeque<Removal>,
     /// The batch that has not been told gone yet; until then others gather.
     unlisting: Option<u32>,
     /// Numbers the batches, and their link groups.
@@ -47,36 +47,11 @@ struct State {
     closed: bool,
 }
 
+/// A link that is to go, and who waits for its end.
 #[derive(Debug)]
-struct Doomed {
+struct Removal {
     link: HostLink,
     done: oneshot::Sender<Outcome>,
-}
-
-/// One link of a batch, between the request and its end.
-#[derive(Debug)]
-pub(super) struct Grave {
-    done: oneshot::Sender<Outcome>,
-    batch: Arc<Together>,
-}
-
-/// Links that were asked for together; the next may follow when all of them are gone.
-#[derive(Debug)]
-struct Together {
-    reaper: Arc<Reaper>,
-    number: u32,
-    left: AtomicUsize,
-}
-
-impl Grave {
-    /// Tells the caller, and lets the next batch go after the last of this one.
-    pub(super) fn settle(self, outcome: Outcome) {
-        // Nobody may be waiting any more; the link is gone all the same.
-        let _ = self.done.send(outcome);
-        if self.batch.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.batch.reaper.finished(self.batch.number);
-        }
-    }
 }
 
 impl Reaper {
@@ -99,7 +74,7 @@ impl Reaper {
     /// Hands a link over; the receiver is told when it is gone.
     pub(super) fn submit(&self, link: HostLink) -> oneshot::Receiver<Outcome> {
         let (done, gone) = oneshot::channel();
-        self.state().waiting.push_back(Doomed { link, done });
+        self.state().waiting.push_back(Removal { link, done });
         self.work.notify_one();
         gone
     }
@@ -112,13 +87,13 @@ impl Reaper {
 
     /// A reaper thread's whole life.
     pub(super) fn run(self: Arc<Reaper>, mut socket: Netlink) {
-        while let Some((number, doomed)) = self.next_batch() {
-            self.bury(&mut socket, number, doomed);
+        while let Some((number, removals)) = self.next_batch() {
+            self.remove(&mut socket, number, removals);
             self.finished(number);
         }
     }
 
-    fn next_batch(&self) -> Option<(u32, Vec<Doomed>)> {
+    fn next_batch(&self) -> Option<(u32, Vec<Removal>)> {
         let mut state = self.state();
         loop {
             if state.unlisting.is_none() && !state.waiting.is_empty() {
@@ -146,23 +121,21 @@ impl Reaper {
         }
     }
 
-    /// Sees a batch to its end, answer included.
-    fn bury(self: &Arc<Reaper>, socket: &mut Netlink, number: u32, doomed: Vec<Doomed>) {
-        let batch = Arc::new(Together {
-            reaper: self.clone(),
-            number,
-            left: AtomicUsize::new(doomed.len()),
-        });
-        let mut links = Vec::with_capacity(doomed.len());
+    /// Sees a batch to its end, answer included. The next may follow when all its links are gone.
+    fn remove(self: &Arc<Reaper>, socket: &mut Netlink, number: u32, removals: Vec<Removal>) {
+        let left = Arc::new(AtomicUsize::new(removals.len()));
+        let mut links = Vec::with_capacity(removals.len());
         // Waiting begins before the request, or the notification could come first.
-        for Doomed { link, done } in doomed {
-            self.links.await_gone(
-                link.ifindex,
-                Grave {
-                    done,
-                    batch: batch.clone(),
-                },
-            );
+        for Removal { link, done } in removals {
+            let (reaper, left) = (self.clone(), left.clone());
+            let when_gone = WhenGone::new(move |outcome| {
+                // Nobody may be waiting any more; the link is gone all the same.
+                let _ = done.send(outcome);
+                if left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    reaper.finished(number);
+                }
+            });
+            self.links.when_gone(link.ifindex, when_gone);
             links.push(link);
         }
         let links = self.keep_ours(socket, links);
@@ -208,8 +181,8 @@ impl Reaper {
     }
 
     fn settle(&self, link: &HostLink, outcome: Outcome) {
-        for grave in self.links.take_waiting(link.ifindex) {
-            grave.settle(outcome.clone());
+        for waiting in self.links.take_waiting(link.ifindex) {
+            waiting.call(outcome.clone());
         }
     }
 

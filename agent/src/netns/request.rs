@@ -141,9 +141,14 @@ fn without_statistics() -> LinkAttribute {
     LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])
 }
 
-/// RTM_NEWADDR; an IPv6 address is usable at once (IFA_F_NODAD), for nobody else can have the one
-/// we were given.
+/// RTM_NEWADDR.
 pub(super) fn add_address(address: IpNet, index: u32) -> RouteNetlinkMessage {
+    RouteNetlinkMessage::NewAddress(self::address(address, index))
+}
+
+/// An address of a link. An IPv6 one is usable at once (IFA_F_NODAD), for nobody else can have the
+/// one we were given.
+pub(super) fn address(address: IpNet, index: u32) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.family = family(address.addr());
     message.header.prefix_len = address.prefix_len();
@@ -158,20 +163,7 @@ pub(super) fn add_address(address: IpNet, index: u32) -> RouteNetlinkMessage {
             .attributes
             .push(AddressAttribute::Flags(AddressFlags::Nodad));
     }
-    RouteNetlinkMessage::NewAddress(message)
-}
-
-/// RTM_DELADDR.
-pub(super) fn delete_address(address: IpNet, index: u32) -> RouteNetlinkMessage {
-    let mut message = AddressMessage::default();
-    message.header.family = family(address.addr());
-    message.header.prefix_len = address.prefix_len();
-    message.header.index = index;
-    message.attributes = vec![
-        AddressAttribute::Local(address.addr()),
-        AddressAttribute::Address(address.addr()),
-    ];
-    RouteNetlinkMessage::DelAddress(message)
+    message
 }
 
 /// RTM_GETADDR for a dump of one link's addresses.

@@ -22,9 +22,9 @@ const RECEIVE: usize = 32 * 1024;
 /// attachment.
 const ANSWER_SECONDS: i64 = 10;
 
-/// The most requests that are sent before their answers are read. Each answer takes some 800 bytes of
-/// the receive buffer (`netlink_ack`), and one that finds no room there is lost (ENOBUFS): with the
-/// kernel's default of 208 KiB that is the 277th.
+/// The most requests that are sent before their answers are read. Each answer takes some 800 bytes
+/// of the receive buffer (`netlink_ack`), and one that finds no room there is lost (ENOBUFS): with
+/// the kernel's default of 208 KiB that is the 277th.
 const AT_ONCE: usize = 64;
 
 /// How often a dump that a concurrent change upset (NLM_F_DUMP_INTR) is begun again.
@@ -68,8 +68,8 @@ impl Netlink {
 
     /// Sends the requests and returns the kernel's verdict on each, in order.
     ///
-    /// Where the socket itself fails, that is the verdict on each request whose own is not known: it
-    /// may or may not have been carried out.
+    /// Where the socket itself fails, that is the verdict on each request whose own is not known:
+    /// it may or may not have been carried out.
     pub(super) fn apply(&mut self, batch: &mut Batch) -> Vec<Outcome> {
         let verdicts = self.fetch(batch, |_| None::<()>);
         verdicts
@@ -85,7 +85,8 @@ impl Netlink {
             .unwrap_or(Ok(()))
     }
 
-    /// As [`Self::apply`], for requests that each bring one object: what `read` makes of each answer.
+    /// As [`Self::apply`], for requests that each bring one object: what `read` makes of each
+    /// answer.
     pub(super) fn fetch<T>(
         &mut self,
         batch: &mut Batch,
@@ -103,7 +104,8 @@ impl Netlink {
         results
     }
 
-    /// Sends some of the requests numbered from `first`, and reads until there are `expected` results.
+    /// Sends some of the requests numbered from `first`, and reads until there are `expected`
+    /// results.
     fn exchange<T>(
         &mut self,
         datagram: &[u8],
@@ -157,12 +159,7 @@ impl Netlink {
                 return Ok(list);
             }
         }
-        Err(Refusal {
-            errno: Errno::EINTR,
-            text: Some(format!(
-                "changed under each of {DUMP_ATTEMPTS} attempts to list it"
-            )),
-        })
+        Err(Refusal::upset(DUMP_ATTEMPTS))
     }
 
     /// Numbers the requests, and returns the first number.

@@ -30,8 +30,9 @@ pub struct LinkSpec {
     pub addresses: Vec<IpNet>,
     /// The routes over the pod end, set in this order.
     pub routes: Vec<Route>,
-    /// Switch IPv6 off on the pod end before it can send. With IPv6 and without an address of its own
-    /// it still reports multicast groups, probes for its link-local address and asks for routers.
+    /// Switch IPv6 off on the pod end before it can send. With IPv6 and without an address of its
+    /// own it still reports multicast groups, probes for its link-local address and asks for
+    /// routers.
     pub pod_ipv6_off: bool,
     /// Switch TX checksum offload off on the pod end: a netdev (userspace) datapath does not fill
     /// partial checksums in.
@@ -199,7 +200,8 @@ pub struct LinkState {
     pub peer_ifindex: Option<u32>,
     /// Its group (IFLA_GROUP); 0 unless somebody set one.
     pub group: u32,
-    /// The index of its master (IFLA_MASTER): for a port of the kernel's Open vSwitch datapath that datapath's local port.
+    /// The index of its master (IFLA_MASTER): for a port of the kernel's Open vSwitch datapath that
+    /// datapath's local port.
     pub master: Option<u32>,
 }
 

@@ -190,16 +190,19 @@ pub(super) fn verdict(message: &Message<'_>) -> Result<(), Refusal> {
         .body
         .get(behind..)
         .filter(|_| told)
-        .and_then(|tlvs| attribute(tlvs, NLMSGERR_ATTR_MSG))
-        .and_then(string);
+        .and_then(error_text);
     Err(Refusal {
         errno: Errno::from_raw(-errno),
         text,
     })
 }
 
-/// linux/netlink.h, `enum nlmsgerr_attrs`.
-const NLMSGERR_ATTR_MSG: u16 = 1;
+/// The kernel's words among an error's attributes.
+pub(super) fn error_text(attributes: &[u8]) -> Option<String> {
+    /// linux/netlink.h, `enum nlmsgerr_attrs`.
+    const NLMSGERR_ATTR_MSG: u16 = 1;
+    attribute(attributes, NLMSGERR_ATTR_MSG).and_then(string)
+}
 
 /// A native-endian u16 at an offset.
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {

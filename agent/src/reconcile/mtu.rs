@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+
 use crate::attach::Agent;
 use crate::config::{Config, Mode};
 use crate::netns::{self, LinkState, Netlink};
@@ -72,7 +74,7 @@ pub(super) async fn note(agent: &Agent, tunnel: Option<&Encapsulation>) -> Optio
 
 /// Keeps to the uplink's MTU as it changes, or as another link becomes the uplink. Never ends.
 pub async fn keep_uplink_mtu(agent: Arc<Agent>) {
-    let changes = match netns::UplinkChanges::subscribe() {
+    let mut changes = match netns::uplink_changes() {
         Ok(changes) => changes,
         Err(error) => {
             tracing::warn!(%error, "changes of the node's uplink are not noticed");
@@ -124,8 +126,8 @@ pub async fn keep_uplink_mtu(agent: Arc<Agent>) {
             () = other_link => {}
             () = other_tunnel => {}
             _ = live.changed() => {}
-            changed = changes.next() => if let Err(error) = changed {
-                tracing::warn!(%error, "changes of the node's uplink are not noticed any more");
+            change = changes.next() => if change.is_none() {
+                tracing::warn!("changes of the node's uplink are not noticed any more");
                 return;
             }
         }

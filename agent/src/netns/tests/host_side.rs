@@ -1,3 +1,7 @@
+use std::time::Instant;
+
+use ipnet::IpNet;
+
 use super::super::generic;
 use super::*;
 
