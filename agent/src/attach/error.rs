@@ -13,7 +13,7 @@ use crate::journal;
 use crate::netns::{self, NetnsError};
 use crate::plan::PlanError;
 use crate::pods::AnnotationError;
-use crate::pods::sources::{Lack, SourceError};
+use crate::pods::sources::{Missing, SourceError};
 use crate::ports::PortError;
 
 /// A verb's failure.
@@ -144,8 +144,8 @@ impl Error {
                 ErrorCode::INVALID_ENVIRONMENT
             }
             Self::Kernel(_) => ErrorCode::KERNEL_REFUSED,
-            Self::Source(SourceError::Lacking {
-                lack: Lack::PodName,
+            Self::Source(SourceError::Missing {
+                missing: Missing::PodName,
                 ..
             }) => ErrorCode::INVALID_ENVIRONMENT,
             Self::Source(SourceError::Annotation(_))

@@ -10,7 +10,7 @@ use crate::ipam::pool::PoolError;
 use crate::observe::events::Report;
 use crate::plan::PlanError;
 use crate::pods::settings;
-use crate::pods::sources::{Lack, PodName, SourceError};
+use crate::pods::sources::{Missing, PodName, SourceError};
 use crate::ports::PortError;
 
 impl Agent {
@@ -43,10 +43,10 @@ fn reason(error: &Error) -> Option<&'static str> {
             })
         }
         Error::NotAnnotated { .. } => Some("NetworkAnnotationMissing"),
-        Error::Source(SourceError::Lacking { lack, .. }) => match lack {
-            Lack::Annotation { .. } => Some("NetworkAnnotationMissing"),
-            Lack::Uid { .. } => Some("PodUIDMismatch"),
-            Lack::PodName | Lack::Pod { .. } => None,
+        Error::Source(SourceError::Missing { missing, .. }) => match missing {
+            Missing::Annotation { .. } => Some("NetworkAnnotationMissing"),
+            Missing::Uid { .. } => Some("PodUIDMismatch"),
+            Missing::PodName | Missing::Pod { .. } => None,
         },
         Error::Plan {
             source,
@@ -70,11 +70,11 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn lacking(lack: Lack) -> Error {
-        Error::Source(SourceError::Lacking {
+    fn lacking(missing: Missing) -> Error {
+        Error::Source(SourceError::Missing {
             pod: None,
             wanted: String::new(),
-            lack,
+            missing,
             waited: Duration::ZERO,
             failing: Vec::new(),
         })
@@ -93,9 +93,9 @@ mod tests {
 
     #[test]
     fn only_what_the_pods_owner_can_mend_is_told_on_the_pod() {
-        let has = Lack::Annotation { has: Vec::new() };
+        let has = Missing::Annotation { has: Vec::new() };
         assert_eq!(reason(&lacking(has)), Some("NetworkAnnotationMissing"));
-        assert_eq!(reason(&lacking(Lack::PodName)), None);
+        assert_eq!(reason(&lacking(Missing::PodName)), None);
         assert_eq!(reason(&plan(true)), Some("MTURefused"));
         assert_eq!(
             reason(&plan(false)),

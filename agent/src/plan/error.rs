@@ -11,7 +11,10 @@ use super::{MAX_MTU, MIN_MTU_IPV6};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The MTU is out of bounds.
-    #[error("mtu {mtu} of {interface} is not between {least} and {MAX_MTU}{}", if *.least == MIN_MTU_IPV6 { " (IPv6 needs at least 1280)" } else { "" })]
+    #[error(
+        "mtu {mtu} of {interface} is not between {least} and {MAX_MTU}{}",
+        if *.least == MIN_MTU_IPV6 { " (IPv6 needs at least 1280)" } else { "" }
+    )]
     Mtu {
         /// Which interface.
         interface: String,
@@ -21,7 +24,10 @@ pub enum PlanError {
         least: u32,
     },
     /// The MAC address can't be an interface's.
-    #[error("mac {mac} of {interface} is {}", if .mac.is_nil() { "all zero" } else { "a group address" })]
+    #[error(
+        "mac {mac} of {interface} is {}",
+        if .mac.is_nil() { "all zero" } else { "a group address" }
+    )]
     Mac {
         /// Which interface.
         interface: String,
@@ -39,7 +45,10 @@ pub enum PlanError {
         what: &'static str,
     },
     /// A next hop without an address of its family to reach it from.
-    #[error("{field} {gateway} of {interface} needs an {} address on the interface, and there is none", family(.gateway))]
+    #[error(
+        "{field} {gateway} of {interface} needs an {} address on the interface, and there is none",
+        family(.gateway)
+    )]
     NoAddressForGateway {
         /// Which interface.
         interface: String,

@@ -1,7 +1,9 @@
-//! From what a pod should get and what the node is like to the links, addresses, routes and rows to make.
+//! From what a pod should get and what the node is like to the links, addresses, routes and rows to
+//! make.
 //!
-//! Pure: no clock, no file, no socket. Whatever can be refused without looking at the kernel or at OVS is refused here, so
-//! that a refusal leaves nothing behind. The executing rooms add nothing to a plan and decide nothing.
+//! Pure: no clock, no file, no socket. Whatever can be refused without looking at the kernel or at
+//! OVS is refused here, so that a refusal leaves nothing behind. The executing rooms add nothing to
+//! a plan and decide nothing.
 
 use ipnet::IpNet;
 
@@ -27,14 +29,15 @@ pub use spec::{
 /// Smallest MTU that IPv4 works with (RFC 791 §3.1) and that a veth device takes (`ETH_MIN_MTU`).
 pub const MIN_MTU: u32 = 68;
 
-/// Smallest MTU that IPv6 works with (RFC 8200 §5); the kernel drops the IPv6 addresses of a link below it.
+/// Smallest MTU that IPv6 works with (RFC 8200 §5); the kernel drops the IPv6 addresses of a link
+/// below it.
 pub const MIN_MTU_IPV6: u32 = 1280;
 
 /// Largest MTU of a veth device (`ETH_MAX_MTU`).
 pub const MAX_MTU: u32 = 65_535;
 
-/// The most interfaces of one attachment, and the most addresses and the most routes of one interface: far more than
-/// any pod has, and no more than is set within a deadline.
+/// The most interfaces of one attachment, and the most addresses and the most routes of one
+/// interface: far more than any pod has, and no more than is set within a deadline.
 const MOST_INTERFACES: usize = 64;
 const MOST_ADDRESSES: usize = 1_024;
 const MOST_ROUTES: usize = 4_096;
@@ -105,7 +108,8 @@ fn plan_port(
     let mut external_ids =
         rows::external_ids(subject, pod_name, &iface_id, pod_mac, &intent.addresses);
     if let Some(nad) = nad {
-        // Another configuration than that network's own, as an ADD of the default network has, does not tell its name.
+        // Another configuration than that network's own, as an ADD of the default network has, does
+        // not tell its name.
         if intent.pod_ifname.is_none() {
             external_ids.insert(ids::OVN_NETWORK.to_owned(), key.network.clone());
         }
@@ -149,8 +153,8 @@ fn check_count(
     })
 }
 
-/// Whether all that is known of an interface is IPv4 (a gateway has an address of its own family beside it). One without
-/// addresses may give itself some.
+/// Whether all that is known of an interface is IPv4 (a gateway has an address of its own family
+/// beside it). One without addresses may give itself some.
 fn is_ipv4_alone(intent: &InterfaceSpec) -> bool {
     let addresses = intent.addresses.iter().map(IpNet::addr);
     let mut all = addresses.chain(intent.routes.iter().map(|route| route.dst.addr()));

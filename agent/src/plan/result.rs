@@ -7,7 +7,8 @@ use podwire_cni::spec::{CniResult, Dns, Interface, IpConfig, Route};
 
 use super::{PortPlan, Subject, mac_text};
 
-/// The result of an ADD: each port's host end and pod end, its addresses on the pod end, its routes.
+/// The result of an ADD: each port's host end and pod end, its addresses on the pod end, its
+/// routes.
 ///
 /// `host_names` are the names that the host ends got, one for each port.
 pub fn result(
@@ -61,7 +62,8 @@ pub fn route(route: &crate::netns::Route) -> Route {
     }
 }
 
-/// The gateway of an address's subnet; else, for what is in no subnet of it (a link-local one), that of its family's default route.
+/// The gateway of an address's subnet; else, for what is in no subnet of it (a link-local one),
+/// that of its family's default route.
 fn gateway_of(address: IpNet, port: &PortPlan) -> Option<IpAddr> {
     let default_routes = port.link.routes.iter().filter(|route| route.is_default());
     let next_hops = || default_routes.clone().filter_map(|route| route.gateway);

@@ -9,9 +9,10 @@ use super::{PodRef, PortName, Subject};
 
 /// The logical port's name as controllers make it; without a pod the container's id stands for it.
 ///
-/// On the cluster's default network it is `<namespace>_<pod>`, and for further interfaces of it `<namespace>_<pod>_<interface>`
-/// (ovn4nfv). On a network attachment definition's it is `<namespace>.<definition>_<namespace>_<pod>`, where `-` of the definition's
-/// key is `.` as well (ovn-kubernetes: names of port groups have no `-`).
+/// On the cluster's default network it is `<namespace>_<pod>`, and for further interfaces of it
+/// `<namespace>_<pod>_<interface>` (ovn4nfv). On a network attachment definition's it is
+/// `<namespace>.<definition>_<namespace>_<pod>`, where `-` of the definition's key is `.` as well
+/// (ovn-kubernetes: names of port groups have no `-`).
 pub(super) fn iface_id(
     subject: &Subject<'_>,
     nad: Option<&str>,
@@ -82,7 +83,8 @@ pub fn mac_text(mac: MacAddr6) -> String {
     format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
 }
 
-/// The keys of an Interface row's external_ids: OVN's and ovn-kubernetes' own names, then podwire's.
+/// The keys of an Interface row's external_ids: OVN's and ovn-kubernetes' own names, then
+/// podwire's.
 pub mod ids {
     /// OVN: the logical port.
     pub const IFACE_ID: &str = "iface-id";

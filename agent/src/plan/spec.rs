@@ -73,8 +73,9 @@ pub struct InterfaceSpec {
     pub bandwidth: Bandwidth,
     /// How its logical port is named.
     pub port_name: PortName,
-    /// The network attachment definition that it is of, as annotations key it: `namespace/name`, or `namespace/name/1` for the
-    /// second attachment to the same one. None is the cluster's default network.
+    /// The network attachment definition that it is of, as annotations key it: `namespace/name`, or
+    /// `namespace/name/1` for the second attachment to the same one. None is the cluster's default
+    /// network.
     pub nad: Option<String>,
 }
 
@@ -105,7 +106,8 @@ impl PortName {
 pub struct NodeFacts {
     /// The bridge that pods' ports go on.
     pub bridge: String,
-    /// Whether the bridge's datapath is userspace (`netdev`), with which TX checksum offload carries no TCP.
+    /// Whether the bridge's datapath is userspace (`netdev`), with which TX checksum offload
+    /// carries no TCP.
     pub netdev_datapath: bool,
     /// MTU for a pod to which nobody gave one, in bytes.
     pub default_mtu: u32,

@@ -76,7 +76,10 @@ pub enum Problem {
     #[error("not a link-local IPv6 address (fe80::/10)")]
     LinkLocal,
     /// An MTU out of bounds.
-    #[error("not an MTU between {least} and 65535{}", if *.least > 68 { ", as IPv6 needs" } else { "" })]
+    #[error(
+        "not an MTU between {least} and 65535{}",
+        if *.least > 68 { ", as IPv6 needs" } else { "" }
+    )]
     Mtu {
         /// The least that would do.
         least: u32,

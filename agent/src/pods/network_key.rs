@@ -34,10 +34,16 @@ pub enum NetworkKeyError {
     #[error("not a network: neither \"default\" nor namespace/name nor namespace/name/index")]
     Form,
     /// The namespace is none of Kubernetes'.
-    #[error("not a network: {} is not a Kubernetes namespace (a-z, 0-9 and -, at most 63)", excerpt(.0))]
+    #[error(
+        "not a network: {} is not a Kubernetes namespace (a-z, 0-9 and -, at most 63)",
+        excerpt(.0)
+    )]
     Namespace(String),
     /// The name is none of Kubernetes'.
-    #[error("not a network: {} is not a Kubernetes name (a-z, 0-9, - and ., at most 253)", excerpt(.0))]
+    #[error(
+        "not a network: {} is not a Kubernetes name (a-z, 0-9, - and ., at most 253)",
+        excerpt(.0)
+    )]
     Name(String),
     /// The index is no number from 1.
     #[error("not a network: the index {} is not a number from 1", excerpt(.0))]
@@ -45,7 +51,8 @@ pub enum NetworkKeyError {
 }
 
 impl NetworkKey {
-    /// Whether this is one of the attachments that `asked` may mean: the very one, or with index 0 any to that definition.
+    /// Whether this is one of the attachments that `asked` may mean: the very one, or with index 0
+    /// any to that definition.
     pub fn is_of(&self, asked: &Self) -> bool {
         match (self, asked) {
             (

@@ -186,8 +186,8 @@ impl<'a> Node<'a> {
         Ok(next_hop)
     }
 
-    /// A route, `{dest, nextHop}` with nextHop optional. A default route is refused: it belongs in the
-    /// member `gateways` beside the routes.
+    /// A route, `{dest, nextHop}` with nextHop optional. A default route is refused: it belongs in
+    /// the member `gateways` beside the routes.
     pub(super) fn route(&self, gateways: &'static str) -> Result<Route, AnnotationError> {
         let dest = self.required("dest")?;
         let dst = dest.destination()?;

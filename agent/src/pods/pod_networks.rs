@@ -19,7 +19,8 @@ use crate::plan::InterfaceSpec;
 /// The annotation's name.
 pub const ANNOTATION: &str = "k8s.ovn.org/pod-networks";
 
-/// The annotation, of which an entry is read when it is asked for: a fault in another keeps no interface from the pod.
+/// The annotation, of which an entry is read when it is asked for: a fault in another keeps no
+/// interface from the pod.
 #[derive(Debug)]
 pub struct PodNetworks(Map<String, Value>);
 
@@ -30,7 +31,8 @@ enum Role {
     Primary,
     /// A further network.
     Secondary,
-    /// The cluster's default network of a pod whose primary network is another: kubelet's probes and nothing else.
+    /// The cluster's default network of a pod whose primary network is another: kubelet's probes
+    /// and nothing else.
     InfrastructureLocked,
 }
 
@@ -51,8 +53,8 @@ impl PodNetworks {
         self.0.keys().filter_map(|name| name.parse().ok())
     }
 
-    /// The interface that a network's entry describes; `None` when there is no entry. A gateway makes a default route, so an
-    /// interface that must not have one is for the caller to see to.
+    /// The interface that a network's entry describes; `None` when there is no entry. A gateway
+    /// makes a default route, so an interface that must not have one is for the caller to see to.
     ///
     /// # Errors
     /// Names field and value of the first thing that is wrong.
@@ -77,7 +79,8 @@ impl PodNetworks {
         Ok(role.flatten() == Some(Role::InfrastructureLocked))
     }
 
-    /// The network, other than the cluster's default one, that is called the pod's primary one: a primary user-defined network.
+    /// The network, other than the cluster's default one, that is called the pod's primary one: a
+    /// primary user-defined network.
     ///
     /// # Errors
     /// There are two of them.
@@ -132,7 +135,8 @@ fn parse_interface(node: &Node<'_>) -> Result<InterfaceSpec, AnnotationError> {
         .member("mtu")?
         .map(|mtu| mtu.mtu(&addresses))
         .transpose()?;
-    // A network whose router advertises itself has a link-local gateway in place of an address of the subnet.
+    // A network whose router advertises itself has a link-local gateway in place of an address of
+    // the subnet.
     let link_local = node
         .member("ipv6_lla_gateway_ip")?
         .map(|ip| ip.link_local())

@@ -8,17 +8,20 @@ use super::pod_networks::{self, PodNetworks};
 use super::{NetworkKey, ovn, ovn_interfaces, ovn_network, ovn_routes};
 use crate::plan::InterfaceSpec;
 
-/// The name that runtimes give a pod's first interface: the one with the pod's default route unless something else is said.
+/// The name that runtimes give a pod's first interface: the one with the pod's default route unless
+/// something else is said.
 const FIRST_INTERFACE: &str = "eth0";
 
-/// The name of the interface of a pod's primary user-defined network (ovn-kubernetes, `buildPrimaryUDNPodRequest`).
+/// The name of the interface of a pod's primary user-defined network (ovn-kubernetes,
+/// `buildPrimaryUDNPodRequest`).
 const PRIMARY_INTERFACE: &str = "ovn-udn1";
 
 /// The attachment that annotations are read for.
 #[derive(Debug, Clone, Copy)]
 pub struct Attaching<'a> {
-    /// The network. Of a definition without an index it is whichever entry is not attached yet: a runtime that attaches a pod
-    /// to one definition twice says the same both times, but for CNI_IFNAME.
+    /// The network. Of a definition without an index it is whichever entry is not attached yet: a
+    /// runtime that attaches a pod to one definition twice says the same both times, but for
+    /// CNI_IFNAME.
     pub network: &'a NetworkKey,
     /// CNI_IFNAME.
     pub ifname: &'a str,
@@ -32,14 +35,16 @@ impl Attaching<'_> {
     }
 }
 
-/// The interfaces that a pod's annotations give it on a network: one by its entry in `k8s.ovn.org/pod-networks` (two where the
-/// pod's primary network is a user-defined one, and the cluster's default network only for the infrastructure); else, for
-/// the default network, the list that answers `ovnNetwork`, with its routes; else one by `ovn`, which an `ovnNetwork`
-/// silences even before it is answered. `None` when nothing is said yet.
+/// The interfaces that a pod's annotations give it on a network: one by its entry in
+/// `k8s.ovn.org/pod-networks` (two where the pod's primary network is a user-defined one, and the
+/// cluster's default network only for the infrastructure); else, for the default network, the list
+/// that answers `ovnNetwork`, with its routes; else one by `ovn`, which an `ovnNetwork` silences
+/// even before it is answered. `None` when nothing is said yet.
 ///
-/// No interface has a default route that was not asked for. An entry of a definition's asks by its `gateway_ips`, which
-/// ovn-kubernetes writes on request only; one of a list by `defaultGateway`. The gateways of `default` and of `ovn` are the
-/// pod's first interface's, and so not those of a later one that a delegating plugin has made of the same network.
+/// No interface has a default route that was not asked for. An entry of a definition's asks by its
+/// `gateway_ips`, which ovn-kubernetes writes on request only; one of a list by `defaultGateway`.
+/// The gateways of `default` and of `ovn` are the pod's first interface's, and so not those of a
+/// later one that a delegating plugin has made of the same network.
 ///
 /// # Errors
 /// The annotation that is heard is wrong; what is not heard is not read.
@@ -108,7 +113,8 @@ pub fn wish(annotations: &BTreeMap<String, String>) -> Result<Option<Wish>, Anno
 pub fn wanted(network: &NetworkKey) -> String {
     match network {
         NetworkKey::Default => format!(
-            "{} with an entry for network default (and one of role primary, if that is infrastructure-locked), {} or {}",
+            "{} with an entry for network default (and one of role primary, if that is \
+             infrastructure-locked), {} or {}",
             pod_networks::ANNOTATION,
             ovn_interfaces::ANNOTATION,
             ovn::ANNOTATION
@@ -137,9 +143,10 @@ fn alone(mut interface: InterfaceSpec, attaching: &Attaching<'_>) -> Vec<Interfa
     vec![interface]
 }
 
-/// Beside an interface of the cluster's default network that is only there for the infrastructure, the one of the pod's
-/// primary network: the runtime asks for both with one ADD (docs/decisions/0018). `None` while the controller has not yet
-/// written its entry, which it does after the other.
+/// Beside an interface of the cluster's default network that is only there for the infrastructure,
+/// the one of the pod's primary network: the runtime asks for both with one ADD
+/// (docs/decisions/0018). `None` while the controller has not yet written its entry, which it does
+/// after the other.
 fn with_primary(
     mut locked: InterfaceSpec,
     networks: &PodNetworks,

@@ -1,7 +1,8 @@
-//! Pod manifests in a directory, for machines without Kubernetes: read whole at start and after each change.
+//! Pod manifests in a directory, for machines without Kubernetes: read whole at start and after
+//! each change.
 //!
-//! A directory of manifests is small, and one change is often several files or, in a mounted ConfigMap, a symlink; so the
-//! inotify events only say when to look, never what has changed.
+//! A directory of manifests is small, and one change is often several files or, in a mounted
+//! ConfigMap, a symlink; so the inotify events only say when to look, never what has changed.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -13,14 +13,14 @@ pub enum SourceError {
     #[error(transparent)]
     Annotation(#[from] AnnotationError),
     /// It did not come in time.
-    #[error("{}", lacking(.pod, .wanted, .lack, .waited, .failing))]
-    Lacking {
+    #[error("{}", missing_text(.pod, .wanted, .missing, .waited, .failing))]
+    Missing {
         /// The pod, when the runtime named one.
         pod: Option<String>,
         /// Which annotations would have done.
         wanted: String,
         /// What was there instead.
-        lack: Lack,
+        missing: Missing,
         /// How long it was awaited.
         waited: Duration,
         /// Sources that fail: which, for how long, and of what.
@@ -60,7 +60,7 @@ pub enum SourceError {
 
 /// What was missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Lack {
+pub enum Missing {
     /// The runtime named no pod.
     PodName,
     /// No source knows the pod.
@@ -84,7 +84,7 @@ pub enum Lack {
     },
 }
 
-impl Lack {
+impl Missing {
     /// What is missing before any source was asked.
     pub(super) fn at_first(names_pod: bool) -> Self {
         match names_pod {
@@ -135,39 +135,42 @@ impl Lack {
     }
 }
 
-fn lacking(
+fn missing_text(
     pod: &Option<String>,
     wanted: &str,
-    lack: &Lack,
+    missing: &Missing,
     waited: &Duration,
     failing: &[(String, Duration, String)],
 ) -> String {
     let pod = pod.as_deref().unwrap_or_default();
-    let mut text = match lack {
-        Lack::PodName => format!(
-            "CNI_ARGS names no pod (K8S_POD_NAME), and without one there is no annotation to go by ({wanted})"
+    let mut text = match missing {
+        Missing::PodName => format!(
+            "CNI_ARGS names no pod (K8S_POD_NAME), and without one there is no annotation to go by \
+             ({wanted})"
         ),
-        Lack::Pod { places } if places.is_empty() => format!(
+        Missing::Pod { places } if places.is_empty() => format!(
             "pod {pod} came without {wanted}, and no source is set up that could be asked for it"
         ),
-        Lack::Pod { places } => format!(
+        Missing::Pod { places } => format!(
             "pod {pod} is not known to {} after {waited:.1?}",
             places.join(" nor to ")
         ),
-        Lack::Uid {
+        Missing::Uid {
             runtime,
             found,
             place,
         } => format!(
-            "pod {pod} of uid {runtime} (K8S_POD_UID) is not known to {place} after {waited:.1?}: the pod of that name there has uid {found}"
+            "pod {pod} of uid {runtime} (K8S_POD_UID) is not known to {place} after {waited:.1?}: \
+             the pod of that name there has uid {found}"
         ),
-        Lack::Annotation { has } => {
+        Missing::Annotation { has } => {
             let has = match has.is_empty() {
                 true => "none that podwire reads".to_owned(),
                 false => has.join(", "),
             };
             format!(
-                "pod {pod} is not annotated after {waited:.1?}: awaited {wanted}; its annotations: {has}"
+                "pod {pod} is not annotated after {waited:.1?}: awaited {wanted}; \
+                 its annotations: {has}"
             )
         }
     };

@@ -1,7 +1,7 @@
 //! The pods that a watched source knows of: what the watch writes and ADDs read and wait on.
 //!
-//! Only what podwire reads of a pod is kept, a few hundred bytes: an API server sends all of its metadata, of which
-//! managedFields alone may be several KB.
+//! Only what podwire reads of a pod is kept, a few hundred bytes: an API server sends all of its
+//! metadata, of which managedFields alone may be several KB.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,7 +24,8 @@ pub struct PodName {
 }
 
 impl PodName {
-    /// The name of the pod that a runtime named; one that names no namespace (podman) means the default one.
+    /// The name of the pod that a runtime named; one that names no namespace (podman) means the
+    /// default one.
     pub fn of(pod: &PodRef) -> Self {
         Self {
             namespace: pod.namespace.clone().unwrap_or_else(|| "default".into()),

@@ -1,8 +1,9 @@
 //! This node's pods, as the Kubernetes API server tells them: listed once, then watched.
 //!
-//! Only metadata is asked for (PartialObjectMetadata), of the pods whose spec.nodeName is this node. The watch goes on from
-//! the last resourceVersion it heard of, in an event or in a bookmark; only when the server no longer has that version
-//! (410) is everything listed anew. Whatever fails is tried again with a growing pause, and what was known stays known.
+//! Only metadata is asked for (PartialObjectMetadata), of the pods whose spec.nodeName is this
+//! node. The watch goes on from the last resourceVersion it heard of, in an event or in a bookmark;
+//! only when the server no longer has that version (410) is everything listed anew. Whatever fails
+//! is tried again with a growing pause, and what was known stays known.
 
 use std::error::Error;
 use std::hash::{BuildHasher as _, RandomState};
@@ -23,10 +24,11 @@ use super::{Known, Pod, PodName};
 use crate::apiserver::{self, bounds::PAGE};
 use crate::config::KubeConfig;
 
-/// How long the server is asked to keep one watch; most servers end it after 5 to 10 minutes anyway.
+/// How long the server is asked to keep one watch; most servers end it after 5 to 10 minutes
+/// anyway.
 const WATCH_SECONDS: u32 = 290;
-/// A watch in which nothing comes for so long is taken for dead and begun anew. A server sends a bookmark about every
-/// minute; without bookmarks this costs one request.
+/// A watch in which nothing comes for so long is taken for dead and begun anew. A server sends a
+/// bookmark about every minute; without bookmarks this costs one request.
 const SILENCE: Duration = Duration::from_secs(150);
 /// How long the server may take to answer a request.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
@@ -86,7 +88,8 @@ struct Failure {
 impl Watch {
     /// Follows one connection to its end; the answer is whether it was of any use.
     async fn connect_and_follow(&mut self) -> Result<bool, Failure> {
-        // Made anew each time: the kubeconfig, its certificates and the CA may have been replaced meanwhile.
+        // Made anew each time: the kubeconfig, its certificates and the CA may have been replaced
+        // meanwhile.
         let client = apiserver::client(&self.config.access)
             .await
             .map_err(|error| Failure::of(&error))?;
@@ -107,8 +110,9 @@ impl Watch {
                 }
             };
             if self.version.is_none() {
-                // One that went on from an old version lists anew at once: an ADD may wait for what came meanwhile, and has
-                // shortened this pause only. What was listed just now and has expired already is not worth that haste.
+                // One that went on from an old version lists anew at once: an ADD may wait for what
+                // came meanwhile, and has shortened this pause only. What was listed just now and
+                // has expired already is not worth that haste.
                 if is_fresh {
                     return Ok(heard);
                 }
@@ -236,7 +240,8 @@ impl Watch {
     /// Said once when it begins; the reason is in every ADD's error that comes of it.
     fn failed(&mut self, failure: &Failure) {
         if !self.is_failing {
-            tracing::warn!(server = %self.config.access, error = failure.text, "can't watch this node's pods");
+            let server = &self.config.access;
+            tracing::warn!(%server, error = failure.text, "can't watch this node's pods");
         }
         self.is_failing = true;
         self.known.fails(failure.text.clone());
@@ -300,8 +305,8 @@ fn read(metadata: ObjectMeta) -> Option<(PodName, Pod)> {
     Some((name, Pod::new(metadata.uid, annotations)))
 }
 
-/// The pause before the next try: it doubles with each failure, and half of it is chance, so that the nodes of a cluster
-/// don't all come back at once.
+/// The pause before the next try: it doubles with each failure, and half of it is chance, so that
+/// the nodes of a cluster don't all come back at once.
 #[derive(Debug, Default)]
 struct Pause {
     failures: u32,

@@ -1,4 +1,5 @@
-//! Pods written in YAML or JSON, as `kubectl apply` takes them: one or several documents, or a List.
+//! Pods written in YAML or JSON, as `kubectl apply` takes them: one or several documents, or a
+//! List.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,8 @@ use serde::Deserialize;
 use super::{Pod, PodName};
 use crate::apiserver::brief;
 
-/// A document. Other kinds than pods and lists are passed over: a file may hold a service beside its pod.
+/// A document. Other kinds than pods and lists are passed over: a file may hold a service beside
+/// its pod.
 #[derive(Debug, Deserialize)]
 struct Document {
     #[serde(default)]

@@ -1,8 +1,10 @@
-//! Where annotations come from: the CNI request itself, the Kubernetes API server, a directory of manifests.
+//! Where annotations come from: the CNI request itself, the Kubernetes API server, a directory of
+//! manifests.
 //!
-//! The sources are asked in the configured order, and the first whose word on the pod answers the question is believed.
-//! When none does and a watched one (API server, directory) still may, its next change is awaited, up to a deadline; what
-//! was missing then is in the error: the pod, the right pod of that name, or its annotation.
+//! The sources are asked in the configured order, and the first whose word on the pod answers the
+//! question is believed. When none does and a watched one (API server, directory) still may, its
+//! next change is awaited, up to a deadline; what was missing then is in the error: the pod, the
+//! right pod of that name, or its annotation.
 
 mod dir;
 mod error;
@@ -19,7 +21,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-pub use error::{Lack, SourceError};
+pub use error::{Missing, SourceError};
 use known::Seen;
 pub use known::{Health, Known, Pod, PodName};
 pub use state::SourceState;
@@ -34,7 +36,7 @@ pub type Annotations = BTreeMap<String, String>;
 /// The sources that are on.
 #[derive(Debug)]
 pub struct Sources {
-    order: Vec<Asked>,
+    order: Vec<Origin>,
     need: Need,
     changes: watch::Sender<()>,
     /// An ADD waits: a source that pauses after a failure tries again.
@@ -43,7 +45,7 @@ pub struct Sources {
 
 /// One source of the order.
 #[derive(Debug)]
-enum Asked {
+enum Origin {
     Request,
     Watched(Watched),
 }
@@ -74,18 +76,13 @@ pub struct Answer<T> {
     pub said: Option<T>,
     /// The annotations that it was read from.
     pub annotations: Annotations,
-    /// The pod's uid in the API, when a watched source knows it: a static pod's runtime has another, and OVN's logical port
-    /// has this one.
+    /// The pod's uid in the API, when a watched source knows it: a static pod's runtime has
+    /// another, and OVN's logical port has this one.
     pub uid: Option<String>,
     /// The watched source that knows the pod.
     known_by: Option<Source>,
     /// Whether it was the request that said so, which can't change any more.
     is_from_request: bool,
-}
-
-enum Looked<T> {
-    Answer(Answer<T>),
-    Lack(Lack),
 }
 
 impl Sources {
@@ -96,7 +93,7 @@ impl Sources {
         let start = |source: &Source| {
             let known = Known::new(changes.clone());
             let place = match source {
-                Source::Cni => return Some(Asked::Request),
+                Source::Cni => return Some(Origin::Request),
                 Source::Kube => {
                     let config = config.kube.clone()?;
                     let place = format!("{} for node {}", config.access, config.node);
@@ -111,7 +108,7 @@ impl Sources {
                 }
             };
             let source = *source;
-            Some(Asked::Watched(Watched {
+            Some(Origin::Watched(Watched {
                 source,
                 place,
                 known,
@@ -125,10 +122,12 @@ impl Sources {
         }
     }
 
-    /// Asks the sources until one answers; `read` finds the answer in annotations. Dropping the future ends the wait.
+    /// Asks the sources until one answers; `read` finds the answer in annotations. Dropping the
+    /// future ends the wait.
     ///
     /// # Errors
-    /// An annotation is not valid, the pod was deleted meanwhile, or what is needed did not come in time.
+    /// An annotation is not valid, the pod was deleted meanwhile, or what is needed did not come in
+    /// time.
     pub async fn ask<T>(
         &self,
         question: &Question<'_>,
@@ -145,15 +144,15 @@ impl Sources {
         let mut is_told = false;
         loop {
             changes.mark_unchanged();
-            let lack = match self.look(question, name.as_ref(), &read)? {
-                Looked::Answer(answer) => return Ok(answer),
-                Looked::Lack(lack) => lack,
+            let missing = match self.look(question, name.as_ref(), &read)? {
+                Ok(answer) => return Ok(answer),
+                Err(missing) => missing,
             };
             let can_come = name.is_some() && self.watched().next().is_some();
             self.nudge.notify_one();
             if can_come && !is_told {
                 let (pod, wanted) = (name.as_ref().map(ToString::to_string), question.wanted);
-                tracing::info!(pod, wanted, ?lack, "an ADD awaits its pod's annotation");
+                tracing::info!(pod, wanted, ?missing, "an ADD awaits its pod's annotation");
                 is_told = true;
             }
             let deadline = started + patience;
@@ -162,10 +161,10 @@ impl Sources {
                     .await
                     .is_err()
             {
-                return Err(SourceError::Lacking {
+                return Err(SourceError::Missing {
                     pod: name.map(|name| name.to_string()),
                     wanted: question.wanted.to_owned(),
-                    lack,
+                    missing,
                     waited: started.elapsed(),
                     failing: self.failing(),
                 });
@@ -173,8 +172,8 @@ impl Sources {
         }
     }
 
-    /// Ends when an answer no longer holds: the pod was deleted, another one has its name, or its annotations say something
-    /// else. Of a pod that no watched source knows it never ends.
+    /// Ends when an answer no longer holds: the pod was deleted, another one has its name, or its
+    /// annotations say something else. Of a pod that no watched source knows it never ends.
     pub async fn overturned<T: PartialEq>(
         &self,
         question: &Question<'_>,
@@ -224,10 +223,10 @@ impl Sources {
         let name = question.pod.map(PodName::of);
         let uid = question.pod.and_then(|pod| pod.uid.as_deref());
         let mut annotations = Annotations::new();
-        for asked in self.order.iter().rev() {
-            match asked {
-                Asked::Request => annotations.extend(question.request.clone()),
-                Asked::Watched(watched) => {
+        for origin in self.order.iter().rev() {
+            match origin {
+                Origin::Request => annotations.extend(question.request.clone()),
+                Origin::Watched(watched) => {
                     let seen = name.as_ref().map(|name| watched.known.see(name));
                     if let Some(Seen::Pod(pod)) = seen
                         && pod.is_meant_by(uid)
@@ -240,8 +239,8 @@ impl Sources {
         annotations
     }
 
-    /// Why an ADD that needs a source would not be served now. One that fails but was read once still serves the pods that
-    /// it knows, and so is no reason.
+    /// Why an ADD that needs a source would not be served now. One that fails but was read once
+    /// still serves the pods that it knows, and so is no reason.
     pub fn problems(&self) -> Vec<String> {
         let problem = |watched: &Watched| {
             let health = watched.known.health().borrow().clone();
@@ -276,16 +275,16 @@ impl Sources {
         question: &Question<'_>,
         name: Option<&PodName>,
         read: &impl Fn(&Annotations) -> Result<Option<T>, AnnotationError>,
-    ) -> Result<Looked<T>, SourceError> {
+    ) -> Result<Result<Answer<T>, Missing>, SourceError> {
         let runtime_uid = question.pod.and_then(|pod| pod.uid.as_deref());
-        let mut lack = Lack::at_first(name.is_some());
+        let mut missing = Missing::at_first(name.is_some());
         let mut fallback = None;
-        for asked in &self.order {
-            let watched = match asked {
-                Asked::Watched(watched) => watched,
-                Asked::Request => {
+        for origin in &self.order {
+            let watched = match origin {
+                Origin::Watched(watched) => watched,
+                Origin::Request => {
                     if let Some(said) = read(question.request)? {
-                        return Ok(Looked::Answer(Answer {
+                        return Ok(Ok(Answer {
                             said: Some(said),
                             ..self.of_request(question, name, runtime_uid)
                         }));
@@ -307,12 +306,12 @@ impl Sources {
                         is_from_request: false,
                     };
                     if is_said {
-                        return Ok(Looked::Answer(answer));
+                        return Ok(Ok(answer));
                     }
                     fallback = fallback.or(Some(answer));
-                    lack = lack.or(Lack::annotation(&pod.annotations));
+                    missing = missing.or(Missing::annotation(&pod.annotations));
                 }
-                Seen::Pod(pod) => lack = lack.or(Lack::uid(runtime_uid, &pod, place)),
+                Seen::Pod(pod) => missing = missing.or(Missing::uid(runtime_uid, &pod, place)),
                 Seen::Gone(pod) if pod.is_meant_by(runtime_uid) => {
                     return Err(SourceError::PodDeleted {
                         pod: name.to_string(),
@@ -320,18 +319,19 @@ impl Sources {
                         place: place.clone(),
                     });
                 }
-                Seen::Gone(_) | Seen::Unknown => lack = lack.or(Lack::pod(place)),
+                Seen::Gone(_) | Seen::Unknown => missing = missing.or(Missing::pod(place)),
             }
         }
         if self.need == Need::Required {
-            return Ok(Looked::Lack(lack));
+            return Ok(Err(missing));
         }
-        // Without need the pod itself is still awaited where a source could know it: it may say other things.
+        // Without need the pod itself is still awaited where a source could know it: it may say
+        // other things.
         let is_watching = name.is_some() && self.watched().next().is_some();
         match fallback {
-            Some(answer) => Ok(Looked::Answer(answer)),
-            None if is_watching => Ok(Looked::Lack(lack)),
-            None => Ok(Looked::Answer(self.of_request(question, name, runtime_uid))),
+            Some(answer) => Ok(Ok(answer)),
+            None if is_watching => Ok(Err(missing)),
+            None => Ok(Ok(self.of_request(question, name, runtime_uid))),
         }
     }
 
@@ -367,9 +367,9 @@ impl Sources {
     }
 
     fn watched(&self) -> impl Iterator<Item = &Watched> {
-        self.order.iter().filter_map(|asked| match asked {
-            Asked::Watched(watched) => Some(watched),
-            Asked::Request => None,
+        self.order.iter().filter_map(|origin| match origin {
+            Origin::Watched(watched) => Some(watched),
+            Origin::Request => None,
         })
     }
 }

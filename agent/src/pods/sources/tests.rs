@@ -7,8 +7,8 @@ const ANNOTATION: &str = "k8s.ovn.org/pod-networks";
 fn sources(order: &[Source], need: Need) -> Sources {
     let changes = watch::Sender::new(());
     let asked = |source: &Source| match source {
-        Source::Cni => Asked::Request,
-        other => Asked::Watched(Watched {
+        Source::Cni => Origin::Request,
+        other => Origin::Watched(Watched {
             source: *other,
             place: format!("{other:?}"),
             known: Known::new(changes.clone()),

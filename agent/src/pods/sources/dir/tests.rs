@@ -7,7 +7,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
-use super::super::{Annotations, Health, Lack, Question, SourceError, Sources};
+use super::super::{Annotations, Health, Missing, Question, SourceError, Sources};
 use crate::config::{Need, Source, SourceConfig};
 use crate::plan::PodRef;
 
@@ -253,8 +253,8 @@ async fn a_request_without_pod_can_be_looked_up_nowhere() {
         .ask(&question, Duration::from_secs(30), nothing)
         .await;
     match answer.unwrap_err() {
-        SourceError::Lacking {
-            lack: Lack::PodName,
+        SourceError::Missing {
+            missing: Missing::PodName,
             ..
         } => {}
         other => panic!("{other}"),

@@ -5,7 +5,8 @@ async fn after_a_break_the_watch_goes_on_from_the_last_bookmark() {
     let server = ApiServer::start().unwrap();
     server.apply(annotated("p", "u1", "a"));
     let sources = watching(&server);
-    // Changes elsewhere let the version grow without an event for this node; the bookmark tells of it.
+    // Changes elsewhere let the version grow without an event for this node; the bookmark tells of
+    // it.
     for _ in 0..3 {
         server.apply(pod("n2", "ns", "q", "u2", json!({})));
     }
@@ -47,8 +48,8 @@ async fn an_expired_version_lists_anew_and_what_is_gone_is_forgotten() {
         server.hold(false);
         assert_eq!(said(ask(&sources, "new", "u3", LONG).await), "b");
         assert_eq!(said(ask(&sources, "stays", "u2", LONG).await), "a");
-        let lack = lack(ask(&sources, "gone", "u1", SHORT).await);
-        assert!(matches!(lack, Lack::Pod { .. }), "{lack:?}");
+        let missing = missing(ask(&sources, "gone", "u1", SHORT).await);
+        assert!(matches!(missing, Missing::Pod { .. }), "{missing:?}");
     }
 }
 

@@ -1,4 +1,5 @@
-//! Against a stand-in API server: what the watch knows, when, and what becomes of it when the server fails.
+//! Against a stand-in API server: what the watch knows, when, and what becomes of it when the
+//! server fails.
 
 mod access;
 mod breaks;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use podwire_tests::apiserver::{ApiServer, pod};
 use serde_json::{Value, json};
 
-use super::super::{Annotations, Answer, Lack, Question, SourceError, Sources};
+use super::super::{Annotations, Answer, Missing, Question, SourceError, Sources};
 use super::*;
 use crate::config::{KubeAccess, Need, Source, SourceConfig, Token};
 use crate::plan::PodRef;
@@ -116,14 +117,15 @@ fn bare(name: &str, uid: &str) -> Value {
     pod("n1", "ns", name, uid, json!({}))
 }
 
-fn lack(answer: Result<Answer<String>, SourceError>) -> Lack {
+fn missing(answer: Result<Answer<String>, SourceError>) -> Missing {
     match answer.unwrap_err() {
-        SourceError::Lacking { lack, .. } => lack,
+        SourceError::Missing { missing, .. } => missing,
         other => panic!("{other}"),
     }
 }
 
-/// Waits until the source fails of something that says `what`: a broken connection may come before it.
+/// Waits until the source fails of something that says `what`: a broken connection may come before
+/// it.
 async fn failing(sources: &Sources, what: &str) -> String {
     let mut health = sources.known(Source::Kube).unwrap().health();
     let problem = |health: &super::super::Health| health.failing.clone().map(|(_, text)| text);
@@ -143,8 +145,8 @@ async fn pods_of_this_node_are_known_and_nothing_but_their_metadata_is_asked_for
     assert_eq!(answer.said.as_deref(), Some("a"));
     assert_eq!(answer.uid.as_deref(), Some("u1"));
     assert_eq!(answer.annotations.len(), 1, "{:?}", answer.annotations);
-    let other = lack(ask(&sources, "there", "u2", SHORT).await);
-    assert!(matches!(other, Lack::Pod { .. }), "{other:?}");
+    let other = missing(ask(&sources, "there", "u2", SHORT).await);
+    assert!(matches!(other, Missing::Pod { .. }), "{other:?}");
     for request in server.requests() {
         assert_eq!(request.parameter("fieldSelector"), Some("spec.nodeName=n1"));
         assert!(
