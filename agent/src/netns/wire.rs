@@ -8,7 +8,9 @@
 use std::net::IpAddr;
 
 use macaddr::MacAddr6;
-use netlink_packet_core::{NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{
+    NetlinkHeader, NetlinkMessage, NetlinkPayload, parse_ip, parse_mac, parse_string,
+};
 use netlink_packet_route::RouteNetlinkMessage;
 use nix::errno::Errno;
 use nix::libc;
@@ -224,23 +226,15 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 
 /// A string with or without its terminating zero.
 pub(super) fn string(payload: &[u8]) -> Option<String> {
-    let end = payload
-        .iter()
-        .position(|b| *b == 0)
-        .unwrap_or(payload.len());
-    std::str::from_utf8(&payload[..end]).ok().map(str::to_owned)
+    parse_string(payload).ok()
 }
 
 /// An address of either family, by its length.
 pub(super) fn ip(payload: &[u8]) -> Option<IpAddr> {
-    match payload.len() {
-        4 => <[u8; 4]>::try_from(payload).ok().map(IpAddr::from),
-        16 => <[u8; 16]>::try_from(payload).ok().map(IpAddr::from),
-        _ => None,
-    }
+    parse_ip(payload).ok()
 }
 
-/// A MAC.
+/// A MAC address.
 pub(super) fn mac(payload: &[u8]) -> Option<MacAddr6> {
-    <[u8; 6]>::try_from(payload).ok().map(MacAddr6::from)
+    parse_mac(payload).ok().map(MacAddr6::from)
 }

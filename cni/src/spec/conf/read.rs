@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::{
     Attachment, Bandwidth, CniArgs, ConfError, IpamConf, NetConf, RequestedIp, RuntimeConfig,
 };
-use crate::env::is_valid_name;
+use crate::env::{MAX_NAME, is_valid_name};
 use crate::spec::fields::Fields;
 use crate::spec::{CniVersion, Dns, FieldError, VersionError};
 
@@ -96,10 +96,11 @@ pub(super) fn version(fields: &mut Fields) -> Result<CniVersion, ConfError> {
 }
 
 fn required_name(fields: &mut Fields) -> Result<String, FieldError> {
-    let expected = "a network name: letters, digits, '_', '.' and '-', the first a letter or digit";
+    let expected = "a network name: at most 253 letters, digits, '_', '.' and '-', the first a \
+                    letter or digit";
     fields
         .parsed("name", expected, |text| {
-            is_valid_name(text).then(|| text.to_owned())
+            (is_valid_name(text) && text.len() <= MAX_NAME).then(|| text.to_owned())
         })?
         .ok_or_else(|| fields.missing("name"))
 }

@@ -140,6 +140,11 @@ fn a_refusal_names_the_member_and_its_value() {
             7,
             r#"name: "a/b" is not a network name"#,
         ),
+        (
+            json!({"name": "n".repeat(254)}),
+            7,
+            "is not a network name: at most 253",
+        ),
         (json!({"name": 5}), 7, "name: 5 is not a string"),
         (json!({"type": null}), 7, "type is missing"),
         (json!({"cniVersion": null}), 1, "cniVersion is missing"),
