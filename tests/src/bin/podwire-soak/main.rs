@@ -1,8 +1,10 @@
-//! `make soak DURATION=<seconds>`: random ADD, DEL, CHECK and GC of hundreds of pods, sixteen at a time, while the agent, the
-//! plugin, ovsdb-server and ovs-vswitchd are killed at random.
+//! `make soak DURATION=<seconds>`: random ADD, DEL, CHECK and GC of hundreds of pods, sixteen at a time, some shaped, some
+//! with a container id that was used before, while the agent, the plugin, ovsdb-server and ovs-vswitchd are killed or hang
+//! and ports are removed by hand, at random.
 //!
-//! A verb may fail with a code that says "again" while something is dead. What may not be is judged at the end, when all is
-//! up again: a living pod without its port or its traffic, or anything left of one that has gone.
+//! A verb may fail with a code that says "again" while something is dead. After each phase, when all is up again, every
+//! living pod must answer a ping of another pod; at the end nothing may be left of those that have gone, in any table of
+//! Open vSwitch.
 
 mod storm;
 mod tally;
@@ -19,6 +21,20 @@ use tally::Tally;
 const AT_A_TIME: usize = 16;
 /// Pods, of which about half live at any time.
 const PODS: usize = 240;
+/// Storms, each followed by a look at every living pod.
+const PHASES: u32 = 4;
+/// The tables of Open vSwitch whose rows nothing else keeps alive (vswitch.ovsschema, `isRoot`), and those of ports.
+const TABLES: [&str; 9] = [
+    "AutoAttach",
+    "Bridge",
+    "Flow_Sample_Collector_Set",
+    "Interface",
+    "Manager",
+    "Mirror",
+    "Port",
+    "QoS",
+    "Queue",
+];
 /// Room for every pod in each of its sandboxes that may still be held.
 const SUBNETS: [&str; 2] = ["10.9.0.0/20", "fd09::/64"];
 
@@ -49,25 +65,38 @@ fn soak(duration: Duration) -> Result<bool, Failure> {
         .fold(AgentOptions::default(), |options, subnet| {
             options.subnet(subnet)
         });
-    let agent = node.start_agent(&options)?;
+    let mut agent = node.start_agent(&options)?;
+    let before = rows(&node)?;
     println!("{PODS} pods, {AT_A_TIME} at a time, for {duration:?}");
     let tally = Tally::default();
     let storm = Storm::new(&node, &tally, PODS)?;
-    let until = Instant::now() + duration;
-    let agent = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..AT_A_TIME)
-            .map(|_| scope.spawn(|| storm.work(until)))
-            .collect();
-        let agent = storm.kill_at_random(agent, until);
-        for worker in workers {
-            worker
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        }
-        agent
-    })?;
-    let mut wrong = storm.judge_living(&agent)?;
+    let mut wrong = Vec::new();
+    for phase in 1..=PHASES {
+        let until = Instant::now() + duration / PHASES;
+        agent = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..AT_A_TIME)
+                .map(|_| scope.spawn(|| storm.work(until)))
+                .collect();
+            let agent = storm.break_at_random(agent, until);
+            for worker in workers {
+                worker
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            }
+            agent
+        })?;
+        let found = storm.judge_living(&agent)?;
+        wrong.extend(
+            found
+                .into_iter()
+                .map(|what| format!("phase {phase}: {what}")),
+        );
+    }
     wrong.extend(storm.remove_all()?);
+    let after = rows(&node)?;
+    if after != before {
+        wrong.push(format!("rows: {after:?} instead of {before:?}"));
+    }
     let leftovers = node.leftovers()?;
     if !leftovers.is_empty() {
         wrong.push(format!("left behind: {leftovers}"));
@@ -89,4 +118,10 @@ fn soak(duration: Duration) -> Result<bool, Failure> {
         println!("logs are in {}", logs.display());
     }
     Ok(wrong.is_empty())
+}
+
+/// How many rows each table has.
+fn rows(node: &TestNode) -> Result<Vec<(&'static str, usize)>, Failure> {
+    let count = |table| Ok((table, node.ovsdb_rows(table)?.len()));
+    TABLES.into_iter().map(count).collect()
 }

@@ -1,11 +1,12 @@
-//! The workers, each doing as a runtime would with one pod after the other, and the hand that kills.
+//! The workers, each doing as a runtime would with one pod after the other, and the faults beside them.
 
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use podwire_tests::{
-    Agent, Failure, PluginRun, Pod, Step, TestNode, conf, links, plugin_binary, traffic,
+    Agent, Failure, PluginRun, Pod, Row, Step, TestNode, conf, links, plugin_binary, traffic,
 };
 use serde_json::{Value, json};
 
@@ -15,6 +16,8 @@ use crate::tally::Tally;
 const BETWEEN_FAULTS: Duration = Duration::from_millis(1500);
 /// One ADD in so many has its plugin killed.
 const PLUGIN_KILLS: usize = 40;
+/// One ADD in so many has limits.
+const SHAPED: usize = 4;
 /// How often a verb is repeated at the end, when nothing is dead any more.
 const REPEATS: usize = 5;
 
@@ -28,6 +31,8 @@ pub(crate) struct Storm<'node> {
 struct Place<'node> {
     name: String,
     sandbox: Option<Sandbox<'node>>,
+    /// A sandbox that was removed, and whose container id may come again, as podman's do.
+    removed: Option<Pod<'node>>,
 }
 
 struct Sandbox<'node> {
@@ -46,6 +51,7 @@ impl<'node> Storm<'node> {
             Mutex::new(Place {
                 name: format!("pod{number}"),
                 sandbox: None,
+                removed: None,
             })
         });
         Ok(Self {
@@ -63,13 +69,21 @@ impl<'node> Storm<'node> {
                 continue;
             };
             match place.sandbox.take() {
-                None => place.sandbox = Some(self.add(&place.name)?),
+                None => {
+                    let pod = match place.removed.take() {
+                        Some(pod) if random(2) == 0 => pod,
+                        _ => self.node.pod(&place.name)?,
+                    };
+                    place.sandbox = Some(self.add(pod)?);
+                }
                 Some(sandbox) if sandbox.result.is_some() && random(3) == 0 => {
                     self.check(&sandbox)?;
                     place.sandbox = Some(sandbox);
                 }
                 Some(sandbox) => {
-                    if !self.del(&sandbox.pod)? {
+                    if self.del(&sandbox.pod)? {
+                        place.removed = Some(sandbox.pod);
+                    } else {
                         place.sandbox = Some(Sandbox {
                             result: None,
                             ..sandbox
@@ -85,8 +99,8 @@ impl<'node> Storm<'node> {
         Ok(())
     }
 
-    /// Kills one thing after the other, and starts it again.
-    pub(crate) fn kill_at_random(
+    /// Kills or stops one thing after the other, and starts it again; removes ports.
+    pub(crate) fn break_at_random(
         &self,
         mut agent: Agent<'node>,
         until: Instant,
@@ -97,7 +111,7 @@ impl<'node> Storm<'node> {
                 return Ok(agent);
             }
             std::thread::sleep(BETWEEN_FAULTS);
-            match random(5) {
+            match random(9) {
                 0 | 1 => {
                     self.tally.fault("agent killed");
                     agent = agent.kill_and_restart()?;
@@ -112,6 +126,20 @@ impl<'node> Storm<'node> {
                     self.node.kill_vswitchd()?;
                     self.node.start_vswitchd()?;
                 }
+                4 => {
+                    self.tally.fault("ovsdb-server hung");
+                    self.node.signal_ovsdb_server(Signal::SIGSTOP)?;
+                    // Some hang longer than an ADD may take, and than the agent's connection lives.
+                    std::thread::sleep(Duration::from_millis(200 + random(12_000) as u64));
+                    self.node.signal_ovsdb_server(Signal::SIGCONT)?;
+                }
+                5 => {
+                    self.tally.fault("ovs-vswitchd hung");
+                    self.node.signal_vswitchd(Signal::SIGSTOP)?;
+                    std::thread::sleep(Duration::from_millis(random(2_000) as u64));
+                    self.node.signal_vswitchd(Signal::SIGCONT)?;
+                }
+                6 | 7 => self.remove_ports()?,
                 _ => {
                     self.tally.fault("database lost");
                     self.node.kill_vswitchd()?;
@@ -123,12 +151,28 @@ impl<'node> Storm<'node> {
         }
     }
 
-    /// What is wrong with the pods that the runtime believes alive.
+    /// Removes some ports, of living pods or not, as an operator would by mistake.
+    fn remove_ports(&self) -> Result<(), Failure> {
+        let rows = self.node.ovsdb_rows("Interface")?;
+        let is_pod = |row: &&Row| row["external_ids"]["sandbox"].is_string();
+        for row in rows.iter().filter(is_pod).take(1 + random(5)) {
+            self.tally.fault("port removed");
+            let port = row["name"].as_str().unwrap_or_default();
+            let del_port = ["--no-wait", "--if-exists", "del-port", "br-int", port];
+            self.node.vsctl(&del_port)?;
+        }
+        Ok(())
+    }
+
+    /// What is wrong with the pods that the runtime believes alive. Another pod pings them: the node's own kernel hears on
+    /// the host ends and would answer in place of the switch.
     pub(crate) fn judge_living(&self, agent: &Agent<'_>) -> Result<Vec<String>, Failure> {
         self.node.await_vswitchd()?;
         agent.await_ready(true)?;
         let mut wrong = Vec::new();
         let mut living = 0;
+        let prober = self.node.pod("prober")?;
+        prober.add()?.success()?;
         for place in &self.places {
             let place = lock(place);
             let Some(Sandbox {
@@ -139,7 +183,11 @@ impl<'node> Storm<'node> {
                 continue;
             };
             living += 1;
-            let host = &pod.container[..15];
+            let interfaces = result["interfaces"].as_array();
+            let host = interfaces
+                .and_then(|all| all.iter().find(|it| it["sandbox"].is_null()))
+                .and_then(|host| host["name"].as_str())
+                .unwrap_or_default();
             if let Err(failure) = self.node.await_ofport(host) {
                 wrong.push(format!("{} has no port: {failure}", place.name));
             } else if let Err(failure) = pod.check(result).and_then(|run| run.success()) {
@@ -151,12 +199,13 @@ impl<'node> Storm<'node> {
                     wrong.push(format!("{} has no address in {result}", place.name));
                     continue;
                 };
-                if let Err(failure) = traffic::ping(self.node.place(), address, 1) {
+                if let Err(failure) = traffic::ping_until_answered(prober.place(), address) {
                     wrong.push(format!("{} has no traffic: {failure}", place.name));
                 }
             }
         }
-        println!("{living} pods live at the end");
+        prober.del()?.success()?;
+        println!("{living} pods live");
         Ok(wrong)
     }
 
@@ -179,14 +228,16 @@ impl<'node> Storm<'node> {
         Ok(wrong)
     }
 
-    fn add(&self, name: &str) -> Result<Sandbox<'node>, Failure> {
-        let pod = self.node.pod(name)?;
+    fn add(&self, pod: Pod<'node>) -> Result<Sandbox<'node>, Failure> {
         if random(PLUGIN_KILLS) == 0 {
             self.tally.fault("plugin killed");
             self.add_and_kill(&pod)?;
             return Ok(Sandbox { pod, result: None });
         }
-        let run = pod.add()?;
+        let run = match random(SHAPED) {
+            0 => pod.exec("ADD", &shaped())?,
+            _ => pod.add()?,
+        };
         let result = self.note(&run)?;
         Ok(Sandbox { pod, result })
     }
@@ -252,6 +303,16 @@ impl<'node> Storm<'node> {
         self.tally.failed(&run.command, Some(run.error()?.code));
         Ok(None)
     }
+}
+
+fn shaped() -> Value {
+    let mut conf = conf();
+    conf["capabilities"]["bandwidth"] = json!(true);
+    let rate = 100_000_000;
+    conf["runtimeConfig"]["bandwidth"] = json!({
+        "ingressRate": rate, "ingressBurst": rate, "egressRate": rate, "egressBurst": rate,
+    });
+    conf
 }
 
 fn random(below: usize) -> usize {
