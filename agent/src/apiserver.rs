@@ -1,7 +1,7 @@
 //! A client of the API server, from a kubeconfig, flags or a service account's files.
 //!
-//! A token in a file is read for every request: kubelet and others rotate it in place, and a request
-//! is made a few times an hour. What the server sends is bounded (`bounds`).
+//! A token in a file is read for every request: kubelet and others rotate it in place, and a
+//! request is made a few times an hour. What the server sends is bounded (`bounds`).
 
 pub(crate) mod bounds;
 pub mod kubeconfig;

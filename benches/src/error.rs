@@ -1,5 +1,5 @@
-//! Errors of a benchmark. A measured operation never fails silently: a sample of a failed ADD would be
-//! worse than none.
+//! Errors of a benchmark. A measured operation never fails silently: a sample of a failed ADD would
+//! be worse than none.
 
 use std::io;
 

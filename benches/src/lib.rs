@@ -2,9 +2,9 @@
 //! and DEL, what the kernel and OVS alone would take (the floor), and what users have today.
 //!
 //! From the top: [`cells`] are the situations that are measured, [`subject`] is who is measured in
-//! them, [`run`] is how, [`bars`] are the promised ratios, [`report`] is the output, and [`verdict`]
-//! combines several runs.
-//! Times of different runs, or machines, do not compare; ratios within a run do.
+//! them, [`run`] is how, [`bars`] are the promised ratios, [`report`] is the output, and
+//! [`verdict`] combines several runs. Times of different runs, or machines, do not compare; ratios
+//! within a run do.
 
 pub mod ahead;
 pub mod bars;

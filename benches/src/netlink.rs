@@ -2,8 +2,8 @@
 //! thread in three ways, without any of podwire's code.
 //!
 //! The end state is that of podwire's ADD: a pair born in place with names, MACs, MTU and one queue
-//! each, IPv6 off on the host end before it is up, and on the pod's end when that has IPv4 alone, lo
-//! up, addresses, default routes, and no TX checksum offload on the pod's end.
+//! each, IPv6 off on the host end before it is up, and on the pod's end when that has IPv4 alone,
+//! lo up, addresses, default routes, and no TX checksum offload on the pod's end.
 
 use std::fs::File;
 use std::io;
@@ -185,8 +185,8 @@ impl Wirer {
         send(&self.host, "RTM_DELLINK", &[message])
     }
 
-    /// Makes and deletes a pair of our own. The ack comes an `rcu_barrier` later (`netdev_run_todo`),
-    /// behind all that earlier deletions have left to the kernel.
+    /// Makes and deletes a pair of our own. The ack comes an `rcu_barrier` later
+    /// (`netdev_run_todo`), behind all that earlier deletions have left to the kernel.
     ///
     /// # Errors
     /// The kernel refused.

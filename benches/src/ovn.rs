@@ -1,5 +1,5 @@
-//! The cell with OVN: logical ports made beforehand, ADD ends when ovn-controller says that the port
-//! is installed. On real OVN, one chassis.
+//! The cell with OVN: logical ports made beforehand, ADD ends when ovn-controller says that the
+//! port is installed. On real OVN, one chassis.
 
 use podwire_tests::ovn::{Central, OvnNode};
 

@@ -124,8 +124,8 @@ fn await_closed(node: &TestNode, pid: u32) -> Result<(), Error> {
 }
 
 /// The system calls that OVSDB's keepalives do not explain. One keepalive, sent by either side, is
-/// one `sendto` of ours, and around it the wake-ups of a timer, a socket and at most two threads; who
-/// wakes for anything else makes other calls, or more of them than the sends account for.
+/// one `sendto` of ours, and around it the wake-ups of a timer, a socket and at most two threads;
+/// who wakes for anything else makes other calls, or more of them than the sends account for.
 fn beyond_keepalive(calls: &BTreeMap<String, u64>) -> u64 {
     const CALLS_OF_ONE: u64 = 12;
     const OF_KEEPALIVE: [&str; 7] = [

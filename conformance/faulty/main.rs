@@ -1,9 +1,9 @@
 //! A small CNI plugin that does everything right, unless told to do one thing wrong.
 //!
 //! It is what the suite's tests judge: without a fault every case must pass, and for every case
-//! there is a fault that turns it red. By its configuration (`role`) it is also a plugin that adjusts
-//! another's interface, or one that manages addresses. The fault comes by the environment (`FAULTY_CNI`), so that
-//! VERSION can have one too.
+//! there is a fault that turns it red. By its configuration (`role`) it is also a plugin that
+//! adjusts another's interface, or one that manages addresses. The fault comes by the environment
+//! (`FAULTY_CNI`), so that VERSION can have one too.
 
 mod attachments;
 mod delegate;

@@ -1,4 +1,5 @@
-//! What a case works with: a host, containers on it, and calls of the plugin as a runtime makes them.
+//! What a case works with: a host, containers on it, and calls of the plugin as a runtime makes
+//! them.
 
 use std::path::PathBuf;
 use std::process::Command;

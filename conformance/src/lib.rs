@@ -1,11 +1,11 @@
 //! A conformance suite for CNI plugins.
 //!
-//! It takes any plugin's binary and configuration (one that makes an interface, one that comes later
-//! in a chain, or one that manages addresses), runs it as a runtime would, in
-//! namespaces of its own, and checks it against the specification, versions 0.3.0 to 1.1.0: one [`Case`]
-//! for each MUST and SHOULD that can be seen from outside, judged in every version that the plugin
-//! says it speaks. It knows nothing of any particular plugin, and reads answers with a parser that
-//! is nobody's own.
+//! It takes any plugin's binary and configuration (one that makes an interface, one that comes
+//! later in a chain, or one that manages addresses), runs it as a runtime would, in namespaces of
+//! its own, and checks it against the specification, versions 0.3.0 to 1.1.0: one [`Case`] for each
+//! MUST and SHOULD that can be seen from outside, judged in every version that the plugin says it
+//! speaks. It knows nothing of any particular plugin, and reads answers with a parser that is
+//! nobody's own.
 //!
 //! ```no_run
 //! use cni_conformance::{Selection, Subject, report, run};

@@ -18,8 +18,8 @@ use crate::trouble::Trouble;
 /// What is to be run.
 #[derive(Debug, Default)]
 pub struct Selection {
-    /// Only the case of this name; or, where there is none, those whose name has this part, or is as
-    /// this pattern with `*` for any text.
+    /// Only the case of this name; or, where there is none, those whose name has this part, or is
+    /// as this pattern with `*` for any text.
     pub pattern: Option<String>,
     /// Only these versions; empty is all.
     pub versions: Vec<Version>,

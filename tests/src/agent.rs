@@ -22,8 +22,8 @@ pub const CONFIG: &str = "/run/podwire.toml";
 const LOG: &str = "/run/log/agent.log";
 const SOCKET: &str = "agent.sock";
 
-/// Execs a program with the descriptor of this number as its third, as systemd hands over a socket. (dash knows
-/// descriptors of one digit only.)
+/// Execs a program with the descriptor of this number as its third, as systemd hands over a socket.
+/// (dash knows descriptors of one digit only.)
 const HAND_OVER: &str = r#"from=$1; shift; exec 3<&"$from"; exec {from}<&-; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@""#;
 
 /// How to start the agent. The default is no option at all, as a user's first `podwire agent`.
@@ -93,8 +93,8 @@ impl AgentOptions {
 }
 
 impl TestNode {
-    /// Replaces the file [`CONFIG`] in one step, as editors and `podwire install` do. An agent that was started with it says in
-    /// its log what became of that.
+    /// Replaces the file [`CONFIG`] in one step, as editors and `podwire install` do. An agent that
+    /// was started with it says in its log what became of that.
     pub fn configure(&self, text: &str) -> Result<(), Failure> {
         let fresh = self.path(&format!("{CONFIG}.new"));
         std::fs::write(&fresh, text).step(|| "write the configuration")?;

@@ -37,7 +37,8 @@ pub fn ipv6(number: u8) -> String {
     format!("fd00:10:244:1::{number:x}")
 }
 
-/// The MAC address of pod number `number`: `0a:58` and the IPv4 address, as ovn-kubernetes makes it.
+/// The MAC address of pod number `number`: `0a:58` and the IPv4 address, as ovn-kubernetes makes
+/// it.
 pub fn mac(number: u8) -> String {
     format!("0a:58:0a:f4:01:{number:02x}")
 }

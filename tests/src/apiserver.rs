@@ -1,11 +1,11 @@
-//! A stand-in for the Kubernetes API server: it lists, pages and watches pods over HTTP/1.1 like the
-//! real one, and accepts Events.
+//! A stand-in for the Kubernetes API server: it lists, pages and watches pods over HTTP/1.1 like
+//! the real one, and accepts Events.
 //!
-//! It keeps a log of changes with a version for each. A watch begins at a version and gets later changes
-//! that its field selector matches; a pod that leaves the selection is reported as deleted. A compacted
-//! version is answered with 410, in the stream or as the answer's status; both occur. Tests can do to it
-//! what happens to real servers: connections break, answers take long, tokens expire, bookmarks come.
-//! It can also misbehave ([`Hostile`]).
+//! It keeps a log of changes with a version for each. A watch begins at a version and gets later
+//! changes that its field selector matches; a pod that leaves the selection is reported as deleted.
+//! A compacted version is answered with 410, in the stream or as the answer's status; both occur.
+//! Tests can do to it what happens to real servers: connections break, answers take long, tokens
+//! expire, bookmarks come. It can also misbehave ([`Hostile`]).
 
 mod cluster;
 mod connection;
@@ -228,7 +228,8 @@ impl ApiServer {
         self.change(|state| state.ends_watches = end);
     }
 
-    /// Only these tokens are good from now on; `None` asks for none. Watches under way go on, as on the real one.
+    /// Only these tokens are good from now on; `None` asks for none. Watches under way go on, as on
+    /// the real one.
     pub fn accept_tokens(&self, tokens: Option<&[&str]>) {
         let tokens = tokens.map(|tokens| tokens.iter().map(|token| (*token).to_owned()).collect());
         self.change(|state| state.tokens = tokens);

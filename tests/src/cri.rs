@@ -1,7 +1,7 @@
 //! The Container Runtime Interface, as kubelet speaks it to containerd: gRPC over a Unix socket.
 //!
-//! Only the calls of a pod sandbox's life, and of their messages only the fields that tests read or write; protobuf skips what it
-//! does not know. One connection for each call, as there are few.
+//! Only the calls of a pod sandbox's life, and of their messages only the fields that tests read or
+//! write; protobuf skips what it does not know. One connection for each call, as there are few.
 
 mod messages;
 
@@ -147,8 +147,8 @@ impl<E: std::error::Error> From<E> for Refusal {
     }
 }
 
-/// One call as "gRPC over HTTP2" has it: a POST whose body, like the answer's, is a message behind five bytes (a flag for
-/// compression, and the length), and whose outcome stands in the trailers.
+/// One call as "gRPC over HTTP2" has it: a POST whose body, like the answer's, is a message behind
+/// five bytes (a flag for compression, and the length), and whose outcome stands in the trailers.
 async fn exchange(socket: &Path, method: &str, message: Vec<u8>) -> Result<Bytes, Refusal> {
     let stream = UnixStream::connect(socket).await?;
     let (client, connection) = h2::client::handshake(stream).await?;

@@ -1,5 +1,5 @@
-//! The Open vSwitch datapath that tests use: the kernel's, which production nodes run, or the userspace
-//! one, which works everywhere.
+//! The Open vSwitch datapath that tests use: the kernel's, which production nodes run, or the
+//! userspace one, which works everywhere.
 
 use crate::{Failure, TestNode};
 
@@ -22,7 +22,8 @@ impl Datapath {
     }
 }
 
-/// The one that bridges get here: the kernel's with `PODWIRE_TEST_DATAPATH=system`, as `make test-kernel` has it.
+/// The one that bridges get here: the kernel's with `PODWIRE_TEST_DATAPATH=system`, as `make
+/// test-kernel` has it.
 pub fn datapath() -> Datapath {
     match std::env::var("PODWIRE_TEST_DATAPATH").as_deref() {
         Ok("system") => Datapath::System,

@@ -2,10 +2,10 @@
 //! the podwire-cni plugin, as a runtime would start them.
 //!
 //! A [`TestNode`] is a machine of its own as far as its programs can tell: a network namespace, and
-//! a mount namespace with an empty `/run` and `/var/lib`, so that each program finds its usual paths
-//! (`/run/openvswitch/db.sock`, `/run/podwire/agent.sock`, `/run/netns/cni-…`) and no two tests meet.
-//! Nothing of it has a name outside: when the test process ends, however it ends, the kernel takes
-//! the namespaces, the mounts and (by PR_SET_PDEATHSIG) the daemons with it.
+//! a mount namespace with an empty `/run` and `/var/lib`, so that each program finds its usual
+//! paths (`/run/openvswitch/db.sock`, `/run/podwire/agent.sock`, `/run/netns/cni-…`) and no two
+//! tests meet. Nothing of it has a name outside: when the test process ends, however it ends, the
+//! kernel takes the namespaces, the mounts and (by PR_SET_PDEATHSIG) the daemons with it.
 //!
 //! A test makes a node, starts what it wants on it, makes [`Pod`]s and execs the plugin for them:
 //!

@@ -196,8 +196,8 @@ impl LinkRecorder {
         })
     }
 
-    /// Waits until a link of this name is there. Messages about it up to then are consumed; those about others stay, for they may
-    /// have come at the same time.
+    /// Waits until a link of this name is there. Messages about it up to then are consumed; those
+    /// about others stay, for they may have come at the same time.
     pub fn await_born(&self, name: &str) -> Result<(), Failure> {
         self.await_change(name, Change::New)
     }

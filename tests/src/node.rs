@@ -105,7 +105,8 @@ impl TestNode {
         Ok(())
     }
 
-    /// Starts ovs-vswitchd and waits until it has taken up the configuration. ovsdb-server must run.
+    /// Starts ovs-vswitchd and waits until it has taken up the configuration. ovsdb-server must
+    /// run.
     pub fn start_vswitchd(&self) -> Result<(), Failure> {
         let mut command = Command::new("ovs-vswitchd");
         command.args([
@@ -122,7 +123,8 @@ impl TestNode {
     /// Runs a command of ovs-vswitchd, as `ovs-appctl` does, and returns what it printed.
     pub fn appctl(&self, arguments: &[&str]) -> Result<String, Failure> {
         let pid = lock(&self.vswitchd).as_ref().map_or(0, Daemon::pid);
-        // By its socket: to go by the pidfile the tool would have to see the process that locked it.
+        // By its socket: to go by the pidfile the tool would have to see the process that locked
+        // it.
         let target = format!("--target=/run/openvswitch/ovs-vswitchd.{pid}.ctl");
         self.run("ovs-appctl", &[&[target.as_str()], arguments].concat())
     }
@@ -339,7 +341,8 @@ impl TestNode {
         self.start_daemon(command, name, "/run/openvswitch")
     }
 
-    /// Starts a daemon of Open vSwitch or OVN whose control socket is in `rundir`, and waits for that.
+    /// Starts a daemon of Open vSwitch or OVN whose control socket is in `rundir`, and waits for
+    /// that.
     pub(crate) fn start_daemon(
         &self,
         command: &Command,

@@ -1,8 +1,10 @@
-//! An OVN network of several machines: a central one with the databases and ovn-northd, and nodes with ovn-controller.
+//! An OVN network of several machines: a central one with the databases and ovn-northd, and nodes
+//! with ovn-controller.
 //!
-//! Each is a [`TestNode`], so that every daemon finds its usual paths and all of it ends with the test. The underlay is a Linux
-//! bridge in the central machine's namespace. The kernel's geneve sends its packets by the node's own address there. Userspace
-//! geneve sends them through an OVS bridge that has the tunnel's address: on each node a netdev bridge `br-phy` holds its end.
+//! Each is a [`TestNode`], so that every daemon finds its usual paths and all of it ends with the
+//! test. The underlay is a Linux bridge in the central machine's namespace. The kernel's geneve
+//! sends its packets by the node's own address there. Userspace geneve sends them through an OVS
+//! bridge that has the tunnel's address: on each node a netdev bridge `br-phy` holds its end.
 
 mod controller;
 mod pki;
@@ -59,7 +61,8 @@ impl Central {
         Central::start_with(&[])
     }
 
-    /// The same, with the southbound database served by TLS too. The keys are made by ovs-pki(8), one for each end.
+    /// The same, with the southbound database served by TLS too. The keys are made by ovs-pki(8),
+    /// one for each end.
     pub fn with_tls() -> Result<(Central, TlsFiles), Failure> {
         let files = TlsFiles::make()?;
         let mut flags: Vec<String> = vec!["--remote=pssl:6643".to_owned()];
@@ -157,7 +160,8 @@ impl Central {
         Ovsdb::of(self.machine.path(SOUTHBOUND), "OVN_Southbound")
     }
 
-    /// The southbound database's socket as every process on the real machine can open it, whatever its namespaces.
+    /// The southbound database's socket as every process on the real machine can open it, whatever
+    /// its namespaces.
     pub fn local_remote(&self) -> String {
         let path = self.machine.path(SOUTHBOUND).display().to_string();
         let own = format!("/proc/{}/", std::process::id());
@@ -174,7 +178,8 @@ impl Central {
         self.databases.signal(signal)
     }
 
-    /// A machine with Open vSwitch on the underlay, and an ovn-controller that has joined the network.
+    /// A machine with Open vSwitch on the underlay, and an ovn-controller that has joined the
+    /// network.
     pub fn node(&self, name: &str, number: u8) -> Result<OvnNode, Failure> {
         let node = self.node_without_controller(name, number)?;
         node.make_bridge()?;
@@ -242,7 +247,8 @@ impl Central {
 }
 
 impl OvnNode {
-    /// How to start the agent here: in OVN mode, and not to wait for long where a test wants it to fail.
+    /// How to start the agent here: in OVN mode, and not to wait for long where a test wants it to
+    /// fail.
     pub fn agent_options() -> AgentOptions {
         let mtu = POD_MTU.to_string();
         AgentOptions::default().with(["--mode", "ovn", "--mtu", &mtu])
@@ -269,8 +275,8 @@ impl OvnNode {
         Ok(())
     }
 
-    /// Makes br-int as ovn-controller would. One that has to make it looks for its OpenFlow socket before ovs-vswitchd has that,
-    /// and then pauses for a second.
+    /// Makes br-int as ovn-controller would. One that has to make it looks for its OpenFlow socket
+    /// before ovs-vswitchd has that, and then pauses for a second.
     pub fn make_bridge(&self) -> Result<(), Failure> {
         let kind = format!("datapath_type={}", datapath().name());
         let command = ["add-br", "br-int", "--", "set", "bridge", "br-int"];
@@ -302,7 +308,8 @@ impl OvnNode {
         self.await_bridge()
     }
 
-    /// Waits until a sandbox' Interface row says that OVN has installed its port, or until it no longer does.
+    /// Waits until a sandbox' Interface row says that OVN has installed its port, or until it no
+    /// longer does.
     pub fn await_installed(&self, container: &str, installed: bool) -> Result<(), Failure> {
         let is_installed = json!(["map", [["sandbox", container], ["ovn-installed", "true"]]]);
         let until = if installed { "!=" } else { "==" };
@@ -322,8 +329,8 @@ impl OvnNode {
         )
     }
 
-    /// Stops ovn-controller with a signal and waits for its end. SIGTERM makes it leave the network, with its flows; after
-    /// SIGKILL all stays as it is, its pidfile too.
+    /// Stops ovn-controller with a signal and waits for its end. SIGTERM makes it leave the
+    /// network, with its flows; after SIGKILL all stays as it is, its pidfile too.
     pub fn end_controller(&self, signal: Signal) -> Result<(), Failure> {
         match lock(&self.controller).take() {
             Some(daemon) => daemon.end_by(signal, DAEMON_LIMIT).map(drop),

@@ -31,7 +31,8 @@ impl Ovsdb {
         Ovsdb { socket, database }
     }
 
-    /// Waits until the rows that meet `conditions` (RFC 7047 §5.1) are, or with `until` "!=" are not, these, of these columns.
+    /// Waits until the rows that meet `conditions` (RFC 7047 §5.1) are, or with `until` "!=" are
+    /// not, these, of these columns.
     pub fn wait(
         &self,
         table: &str,

@@ -225,7 +225,8 @@ impl<'node> Pod<'node> {
 }
 
 impl TestNode {
-    /// A sandbox of the pod `tests/pod<number>`, annotated with what [`annotation::entry`] has for this number.
+    /// A sandbox of the pod `tests/pod<number>`, annotated with what [`annotation::entry`] has for
+    /// this number.
     pub fn numbered_pod(&self, number: u8) -> Result<Pod<'_>, Failure> {
         let pod = Pod::new(self, &format!("pod{number}"))?;
         Ok(pod.on_default_network(&annotation::entry(number)))
@@ -241,7 +242,8 @@ impl TestNode {
 
 impl Drop for Pod<'_> {
     fn drop(&mut self) {
-        // Fails only when the namespace has been unmounted before; all is gone with the node anyway.
+        // Fails only when the namespace has been unmounted before; all is gone with the node
+        // anyway.
         let _ = self.node.place().run(|| unpin_network(&self.netns));
     }
 }

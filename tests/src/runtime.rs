@@ -1,5 +1,5 @@
-//! Container runtimes on a node, with podwire as their network: what a user has in podwire's place of this crate's own exec of
-//! the plugin.
+//! Container runtimes on a node, with podwire as their network: what a user has in podwire's place
+//! of this crate's own exec of the plugin.
 
 mod cgroup;
 mod cnitool;
@@ -27,8 +27,8 @@ pub const CONFIGURATIONS: &str = "/run/cni/net.d";
 /// Debian's plugins.
 const DEBIAN_PLUGINS: &str = "/usr/lib/cni";
 
-/// The plugin under test under its own name, and Debian's beside it: `loopback`, which containerd itself wants, and those that
-/// may follow in a chain.
+/// The plugin under test under its own name, and Debian's beside it: `loopback`, which containerd
+/// itself wants, and those that may follow in a chain.
 pub fn install_plugins(node: &TestNode) -> Result<(), Failure> {
     let directory = node.path(PLUGINS);
     std::fs::create_dir_all(&directory).step(|| "make the plugins' directory")?;
@@ -55,7 +55,8 @@ pub fn install_script(node: &TestNode, name: &str, script: &str) -> Result<(), F
         .step(|| format!("make {name} executable"))
 }
 
-/// Writes the network `pods`, of these plugins, in CNI 1.0.0: the newest that Debian's plugins and runtimes speak.
+/// Writes the network `pods`, of these plugins, in CNI 1.0.0: the newest that Debian's plugins and
+/// runtimes speak.
 pub fn configure(node: &TestNode, plugins: &[Value]) -> Result<(), Failure> {
     let list = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": plugins});
     configure_as(node, &list)

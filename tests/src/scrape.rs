@@ -22,7 +22,8 @@ pub struct Series {
     pub value: f64,
 }
 
-/// The suffixes by which a type's series are told from the metric's name (OpenMetrics 1.0, "Metric Types").
+/// The suffixes by which a type's series are told from the metric's name (OpenMetrics 1.0, "Metric
+/// Types").
 const SUFFIXES: [&str; 5] = ["_total", "_info", "_bucket", "_count", "_sum"];
 
 impl Scrape {

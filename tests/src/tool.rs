@@ -77,7 +77,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// Waits for a line that holds all of these words, and returns it; lines before it are passed over.
+    /// Waits for a line that holds all of these words, and returns it; lines before it are passed
+    /// over.
     pub fn await_line(&self, words: &[&str]) -> Result<String, Failure> {
         let began = Instant::now();
         let mut seen = Vec::new();

@@ -33,7 +33,8 @@ pub fn ping(from: &Place, to: IpAddr, count: u32) -> Result<String, Failure> {
     )
 }
 
-/// Sends echo requests until one is answered: the first through a tunnel is often lost, while its far end is looked for.
+/// Sends echo requests until one is answered: the first through a tunnel is often lost, while its
+/// far end is looked for.
 pub fn ping_until_answered(from: &Place, to: IpAddr) -> Result<(), Failure> {
     let arguments = ["-n", "-c", "1", "-w", "10", "-i", "0.02", &to.to_string()];
     run_in(from, "ping", &arguments).map(drop)
@@ -45,7 +46,8 @@ pub fn tcp_echo(from: &Place, to: &Place, address: IpAddr, bytes: usize) -> Resu
     tcp_echo_by(from, to, SocketAddr::new(address, 0), None, bytes)
 }
 
-/// The same, to a socket address that leads to the one on which the other place listens: `by` it, or to that itself.
+/// The same, to a socket address that leads to the one on which the other place listens: `by` it,
+/// or to that itself.
 pub fn tcp_echo_by(
     from: &Place,
     to: &Place,

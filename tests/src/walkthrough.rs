@@ -1,7 +1,8 @@
-//! Pages that are followed as they are written: their commands, one after the other, on a machine of its own.
+//! Pages that are followed as they are written: their commands, one after the other, on a machine
+//! of its own.
 //!
-//! The machine is a set of namespaces in which a shell may mount over what it likes; it ends with the shell, and every process
-//! in it too.
+//! The machine is a set of namespaces in which a shell may mount over what it likes; it ends with
+//! the shell, and every process in it too.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,8 +15,8 @@ use crate::{agent_binary, plugin_binary};
 /// Longer than any page takes; less than the runner of the tests gives one.
 const LIMIT: Duration = Duration::from_secs(100);
 
-/// Directories in which what is written ends with the machine, or that are empty on it; $PODWIRE and $PLUGIN are the binaries
-/// under test.
+/// Directories in which what is written ends with the machine, or that are empty on it; $PODWIRE
+/// and $PLUGIN are the binaries under test.
 const PRELUDE: &str = r#"
 set -euo pipefail
 ip link set lo up
@@ -58,7 +59,8 @@ pub struct Walkthrough {
 }
 
 impl Walkthrough {
-    /// On a machine that this piece of bash makes up, with `written_to_an_overlay DIRECTORY…` and `empty DIRECTORY…` at hand.
+    /// On a machine that this piece of bash makes up, with `written_to_an_overlay DIRECTORY…` and
+    /// `empty DIRECTORY…` at hand.
     pub fn on(machine: &str) -> Walkthrough {
         Walkthrough {
             script: format!("{PRELUDE}{machine}\n"),

@@ -1,8 +1,8 @@
 //! A kubeconfig: the server, who signs its certificate, and who we are to it.
 //!
-//! The file is read here and not by [`Kubeconfig::read_from`], which also takes UTF-16 and panics when
-//! such a file has an odd number of bytes (kube 5.0, `read_path`): a file that is being written would
-//! end the watch.
+//! The file is read here and not by [`Kubeconfig::read_from`], which also takes UTF-16 and panics
+//! when such a file has an odd number of bytes (kube 5.0, `read_path`): a file that is being
+//! written would end the watch.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,8 @@ pub(super) async fn read(path: &Path) -> Result<(kube::Config, Token), Problem> 
     usable(file).await
 }
 
-/// What a kubeconfig's text says, without a look at the files that it names: whether it could be used.
+/// What a kubeconfig's text says, without a look at the files that it names: whether it could be
+/// used.
 ///
 /// # Errors
 /// [`Problem`].
@@ -87,7 +88,8 @@ async fn usable(file: Kubeconfig) -> Result<(kube::Config, Token), Problem> {
         return Err(Problem::NeedsProgram { what });
     }
     let token = match config.auth_info.token_file.take() {
-        // A token beside its file is an older copy (client-go, clientcmd/overrides.go: the file has precedence).
+        // A token beside its file is an older copy (client-go, clientcmd/overrides.go: the file has
+        // precedence).
         Some(file) => {
             config.auth_info.token = None;
             Token::File(PathBuf::from(file))

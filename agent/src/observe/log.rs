@@ -2,8 +2,8 @@
 
 use super::trace::{Operation, Outcome, Phase};
 
-/// Writes an operation's line; its steps are another line, of level debug. An operation that repeats
-/// the last answer is of level debug as well.
+/// Writes an operation's line; its steps are another line, of level debug. An operation that
+/// repeats the last answer is of level debug as well.
 pub(super) fn operation(operation: &Operation, repeated: bool) {
     let verb = operation.verb;
     // What is None leaves no field.

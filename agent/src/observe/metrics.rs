@@ -1,7 +1,8 @@
 //! The agent's own counters (docs/metrics.md).
 //!
-//! Operations are counted when they have ended, from their trace; a wait costs two atomic additions.
-//! Numbers that others keep are read when the page is fetched: see [`Reading`](super::Reading).
+//! Operations are counted when they have ended, from their trace; a wait costs two atomic
+//! additions. Numbers that others keep are read when the page is fetched: see
+//! [`Reading`](super::Reading).
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -13,14 +14,15 @@ use prometheus_client::registry::{Registry, Unit};
 use super::trace::{Operation, Outcome};
 use super::waits::{Wait, WaitFor, Waits};
 
-/// Upper bounds in seconds. The fastest whole ADD takes 2 ms, and its steps less; the slowest waits end
-/// with `--add-timeout`, 30 s.
+/// Upper bounds in seconds. The fastest whole ADD takes 2 ms, and its steps less; the slowest waits
+/// end with `--add-timeout`, 30 s.
 const BUCKETS: [f64; 16] = [
     0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
     10.0, 30.0,
 ];
 
-/// The verbs whose series exist from the start, so that a rate is right from the first operation on.
+/// The verbs whose series exist from the start, so that a rate is right from the first operation
+/// on.
 const VERBS: [&str; 5] = ["ADD", "DEL", "CHECK", "GC", "STATUS"];
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];

@@ -1,8 +1,9 @@
-//! What the agent did and how long each step took: traces, one log line for each operation, metrics,
-//! and Kubernetes Events on pods that could not be wired.
+//! What the agent did and how long each step took: traces, one log line for each operation,
+//! metrics, and Kubernetes Events on pods that could not be wired.
 //!
-//! Only the task that runs an operation writes its trace, so recording a phase takes two clock reads
-//! and a push, without a lock. Everything else is derived from the trace when the operation has ended.
+//! Only the task that runs an operation writes its trace, so recording a phase takes two clock
+//! reads and a push, without a lock. Everything else is derived from the trace when the operation
+//! has ended.
 
 pub mod events;
 mod format;

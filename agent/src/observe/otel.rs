@@ -1,9 +1,10 @@
 //! Export of operations as OpenTelemetry spans, in builds with the feature `otel`.
 //!
-//! OTLP over HTTP with JSON (opentelemetry-proto, "OTLP/HTTP Request", JSON encoding) is one POST of a document, so the HTTP
-//! client that is here anyway will do. Operations go into a queue that is never waited for; one task takes out what has gathered
-//! and sends it to the collector that the environment names, as every OpenTelemetry SDK does (OTEL_EXPORTER_OTLP_ENDPOINT). What it
-//! does not take is dropped: a collector that is away must not cost the node anything.
+//! OTLP over HTTP with JSON (opentelemetry-proto, "OTLP/HTTP Request", JSON encoding) is one POST
+//! of a document, so the HTTP client that is here anyway will do. Operations go into a queue that
+//! is never waited for; one task takes out what has gathered and sends it to the collector that the
+//! environment names, as every OpenTelemetry SDK does (OTEL_EXPORTER_OTLP_ENDPOINT). What it does
+//! not take is dropped: a collector that is away must not cost the node anything.
 
 mod spans;
 
@@ -43,8 +44,8 @@ struct EndpointError {
 }
 
 impl Exporter {
-    /// Starts the task that sends to the collector that the environment names, on the current tokio runtime; None when it
-    /// names none.
+    /// Starts the task that sends to the collector that the environment names, on the current tokio
+    /// runtime; None when it names none.
     pub(super) fn of_environment() -> Option<Self> {
         let collector = match collector(|name| std::env::var(name).ok()) {
             Ok(collector) => collector?,
@@ -59,7 +60,8 @@ impl Exporter {
         Some(Self(queue))
     }
 
-    /// Sends an operation when its trace is recorded at all: its caller said so, or there is none to ask.
+    /// Sends an operation when its trace is recorded at all: its caller said so, or there is none
+    /// to ask.
     pub(super) fn offer(&self, operation: &Operation) {
         let parent = operation.traceparent.as_ref();
         if parent.is_none_or(|parent| parent.is_sampled()) {
@@ -69,7 +71,8 @@ impl Exporter {
     }
 }
 
-/// The variable for traces is a whole URL, the one for all signals is what their paths are appended to.
+/// The variable for traces is a whole URL, the one for all signals is what their paths are appended
+/// to.
 fn collector(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Uri>, EndpointError> {
     const OF_TRACES: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
     const OF_ALL: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";

@@ -47,8 +47,8 @@ struct LogFile {
 }
 
 impl LogOutput {
-    /// Starts the log of the process: to the file if one is given, else to standard error; text on a
-    /// terminal, JSON otherwise.
+    /// Starts the log of the process: to the file if one is given, else to standard error; text on
+    /// a terminal, JSON otherwise.
     ///
     /// # Errors
     /// The filter is invalid, or the file can't be opened.

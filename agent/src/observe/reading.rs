@@ -46,7 +46,8 @@ pub struct WatchReading {
     pub source: &'static str,
     /// The pods that it knows.
     pub pods: usize,
-    /// How old what it knows may be: the time since it was last heard of. None before the first time.
+    /// How old what it knows may be: the time since it was last heard of. None before the first
+    /// time.
     pub lag: Option<Duration>,
     /// Whether it fails.
     pub failing: bool,

@@ -14,15 +14,16 @@ const KEPT_OPERATIONS: usize = 4096;
 #[derive(Debug, Default)]
 pub struct Recorder {
     operations: Mutex<VecDeque<Operation>>,
-    /// How the last STATUS was answered: its code, 0 for success, and one more; 0 when there was none.
+    /// How the last STATUS was answered: its code, 0 for success, and one more; 0 when there was
+    /// none.
     last_status: AtomicU32,
     #[cfg(feature = "otel")]
     exporter: Option<super::otel::Exporter>,
 }
 
 impl Recorder {
-    /// One that also exports, in a build with the feature `otel` and where the environment names a collector. Call it on a
-    /// tokio runtime.
+    /// One that also exports, in a build with the feature `otel` and where the environment names a
+    /// collector. Call it on a tokio runtime.
     pub fn start() -> Self {
         Self {
             #[cfg(feature = "otel")]
@@ -55,7 +56,8 @@ impl Recorder {
             .collect()
     }
 
-    /// Whether it is a STATUS that says what the last one said: runtimes ask as often as every half second.
+    /// Whether it is a STATUS that says what the last one said: runtimes ask as often as every half
+    /// second.
     fn is_repeated(&self, operation: &Operation) -> bool {
         let code = operation.outcome.code().saturating_add(1);
         operation.verb == "STATUS" && self.last_status.swap(code, Ordering::Relaxed) == code

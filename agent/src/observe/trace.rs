@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::TraceParent;
 
-/// One step of an operation; steps may overlap, as the OVSDB transaction and the pod-side netlink work of an ADD do.
+/// One step of an operation; steps may overlap, as the OVSDB transaction and the pod-side netlink
+/// work of an ADD do.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Phase {

@@ -1,7 +1,8 @@
-//! TRACEPARENT: the trace that an operation belongs to, as the W3C's Trace Context has it (§3.2, "Traceparent Header").
+//! TRACEPARENT: the trace that an operation belongs to, as the W3C's Trace Context has it (§3.2,
+//! "Traceparent Header").
 //!
-//! A runtime may hand one over in the plugin's environment. One that breaks the format's rules is passed over, as the
-//! specification demands: it must not cost a pod its network.
+//! A runtime may hand one over in the plugin's environment. One that breaks the format's rules is
+//! passed over, as the specification demands: it must not cost a pod its network.
 
 use std::fmt;
 
@@ -42,7 +43,8 @@ const FLAGS: Field = ("flags", 53, 55);
 type Field = (&'static str, usize, usize);
 
 impl TraceParent {
-    /// Reads a trace context. Of a later version the fields of version 00 are read, and what follows them is kept.
+    /// Reads a trace context. Of a later version the fields of version 00 are read, and what
+    /// follows them is kept.
     ///
     /// # Errors
     /// Which rule it breaks.

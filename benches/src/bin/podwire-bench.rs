@@ -18,10 +18,12 @@ struct Arguments {
     /// Under two minutes, with fewer samples
     #[arg(long)]
     quick: bool,
-    /// Only these cells: one, eight, thirty-two, burst, dual, ovn, throughput, group-commit, ahead, profile, ports
+    /// Only these cells: one, eight, thirty-two, burst, dual, ovn, throughput, group-commit, ahead,
+    /// profile, ports
     #[arg(long, value_name = "CELL", value_delimiter = ',')]
     only: Vec<String>,
-    /// Only these subjects: floor, podwire, bridge, forking; what is compared with an absent one is not measured
+    /// Only these subjects: floor, podwire, bridge, forking; what is compared with an absent one is
+    /// not measured
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     subjects: Vec<String>,
     /// Number of runs; the promises are compared with the medians

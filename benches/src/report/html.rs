@@ -175,8 +175,8 @@ fn distributions(cell: &CellReport) -> Vec<Curve> {
     curves
 }
 
-/// The plugin's and the agent's steps over one axis. The agent's clock starts when it has the request;
-/// half of what the plugin's whole time is longer lies before that.
+/// The plugin's and the agent's steps over one axis. The agent's clock starts when it has the
+/// request; half of what the plugin's whole time is longer lies before that.
 fn spans(podwire: &Measured) -> Vec<Span> {
     let middle = |name| podwire.add_summary(name).map_or(0.0, |summary| summary.p50);
     let (total, agent) = (middle(TOTAL), middle(AGENT));

@@ -1,6 +1,6 @@
 //! The floor: what the kernel and OVS themselves cost. A process that does nothing is spawned, the
-//! netlink messages of the same end state are sent raw from one thread, and one OVSDB transaction is
-//! made on an open connection. Nothing of podwire takes part.
+//! netlink messages of the same end state are sent raw from one thread, and one OVSDB transaction
+//! is made on an open connection. Nothing of podwire takes part.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
-//! The forking way: `ip` for the link, and the `ovs-vsctl` calls that ovn-kubernetes 1.3 makes, eight
-//! per ADD and four per DEL, one after the other. Their Go runtime's start, API requests and polls
-//! are left out, to its advantage.
+//! The forking way: `ip` for the link, and the `ovs-vsctl` calls that ovn-kubernetes 1.3 makes,
+//! eight per ADD and four per DEL, one after the other. Their Go runtime's start, API requests and
+//! polls are left out, to its advantage.
 
 use std::process::Command;
 use std::time::Duration;

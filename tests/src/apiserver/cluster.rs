@@ -14,8 +14,9 @@ impl ApiServer {
         Ok((node, server))
     }
 
-    /// Options of an agent for numbered pods that watches this server's pods of a node, and whose ADDs may wait for so many
-    /// seconds: few for waits that end in vain, many for waits that end by an event.
+    /// Options of an agent for numbered pods that watches this server's pods of a node, and whose
+    /// ADDs may wait for so many seconds: few for waits that end in vain, many for waits that end
+    /// by an event.
     pub fn watched_by(&self, node_name: &str, seconds: &str) -> AgentOptions {
         AgentOptions::for_numbered_pods()
             .watching(self, node_name)

@@ -107,7 +107,8 @@ fn list(request: &Request, state: &State) -> Value {
     json!({ "kind": kind, "apiVersion": version, "metadata": metadata, "items": items })
 }
 
-/// Sends what happens after the request's version, until the client's timeout or the end of the connection.
+/// Sends what happens after the request's version, until the client's timeout or the end of the
+/// connection.
 fn watch<'a>(
     out: &mut impl Write,
     request: &Request,

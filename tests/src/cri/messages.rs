@@ -1,4 +1,5 @@
-//! Messages of `runtime.v1` (k8s.io/cri-api, pkg/apis/runtime/v1/api.proto); the numbers are the fields'.
+//! Messages of `runtime.v1` (k8s.io/cri-api, pkg/apis/runtime/v1/api.proto); the numbers are the
+//! fields'.
 
 use std::collections::HashMap;
 

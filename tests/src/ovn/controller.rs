@@ -1,5 +1,5 @@
-//! The part of ovn-kubernetes' master that a node depends on: a router, a switch for each node, a logical port for each pod,
-//! and the annotation that tells the node of it.
+//! The part of ovn-kubernetes' master that a node depends on: a router, a switch for each node, a
+//! logical port for each pod, and the annotation that tells the node of it.
 
 use serde_json::{Value, json};
 

@@ -63,7 +63,8 @@ impl TlsFiles {
 
 impl Drop for TlsFiles {
     fn drop(&mut self) {
-        // In the machine's directory for temporary files; a leftover of an interrupted test hurts nobody.
+        // In the machine's directory for temporary files; a leftover of an interrupted test hurts
+        // nobody.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

@@ -1,5 +1,5 @@
-//! Cgroups of a node's containers: the machine's hierarchies, mounted where runc looks for them, for a node has a `/sys` of its
-//! own; and in each a directory that goes with the containers.
+//! Cgroups of a node's containers: the machine's hierarchies, mounted where runc looks for them,
+//! for a node has a `/sys` of its own; and in each a directory that goes with the containers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,8 @@ pub(super) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Mounts the machine's hierarchies on the node, and clears what test processes that were killed have left in them.
+    /// Mounts the machine's hierarchies on the node, and clears what test processes that were
+    /// killed have left in them.
     pub(super) fn of(node: &TestNode) -> Result<Cgroup, Failure> {
         let roots = node.place().run(mount_hierarchies)??;
         let hierarchies: Vec<_> = roots.iter().map(|root| node.path(root)).collect();
@@ -53,7 +54,8 @@ impl Drop for Cgroup {
     }
 }
 
-/// Removes a cgroup and those in it; one that still has a process stays, which the next run sees to.
+/// Removes a cgroup and those in it; one that still has a process stays, which the next run sees
+/// to.
 fn remove(cgroup: &Path) {
     for entry in fs::read_dir(cgroup).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -63,7 +65,8 @@ fn remove(cgroup: &Path) {
     let _ = fs::remove_dir(cgroup);
 }
 
-/// Mounts them in the calling thread's mount namespace and says where: version 2's only one, or those of version 1.
+/// Mounts them in the calling thread's mount namespace and says where: version 2's only one, or
+/// those of version 1.
 fn mount_hierarchies() -> Result<Vec<String>, Failure> {
     let list = fs::read_to_string("/proc/self/cgroup").step(|| "read /proc/self/cgroup")?;
     let hierarchies = hierarchies_of_version_1(&list);
@@ -81,7 +84,8 @@ fn mount_hierarchies() -> Result<Vec<String>, Failure> {
     mounted.collect()
 }
 
-/// The controllers, or the name, of each hierarchy of version 1, as /proc/PID/cgroup lists them (cgroups(7)).
+/// The controllers, or the name, of each hierarchy of version 1, as /proc/PID/cgroup lists them
+/// (cgroups(7)).
 fn hierarchies_of_version_1(list: &str) -> Vec<&str> {
     let fields = list.lines().filter_map(|line| line.split(':').nth(1));
     fields.filter(|field| !field.is_empty()).collect()

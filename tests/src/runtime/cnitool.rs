@@ -10,7 +10,8 @@ use crate::binaries::cnitool_binary;
 use crate::process::{Finished, finish};
 use crate::{Failure, Pod};
 
-/// Has cnitool do a verb of the network `pods` for a pod's namespace, with these capabilities' arguments.
+/// Has cnitool do a verb of the network `pods` for a pod's namespace, with these capabilities'
+/// arguments.
 pub fn cnitool(pod: &Pod<'_>, verb: &str, capabilities: &Value) -> Result<Finished, Failure> {
     let mut command = Command::new(cnitool_binary()?);
     command

@@ -87,7 +87,8 @@ impl<'node> Containerd<'node> {
                 attempt: 0,
             }),
             hostname: name.into(),
-            // Else the machine's own resolv.conf would be copied, which a machine without one lacks.
+            // Else the machine's own resolv.conf would be copied, which a machine without one
+            // lacks.
             dns_config: Some(DnsConfig {
                 servers: vec!["192.0.2.53".into()],
             }),
@@ -121,7 +122,8 @@ impl<'node> Containerd<'node> {
         })
     }
 
-    /// Kills containerd, and waits until its supervisor has started another that serves. Sandboxes live on.
+    /// Kills containerd, and waits until its supervisor has started another that serves. Sandboxes
+    /// live on.
     pub fn kill_and_restart(&self) -> Result<(), Failure> {
         let old = self.pid()?;
         kill(Pid::from_raw(old), Signal::SIGKILL).step(|| "kill containerd")?;
@@ -153,8 +155,8 @@ impl<'node> Containerd<'node> {
         })
     }
 
-    /// Asks again each time when containerd logs something. That it serves by now it need not log, so the question is also
-    /// repeated.
+    /// Asks again each time when containerd logs something. That it serves by now it need not log,
+    /// so the question is also repeated.
     fn await_answer(
         &self,
         awaited: &str,
@@ -184,7 +186,8 @@ impl<'node> Containerd<'node> {
     }
 }
 
-/// containerd's own configuration. `native` needs nothing of the file system, and a machine for tests has perhaps no AppArmor.
+/// containerd's own configuration. `native` needs nothing of the file system, and a machine for
+/// tests has perhaps no AppArmor.
 fn toml() -> String {
     format!(
         r#"version = 2

@@ -1,8 +1,9 @@
-//! Where a node's container runtime and its containers live: a process namespace of their own, below a shell that stays. With that
-//! shell all of them end, so that a test leaves no container, however it ends.
+//! Where a node's container runtime and its containers live: a process namespace of their own,
+//! below a shell that stays. With that shell all of them end, so that a test leaves no container,
+//! however it ends.
 //!
-//! Their mount namespace has a `/proc` of its own and shares `/run` with the node's, so that both see the network namespaces that
-//! the runtime pins there.
+//! Their mount namespace has a `/proc` of its own and shares `/run` with the node's, so that both
+//! see the network namespaces that the runtime pins there.
 
 use std::process::Command;
 use std::time::Duration;
@@ -25,7 +26,8 @@ pub(super) struct Enclosure {
 }
 
 impl Enclosure {
-    /// Starts `script` with its first argument as the first process of a namespace; what it prints goes into the log of this name.
+    /// Starts `script` with its first argument as the first process of a namespace; what it prints
+    /// goes into the log of this name.
     pub(super) fn start(
         node: &TestNode,
         script: &str,
@@ -63,7 +65,8 @@ impl Enclosure {
         self.cgroup.path()
     }
 
-    /// The process id of the namespace's first process, as it is seen from outside; `None` before that lives.
+    /// The process id of the namespace's first process, as it is seen from outside; `None` before
+    /// that lives.
     pub(super) fn first_pid(&self) -> Option<i32> {
         let parent = self.first.pid();
         let children = format!("/proc/{parent}/task/{parent}/children");
@@ -74,7 +77,8 @@ impl Enclosure {
 
 impl Drop for Enclosure {
     fn drop(&mut self) {
-        // The first process takes all others with it and is not reaped before they are; unshare, which waits for it, ends last.
+        // The first process takes all others with it and is not reaped before they are; unshare,
+        // which waits for it, ends last.
         if let Some(pid) = self.first_pid() {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }

@@ -1,4 +1,5 @@
-//! The image that sandboxes and containers run, made by hand: a static busybox that sleeps. No registry is asked for anything.
+//! The image that sandboxes and containers run, made by hand: a static busybox that sleeps. No
+//! registry is asked for anything.
 
 use serde_json::json;
 

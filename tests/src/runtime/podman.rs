@@ -26,7 +26,8 @@ pub struct Podman<'node> {
 }
 
 impl<'node> Podman<'node> {
-    /// Sets podman up with this network, whose name is to be `pods`, and loads [`IMAGE`](super::IMAGE).
+    /// Sets podman up with this network, whose name is to be `pods`, and loads
+    /// [`IMAGE`](super::IMAGE).
     pub fn start(node: &'node TestNode, network: &Value) -> Result<Podman<'node>, Failure> {
         install_plugins(node)?;
         configure_as(node, network)?;

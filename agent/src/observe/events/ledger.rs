@@ -1,7 +1,7 @@
 //! Rate limits of Events: pure.
 //!
-//! The same reason on the same pod is one Event with a count, which is updated at most once a minute.
-//! Over all pods there is a budget: a burst, and then one per second.
+//! The same reason on the same pod is one Event with a count, which is updated at most once a
+//! minute. Over all pods there is a budget: a burst, and then one per second.
 
 use std::collections::HashMap;
 use std::time::Duration;

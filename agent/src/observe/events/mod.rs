@@ -1,10 +1,10 @@
 //! Kubernetes Events on a pod that could not be wired for a reason that its owner can fix, as
 //! `kubectl describe pod` shows them.
 //!
-//! Reporting never waits: a report goes into a short queue; if that is full, it is dropped and counted.
-//! One task posts the reports to the API server, with a rate limit, so that many failing pods do not
-//! become many requests (`ledger`). An Event that the server does not accept is not sent again: if the
-//! reason persists, the next ADD reports it anew.
+//! Reporting never waits: a report goes into a short queue; if that is full, it is dropped and
+//! counted. One task posts the reports to the API server, with a rate limit, so that many failing
+//! pods do not become many requests (`ledger`). An Event that the server does not accept is not
+//! sent again: if the reason persists, the next ADD reports it anew.
 
 mod ledger;
 
@@ -117,8 +117,8 @@ impl Reporter {
                 ANSWER_DEADLINE.as_secs()
             ),
         };
-        // The report itself is in the log and in the runtime's error as well; why it can't be posted is
-        // logged once.
+        // The report itself is in the log and in the runtime's error as well; why it can't be
+        // posted is logged once.
         if !self.is_failing {
             tracing::warn!(server = %self.config.access, error = problem, "can't post Events on pods");
         }

@@ -94,7 +94,8 @@ fn nanoseconds(started: f64, micros: f64) -> String {
     (((started + micros) * 1e3) as u64).to_string()
 }
 
-/// Sixteen digits, not all of them zero. They need be distinct and no secret: the standard library's own randomness will do.
+/// Sixteen digits, not all of them zero. They need be distinct and no secret: the standard
+/// library's own randomness will do.
 fn random() -> String {
     format!("{:016x}", RandomState::new().hash_one(()).max(1))
 }

@@ -2,8 +2,8 @@
 //!
 //! A private Open vSwitch and agent, two pods wired from their annotations by the plugin as a
 //! runtime would exec it, traffic between them, CHECK, DEL, and proof that nothing is left. All of
-//! it lives in namespaces of its own, which end with this process: an interrupt needs no handler, for
-//! the kernel takes the namespaces, the mounts and the daemons.
+//! it lives in namespaces of its own, which end with this process: an interrupt needs no handler,
+//! for the kernel takes the namespaces, the mounts and the daemons.
 
 mod ovn;
 mod picture;

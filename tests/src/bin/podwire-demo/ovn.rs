@@ -1,4 +1,5 @@
-//! `make demo-ovn`: two nodes in one OVN network, a pod on each, traffic through the tunnel between them.
+//! `make demo-ovn`: two nodes in one OVN network, a pod on each, traffic through the tunnel between
+//! them.
 
 use std::path::PathBuf;
 

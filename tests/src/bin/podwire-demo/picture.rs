@@ -31,7 +31,8 @@ impl Block {
         self
     }
 
-    /// One beside the other, with `wire` between their lines number `at`, and as much space between the others.
+    /// One beside the other, with `wire` between their lines number `at`, and as much space between
+    /// the others.
     pub(crate) fn beside(&self, right: &Block, wire: &str, at: usize) -> Block {
         let space = " ".repeat(wire.chars().count());
         let (left_width, height) = (self.width(), self.0.len().max(right.0.len()));

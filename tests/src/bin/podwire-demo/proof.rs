@@ -23,8 +23,8 @@ impl Proof {
         })
     }
 
-    /// Looks again, once the nodes are dropped: one of `marks` was in the environment of each of their
-    /// processes, `namespaces` are the inode numbers of their network namespaces.
+    /// Looks again, once the nodes are dropped: one of `marks` was in the environment of each of
+    /// their processes, `namespaces` are the inode numbers of their network namespaces.
     pub(crate) fn nothing_left(
         &self,
         marks: &[String],
