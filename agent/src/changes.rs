@@ -26,6 +26,10 @@ const FILES: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
     .union(AddWatchFlags::IN_ONLYDIR);
 /// Events by which a file has come that was written elsewhere.
 const ARRIVALS: AddWatchFlags = AddWatchFlags::IN_MOVED_TO.union(AddWatchFlags::IN_ONLYDIR);
+/// Events by which a thing is no longer where it was.
+const END: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF
+    .union(AddWatchFlags::IN_MOVE_SELF)
+    .union(AddWatchFlags::IN_DONT_FOLLOW);
 /// Events by which a directory may come to be.
 const MAKING: AddWatchFlags = FILES.union(AddWatchFlags::IN_CREATE);
 
@@ -61,6 +65,27 @@ impl Changes {
     /// As those of [`Self::of`].
     pub(crate) fn of_arrivals(directory: &Path) -> io::Result<Self> {
         Self::watch(&[directory], ARRIVALS)
+    }
+
+    /// Watches for the end of a file and of a directory: that it is removed, moved, or another one put in its place. Only what is
+    /// there now is watched.
+    ///
+    /// # Errors
+    /// As those of [`Self::of`].
+    pub(crate) fn of_end(file: &Path, directory: &Path) -> io::Result<Self> {
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+        // A file that is still open loses its name (IN_ATTRIB) before it goes (IN_DELETE_SELF). With a directory the former would
+        // tell of its files too.
+        for (path, wanted) in [
+            (directory, END),
+            (file, END.union(AddWatchFlags::IN_ATTRIB)),
+        ] {
+            match inotify.add_watch(path, wanted) {
+                Ok(_) | Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        pipe::Receiver::from_owned_fd_unchecked(inotify.into()).map(Self)
     }
 
     fn watch(directories: &[&Path], wanted: AddWatchFlags) -> io::Result<Self> {

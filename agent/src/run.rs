@@ -30,7 +30,7 @@ use crate::{install, reconcile, server};
 /// How long what is under way may take to end after SIGTERM; then the next agent undoes it.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Why the agent did not start.
+/// Why the agent did not start, or did not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A setting or a configuration file is not valid.
@@ -60,6 +60,9 @@ pub enum StartError {
     /// The netlink threads could not be started.
     #[error("{0}")]
     Netlink(#[from] netns::Error),
+    /// Only a new agent can start another.
+    #[error("the process that runs IPAM plugins is gone")]
+    SpawnerGone,
     /// Nobody can be served metrics there.
     #[error("--metrics-address {address}: {source}")]
     MetricsAddress {
@@ -142,7 +145,8 @@ fn serve(
         .map(listen_for_metrics)
         .transpose()?;
     // The spawner is forked while there is one thread; the kernel's threads come before tokio's.
-    let spawner = Spawner::start().map_err(process("start the spawner of ipam plugins"))?;
+    let plugins = config.runtime.plugin_directories();
+    let spawner = Spawner::start(plugins).map_err(process("start the spawner of ipam plugins"))?;
     let real_time = (!config.power.no_realtime).then(RealTime::take).transpose();
     let real_time = real_time.unwrap_or_else(|errno| {
         tracing::info!(%errno, "links are made without real-time priority: an ADD beside many ports takes longer");
@@ -160,11 +164,11 @@ fn serve(
         let (settled_sender, settled) = watch::channel(false);
         let ports = Ports::connect(&config);
         let spawner = spawner.connect().map_err(process("watch the spawner"))?;
-        let door = match inherited {
-            Some(listener) => {
-                Door::inherited(listener).map_err(process("serve the service manager's socket"))?
-            }
-            None => Door::make(&config.socket)?,
+        // Until the end: with it goes the lock of the run directory.
+        let mut door = match inherited {
+            Some(listener) => Door::inherited(run_dir, &config.socket, listener)
+                .map_err(process("serve the service manager's socket"))?,
+            None => Door::make(run_dir, &config.socket)?,
         };
         let sources = Sources::start(&config.sources);
         let metrics = Arc::new(Metrics::default());
@@ -173,6 +177,13 @@ fn serve(
         let agent = Arc::new(Agent::new(Parts { config, mtu_file, netlink, ports, journal, addresses, spawner, sources, metrics, events, settled }));
         let stop = CancellationToken::new();
         stop_on_signal(stop.clone())?;
+        tokio::spawn({
+            let (spawner, stop) = (agent.spawner.clone(), stop.clone());
+            async move {
+                spawner.ended().await;
+                stop.cancel();
+            }
+        });
         let hangup = signal(SignalKind::hangup()).map_err(process("watch signals"))?;
         tokio::spawn(reconcile::run(Arc::clone(&agent), settled_sender));
         tokio::spawn(reconcile::keep_ports(Arc::clone(&agent)));
@@ -195,7 +206,7 @@ fn serve(
         tokio::spawn(install::keep::watch(agent.config.runtime.clone()));
         tokio::spawn(tell_manager(Arc::clone(&agent), Arc::clone(&manager), stop.clone()));
         tracing::info!(socket = %agent.config.socket.display(), version = env!("CARGO_PKG_VERSION"), "serving");
-        let serving = server::serve(door, Arc::clone(&agent), stop.clone());
+        let serving = server::serve(&mut door, Arc::clone(&agent), stop.clone());
         tokio::pin!(serving);
         tokio::select! {
             served = &mut serving => served.map_err(process("read the limit of open files"))?,
@@ -205,10 +216,11 @@ fn serve(
         }
         agent.connections.all_forgotten().await;
         tracing::info!("stopped; pods keep their network");
-        Ok::<(), StartError>(())
-    })?;
-    drop(run_dir);
-    Ok(())
+        if !agent.spawner.is_alive() {
+            return Err(StartError::SpawnerGone);
+        }
+        Ok(())
+    })
 }
 
 fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, StartError> {

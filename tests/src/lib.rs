@@ -61,6 +61,7 @@ pub use ovsdb::{Ovsdb, Row};
 pub use place::Place;
 pub use plugin::{CniError, PluginRun, addresses, conf, conf_of_version};
 pub use pod::Pod;
+pub use process::child_of;
 pub use random::{container_id, hex, uuid};
 
 /// How many DELs the plugin's spool holds at the most; as `podwire_cni::spool` has it.

@@ -310,3 +310,17 @@ fn show(command: &Command) -> String {
         .collect::<Vec<_>>()
         .join(" ")
 }
+
+/// The only child of a process of one thread.
+///
+/// # Panics
+/// When there is another number of them.
+#[track_caller]
+pub fn child_of(parent: u32) -> u32 {
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    let children = std::fs::read_to_string(&path).unwrap_or_default();
+    match children.trim().parse() {
+        Ok(child) => child,
+        Err(_) => panic!("the children of process {parent} are {children:?}, and not one"),
+    }
+}

@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
-use podwire_tests::{AgentOptions, Pod, TestNode, conf, conf_of_version, links, traffic};
+use podwire_tests::{
+    Agent, AgentOptions, Pod, TestNode, child_of, conf, conf_of_version, links, traffic,
+};
 use serde_json::{Value, json};
 
 const DATA_DIR: &str = "/run/host-local";
@@ -227,4 +229,64 @@ fn what_ipam_gave_to_a_sandbox_that_a_newer_one_replaces_is_given_back() {
     }
     assert!(reserved(&node).is_empty());
     node.leftovers().unwrap().assert_none();
+}
+
+/// A directory of the node with a plugin `slow-ipam` that says that it runs, and then waits.
+fn slow_ipam(node: &TestNode) -> AgentOptions {
+    let script = "#!/bin/sh\n[ \"$CNI_COMMAND\" = ADD ] || exit 0\necho >/run/plugins/runs\nexec sleep 1000\n";
+    let path = node.path("/run/plugins");
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("slow-ipam"), script).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(path.join("slow-ipam"), mode).unwrap();
+    AgentOptions::default().with(["--cni-bin-dir", "/run/plugins"])
+}
+
+/// The code of an ADD during which something happened, once its plugin ran.
+fn code_of_an_add_during(agent: &Agent<'_>, pod: &Pod<'_>, happens: impl FnOnce()) -> u64 {
+    let mut conf = conf();
+    conf["ipam"] = json!({"type": "slow-ipam"});
+    std::thread::scope(|scope| {
+        let add = scope.spawn(|| {
+            let path = [("CNI_PATH", Some("/run/plugins"))];
+            pod.exec_with("ADD", conf.to_string().as_bytes(), &path)
+                .unwrap()
+                .error()
+                .unwrap()
+        });
+        agent.await_file("/run/plugins/runs").unwrap();
+        happens();
+        add.join().unwrap().code
+    })
+}
+
+#[test]
+fn the_process_that_runs_plugins_is_replaced_when_it_dies() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&slow_ipam(&node)).unwrap();
+    let pod = node.pod("web").unwrap();
+    let code = code_of_an_add_during(&agent, &pod, || kill(child_of(child_of(agent.pid()))));
+    assert_eq!(code, 11, "the runtime is to try again");
+    wired(&node, "db");
+    agent.await_ready(true).unwrap();
+}
+
+#[test]
+fn an_agent_that_can_run_no_plugin_any_more_ends_so_that_a_new_one_is_started() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&slow_ipam(&node)).unwrap();
+    let pod = node.pod("web").unwrap();
+    let code = code_of_an_add_during(&agent, &pod, || {
+        let keeper = child_of(agent.pid());
+        let worker = child_of(keeper);
+        kill(keeper);
+        kill(worker);
+    });
+    assert_eq!(code, 11);
+    assert!(!agent.await_end().unwrap().success());
+}
+
+fn kill(pid: u32) {
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
 }

@@ -12,7 +12,10 @@ use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
-use podwire_tests::{Agent, AgentOptions, TestNode, conf, links, plugin_binary};
+use podwire_tests::{
+    Agent, AgentOptions, TestNode, child_of, conf, conf_of_version, links, plugin_binary,
+};
+use serde_json::json;
 
 /// linux/capability.h
 const DAC_OVERRIDE: u64 = 1 << 1;
@@ -124,15 +127,22 @@ fn the_thread_that_makes_links_alone_has_real_time_priority_where_it_may_and_non
 }
 
 #[test]
-fn the_spawner_of_ipam_plugins_is_not_locked_down() {
+fn the_processes_that_run_ipam_plugins_have_no_capability_and_can_gain_none() {
     let node = TestNode::with_ovs().unwrap();
     let agent = node.start_agent(&AgentOptions::default()).unwrap();
-    let children = format!("/proc/{0}/task/{0}/children", agent.pid());
-    let spawner = fs::read_to_string(children).unwrap();
-    let status = status(std::path::Path::new(&format!("/proc/{}", spawner.trim())));
-    assert_eq!(status["Seccomp"], "0");
-    assert_eq!(status["NoNewPrivs"], "0");
-    assert_eq!(capabilities(&status, "CapEff") & ALWAYS, ALWAYS);
+    // Once it has run a plugin, it is there.
+    let mut conf = conf_of_version("1.0.0");
+    conf["ipam"] = json!({"type": "static", "addresses": [{"address": "10.56.0.5/24"}]});
+    let pod = node.pod("web").unwrap();
+    pod.exec("ADD", &conf).unwrap().success().unwrap();
+    let keeper = child_of(agent.pid());
+    for process in [keeper, child_of(keeper)] {
+        let status = status(std::path::Path::new(&format!("/proc/{process}")));
+        assert_eq!(status["NoNewPrivs"], "1");
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            assert_eq!(capabilities(&status, set), 0, "{set}");
+        }
+    }
 }
 
 #[test]

@@ -1,15 +1,20 @@
 //! Who holds which address of the node's own subnets: the pools behind a lock, and their cursor on disk.
 
-use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use podwire_cni::private_dir::{DirError, PrivateDir};
 use tokio::sync::Notify;
 
 use crate::ipam::Owner;
 use crate::ipam::pool::{Allocated, Cursor, PoolError, Pools, Usage};
 use crate::ipam::{Family, subnet};
+
+/// The cursor's file in the run directory.
+const CURSOR: &str = "addresses.json";
+/// Its most bytes: a few addresses for each subnet.
+const LONGEST_CURSOR: usize = 1 << 20;
 
 /// The node's pools.
 ///
@@ -19,7 +24,7 @@ use crate::ipam::{Family, subnet};
 #[derive(Debug)]
 pub struct Addresses {
     pools: Mutex<Pools>,
-    cursor_path: PathBuf,
+    run_dir: PathBuf,
     moved: Notify,
 }
 
@@ -33,17 +38,13 @@ impl Addresses {
         run_dir: &Path,
     ) -> Result<Self, subnet::SpecError> {
         let mut pools = Pools::new(subnets)?;
-        let cursor_path = run_dir.join("addresses.json");
-        match fs::read(&cursor_path).map(|text| serde_json::from_slice::<Vec<Cursor>>(&text)) {
-            Ok(Ok(cursors)) => pools.restore_cursor(&cursors),
-            Ok(Err(error)) => {
-                tracing::warn!(path = %cursor_path.display(), %error, "passed over: not a cursor")
-            }
-            Err(_) => {}
+        match cursor(run_dir) {
+            Ok(cursors) => pools.restore_cursor(&cursors),
+            Err(error) => tracing::warn!(%error, "the address cursor is not used"),
         }
         Ok(Self {
             pools: Mutex::new(pools),
-            cursor_path,
+            run_dir: run_dir.to_owned(),
             moved: Notify::new(),
         })
     }
@@ -147,11 +148,8 @@ impl Addresses {
         loop {
             self.moved.notified().await;
             let cursor = self.lock().cursor();
-            let written = serde_json::to_vec(&cursor)
-                .map_err(std::io::Error::from)
-                .and_then(|text| fs::write(&self.cursor_path, text));
-            if let Err(error) = written {
-                tracing::warn!(path = %self.cursor_path.display(), %error, "the address cursor can't be written");
+            if let Err(error) = write_cursor(&self.run_dir, &cursor) {
+                tracing::warn!(%error, "the address cursor can't be written");
             }
         }
     }
@@ -161,6 +159,27 @@ impl Addresses {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum CursorError {
+    #[error("{0}")]
+    Dir(#[from] DirError),
+    #[error("{CURSOR}: {0}")]
+    Malformed(#[from] serde_json::Error),
+}
+
+fn cursor(run_dir: &Path) -> Result<Vec<Cursor>, CursorError> {
+    let text = PrivateDir::open(run_dir)?.read(CURSOR, LONGEST_CURSOR)?;
+    Ok(text
+        .map(|text| serde_json::from_slice(&text))
+        .transpose()?
+        .unwrap_or_default())
+}
+
+fn write_cursor(run_dir: &Path, cursor: &[Cursor]) -> Result<(), CursorError> {
+    let text = serde_json::to_vec(cursor)?;
+    Ok(PrivateDir::open(run_dir)?.write(CURSOR, &[&text])?)
 }
 
 fn is_same_pod(a: &Owner, b: &Owner) -> bool {

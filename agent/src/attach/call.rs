@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use podwire_cni::env::{Args, Invocation};
-use podwire_cni::spec::{CniVersion, Command, NetConf, SpecError};
+use podwire_cni::spec::{CniVersion, Command, NetConf, Preamble, SpecError};
 use podwire_cni::wire;
 
 use crate::ipam::delegate::Remarks;
@@ -63,7 +63,10 @@ impl Call {
             Command::Del => NetConf::parse_for_del(text),
             _ => NetConf::parse(text),
         }
-        .map_err(|error| latest(error.into()))?;
+        .map_err(|error| Refused {
+            version: Preamble::version(request.config.get()),
+            error: error.into(),
+        })?;
         let version = conf.cni_version;
         let refused = |error| Refused { version, error };
         version

@@ -101,7 +101,7 @@ impl Agent {
             none(host.differences(record, pod, &expected))?;
         }
         trace.phase("host links", looking);
-        if let Some(plugin) = delegate_of(call)? {
+        if let Some(plugin) = delegate_of(call, &self.spawner)? {
             plugin.check(&self.spawner, delegate_call(call)).await?;
         }
         Ok(())

@@ -73,7 +73,7 @@ impl Agent {
 
     /// Tells a delegated IPAM plugin that its addresses are free again; without one it is nothing.
     pub(super) async fn delegated_del(&self, call: &Call) -> Result<(), Error> {
-        let plugin = match delegate_of(call) {
+        let plugin = match delegate_of(call, &self.spawner) {
             Ok(Some(plugin)) => plugin,
             Ok(None) => return Ok(()),
             // A DEL that fails is repeated without end, and the plugin will not come back by that.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use nix::errno::Errno;
+use podwire_cni::private_dir::DirError;
 use podwire_cni::spec::{ErrorCode, SpecError};
 use podwire_ovs::transact::TransactError;
 
@@ -186,9 +187,7 @@ impl Error {
             Self::Kernel(error) => error
                 .refusal()
                 .map_or(Errno::UnknownErrno, |refusal| refusal.errno),
-            Self::Journal(journal::Error::Io { source, .. }) => source
-                .raw_os_error()
-                .map_or(Errno::UnknownErrno, Errno::from_raw),
+            Self::Journal(journal::Error::Dir(DirError::Io { errno, .. })) => *errno,
             _ => return false,
         };
         matches!(errno, Errno::EMFILE | Errno::ENFILE)

@@ -53,7 +53,7 @@ impl Agent {
         }
         errors.extend(self.ports.remove_unused_qos().await.err().map(Error::from));
         trace.phase("sweep", sweeping);
-        match delegate_of(call) {
+        match delegate_of(call, &self.spawner) {
             Ok(Some(plugin)) => {
                 let config = with_valid(call, &under_way);
                 let asked = delegate::Call {

@@ -12,6 +12,7 @@ use super::said::Said;
 use super::{Agent, Call, Error};
 use crate::fault::fault_point;
 use crate::ipam::delegate::{self, Delegate, DelegateError};
+use crate::ipam::spawner::Spawner;
 use crate::ipam::{Family, Owner};
 use crate::netns::Route;
 use crate::observe::WaitFor;
@@ -58,7 +59,7 @@ impl Agent {
         deadline: Deadline,
         undo: &mut Undo,
     ) -> Result<Intent, Error> {
-        if let Some(plugin) = delegate_of(call)? {
+        if let Some(plugin) = delegate_of(call, &self.spawner)? {
             return self.delegated(call, &plugin, deadline, undo).await;
         }
         if let Some(interfaces) = said.interfaces() {
@@ -270,11 +271,15 @@ pub(super) fn delegate_call(call: &Call) -> delegate::Call<'_> {
 }
 
 /// The plugin that the configuration's `ipam` section names, if it has one.
-pub(super) fn delegate_of(call: &Call) -> Result<Option<Delegate>, DelegateError> {
+pub(super) fn delegate_of(
+    call: &Call,
+    spawner: &Spawner,
+) -> Result<Option<Delegate>, DelegateError> {
     let Some(ipam) = &call.conf.ipam else {
         return Ok(None);
     };
-    let found = Delegate::find(&ipam.plugin_type, &call.invocation.path)?;
+    let (path, directories) = (&call.invocation.path, spawner.directories());
+    let found = Delegate::find(&ipam.plugin_type, path, directories)?;
     Ok(Some(found.heard_by(&call.remarks)))
 }
 

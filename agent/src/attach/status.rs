@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::intent::{delegate_call, delegate_of};
-use super::{Agent, Call, Error};
+use super::{Agent, Call, Error, READY_DEADLINE};
 use crate::config::Wait;
+use crate::journal;
 use crate::ports::{ControllerError, PortError};
 
 /// How long STATUS waits for an answer of ovs-vswitchd; runtimes ask it as often as every 0.5 s.
@@ -13,8 +14,11 @@ const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
 impl Agent {
     /// Answers STATUS.
     pub(super) async fn status(&self, call: &Call) -> Result<(), Error> {
+        // An agent that has just started is not ready yet; an ADD waits for that too. Why it is not ready in the end, what
+        // follows says.
+        let _ = self.settled(READY_DEADLINE).await;
         self.readiness().await?;
-        if let Some(plugin) = delegate_of(call)? {
+        if let Some(plugin) = delegate_of(call, &self.spawner)? {
             plugin.status(&self.spawner, delegate_call(call)).await?;
         }
         Ok(())
@@ -53,6 +57,8 @@ impl Agent {
             controller: controller.err(),
             sources: self.sources.problems(),
             settled: *self.settled.borrow(),
+            journal: self.journal.confirm_writable().err(),
+            spawner: self.spawner.is_alive(),
         }
     }
 }
@@ -72,6 +78,10 @@ pub(crate) struct Health {
     pub(crate) sources: Vec<String>,
     /// Whether what was found at start has been looked through.
     pub(crate) settled: bool,
+    /// The intent log, which an ADD begins with.
+    pub(crate) journal: Option<journal::Error>,
+    /// Whether IPAM plugins can be run.
+    pub(crate) spawner: bool,
     /// Whether running pods may have lost their connectivity as well.
     pub(crate) degraded: bool,
 }
@@ -84,6 +94,11 @@ impl Health {
         reasons.extend(self.switch.as_ref().map(ToString::to_string));
         reasons.extend(self.controller.as_ref().map(ToString::to_string));
         reasons.extend(self.sources.iter().cloned());
+        reasons.extend(self.journal.as_ref().map(ToString::to_string));
+        if !self.spawner {
+            reasons
+                .push("the process that runs IPAM plugins is gone; the agent restarts".to_owned());
+        }
         if reasons.is_empty() && !self.settled {
             reasons.push(
                 "the agent is still looking through the ports that it found at start".to_owned(),

@@ -20,7 +20,8 @@ pub struct RuntimeArgs {
         env = "PODWIRE_CNI_CONF_DIR"
     )]
     pub cni_conf_dir: PathBuf,
-    /// The runtime's plugins: the log says when another takes the place of podwire's
+    /// The runtime's plugins: IPAM plugins are run from here and below, beside the usual directories, and the log says when
+    /// another plugin takes the place of podwire's
     #[arg(
         long,
         value_name = "DIR",
@@ -28,4 +29,14 @@ pub struct RuntimeArgs {
         env = "PODWIRE_CNI_BIN_DIR"
     )]
     pub cni_bin_dir: PathBuf,
+}
+
+impl RuntimeArgs {
+    /// The directories that IPAM plugins may be run from.
+    pub fn plugin_directories(&self) -> Vec<PathBuf> {
+        let mut directories = vec![self.cni_bin_dir.clone()];
+        directories.extend(usual::PLUGIN_DIRECTORIES.map(PathBuf::from));
+        directories.dedup();
+        directories
+    }
 }

@@ -23,12 +23,9 @@ use podwire_cni::env::Invocation;
 use podwire_cni::spec::{CniResult, Command, ErrorCode, ResultError, SpecError};
 use serde::Deserialize;
 
-use super::spawner::{Exec, Exit, Output, Spawner};
+use super::spawner::{Exec, Exit, Output, Spawner, is_within};
 pub use error::DelegateError;
 pub use remarks::Remarks;
-
-/// PATH for plugins whose runtime gave none: some look for tools of their own.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// An IPAM plugin that was found.
 #[derive(Debug, Clone)]
@@ -61,12 +58,16 @@ pub enum Answer {
 }
 
 impl Delegate {
-    /// Looks for the plugin `kind` in the directories of `cni_path` (CNI_PATH, separated by
-    /// colons). A relative directory is passed over: it would be relative to the agent.
+    /// Looks for the plugin `kind` in those directories of `cni_path` (CNI_PATH, separated by
+    /// colons) that are plugin directories, or below one: the spawner runs nothing else.
     ///
     /// # Errors
     /// [`DelegateError::NotAName`], [`DelegateError::NotFound`].
-    pub fn find(kind: &str, cni_path: &str) -> Result<Self, DelegateError> {
+    pub fn find(
+        kind: &str,
+        cni_path: &str,
+        directories: &[PathBuf],
+    ) -> Result<Self, DelegateError> {
         if matches!(kind, "" | "." | "..") || kind.contains(['/', '\0']) {
             return Err(DelegateError::NotAName {
                 kind: kind.to_owned(),
@@ -75,9 +76,8 @@ impl Delegate {
         cni_path
             .split(':')
             .map(Path::new)
-            .filter(|dir| dir.is_absolute())
             .map(|dir| dir.join(kind))
-            .find(|path| is_executable_file(path))
+            .find(|path| is_within(path, directories) && is_executable_file(path))
             .map(|path| Self {
                 kind: kind.to_owned(),
                 path,
@@ -86,6 +86,7 @@ impl Delegate {
             .ok_or_else(|| DelegateError::NotFound {
                 kind: kind.to_owned(),
                 searched: cni_path.to_owned(),
+                directories: directories.to_vec(),
             })
     }
 
@@ -214,7 +215,6 @@ impl Delegate {
     ) -> Result<String, DelegateError> {
         let exec = Exec {
             path: self.path.to_string_lossy().into_owned(),
-            args: Vec::new(),
             env: environment(call, command),
             stdin: call.config.to_owned(),
             timeout: call.timeout,
@@ -259,12 +259,12 @@ impl Delegate {
     }
 }
 
-/// All variables of a call, as the specification has it (section 4: "the same environment"). An empty parameter counts as
-/// unset with every plugin, so it is left out.
+/// All variables of a call, as the specification has it (section 4: "the same environment"), of
+/// which the spawner leaves some out. An empty parameter counts as unset with every plugin, so it
+/// is left out here.
 fn environment(call: Call<'_>, command: Command) -> Vec<(String, String)> {
     let invocation = call.invocation;
-    let mut environment = BTreeMap::from([("PATH".to_owned(), PATH.to_owned())]);
-    environment.extend(call.environment.clone());
+    let mut environment = call.environment.clone();
     let parameters = [
         ("CNI_COMMAND", command.as_str()),
         ("CNI_CONTAINERID", &invocation.container_id),

@@ -1,15 +1,23 @@
-//! Programs are started by a process of their own.
+//! IPAM plugins are started by a process of their own.
 //!
 //! The agent never forks: what a fork inherits of an agent at work (locks, memory, a seccomp
 //! filter, dropped capabilities) is of no use to a plugin, and exec inherits the lock-down. So
 //! before it starts a thread or drops a capability the agent starts itself once more, as the hidden
-//! subcommand [`SUBCOMMAND`]; that process serves [`main_loop`] on its standard input, a socket,
-//! and runs each program asked for in a thread of its own. No async runtime lives there.
+//! subcommand [`SUBCOMMAND`]. No async runtime lives there.
 //!
-//! Messages are JSON behind a length (see `wire`), requests and replies are matched by number, and
-//! any number may be under way. When the agent's end closes, for whatever reason, the spawner kills
-//! what it still runs and exits. That is why it asks for no PR_SET_PDEATHSIG: the signal would end
-//! it before it could, and is sent when the *thread* that started it ends (prctl(2)).
+//! That process is the keeper ([`keep`]). It starts the worker ([`main_loop`]), which runs each
+//! plugin in a thread of its own, and starts another when a signal ends it. Both hold the same
+//! socket as standard input, which keeps the boundaries of packets: a worker that dies in the
+//! middle of a message spoils that message alone. The agent hears of it ([`SpawnError::Gone`]).
+//!
+//! Both have no capability and can gain none (`podwire` drops them before [`keep`]), nor do the
+//! plugins. The worker runs only what stands in a plugin directory, which it was told at its start:
+//! whoever takes over the agent can't have it run a program of his own.
+//!
+//! Messages are JSON (see `wire`), requests and replies are matched by number, and any number may
+//! be under way. When the agent's end closes, for whatever reason, the worker kills what it still
+//! runs and exits, and the keeper with it. That is why neither asks for PR_SET_PDEATHSIG: the signal
+//! would end it before it could, and is sent when the *thread* that started it ends (prctl(2)).
 
 mod client;
 mod process;
@@ -17,28 +25,33 @@ mod run;
 mod wire;
 
 use std::fmt;
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 pub use client::{Spawner, SpawnerProcess};
-pub use process::main_loop;
+pub use process::{keep, main_loop};
 
 use serde::{Deserialize, Serialize};
 
-/// The argument with which `podwire` becomes a spawner. `main` calls [`main_loop`] for it and
-/// nothing else.
+/// The argument with which `podwire` becomes the keeper; the plugin directories follow it.
 pub const SUBCOMMAND: &str = "spawner";
+
+/// The argument with which `podwire` becomes the worker; the plugin directories follow it.
+pub const WORKER: &str = "spawner-worker";
+
+/// PATH of a plugin: some look for tools of their own.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What a program may write to its standard output and to its standard error, each, in bytes.
 pub const OUTPUT_MAX: usize = 1 << 20;
 
-/// A program to run.
+/// A plugin to run. It gets no argument.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exec {
-    /// The program, an absolute path.
+    /// Its file, in or below a plugin directory.
     pub path: String,
-    /// Its arguments, without its name.
-    pub args: Vec<String>,
-    /// Its whole environment: nothing is inherited.
+    /// Its environment: nothing is inherited. PATH, and variables by which a loader or a shell
+    /// runs other code, are not passed on.
     pub env: Vec<(String, String)>,
     /// What it reads on its standard input.
     pub stdin: String,
@@ -82,7 +95,8 @@ pub enum SpawnError {
     },
     /// The program did not end in time, and was killed.
     #[error(
-        "{path} did not end within {timeout:?} and was killed{}",
+        "{path} did not end within {} ms and was killed{}",
+        timeout.as_millis(),
         last_words(stderr)
     )]
     Timeout {
@@ -120,15 +134,15 @@ pub enum SpawnError {
         limit: usize,
     },
     /// The spawner does not answer.
-    #[error("the spawner did not answer within {waited:?} of being asked to run {path}")]
+    #[error("the spawner did not answer within {} ms of being asked to run {path}", waited.as_millis())]
     Unresponsive {
         /// The program.
         path: String,
         /// How long was waited.
         waited: Duration,
     },
-    /// The spawner is gone, and with it all it ran; only a restart of the agent brings it back.
-    #[error("the spawner process is gone, so {path} cannot be run: restart the agent")]
+    /// The spawner ended before the plugin did. There is a new one, or the agent ends to get one.
+    #[error("the spawner process ended while it ran {path}")]
     Gone {
         /// The program.
         path: String,
@@ -143,6 +157,12 @@ impl fmt::Display for Exit {
             Self::Signal(signal) => write!(f, "was killed by signal {signal}"),
         }
     }
+}
+
+/// Whether a path is in one of these directories or below it, by its text alone.
+pub(super) fn is_within(path: &Path, directories: &[PathBuf]) -> bool {
+    let stays = path.components().all(|part| part != Component::ParentDir);
+    stays && directories.iter().any(|dir| path.starts_with(dir))
 }
 
 /// The end of what a program said, for an error.

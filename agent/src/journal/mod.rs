@@ -7,12 +7,12 @@
 
 mod names;
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use podwire_cni::private_dir::{DirError, PrivateDir, UNFINISHED};
 use podwire_cni::spool::boottime;
+use podwire_cni::wire::MAX_REQUEST;
 use serde::{Deserialize, Serialize};
 
 use crate::netns::Route;
@@ -25,9 +25,14 @@ const LONGEST_PLAIN_NAME: usize = 200;
 /// The format of the files.
 const FORMAT: u32 = 1;
 
-/// Of a file that is being written: it gets its name when it is whole, so that an agent killed in between leaves none that
-/// can't be read.
-const UNFINISHED: &str = "tmp";
+/// Where the entries are, in the run directory.
+const DIRECTORY: &str = "attachments";
+
+/// The largest entry, in bytes: what it holds of the runtime's request, and as much of our own.
+const LONGEST_ENTRY: usize = 2 * MAX_REQUEST;
+
+/// What a new entry takes at the least, in bytes: a page of tmpfs.
+const PAGE: usize = 4096;
 
 /// Where an attachment stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,15 +127,8 @@ impl Entry {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file or directory of the journal could not be made, written, read or removed.
-    #[error("{step} {path}: {source}")]
-    Io {
-        /// What was attempted.
-        step: &'static str,
-        /// On which file.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    #[error("{0}")]
+    Dir(#[from] DirError),
     /// A file is not one of ours, or was cut short.
     #[error("read {path}: {source}")]
     Malformed {
@@ -144,39 +142,39 @@ pub enum Error {
 /// The directory of entries.
 #[derive(Debug)]
 pub struct Journal {
-    directory: PathBuf,
+    run_dir: PathBuf,
+    directory: Mutex<Arc<PrivateDir>>,
     retired_names: RetiredNames,
 }
 
 impl Journal {
-    /// Opens the journal in `run_dir/attachments`, making the directory (0700) when it is missing.
+    /// Opens the journal in `run_dir/attachments`, making the directory (0700) when it is missing. What a killed agent had half
+    /// written is removed.
     ///
     /// # Errors
-    /// When the directory can't be made.
+    /// When the directory can't be made or used.
     pub fn open(run_dir: &Path) -> Result<Self, Error> {
-        let directory = run_dir.join("attachments");
-        match DirBuilder::new().mode(0o700).create(&directory) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(source) => {
-                return Err(Error::Io {
-                    step: "make directory",
-                    path: directory,
-                    source,
-                });
+        let directory = open(run_dir)?;
+        for file in directory.names()? {
+            if file.ends_with(UNFINISHED) {
+                directory.remove(&file)?;
             }
         }
-        let retired_names = RetiredNames::open(run_dir);
-        let journal = Self {
-            directory,
-            retired_names,
-        };
-        for file in journal.files()? {
-            if file.extension().is_some_and(|suffix| suffix == UNFINISHED) {
-                let _ = fs::remove_file(file);
-            }
-        }
-        Ok(journal)
+        Ok(Self {
+            run_dir: run_dir.to_owned(),
+            directory: Mutex::new(Arc::new(directory)),
+            retired_names: RetiredNames::open(run_dir),
+        })
+    }
+
+    /// That an entry could be written now; the directory is made again if it was removed.
+    ///
+    /// # Errors
+    /// When it could not, because the file system is full, for one.
+    pub fn confirm_writable(&self) -> Result<(), Error> {
+        const PROBE: &str = "probe";
+        self.write_file(PROBE, &[0; PAGE])?;
+        Ok(self.directory().remove(PROBE)?)
     }
 
     /// Writes an entry in state [`State::Adding`], replacing what was there for this attachment but for a living one's.
@@ -192,29 +190,9 @@ impl Journal {
     /// # Errors
     /// When the file can't be written; what was there stays then.
     pub fn write(&self, entry: &Entry, state: State) -> Result<(), Error> {
-        let path = self.path(&entry.key, state);
-        let unfinished = path.with_added_extension(UNFINISHED);
-        let text = serde_json::to_vec(entry).map_err(|source| Error::Malformed {
-            path: path.clone(),
-            source,
-        })?;
-        let written = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_CLOEXEC)
-            .open(&unfinished)
-            .and_then(|mut file| file.write_all(&text))
-            .and_then(|()| fs::rename(&unfinished, &path));
-        if let Err(source) = written {
-            let _ = fs::remove_file(&unfinished);
-            return Err(Error::Io {
-                step: "write",
-                path,
-                source,
-            });
-        }
+        let name = name(&entry.key, state);
+        let text = serde_json::to_vec(entry).map_err(|source| self.malformed(&name, source))?;
+        self.write_file(&name, &text)?;
         // An ADD that is refused after all must not take a living attachment's entry along.
         let stays = |other| other == state || (state == State::Adding && other == State::Live);
         self.remove(&entry.key, |other| !stays(other))
@@ -225,15 +203,8 @@ impl Journal {
     /// # Errors
     /// When the file can't be renamed.
     pub fn advance(&self, key: &AttachmentKey, from: State, to: State) -> Result<(), Error> {
-        let path = self.path(key, from);
-        match fs::rename(&path, self.path(key, to)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::Io {
-                step: "rename",
-                path,
-                source: error,
-            }),
-            _ => Ok(()),
-        }
+        let (from, to) = (name(key, from), name(key, to));
+        Ok(self.directory().rename(&from, &to)?)
     }
 
     /// The entry of an attachment and its state, if there is one.
@@ -242,7 +213,7 @@ impl Journal {
     /// When a file is there and can't be read.
     pub fn find(&self, key: &AttachmentKey) -> Result<Option<(State, Entry)>, Error> {
         for state in State::ALL {
-            if let Some(entry) = read(&self.path(key, state))?
+            if let Some(entry) = self.read(&name(key, state))?
                 && entry.key == *key
             {
                 return Ok(Some((state, entry)));
@@ -275,17 +246,7 @@ impl Journal {
 
     fn remove(&self, key: &AttachmentKey, which: impl Fn(State) -> bool) -> Result<(), Error> {
         for state in State::ALL.into_iter().filter(|state| which(*state)) {
-            let path = self.path(key, state);
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(Error::Io {
-                        step: "remove",
-                        path,
-                        source: error,
-                    });
-                }
-                _ => {}
-            }
+            self.directory().remove(&name(key, state))?;
         }
         Ok(())
     }
@@ -303,22 +264,19 @@ impl Journal {
     /// All entries, and what could not be read.
     pub fn entries(&self) -> (Vec<(State, Entry)>, Vec<Error>) {
         let (mut entries, mut errors) = (Vec::new(), Vec::new());
-        let files = self.files().unwrap_or_else(|error| {
-            errors.push(error);
+        let files = self.directory().names().unwrap_or_else(|error| {
+            errors.push(error.into());
             Vec::new()
         });
-        for path in files {
-            let suffix = path
-                .extension()
-                .and_then(|suffix| suffix.to_str())
-                .unwrap_or("");
+        for name in files {
+            let suffix = name.rsplit_once('.').map_or("", |(_, suffix)| suffix);
             let Some(state) = State::ALL
                 .into_iter()
                 .find(|state| state.suffix() == suffix)
             else {
                 continue;
             };
-            match read(&path) {
+            match self.read(&name) {
                 Ok(Some(entry)) => entries.push((state, entry)),
                 Ok(None) => {}
                 Err(error) => errors.push(error),
@@ -327,46 +285,59 @@ impl Journal {
         (entries, errors)
     }
 
-    fn files(&self) -> Result<Vec<PathBuf>, Error> {
-        match fs::read_dir(&self.directory) {
-            Ok(files) => Ok(files.flatten().map(|file| file.path()).collect()),
-            Err(source) => Err(Error::Io {
-                step: "list",
-                path: self.directory.clone(),
-                source,
-            }),
+    fn read(&self, name: &str) -> Result<Option<Entry>, Error> {
+        let text = self.directory().read(name, LONGEST_ENTRY)?;
+        let entry = text.map(|text| serde_json::from_slice(&text)).transpose();
+        entry.map_err(|source| self.malformed(name, source))
+    }
+
+    /// Writes a file, in a new directory when somebody has removed the old one.
+    fn write_file(&self, name: &str, text: &[u8]) -> Result<(), Error> {
+        match self.directory().write(name, &[text]) {
+            Err(error) if error.is_not_found() => {
+                let directory = Arc::new(open(&self.run_dir)?);
+                tracing::error!(
+                    directory = %directory.path().display(),
+                    "the intent log was removed, and with it what is known of the attachments that are there; it is made again"
+                );
+                *self.lock() = Arc::clone(&directory);
+                Ok(directory.write(name, &[text])?)
+            }
+            written => Ok(written?),
         }
     }
 
-    fn path(&self, key: &AttachmentKey, state: State) -> PathBuf {
-        // Neither part can hold a ':' (CNI spec: containerID and network name are [a-zA-Z0-9_.-]; an interface name has none).
-        let mut name = format!("{}:{}:{}", key.container_id, key.ifname, key.network);
-        if name.len() > LONGEST_PLAIN_NAME {
-            name = format!(
-                "{:016x}{:016x}",
-                stable_hash(&[&name]),
-                stable_hash(&["2", &name])
-            );
-        }
-        self.directory.join(format!("{name}.{}", state.suffix()))
+    fn malformed(&self, name: &str, source: serde_json::Error) -> Error {
+        let path = self.directory().path().join(name);
+        Error::Malformed { path, source }
+    }
+
+    fn directory(&self) -> Arc<PrivateDir> {
+        Arc::clone(&self.lock())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Arc<PrivateDir>> {
+        self.directory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn read(path: &Path) -> Result<Option<Entry>, Error> {
-    match fs::read(path) {
-        Ok(text) => serde_json::from_slice(&text)
-            .map(Some)
-            .map_err(|source| Error::Malformed {
-                path: path.to_owned(),
-                source,
-            }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(Error::Io {
-            step: "read",
-            path: path.to_owned(),
-            source,
-        }),
+fn open(run_dir: &Path) -> Result<PrivateDir, DirError> {
+    PrivateDir::open(run_dir)?.below(DIRECTORY)
+}
+
+fn name(key: &AttachmentKey, state: State) -> String {
+    // Neither part can hold a ':' (CNI spec: containerID and network name are [a-zA-Z0-9_.-]; an interface name has none).
+    let mut name = format!("{}:{}:{}", key.container_id, key.ifname, key.network);
+    if name.len() > LONGEST_PLAIN_NAME {
+        name = format!(
+            "{:016x}{:016x}",
+            stable_hash(&[&name]),
+            stable_hash(&["2", &name])
+        );
     }
+    format!("{name}.{}", state.suffix())
 }
 
 #[cfg(test)]

@@ -6,12 +6,13 @@
 //! and cnitool, and with them the names that are derived from the ids.
 
 use std::collections::{HashSet, VecDeque};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use podwire_cni::private_dir::PrivateDir;
 use podwire_cni::spool::boottime;
 
 use crate::plan::{derived_link_name, stable_hash};
@@ -20,6 +21,8 @@ use crate::plan::{derived_link_name, stable_hash};
 const KEPT: usize = 8192;
 /// The file in the run directory: one name per line, newest last.
 const FILE: &str = "retired-names";
+/// Its most bytes: twice the names that are kept, of at most 15 characters each.
+const LONGEST: usize = 1 << 20;
 
 /// The names, in memory and in a file that an agent started later reads.
 #[derive(Debug)]
@@ -42,7 +45,12 @@ impl RetiredNames {
     pub(super) fn open(run_dir: &Path) -> Self {
         let path = run_dir.join(FILE);
         let mut names = Names::default();
-        for name in fs::read_to_string(&path).unwrap_or_default().lines() {
+        let read = PrivateDir::open(run_dir).and_then(|dir| dir.read(FILE, LONGEST));
+        let text = read.unwrap_or_else(|error| {
+            tracing::warn!(%error, "retired link names can't be read");
+            None
+        });
+        for name in String::from_utf8_lossy(&text.unwrap_or_default()).lines() {
             names.push(name);
         }
         Self {
@@ -135,6 +143,8 @@ impl Names {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

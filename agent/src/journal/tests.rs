@@ -1,3 +1,4 @@
+use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
@@ -17,6 +18,13 @@ fn entry(container: &str) -> Entry {
         "/run/netns/a".into(),
         "br-int".into(),
     )
+}
+
+fn path(journal: &Journal, container: &str, state: State) -> PathBuf {
+    journal
+        .directory()
+        .path()
+        .join(name(&key(container), state))
 }
 
 #[test]
@@ -65,8 +73,8 @@ fn only_root_can_read_the_journal() {
     let journal = Journal::open(dir.path()).unwrap();
     journal.begin(&entry("abc")).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(&journal.directory), 0o700);
-    assert_eq!(mode(&journal.path(&key("abc"), State::Adding)), 0o600);
+    assert_eq!(mode(journal.directory().path()), 0o700);
+    assert_eq!(mode(&path(&journal, "abc", State::Adding)), 0o600);
 }
 
 #[test]
@@ -89,7 +97,7 @@ fn a_file_cut_short_is_reported_by_name_and_hides_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
     journal.begin(&entry("good")).unwrap();
-    fs::write(journal.path(&key("bad"), State::Live), b"{\"format\":1,").unwrap();
+    fs::write(path(&journal, "bad", State::Live), b"{\"format\":1,").unwrap();
     let (entries, errors) = journal.entries();
     assert_eq!(entries.len(), 1);
     assert!(
@@ -106,8 +114,8 @@ fn a_link_in_place_of_an_entry_is_not_followed() {
     let journal = Journal::open(dir.path()).unwrap();
     let victim = dir.path().join("victim");
     fs::write(&victim, b"precious").unwrap();
-    let path = journal.path(&key("abc"), State::Adding);
-    let unfinished = path.with_added_extension(UNFINISHED);
+    let path = path(&journal, "abc", State::Adding);
+    let unfinished = path.with_added_extension("tmp");
     std::os::unix::fs::symlink(&victim, &unfinished).unwrap();
     assert!(journal.begin(&entry("abc")).is_err());
     std::os::unix::fs::symlink(&victim, &path).unwrap();
@@ -131,12 +139,22 @@ fn an_entry_replaces_those_of_the_same_attachment_in_other_states() {
 fn what_a_killed_agent_had_half_written_goes_when_the_next_one_opens_the_journal() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
-    let half = journal
-        .path(&key("abc"), State::Adding)
-        .with_added_extension(UNFINISHED);
+    let half = path(&journal, "abc", State::Adding).with_added_extension("tmp");
     fs::write(&half, b"{\"format\":1,").unwrap();
     assert_eq!(journal.find(&key("abc")).unwrap(), None);
     let journal = Journal::open(dir.path()).unwrap();
     assert!(!half.exists());
     assert!(journal.entries().1.is_empty());
+}
+
+#[test]
+fn a_directory_that_was_removed_is_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let run_dir = dir.path().join("run");
+    let journal = Journal::open(&run_dir).unwrap();
+    fs::remove_dir_all(&run_dir).unwrap();
+    assert!(journal.entries().0.is_empty());
+    journal.confirm_writable().unwrap();
+    journal.begin(&entry("abc")).unwrap();
+    assert_eq!(Journal::open(&run_dir).unwrap().entries().0.len(), 1);
 }

@@ -55,9 +55,8 @@ impl Needs {
 
 /// Drops all others from every set. The bounding set goes first, since that takes CAP_SETPCAP; with it empty, with nothing
 /// inheritable and with no_new_privs, no exec can bring one back.
-pub(super) fn keep(needs: &Needs) -> Result<Vec<Capability>, LockdownError> {
+pub(super) fn keep(wanted: &[Capability]) -> Result<Vec<Capability>, LockdownError> {
     let failed = |step| move |source| LockdownError::Capabilities { step, source };
-    let wanted: Vec<Capability> = needs.with_reasons().map(|(kept, _)| kept).collect();
     let held = caps::read(None, CapSet::Permitted).map_err(failed("read the capabilities"))?;
     let missing: Vec<_> = wanted
         .iter()
@@ -77,5 +76,5 @@ pub(super) fn keep(needs: &Needs) -> Result<Vec<Capability>, LockdownError> {
     caps::clear(None, CapSet::Inheritable).map_err(failed("clear the inheritable capabilities"))?;
     caps::set(None, CapSet::Effective, &kept).map_err(failed("drop effective capabilities"))?;
     caps::set(None, CapSet::Permitted, &kept).map_err(failed("drop permitted capabilities"))?;
-    Ok(wanted)
+    Ok(wanted.to_vec())
 }

@@ -3,7 +3,7 @@
 //!
 //! All three belong to threads and not to the process, and threads inherit them from the one that starts them. So
 //! [`apply`] is called once, by the only thread there is, and says so when there is another. The spawner of IPAM plugins is
-//! started before: exec hands the lock-down on, and those plugins are not ours to confine.
+//! started before, for exec hands the lock-down on; it does [`apply_for_plugins`] itself.
 
 mod capabilities;
 mod seccomp;
@@ -76,12 +76,24 @@ pub fn apply(needs: &Needs, seccomp: Seccomp) -> Result<Held, LockdownError> {
     only_thread()?;
     // First: it lets seccomp be used without a capability.
     nix::sys::prctl::set_no_new_privs().map_err(|errno| LockdownError::NoNewPrivs(errno.into()))?;
-    let capabilities = capabilities::keep(needs)?;
+    let wanted: Vec<_> = needs.with_reasons().map(|(kept, _)| kept).collect();
+    let capabilities = capabilities::keep(&wanted)?;
     let seccomp = seccomp::install(seccomp)?;
     Ok(Held {
         capabilities,
         seccomp,
     })
+}
+
+/// Gives up every capability, for good: exec can bring none back. That is for who starts other
+/// programs, so there is no filter of system calls.
+///
+/// # Errors
+/// When there is a second thread, or when the kernel refuses a step.
+pub fn apply_for_plugins() -> Result<(), LockdownError> {
+    only_thread()?;
+    nix::sys::prctl::set_no_new_privs().map_err(|errno| LockdownError::NoNewPrivs(errno.into()))?;
+    capabilities::keep(&[]).map(drop)
 }
 
 fn only_thread() -> Result<(), LockdownError> {

@@ -7,9 +7,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-use std::{fs, io};
 
 use ipnet::IpNet;
+use podwire_cni::private_dir::PrivateDir;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -20,6 +20,8 @@ use crate::{netns, ports};
 
 /// The record's name in the run directory.
 const FILE: &str = "gateways.json";
+/// Its most bytes: two addresses for each subnet.
+const LONGEST: usize = 1 << 20;
 
 /// Sees to it that the bridge's local port has the gateway addresses, also after ovs-vswitchd has made it anew and after the
 /// subnets have changed, and none of an earlier subnet in which no pod is left. Never ends, unless there can be no gateway.
@@ -172,31 +174,33 @@ struct Record {
     bridge: String,
     addresses: Vec<IpNet>,
     #[serde(skip)]
-    path: PathBuf,
+    run_dir: PathBuf,
 }
 
 impl Record {
     fn read(run_dir: &Path) -> Self {
-        let path = run_dir.join(FILE);
-        let record = match fs::read(&path).map(|text| serde_json::from_slice::<Self>(&text)) {
-            Ok(Ok(record)) => record,
-            Ok(Err(error)) => {
-                tracing::warn!(path = %path.display(), %error, "passed over: not a record of gateways");
+        let read = PrivateDir::open(run_dir).and_then(|dir| dir.read(FILE, LONGEST));
+        let record = match read.map(|text| text.map(|text| serde_json::from_slice(&text))) {
+            Ok(None) => Self::default(),
+            Ok(Some(Ok(record))) => record,
+            Ok(Some(Err(error))) => {
+                tracing::warn!(file = FILE, %error, "not used: no record of gateways");
                 Self::default()
             }
-            Err(_) => Self::default(),
+            Err(error) => {
+                tracing::warn!(%error, "the record of gateways is not used");
+                Self::default()
+            }
         };
-        Self { path, ..record }
+        let run_dir = run_dir.to_owned();
+        Self { run_dir, ..record }
     }
 
     fn write(&self) {
-        let unfinished = self.path.with_added_extension("tmp");
-        let written = serde_json::to_vec(self)
-            .map_err(io::Error::from)
-            .and_then(|text| fs::write(&unfinished, text))
-            .and_then(|()| fs::rename(&unfinished, &self.path));
+        let text = serde_json::to_vec(self).expect("strings and addresses always serialise");
+        let written = PrivateDir::open(&self.run_dir).and_then(|dir| dir.write(FILE, &[&text]));
         if let Err(error) = written {
-            tracing::warn!(path = %self.path.display(), %error, "what gateways were put can't be written down");
+            tracing::warn!(%error, "the record of gateways can't be written");
         }
     }
 }

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use podwire_cni::private_dir::{DirError, PrivateDir};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Journal;
@@ -14,6 +15,8 @@ use crate::netns::{NetnsError, NetnsId};
 
 /// The record's name in the run directory.
 const FILE: &str = "netns.json";
+/// Its most bytes.
+const LONGEST: usize = 4096;
 /// A number that the kernel makes anew at each boot (random(4)).
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -38,16 +41,12 @@ pub enum PlaceError {
     /// Our own namespace can't be told.
     #[error("own network namespace: {0}")]
     Netns(#[from] NetnsError),
-    /// A file can't be read or written.
-    #[error("{step} {file}: {source}")]
-    Io {
-        /// What was attempted.
-        step: &'static str,
-        /// On which file.
-        file: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    /// The record can't be read or written.
+    #[error("{0}")]
+    Record(#[from] DirError),
+    /// The boot can't be told.
+    #[error("read {BOOT_ID}: {0}")]
+    Boot(#[source] io::Error),
 }
 
 /// A namespace, as long as one boot lasts.
@@ -68,8 +67,8 @@ pub fn confirm_place(run_dir: &Path, journal: &Journal) -> Result<(), PlaceError
 }
 
 fn confirm(run_dir: &Path, journal: &Journal, here: Place) -> Result<(), PlaceError> {
-    let file = run_dir.join(FILE);
-    if let Some(was) = read(&file)?
+    let directory = PrivateDir::open(run_dir)?;
+    if let Some(was) = read(&directory)?
         && was.boot_id == here.boot_id
         && was != here
     {
@@ -78,48 +77,31 @@ fn confirm(run_dir: &Path, journal: &Journal, here: Place) -> Result<(), PlaceEr
         if attachments > 0 {
             let (was, now) = (was.id(), here.id());
             return Err(PlaceError::Elsewhere {
-                file,
+                file: run_dir.join(FILE),
                 attachments,
                 was,
                 now,
             });
         }
     }
-    let text = serde_json::to_vec(&here).map_err(io::Error::from);
-    let unfinished = file.with_added_extension("tmp");
-    text.and_then(|text| fs::write(&unfinished, text))
-        .and_then(|()| fs::rename(&unfinished, &file))
-        .map_err(|source| PlaceError::Io {
-            step: "write",
-            file,
-            source,
-        })
+    let text = serde_json::to_vec(&here).expect("strings and numbers always serialise");
+    Ok(directory.write(FILE, &[&text])?)
 }
 
 /// What is written; none when nothing is, or nothing that can be read: then there is nothing to go by.
-fn read(file: &Path) -> Result<Option<Place>, PlaceError> {
-    match fs::read(file) {
-        Ok(text) => Ok(serde_json::from_slice(&text)
-            .inspect_err(|error| {
-                tracing::warn!(file = %file.display(), %error, "passed over: not a record of a network namespace")
-            })
-            .ok()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(PlaceError::Io {
-            step: "read",
-            file: file.to_owned(),
-            source,
-        }),
-    }
+fn read(directory: &PrivateDir) -> Result<Option<Place>, PlaceError> {
+    let Some(text) = directory.read(FILE, LONGEST)? else {
+        return Ok(None);
+    };
+    let place = serde_json::from_slice(&text).inspect_err(
+        |error| tracing::warn!(file = FILE, %error, "not used: no record of a network namespace"),
+    );
+    Ok(place.ok())
 }
 
 impl Place {
     fn here() -> Result<Self, PlaceError> {
-        let boot_id = fs::read_to_string(BOOT_ID).map_err(|source| PlaceError::Io {
-            step: "read",
-            file: BOOT_ID.into(),
-            source,
-        })?;
+        let boot_id = fs::read_to_string(BOOT_ID).map_err(PlaceError::Boot)?;
         let NetnsId { dev, ino } = NetnsId::own()?;
         Ok(Self {
             boot_id: boot_id.trim().to_owned(),

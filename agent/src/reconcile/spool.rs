@@ -30,16 +30,23 @@ pub async fn keep_spool(agent: Arc<Agent>) {
     }
     loop {
         let arrivals = match arrivals(&agent) {
-            Ok(arrivals) => arrivals,
+            Ok(arrivals) => {
+                // Which file came does not matter: all that wait are looked through.
+                carry_out(&agent).await;
+                Ok(arrivals)
+            }
             Err(error) => {
-                tracing::error!(%error, "the spool of DELs can't be watched; what comes is carried out at the next start");
-                return;
+                tracing::error!(%error, "the spool of DELs can't be watched; that is tried again when something changes there");
+                Changes::of_sockets(&agent.config.run_dir)
             }
         };
-        // Which file came does not matter: all that wait are looked through.
-        carry_out(&agent).await;
-        if let Err(error) = arrivals.next().await {
-            tracing::error!(%error, "the spool of DELs is no longer watched");
+        // A spool that was removed is an event as well.
+        let next = match arrivals {
+            Ok(arrivals) => arrivals.next().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = next {
+            tracing::error!(%error, "the spool of DELs is no longer watched; what comes is carried out at the next start");
             return;
         }
     }

@@ -53,7 +53,7 @@ type Response = hyper::Response<Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infalli
 ///
 /// # Errors
 /// When the limit of open descriptors can't be read.
-pub async fn serve(door: Door, agent: Arc<Agent>, stop: CancellationToken) -> io::Result<()> {
+pub async fn serve(door: &mut Door, agent: Arc<Agent>, stop: CancellationToken) -> io::Result<()> {
     let waiting = Arc::new(Waiting::for_this_process()?);
     let connections = TaskTracker::new();
     let watching = Watching::new(stop.clone());

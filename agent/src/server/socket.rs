@@ -1,19 +1,27 @@
 //! The agent's socket: in a directory that only root may enter, owned by one agent at a time.
+//!
+//! Cleaners of temporary files remove what is below /run as well. So both are watched, and made again when they were removed.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{
-    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
-};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use podwire_cni::private_dir::{DirError, PrivateDir};
 use tokio::net::{UnixListener, UnixStream};
+
+use crate::changes::Changes;
 
 /// Why the run directory or the socket could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
+    /// The run directory can't be used.
+    #[error("{0}")]
+    Dir(#[from] DirError),
     /// A step on a file failed.
     #[error("{step} {path}: {source}")]
     Io {
@@ -24,149 +32,197 @@ pub enum SocketError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// Another user could swap what is in it.
-    #[error(
-        "{path} belongs to uid {uid} with mode {mode:o}; it must belong to root and be writable by nobody else"
-    )]
-    UnsafeDirectory {
-        /// The directory.
-        path: PathBuf,
-        /// Its owner.
-        uid: u32,
-        /// Its permission bits.
-        mode: u32,
-    },
     /// Another agent runs with this run directory.
     #[error("another podwire agent holds {path}; stop it, or give this one its own --run-dir")]
     Held {
-        /// The lock file.
+        /// The directory.
         path: PathBuf,
     },
 }
+
+/// A file's device and inode.
+type FileId = (u64, u64);
 
 /// The run directory, locked for this process until it is dropped.
 #[derive(Debug)]
 pub struct RunDir {
-    _lock: Flock<File>,
+    path: PathBuf,
+    id: FileId,
+    _lock: Flock<OwnedFd>,
 }
 
 impl RunDir {
-    /// Makes the directory (0700) when it is missing, checks whose it is, and locks it.
+    /// Makes the directory (0700) when it is missing, checks whose it is, closes it to others, and locks it. The lock is on the
+    /// directory itself: on a file in it, whose removal nobody sees, two agents could have one each.
     ///
     /// # Errors
     /// When it can't be made, belongs to somebody else, or another agent holds it.
     pub fn open(path: &Path) -> Result<Self, SocketError> {
-        make_private_directory(path)?;
-        let lock_path = path.join("lock");
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_CLOEXEC)
-            .open(&lock_path)
-            .map_err(|source| SocketError::Io {
-                step: "open",
-                path: lock_path.clone(),
+        let io = |step| {
+            move |source| SocketError::Io {
+                step,
+                path: path.to_owned(),
                 source,
-            })?;
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => Ok(Self { _lock: lock }),
-            Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(SocketError::Held { path: lock_path }),
-            Err((_, errno)) => Err(SocketError::Io {
-                step: "lock",
-                path: lock_path,
-                source: errno.into(),
-            }),
+            }
+        };
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(io("make the directory that holds"))?;
         }
+        let directory = PrivateDir::open(path)?;
+        directory.close_to_others()?;
+        let descriptor = directory.as_fd().try_clone_to_owned().map_err(io("lock"))?;
+        match Flock::lock(descriptor, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => Ok(Self {
+                path: path.to_owned(),
+                id: directory.id()?,
+                _lock: lock,
+            }),
+            Err((_, Errno::EWOULDBLOCK)) => Err(SocketError::Held {
+                path: path.to_owned(),
+            }),
+            Err((_, errno)) => Err(io("lock")(errno.into())),
+        }
+    }
+
+    /// Makes and locks it again if it is no longer there; whether it did.
+    fn restore(&mut self) -> Result<bool, SocketError> {
+        if id_of(&self.path) == Some(self.id) {
+            return Ok(false);
+        }
+        *self = Self::open(&self.path)?;
+        Ok(true)
     }
 }
 
-/// Makes a directory that only root may enter; an existing one is taken when only root may write to it.
-fn make_private_directory(path: &Path) -> Result<(), SocketError> {
-    let io = |step| {
-        move |source| SocketError::Io {
-            step,
-            path: path.to_owned(),
-            source,
-        }
-    };
-    match DirBuilder::new().recursive(true).mode(0o700).create(path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(io("make directory")(error)),
-    }
-    let found = fs::symlink_metadata(path).map_err(io("look at"))?;
-    let mode = found.mode() & 0o7777;
-    if !found.is_dir() {
-        return Err(io("use")(io::Error::from(io::ErrorKind::NotADirectory)));
-    }
-    if found.uid() != nix::unistd::geteuid().as_raw() || mode & 0o022 != 0 {
-        return Err(SocketError::UnsafeDirectory {
-            path: path.to_owned(),
-            uid: found.uid(),
-            mode,
-        });
-    }
-    if mode & 0o077 != 0 {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o700))
-            .map_err(io("close to others"))?;
-    }
-    Ok(())
+/// What bears this name now.
+fn id_of(path: &Path) -> Option<FileId> {
+    let found = fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 /// What plugins connect to.
 #[derive(Debug)]
 pub struct Door {
+    run_dir: RunDir,
+    path: PathBuf,
+    listener: Listener,
+    /// None when nothing can be watched.
+    watch: Option<Changes>,
+}
+
+#[derive(Debug)]
+struct Listener {
+    /// The same socket as the other one, for its queue.
+    queue: StdListener,
     listener: UnixListener,
-    /// Its path, when it goes with this process; a socket that a service manager holds stays.
-    own: Option<PathBuf>,
+    /// Of its path.
+    id: Option<FileId>,
+    /// Whether it goes with this process; a socket that a service manager holds stays.
+    is_own: bool,
 }
 
 impl Door {
     /// A socket that goes with this process.
     ///
     /// # Errors
-    /// The directory or the socket can't be made, or another agent serves there.
-    pub fn make(path: &Path) -> Result<Self, SocketError> {
-        Ok(Self {
-            listener: listen(path)?,
-            own: Some(path.to_owned()),
-        })
+    /// The directory or the socket can't be made.
+    pub fn make(run_dir: RunDir, path: &Path) -> Result<Self, SocketError> {
+        let listener = listen(path)?;
+        Ok(Self::new(run_dir, path, listener))
     }
 
     /// A socket that a service manager holds and will hand to our successor too.
     ///
     /// # Errors
     /// The runtime does not take it.
-    pub fn inherited(listener: StdListener) -> io::Result<Self> {
-        listener.set_nonblocking(true)?;
-        Ok(Self {
-            listener: UnixListener::from_std(listener)?,
-            own: None,
-        })
+    pub fn inherited(run_dir: RunDir, path: &Path, listener: StdListener) -> io::Result<Self> {
+        let listener = Listener::new(path, listener, false)?;
+        Ok(Self::new(run_dir, path, listener))
+    }
+
+    fn new(run_dir: RunDir, path: &Path, listener: Listener) -> Self {
+        let path = path.to_owned();
+        let mut door = Self {
+            run_dir,
+            path,
+            listener,
+            watch: None,
+        };
+        door.watch();
+        door
     }
 
     /// The next connection.
     ///
     /// # Errors
     /// Of accept(2).
-    pub async fn accept(&self) -> io::Result<UnixStream> {
-        self.listener.accept().await.map(|(stream, _)| stream)
+    pub async fn accept(&mut self) -> io::Result<UnixStream> {
+        loop {
+            let removed = async {
+                match &self.watch {
+                    // It fails only with the runtime's end.
+                    Some(watch) => drop(watch.next().await),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                accepted = self.listener.listener.accept() => return accepted.map(|(stream, _)| stream),
+                () = removed => self.watch(),
+            }
+        }
+    }
+
+    /// Watches directory and socket, and makes them again if they are gone.
+    fn watch(&mut self) {
+        loop {
+            // First, so that nothing is missed of what happens from here on.
+            let watch = Changes::of_end(&self.path, &self.run_dir.path);
+            let watch = match self.restore() {
+                Ok(true) => continue,
+                Ok(false) => watch,
+                Err(error) => {
+                    tracing::error!(%error, "no plugin can reach this agent; it tries again when something changes there");
+                    Changes::of_sockets(&self.run_dir.path)
+                }
+            };
+            self.watch = watch
+                .inspect_err(|error| tracing::error!(%error, socket = %self.path.display(), "the socket can't be watched; should it be removed, restart the agent"))
+                .ok();
+            return;
+        }
+    }
+
+    /// Whether something had to be made again.
+    fn restore(&mut self) -> Result<bool, SocketError> {
+        let mut is_changed = self.run_dir.restore()?;
+        if is_changed {
+            tracing::error!(directory = %self.run_dir.path.display(), "the run directory was removed; it is made again");
+        }
+        match id_of(&self.path) {
+            None => {
+                self.listener = listen(&self.path)?;
+                is_changed = true;
+                tracing::error!(socket = %self.path.display(), "the agent's socket was removed; it is made again");
+            }
+            id if id != self.listener.id => {
+                tracing::error!(socket = %self.path.display(), "another program has put something in the place of the agent's socket");
+            }
+            _ => {}
+        }
+        Ok(is_changed)
     }
 
     /// Closes it, and gives those who stand in its queue: with a socket of our own nobody else would ever serve them. Who comes
     /// now finds none, and tries again until our successor has made one. The queue of a socket that stays is our successor's.
-    pub fn close(self) -> Vec<UnixStream> {
-        let Some(path) = self.own else {
+    pub fn close(&self) -> Vec<UnixStream> {
+        if !self.listener.is_own {
             return Vec::new();
-        };
+        }
         // First, for who connects after the queue was emptied would be lost.
-        let _ = fs::remove_file(path);
-        let Ok(listener) = self.listener.into_std() else {
-            return Vec::new();
-        };
-        let queue = std::iter::from_fn(|| listener.accept().ok());
+        if id_of(&self.path) == self.listener.id {
+            let _ = fs::remove_file(&self.path);
+        }
+        let queue = std::iter::from_fn(|| self.listener.queue.accept().ok());
         queue
             .filter_map(|(stream, _)| {
                 stream.set_nonblocking(true).ok()?;
@@ -176,15 +232,25 @@ impl Door {
     }
 }
 
+impl Listener {
+    fn new(path: &Path, queue: StdListener, is_own: bool) -> io::Result<Self> {
+        queue.set_nonblocking(true)?;
+        Ok(Self {
+            listener: UnixListener::from_std(queue.try_clone()?)?,
+            queue,
+            id: id_of(path),
+            is_own,
+        })
+    }
+}
+
 /// Binds the socket under a temporary name and moves it into place, so that it is never seen with other rights than 0600 and
 /// a plugin that connects meets either the old agent's socket or this one.
 ///
 /// # Errors
 /// When it can't be bound, restricted or renamed.
-fn listen(path: &Path) -> Result<UnixListener, SocketError> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    let new = PathBuf::from(new);
+fn listen(path: &Path) -> Result<Listener, SocketError> {
+    let new = path.with_added_extension("new");
     let io = |step| {
         let path = new.clone();
         move |source| SocketError::Io { step, path, source }
@@ -195,11 +261,8 @@ fn listen(path: &Path) -> Result<UnixListener, SocketError> {
     }
     let listener = StdListener::bind(&new).map_err(io("bind"))?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o600)).map_err(io("restrict"))?;
-    listener
-        .set_nonblocking(true)
-        .map_err(io("set non-blocking"))?;
     fs::rename(&new, path).map_err(io("rename"))?;
-    UnixListener::from_std(listener).map_err(io("watch"))
+    Listener::new(path, listener, true).map_err(io("watch"))
 }
 
 #[cfg(test)]
@@ -224,7 +287,7 @@ mod tests {
         fs::set_permissions(&run, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(matches!(
             RunDir::open(&run),
-            Err(SocketError::UnsafeDirectory { mode: 0o777, .. })
+            Err(SocketError::Dir(DirError::Unsafe { mode: 0o777, .. }))
         ));
         fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).unwrap();
         RunDir::open(&run).unwrap();
@@ -245,7 +308,7 @@ mod tests {
      {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agent.sock");
-        let door = Door::make(&path).unwrap();
+        let door = Door::make(RunDir::open(dir.path()).unwrap(), &path).unwrap();
         let _queued = [(); 3].map(|()| std::os::unix::net::UnixStream::connect(&path).unwrap());
         assert_eq!(door.close().len(), 3);
         let late = std::os::unix::net::UnixStream::connect(&path).unwrap_err();
@@ -258,9 +321,12 @@ mod tests {
         let path = dir.path().join("agent.sock");
         let held = StdListener::bind(&path).unwrap();
         let _queued = std::os::unix::net::UnixStream::connect(&path).unwrap();
-        let door = Door::inherited(held.try_clone().unwrap()).unwrap();
+        let inherited =
+            |listener| Door::inherited(RunDir::open(dir.path()).unwrap(), &path, listener).unwrap();
+        let door = inherited(held.try_clone().unwrap());
         assert!(door.close().is_empty());
-        let successor = Door::inherited(held).unwrap();
+        drop(door);
+        let mut successor = inherited(held);
         successor.accept().await.unwrap();
     }
 
@@ -272,7 +338,53 @@ mod tests {
         let listener = listen(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let (client, accepted) =
-            tokio::join!(tokio::net::UnixStream::connect(&path), listener.accept());
+            tokio::join!(UnixStream::connect(&path), listener.listener.accept());
         assert!(client.is_ok() && accepted.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_socket_or_directory_that_is_removed_is_made_again_and_locked_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (run, elsewhere) = (dir.path().join("run"), dir.path().join("elsewhere"));
+        let path = run.join("agent.sock");
+        let mut door = Door::make(RunDir::open(&run).unwrap(), &path).unwrap();
+        let removals: [&dyn Fn() -> io::Result<()>; 4] = [
+            &|| fs::remove_file(&path),
+            &|| fs::rename(&path, &elsewhere),
+            &|| fs::remove_dir_all(&run),
+            &|| fs::rename(&run, &elsewhere),
+        ];
+        for remove in removals {
+            let _ = fs::remove_file(&elsewhere);
+            remove().unwrap();
+            let made = async {
+                let comes = Changes::of_sockets(&run).unwrap();
+                if !path.exists() {
+                    comes.next().await.unwrap();
+                }
+                loop {
+                    // It is bound under another name first.
+                    match UnixStream::connect(&path).await {
+                        Ok(stream) => return stream,
+                        Err(_) => tokio::task::yield_now().await,
+                    }
+                }
+            };
+            let (accepted, _stream) = tokio::join!(door.accept(), made);
+            accepted.unwrap();
+            assert!(matches!(RunDir::open(&run), Err(SocketError::Held { .. })));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_socket_in_the_place_of_ours_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agent.sock");
+        let mut door = Door::make(RunDir::open(dir.path()).unwrap(), &path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let _theirs = StdListener::bind(&path).unwrap();
+        door.watch();
+        assert!(door.close().is_empty());
+        assert!(path.exists());
     }
 }

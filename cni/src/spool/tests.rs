@@ -62,20 +62,20 @@ fn directories_that_others_may_change_and_links_are_refused() {
     set(&inner, 0o750);
     assert!(matches!(
         Spool::open(&socket),
-        Err(SpoolError::Unsafe { mode: 0o750, .. })
+        Err(SpoolError::Dir(DirError::Unsafe { mode: 0o750, .. }))
     ));
     set(&inner, 0o700);
     set(directory.path(), 0o777);
     assert!(matches!(
         Spool::open(&socket),
-        Err(SpoolError::Unsafe { mode: 0o777, .. })
+        Err(SpoolError::Dir(DirError::Unsafe { mode: 0o777, .. }))
     ));
     set(directory.path(), 0o700);
     fs::remove_dir(&inner).unwrap();
     symlink("/tmp", &inner).unwrap();
     assert!(matches!(
         Spool::open(&socket),
-        Err(SpoolError::Io { step: "open", .. })
+        Err(SpoolError::Dir(DirError::Io { step: "open", .. }))
     ));
 }
 
@@ -129,10 +129,10 @@ fn what_is_no_spooled_request_is_refused_by_name() {
     symlink("/etc/passwd", spool.path().join("2-2.del")).unwrap();
     assert!(matches!(
         spool.read(&Name("2-2.del".into())),
-        Err(SpoolError::Io {
-            errno: Errno::ELOOP,
+        Err(SpoolError::Dir(DirError::Io {
+            errno: nix::errno::Errno::ELOOP,
             ..
-        })
+        }))
     ));
     fs::create_dir(spool.path().join("3-3.del")).unwrap();
     assert!(

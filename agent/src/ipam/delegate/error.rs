@@ -1,5 +1,7 @@
 //! What goes wrong with a plugin, and the code a runtime is told for it.
 
+use std::path::PathBuf;
+
 use nix::errno::Errno;
 use podwire_cni::spec::{Command, ErrorCode, ResultError, SpecError};
 
@@ -14,15 +16,19 @@ pub enum DelegateError {
         /// As configured.
         kind: String,
     },
-    /// No directory of CNI_PATH holds it.
+    /// No plugin directory of CNI_PATH holds it.
     #[error(
-        "IPAM plugin {kind}: no executable file of that name in CNI_PATH ({searched:?}; only absolute directories count)"
+        "IPAM plugin {kind}: no executable file of that name in CNI_PATH ({searched:?}), of which \
+         only plugin directories count: {} (--cni-bin-dir adds one)",
+        listed(directories)
     )]
     NotFound {
         /// As configured.
         kind: String,
         /// CNI_PATH.
         searched: String,
+        /// Where plugins may be.
+        directories: Vec<PathBuf>,
     },
     /// The plugin could not be run to its end.
     #[error("IPAM plugin {kind}, {command}: {source}")]
@@ -89,6 +95,14 @@ pub enum DelegateError {
     },
 }
 
+fn listed(directories: &[PathBuf]) -> String {
+    let shown: Vec<_> = directories
+        .iter()
+        .map(|dir| dir.display().to_string())
+        .collect();
+    shown.join(", ")
+}
+
 impl DelegateError {
     /// The code a runtime is told: the plugin's own when it gave one.
     pub fn code(&self) -> ErrorCode {
@@ -99,14 +113,13 @@ impl DelegateError {
             Self::Result { .. } | Self::NoAddress { .. } => ErrorCode::DECODE,
             Self::Died { .. } => ErrorCode::IO,
             Self::Run { source, .. } => match source {
-                SpawnError::Timeout { .. } | SpawnError::Unresponsive { .. } => {
-                    ErrorCode::TRY_AGAIN
-                }
+                SpawnError::Timeout { .. }
+                | SpawnError::Unresponsive { .. }
+                | SpawnError::Gone { .. } => ErrorCode::TRY_AGAIN,
                 // An upgrade is writing the file at this moment.
                 SpawnError::Start { errno, .. } if *errno == Some(Errno::ETXTBSY as i32) => {
                     ErrorCode::TRY_AGAIN
                 }
-                SpawnError::Gone { .. } => ErrorCode::INTERNAL,
                 _ => ErrorCode::IO,
             },
         }

@@ -8,10 +8,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::ipam::spawner::fixture::{LONG, spawner};
+use crate::ipam::spawner::fixture::{LONG, TESTDATA, directories, spawner};
 
 const PLUGINS: &str = "/usr/lib/cni";
-const TESTDATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ipam/delegate/testdata");
 
 fn invocation(command: Command) -> Invocation {
     Invocation {
@@ -22,6 +21,10 @@ fn invocation(command: Command) -> Invocation {
         args: "IgnoreUnknown=1".to_owned(),
         path: PLUGINS.to_owned(),
     }
+}
+
+fn found(kind: &str, cni_path: &str) -> Result<Delegate, DelegateError> {
+    Delegate::find(kind, cni_path, &directories())
 }
 
 /// A call of a plugin with this `ipam` section, in version 1.0.0 unless told otherwise.
@@ -40,7 +43,7 @@ impl Fixture {
         Self {
             spawner: spawner(),
             invocation: invocation(Command::Add),
-            delegate: Delegate::find(&kind, &format!("{PLUGINS}:{TESTDATA}")).unwrap(),
+            delegate: found(&kind, &format!("{PLUGINS}:{TESTDATA}")).unwrap(),
             config: json!({ "cniVersion": "1.0.0", "name": "pods", "type": "podwire-cni", "ipam": ipam }),
             environment: BTreeMap::new(),
             timeout: LONG,
@@ -181,11 +184,10 @@ async fn the_plugin_gets_every_parameter_and_the_whole_configuration() {
     let env = std::fs::read_to_string(dir.path().join("env")).unwrap();
     let mut variables: Vec<_> = env
         .lines()
-        .filter(|line| line.starts_with("CNI_") || line.starts_with("PATH="))
+        .filter(|line| line.starts_with("CNI_"))
         .collect();
     variables.sort_unstable();
     let args = format!("CNI_ARGS={}", pod.invocation.args);
-    let path = format!("PATH={PATH}");
     let expected = [
         args.as_str(),
         "CNI_COMMAND=DEL",
@@ -193,7 +195,6 @@ async fn the_plugin_gets_every_parameter_and_the_whole_configuration() {
         "CNI_IFNAME=eth0",
         "CNI_NETNS=/run/netns/none",
         "CNI_PATH=/usr/lib/cni",
-        path.as_str(),
     ];
     assert_eq!(variables, expected);
     let config = std::fs::read_to_string(dir.path().join("conf")).unwrap();
@@ -205,15 +206,13 @@ async fn the_plugin_gets_the_runtimes_other_variables_and_no_parameter_but_the_c
     let dir = tempfile::tempdir().unwrap();
     let mut pod = Fixture::scripted("records");
     pod.invocation.args = dir.path().display().to_string();
-    let path = format!("/nowhere:{PATH}");
     pod.environment = BTreeMap::from([
         ("PROBE".into(), "a=b".into()),
-        ("PATH".into(), path.clone()),
         ("CNI_IFNAME".into(), "stale".into()),
     ]);
     pod.call(Command::Del).await.unwrap();
     let env = std::fs::read_to_string(dir.path().join("env")).unwrap();
-    for wanted in ["PROBE=a=b", &format!("PATH={path}"), "CNI_IFNAME=eth0"] {
+    for wanted in ["PROBE=a=b", "CNI_IFNAME=eth0"] {
         assert!(env.lines().any(|line| line == wanted), "{env}");
     }
     assert!(!env.contains("stale"), "{env}");
@@ -271,7 +270,7 @@ async fn a_plugin_that_hangs_is_ended_and_worth_another_try() {
     let error = pod.call(Command::Add).await.unwrap_err();
     let path = pod.delegate.path().display();
     let expected =
-        format!("IPAM plugin scripted-ipam, ADD: {path} did not end within 200ms and was killed");
+        format!("IPAM plugin scripted-ipam, ADD: {path} did not end within 200 ms and was killed");
     assert_eq!(error.to_string(), expected);
     assert_eq!(error.code(), ErrorCode::TRY_AGAIN);
 }
@@ -328,32 +327,35 @@ async fn status_fails_where_every_add_would_for_the_plugin_lacks_the_version() {
 }
 
 #[test]
-fn a_plugin_is_an_executable_file_in_an_absolute_directory_of_cni_path() {
-    let found = |kind: &str, cni_path: &str| Delegate::find(kind, cni_path).map(|found| found.path);
+fn a_plugin_is_an_executable_file_in_a_plugin_directory_of_cni_path() {
     let dir = tempfile::tempdir().unwrap();
     let here = dir.path().to_str().unwrap();
     std::fs::write(dir.path().join("host-local"), "not executable").unwrap();
     std::fs::create_dir(dir.path().join("static")).unwrap();
+    let directories = [PLUGINS.into(), dir.path().to_owned()];
+    let path =
+        |kind, cni_path: &str| Delegate::find(kind, cni_path, &directories).map(|it| it.path);
     let host_local = Path::new(PLUGINS).join("host-local");
-    assert_eq!(
-        found("host-local", &format!("{here}:{PLUGINS}")).unwrap(),
-        host_local
-    );
-    assert_eq!(
-        found("host-local", &format!("::/nonexistent:{PLUGINS}")).unwrap(),
-        host_local
-    );
-    let error = found("static", here).unwrap_err();
+    for cni_path in [
+        format!("{here}:{PLUGINS}"),
+        format!("::/nonexistent:{PLUGINS}"),
+        format!("{PLUGINS}/../cni:{PLUGINS}"),
+    ] {
+        assert_eq!(path("host-local", &cni_path).unwrap(), host_local);
+    }
+    let error = path("static", here).unwrap_err();
     assert_eq!(
         error.to_string(),
         format!(
-            "IPAM plugin static: no executable file of that name in CNI_PATH ({here:?}; only absolute directories count)"
+            "IPAM plugin static: no executable file of that name in CNI_PATH ({here:?}), of which \
+             only plugin directories count: {PLUGINS}, {here} (--cni-bin-dir adds one)"
         )
     );
     assert_eq!(error.code(), ErrorCode::INVALID_CONFIG);
-    // Tests run in the crate's directory, where this one would be found.
-    let relative = found("scripted-ipam", "src/ipam/delegate/testdata");
-    assert!(matches!(relative, Err(DelegateError::NotFound { .. })));
+    for elsewhere in ["/bin", "../../bin", "src/ipam/testdata"] {
+        let error = path("true", elsewhere).unwrap_err();
+        assert!(matches!(error, DelegateError::NotFound { .. }), "{error}");
+    }
 }
 
 #[test]
@@ -366,7 +368,7 @@ fn a_plugin_is_named_by_its_file_name_alone() {
         "../cni/host-local",
         "host\0local",
     ] {
-        let error = Delegate::find(kind, PLUGINS).unwrap_err();
+        let error = found(kind, PLUGINS).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("ipam.type {kind:?} is not the file name of a plugin")

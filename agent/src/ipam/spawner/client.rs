@@ -4,17 +4,19 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
-use super::wire::{self, Outcome, Reply, Request};
+use super::wire::{self, Inbox, Outcome, Reply, Request};
 use super::{Exec, Output, SUBCOMMAND, SpawnError};
 
 /// How much longer than the program the spawner itself may take before it counts as stuck.
@@ -26,6 +28,7 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct SpawnerProcess {
     child: Child,
     stream: StdUnixStream,
+    directories: Arc<[PathBuf]>,
 }
 
 /// A connection to the spawner, to be cloned at will. The spawner exits when the last clone is
@@ -40,6 +43,8 @@ struct Shared {
     next_id: AtomicU64,
     requests: mpsc::UnboundedSender<Vec<u8>>,
     waiting: Arc<Waiting>,
+    ended: CancellationToken,
+    directories: Arc<[PathBuf]>,
 }
 
 /// Who waits for which reply; `None` once the spawner is gone.
@@ -48,20 +53,24 @@ struct Waiting(Mutex<Option<HashMap<u64, oneshot::Sender<Outcome>>>>);
 
 impl Spawner {
     /// Starts the spawner: this very program with the argument [`SUBCOMMAND`], nothing of its
-    /// environment, and standard error shared. To be called before the process has a second thread
-    /// and before it gives up any privilege.
+    /// environment, and standard error shared. It will run plugins that are in or below these
+    /// directories. To be called before the process has a second thread and before it gives up any
+    /// privilege.
     ///
     /// # Errors
     /// socketpair(2) or the start of the process failed.
-    pub fn start() -> io::Result<SpawnerProcess> {
+    pub fn start(directories: Vec<PathBuf>) -> io::Result<SpawnerProcess> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg(SUBCOMMAND).env_clear();
-        Self::start_as(command)
+        command.arg(SUBCOMMAND).args(&directories).env_clear();
+        Self::start_as(command, directories)
     }
 
     /// Starts `command` as the spawner.
-    pub(super) fn start_as(mut command: Command) -> io::Result<SpawnerProcess> {
-        let (ours, theirs) = StdUnixStream::pair()?;
+    pub(super) fn start_as(
+        mut command: Command,
+        directories: Vec<PathBuf>,
+    ) -> io::Result<SpawnerProcess> {
+        let (ours, theirs) = wire::pair()?;
         let child = command
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
@@ -69,7 +78,13 @@ impl Spawner {
         Ok(SpawnerProcess {
             child,
             stream: ours,
+            directories: directories.into(),
         })
+    }
+
+    /// Where plugins may be.
+    pub fn directories(&self) -> &[PathBuf] {
+        &self.shared.directories
     }
 
     /// Runs a program to its end. When the future is dropped, the program is killed.
@@ -80,7 +95,7 @@ impl Spawner {
         let (path, timeout) = (exec.path.clone(), exec.timeout);
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let request = wire::encode(&Request::Run { id, exec });
-        let size = request.len() - wire::PREFIX;
+        let size = request.len();
         if size > wire::MESSAGE_MAX {
             return Err(SpawnError::TooLarge {
                 path,
@@ -118,9 +133,15 @@ impl Spawner {
         }
     }
 
-    /// Whether the spawner still serves: STATUS asks, when a network delegates.
+    /// Whether the spawner still serves.
     pub fn is_alive(&self) -> bool {
-        self.shared.waiting.is_open()
+        !self.shared.ended.is_cancelled()
+    }
+
+    /// Resolves when both its processes are gone. The agent, which may start none any more, then
+    /// has to be started anew.
+    pub async fn ended(&self) {
+        self.shared.ended.cancelled().await;
     }
 }
 
@@ -139,20 +160,18 @@ impl SpawnerProcess {
         let (reader, writer) = UnixStream::from_std(self.stream)?.into_split();
         let waiting = Arc::new(Waiting(Mutex::new(Some(HashMap::new()))));
         let (requests, outbox) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            next_id: AtomicU64::new(0),
+            requests,
+            waiting: Arc::clone(&waiting),
+            ended: CancellationToken::new(),
+            directories: self.directories,
+        });
         tokio::spawn(send_all(outbox, writer));
-        tokio::spawn(receive_all(
-            reader,
-            Arc::clone(&waiting),
-            requests.downgrade(),
-            self.child,
-        ));
-        Ok(Spawner {
-            shared: Arc::new(Shared {
-                next_id: AtomicU64::new(0),
-                requests,
-                waiting,
-            }),
-        })
+        let requests = shared.requests.downgrade();
+        let ended = shared.ended.clone();
+        tokio::spawn(receive_all(reader, waiting, requests, ended, self.child));
+        Ok(Spawner { shared })
     }
 }
 
@@ -160,42 +179,69 @@ impl SpawnerProcess {
 /// end, with the last [`Spawner`].
 async fn send_all(mut outbox: mpsc::UnboundedReceiver<Vec<u8>>, mut writer: OwnedWriteHalf) {
     while let Some(request) = outbox.recv().await {
-        if writer.write_all(&request).await.is_err() {
-            // The reading task sees the same end, and tells those who wait.
-            return;
+        for packet in wire::packets(&request) {
+            if writer.write_all(&packet).await.is_err() {
+                // The reading task sees the same end, and tells those who wait.
+                return;
+            }
         }
     }
 }
 
 /// Hands out replies until the spawner is gone, then tells all who wait and reaps it.
 async fn receive_all(
-    mut reader: OwnedReadHalf,
+    reader: OwnedReadHalf,
     waiting: Arc<Waiting>,
     requests: mpsc::WeakUnboundedSender<Vec<u8>>,
+    ended: CancellationToken,
     mut child: Child,
 ) {
+    let mut inbox = Inbox::default();
     let error = loop {
-        match receive(&mut reader).await {
-            Ok(reply) => waiting.deliver(reply),
+        match receive(&reader, &mut inbox).await {
+            Ok(Reply::Ran { id, outcome }) => waiting.deliver(id, outcome),
+            Ok(Reply::Restarted { ended }) => {
+                tracing::warn!(
+                    ended,
+                    "the worker that runs IPAM plugins was replaced by a new one"
+                );
+                // The new one may find requests that the old one did not get to: nobody waits for them.
+                for id in waiting.fail_all() {
+                    let cancel = wire::encode(&Request::Cancel { id });
+                    requests.upgrade().map(|requests| requests.send(cancel));
+                }
+            }
             Err(error) => break error,
         }
     };
+    ended.cancel();
     waiting.close();
     // At the end of the stream it has exited, having killed what it ran; one that sent nonsense has
     // to be stopped.
     let _ = child.kill();
     let status = tokio::task::spawn_blocking(move || child.wait()).await;
     if requests.upgrade().is_some() {
-        tracing::error!(%error, ?status, "the spawner is gone: IPAM plugins cannot be run until the agent restarts");
+        tracing::error!(%error, ?status, "the spawner of IPAM plugins is gone");
     }
 }
 
-async fn receive(reader: &mut OwnedReadHalf) -> io::Result<Reply> {
-    let mut prefix = [0; wire::PREFIX];
-    reader.read_exact(&mut prefix).await?;
-    let mut body = vec![0; wire::length(prefix)?];
-    reader.read_exact(&mut body).await?;
-    Ok(serde_json::from_slice(&body)?)
+async fn receive(reader: &OwnedReadHalf, inbox: &mut Inbox) -> io::Result<Reply> {
+    let mut packet = vec![0; wire::PACKET_MAX];
+    loop {
+        reader.readable().await?;
+        // Not by AsyncRead: it takes a read that leaves room in its buffer for the last one there
+        // is, which is so with a stream and not with packets.
+        match reader.try_read(&mut packet) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(size) => {
+                if let Some(reply) = inbox.push(&packet[..size])? {
+                    return Ok(reply);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Gives up the wait for a reply, and tells the spawner if the reply is still to come.
@@ -231,23 +277,22 @@ impl Waiting {
             .is_some_and(|waiting| waiting.remove(&id).is_some())
     }
 
-    fn deliver(&self, reply: Reply) {
-        let waiter = self
-            .lock()
-            .as_mut()
-            .and_then(|waiting| waiting.remove(&reply.id));
+    fn deliver(&self, id: u64, outcome: Outcome) {
+        let waiter = self.lock().as_mut().and_then(|waiting| waiting.remove(&id));
         if let Some(waiter) = waiter {
             // The caller may have gone between the two.
-            let _ = waiter.send(reply.outcome);
+            let _ = waiter.send(outcome);
         }
+    }
+
+    /// Tells all who wait that no reply will come; the numbers of their requests.
+    fn fail_all(&self) -> Vec<u64> {
+        let failed = self.lock().as_mut().map(std::mem::take).unwrap_or_default();
+        failed.into_keys().collect()
     }
 
     fn close(&self) {
         *self.lock() = None;
-    }
-
-    fn is_open(&self) -> bool {
-        self.lock().is_some()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<HashMap<u64, oneshot::Sender<Outcome>>>> {

@@ -11,14 +11,24 @@ use nix::unistd::mkfifo;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-use super::{Exec, Spawner};
+use super::{Exec, Spawner, SpawnerProcess};
 
 /// More than anything here takes; where it is reached, something hangs.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
+/// Set for a process of a test: "keeper" or "worker".
 pub(crate) const AS_SPAWNER: &str = "PODWIRE_TEST_AS_SPAWNER";
 
-pub(crate) fn spawner_command() -> Command {
+/// The plugins that tests bring along.
+pub(crate) const TESTDATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ipam/testdata");
+
+/// Where the spawners of tests may run plugins from.
+pub(crate) fn directories() -> Vec<PathBuf> {
+    ["/usr/lib/cni", TESTDATA].map(PathBuf::from).to_vec()
+}
+
+/// This very test binary, told to run the one test that is a spawner.
+pub(crate) fn spawner_command(role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([
         "--exact",
@@ -26,15 +36,16 @@ pub(crate) fn spawner_command() -> Command {
     ]);
     command
         .args(["--nocapture", "--test-threads=1"])
-        .env(AS_SPAWNER, "1");
+        .env(AS_SPAWNER, role);
     command
 }
 
+pub(crate) fn start() -> SpawnerProcess {
+    Spawner::start_as(spawner_command("keeper"), directories()).unwrap()
+}
+
 pub(crate) fn spawner() -> Spawner {
-    Spawner::start_as(spawner_command())
-        .unwrap()
-        .connect()
-        .unwrap()
+    start().connect().unwrap()
 }
 
 /// The process ids of a process's children, zombies among them.
@@ -54,15 +65,17 @@ pub(crate) async fn soon<T>(event: oneshot::Receiver<T>) -> T {
         .unwrap()
 }
 
+/// A plugin that is any shell script.
 pub(crate) fn shell(script: &str) -> Exec {
     Exec {
-        path: "/bin/sh".to_owned(),
-        args: vec!["-c".to_owned(), script.to_owned()],
-        env: Vec::new(),
+        path: SHELL.to_owned(),
+        env: vec![("CNI_ARGS".to_owned(), script.to_owned())],
         stdin: String::new(),
         timeout: LONG,
     }
 }
+
+pub(crate) const SHELL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ipam/testdata/shell-ipam");
 
 /// A pipe with a name: its writers tell, by opening and closing it, that they live.
 pub(crate) struct Fifo {

@@ -1,25 +1,57 @@
-//! The spawner's own process.
+//! The spawner's own processes.
 
 use std::collections::HashMap;
 use std::io::{self, PipeReader, PipeWriter};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::run::{self, Event};
-use super::wire::{self, Outcome, Reply, Request};
+use super::wire::{self, Inbox, Outcome, Reply, Request};
 
 /// The stack of a thread that runs a program, in bytes; what it uses is a few poll entries and the
 /// start of a process.
 const STACK: usize = 128 << 10;
 
-/// What `podwire spawner` does: serves the agent at the other end of standard input until that end
-/// closes.
+/// What the keeper does: has a worker serve the agent at the other end of standard input, and
+/// another when a signal ends it.
+///
+/// # Errors
+/// Standard input is not a socket, a worker can't be started, or one ended with an error: the next
+/// would end with the same.
+pub fn keep(mut worker: Command) -> io::Result<()> {
+    let mut stream = agent()?;
+    loop {
+        let its_end = OwnedFd::from(stream.try_clone()?);
+        let status = worker.stdin(Stdio::from(its_end)).spawn()?.wait()?;
+        match status.signal() {
+            Some(_) => restarted(&mut stream, status)?,
+            None if status.success() => return Ok(()),
+            None => return Err(io::Error::other(format!("the worker ended with {status}"))),
+        }
+    }
+}
+
+fn restarted(stream: &mut UnixStream, status: ExitStatus) -> io::Result<()> {
+    let ended = status.to_string();
+    wire::write(stream, &Reply::Restarted { ended })
+}
+
+/// What the worker does: serves the agent at the other end of standard input until that end
+/// closes. It runs plugins of these directories alone.
 ///
 /// # Errors
 /// Standard input is not a socket, or what came over it was no request.
-pub fn main_loop() -> io::Result<()> {
+pub fn main_loop(directories: &[PathBuf]) -> io::Result<()> {
+    serve(&agent()?, directories)
+}
+
+/// The socket that the agent gave as standard input.
+fn agent() -> io::Result<UnixStream> {
     let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     stream.peer_addr().map_err(|error| {
         io::Error::new(
@@ -27,24 +59,24 @@ pub fn main_loop() -> io::Result<()> {
             format!("the spawner is started by the agent, over a socket: {error}"),
         )
     })?;
-    serve(&stream)
+    Ok(stream)
 }
 
 /// Serves until the other end closes; then kills what still runs, reaps it, and returns.
-pub(super) fn serve(stream: &UnixStream) -> io::Result<()> {
+pub(super) fn serve(stream: &UnixStream, directories: &[PathBuf]) -> io::Result<()> {
     let replies = Replies(Mutex::new(stream));
     let running = Running::default();
     thread::scope(|scope| {
-        let mut requests = stream;
+        let (mut requests, mut inbox) = (stream, Inbox::default());
         let end = loop {
-            match wire::read(&mut requests) {
+            match inbox.read(&mut requests) {
                 Ok(Some(Request::Run { id, exec })) => {
                     let started = running.enter(id).and_then(|(events, notify)| {
                         let (replies, running) = (&replies, &running);
                         thread::Builder::new()
                             .stack_size(STACK)
                             .spawn_scoped(scope, move || {
-                                run::run(&exec, events, notify, |outcome| {
+                                run::run(&exec, directories, events, notify, |outcome| {
                                     replies.send(id, outcome)
                                 });
                                 running.leave(id);
@@ -73,7 +105,7 @@ impl Replies<'_> {
     fn send(&self, id: u64, outcome: Outcome) {
         let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // An agent that is gone is noticed where requests are read.
-        let _ = wire::write(&mut *stream, &Reply { id, outcome });
+        let _ = wire::write(&mut *stream, &Reply::Ran { id, outcome });
     }
 }
 

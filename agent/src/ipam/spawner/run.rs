@@ -8,6 +8,7 @@
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 use super::wire::Outcome;
-use super::{Exec, Exit, OUTPUT_MAX, Output};
+use super::{Exec, Exit, OUTPUT_MAX, Output, PATH, is_within};
 
 /// How long a killed program may take to die before the reply goes out without waiting for that:
 /// SIGKILL acts at once but on a process that the kernel itself holds.
@@ -62,11 +63,12 @@ impl Event {
 /// Runs `exec`, calls `reply` once with the outcome, then reaps.
 pub(super) fn run(
     exec: &Exec,
+    directories: &[PathBuf],
     events: PipeReader,
     notify: PipeWriter,
     reply: impl FnOnce(Outcome),
 ) {
-    let mut child = match start(exec) {
+    let mut child = match start(exec, directories) {
         Ok(child) => child,
         Err(error) => return reply(Outcome::not_started(&error)),
     };
@@ -116,16 +118,45 @@ pub(super) fn run(
     });
 }
 
-fn start(exec: &Exec) -> io::Result<Child> {
+fn start(exec: &Exec, directories: &[PathBuf]) -> io::Result<Child> {
+    if !is_within(Path::new(&exec.path), directories) {
+        let problem = "it is in no plugin directory";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+    }
+    let env = exec.env.iter().filter(|(name, _)| is_passed_on(name));
     Command::new(&exec.path)
-        .args(&exec.args)
         .env_clear()
-        .envs(exec.env.iter().map(|(name, value)| (name, value)))
+        .envs(env.map(|(name, value)| (name, value)))
+        .env("PATH", PATH)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
         .spawn()
+}
+
+/// Whether a variable may reach a plugin: not one that makes a dynamic loader, libc or a shell run
+/// or read what it names. The list is that of ld.so(8), "Secure-execution mode", and of bash(1).
+fn is_passed_on(name: &str) -> bool {
+    const REFUSED: [&str; 16] = [
+        "BASH_ENV",
+        "ENV",
+        "GCONV_PATH",
+        "GETCONF_DIR",
+        "GLIBC_TUNABLES",
+        "HOSTALIASES",
+        "IFS",
+        "LOCALDOMAIN",
+        "LOCPATH",
+        "MALLOC_TRACE",
+        "NIS_PATH",
+        "NLSPATH",
+        "PATH",
+        "RESOLV_HOST_CONF",
+        "RES_OPTIONS",
+        "SHELLOPTS",
+    ];
+    !(REFUSED.contains(&name) || name.starts_with("LD_") || name.starts_with("BASH_FUNC_"))
 }
 
 /// Kills the process and all of its group that has not left it.

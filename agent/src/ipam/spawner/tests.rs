@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::thread;
 
@@ -12,48 +11,53 @@ use nix::unistd::Pid;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
-use super::fixture::{AS_SPAWNER, Fifo, LONG, children_of, shell, soon, spawner, spawner_command};
+use super::fixture::{
+    AS_SPAWNER, Fifo, LONG, SHELL, children_of, directories, shell, soon, spawner, spawner_command,
+    start,
+};
 use super::wire::{self, Request};
 use super::*;
 
 #[test]
 fn the_process_behind_these_tests() {
-    if std::env::var_os(AS_SPAWNER).is_some() {
-        main_loop().unwrap();
+    match std::env::var(AS_SPAWNER).as_deref() {
+        Ok("keeper") => keep(spawner_command("worker")).unwrap(),
+        Ok(_) => main_loop(&directories()).unwrap(),
+        Err(_) => {}
     }
 }
 
 #[tokio::test]
-async fn a_program_gets_its_arguments_its_input_and_only_the_environment_given() {
-    let exec = Exec {
-        path: "/usr/bin/env".to_owned(),
-        args: [
-            "sh",
-            "-c",
-            "cat; echo $1; echo oops >&2; env",
-            "sh",
-            "one two",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-        env: vec![
-            ("PATH".to_owned(), "/usr/bin:/bin".to_owned()),
-            ("A".to_owned(), "b=c".to_owned()),
-        ],
-        stdin: "fed ".to_owned(),
-        timeout: LONG,
-    };
+async fn a_program_gets_its_input_and_only_the_environment_given() {
+    let mut exec = shell("cat; echo oops >&2; env | grep -v -e ^PWD= -e ^SHLVL= -e ^_= | sort");
+    exec.stdin = "fed ".to_owned();
+    // The others would have it run or read what they name.
+    for name in ["A", "PATH", "LD_PRELOAD", "GLIBC_TUNABLES", "BASH_ENV"] {
+        exec.env.push((name.to_owned(), "b=c".to_owned()));
+    }
+    let script = exec.env[0].1.clone();
     let output = spawner().run(exec).await.unwrap();
     assert_eq!(output.exit, Exit::Status(0));
     assert_eq!(output.stderr, "oops\n");
-    let mut lines: Vec<_> = output
-        .stdout
-        .lines()
-        .filter(|line| !line.starts_with("PWD="))
-        .collect();
-    lines.retain(|line| !line.starts_with("SHLVL=") && !line.starts_with("_="));
-    lines[1..].sort_unstable();
-    assert_eq!(lines, ["fed one two", "A=b=c", "PATH=/usr/bin:/bin"]);
+    let expected = format!("fed A=b=c\nCNI_ARGS={script}\nPATH={PATH}\n");
+    assert_eq!(output.stdout, expected);
+}
+
+#[tokio::test]
+async fn what_is_in_no_plugin_directory_is_not_run() {
+    let spawner = spawner();
+    let around = format!("{SHELL}/../../testdata/shell-ipam");
+    for path in ["/bin/true", "shell-ipam", "../../bin/true", "", &around] {
+        let exec = Exec {
+            path: path.to_owned(),
+            ..shell("")
+        };
+        let error = spawner.run(exec).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("{path} could not be started: it is in no plugin directory")
+        );
+    }
 }
 
 #[tokio::test]
@@ -83,7 +87,7 @@ async fn programs_run_side_by_side() {
 
 #[tokio::test]
 async fn each_of_many_gets_its_own_reply_and_none_stays_a_zombie() {
-    let process = Spawner::start_as(spawner_command()).unwrap();
+    let process = start();
     let pid = process.id();
     let spawner = process.connect().unwrap();
     let runs: Vec<_> = (0..64)
@@ -101,7 +105,7 @@ async fn each_of_many_gets_its_own_reply_and_none_stays_a_zombie() {
     for (n, run) in runs.into_iter().enumerate() {
         assert_eq!(run.await.unwrap(), format!("{n}\n"));
     }
-    assert_eq!(children_of(pid), "");
+    assert_eq!(children_of(worker_of(pid)), "");
 }
 
 #[tokio::test]
@@ -142,7 +146,7 @@ async fn a_program_that_writes_too_much_is_killed() {
     for (script, stream) in scripts {
         let error = spawner.run(shell(script)).await.unwrap_err();
         let expected = SpawnError::TooMuchOutput {
-            path: "/bin/sh".to_owned(),
+            path: SHELL.to_owned(),
             stream: stream.to_owned(),
         };
         assert_eq!(error, expected);
@@ -159,24 +163,26 @@ async fn a_program_that_takes_too_long_is_killed_with_its_children() {
     let fifo = Fifo::new();
     let (_, ended) = fifo.read();
     let exec = fifo.endless_writers();
-    let script = format!("echo stuck here >&2; {}", exec.args[1]);
+    let script = format!("echo stuck here >&2; {}", exec.env[0].1);
     let timeout = Duration::from_millis(300);
     let exec = Exec {
-        args: vec!["-c".to_owned(), script],
         timeout,
-        ..exec
+        ..shell(&script)
     };
     let error = spawner().run(exec).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        r#"/bin/sh did not end within 300ms and was killed; its standard error ends: "stuck here""#
+        format!(
+            "{SHELL} did not end within 300 ms and was killed; \
+             its standard error ends: \"stuck here\""
+        )
     );
     soon(ended).await;
 }
 
 #[tokio::test]
 async fn a_killed_program_does_not_stay_a_zombie() {
-    let process = Spawner::start_as(spawner_command()).unwrap();
+    let process = start();
     let pid = process.id();
     let spawner = process.connect().unwrap();
     let timeout = Duration::from_millis(50);
@@ -188,7 +194,7 @@ async fn a_killed_program_does_not_stay_a_zombie() {
         .await
         .unwrap_err();
     assert!(matches!(error, SpawnError::Timeout { .. }), "{error}");
-    assert_eq!(children_of(pid), "");
+    assert_eq!(children_of(worker_of(pid)), "");
 }
 
 #[tokio::test]
@@ -234,9 +240,10 @@ async fn a_caller_that_goes_away_ends_its_program() {
 #[tokio::test]
 async fn a_program_that_cannot_be_started_is_an_error_with_the_systems_words() {
     let spawner = spawner();
+    let not_executable = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ipam/testdata/README.md");
     for (path, errno, words) in [
-        ("/nonexistent/plugin", 2, "No such file"),
-        ("/etc/passwd", 13, "Permission denied"),
+        ("/usr/lib/cni/nonexistent", 2, "No such file"),
+        (not_executable, 13, "Permission denied"),
     ] {
         let error = spawner
             .run(Exec {
@@ -272,31 +279,71 @@ async fn a_request_larger_than_a_message_is_refused_and_harms_no_other() {
     );
 }
 
-#[tokio::test]
-async fn when_the_spawner_dies_all_who_wait_and_all_who_come_are_told() {
-    let process = Spawner::start_as(spawner_command()).unwrap();
-    let pid = Pid::from_raw(i32::try_from(process.id()).unwrap());
-    let spawner = process.connect().unwrap();
-    assert!(spawner.is_alive());
+/// The worker of a keeper. Two tests of nextest are two processes, so there is one.
+fn worker_of(keeper: u32) -> u32 {
+    children_of(keeper).trim().parse().unwrap()
+}
+
+fn kill_process(pid: u32) {
+    kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGKILL).unwrap();
+}
+
+/// A run under way, and its end. Nobody is left to kill it when the worker dies, so it ends with
+/// its input, which the worker held.
+async fn run_under_way(
+    spawner: &Spawner,
+) -> (
+    tokio::task::JoinHandle<Result<Output, SpawnError>>,
+    oneshot::Receiver<()>,
+) {
     let fifo = Fifo::new();
     let (begun, ended) = fifo.read();
-    // Nobody is left to kill this one, so it ends with its input, which the spawner held.
     let script = format!("exec 3>{}; echo >&3; cat", fifo.path().display());
     let exec = Exec {
         stdin: "x".repeat(OUTPUT_MAX),
         ..shell(&script)
     };
-    let waiting = tokio::spawn({
-        let spawner = spawner.clone();
-        async move { spawner.run(exec).await }
-    });
+    let spawner = spawner.clone();
+    let run = tokio::spawn(async move { spawner.run(exec).await });
     soon(begun).await;
-    kill(pid, Signal::SIGKILL).unwrap();
-    let gone = SpawnError::Gone {
-        path: "/bin/sh".to_owned(),
-    };
-    assert!(matches!(waiting.await.unwrap(), Err(error) if error == gone));
-    assert_eq!(spawner.run(shell("true")).await, Err(gone));
+    (run, ended)
+}
+
+fn gone() -> SpawnError {
+    SpawnError::Gone {
+        path: SHELL.to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_is_killed_is_replaced_and_who_waits_for_it_is_told() {
+    let process = start();
+    let keeper = process.id();
+    let spawner = process.connect().unwrap();
+    for _ in 0..2 {
+        let (run, ended) = run_under_way(&spawner).await;
+        kill_process(worker_of(keeper));
+        assert_eq!(run.await.unwrap(), Err(gone()));
+        soon(ended).await;
+        let output = spawner.run(shell("echo served")).await.unwrap();
+        assert_eq!(output.stdout, "served\n");
+    }
+    assert!(spawner.is_alive());
+}
+
+#[tokio::test]
+async fn when_keeper_and_worker_die_all_who_wait_and_all_who_come_are_told() {
+    let process = start();
+    let keeper = process.id();
+    let spawner = process.connect().unwrap();
+    let (run, ended) = run_under_way(&spawner).await;
+    let worker = worker_of(keeper);
+    kill_process(keeper);
+    assert!(spawner.is_alive());
+    kill_process(worker);
+    assert_eq!(run.await.unwrap(), Err(gone()));
+    spawner.ended().await;
+    assert_eq!(spawner.run(shell("true")).await, Err(gone()));
     assert!(!spawner.is_alive());
     soon(ended).await;
 }
@@ -305,9 +352,9 @@ async fn when_the_spawner_dies_all_who_wait_and_all_who_come_are_told() {
 async fn when_the_agent_goes_away_the_spawner_kills_what_runs_and_ends() {
     let fifo = Fifo::new();
     let (begun, ended) = fifo.read();
-    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let (mut ours, theirs) = wire::pair().unwrap();
     let (returned, has_returned) = oneshot::channel();
-    thread::spawn(move || returned.send(process::serve(&theirs)));
+    thread::spawn(move || returned.send(process::serve(&theirs, &directories())));
     let exec = fifo.endless_writers();
     wire::write(&mut ours, &Request::Run { id: 1, exec }).unwrap();
     soon(begun).await;
@@ -318,8 +365,8 @@ async fn when_the_agent_goes_away_the_spawner_kills_what_runs_and_ends() {
 
 #[test]
 fn an_agent_that_goes_away_with_a_reply_unread_is_an_end_like_any_other() {
-    let (mut ours, theirs) = UnixStream::pair().unwrap();
-    let served = thread::spawn(move || process::serve(&theirs));
+    let (mut ours, theirs) = wire::pair().unwrap();
+    let served = thread::spawn(move || process::serve(&theirs, &directories()));
     wire::write(
         &mut ours,
         &Request::Run {
@@ -336,9 +383,9 @@ fn an_agent_that_goes_away_with_a_reply_unread_is_an_end_like_any_other() {
 
 #[test]
 fn nonsense_instead_of_a_request_ends_the_spawner_with_an_error() {
-    for nonsense in [&[0xff; 8][..], b"\0\0\0\x02{}", b"\0\0\0\x09{\"run\":"] {
-        let (mut ours, theirs) = UnixStream::pair().unwrap();
-        let served = thread::spawn(move || process::serve(&theirs));
+    for nonsense in [&[0xff; 8][..], b"\x03{}", b"\x03{\"run\":"] {
+        let (mut ours, theirs) = wire::pair().unwrap();
+        let served = thread::spawn(move || process::serve(&theirs, &directories()));
         ours.write_all(nonsense).unwrap();
         drop(ours);
         assert!(served.join().unwrap().is_err(), "{nonsense:?}");
@@ -347,7 +394,10 @@ fn nonsense_instead_of_a_request_ends_the_spawner_with_an_error() {
 
 #[test]
 fn started_by_hand_the_spawner_says_who_should() {
-    let output = spawner_command().stdin(Stdio::null()).output().unwrap();
+    let output = spawner_command("worker")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     assert!(!output.status.success());
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(

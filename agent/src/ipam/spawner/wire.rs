@@ -1,18 +1,27 @@
-//! What agent and spawner say to each other: JSON behind its length, four bytes, most significant
-//! first.
+//! What agent and spawner say to each other: JSON in packets of a SOCK_SEQPACKET socket.
+//!
+//! Each packet begins with a byte that says whether a message begins or ends with it. So who reads
+//! from the middle on, since the reader before died there, waits for the next beginning.
 
 use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{Exec, Output};
 
-/// The largest message, in bytes, without its length: two outputs of 1 MiB, each byte of which JSON
+/// The largest message, in bytes: two outputs of 1 MiB, each byte of which JSON
 /// may spell with six.
 pub(super) const MESSAGE_MAX: usize = 16 << 20;
 
-/// The length of the length.
-pub(super) const PREFIX: usize = 4;
+/// The largest packet, in bytes; several fit what the kernel holds for a socket (wmem_default).
+pub(super) const PACKET_MAX: usize = 32 << 10;
+
+/// The first packet of a message has this bit in its first byte.
+const FIRST: u8 = 1;
+/// The last one has this.
+const LAST: u8 = 2;
 
 /// From the agent.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -24,11 +33,14 @@ pub(super) enum Request {
     Cancel { id: u64 },
 }
 
-/// From the spawner: one for each `Run`.
+/// From the spawner.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Reply {
-    pub(super) id: u64,
-    pub(super) outcome: Outcome,
+#[serde(rename_all = "snake_case")]
+pub(super) enum Reply {
+    /// One for each `Run`, by the worker.
+    Ran { id: u64, outcome: Outcome },
+    /// By the keeper: the worker ended in this way, and what it had been asked has no reply.
+    Restarted { ended: String },
 }
 
 /// How a run ended.
@@ -58,44 +70,81 @@ impl Outcome {
     }
 }
 
-/// The message as it goes over the socket. An oversized one is for the caller to hold back: see
-/// [`MESSAGE_MAX`].
+/// The two ends of a socket that keeps packets apart.
+pub(super) fn pair() -> io::Result<(UnixStream, UnixStream)> {
+    let (family, kind) = (AddressFamily::Unix, SockType::SeqPacket);
+    let (one, other) = socketpair(family, kind, None, SockFlag::SOCK_CLOEXEC)?;
+    Ok((one.into(), other.into()))
+}
+
+/// The message as bytes. An oversized one is for the caller to hold back: see [`MESSAGE_MAX`].
 pub(super) fn encode(message: &impl Serialize) -> Vec<u8> {
-    let mut frame = vec![0; PREFIX];
-    serde_json::to_writer(&mut frame, message)
-        .expect("numbers and strings always serialise, and a Vec takes them");
-    let length = u32::try_from(frame.len() - PREFIX).unwrap_or(u32::MAX);
-    frame[..PREFIX].copy_from_slice(&length.to_be_bytes());
-    frame
+    serde_json::to_vec(message).expect("numbers and strings always serialise")
 }
 
-/// The length that a prefix announces.
-pub(super) fn length(prefix: [u8; PREFIX]) -> io::Result<usize> {
-    match usize::try_from(u32::from_be_bytes(prefix)) {
-        Ok(length) if length <= MESSAGE_MAX => Ok(length),
-        _ => Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "a message longer than any",
-        )),
-    }
-}
-
-/// The next message, or `None` when the other end closed between two.
-pub(super) fn read<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<Option<T>> {
-    let mut prefix = [0; PREFIX];
-    let (first, rest) = prefix.split_at_mut(1);
-    match stream.read(first)? {
-        0 => return Ok(None),
-        _ => stream.read_exact(rest)?,
-    }
-    let mut body = vec![0; length(prefix)?];
-    stream.read_exact(&mut body)?;
-    Ok(Some(serde_json::from_slice(&body)?))
+/// A message's packets, in order.
+pub(super) fn packets(message: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let chunks = message.chunks(PACKET_MAX - 1);
+    let last = chunks.len().saturating_sub(1);
+    chunks.enumerate().map(move |(at, chunk)| {
+        let flags = if at == 0 { FIRST } else { 0 } | if at == last { LAST } else { 0 };
+        [&[flags], chunk].concat()
+    })
 }
 
 /// Sends a message.
 pub(super) fn write(stream: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
-    stream.write_all(&encode(message))
+    packets(&encode(message)).try_for_each(|packet| stream.write_all(&packet))
+}
+
+/// The message that is being received.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    /// None before its first packet.
+    partial: Option<Vec<u8>>,
+}
+
+impl Inbox {
+    /// The message that ends with this packet.
+    pub(super) fn push<T: DeserializeOwned>(&mut self, packet: &[u8]) -> io::Result<Option<T>> {
+        let Some((flags, bytes)) = packet.split_first() else {
+            return Ok(None);
+        };
+        if flags & FIRST != 0 {
+            self.partial = Some(Vec::new());
+        }
+        let Some(message) = &mut self.partial else {
+            return Ok(None);
+        };
+        if message.len() + bytes.len() > MESSAGE_MAX {
+            let problem = format!("a message of more than {MESSAGE_MAX} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+        }
+        message.extend_from_slice(bytes);
+        if flags & LAST == 0 {
+            return Ok(None);
+        }
+        let message = self.partial.take().unwrap_or_default();
+        Ok(Some(serde_json::from_slice(&message)?))
+    }
+
+    /// Blocks for the next message; `None` when the other end has closed.
+    pub(super) fn read<T: DeserializeOwned>(
+        &mut self,
+        stream: &mut impl Read,
+    ) -> io::Result<Option<T>> {
+        let mut packet = vec![0; PACKET_MAX];
+        loop {
+            match stream.read(&mut packet)? {
+                0 => return Ok(None),
+                size => {
+                    if let Some(message) = self.push(&packet[..size])? {
+                        return Ok(Some(message));
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
