@@ -22,6 +22,9 @@ use crate::deadline::{Deadline, WaitError};
 /// How long an agent that is not there is waited for: it takes less than that to be restarted,
 /// and a runtime that is told of it sooner can do nothing with the knowledge but call again.
 const CONNECT_WINDOW: Duration = Duration::from_secs(2);
+/// STATUS waits longer, for its answer may make the whole node NotReady; of its deadline the agent
+/// has the rest.
+const STATUS_CONNECT_WINDOW: Duration = Duration::from_secs(4);
 /// The pauses between tries, doubling from the first to the longest. A pause it must be: a
 /// socket that does not exist, or that nobody listens on, has no event to wait for (inotify
 /// tells of bind(2), not of listen(2)).
@@ -174,21 +177,21 @@ fn connect(path: &Path, command: Command, deadline: Deadline) -> Result<UnixStre
         span: deadline.span,
         came: 0,
     };
-    let span = deadline.left().ok_or(expired)?.min(CONNECT_WINDOW);
+    let left = deadline.left().ok_or(expired)?;
+    let span = left.min(match command {
+        Command::Status => STATUS_CONNECT_WINDOW,
+        _ => CONNECT_WINDOW,
+    });
     let window = Deadline::after(span);
     let mut pause = FIRST_PAUSE;
     loop {
         match connect_once(&address, window.left().unwrap_or(FIRST_PAUSE)) {
-            Err(Fault::NotThere { cause, .. }) if command != Command::Status => {
-                match window.left() {
-                    Some(left) => thread::sleep(pause.min(left)),
-                    None => {
-                        return Err(Fault::NotThere {
-                            cause,
-                            window: Some(span),
-                        });
-                    }
-                }
+            Err(Fault::NotThere { cause, .. }) => {
+                let Some(left) = window.left() else {
+                    let window = Some(span);
+                    return Err(Fault::NotThere { cause, window });
+                };
+                thread::sleep(pause.min(left));
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
             other => return other,

@@ -125,15 +125,13 @@ impl From<PluginError> for SpecError {
 
 /// One call, from the environment to what goes to stdout.
 fn call() -> Result<Reply, Failure> {
-    // Until the configuration has said otherwise.
-    let newest = |cause| Failure {
-        version: CniVersion::LATEST,
-        cause,
-    };
     let variables = env::VARIABLES
         .into_iter()
         .filter_map(|name| Some((name, std::env::var_os(name)?)));
-    let invocation = env::parse(variables).map_err(|error| newest(error.into()))?;
+    let invocation = env::parse(variables).map_err(|error| Failure {
+        version: version_on_stdin(),
+        cause: error.into(),
+    })?;
     if invocation.command == Command::Version {
         return Ok(Reply {
             served: true,
@@ -143,9 +141,14 @@ fn call() -> Result<Reply, Failure> {
     }
 
     let deadline = Deadline::after(deadline_of(invocation.command, None));
-    let conf = input::configuration(deadline).map_err(|error| newest(error.into()))?;
-    let preamble =
-        Preamble::parse(&conf, invocation.command).map_err(|error| newest(error.into()))?;
+    let conf = input::configuration(deadline).map_err(|error| Failure {
+        version: CniVersion::LATEST,
+        cause: error.into(),
+    })?;
+    let preamble = Preamble::parse(&conf, invocation.command).map_err(|error| Failure {
+        version: Preamble::version(&conf),
+        cause: error.into(),
+    })?;
     post(invocation, conf, &preamble, deadline).map_err(|cause| Failure {
         version: preamble.cni_version,
         cause,
@@ -196,16 +199,19 @@ fn deadline_of(command: Command, wanted: Option<Duration>) -> Duration {
     }
 }
 
-/// The answer to VERSION (CNI spec, section 2, "VERSION"), in the version of the configuration
-/// if there is one on stdin. A runtime may give none, and a person at a terminal will not.
+/// The version of the configuration on stdin, for an answer that does not depend on the rest of it.
+/// A runtime may give none, and a person at a terminal will not.
+fn version_on_stdin() -> CniVersion {
+    if std::io::stdin().is_terminal() {
+        return CniVersion::LATEST;
+    }
+    let conf = input::configuration(Deadline::after(VERSION_DEADLINE));
+    conf.map_or(CniVersion::LATEST, |conf| Preamble::version(&conf))
+}
+
+/// The answer to VERSION (CNI spec, section 2, "VERSION").
 fn supported_versions() -> String {
-    let version = if std::io::stdin().is_terminal() {
-        None
-    } else {
-        let conf = input::configuration(Deadline::after(deadline_of(Command::Version, None))).ok();
-        conf.and_then(|conf| Preamble::parse(&conf, Command::Version).ok())
-    };
-    let version = version.map_or(CniVersion::LATEST, |preamble| preamble.cni_version);
+    let version = version_on_stdin();
     let all = CniVersion::ALL
         .map(|version| format!("{:?}", version.as_str()))
         .join(",");

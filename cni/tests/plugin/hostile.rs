@@ -28,18 +28,11 @@ fn an_absent_agent_is_code_11_and_for_status_50() {
     let directory = tempfile::tempdir().unwrap();
     let socket = socket_in(directory.path());
     let path = socket.to_str().unwrap();
-    let calls = ["ADD", "CHECK", "GC"].map(|verb| Call::new(verb).to(&socket).spawn());
-    let status = Call::new("STATUS").to(&socket).run();
-    status.assert_error(
-        50,
-        &[
-            path,
-            "No such file or directory when connecting;",
-            "podwire agent",
-        ],
-    );
-    for call in calls {
-        Outcome::of(call).assert_error(11, &[path, "No such file", "for 2000 ms", "podwire agent"]);
+    let calls = ["ADD", "CHECK", "GC", "STATUS"].map(|verb| Call::new(verb).to(&socket).spawn());
+    let ends = [(11, "2000"), (11, "2000"), (11, "2000"), (50, "4000")];
+    for (call, (code, waited)) in calls.into_iter().zip(ends) {
+        let waited = format!("for {waited} ms");
+        Outcome::of(call).assert_error(code, &[path, "No such file", &waited, "podwire agent"]);
     }
 }
 
@@ -48,28 +41,28 @@ fn a_socket_that_a_dead_agent_left_behind_is_as_none() {
     let directory = tempfile::tempdir().unwrap();
     let socket = socket_in(directory.path());
     drop(UnixListener::bind(&socket).unwrap());
-    Call::new("STATUS")
-        .to(&socket)
-        .run()
-        .assert_error(50, &["Connection refused"]);
-    Call::new("ADD")
-        .to(&socket)
-        .run()
-        .assert_error(11, &["Connection refused", "for 2000 ms"]);
+    for (verb, code, waited) in [("STATUS", 50, "for 4000 ms"), ("ADD", 11, "for 2000 ms")] {
+        Call::new(verb)
+            .to(&socket)
+            .run()
+            .assert_error(code, &["Connection refused", waited]);
+    }
 }
 
 #[test]
 fn an_agent_that_comes_late_is_found() {
-    let directory = tempfile::tempdir().unwrap();
-    let socket = socket_in(directory.path());
-    let mut child = Call::new("ADD").to(&socket).spawn();
-    await_pause(&mut child);
-    let agent = FakeAgent::at(directory, |mut stream| {
-        take_post(&mut stream);
-        stream.write_all(reply(200, "{}").as_bytes()).unwrap();
-    });
-    Outcome::of(child).assert_answer(b"{}");
-    agent.end();
+    for verb in ["ADD", "STATUS"] {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = socket_in(directory.path());
+        let mut child = Call::new(verb).to(&socket).spawn();
+        await_pause(&mut child);
+        let agent = FakeAgent::at(directory, |mut stream| {
+            take_post(&mut stream);
+            stream.write_all(reply(200, "{}").as_bytes()).unwrap();
+        });
+        Outcome::of(child).assert_answer(b"{}");
+        agent.end();
+    }
 }
 
 /// Returns when the process is in clock_nanosleep(2): it has found nobody and pauses.

@@ -151,6 +151,18 @@ fn an_error_is_in_the_version_of_the_configuration_once_that_is_known() {
     let (code, _, version) = Call::new("ADD").stdin(conf).run().error();
     assert_eq!((code, version.as_str()), (11, "0.3.1"));
     assert_eq!(Call::new("ADD").stdin("{").run().error().2, "1.1.0");
+    let version = |call: Call, version: &str| {
+        let conf = json!({"cniVersion": version, "name": "pods", "timeoutSeconds": 0});
+        call.stdin(conf.to_string()).run().error().2
+    };
+    for verb in ["ADD", "CHECK", "GC", "STATUS"] {
+        assert_eq!(version(Call::new(verb), "0.3.1"), "0.3.1", "{verb}");
+        assert_eq!(version(Call::new(verb), "9.9.9"), "1.1.0", "{verb}");
+    }
+    for missing in ["CNI_COMMAND", "CNI_IFNAME"] {
+        let call = Call::new("ADD").without(missing);
+        assert_eq!(version(call, "0.4.0"), "0.4.0", "{missing}");
+    }
 }
 
 #[test]

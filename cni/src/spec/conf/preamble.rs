@@ -33,16 +33,12 @@ impl Preamble {
     /// or `timeoutSeconds`, which for DEL count as absent (see
     /// [`NetConf::parse_for_del`](super::NetConf::parse_for_del)).
     pub fn parse(text: &str, command: Command) -> Result<Self, ConfError> {
-        // serde's derive takes a list for a struct too.
-        if !text.trim_start().starts_with('{') {
-            return Err(ConfError::NotJson("it does not begin with '{'".to_owned()));
-        }
         let Members {
             cni_version,
             agent_socket,
             timeout,
             ipam,
-        } = serde_json::from_str(text).map_err(|error| ConfError::NotJson(error.to_string()))?;
+        } = Members::of(text)?;
         let mut fields = Fields::root(Map::from_iter([
             ("cniVersion".to_owned(), cni_version),
             ("agentSocket".to_owned(), agent_socket),
@@ -61,6 +57,16 @@ impl Preamble {
             delegates: ipam.is_some(),
         })
     }
+
+    /// The version in which to answer this configuration, whatever else is wrong with it; the
+    /// latest when it names none that is served.
+    pub fn version(text: &str) -> CniVersion {
+        let version = Members::of(text).and_then(|members| {
+            let version = ("cniVersion".to_owned(), members.cni_version);
+            read::version(&mut Fields::root(Map::from_iter([version])))
+        });
+        version.unwrap_or(CniVersion::LATEST)
+    }
 }
 
 #[derive(Deserialize)]
@@ -73,6 +79,16 @@ struct Members {
     timeout: Value,
     #[serde(default)]
     ipam: Option<IgnoredAny>,
+}
+
+impl Members {
+    fn of(text: &str) -> Result<Self, ConfError> {
+        // serde's derive takes a list for a struct too.
+        if !text.trim_start().starts_with('{') {
+            return Err(ConfError::NotJson("it does not begin with '{'".to_owned()));
+        }
+        serde_json::from_str(text).map_err(|error| ConfError::NotJson(error.to_string()))
+    }
 }
 
 #[cfg(test)]
