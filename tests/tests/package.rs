@@ -145,9 +145,30 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
             .exists()
     );
 
+    // As `systemctl enable` and `systemctl edit` leave them.
+    let units = node.path(&format!("{ROOT}/etc/systemd/system"));
+    let enabled = [
+        "multi-user.target.wants/podwire.service",
+        "sockets.target.wants/podwire.socket",
+    ];
+    for link in enabled.map(|link| units.join(link)) {
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink("/usr/lib/systemd/system/podwire", link).unwrap();
+    }
+    fs::create_dir(units.join("podwire.service.d")).unwrap();
     dpkg(&["--remove", "podwire"]);
     assert!(!plugin.exists());
     dpkg(&["--purge", "podwire"]);
+    for link in enabled {
+        assert!(!units.join(link).is_symlink(), "{link}");
+    }
+    let ours = run(
+        &node,
+        "find",
+        &[ROOT, "-path", "*podwire*", "-not", "-path", "*/dpkg/*"],
+    )
+    .unwrap();
+    assert_eq!(ours, "");
     let left: Vec<String> = files(&node, ROOT)
         .into_iter()
         .filter(|file| !file.starts_with("var/lib/dpkg"))

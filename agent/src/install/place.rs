@@ -1,18 +1,21 @@
-//! Files put in place whole: written beside their place, synced, and renamed onto it. So a runtime that execs the plugin, or
+//! Files put in place whole: written without a name or beside their place, synced, and linked or renamed there. So a runtime that execs the plugin, or
 //! reads a network configuration, at that moment meets the old file or the new one; and a program that runs keeps the file it
 //! was started from (writing to it in place would be refused with ETXTBSY).
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+
+use nix::fcntl::{AT_FDCWD, AtFlags};
 
 use super::InstallError;
 
 /// What is added to the name of somebody else's file when ours takes its place. No runtime reads or execs a file of that name.
 const BACKUP: &str = ".before-podwire";
-/// Of a file being written. Runtimes pass over it for its ending.
+/// Of a file that is being written to replace one. Runtimes pass over it for its ending.
 const UNFINISHED: &str = ".podwire-new";
 /// More than any plugin or configuration has, in bytes.
 const LARGEST: u64 = 256 << 20;
@@ -46,6 +49,9 @@ pub(super) fn put(path: &Path, content: &[u8], mode: u32) -> Result<(), InstallE
     let directory = parent(path);
     fs::create_dir_all(directory)
         .map_err(|source| InstallError::io("make directory", directory, source))?;
+    if !is_there(path) && link_new(path, content, mode).is_ok() {
+        return sync(directory);
+    }
     let unfinished = beside(path, UNFINISHED);
     let placed = write(&unfinished, content, mode).and_then(|()| {
         fs::rename(&unfinished, path).map_err(|source| InstallError::io("rename", path, source))
@@ -55,6 +61,22 @@ pub(super) fn put(path: &Path, content: &[u8], mode: u32) -> Result<(), InstallE
     }
     placed?;
     sync(directory)
+}
+
+/// Puts a new file in its place without another name before: a runtime that watches an empty directory looks at each file that
+/// comes, and complains that there is no configuration while it is not whole. Not every file system has such files
+/// (open(2), O_TMPFILE), and none replaces one so.
+fn link_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .mode(0o600)
+        .custom_flags(nix::libc::O_TMPFILE)
+        .open(parent(path))?;
+    fill(&mut file, content, mode)?;
+    let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let followed = AtFlags::AT_SYMLINK_FOLLOW;
+    nix::unistd::linkat(AT_FDCWD, unnamed.as_str(), AT_FDCWD, path, followed)?;
+    Ok(())
 }
 
 /// Keeps what is at `path` under another name; the first that was kept stays, for it is what was there before us.
@@ -86,7 +108,11 @@ pub(super) fn remove(path: &Path) -> Result<bool, InstallError> {
 /// Where [`keep`] keeps what was at `path`, when something is there.
 pub(super) fn kept(path: &Path) -> Option<PathBuf> {
     let kept = beside(path, BACKUP);
-    fs::symlink_metadata(&kept).is_ok().then_some(kept)
+    is_there(&kept).then_some(kept)
+}
+
+fn is_there(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
 }
 
 /// Gives what was kept its name back.
@@ -114,11 +140,14 @@ fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), InstallError> {
         .mode(0o600)
         .open(path)
         .map_err(failed("make"))?;
-    file.write_all(content).map_err(failed("write"))?;
+    fill(&mut file, content, mode).map_err(failed("write"))
+}
+
+fn fill(file: &mut File, content: &[u8], mode: u32) -> io::Result<()> {
+    file.write_all(content)?;
     // The umask has no say in it.
-    file.set_permissions(fs::Permissions::from_mode(mode))
-        .map_err(failed("set the permissions of"))?;
-    file.sync_all().map_err(failed("sync"))
+    file.set_permissions(fs::Permissions::from_mode(mode))?;
+    file.sync_all()
 }
 
 fn sync(directory: &Path) -> Result<(), InstallError> {
@@ -141,6 +170,8 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
 mod tests {
     use std::os::unix::fs::{MetadataExt as _, symlink};
 
+    use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+
     use super::*;
 
     #[test]
@@ -151,6 +182,18 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn who_watches_the_directory_sees_the_new_file_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
+        let all = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVE | AddWatchFlags::IN_DELETE;
+        inotify.add_watch(dir.path(), all).unwrap();
+        put(&dir.path().join("10-podwire.conflist"), b"new", 0o600).unwrap();
+        let seen = inotify.read_events().unwrap();
+        let names: Vec<_> = seen.into_iter().filter_map(|event| event.name).collect();
+        assert_eq!(names, ["10-podwire.conflist"]);
     }
 
     #[test]
