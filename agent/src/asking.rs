@@ -1,15 +1,16 @@
 //! A question to a running agent: HTTP/1.1 on its socket, one connection each. Those who ask say for how long they wait, and what
 //! an answer means.
 
+use std::error::Error;
 use std::io;
 use std::path::Path;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, Response};
-use hyper_util::rt::TokioIo;
+use hyper_util::client::legacy::Client;
+use hyperlocal::{UnixClientExt as _, Uri};
 use podwire_cni::wire;
-use tokio::net::UnixStream;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +23,28 @@ pub(crate) enum Unanswered {
     Request(#[from] hyper::http::Error),
     /// The connection ended before an answer began.
     #[error("{0}")]
-    Connection(#[from] hyper::Error),
+    Connection(Box<dyn Error + Send + Sync>),
+}
+
+impl Unanswered {
+    /// The client's own words only say at which step it failed.
+    fn of(error: hyper_util::client::legacy::Error) -> Self {
+        let is_connect = error.is_connect();
+        match error.source() {
+            Some(cause) if is_connect => Self::Connect(errno_of(cause)),
+            Some(cause) => Self::Connection(cause.to_string().into()),
+            None => Self::Connection(error.into()),
+        }
+    }
+}
+
+/// What the kernel said when connecting.
+fn errno_of(cause: &(dyn Error + 'static)) -> io::Error {
+    let errno = cause.downcast_ref().and_then(io::Error::raw_os_error);
+    errno.map_or_else(
+        || io::Error::other(cause.to_string()),
+        io::Error::from_raw_os_error,
+    )
 }
 
 /// Asks, and waits until the answer begins; its body may still be on the way. Needs a tokio runtime.
@@ -35,18 +57,11 @@ pub(crate) async fn ask(
     path: &str,
     body: Bytes,
 ) -> Result<Response<Incoming>, Unanswered> {
-    let stream = UnixStream::connect(socket)
-        .await
-        .map_err(Unanswered::Connect)?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the answer, or with the runtime.
-    tokio::spawn(connection);
     let request = Request::builder()
         .method(method)
-        .uri(path)
-        .header("host", "podwire")
+        .uri(Uri::new(socket, path))
         .header(wire::WIRE_HEADER, wire::WIRE_VERSION)
         .body(Full::new(body))?;
-    Ok(sender.send_request(request).await?)
+    let client: Client<_, Full<Bytes>> = Client::unix();
+    client.request(request).await.map_err(Unanswered::of)
 }
