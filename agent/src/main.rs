@@ -1,12 +1,16 @@
 //! `podwire`: the node agent and the tools around it.
 
-use std::process::ExitCode;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command as Process, ExitCode};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use podwire::config::{self, AgentCommand};
 use podwire::install::probe::{self, ProbeArgs};
 use podwire::install::{self, InstallArgs, UninstallArgs};
 use podwire::ipam::spawner;
+use podwire::lockdown;
 use podwire::tools::{self, Tool};
 
 /// Wires Kubernetes pods to Open vSwitch and OVN
@@ -39,17 +43,23 @@ enum Command {
 
 pub(crate) fn main() -> ExitCode {
     // Before anything else: the spawner must stay small, and it is no command for people.
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|argument| argument == spawner::SUBCOMMAND)
-    {
-        return spawner::main_loop()
-            .map_or_else(|error| failed("spawner", &error), |()| ExitCode::SUCCESS);
+    let mut arguments = std::env::args_os().skip(1);
+    let first = arguments.next().unwrap_or_default();
+    if first == spawner::SUBCOMMAND || first == spawner::WORKER {
+        return ended(
+            "spawner",
+            spawn(first == spawner::WORKER, arguments.collect()),
+        );
     }
+    let arguments = config::command_line(std::env::args_os());
+    let arguments = match config::with_hidden_token(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => return failed("agent", &error),
+    };
     let mut say = |line: String| println!("{line}");
     let mut whole = tools::grouped(Cli::command());
     let cli = whole
-        .try_get_matches_from_mut(config::command_line(std::env::args_os()))
+        .try_get_matches_from_mut(arguments)
         .and_then(|given| Cli::from_arg_matches(&given))
         .unwrap_or_else(|error| error.exit());
     match cli.command {
@@ -61,6 +71,18 @@ pub(crate) fn main() -> ExitCode {
         }
         Command::Probe(arguments) => ended("probe", probe::probe(&arguments)),
     }
+}
+
+/// Starts IPAM plugins for the agent, or keeps a process that does.
+fn spawn(is_worker: bool, directories: Vec<OsString>) -> io::Result<()> {
+    if is_worker {
+        let directories: Vec<_> = directories.into_iter().map(PathBuf::from).collect();
+        return spawner::main_loop(&directories);
+    }
+    lockdown::apply_for_plugins().map_err(io::Error::other)?;
+    let mut worker = Process::new("/proc/self/exe");
+    worker.arg(spawner::WORKER).args(directories);
+    spawner::keep(worker)
 }
 
 fn ended<E: std::error::Error>(command: &str, result: Result<(), E>) -> ExitCode {

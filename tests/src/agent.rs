@@ -140,6 +140,12 @@ impl<'node> Agent<'node> {
         words.push(binary.into());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
+        // The tests' own, such as PODWIRE_BIN.
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_string_lossy().starts_with("PODWIRE_") {
+                command.env_remove(variable);
+            }
+        }
         if let Some(fault) = &options.fault {
             command.env("PODWIRE_FAULT", fault);
         }

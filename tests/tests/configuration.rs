@@ -149,6 +149,43 @@ fn a_configmap_that_is_swapped_takes_effect() {
 }
 
 #[test]
+fn a_change_that_was_taken_back_needs_no_restart() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = start(&node, "mtu = 1400");
+    node.configure("bridge = 'br-other'").unwrap();
+    agent
+        .await_log("needs a restart of the agent: bridge from br-int to br-other")
+        .unwrap();
+    node.configure("mtu = 1400").unwrap();
+    agent.await_log("no restart is needed").unwrap();
+    let log = agent.log().unwrap();
+    assert!(!log.contains("bridge from br-other"), "{log}");
+}
+
+#[test]
+fn a_token_of_the_command_line_is_used_and_can_not_be_read_off_it() {
+    let node = TestNode::with_ovs().unwrap();
+    for flag in [
+        &["--k8s-token", "secret"][..],
+        &["--k8s-token=secret"],
+        &["-k8s-token=secret"],
+    ] {
+        let agent = node
+            .start_agent(&AgentOptions::default().with(flag.iter().copied()))
+            .unwrap();
+        let of = |file: &str| fs::read(format!("/proc/{}/{file}", agent.pid())).unwrap();
+        let text = String::from_utf8_lossy(&of("cmdline")).into_owned();
+        assert!(
+            text.contains("--k8s-token=(hidden)") && !text.contains("secret"),
+            "{text:?}"
+        );
+        let environment = String::from_utf8_lossy(&of("environ")).into_owned();
+        assert!(environment.contains("=secret"));
+        agent.stop().unwrap();
+    }
+}
+
+#[test]
 fn what_needs_a_restart_is_said_and_waits_for_it() {
     let node = TestNode::with_ovs().unwrap();
     let agent = start(&node, "mtu = 1400");

@@ -1,6 +1,11 @@
 //! The command line of `podwire agent`: the settings' flags, where the files are, and what is to be shown.
 
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
+use std::process;
 
 use clap::builder::{StyledStr, ValueParser};
 use clap::parser::ValueSource;
@@ -9,13 +14,19 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use super::files::{Place, Places};
 use super::layers::{Given, Layer, Origin};
 use super::settings::{Setting, Settings};
-use super::{AgentArgs, legacy};
+use super::{AgentArgs, foreign};
 
 const CONFIG: &str = "config";
 const CONFIG_FILE: &str = "config-file";
 const PRINT_CONFIG: &str = "print-config";
 /// The variable for `--config`.
 pub(super) const CONFIG_VARIABLE: &str = "PODWIRE_CONFIG";
+
+const TOKEN_FLAG: &str = "--k8s-token";
+/// The variable that a token of the command line is moved to.
+pub(super) const TOKEN_VARIABLE: &str = "PODWIRE_K8S_TOKEN_OF_FLAG";
+/// What stands in its place.
+const HIDDEN: &str = "(hidden)";
 
 /// What the command line of `podwire agent` says. Only what is on it: variables, files and defaults come in below, when the
 /// settings are loaded.
@@ -61,7 +72,7 @@ impl Args for AgentCommand {
                     .help_heading("Where settings come from")
                     .help("Show every setting, its value and where that comes from, and end"),
             );
-        legacy::add_flags(command)
+        foreign::add_flags(command)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -71,8 +82,7 @@ impl Args for AgentCommand {
 
 impl FromArgMatches for AgentCommand {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        legacy::refusals(matches)?;
-        let (mut given, implied) = legacy::layers(matches)?;
+        let (mut given, implied) = foreign::flag_layers(matches)?;
         for setting in Settings::of_agent().iter() {
             if let Some(value) = named(matches, setting) {
                 given.insert(setting.key.clone(), value);
@@ -102,6 +112,54 @@ impl FromArgMatches for AgentCommand {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
+}
+
+/// Every user of the machine can read a process's arguments, and root alone its environment. So a token on the command line is
+/// moved there, by starting this very program anew in its own place; that one gets its arguments from here as they were.
+///
+/// # Errors
+/// Of execve(2); else it returns only with nothing to move.
+pub fn with_hidden_token(mut arguments: Vec<OsString>) -> io::Result<Vec<OsString>> {
+    if let Some(at) = arguments.iter().position(|argument| argument == TOKEN_FLAG)
+        && at + 1 < arguments.len()
+    {
+        let value = arguments.remove(at + 1);
+        arguments[at].push("=");
+        arguments[at].push(value);
+    }
+    let Some((at, token)) = token_at(&arguments) else {
+        return Ok(arguments);
+    };
+    let with = |token: &OsStr| {
+        let mut argument = OsString::from(TOKEN_FLAG);
+        argument.push("=");
+        argument.push(token);
+        argument
+    };
+    match std::env::var_os(TOKEN_VARIABLE) {
+        Some(moved) if token == HIDDEN => {
+            arguments[at] = with(&moved);
+            Ok(arguments)
+        }
+        _ => {
+            arguments[at] = with(OsStr::new(HIDDEN));
+            let mut again = process::Command::new("/proc/self/exe");
+            again.arg0(&arguments[0]).args(&arguments[1..]);
+            Err(again.env(TOKEN_VARIABLE, token).exec())
+        }
+    }
+}
+
+/// Where a token is among the agent's arguments.
+fn token_at(arguments: &[OsString]) -> Option<(usize, OsString)> {
+    if arguments.get(1).is_none_or(|command| command != "agent") {
+        return None;
+    }
+    arguments.iter().enumerate().find_map(|(at, argument)| {
+        let value = argument.as_bytes().strip_prefix(TOKEN_FLAG.as_bytes())?;
+        let value = value.strip_prefix(b"=")?;
+        Some((at, OsStr::from_bytes(value).to_owned()))
+    })
 }
 
 /// clap would take the variable for the flag's own value; it is to stand below the files.

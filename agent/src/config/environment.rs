@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::command::{CONFIG_VARIABLE, TOKEN_VARIABLE};
+use super::foreign;
 use super::layers::{Given, Layer, Origin};
-use super::settings::{Kind, Settings};
+use super::settings::{Kind, Settings, nearest};
+
+/// What our variables begin with.
+const PREFIX: &str = "PODWIRE_";
 
 /// Where Kubernetes puts a pod's own credentials: an agent that runs as a pod needs no flag.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const SERVICE_HOST: &str = "KUBERNETES_SERVICE_HOST";
 const SERVICE_PORT: &str = "KUBERNETES_SERVICE_PORT";
 
-/// ovn-kubernetes' variables.
-const KNOWN: [(&str, &str); 4] = [
-    ("KUBECONFIG", "kubeconfig"),
-    ("K8S_APISERVER", "k8s-apiserver"),
-    ("K8S_CACERT", "k8s-cacert"),
-    ("K8S_TOKEN", "k8s-token"),
-];
+/// Ours, and no settings: where the file is, where fault points are, what a token of the command line was moved to.
+const NO_SETTINGS: [&str; 3] = [CONFIG_VARIABLE, "PODWIRE_FAULT", TOKEN_VARIABLE];
 
 /// The process's surroundings.
 #[derive(Debug, Clone)]
@@ -66,11 +66,29 @@ impl Environment {
             let origin = Origin::Variable(name.to_owned());
             Some((setting.key.clone(), Given { values, origin }))
         });
-        let known = KNOWN.iter().filter_map(|(name, key)| {
-            let origin = Origin::Variable((*name).to_owned());
-            Some(((*key).to_owned(), Given::one(self.find(name)?, origin)))
-        });
-        [own.collect(), known.collect(), self.service_account()]
+        let foreign = foreign::variables(|name| self.find(name).map(str::to_owned));
+        [own.collect(), foreign, self.service_account()]
+    }
+
+    /// A warning of each variable that looks like a setting and is none: mistyped, it would silently do nothing.
+    pub(super) fn unknown(&self, settings: &Settings) -> Vec<String> {
+        let known: Vec<&str> = settings
+            .iter()
+            .filter_map(|setting| setting.variable.as_deref())
+            .chain(NO_SETTINGS)
+            .collect();
+        let is_unknown = |name: &&String| {
+            name.starts_with(PREFIX) && !known.contains(&name.as_str()) && !is_of_a_service(name)
+        };
+        let warning = |name: &String| match nearest(name, known.iter().copied()) {
+            Some(nearest) => format!("${name} is no setting and does nothing; is it {nearest}?"),
+            None => format!("${name} is no setting and does nothing"),
+        };
+        self.variables
+            .keys()
+            .filter(is_unknown)
+            .map(warning)
+            .collect()
     }
 
     /// A pod's own credentials. The files alone do where something else names the server.
@@ -108,4 +126,15 @@ impl Environment {
         let value = self.variables.get(name)?;
         (!value.is_empty()).then_some(value)
     }
+}
+
+/// Kubernetes tells each container of its namespace's services so, and one may be called podwire.
+fn is_of_a_service(name: &str) -> bool {
+    ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT"]
+        .iter()
+        .any(|end| name.ends_with(end))
+        || name.contains("_SERVICE_PORT_")
+        || ["_TCP", "_UDP", "_SCTP"]
+            .iter()
+            .any(|kind| name.contains("_PORT_") && name.contains(kind))
 }

@@ -84,6 +84,7 @@ impl Loader {
         layers.push(self.command.implied.clone());
         let merged = Merged::of(layers);
         let mut warnings = files.warnings;
+        warnings.extend(self.environment.unknown(&self.settings));
         warnings.extend(merged.passed_over.iter().map(|(key, counts)| {
             format!("{key} is not used, for {counts} is given in the same place")
         }));

@@ -9,8 +9,8 @@ mod command;
 mod environment;
 mod error;
 mod files;
+mod foreign;
 mod layers;
-mod legacy;
 mod live;
 mod load;
 mod observe;
@@ -28,12 +28,12 @@ use std::time::Duration;
 use clap::Args;
 use ipnet::IpNet;
 
-pub use command::AgentCommand;
+pub use command::{AgentCommand, with_hidden_token};
 pub use environment::Environment;
 pub use error::{ConfigError, FileError, LoadError};
 pub use files::{Format, Place, Places};
+pub use foreign::command_line;
 pub use layers::{Given, Merged, Origin};
-pub use legacy::command_line;
 pub use live::{Change, Live};
 pub use load::{Loaded, Loader};
 pub use observe::{ObserveArgs, ObserveConfig};
@@ -312,7 +312,9 @@ fn check_max_mtu(most: u32, mtu: Option<u32>, subnets: &[SubnetSpec]) -> Result<
 
 /// A bridge's name is its local port's, and so a link's.
 fn check_bridge(name: &str) -> Result<(), ConfigError> {
-    let fits = (1..=15).contains(&name.len()) && name != "." && name != "..";
+    // The loopback is in every namespace; the others are no names of links (`dev_valid_name`, /proc/sys/net/ipv4/conf).
+    let is_taken = ["lo", ".", "..", "all", "default"].contains(&name);
+    let fits = (1..=15).contains(&name.len()) && !is_taken;
     if fits
         && name
             .bytes()
@@ -323,7 +325,7 @@ fn check_bridge(name: &str) -> Result<(), ConfigError> {
     Err(bad(
         "--bridge",
         name,
-        "expected a link's name: 1 to 15 characters without '/', ':' and spaces",
+        "expected a new link's name: 1 to 15 characters without '/', ':' and spaces, and not lo",
     ))
 }
 

@@ -84,11 +84,15 @@ impl Settings {
     /// The key that somebody may have meant.
     pub(super) fn nearest(&self, key: &str) -> Option<&str> {
         let wanted = key.to_lowercase().replace('_', "-");
-        let distance = |setting: &&Setting| strsim::damerau_levenshtein(&setting.key, &wanted);
-        let found = self.iter().min_by_key(distance)?;
-        // One slip in three letters.
-        (distance(&found) <= wanted.len().div_ceil(3)).then_some(found.key.as_str())
+        nearest(&wanted, self.0.keys().map(String::as_str))
     }
+}
+
+/// Of these names the one that differs least from what was written, if by no more than one slip in three letters.
+pub(super) fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let distance = |name: &&str| strsim::damerau_levenshtein(name, written);
+    let found = names.min_by_key(distance)?;
+    (distance(&found) <= written.len().div_ceil(3)).then_some(found)
 }
 
 impl Setting {

@@ -93,6 +93,7 @@ fn each_refusal_names_flag_value_and_what_was_expected() {
         &["--max-mtu", "1000"],
         &["--bridge", "a-name-of-16-chr"],
         &["--bridge", "a b"],
+        &["--bridge", "lo"],
         &["--add-timeout", "0"],
         &["--max-operations", "0"],
         &["--subnet", "10.1.0.0/33"],

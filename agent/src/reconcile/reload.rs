@@ -96,17 +96,21 @@ impl Configuration {
                 tracing::error!(%error, "what has changed makes sense only after a restart of the agent; the old settings stay");
             }
         }
-        for change in self
-            .loader
-            .changes(&self.told, &now)
-            .iter()
-            .filter(|change| !change.live)
-        {
-            tracing::warn!(
-                setting = change.key,
-                "needs a restart of the agent: {}",
-                change.text
-            );
+        // Compared with what runs, and said once: a change that was taken back needs no restart.
+        let told = self.loader.changes(&self.told, &now);
+        let waits = self.loader.changes(&self.in_force, &now);
+        for change in told.iter().filter(|change| !change.live) {
+            match waits.iter().find(|waiting| waiting.key == change.key) {
+                Some(waiting) => tracing::warn!(
+                    setting = change.key,
+                    "needs a restart of the agent: {}",
+                    waiting.text
+                ),
+                None => tracing::info!(
+                    setting = change.key,
+                    "is again what the agent runs by; no restart is needed"
+                ),
+            }
         }
         self.told = now;
     }

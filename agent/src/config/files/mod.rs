@@ -1,8 +1,5 @@
 //! Configuration files: podwire's own, and those that are on nodes already.
 
-mod ini;
-mod microshift;
-mod ovn_k8s;
 mod own;
 
 use std::fs;
@@ -10,6 +7,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::error::FileError;
+use super::foreign;
 use super::layers::Layer;
 use super::settings::Settings;
 
@@ -44,8 +42,8 @@ impl Format {
     ) -> Result<(Layer, Vec<String>), FileError> {
         let parsed = match self {
             Self::Own => own::parse(text, path, settings),
-            Self::OvnK8s => ovn_k8s::parse(text, path),
-            Self::Microshift => microshift::parse(text, path),
+            Self::OvnK8s => foreign::ovn_k8s(text, path),
+            Self::Microshift => foreign::microshift(text, path),
         };
         parsed.map_err(|wrong| FileError::Content {
             path: path.to_owned(),
@@ -101,7 +99,7 @@ pub(super) struct Read {
     pub(super) layers: Vec<Layer>,
     /// Those that were there.
     pub(super) found: Vec<PathBuf>,
-    /// What is passed over, and what else an operator should know.
+    /// What is not used, and what else an operator should know.
     pub(super) warnings: Vec<String>,
 }
 
@@ -135,24 +133,13 @@ impl Places {
 }
 
 /// What one file says, and what to warn of.
-type Parsed = Result<(Layer, Vec<String>), Wrong>;
-
-/// The warning of keys that podwire does not know, in a file that is not its own.
-fn passed_over(unknown: &[String]) -> Vec<String> {
-    let keys = unknown.join(", ");
-    let warning = format!("passed over, as podwire knows no such key: {keys}");
-    if unknown.is_empty() {
-        Vec::new()
-    } else {
-        vec![warning]
-    }
-}
+pub(super) type Parsed = Result<(Layer, Vec<String>), Wrong>;
 
 /// What is wrong with a file's content.
 #[derive(Debug, PartialEq, Eq)]
-struct Wrong {
-    line: Option<usize>,
-    problem: String,
+pub(super) struct Wrong {
+    pub(super) line: Option<usize>,
+    pub(super) problem: String,
 }
 
 /// A file's text; none when it is not there and nobody named it.

@@ -238,6 +238,29 @@ fn fields(access: super::super::KubeAccess) -> KubeAccessFields {
 }
 
 #[test]
+fn a_variable_that_looks_like_a_setting_and_is_none_is_named_with_the_nearest() {
+    let warnings = |name: &str| Told::new().variable(name, "1").load().unwrap().warnings;
+    assert_eq!(
+        warnings("PODWIRE_BRIGDE"),
+        ["$PODWIRE_BRIGDE is no setting and does nothing; is it PODWIRE_BRIDGE?"]
+    );
+    assert_eq!(
+        warnings("PODWIRE_SOMETHING_ELSE_ENTIRELY"),
+        ["$PODWIRE_SOMETHING_ELSE_ENTIRELY is no setting and does nothing"]
+    );
+    for fine in [
+        "PODWIRE_ADD_TIMEOUT",
+        "PODWIRE_SERVICE_HOST",
+        "PODWIRE_METRICS_SERVICE_PORT_HTTP",
+        "PODWIRE_PORT",
+        "PODWIRE_PORT_9100_TCP_ADDR",
+        "OTHER",
+    ] {
+        assert_eq!(warnings(fine), [""; 0], "{fine}");
+    }
+}
+
+#[test]
 fn an_empty_variable_says_nothing() {
     let told = Told::new()
         .variable("PODWIRE_MTU", "")

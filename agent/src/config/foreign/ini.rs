@@ -8,7 +8,7 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-use super::Wrong;
+use super::super::files::Wrong;
 
 /// One name with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,4 +188,60 @@ impl Scanner<'_> {
 
 fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(line: &str) -> Result<Option<String>, String> {
+        let text = format!("[s]\nname{line}\n");
+        match parse(&text) {
+            Ok(mut entries) => Ok(entries.remove(0).value),
+            Err(wrong) => Err(wrong.problem),
+        }
+    }
+
+    #[test]
+    fn values_are_quoted_and_continued_as_gcfg_has_it() {
+        let cases = [
+            (" = plain", Some("plain")),
+            ("=a b  ; comment", Some("a b")),
+            ("=a#comment", Some("a")),
+            ("=\"a ; b # c\"", Some("a ; b # c")),
+            ("=pre\" mid \"post", Some("pre mid post")),
+            ("=\"\\\"q\\\" \\\\ \\t|\\n\"", Some("\"q\" \\ \t|\n")),
+            ("=one \\\ntwo", Some("one two")),
+            ("=\" kept \"", Some(" kept ")),
+            ("=a\r", Some("a")),
+            ("=", Some("")),
+            ("=\"\"", Some("")),
+            ("", None),
+            (" ; comment", None),
+            (
+                "=ssl:1.2.3.4:6641,ssl:[::1]:6641",
+                Some("ssl:1.2.3.4:6641,ssl:[::1]:6641"),
+            ),
+            ("=a=b", Some("a=b")),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(value(line).unwrap().as_deref(), expected, "{line:?}");
+        }
+        for bad in ["=\"open", "=a\\b", "=\"\\x\"", "=\"two\nlines\"", " value"] {
+            assert!(value(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn names_and_sections_are_compared_without_case_and_lines_are_counted() {
+        let entries = parse("\u{feff}; top\n\n[Default]\nMTU=1\n[ovn \"Sub\"] # c\nA-b=2").unwrap();
+        let found: Vec<_> = entries
+            .iter()
+            .map(|entry| (entry.section.as_str(), entry.name.as_str(), entry.line))
+            .collect();
+        assert_eq!(found, [("default", "mtu", 4), ("ovn \"Sub\"", "a-b", 6)]);
+        for bad in ["a=1", "[", "[]", "[a b]", "[a]x", "[a]\n=1", "[a \"b]"] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+    }
 }

@@ -1,0 +1,275 @@
+//! What ovn-kubernetes and MicroShift are configured by, converted into podwire's own settings.
+//!
+//! A node that changes over has their files, flags and variables already. Whatever they say comes out of here as a [`Layer`] of
+//! podwire's own keys, so that nothing above knows of them. [`NAMES`] is the one table of what they call things.
+
+mod files;
+mod flags;
+mod ini;
+
+pub(super) use files::{microshift, ovn_k8s};
+pub use flags::command_line;
+pub(super) use flags::{add as add_flags, layers as flag_layers};
+
+use super::layers::{Given, Layer, Origin};
+use super::usual::PLUGIN_NAMES;
+
+/// One thing that ovn-kubernetes can be told, and what it is to podwire. A name that it doesn't have is empty; a flag that
+/// podwire has under the same name is left out.
+struct Name {
+    flag: &'static str,
+    /// In its file.
+    section: &'static str,
+    key: &'static str,
+    variable: &'static str,
+    meaning: Meaning,
+}
+
+#[derive(Clone, Copy)]
+enum Meaning {
+    /// This setting.
+    Setting(&'static str),
+    /// The MTU; Go's parser of the file takes hexadecimal numbers too.
+    Mtu,
+    /// The log filter, as a number.
+    LogLevel,
+    /// The plugin's name, which must be one of ours: the agent serves it under each, and there is nothing to choose.
+    Plugin,
+    /// The node's name; it makes ovnkube a node's.
+    Node,
+    /// It is not podwire's, for this reason: refused as a flag, and not used in a file, which the whole cluster shares.
+    NotOurs(&'static str),
+}
+
+use Meaning::{LogLevel, Mtu, Node, NotOurs, Plugin, Setting};
+
+const CONTROL_PLANE: &str = "podwire is the node's half; the cluster's (network controller, address management) stays with ovnkube";
+const NORTHBOUND: &str = "the northbound database is written by the cluster's half; a node reads the southbound one alone";
+const GATEWAY: &str =
+    "a node's gateway and services stay with ovnkube or whoever makes them; podwire wires pods";
+const SERVER: &str = "the databases are served by the cluster's half";
+
+/// Whatever its keys, this section of the file is the cluster's.
+const CLUSTERS_SECTION: &str = "ovnnorth";
+
+const fn name(
+    flag: &'static str,
+    section: &'static str,
+    key: &'static str,
+    variable: &'static str,
+    meaning: Meaning,
+) -> Name {
+    Name {
+        flag,
+        section,
+        key,
+        variable,
+        meaning,
+    }
+}
+
+const NAMES: [Name; 33] = [
+    name("init-node", "", "", "", Node),
+    name("", "default", "mtu", "", Mtu),
+    name(
+        "k8s-kubeconfig",
+        "kubernetes",
+        "kubeconfig",
+        "KUBECONFIG",
+        Setting("kubeconfig"),
+    ),
+    name(
+        "",
+        "kubernetes",
+        "apiserver",
+        "K8S_APISERVER",
+        Setting("k8s-apiserver"),
+    ),
+    name(
+        "",
+        "kubernetes",
+        "cacert",
+        "K8S_CACERT",
+        Setting("k8s-cacert"),
+    ),
+    name("", "kubernetes", "token", "K8S_TOKEN", Setting("k8s-token")),
+    name("", "kubernetes", "tokenfile", "", Setting("k8s-token-file")),
+    name(
+        "",
+        "kubernetes",
+        "token-file",
+        "",
+        Setting("k8s-token-file"),
+    ),
+    name("loglevel", "logging", "loglevel", "", LogLevel),
+    name("logfile", "logging", "logfile", "", Setting("log-file")),
+    name("", "cni", "conf-dir", "", Setting("cni-conf-dir")),
+    name("cni-plugin", "cni", "plugin", "", Plugin),
+    name(
+        "sb-address",
+        "ovnsouth",
+        "address",
+        "",
+        Setting("ovn-remote"),
+    ),
+    name(
+        "sb-client-privkey",
+        "ovnsouth",
+        "client-privkey",
+        "",
+        Setting("ovn-private-key"),
+    ),
+    name(
+        "sb-client-cert",
+        "ovnsouth",
+        "client-cert",
+        "",
+        Setting("ovn-certificate"),
+    ),
+    name(
+        "sb-client-cacert",
+        "ovnsouth",
+        "client-cacert",
+        "",
+        Setting("ovn-ca-cert"),
+    ),
+    name("init-master", "", "", "", NotOurs(CONTROL_PLANE)),
+    name("init-cluster-manager", "", "", "", NotOurs(CONTROL_PLANE)),
+    name(
+        "init-ovnkube-controller",
+        "",
+        "",
+        "",
+        NotOurs(CONTROL_PLANE),
+    ),
+    name(
+        "remove-node",
+        "",
+        "",
+        "",
+        NotOurs("to take a node out of the cluster is the control plane's work; ovnkube does it"),
+    ),
+    name(
+        "cleanup-node",
+        "",
+        "",
+        "",
+        NotOurs("this is `podwire uninstall --pods`; it removes the pods' ports from the node"),
+    ),
+    name(
+        "cluster-subnets",
+        "default",
+        "cluster-subnets",
+        "",
+        NotOurs(
+            "pods have their addresses from the controller's annotations, and in plain mode from --subnet",
+        ),
+    ),
+    name(
+        "conntrack-zone",
+        "default",
+        "conntrack-zone",
+        "",
+        NotOurs("it is for the flows of a node's gateway, and podwire makes none"),
+    ),
+    name("nb-address", "ovnnorth", "address", "", NotOurs(NORTHBOUND)),
+    name(
+        "nb-client-privkey",
+        "ovnnorth",
+        "client-privkey",
+        "",
+        NotOurs(NORTHBOUND),
+    ),
+    name(
+        "nb-client-cert",
+        "ovnnorth",
+        "client-cert",
+        "",
+        NotOurs(NORTHBOUND),
+    ),
+    name(
+        "nb-client-cacert",
+        "ovnnorth",
+        "client-cacert",
+        "",
+        NotOurs(NORTHBOUND),
+    ),
+    name("gateway-mode", "", "", "", NotOurs(GATEWAY)),
+    name("gateway-init", "", "", "", NotOurs(GATEWAY)),
+    name("nodeport", "", "", "", NotOurs(GATEWAY)),
+    name("", "ovnsouth", "server-privkey", "", NotOurs(SERVER)),
+    name("", "ovnsouth", "server-cert", "", NotOurs(SERVER)),
+    name("", "ovnsouth", "server-cacert", "", NotOurs(SERVER)),
+];
+
+/// Those that have a flag.
+fn flags() -> impl Iterator<Item = &'static Name> {
+    NAMES.iter().filter(|name| !name.flag.is_empty())
+}
+
+/// Its variables.
+pub(super) fn variables(find: impl Fn(&str) -> Option<String>) -> Layer {
+    let known = NAMES.iter().filter(|name| !name.variable.is_empty());
+    let settings = known.filter_map(|name| match name.meaning {
+        Setting(key) => {
+            let origin = Origin::Variable(name.variable.to_owned());
+            Some((key.to_owned(), Given::one(find(name.variable)?, origin)))
+        }
+        _ => None,
+    });
+    settings.collect()
+}
+
+impl Meaning {
+    /// The setting's key, if it is one.
+    fn key(self) -> Option<&'static str> {
+        match self {
+            Setting(key) => Some(key),
+            Mtu => Some("mtu"),
+            LogLevel => Some("log"),
+            Node => Some("node-name"),
+            Plugin | NotOurs(_) => None,
+        }
+    }
+
+    /// The setting's value; for [`Meaning::Plugin`] it is only checked.
+    fn convert(self, value: &str) -> Result<String, String> {
+        match self {
+            Mtu => Ok(decimal(value)),
+            LogLevel => log_filter(value),
+            Plugin if !PLUGIN_NAMES.contains(&value) => Err(format!(
+                "expected {}, and not {value:?}",
+                PLUGIN_NAMES.join(" or ")
+            )),
+            Plugin | Setting(_) | Node | NotOurs(_) => Ok(value.to_owned()),
+        }
+    }
+}
+
+/// gcfg reads numbers with 0x in front as hexadecimal.
+fn decimal(text: &str) -> String {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let number = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    number.map_or_else(|| text.to_owned(), |number| number.to_string())
+}
+
+/// ovnkube's level as a log filter.
+fn log_filter(level: &str) -> Result<String, String> {
+    let filter = match level.trim().parse() {
+        // 1 is what ends the program; podwire has nothing above an error.
+        Ok(1 | 2) => "error",
+        Ok(3) => "warn",
+        Ok(4) => "info",
+        Ok(5) => "debug",
+        Ok(6..=10) => "trace",
+        Ok(0 | 11u8..) | Err(_) => {
+            return Err(format!(
+                "expected 1 (fatal), 2 (error), 3 (warn), 4 (info) or 5 (debug), and not {level:?}"
+            ));
+        }
+    };
+    Ok(filter.to_owned())
+}
+
+#[cfg(test)]
+mod tests;
