@@ -225,7 +225,7 @@ impl Journal {
     /// Where an attachment stands; nothing when there is no entry of it. Cheap: no entry is read.
     pub fn state(&self, key: &AttachmentKey) -> Option<State> {
         let mut states = State::ALL.into_iter();
-        states.find(|state| self.path(key, *state).exists())
+        states.find(|state| self.directory().size(&name(key, *state)).is_some())
     }
 
     /// Removes the entry of an ADD that was undone; that of a living attachment of the same key stays.
