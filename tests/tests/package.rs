@@ -58,12 +58,13 @@ fn files(node: &TestNode, directory: &str) -> Vec<String> {
     found
 }
 
-const WANTED: [&str; 8] = [
+const WANTED: [&str; 9] = [
     "bin/podwire",
     "lib/podwire/podwire-cni",
     "lib/systemd/system/podwire.service",
     "lib/systemd/system/podwire.socket",
     "share/doc/podwire/docs/security.md",
+    "share/podwire/prometheus/podwire.rules.yml",
     "share/man/man1/podwire.1.gz",
     "share/man/man1/podwire-agent.1.gz",
     "share/bash-completion/completions/podwire",
