@@ -33,7 +33,7 @@ enum Command {
     Agent(Box<AgentCommand>),
     /// Install the plugin and, once the agent can serve it, the network configuration
     Install(Box<InstallArgs>),
-    /// Take away what `podwire install` installed, and say what is left
+    /// Remove what `podwire install` installed, and report what is left
     Uninstall(UninstallArgs),
     /// Ask the agent whether it lives or is ready, by the exit code: for kubelet
     Probe(ProbeArgs),

@@ -25,7 +25,7 @@ pub struct UninstallArgs {
     /// The agent's socket
     #[arg(long, value_name = "PATH", default_value = wire::DEFAULT_SOCKET, env = "PODWIRE_SOCKET")]
     pub socket: PathBuf,
-    /// Take the pods' ports, links and addresses away too: they lose their network at once
+    /// Remove the pods' ports, links and addresses too: the pods lose their network at once
     #[arg(long)]
     pub pods: bool,
     /// Say what would be done, and do nothing

@@ -16,7 +16,7 @@ pub struct CheckArgs {
     /// Every pod of the node; the same as no pod
     #[arg(long, conflicts_with = "pod")]
     all: bool,
-    /// Tell of those that are as they should be as well
+    /// List the attachments without differences too
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]

@@ -30,17 +30,17 @@ use paint::Paint;
 /// The tools.
 #[derive(Debug, Subcommand)]
 pub enum Tool {
-    /// Show in one screen how the node is: Open vSwitch, OVN, API, ports, last errors
+    /// Show the node's state on one screen: Open vSwitch, OVN, API, ports, last errors
     Status(status::StatusArgs),
     /// List the pods' ports, or follow them live
     Ports(ports::PortsArgs),
-    /// Show where the time of the last ADDs and DELs went
+    /// Show where the last ADDs and DELs spent their time
     Trace(trace::TraceArgs),
-    /// Hold rows, links and addresses against what was made
+    /// Compare rows, links and addresses with what each ADD created
     Check(check::CheckArgs),
     /// Remove what pods left behind
     Gc(gc::GcArgs),
-    /// Look for what is wrong on this node, and say how to mend it
+    /// Find what is wrong on this node, and print the commands that fix it
     Doctor(Box<doctor::DoctorArgs>),
     /// Write a completion script for a shell
     Completions(help::CompletionsArgs),

@@ -34,7 +34,7 @@ pub struct PortsArgs {
         hide_possible_values = true
     )]
     output: Output,
-    /// Go on showing them as they change
+    /// Show changes as they happen
     #[arg(short, long)]
     watch: bool,
     #[command(flatten)]

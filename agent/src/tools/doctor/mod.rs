@@ -24,8 +24,8 @@ pub(super) use service::start_agent;
 /// The flags of `podwire doctor`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code 1: there are findings, each with what mends it. Mend the first ones\n\
-                  first: they may be the reason for others."
+    after_help = "Exit code 1: there are findings, each with its fix. Fix them in\n\
+                  this order: the first may be the cause of others."
 )]
 pub struct DoctorArgs {
     /// Open vSwitch's database, when no agent says which
