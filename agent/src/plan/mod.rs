@@ -58,8 +58,8 @@ pub fn plan(
         MOST_INTERFACES,
     )?;
     let mut ports: Vec<PortPlan> = Vec::with_capacity(interfaces.len());
-    for intent in interfaces {
-        let port = plan_port(subject, intent, node)?;
+    for spec in interfaces {
+        let port = plan_port(subject, spec, node)?;
         if ports
             .iter()
             .any(|other| other.link.pod_name == port.link.pod_name)
@@ -75,42 +75,37 @@ pub fn plan(
 
 fn plan_port(
     subject: &Subject<'_>,
-    intent: &InterfaceSpec,
+    spec: &InterfaceSpec,
     node: &NodeFacts,
 ) -> Result<PortPlan, PlanError> {
     let key = subject.key;
-    let pod_name = intent.pod_ifname.as_deref().unwrap_or(&key.ifname);
-    check_count(
-        pod_name,
-        "addresses",
-        intent.addresses.len(),
-        MOST_ADDRESSES,
-    )?;
-    check_count(pod_name, "routes", intent.routes.len(), MOST_ROUTES)?;
-    address::check_addresses(pod_name, &intent.addresses)?;
+    let pod_name = spec.pod_ifname.as_deref().unwrap_or(&key.ifname);
+    check_count(pod_name, "addresses", spec.addresses.len(), MOST_ADDRESSES)?;
+    check_count(pod_name, "routes", spec.routes.len(), MOST_ROUTES)?;
+    address::check_addresses(pod_name, &spec.addresses)?;
     let mtu = address::check_mtu(
         pod_name,
-        intent.mtu.unwrap_or(node.default_mtu),
-        &intent.addresses,
+        spec.mtu.unwrap_or(node.default_mtu),
+        &spec.addresses,
     )?;
     let seed = [key.network.as_str(), &key.container_id, pod_name];
-    let pod_mac = intent
+    let pod_mac = spec
         .mac
-        .unwrap_or_else(|| mac::pod_mac(&intent.addresses, &seed));
+        .unwrap_or_else(|| mac::pod_mac(&spec.addresses, &seed));
     if pod_mac.is_nil() || pod_mac.is_multicast() {
         return Err(PlanError::Mac {
             interface: pod_name.to_owned(),
             mac: pod_mac,
         });
     }
-    let nad = intent.nad.as_deref();
-    let iface_id = rows::iface_id(subject, nad, intent.port_name, pod_name);
+    let nad = spec.nad.as_deref();
+    let iface_id = rows::iface_id(subject, nad, spec.port_name, pod_name);
     let mut external_ids =
-        rows::external_ids(subject, pod_name, &iface_id, pod_mac, &intent.addresses);
+        rows::external_ids(subject, pod_name, &iface_id, pod_mac, &spec.addresses);
     if let Some(nad) = nad {
         // Another configuration than that network's own, as an ADD of the default network has, does
         // not tell its name.
-        if intent.pod_ifname.is_none() {
+        if spec.pod_ifname.is_none() {
             external_ids.insert(ids::OVN_NETWORK.to_owned(), key.network.clone());
         }
         external_ids.insert(ids::OVN_NAD.to_owned(), nad.to_owned());
@@ -121,18 +116,18 @@ fn plan_port(
         host_mac: mac::host_mac(&seed),
         pod_mac,
         mtu,
-        addresses: intent.addresses.clone(),
-        routes: routes::plan_routes(pod_name, intent)?,
-        pod_ipv6_off: nad.is_none() && is_ipv4_alone(intent),
+        addresses: spec.addresses.clone(),
+        routes: routes::plan_routes(pod_name, spec)?,
+        pod_ipv6_off: nad.is_none() && is_ipv4_alone(spec),
         pod_tx_checksum_off: node.netdev_datapath,
-        announce: !intent.addresses.is_empty(),
+        announce: !spec.addresses.is_empty(),
     };
     Ok(PortPlan {
         link,
         iface_id,
         external_ids,
-        subnet_gateways: intent.subnet_gateways.clone(),
-        bandwidth: intent.bandwidth,
+        subnet_gateways: spec.subnet_gateways.clone(),
+        bandwidth: spec.bandwidth,
     })
 }
 
@@ -155,10 +150,10 @@ fn check_count(
 
 /// Whether all that is known of an interface is IPv4 (a gateway has an address of its own family
 /// beside it). One without addresses may give itself some.
-fn is_ipv4_alone(intent: &InterfaceSpec) -> bool {
-    let addresses = intent.addresses.iter().map(IpNet::addr);
-    let mut all = addresses.chain(intent.routes.iter().map(|route| route.dst.addr()));
-    !intent.addresses.is_empty() && all.all(|address| address.is_ipv4())
+fn is_ipv4_alone(spec: &InterfaceSpec) -> bool {
+    let addresses = spec.addresses.iter().map(IpNet::addr);
+    let mut all = addresses.chain(spec.routes.iter().map(|route| route.dst.addr()));
+    !spec.addresses.is_empty() && all.all(|address| address.is_ipv4())
 }
 
 #[cfg(test)]

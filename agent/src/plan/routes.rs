@@ -8,17 +8,14 @@ use super::address::not_a_host;
 use super::{InterfaceSpec, PlanError};
 use crate::netns::Route;
 
-pub(super) fn plan_routes(
-    interface: &str,
-    intent: &InterfaceSpec,
-) -> Result<Vec<Route>, PlanError> {
-    let mut routes: Vec<Route> = Vec::with_capacity(intent.gateways.len() + intent.routes.len());
-    for gateway in &intent.gateways {
+pub(super) fn plan_routes(interface: &str, spec: &InterfaceSpec) -> Result<Vec<Route>, PlanError> {
+    let mut routes: Vec<Route> = Vec::with_capacity(spec.gateways.len() + spec.routes.len());
+    for gateway in &spec.gateways {
         let dst = match gateway {
             IpAddr::V4(_) => IpNet::new_assert(Ipv4Addr::UNSPECIFIED.into(), 0),
             IpAddr::V6(_) => IpNet::new_assert(Ipv6Addr::UNSPECIFIED.into(), 0),
         };
-        let onlink = check_gateway(interface, "gateway", *gateway, &intent.addresses)?;
+        let onlink = check_gateway(interface, "gateway", *gateway, &spec.addresses)?;
         push_route(
             interface,
             &mut routes,
@@ -28,7 +25,7 @@ pub(super) fn plan_routes(
             },
         )?;
     }
-    for wish in &intent.routes {
+    for wish in &spec.routes {
         let dst = wish.dst.trunc();
         let mut onlink = false;
         if let Some(gateway) = wish.gateway {
@@ -39,7 +36,7 @@ pub(super) fn plan_routes(
                     gateway,
                 });
             }
-            onlink = check_gateway(interface, "route's next hop", gateway, &intent.addresses)?;
+            onlink = check_gateway(interface, "route's next hop", gateway, &spec.addresses)?;
         }
         let route = Route {
             dst,

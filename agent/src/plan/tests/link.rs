@@ -22,18 +22,18 @@ fn tx_checksum_offload_is_turned_off_only_on_a_userspace_datapath() {
 
 #[test]
 fn ipv6_is_turned_off_where_the_pod_is_known_to_have_ipv4_alone() {
-    let off = |intent| planned(&[intent]).unwrap()[0].link.pod_ipv6_off;
-    assert!(off(intent(&["10.1.2.3/24"], &["10.1.2.1"])));
-    assert!(!off(intent(&["10.1.2.3/24", "fd00::3/64"], &[])));
+    let off = |spec| planned(&[spec]).unwrap()[0].link.pod_ipv6_off;
+    assert!(off(spec(&["10.1.2.3/24"], &["10.1.2.1"])));
+    assert!(!off(spec(&["10.1.2.3/24", "fd00::3/64"], &[])));
     assert!(!off(InterfaceSpec {
         routes: vec![route("fd00:1::/64", None)],
-        ..intent(&["10.1.2.3/24"], &[])
+        ..spec(&["10.1.2.3/24"], &[])
     }));
     // It may configure itself, and so may one on a network that others route.
     assert!(!off(InterfaceSpec::default()));
     assert!(!off(InterfaceSpec {
         nad: Some("tenants/blue".to_owned()),
-        ..intent(&["10.1.2.3/24"], &[])
+        ..spec(&["10.1.2.3/24"], &[])
     }));
 }
 
@@ -41,7 +41,7 @@ fn ipv6_is_turned_off_where_the_pod_is_known_to_have_ipv4_alone() {
 fn the_mtu_has_its_bounds_and_ipv6_a_higher_lower_one() {
     let with_mtu = |addresses: &[&str], mtu| InterfaceSpec {
         mtu: Some(mtu),
-        ..intent(addresses, &[])
+        ..spec(addresses, &[])
     };
     for (addresses, mtu) in [
         (["10.1.2.3/24"], 68),
@@ -97,12 +97,9 @@ fn what_can_be_no_hosts_address_is_refused_by_name_and_value() {
         ("::1/128", "address ::1/128 of eth0 is a loopback address"),
     ];
     for (address, expected) in cases {
-        assert_eq!(refusal(intent(&[address], &[])), expected);
+        assert_eq!(refusal(spec(&[address], &[])), expected);
     }
-    assert!(
-        planned(&[intent(&["10.1.2.0/31"], &[])]).is_ok(),
-        "RFC 3021"
-    );
+    assert!(planned(&[spec(&["10.1.2.0/31"], &[])]).is_ok(), "RFC 3021");
 }
 
 #[test]
@@ -116,7 +113,7 @@ fn macs_that_no_interface_can_bear_are_refused() {
     ] {
         let wish = InterfaceSpec {
             mac: Some(mac.into()),
-            ..intent(&["10.1.2.3/24"], &[])
+            ..spec(&["10.1.2.3/24"], &[])
         };
         assert_eq!(refusal(wish), expected);
     }
@@ -125,14 +122,14 @@ fn macs_that_no_interface_can_bear_are_refused() {
 #[test]
 fn nothing_may_be_given_twice() {
     assert_eq!(
-        refusal(intent(&["10.1.2.3/24", "10.1.2.3/16"], &[])),
+        refusal(spec(&["10.1.2.3/24", "10.1.2.3/16"], &[])),
         "address 10.1.2.3/16 is given twice for eth0"
     );
     assert_eq!(
-        refusal(intent(&["10.1.2.3/24"], &["10.1.2.1", "10.1.2.2"])),
+        refusal(spec(&["10.1.2.3/24"], &["10.1.2.1", "10.1.2.2"])),
         "route 0.0.0.0/0 is given twice for eth0"
     );
-    let two = [intent(&["10.1.2.3/24"], &[]), intent(&["10.1.3.3/24"], &[])];
+    let two = [spec(&["10.1.2.3/24"], &[]), spec(&["10.1.3.3/24"], &[])];
     assert_eq!(
         planned(&two).unwrap_err().to_string(),
         "two interfaces are both to be named eth0"
@@ -154,12 +151,12 @@ fn an_address_that_no_interface_may_have_is_refused_by_name() {
         ("0.0.0.7/8", "an address of \"this network\" (0.0.0.0/8)"),
     ] {
         assert_eq!(
-            refusal(intent(&[address], &[])),
+            refusal(spec(&[address], &[])),
             format!("address {address} of eth0 is {what}")
         );
     }
     // A gateway may be link-local: that of a network without a subnet on the link is.
-    planned(&[intent(&["10.1.2.3/32"], &["169.254.1.1"])]).unwrap();
+    planned(&[spec(&["10.1.2.3/32"], &["169.254.1.1"])]).unwrap();
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn node() -> NodeFacts {
     }
 }
 
-fn intent(addresses: &[&str], gateways: &[&str]) -> InterfaceSpec {
+fn spec(addresses: &[&str], gateways: &[&str]) -> InterfaceSpec {
     InterfaceSpec {
         addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
         gateways: gateways.iter().map(|text| text.parse().unwrap()).collect(),
@@ -62,6 +62,6 @@ fn planned(interfaces: &[InterfaceSpec]) -> Result<Vec<PortPlan>, PlanError> {
     )
 }
 
-fn refusal(intent: InterfaceSpec) -> String {
-    planned(&[intent]).unwrap_err().to_string()
+fn refusal(spec: InterfaceSpec) -> String {
+    planned(&[spec]).unwrap_err().to_string()
 }

@@ -11,11 +11,11 @@ fn the_result_lists_both_ends_and_ties_addresses_to_the_pods() {
     };
     let second = InterfaceSpec {
         pod_ifname: Some("net0".into()),
-        ..intent(&["10.9.0.3/24"], &[])
+        ..spec(&["10.9.0.3/24"], &[])
     };
     let ports = plan(
         &subject,
-        &[intent(&["10.1.2.3/24"], &["10.1.2.1"]), second],
+        &[spec(&["10.1.2.3/24"], &["10.1.2.1"]), second],
         &node(),
     )
     .unwrap();
@@ -51,7 +51,7 @@ fn the_result_lists_both_ends_and_ties_addresses_to_the_pods() {
 
 #[test]
 fn the_result_names_the_gateway_of_each_addresss_own_subnet() {
-    let mut wish = intent(
+    let mut wish = spec(
         &["10.1.2.3/24", "10.9.0.3/24", "fd00::3/64", "10.8.0.3/24"],
         &[],
     );

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn gateways_become_default_routes_and_link_routes_come_before_those_that_need_them() {
-    let mut wish = intent(&["10.1.2.3/24", "fd00::3/64"], &["10.1.2.1", "fd00::1"]);
+    let mut wish = spec(&["10.1.2.3/24", "fd00::3/64"], &["10.1.2.1", "fd00::1"]);
     wish.routes = vec![
         route("10.9.0.7/16", Some("10.1.2.9")),
         route("10.8.0.0/16", None),
@@ -33,7 +33,7 @@ fn gateways_become_default_routes_and_link_routes_come_before_those_that_need_th
 
 #[test]
 fn a_next_hop_outside_every_subnet_is_taken_to_be_on_the_link_and_a_link_local_one_always_is() {
-    let ports = planned(&[intent(
+    let ports = planned(&[spec(
         &["10.1.2.3/32", "fd00::3/128"],
         &["169.254.1.1", "fe80::1"],
     )])
@@ -50,20 +50,20 @@ fn a_next_hop_outside_every_subnet_is_taken_to_be_on_the_link_and_a_link_local_o
 #[test]
 fn next_hops_that_lead_nowhere_are_refused() {
     assert_eq!(
-        refusal(intent(&["10.1.2.3/24"], &["fd00::1"])),
+        refusal(spec(&["10.1.2.3/24"], &["fd00::1"])),
         "gateway fd00::1 of eth0 needs an IPv6 address on the interface, and there is none"
     );
     assert_eq!(
-        refusal(intent(&["10.1.2.3/24"], &["10.1.2.3"])),
+        refusal(spec(&["10.1.2.3/24"], &["10.1.2.3"])),
         "gateway 10.1.2.3 of eth0 is the interface's own address"
     );
     assert_eq!(
-        refusal(intent(&["10.1.2.3/24"], &["224.0.0.1"])),
+        refusal(spec(&["10.1.2.3/24"], &["224.0.0.1"])),
         "gateway 224.0.0.1 of eth0 is a multicast address"
     );
     let with_route = |dst, gateway| InterfaceSpec {
         routes: vec![route(dst, Some(gateway))],
-        ..intent(&["10.1.2.3/24", "fd00::3/64"], &[])
+        ..spec(&["10.1.2.3/24", "fd00::3/64"], &[])
     };
     assert_eq!(
         refusal(with_route("10.9.0.0/16", "fd00::1")),

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn the_row_bears_what_ovn_operators_and_del_look_for() {
-    let ports = planned(&[intent(&["10.1.2.3/24", "fd00::3/64"], &["10.1.2.1"])]).unwrap();
+    let ports = planned(&[spec(&["10.1.2.3/24", "fd00::3/64"], &["10.1.2.1"])]).unwrap();
     let ids: Vec<(&str, &str)> = ports[0]
         .external_ids
         .iter()
@@ -84,7 +84,7 @@ fn the_ports_of_a_list_of_interfaces_are_named_as_the_lists_controllers_name_the
     let listed = |pod_ifname: Option<&str>, port_name| InterfaceSpec {
         pod_ifname: pod_ifname.map(str::to_owned),
         port_name,
-        ..intent(&[], &[])
+        ..spec(&[], &[])
     };
     let names = |key: &AttachmentKey, interfaces: &[InterfaceSpec]| -> Vec<String> {
         let pod = pod();

@@ -143,8 +143,8 @@ fn one_definition_attached_again_gets_the_next_entry_that_is_not_attached_yet() 
             "ns/other":{"mac_address":"0a:00:00:00:00:20"}, "not a name": 3}"#,
     );
     let key = |attached: &[&str], network: &str| {
-        let intent = read(network, "net1", attached, &[three])?;
-        intent[0].nad.clone()
+        let interfaces = read(network, "net1", attached, &[three])?;
+        interfaces[0].nad.clone()
     };
     assert_eq!(key(&[], "ns/nad").as_deref(), Some("ns/nad"));
     assert_eq!(key(&["ns/other"], "ns/nad").as_deref(), Some("ns/nad"));
@@ -174,8 +174,8 @@ fn a_default_route_goes_to_the_first_interface_or_to_one_that_asks_for_it() {
     let both = format!(r#"{{"default":{entry},"ns/nad":{entry}}}"#);
     let both = (pod_networks::ANNOTATION, both.as_str());
     let asks = |network: &str, ifname: &str, annotation: (&str, &str)| {
-        let intent = read(network, ifname, &[], &[annotation]).unwrap();
-        intent[0].gateways.len()
+        let interfaces = read(network, ifname, &[], &[annotation]).unwrap();
+        interfaces[0].gateways.len()
     };
     assert_eq!(asks("default", "eth0", both), 2);
     assert_eq!(
@@ -220,8 +220,8 @@ fn the_mtu_of_a_wish_goes_to_the_interface_that_answers_it_unless_the_answer_has
             {"ip_address":"10.2.0.2/24","mac_address":"0a:00:00:00:00:04","interface":"net1","mtu":1200},
             {"ip_address":"10.3.0.2/24","mac_address":"0a:00:00:00:00:05","interface":"*"}]"#,
     );
-    let intent = read("default", "eth0", &[], &[wish, answer]).unwrap();
-    let mtus: Vec<_> = intent
+    let interfaces = read("default", "eth0", &[], &[wish, answer]).unwrap();
+    let mtus: Vec<_> = interfaces
         .iter()
         .map(|interface| (interface.pod_ifname.as_deref(), interface.mtu))
         .collect();
