@@ -1,6 +1,6 @@
 //! The podwire node agent, one room for each of its concerns. A request flows downward, and no room imports one above it:
-//! [`install`], [`server`], [`inspect`], [`reconcile`], [`attach`], [`pods`], [`ipam`], [`plan`], [`netns`], [`ports`],
-//! [`journal`], [`observe`], [`apiserver`], [`lockdown`], [`config`]. Beside them stand the [`tools`], which speak to a running
+//! [`install`], [`server`], [`inspect`], [`reconcile`], [`attach`], [`pods`], [`ipam`], [`plan`], [`netns`], [`flows`],
+//! [`ports`], [`journal`], [`observe`], [`apiserver`], [`lockdown`], [`config`]. Beside them stand the [`tools`], which speak to a running
 //! agent over its socket.
 
 pub mod apiserver;
@@ -9,6 +9,7 @@ pub mod attach;
 mod changes;
 pub mod config;
 pub mod fault;
+pub mod flows;
 pub mod inspect;
 pub mod install;
 pub mod ipam;

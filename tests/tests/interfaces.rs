@@ -14,11 +14,16 @@ fn nad_conf(nad: &str) -> Value {
     conf
 }
 
+/// Of a node on which pods may have addresses that are in none of its subnets.
+fn elsewhere() -> AgentOptions {
+    AgentOptions::default().with(["--no-port-security"])
+}
+
 #[test]
 fn one_add_makes_every_interface_of_a_list_and_one_del_removes_them() {
     let node = TestNode::with_ovs().unwrap();
     let agent = node
-        .start_agent(&AgentOptions::default().with(["--mtu", "1450"]))
+        .start_agent(&elsewhere().with(["--mtu", "1450"]))
         .unwrap();
     let interface = |number: u8, name: &str, default: &str| {
         json!({
@@ -105,7 +110,7 @@ fn one_add_makes_every_interface_of_a_list_and_one_del_removes_them() {
 #[test]
 fn a_list_of_which_one_interface_cannot_be_made_leaves_nothing() {
     let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let _agent = node.start_agent(&elsewhere()).unwrap();
     let interface = |number: u8, name: &str| {
         json!({
             "interface": name, "ip_address": format!("172.16.{number}.2/24"),

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use podwire_tests::annotation::entry;
+use podwire_tests::annotation::{SUBNET_V6, entry};
 use podwire_tests::{AgentOptions, CniError, Pod, TestNode, conf};
 use serde_json::{Value, json};
 
@@ -144,7 +144,11 @@ fn a_taken_address_is_refused_and_its_owner_named() {
 fn an_address_of_an_annotation_is_not_given_to_another_pod() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node
-        .start_agent(&AgentOptions::default().subnet("10.244.1.0/24,range=10.244.1.2-10.244.1.3"))
+        .start_agent(
+            &AgentOptions::default()
+                .subnet("10.244.1.0/24,range=10.244.1.2-10.244.1.3")
+                .subnet(SUBNET_V6),
+        )
         .unwrap();
     let annotated = node.pod("annotated").unwrap().on_default_network(&entry(2));
     annotated.add().unwrap().success().unwrap();

@@ -199,7 +199,11 @@ fn a_manifest_in_a_directory_is_enough() {
 fn without_a_controller_a_wish_gets_what_it_leaves_open_from_the_node() {
     let node = TestNode::with_ovs().unwrap();
     let agent = node
-        .start_agent(&AgentOptions::default().subnet("10.186.0.0/24"))
+        .start_agent(
+            &AgentOptions::default()
+                .subnet("10.186.0.0/24")
+                .with(["--no-port-security"]),
+        )
         .unwrap();
     let wish = json!([
         { "name": "a", "interface": "*", "defaultGateway": "true" },

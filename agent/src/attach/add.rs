@@ -14,6 +14,7 @@ use super::intent::{Intent, owner};
 use super::turns::{Cancel, Place};
 use super::{Agent, Call, Error, READY_DEADLINE, Reason};
 use crate::fault::fault_point;
+use crate::flows::Reservation;
 use crate::ipam::Owner;
 use crate::journal::{self, State};
 use crate::netns::{Attaching, Configuring, HostEnd, HostLink, Netns, PodEnd};
@@ -176,6 +177,9 @@ impl Agent {
                 source,
                 from_annotation,
             })?;
+        self.mark_port_security(call, &mut planned);
+        self.refuse_taken(call, &interfaces, &planned, from_annotation)
+            .await?;
         for port in &mut planned {
             port.link.host_names = self.journal.unused_names(&port.link.host_names);
             port.link
@@ -191,6 +195,8 @@ impl Agent {
         trace.phase("intent log", writing);
         fault_point!("add-noted");
 
+        // On their way to the switch while the links are made.
+        let mut reserved = self.reserve_flows(call, &planned);
         // The netlink thread makes the pairs in order, each whole.
         let attaching: Vec<Attaching> = planned
             .iter()
@@ -202,13 +208,19 @@ impl Agent {
         for step in pods.iter().flat_map(|pod| &pod.steps) {
             trace.span(step.name, step.start, step.took);
         }
-        let rows = self.add_rows(&planned, &hosts, deadline, undo).await?;
+        let rows = self
+            .add_rows(&planned, &hosts, &reserved, deadline, undo)
+            .await?;
         trace.span("ovsdb: transaction", rows.sent, rows.took);
 
         fault_point!("add-rows");
         tokio::select! {
             taken_up = self.wait_taken_up(&rows.ports, cancel, deadline, trace) => taken_up?,
             error = self.overturned(call, &said) => return Err(error),
+        }
+        tokio::select! {
+            installed = self.flows_installed(&rows.ports, &mut reserved, deadline, trace) => installed?,
+            reason = cancel.cancelled() => return Err(Error::Cancelled(reason)),
         }
         fault_point!("add-ofport");
         let addresses = planned.iter().flat_map(|port| &port.link.addresses);
@@ -235,15 +247,18 @@ impl Agent {
         &self,
         planned: &[PortPlan],
         hosts: &[HostEnd],
+        reserved: &[Reservation],
         deadline: Deadline,
         undo: &mut Undo,
     ) -> Result<crate::ports::Added, Error> {
         let new: Vec<NewPort<'_>> = planned
             .iter()
             .zip(hosts)
-            .map(|(plan, host)| NewPort {
+            .enumerate()
+            .map(|(number, (plan, host))| NewPort {
                 plan,
                 host_name: &host.link.name,
+                ofport: reserved.get(number).map(Reservation::ofport),
             })
             .collect();
         undo.rows = true;

@@ -131,6 +131,12 @@ impl Addresses {
         self.moved.notify_one();
     }
 
+    /// Whether one of the subnets has this address.
+    pub fn covers(&self, address: IpAddr) -> bool {
+        let usage = self.lock().usage();
+        usage.iter().any(|it| it.subnet.contains(&address))
+    }
+
     /// How full each subnet is.
     pub fn usage(&self) -> Vec<Usage> {
         self.lock().usage()

@@ -8,6 +8,7 @@ use podwire_cni::spec::{ErrorCode, SpecError};
 use podwire_ovs::transact::TransactError;
 
 use super::turns::Reason;
+use crate::flows::FlowsError;
 use crate::ipam::delegate::DelegateError;
 use crate::ipam::pool::PoolError;
 use crate::journal;
@@ -77,6 +78,25 @@ pub enum Error {
     /// The port could not be made or found.
     #[error("{0}")]
     Port(#[from] PortError),
+    /// Somebody asked for what is another's, or for what is not for pods of this node.
+    #[error("{field} {value} of {interface} {problem}")]
+    NotForPod {
+        /// The annotation's or the configuration's field.
+        field: &'static str,
+        /// What was asked for.
+        value: String,
+        /// For which interface.
+        interface: String,
+        /// What is wrong with it; a holder is named.
+        problem: String,
+        /// Whether somebody has it.
+        is_taken: bool,
+        /// Whether the pod's annotation said so, and not the network configuration.
+        from_annotation: bool,
+    },
+    /// The port's flows are not in the switch.
+    #[error("{0}")]
+    Flows(#[from] FlowsError),
     /// The operation was told to end.
     #[error("{}", reason_text(.0))]
     Cancelled(Reason),
@@ -166,6 +186,14 @@ impl Error {
             Self::Ipam(error) => error.code(),
             Self::Journal(_) => ErrorCode::IO,
             Self::Port(error) => port_code(error),
+            Self::NotForPod { is_taken: true, .. } => ErrorCode::ADDRESS_TAKEN,
+            Self::NotForPod {
+                from_annotation: true,
+                ..
+            } => ErrorCode::INVALID_ANNOTATION,
+            Self::NotForPod { .. } => ErrorCode::INVALID_CONFIG,
+            Self::Flows(FlowsError::Refused { .. }) => ErrorCode::PORT_REFUSED,
+            Self::Flows(FlowsError::Late { .. }) => ErrorCode::TRY_AGAIN,
             Self::Cancelled(Reason::Superseded { .. }) => ErrorCode::SUPERSEDED,
             Self::Cancelled(_)
             | Self::Busy { .. }

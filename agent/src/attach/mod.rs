@@ -21,6 +21,7 @@ mod reading;
 mod ready;
 mod recover;
 mod said;
+mod secured;
 mod status;
 mod turns;
 mod wait;
@@ -45,6 +46,7 @@ pub use recover::Restored;
 pub use turns::{Cancel, Reason};
 
 use crate::config::{Config, Live, Mode};
+use crate::flows::Flows;
 use crate::ipam::spawner::Spawner;
 use crate::journal::Journal;
 use crate::netns::Netlink;
@@ -79,6 +81,8 @@ pub struct Agent {
     pub netlink: Netlink,
     /// Open vSwitch.
     pub ports: Ports,
+    /// The flows of the bridge; None in OVN mode.
+    pub flows: Option<Flows>,
     /// The intent log.
     pub journal: Journal,
     /// Who has which address.
@@ -140,10 +144,14 @@ pub struct Reply {
 }
 
 impl Agent {
-    /// Puts the parts together.
+    /// Puts the parts together, on the current tokio runtime.
     pub fn new(parts: Parts) -> Self {
+        let live = watch::Sender::new(parts.config.live.clone());
+        let flows = (parts.config.ovn.mode == Mode::Plain)
+            .then(|| Flows::keep(parts.ports.clone(), &parts.config, live.subscribe()));
         Self {
-            live: watch::Sender::new(parts.config.live.clone()),
+            live,
+            flows,
             uplink_mtu: watch::Sender::new(None),
             config: parts.config,
             mtu_file: parts.mtu_file,

@@ -111,6 +111,18 @@ pub struct AgentArgs {
     /// uplink's, less the tunnel's overhead in OVN mode]
     #[arg(long, value_name = "BYTES", env = "PODWIRE_MTU")]
     pub mtu: Option<u32>,
+    /// Plain mode: let pods send with any MAC and IP address, answer DHCP and advertise routers; a network's own portSecurity
+    /// goes before
+    #[arg(
+        long,
+        env = "PODWIRE_NO_PORT_SECURITY",
+        default_value = "false",
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        value_parser = clap::builder::BoolishValueParser::new()
+    )]
+    pub no_port_security: bool,
     /// Largest MTU that the node can carry, in bytes: what is asked for above it is brought down to it
     #[arg(long, value_name = "BYTES", env = "PODWIRE_MAX_MTU")]
     pub max_mtu: Option<u32>,
@@ -172,6 +184,9 @@ pub struct Config {
     pub bridge: String,
     /// Whether the bridge's local port carries the subnets' gateway addresses.
     pub gateway: bool,
+    /// Whether the switch lets pods speak for themselves alone, where their network doesn't say; never in OVN mode, where
+    /// OVN's own port security does it.
+    pub port_security: bool,
     /// Where annotations come from.
     pub sources: SourceConfig,
     /// How much power the agent keeps.
@@ -225,9 +240,10 @@ impl Config {
             run_dir: args.run_dir,
             ovsdb,
             ovs_rundir,
-            ovn,
             bridge: args.bridge,
             gateway: !args.no_gateway,
+            port_security: ovn.mode == Mode::Plain && !args.no_port_security,
+            ovn,
             sources,
             power: args.power,
             runtime: args.runtime,

@@ -5,6 +5,7 @@
 
 mod bandwidth;
 mod bridge;
+mod bridge_ports;
 mod conntrack;
 mod error;
 mod ovn;
@@ -30,6 +31,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use bridge::BridgeWanted;
+pub use bridge_ports::{BridgePorts, SecuredPort};
 pub use error::PortError;
 pub use ovn::{ControllerError, Diagnosis};
 pub use record::{PortRecord, addresses};
@@ -46,13 +48,14 @@ use crate::plan::{AttachmentKey, NodeFacts, PortPlan, ids};
 const TRANSACTION_DEADLINE: Duration = Duration::from_secs(15);
 
 /// The switch's database and its daemon.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Ports {
     client: Client,
     bridge: String,
     ovsdb: PathBuf,
     rundir: PathBuf,
     ovn: OvnConfig,
+    port_security: bool,
 }
 
 /// A port to be made.
@@ -62,6 +65,8 @@ pub struct NewPort<'a> {
     pub plan: &'a PortPlan,
     /// The name that its host end got.
     pub host_name: &'a str,
+    /// The OpenFlow port for which its flows are made.
+    pub ofport: Option<u16>,
 }
 
 /// A port that was made.
@@ -104,6 +109,7 @@ impl Ports {
             ovsdb: config.ovsdb.clone(),
             rundir: config.ovs_rundir.clone(),
             ovn: config.ovn.clone(),
+            port_security: config.port_security,
         }
     }
 
@@ -257,6 +263,7 @@ impl Ports {
                 let mut spec = PortSpec {
                     name: port.host_name.to_owned(),
                     external_ids: port.plan.external_ids.clone(),
+                    ofport_request: port.ofport,
                     ..PortSpec::default()
                 };
                 port.plan.bandwidth.apply(&mut spec);

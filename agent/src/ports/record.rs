@@ -122,6 +122,11 @@ pub fn addresses(external_ids: &BTreeMap<String, String>) -> impl Iterator<Item 
     let list = external_ids
         .get(ids::IP_ADDRESSES)
         .map_or("", String::as_str);
+    parse_addresses(list)
+}
+
+/// The addresses in the text that external_ids hold.
+pub(super) fn parse_addresses(list: &str) -> impl Iterator<Item = IpNet> {
     list.split(',').filter_map(|text| text.trim().parse().ok())
 }
 

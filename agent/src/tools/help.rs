@@ -12,7 +12,16 @@ use super::{Exit, ToolError, show};
 const HEADINGS: [(&str, &[&str]); 6] = [
     ("Open vSwitch", &["ovsdb", "ovs_", "bridge"]),
     ("OVN", &["mode", "wait", "ovn_"]),
-    ("Pods", &["subnets", "no_gateway", "mtu", "max_mtu"]),
+    (
+        "Pods",
+        &[
+            "subnets",
+            "no_gateway",
+            "mtu",
+            "max_mtu",
+            "no_port_security",
+        ],
+    ),
     (
         "Annotations",
         &[

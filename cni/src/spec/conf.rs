@@ -44,6 +44,9 @@ pub struct NetConf {
     /// `timeoutSeconds`: the plugin's deadline for ADD, CHECK and GC; DEL and STATUS take it only
     /// when it is shorter than their own.
     pub timeout: Option<Duration>,
+    /// `portSecurity`: whether the switch lets a pod speak for itself alone; without it the node's
+    /// own setting counts.
+    pub port_security: Option<bool>,
     /// The `namespace/name` of the NetworkAttachmentDefinition this configuration is from.
     pub net_attach_def_name: Option<String>,
     /// The capabilities that the configuration asks the runtime for.

@@ -151,6 +151,19 @@ impl Fields {
         }
     }
 
+    /// `true` or `false`.
+    pub(super) fn switch(&mut self, name: &str) -> Result<Option<bool>, FieldError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::Bool(value)) => Ok(Some(value)),
+            Some(other) => Err(FieldError::invalid(
+                self.path(name),
+                &other,
+                "true or false",
+            )),
+        }
+    }
+
     /// An object.
     pub(super) fn object(&mut self, name: &str) -> Result<Option<Self>, FieldError> {
         let path = self.path(name);

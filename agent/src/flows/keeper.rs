@@ -1,0 +1,246 @@
+//! The task that keeps the switch's flows what the rows and the reservations say.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+
+use podwire_ovs::client::Version;
+use podwire_ovs::openflow::{Connection, FlowMod, OpenFlowError};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::rules::{self, Surroundings};
+use super::{Numbers, lock};
+use crate::changes::Changes;
+use crate::config::{Config, Live};
+use crate::ports::{BridgePorts, Ports, SecuredPort};
+
+/// What the keeper is asked for.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Flows for a port, whether or not it has a row.
+    Install {
+        ofport: u16,
+        port: Arc<SecuredPort>,
+        done: Done,
+    },
+    /// From now on the port has flows as long as it has a row.
+    Release(u16),
+}
+
+type Done = oneshot::Sender<Result<(), Arc<OpenFlowError>>>;
+
+/// What the keeper works with.
+pub(super) struct Keeper {
+    ports: Ports,
+    config: Config,
+    live: watch::Receiver<Live>,
+    numbers: Arc<Mutex<Numbers>>,
+    problem: watch::Sender<Option<Arc<OpenFlowError>>>,
+    bridge: BridgePorts,
+    reserved: HashMap<u16, Arc<SecuredPort>>,
+    /// Who waits for the next commit.
+    waiting: Vec<Done>,
+    /// What the switch has, as far as this connection has told it.
+    installed: HashMap<u16, Arc<SecuredPort>>,
+    around: Option<Surroundings>,
+}
+
+impl Keeper {
+    pub(super) fn new(
+        ports: Ports,
+        config: Config,
+        live: watch::Receiver<Live>,
+        numbers: Arc<Mutex<Numbers>>,
+        problem: watch::Sender<Option<Arc<OpenFlowError>>>,
+    ) -> Self {
+        Self {
+            ports,
+            config,
+            live,
+            numbers,
+            problem,
+            bridge: BridgePorts::default(),
+            reserved: HashMap::new(),
+            waiting: Vec::new(),
+            installed: HashMap::new(),
+            around: None,
+        }
+    }
+
+    /// Runs until the agent ends.
+    pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
+        let mut versions = self.ports.subscribe();
+        while !commands.is_closed() {
+            let socket = self.ports.management_socket();
+            // Before the attempt: what comes into being from here on is not missed, also while a connection lasts.
+            let coming = socket.parent().map(Changes::of_sockets);
+            let error = match Connection::open(socket).await {
+                Ok(connection) => self.serve(connection, &mut commands, &mut versions).await,
+                Err(error) => error,
+            };
+            tracing::debug!(%error, "no OpenFlow connection");
+            let is_final = matches!(
+                error,
+                OpenFlowError::Wire { .. } | OpenFlowError::Refused { .. }
+            );
+            let error = Arc::new(error);
+            self.problem.send_replace(Some(Arc::clone(&error)));
+            if is_final {
+                tracing::error!(%error, "pods' port security can't be kept");
+                self.answer(&Err(error));
+            }
+            self.wait_for_switch(coming, &mut commands, &mut versions)
+                .await;
+        }
+    }
+
+    /// Waits for anything that may mean that the switch can be reached. Who asks meanwhile waits on.
+    async fn wait_for_switch(
+        &mut self,
+        coming: Option<std::io::Result<Changes>>,
+        commands: &mut mpsc::UnboundedReceiver<Command>,
+        versions: &mut watch::Receiver<Version>,
+    ) {
+        versions.mark_unchanged();
+        let coming = async {
+            match coming {
+                Some(Ok(changes)) => drop(changes.next().await),
+                Some(Err(_)) | None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(coming);
+        loop {
+            tokio::select! {
+                () = &mut coming => return,
+                _ = versions.changed() => return,
+                command = commands.recv() => match command {
+                    Some(command) => self.take(command),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Keeps the flows over one connection, and says why that ended.
+    async fn serve(
+        &mut self,
+        mut connection: Connection,
+        commands: &mut mpsc::UnboundedReceiver<Command>,
+        versions: &mut watch::Receiver<Version>,
+    ) -> OpenFlowError {
+        let mut changes = vec![FlowMod::Delete(rules::OURS)];
+        self.installed.clear();
+        self.around = None;
+        loop {
+            while let Ok(command) = commands.try_recv() {
+                self.take(command);
+            }
+            versions.mark_unchanged();
+            self.live.mark_unchanged();
+            let is_synced = self.ports.on_bridge(&mut self.bridge).is_some();
+            if is_synced {
+                lock(&self.numbers).used.clone_from(&self.bridge.numbers);
+                changes.extend(self.difference());
+                if let Err(error) = connection.commit(&changes).await {
+                    return error;
+                }
+                changes.clear();
+                self.problem.send_replace(None);
+                self.answer(&Ok(()));
+            }
+            tokio::select! {
+                error = connection.closed() => return error,
+                _ = versions.changed() => {}
+                Ok(()) = self.live.changed() => {}
+                command = commands.recv() => match command {
+                    Some(command) => self.take(command),
+                    None => return std::future::pending().await,
+                },
+            }
+        }
+    }
+
+    fn take(&mut self, command: Command) {
+        match command {
+            Command::Install { ofport, port, done } => {
+                self.reserved.insert(ofport, port);
+                self.waiting.push(done);
+            }
+            Command::Release(ofport) => drop(self.reserved.remove(&ofport)),
+        }
+    }
+
+    fn answer(&mut self, outcome: &Result<(), Arc<OpenFlowError>>) {
+        for done in self.waiting.drain(..) {
+            // The ADD may have ended.
+            let _ = done.send(outcome.clone());
+        }
+    }
+
+    /// What has to change in the switch, which is then taken for changed.
+    fn difference(&mut self) -> Vec<FlowMod> {
+        let mut changes = Vec::new();
+        let is_wanted = self.config.port_security
+            || !self.bridge.secured.is_empty()
+            || !self.reserved.is_empty();
+        if !is_wanted {
+            if self.around.take().is_some() {
+                changes.push(FlowMod::Delete(rules::OURS));
+                self.installed.clear();
+            }
+            return changes;
+        }
+        let around = Surroundings {
+            local_mac: self.bridge.local_mac,
+            gateways: {
+                let live = self.live.borrow();
+                let gateways = self.config.gateway_addresses(&live);
+                gateways.iter().map(ipnet::IpNet::addr).collect()
+            },
+            others: self.bridge.others,
+        };
+        if self.around.as_ref() != Some(&around) {
+            changes.push(FlowMod::Delete(rules::cookie_of(0)));
+            changes.extend(rules::common_flows(&around).into_iter().map(FlowMod::Add));
+            self.around = Some(around);
+        }
+        let wanted = |ofport: &u16| {
+            let of_row = self.bridge.secured.get(ofport);
+            of_row.or_else(|| self.reserved.get(ofport))
+        };
+        let mut gone: Vec<Arc<SecuredPort>> = Vec::new();
+        let stale: Vec<u16> = self
+            .installed
+            .iter()
+            .filter(|(ofport, port)| wanted(ofport) != Some(port))
+            .map(|(ofport, _)| *ofport)
+            .collect();
+        for ofport in stale {
+            changes.push(FlowMod::Delete(rules::cookie_of(ofport)));
+            gone.extend(self.installed.remove(&ofport));
+        }
+        // What a port that goes has in common with another, as the older sandbox of the same pod, was its alone.
+        let shares = |port: &SecuredPort| {
+            let same = |gone: &Arc<SecuredPort>| {
+                gone.mac == port.mac || gone.addresses.iter().any(|ip| port.addresses.contains(ip))
+            };
+            gone.iter().any(same)
+        };
+        if !gone.is_empty() {
+            self.installed.retain(|_, port| !shares(port));
+        }
+        let known: HashSet<u16> = self.installed.keys().copied().collect();
+        let numbers = self.bridge.secured.keys().chain(self.reserved.keys());
+        let mut missing: Vec<u16> = numbers.filter(|it| !known.contains(it)).copied().collect();
+        missing.sort_unstable();
+        missing.dedup();
+        for ofport in missing {
+            let Some(port) = wanted(&ofport).map(Arc::clone) else {
+                continue;
+            };
+            let flows = rules::port_flows(ofport, &port);
+            changes.extend(flows.into_iter().map(FlowMod::Add));
+            self.installed.insert(ofport, port);
+        }
+        changes
+    }
+}

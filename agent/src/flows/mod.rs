@@ -1,0 +1,218 @@
+//! Port security and the way of questions to their one port, as flows of the switch, in plain mode.
+//!
+//! [`rules`] is pure: ports in, flows out. [`Flows`] keeps them in the switch: those of the rows that there are, and those of
+//! ports that an ADD is about to make. An ADD reserves its port's number first ([`Flows::reserve`]), so that the flows are
+//! there before the port is and nothing of the pod's passes without them. What goes with a row, whoever removed it, goes from
+//! the switch by the same update. Each change is one atomic bundle; when ovs-vswitchd ends or the bridge is made anew the
+//! connection closes, and all of it is sent again over the next one.
+
+mod keeper;
+pub mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use macaddr::MacAddr6;
+use podwire_ovs::openflow::OpenFlowError;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use crate::config::{Config, Live};
+use crate::ports::{Ports, SecuredPort};
+use keeper::{Command, Keeper};
+
+/// The numbers that ports are given: above those that ovs-vswitchd counts up from 1, below the reserved ones (OFPP_MAX).
+const NUMBERS: std::ops::Range<u16> = 0x4000..0xff00;
+
+/// Why a port's flows are not there.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum FlowsError {
+    /// The switch did not take them.
+    #[error(
+        "port security of {mac}: {source} (\"portSecurity\": false in the network configuration goes without)"
+    )]
+    Refused {
+        /// The pod's MAC address.
+        mac: String,
+        /// What it said.
+        source: Arc<OpenFlowError>,
+    },
+    /// The time is up.
+    #[error("port security of {mac}: waited {} ms for ovs-vswitchd to take its flows; {seen}", waited.as_millis())]
+    Late {
+        /// The pod's MAC address.
+        mac: String,
+        /// How long was waited.
+        waited: Duration,
+        /// How the connection is.
+        seen: String,
+    },
+}
+
+/// The flows of the bridge's ports; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Flows {
+    commands: mpsc::UnboundedSender<Command>,
+    numbers: Arc<Mutex<Numbers>>,
+    problem: watch::Receiver<Option<Arc<OpenFlowError>>>,
+}
+
+/// Which numbers ports have.
+#[derive(Debug)]
+struct Numbers {
+    used: HashSet<u16>,
+    reserved: HashMap<u16, Arc<SecuredPort>>,
+    next: u16,
+}
+
+/// A port's number, and its flows, for as long as its row may not be there yet. Dropped, the flows stay if the row has come.
+#[derive(Debug)]
+pub struct Reservation {
+    flows: Flows,
+    ofport: u16,
+    port: Arc<SecuredPort>,
+    installed: oneshot::Receiver<Result<(), Arc<OpenFlowError>>>,
+}
+
+impl Flows {
+    /// Begins to keep the flows of the bridge, on the current tokio runtime.
+    pub fn keep(ports: Ports, config: &Config, live: watch::Receiver<Live>) -> Self {
+        let (commands, received) = mpsc::unbounded_channel();
+        let numbers = Arc::new(Mutex::new(Numbers::default()));
+        let (problem, seen) = watch::channel(None);
+        let keeper = Keeper::new(ports, config.clone(), live, Arc::clone(&numbers), problem);
+        tokio::spawn(keeper.run(received));
+        Self {
+            commands,
+            numbers,
+            problem: seen,
+        }
+    }
+
+    /// Chooses a number for a port that is about to be made, and has its flows made.
+    pub fn reserve(&self, port: SecuredPort) -> Reservation {
+        let port = Arc::new(port);
+        let ofport = lock(&self.numbers).take(&port);
+        let installed = self.install(ofport, &port);
+        Reservation {
+            flows: self.clone(),
+            ofport,
+            port,
+            installed,
+        }
+    }
+
+    /// Whether a port that is about to be made has this MAC address.
+    pub fn is_reserved(&self, mac: MacAddr6) -> bool {
+        let numbers = lock(&self.numbers);
+        numbers.reserved.values().any(|port| port.mac == mac)
+    }
+
+    /// Why no flows can be made now, while the switch itself may be well.
+    pub fn problem(&self) -> Option<Arc<OpenFlowError>> {
+        self.problem.borrow().clone()
+    }
+
+    fn install(
+        &self,
+        ofport: u16,
+        port: &Arc<SecuredPort>,
+    ) -> oneshot::Receiver<Result<(), Arc<OpenFlowError>>> {
+        let (done, installed) = oneshot::channel();
+        let port = Arc::clone(port);
+        // The keeper lives as long as the runtime; without it the receiver finds its sender dropped.
+        let _ = self.commands.send(Command::Install { ofport, port, done });
+        installed
+    }
+}
+
+impl Reservation {
+    /// The number that the port is to ask for.
+    pub fn ofport(&self) -> u16 {
+        self.ofport
+    }
+
+    /// Waits until the switch has the flows.
+    ///
+    /// # Errors
+    /// See [`FlowsError`].
+    pub async fn installed(&mut self, patience: Duration) -> Result<(), FlowsError> {
+        let began = Instant::now();
+        let late = |seen: String| FlowsError::Late {
+            mac: crate::plan::mac_text(self.port.mac),
+            waited: began.elapsed(),
+            seen,
+        };
+        match tokio::time::timeout(patience, &mut self.installed).await {
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Ok(Err(source))) => Err(FlowsError::Refused {
+                mac: crate::plan::mac_text(self.port.mac),
+                source,
+            }),
+            Ok(Err(_)) => Err(late("the agent is ending".to_owned())),
+            Err(_) => Err(late(match self.flows.problem() {
+                Some(problem) => problem.to_string(),
+                None => "the connection is there, and nothing comes back".to_owned(),
+            })),
+        }
+    }
+
+    /// Has the flows made for another number: the switch may have given one that was not asked for.
+    pub fn move_to(&mut self, ofport: u16) {
+        if self.ofport != ofport {
+            self.release();
+            self.ofport = ofport;
+            self.installed = self.flows.install(ofport, &self.port);
+        }
+    }
+
+    fn release(&self) {
+        lock(&self.flows.numbers).reserved.remove(&self.ofport);
+        let _ = self.flows.commands.send(Command::Release(self.ofport));
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        // Not from the beginning each time: what was in flight to a number a moment ago is not to reach another pod.
+        let random = RandomState::new().hash_one(std::process::id());
+        let span = u64::from(NUMBERS.end - NUMBERS.start);
+        Self {
+            used: HashSet::new(),
+            reserved: HashMap::new(),
+            next: NUMBERS.start + (random % span) as u16,
+        }
+    }
+}
+
+impl Numbers {
+    /// The next number that nobody has. There are more numbers than a bridge has ports.
+    fn take(&mut self, port: &Arc<SecuredPort>) -> u16 {
+        for _ in NUMBERS {
+            let number = self.next;
+            self.next = match number + 1 {
+                after if NUMBERS.contains(&after) => after,
+                _ => NUMBERS.start,
+            };
+            if !self.used.contains(&number) && !self.reserved.contains_key(&number) {
+                self.reserved.insert(number, Arc::clone(port));
+                return number;
+            }
+        }
+        NUMBERS.start
+    }
+}
+
+fn lock(numbers: &Mutex<Numbers>) -> std::sync::MutexGuard<'_, Numbers> {
+    numbers.lock().unwrap_or_else(PoisonError::into_inner)
+}

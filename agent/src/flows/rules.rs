@@ -1,0 +1,278 @@
+//! Pure: what the switch should do, from what is known of its ports.
+//!
+//! | table | decides |
+//! |---|---|
+//! | 0 | whether the frame bears its port's MAC address; frames of other people's ports are not asked |
+//! | 240 | whether ARP, IPv4 and IPv6 bear an address of the port |
+//! | 241 | what no pod may be: DHCP server, router, multicast querier; what concerns routers alone |
+//! | 242 | whether a neighbour message speaks of the port's own addresses |
+//! | 243 | the one port that a frame or a question is for |
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use macaddr::MacAddr6;
+use podwire_ovs::openflow::{Action, Cookie, Field, Flow, PortNumber};
+
+use crate::ports::SecuredPort;
+
+const ADMISSION: u8 = 0;
+const SOURCE: u8 = 240;
+const KIND: u8 = 241;
+const NEIGHBOUR: u8 = 242;
+const DELIVERY: u8 = 243;
+
+/// In table 0 flows of others may stand beside ours. ovs-ofctl gives a flow priority 32768 unless told otherwise, so what
+/// an operator writes wins, and the switch's own last resort, at 0, doesn't.
+const FIRST: u16 = 2000;
+const EXCEPTION: u16 = 210;
+const EXACT: u16 = 200;
+const USUAL: u16 = 100;
+const REST: u16 = 1;
+
+/// `podw`, the upper half of every cookie of ours; the lower half is the port's number.
+const OWNER: u64 = 0x706f_6477 << 32;
+
+/// Every flow that podwire has made.
+pub const OURS: Cookie = Cookie {
+    value: OWNER,
+    mask: 0xffff_ffff << 32,
+};
+
+const ARP: Field = Field::EthType(0x0806);
+const IPV4: Field = Field::EthType(0x0800);
+const IPV6: Field = Field::EthType(0x86dd);
+const ARP_REQUEST: Field = Field::ArpOp(1);
+const IGMP: Field = Field::IpProto(2);
+const UDP: Field = Field::IpProto(17);
+const ICMPV6: Field = Field::IpProto(58);
+const CODE_0: Field = Field::Icmpv6Code(0);
+const NO_MAC: [u8; 6] = [0; 6];
+
+const MLD_QUERY: u8 = 130;
+/// Reports of both versions, and what leaves a group (RFC 2710 §3, RFC 3810 §5.2).
+const MLD_REPORTS: [u8; 3] = [131, 132, 143];
+const ROUTER_SOLICITATION: u8 = 133;
+const ROUTER_ADVERTISEMENT: u8 = 134;
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+const REDIRECT: u8 = 137;
+
+/// What else is on the bridge.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// The MAC address of the bridge's local port: the pods' gateway, and the node itself.
+    pub local_mac: Option<MacAddr6>,
+    /// The addresses that podwire has put there.
+    pub gateways: Vec<IpAddr>,
+    /// Whether there are ports whose addresses nobody knows: an uplink, pods without port security.
+    pub others: bool,
+}
+
+/// The flows of one port.
+pub fn port_flows(ofport: u16, port: &SecuredPort) -> Vec<Flow> {
+    let mac = port.mac.into_array();
+    let number = PortNumber(ofport.into());
+    let from = Field::InPort(number);
+    let mut flows = Flows::of(OWNER | u64::from(ofport));
+    let own = [from, Field::EthSrc(mac), Field::NoVlan];
+    flows.add(ADMISSION, FIRST + 1, own, Action::Goto(SOURCE));
+    flows.add(ADMISSION, FIRST, [from], Action::Drop);
+    if port.addresses.is_empty() {
+        flows.add(SOURCE, USUAL, [from], Action::Goto(KIND));
+        flows.add(NEIGHBOUR, USUAL, [from], Action::Goto(DELIVERY));
+    } else {
+        // A probe for an address, before it is used (RFC 5227 §1.1).
+        for ip in ipv4(port).chain([Ipv4Addr::UNSPECIFIED]) {
+            let fields = [from, ARP, Field::ArpSpa(ip), Field::ArpSha(mac)];
+            flows.add(SOURCE, USUAL, fields, Action::Goto(KIND));
+        }
+        for ip in ipv4(port) {
+            let fields = [from, IPV4, Field::Ipv4Src(ip)];
+            flows.add(SOURCE, USUAL, fields, Action::Goto(KIND));
+        }
+        let solicited = [from, IPV6, ICMPV6, Field::Icmpv6Type(SOLICITATION), CODE_0];
+        let fields = with(solicited, Field::NdSll(mac));
+        flows.add(NEIGHBOUR, USUAL, fields, Action::Goto(DELIVERY));
+        for ip in ipv6(port) {
+            let fields = [from, IPV6, Field::Ipv6Src(ip)];
+            flows.add(SOURCE, USUAL, fields, Action::Goto(KIND));
+            let advertised = [from, IPV6, ICMPV6, Field::Icmpv6Type(ADVERTISEMENT), CODE_0];
+            let advertised = with(advertised, Field::NdTarget(ip));
+            // Linux leaves the option out of what answers a unicast probe (`ndisc_recv_ns`).
+            for tll in [mac, NO_MAC] {
+                let fields = with(advertised.clone(), Field::NdTll(tll));
+                flows.add(NEIGHBOUR, USUAL, fields, Action::Goto(DELIVERY));
+            }
+        }
+    }
+    for ip in ipv4(port) {
+        let asked = [ARP, ARP_REQUEST, Field::ArpTpa(ip)];
+        flows.add(DELIVERY, EXACT, asked, Action::Output(number));
+        // Who asks for its own address tells that it has it.
+        let announced = [from, ARP, ARP_REQUEST, Field::ArpTpa(ip)];
+        flows.add(
+            DELIVERY,
+            EXCEPTION,
+            announced,
+            Action::Output(PortNumber::NORMAL),
+        );
+    }
+    for ip in ipv6(port) {
+        flows.add(DELIVERY, EXACT, asked_for(ip), Action::Output(number));
+    }
+    let to_mac = [Field::EthDst(mac)];
+    flows.add(DELIVERY, EXACT, to_mac, Action::Output(number));
+    flows.0
+}
+
+/// The flows that are no port's.
+pub fn common_flows(around: &Surroundings) -> Vec<Flow> {
+    let mut flows = Flows::of(OWNER);
+    let local = Field::InPort(PortNumber::LOCAL);
+    flows.add(
+        ADMISSION,
+        FIRST,
+        [local, Field::NoVlan],
+        Action::Goto(DELIVERY),
+    );
+
+    // Duplicate address detection is the only thing that may be said without an address.
+    let probe = [
+        IPV6,
+        ICMPV6,
+        Field::Ipv6Src(Ipv6Addr::UNSPECIFIED),
+        Field::Icmpv6Type(SOLICITATION),
+    ];
+    flows.add(SOURCE, USUAL, probe, Action::Goto(KIND));
+
+    // What pods can't answer: it is for routers, of which the bridge's local port is one.
+    let beyond = Action::Output(match around.others {
+        true => PortNumber::NORMAL,
+        false => PortNumber::LOCAL,
+    });
+    let dhcp_servers = [
+        [IPV4, UDP, Field::UdpSrc(67), Field::UdpDst(68)],
+        [IPV6, UDP, Field::UdpSrc(547), Field::UdpDst(546)],
+    ];
+    for fields in dhcp_servers {
+        flows.add(KIND, USUAL, fields, Action::Drop);
+    }
+    for kind in [MLD_QUERY, ROUTER_ADVERTISEMENT, REDIRECT] {
+        flows.add(KIND, USUAL, icmpv6(kind), Action::Drop);
+    }
+    flows.add(KIND, USUAL, [IPV4, IGMP], beyond.clone());
+    for kind in [SOLICITATION, ADVERTISEMENT] {
+        flows.add(KIND, USUAL, icmpv6(kind), Action::Goto(NEIGHBOUR));
+    }
+    flows.add(KIND, REST, [], Action::Goto(DELIVERY));
+
+    let solicited = [IPV6, ICMPV6, Field::Icmpv6Type(SOLICITATION), CODE_0];
+    let without_mac = with(solicited, Field::NdSll(NO_MAC));
+    flows.add(NEIGHBOUR, USUAL, without_mac, Action::Goto(DELIVERY));
+
+    let to_local = Action::Output(PortNumber::LOCAL);
+    if let Some(mac) = around.local_mac {
+        let to_mac = [Field::EthDst(mac.into_array())];
+        flows.add(DELIVERY, EXACT, to_mac, to_local.clone());
+        flows.add(
+            DELIVERY,
+            EXACT,
+            asked_for(link_local(mac)),
+            to_local.clone(),
+        );
+    }
+    for gateway in &around.gateways {
+        match *gateway {
+            IpAddr::V4(ip) => {
+                let asked = [ARP, ARP_REQUEST, Field::ArpTpa(ip)];
+                flows.add(DELIVERY, EXACT, asked, to_local.clone());
+                let announced = [local, ARP, ARP_REQUEST, Field::ArpTpa(ip)];
+                flows.add(
+                    DELIVERY,
+                    EXCEPTION,
+                    announced,
+                    Action::Output(PortNumber::NORMAL),
+                );
+            }
+            IpAddr::V6(ip) => flows.add(DELIVERY, EXACT, asked_for(ip), to_local.clone()),
+        }
+    }
+    // Nobody whom we know has it.
+    flows.add(DELIVERY, USUAL, [ARP, ARP_REQUEST], beyond.clone());
+    flows.add(DELIVERY, USUAL, icmpv6(SOLICITATION), beyond.clone());
+    for kind in MLD_REPORTS.into_iter().chain([ROUTER_SOLICITATION]) {
+        flows.add(DELIVERY, USUAL, icmpv6(kind), beyond.clone());
+    }
+    flows.add(DELIVERY, REST, [], Action::Output(PortNumber::NORMAL));
+    flows.0
+}
+
+/// The flows of one port, to be found again.
+pub fn cookie_of(ofport: u16) -> Cookie {
+    Cookie {
+        value: OWNER | u64::from(ofport),
+        mask: u64::MAX,
+    }
+}
+
+/// The address that the kernel makes of a MAC address (RFC 4291 appendix A).
+pub fn link_local(mac: MacAddr6) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac.into_array();
+    let host = [a ^ 2, b, c, 0xff, 0xfe, d, e, f];
+    let mut octets = [0; 16];
+    octets[..2].copy_from_slice(&[0xfe, 0x80]);
+    octets[8..].copy_from_slice(&host);
+    octets.into()
+}
+
+/// Flows with one cookie.
+struct Flows(Vec<Flow>, u64);
+
+impl Flows {
+    fn of(cookie: u64) -> Self {
+        Self(Vec::with_capacity(24), cookie)
+    }
+
+    fn add(&mut self, table: u8, priority: u16, fields: impl Into<Vec<Field>>, action: Action) {
+        let (fields, cookie) = (fields.into(), self.1);
+        self.0.push(Flow {
+            table,
+            priority,
+            fields,
+            action,
+            cookie,
+        });
+    }
+}
+
+fn ipv4(port: &SecuredPort) -> impl Iterator<Item = Ipv4Addr> {
+    port.addresses.iter().filter_map(|ip| match ip {
+        IpAddr::V4(ip) => Some(*ip),
+        IpAddr::V6(_) => None,
+    })
+}
+
+/// Also the one that it has without being given it.
+fn ipv6(port: &SecuredPort) -> impl Iterator<Item = Ipv6Addr> {
+    let given = port.addresses.iter().filter_map(|ip| match ip {
+        IpAddr::V6(ip) => Some(*ip),
+        IpAddr::V4(_) => None,
+    });
+    let made = link_local(port.mac);
+    given.filter(move |ip| *ip != made).chain([made])
+}
+
+fn icmpv6(kind: u8) -> [Field; 3] {
+    [IPV6, ICMPV6, Field::Icmpv6Type(kind)]
+}
+
+fn asked_for(ip: Ipv6Addr) -> Vec<Field> {
+    let solicited = [IPV6, ICMPV6, Field::Icmpv6Type(SOLICITATION), CODE_0];
+    with(solicited, Field::NdTarget(ip))
+}
+
+fn with(fields: impl Into<Vec<Field>>, field: Field) -> Vec<Field> {
+    let mut fields = fields.into();
+    fields.push(field);
+    fields
+}

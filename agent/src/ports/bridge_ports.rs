@@ -1,0 +1,138 @@
+//! What is on the bridge, as its flows need to know it.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use macaddr::MacAddr6;
+use podwire_ovs::client::State;
+use podwire_ovs::openflow::management_socket;
+use podwire_ovs::value::Uuid;
+use podwire_ovs::vswitch::Interface;
+
+use super::record::{key, parse_addresses};
+use super::{AddedPort, Ports};
+use crate::plan::{ids, mac_text};
+
+/// A port whose pod may only speak for itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecuredPort {
+    /// The pod's MAC address.
+    pub mac: MacAddr6,
+    /// The pod's addresses. Without any, nothing is known of what it may say beyond its MAC address.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// The ports of the bridge.
+#[derive(Debug, Default)]
+pub struct BridgePorts {
+    /// The MAC address of the bridge's local port.
+    pub local_mac: Option<MacAddr6>,
+    /// By number, those of ours whose pods may only speak for themselves.
+    pub secured: HashMap<u16, Arc<SecuredPort>>,
+    /// Whether there are other ports.
+    pub others: bool,
+    /// Every number that is in use.
+    pub numbers: HashSet<u16>,
+    /// What was read of each row, by which a row that has not changed is not read again.
+    read: HashMap<Uuid, (u16, Option<Arc<SecuredPort>>)>,
+}
+
+impl Ports {
+    /// What is on the bridge now; none while the replica is not current, or the bridge not there. A port's external_ids don't
+    /// change as long as its row lives, so what is `known` of a row is taken from there.
+    pub fn on_bridge(&self, known: &mut BridgePorts) -> Option<()> {
+        if self.client.state() != State::Synced {
+            return None;
+        }
+        let mut before = std::mem::take(&mut known.read);
+        self.client.read(|db| {
+            let bridge = db.bridge_by_name(&self.bridge)?;
+            let mut now = BridgePorts::default();
+            let interfaces = bridge
+                .ports()
+                .filter_map(|port| db.port(port))
+                .flat_map(|port| port.interfaces())
+                .filter_map(|interface| db.interface(interface));
+            for interface in interfaces {
+                if interface.name() == self.bridge {
+                    now.local_mac = interface.mac_in_use().and_then(|mac| mac.parse().ok());
+                    continue;
+                }
+                let number = interface.ofport().and_then(|it| u16::try_from(it).ok());
+                let number = number.unwrap_or_default();
+                let same = |read: &(u16, _)| read.0 == number;
+                let read = before.remove(&interface.uuid()).filter(same);
+                let read = read.unwrap_or_else(|| (number, self.secured(interface)));
+                match &read.1 {
+                    Some(port) if number > 0 => drop(now.secured.insert(number, Arc::clone(port))),
+                    Some(_) => {}
+                    None => now.others = true,
+                }
+                now.numbers.insert(number);
+                now.read.insert(interface.uuid(), read);
+            }
+            *known = now;
+            Some(())
+        })
+    }
+
+    /// Who has a MAC address, other than the port of this iface-id: an older sandbox's port gives way.
+    pub fn holder_of_mac(&self, mac: MacAddr6, except: &str) -> Option<String> {
+        let text = Some(mac_text(mac));
+        let text = text.as_deref();
+        self.holder(except, |interface| {
+            interface.external_id(ids::ATTACHED_MAC) == text || interface.mac_in_use() == text
+        })
+    }
+
+    /// Which port's pod has an address, other than the port of this iface-id.
+    pub fn holder_of_address(&self, address: IpAddr, except: &str) -> Option<String> {
+        self.holder(except, |interface| {
+            let list = interface.external_id(ids::IP_ADDRESSES).unwrap_or_default();
+            parse_addresses(list).any(|held| held.addr() == address)
+        })
+    }
+
+    fn holder(&self, except: &str, has: impl Fn(&Interface<'_>) -> bool) -> Option<String> {
+        self.client.read(|db| {
+            let is_other = |it: &Interface<'_>| it.external_id(ids::IFACE_ID) != Some(except);
+            let found = db.interfaces().find(|it| is_other(it) && has(it))?;
+            Some(match found.external_id(ids::POD) {
+                Some(pod) => format!("pod {pod}"),
+                None if found.name() == self.bridge => {
+                    format!("the pods' gateway, bridge {}", self.bridge)
+                }
+                None => format!("port {} of this node", found.name()),
+            })
+        })
+    }
+
+    /// The number that ovs-vswitchd has given to a port.
+    pub fn ofport(&self, port: &AddedPort) -> Option<u16> {
+        let ofport = self
+            .client
+            .read(|db| db.interface(port.interface).and_then(|it| it.ofport()));
+        ofport.and_then(|ofport| u16::try_from(ofport).ok())
+    }
+
+    /// Where ovs-vswitchd listens for OpenFlow on the bridge.
+    pub fn management_socket(&self) -> std::path::PathBuf {
+        management_socket(&self.rundir, &self.bridge)
+    }
+
+    /// A port of ours whose network, or else whose node, has port security.
+    fn secured(&self, interface: Interface<'_>) -> Option<Arc<SecuredPort>> {
+        key(|id| interface.external_id(id))?;
+        let has = interface
+            .external_id(ids::PORT_SECURITY)
+            .map(|it| it == "on");
+        if !has.unwrap_or(self.port_security) {
+            return None;
+        }
+        let mac = interface.external_id(ids::ATTACHED_MAC)?.parse().ok()?;
+        let list = interface.external_id(ids::IP_ADDRESSES).unwrap_or_default();
+        let addresses = parse_addresses(list).map(|net| net.addr()).collect();
+        Some(Arc::new(SecuredPort { mac, addresses }))
+    }
+}

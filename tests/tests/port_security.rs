@@ -1,0 +1,431 @@
+//! Plain mode: a pod speaks for itself alone, a question goes to the one port that has the answer, and what pods need works.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::net::if_::if_nametoindex;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn6, recv, sendto,
+    setsockopt, socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
+use podwire_tests::{AgentOptions, Place, Pod, TestNode, addresses, conf, links, traffic};
+use serde_json::json;
+
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+const STOLEN_MAC: &str = "0a:58:de:ad:be:ef";
+
+/// A pod and what it was given.
+struct Wired<'node> {
+    pod: Pod<'node>,
+    mac: String,
+    v4: Ipv4Addr,
+    v6: Ipv6Addr,
+}
+
+fn wired<'node>(node: &'node TestNode, name: &str) -> Wired<'node> {
+    let pod = node.pod(name).unwrap();
+    let given = addresses(&pod.add().unwrap().success().unwrap()).unwrap();
+    let mac = links::find(pod.place(), "eth0").unwrap().unwrap().mac;
+    let (mut v4, mut v6) = (None, None);
+    for address in given {
+        match address {
+            IpAddr::V4(ip) => v4 = Some(ip),
+            IpAddr::V6(ip) => v6 = Some(ip),
+        }
+    }
+    Wired {
+        pod,
+        mac,
+        v4: v4.unwrap(),
+        v6: v6.unwrap(),
+    }
+}
+
+impl Wired<'_> {
+    fn place(&self) -> &Place {
+        self.pod.place()
+    }
+
+    fn ip(&self, line: &str) {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        self.pod.run("ip", &arguments).unwrap();
+    }
+
+    fn udp(&self, from: IpAddr, port: u16, to: (IpAddr, u16)) {
+        let sent = self.place().run(|| {
+            let socket = UdpSocket::bind((from, port)).unwrap();
+            socket.set_broadcast(true).ok();
+            socket.send_to(b"said", to).map(drop)
+        });
+        sent.unwrap().unwrap();
+    }
+
+    /// Sends an ICMPv6 message out of eth0; the kernel adds the checksum.
+    fn icmpv6(&self, message: &[u8], to: Ipv6Addr) {
+        self.place()
+            .run(|| {
+                let (family, flags) = (AddressFamily::Inet6, SockFlag::SOCK_CLOEXEC);
+                let socket = socket(family, SockType::Raw, flags, SockProtocol::IcmpV6).unwrap();
+                let link = if_nametoindex("eth0").unwrap();
+                let to = SockaddrIn6::from(SocketAddrV6::new(to, 0, 0, link));
+                sendto(socket.as_raw_fd(), message, &to, MsgFlags::empty()).unwrap();
+            })
+            .unwrap();
+    }
+
+    /// So that nothing has to be asked before it can be sent.
+    fn knows(&self, other: &Wired<'_>) {
+        for ip in [IpAddr::V4(other.v4), IpAddr::V6(other.v6)] {
+            let mac = &other.mac;
+            self.ip(&format!(
+                "neighbor replace {ip} lladdr {mac} dev eth0 nud permanent"
+            ));
+        }
+    }
+}
+
+/// Every frame that passes a place's links from now on.
+struct Capture(OwnedFd);
+
+impl Capture {
+    fn of(place: &Place) -> Capture {
+        let open = || {
+            let (family, flags) = (AddressFamily::Packet, SockFlag::SOCK_CLOEXEC);
+            let socket = socket(family, SockType::Raw, flags, SockProtocol::EthAll).unwrap();
+            setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(30)).unwrap();
+            socket
+        };
+        Capture(place.run(open).unwrap())
+    }
+
+    /// What came before, and without, the frame that `last` takes.
+    fn until(&self, last: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        let mut frame = [0; 2048];
+        loop {
+            let length = recv(self.0.as_raw_fd(), &mut frame, MsgFlags::empty())
+                .expect("the last frame has not come in 30 s");
+            if last(&frame[..length]) {
+                return frames;
+            }
+            frames.push(frame[..length].to_vec());
+        }
+    }
+}
+
+fn is_ipv4(frame: &[u8]) -> bool {
+    frame[12..14] == [0x08, 0x00]
+}
+
+fn is_icmpv6(frame: &[u8], kind: u8) -> bool {
+    frame.len() > 54 && frame[12..14] == [0x86, 0xdd] && frame[20] == 58 && frame[54] == kind
+}
+
+fn is_udp_to(frame: &[u8], port: u16) -> bool {
+    is_ipv4(frame) && frame[23] == 17 && frame[36..38] == port.to_be_bytes()
+}
+
+fn bytes_of(mac: &str) -> Vec<u8> {
+    let byte = |text| u8::from_str_radix(text, 16).unwrap();
+    mac.split(':').map(byte).collect()
+}
+
+/// Whether a frame is the one that is looked for.
+type Heard<'a> = &'a dyn Fn(&[u8]) -> bool;
+
+/// Has one pod say in another's name whatever it can, and tells which of it a third one hears.
+fn heard_of_an_impostor(node: &TestNode) -> Vec<&'static str> {
+    let (bad, victim, witness) = (
+        wired(node, "bad"),
+        wired(node, "victim"),
+        wired(node, "witness"),
+    );
+    let capture = Capture::of(witness.place());
+    let (own, own4) = (bad.mac.as_str(), bad.v4);
+
+    bad.ip(&format!("link set eth0 address {STOLEN_MAC}"));
+    bad.knows(&witness);
+    bad.udp(bad.v4.into(), 0, (witness.v4.into(), 1001));
+    // On its way back it tells everybody that it has the victim's address (`inetdev_send_gratuitous_arp`).
+    let notify = || std::fs::write("/proc/sys/net/ipv4/conf/eth0/arp_notify", "1");
+    bad.place().run(notify).unwrap().unwrap();
+    bad.ip(&format!("address add {}/32 dev eth0", victim.v4));
+    bad.ip(&format!("link set eth0 address {own}"));
+    bad.knows(&witness);
+    bad.udp(victim.v4.into(), 0, (witness.v4.into(), 1002));
+    bad.ip(&format!("address del {}/32 dev eth0", victim.v4));
+
+    bad.ip(&format!("address add {}/128 dev eth0 nodad", victim.v6));
+    bad.udp(victim.v6.into(), 0, (witness.v6.into(), 1003));
+    bad.ip(&format!("address del {}/128 dev eth0", victim.v6));
+
+    let mut advertisement = vec![136, 0, 0, 0, 0x20, 0, 0, 0];
+    advertisement.extend(victim.v6.octets());
+    advertisement.extend([2, 1]);
+    advertisement.extend(bytes_of(own));
+    bad.icmpv6(&advertisement, ALL_NODES);
+    let router = [134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+    bad.icmpv6(&router, ALL_NODES);
+    let redirect = [&[137, 0, 0, 0, 0, 0, 0, 0][..], &[0; 32]].concat();
+    bad.icmpv6(&redirect, ALL_NODES);
+    bad.icmpv6(
+        &[
+            130, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        ],
+        ALL_NODES,
+    );
+    bad.udp(own4.into(), 67, (Ipv4Addr::BROADCAST.into(), 68));
+
+    // What it says for itself is heard, and comes last.
+    bad.udp(own4.into(), 0, (witness.v4.into(), 1009));
+    let frames = capture.until(|frame| is_udp_to(frame, 1009));
+    let (stolen, own) = (bytes_of(STOLEN_MAC), bytes_of(own));
+    let said: [(&str, Heard); 9] = [
+        ("with a stolen MAC", &|it| it[6..12] == stolen),
+        ("with a stolen IPv4 address", &|it| is_udp_to(it, 1002)),
+        ("with a stolen IPv6 address", &|it| {
+            it[12..14] == [0x86, 0xdd] && it[22..38] == victim.v6.octets() && it[6..12] == own
+        }),
+        ("ARP for a stolen address", &|it| {
+            it[12..14] == [0x08, 0x06] && it[28..32] == victim.v4.octets() && it[22..28] == own
+        }),
+        ("ND for a stolen address", &|it| {
+            is_icmpv6(it, 136) && it[62..78] == victim.v6.octets() && it[6..12] == own
+        }),
+        ("as a router", &|it| is_icmpv6(it, 134)),
+        ("as a router that redirects", &|it| is_icmpv6(it, 137)),
+        ("as a querier", &|it| is_icmpv6(it, 130) && it[6..12] == own),
+        ("as a DHCP server", &|it| is_udp_to(it, 68)),
+    ];
+    let is_heard = |what: &&(&str, Heard)| frames.iter().any(|it| what.1(it));
+    said.iter().filter(is_heard).map(|what| what.0).collect()
+}
+
+#[test]
+fn nobody_hears_what_a_pod_says_in_anothers_name() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    assert_eq!(heard_of_an_impostor(&node), Vec::<&str>::new());
+}
+
+/// Also what proves the test above: all of it passes the bridge when nothing stops it.
+#[test]
+fn without_port_security_everybody_hears_it() {
+    let node = TestNode::with_ovs().unwrap();
+    let options = AgentOptions::default().with(["--no-port-security"]);
+    let _agent = node.start_agent(&options).unwrap();
+    assert_eq!(heard_of_an_impostor(&node).len(), 9);
+    let flows = node.appctl(&["bridge/dump-flows", "br-int"]).unwrap();
+    assert!(!flows.contains("goto_table:240"), "{flows}");
+}
+
+#[test]
+fn nobody_hears_it_after_ovs_vswitchd_and_the_bridge_were_begun_anew() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let before = wired(&node, "before");
+    node.kill_vswitchd().unwrap();
+    node.start_vswitchd().unwrap();
+    agent.await_ready(true).unwrap();
+    assert_eq!(heard_of_an_impostor(&node), Vec::<&str>::new());
+    node.vsctl(&["del-br", "br-int"]).unwrap();
+    let after = wired(&node, "after");
+    // The agent makes the port of one that was there as well.
+    node.await_ofport(&before.pod.container[..15]).unwrap();
+    for to in [IpAddr::V4(before.v4), IpAddr::V6(before.v6)] {
+        traffic::ping_until_answered(after.place(), to).unwrap();
+        traffic::tcp_echo(after.place(), before.place(), to, 1 << 16).unwrap();
+    }
+    assert_eq!(secured(&node, &before.mac), 1);
+}
+
+/// How many ports admit this MAC address.
+fn secured(node: &TestNode, mac: &str) -> usize {
+    let flows = node.appctl(&["bridge/dump-flows", "br-int"]).unwrap();
+    let admits = |line: &&str| line.contains(&format!("dl_src={mac}")) && line.contains("goto");
+    flows.lines().filter(admits).count()
+}
+
+#[test]
+fn flows_come_with_their_port_go_with_it_and_leave_those_of_others() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let first = wired(&node, "first");
+    assert_eq!(secured(&node, &first.mac), 1);
+    let others = "table=0,priority=40000,cookie=0x77,dl_dst=02:00:00:00:00:77,actions=drop";
+    node.run("ovs-ofctl", &["add-flow", "br-int", others])
+        .unwrap();
+    let agent = agent.kill_and_restart().unwrap();
+    let second = wired(&node, "second");
+    first.pod.del().unwrap().success().unwrap();
+    // What one ADD needs is committed after what the DEL before it took away.
+    let third = wired(&node, "third");
+    let count = |wired: &Wired<'_>| secured(&node, &wired.mac);
+    assert_eq!([&first, &second, &third].map(count), [0, 1, 1]);
+    node.vsctl(&["del-port", &second.pod.container[..15]])
+        .unwrap();
+    let fourth = wired(&node, "fourth");
+    assert_eq!([&third, &fourth].map(count), [1, 1]);
+    drop(agent);
+    let flows = node.appctl(&["bridge/dump-flows", "br-int"]).unwrap();
+    assert!(
+        flows.contains("dl_dst=02:00:00:00:00:77,actions=drop"),
+        "{flows}"
+    );
+    assert!(flows.contains("priority=0,actions=NORMAL"), "{flows}");
+}
+
+#[test]
+fn a_question_goes_to_the_one_port_that_has_the_answer() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let (web, db, witness) = (
+        wired(&node, "web"),
+        wired(&node, "db"),
+        wired(&node, "witness"),
+    );
+    let capture = Capture::of(witness.place());
+    for to in [IpAddr::V4(db.v4), IpAddr::V6(db.v6)] {
+        traffic::ping(web.place(), to, 2).unwrap();
+        traffic::ping(node.place(), to, 2).unwrap();
+    }
+    for gateway in ["10.186.0.1", "fd70:6f64:7769:7265::1"] {
+        traffic::ping(web.place(), gateway.parse().unwrap(), 2).unwrap();
+    }
+    // A group report and a router solicitation.
+    web.icmpv6(
+        &[&[131, 0, 0, 0, 0, 0, 0, 0][..], &[0xff; 16]].concat(),
+        ALL_NODES,
+    );
+    web.icmpv6(&[133, 0, 0, 0, 0, 0, 0, 0], "ff02::2".parse().unwrap());
+    // Groups and broadcasts are for everybody, as before.
+    let group = Ipv4Addr::new(239, 1, 2, 3);
+    web.ip(&format!("route add {group}/32 dev eth0"));
+    web.udp(web.v4.into(), 0, (group.into(), 1005));
+    web.knows(&witness);
+    web.udp(web.v4.into(), 0, (witness.v4.into(), 1009));
+    let frames = capture.until(|frame| is_udp_to(frame, 1009));
+    assert!(frames.iter().any(|frame| is_udp_to(frame, 1005)));
+    let own = bytes_of(&witness.mac);
+    let questions: Vec<&Vec<u8>> = frames
+        .iter()
+        .filter(|frame| frame[6..12] != own)
+        .filter(|frame| {
+            let is_arp = frame[12..14] == [0x08, 0x06];
+            is_arp
+                || [131, 132, 133, 135, 143]
+                    .iter()
+                    .any(|kind| is_icmpv6(frame, *kind))
+        })
+        .collect();
+    assert!(questions.is_empty(), "{questions:x?}");
+}
+
+#[test]
+fn other_peoples_ports_switch_as_they_did() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let web = wired(&node, "web");
+    // A machine on a port that podwire knows nothing of, with a MAC address of its own.
+    let outside = node.pod("outside").unwrap();
+    let namespace = outside.netns.clone();
+    node.run(
+        "ip",
+        &[
+            "link", "add", "uplink", "type", "veth", "peer", "name", "eth0", "netns", &namespace,
+        ],
+    )
+    .unwrap();
+    for arguments in [
+        &["link", "set", "eth0", "up"][..],
+        &["address", "add", "10.186.3.200/22", "dev", "eth0"],
+        &[
+            "address",
+            "add",
+            "fd70:6f64:7769:7265::c8/64",
+            "dev",
+            "eth0",
+            "nodad",
+        ],
+    ] {
+        outside.run("ip", arguments).unwrap();
+    }
+    node.run("ip", &["link", "set", "uplink", "up"]).unwrap();
+    node.vsctl(&["add-port", "br-int", "uplink"]).unwrap();
+    // The fence: this ADD's flows come after what the new port changes.
+    let db = wired(&node, "db");
+    for to in ["10.186.3.200", "fd70:6f64:7769:7265::c8"] {
+        traffic::ping(web.place(), to.parse().unwrap(), 2).unwrap();
+    }
+    for to in [IpAddr::V4(db.v4), IpAddr::V6(db.v6)] {
+        traffic::ping(outside.place(), to, 2).unwrap();
+        traffic::ping(web.place(), to, 2).unwrap();
+    }
+}
+
+#[test]
+fn a_network_may_go_without_and_another_with_it() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let add = |name: &str, asked: bool| {
+        let pod = node.pod(name).unwrap();
+        let mut conf = conf();
+        conf["portSecurity"] = json!(asked);
+        pod.exec("ADD", &conf).unwrap().success().unwrap();
+        let mac = links::find(pod.place(), "eth0").unwrap().unwrap().mac;
+        (pod, mac)
+    };
+    let (_open, open) = add("open", false);
+    let (_closed, closed) = add("closed", true);
+    assert_eq!([secured(&node, &open), secured(&node, &closed)], [0, 1]);
+}
+
+#[test]
+fn nobody_gets_what_is_anothers_or_not_for_pods_of_this_node() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let victim = wired(&node, "victim");
+    let local = links::find(node.place(), "br-int").unwrap().unwrap().mac;
+    let entry = |ip: &str, mac: &str| json!({ "ip_addresses": [ip], "mac_address": mac });
+    let (free, own) = ("10.186.0.99/22", "0a:58:0a:ba:00:63");
+    let held = format!("{}/22", victim.v4);
+    for (entry, words) in [
+        (
+            entry(free, &victim.mac),
+            ["mac_address", &victim.mac, "tests/victim"],
+        ),
+        (entry(free, &local), ["mac_address", &local, "gateway"]),
+        (
+            entry("10.99.0.1/24", own),
+            ["ip_addresses", "10.99.0.1", "10.186.0.0/22"],
+        ),
+        (entry("10.186.0.1/22", own), ["10.186.0.1", "gateway", ""]),
+        (
+            entry(&held, own),
+            [held.trim_end_matches("/22"), "tests/victim", ""],
+        ),
+    ] {
+        let thief = node.pod("thief").unwrap().on_default_network(&entry);
+        let error = thief.add().unwrap().error().unwrap();
+        assert!(
+            error.code >= 7 && error.code != 11,
+            "a retry won't help: {error:?}"
+        );
+        error.assert_names(&words);
+        assert!(links::find(thief.place(), "eth0").unwrap().is_none());
+    }
+    let thief = node.pod("thief").unwrap();
+    let mut conf = conf();
+    conf["runtimeConfig"] = json!({ "mac": victim.mac });
+    let error = thief.exec("ADD", &conf).unwrap().error().unwrap();
+    error.assert_names(&["mac", &victim.mac, "tests/victim"]);
+    // A later sandbox of the same pod has what the one before it had.
+    let again = victim.pod.another_sandbox().unwrap();
+    again.exec("ADD", &conf).unwrap().success().unwrap();
+    victim.pod.del().unwrap().success().unwrap();
+    again.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
