@@ -37,6 +37,8 @@ enum Command {
     Uninstall(UninstallArgs),
     /// Ask the agent whether it lives or is ready, by the exit code: for kubelet
     Probe(ProbeArgs),
+    /// Make this machine a part of the pod network, and keep it so
+    Node(Box<podwire_node::NodeCommand>),
     #[command(flatten)]
     Tool(Tool),
 }
@@ -69,6 +71,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Uninstall(arguments) => {
             ended("uninstall", install::uninstall(&arguments, &mut say))
         }
+        Command::Node(command) => podwire_node::main(*command),
         Command::Probe(arguments) => ended("probe", probe::probe(&arguments)),
     }
 }

@@ -35,6 +35,7 @@ mod datapath;
 mod failure;
 mod http;
 pub mod links;
+pub mod machine;
 mod neighbour;
 mod node;
 pub mod ovn;

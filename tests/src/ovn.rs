@@ -218,16 +218,16 @@ impl Central {
         run(&["link", "set", &port, "master", "underlay", "up"])?;
         self.machine.run("ethtool", &["-K", &port, "tx", "off"])?;
         node.run("ip", &["link", "set", "eth0", "up"])?;
-        let holder = match datapath() {
-            Datapath::System => "eth0",
+        match datapath() {
+            Datapath::System => {}
             Datapath::Netdev => {
                 let bridge = ["datapath_type=netdev", "fail_mode=standalone"];
                 let command = ["add-br", "br-phy", "--", "set", "bridge", "br-phy"];
                 let port = ["--", "add-port", "br-phy", "eth0"];
                 node.vsctl(&[&command[..], &bridge, &port].concat())?;
-                "br-phy"
             }
-        };
+        }
+        let holder = node.uplink();
         let address = format!("{}/24", node.tunnel_address());
         node.run("ip", &["address", "add", &address, "dev", holder])?;
         node.run("ip", &["link", "set", holder, "up"])?;
@@ -252,6 +252,14 @@ impl OvnNode {
     pub fn agent_options() -> AgentOptions {
         let mtu = POD_MTU.to_string();
         AgentOptions::default().with(["--mode", "ovn", "--mtu", &mtu])
+    }
+
+    /// The link that has the node's address on the underlay.
+    pub fn uplink(&self) -> &'static str {
+        match datapath() {
+            Datapath::System => "eth0",
+            Datapath::Netdev => "br-phy",
+        }
     }
 
     /// The node's address on the underlay.

@@ -1,0 +1,158 @@
+//! Addresses, neighbours and routes of the management port's link, by rtnetlink(7).
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use netlink_packet_core::ErrorMessage;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressMessage, AddressProtocol,
+};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{RouteMessage, RouteProtocol};
+use nix::errno::Errno;
+use rtnetlink::{LinkUnspec, RouteMessageBuilder};
+
+use super::{ApplyError, Machine, fault};
+use crate::observe::Observed;
+use crate::plan::Item;
+use crate::{LINK, PROTOCOL, mac};
+
+impl Machine {
+    pub(super) async fn make_in_kernel(
+        &mut self,
+        item: &Item,
+        observed: &Observed,
+    ) -> Result<(), ApplyError> {
+        let Some(index) = observed.links.get(LINK).map(|link| link.index) else {
+            return Ok(());
+        };
+        self.counts.netlink += 1;
+        let handle = &self.handle;
+        let result = match item {
+            Item::LinkUp => {
+                let up = LinkUnspec::new_with_index(index).up().build();
+                handle.link().set(up).execute().await
+            }
+            Item::Address(net) => {
+                let mut request = handle.address().add(index, net.addr(), net.prefix_len());
+                let message = request.message_mut();
+                message.attributes.push(protocol());
+                if net.addr().is_ipv6() {
+                    // Nobody else on OVN's switch has it, and a route by it can't wait for that to
+                    // be found out.
+                    let flags = AddressAttribute::Flags(AddressFlags::Nodad);
+                    message.attributes.push(flags);
+                }
+                request.execute().await
+            }
+            Item::Neighbour { ip, mac } => {
+                let lladdr = mac::bytes(mac).unwrap_or_default();
+                let mut request = handle
+                    .neighbours()
+                    .add(index, *ip)
+                    .link_layer_address(&lladdr)
+                    .replace();
+                let ours = NeighbourAttribute::Protocol(RouteProtocol::Other(PROTOCOL));
+                request.message_mut().attributes.push(ours);
+                request.execute().await
+            }
+            Item::Route { destination, via } => {
+                let route = route(index, destination, *via);
+                handle.route().add(route).replace().execute().await
+            }
+            _ => Ok(()),
+        };
+        fault();
+        result.map_err(|source| failed("make", item, source))
+    }
+
+    pub(super) async fn remove_from_kernel(
+        &mut self,
+        item: &Item,
+        observed: &Observed,
+    ) -> Result<(), ApplyError> {
+        let Some(index) = observed.links.get(LINK).map(|link| link.index) else {
+            return Ok(());
+        };
+        self.counts.netlink += 1;
+        let handle = &self.handle;
+        let result = match item {
+            Item::LinkUp => {
+                let down = LinkUnspec::new_with_index(index).down().build();
+                handle.link().set(down).execute().await
+            }
+            Item::Address(net) => {
+                let mut message = AddressMessage::default();
+                message.header.family = family(net.addr());
+                message.header.index = index;
+                message.header.prefix_len = net.prefix_len();
+                message.attributes.push(AddressAttribute::Local(net.addr()));
+                handle.address().del(message).execute().await
+            }
+            Item::Neighbour { ip, .. } => {
+                let mut message = NeighbourMessage::default();
+                message.header.family = family(*ip);
+                message.header.ifindex = index;
+                message.header.state = NeighbourState::Permanent;
+                let of = NeighbourAttribute::Destination(match *ip {
+                    IpAddr::V4(ip) => NeighbourAddress::Inet(ip),
+                    IpAddr::V6(ip) => NeighbourAddress::Inet6(ip),
+                });
+                message.attributes.push(of);
+                handle.neighbours().del(message).execute().await
+            }
+            Item::Route { destination, via } => {
+                let route = route(index, destination, *via);
+                handle.route().del(route).execute().await
+            }
+            _ => Ok(()),
+        };
+        fault();
+        match result {
+            // Somebody was faster.
+            Err(rtnetlink::Error::NetlinkError(error)) if is_gone(&error) => Ok(()),
+            result => result.map_err(|source| failed("remove", item, source)),
+        }
+    }
+}
+
+fn protocol() -> AddressAttribute {
+    AddressAttribute::Protocol(AddressProtocol::Other(PROTOCOL))
+}
+
+fn route(index: u32, destination: &IpNet, via: IpAddr) -> RouteMessage {
+    let builder = RouteMessageBuilder::<IpAddr>::new()
+        .output_interface(index)
+        .protocol(RouteProtocol::Other(PROTOCOL));
+    // Both are of one family: the plan pairs them so.
+    let builder = builder
+        .destination_prefix(destination.addr(), destination.prefix_len())
+        .and_then(|builder| builder.gateway(via));
+    builder.map(RouteMessageBuilder::build).unwrap_or_default()
+}
+
+fn family(ip: IpAddr) -> AddressFamily {
+    match ip {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    }
+}
+
+fn is_gone(error: &ErrorMessage) -> bool {
+    let errno = Errno::from_raw(-error.raw_code());
+    matches!(
+        errno,
+        Errno::ESRCH | Errno::ENOENT | Errno::EADDRNOTAVAIL | Errno::ENODEV
+    )
+}
+
+fn failed(step: &'static str, item: &Item, source: rtnetlink::Error) -> ApplyError {
+    ApplyError::Kernel {
+        step,
+        item: item.to_string(),
+        source,
+    }
+}

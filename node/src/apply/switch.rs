@@ -1,0 +1,208 @@
+//! The switch's rows. Each transaction that changes a row writes beside it, as our mark, how it was.
+
+use std::collections::BTreeMap;
+
+use podwire_ovs::transact::{Columns, Condition, Mutation, Transaction};
+use podwire_ovs::value::Value;
+use podwire_ovs::vswitch::{StringMap, set_keys, unset_keys};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::{ApplyError, DATABASE_LIMIT, Machine, fault};
+use crate::diff::Step;
+use crate::observe::{Observed, PortSeen};
+use crate::plan::{Item, Port};
+use crate::{LINK, MADE, MARK};
+
+/// The mark of a port that we took over: what cleanup puts back.
+#[derive(Debug, Serialize, Deserialize)]
+struct TakenOver {
+    kind: String,
+    iface_id: Option<String>,
+    mac: Option<String>,
+    mtu_request: Option<u32>,
+}
+
+impl Machine {
+    /// Writes the switch's own keys, and which of them are ours with what each was before.
+    pub(super) async fn write_keys(
+        &mut self,
+        steps: &[&Step],
+        observed: &Observed,
+    ) -> Result<(), ApplyError> {
+        let Some(root) = observed.root else {
+            return Ok(());
+        };
+        let mut owned = observed.owned.clone();
+        let mut set = StringMap::new();
+        let mut unset: Vec<&str> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Make(Item::Key { key, value, .. }) => {
+                    let was = observed.key(key).map(str::to_owned);
+                    owned.entry(key.clone()).or_insert(was);
+                    set.insert(key.clone(), value.clone());
+                }
+                Step::Remove(Item::Key { key, .. }) => match owned.remove(key).flatten() {
+                    Some(was) => {
+                        set.insert(key.clone(), was);
+                    }
+                    None => unset.push(key),
+                },
+                _ => {}
+            }
+        }
+        match serde_json::to_string(&owned) {
+            Ok(mark) if !owned.is_empty() => {
+                set.insert(MARK.to_owned(), mark);
+            }
+            _ => unset.push(MARK),
+        }
+        let mut transaction = Transaction::new();
+        if !set.is_empty() {
+            set_keys(&mut transaction, "Open_vSwitch", root, "external_ids", &set);
+        }
+        if !unset.is_empty() {
+            unset_keys(
+                &mut transaction,
+                "Open_vSwitch",
+                root,
+                "external_ids",
+                &unset,
+            );
+        }
+        self.transact(transaction).await
+    }
+
+    /// Makes the management port, or brings its row to what is wanted.
+    pub(super) async fn write_port(
+        &mut self,
+        wanted: &Port,
+        observed: &Observed,
+    ) -> Result<(), ApplyError> {
+        let mut transaction = Transaction::new();
+        let ids = StringMap::from([
+            ("iface-id".to_owned(), wanted.iface_id.clone()),
+            (MARK.to_owned(), mark(observed.port.as_ref())),
+        ]);
+        let columns = Columns::new()
+            .set("type", "internal")
+            .set("mac", wanted.mac.as_str())
+            .set("mtu_request", wanted.mtu);
+        match observed.port.as_ref().and_then(|port| port.interface) {
+            Some(interface) => {
+                transaction
+                    .update("Interface", Condition::uuid(interface), columns)
+                    .expect_count(1);
+                set_keys(
+                    &mut transaction,
+                    "Interface",
+                    interface,
+                    "external_ids",
+                    &ids,
+                );
+            }
+            None => {
+                let Some(bridge) = observed.bridges.get(&wanted.bridge) else {
+                    return Ok(());
+                };
+                let columns = columns
+                    .set("name", LINK)
+                    .set("external_ids", Value::map(&ids));
+                let interface = transaction.insert("Interface", columns);
+                let port = transaction.insert(
+                    "Port",
+                    Columns::new()
+                        .set("name", LINK)
+                        .set("interfaces", interface),
+                );
+                transaction
+                    .mutate(
+                        "Bridge",
+                        Condition::uuid(*bridge),
+                        Mutation::insert("ports", port),
+                    )
+                    .expect_count(1);
+            }
+        }
+        self.transact(transaction).await
+    }
+
+    /// Removes the management port, or gives it back as it was when we took it over.
+    pub(super) async fn remove_port(&mut self, observed: &Observed) -> Result<(), ApplyError> {
+        let Some(port) = &observed.port else {
+            return Ok(());
+        };
+        let mut transaction = Transaction::new();
+        let mark = port.mark.as_deref().unwrap_or_default();
+        match (serde_json::from_str::<TakenOver>(mark), port.interface) {
+            (Ok(was), Some(interface)) => {
+                let columns = Columns::new()
+                    .set("type", was.kind.as_str())
+                    .set("mac", optional(was.mac))
+                    .set("mtu_request", optional(was.mtu_request));
+                transaction.update("Interface", Condition::uuid(interface), columns);
+                let mut gone = vec![MARK];
+                let back = was.iface_id.map(|id| ("iface-id".to_owned(), id));
+                if back.is_none() {
+                    gone.push("iface-id");
+                }
+                unset_keys(
+                    &mut transaction,
+                    "Interface",
+                    interface,
+                    "external_ids",
+                    &gone,
+                );
+                let back: BTreeMap<String, String> = back.into_iter().collect();
+                if !back.is_empty() {
+                    set_keys(
+                        &mut transaction,
+                        "Interface",
+                        interface,
+                        "external_ids",
+                        &back,
+                    );
+                }
+            }
+            _ => {
+                if let Some((_, bridge)) = &port.bridge {
+                    transaction.mutate(
+                        "Bridge",
+                        Condition::uuid(*bridge),
+                        Mutation::delete("ports", port.uuid),
+                    );
+                }
+            }
+        }
+        self.transact(transaction).await
+    }
+
+    async fn transact(&mut self, transaction: Transaction) -> Result<(), ApplyError> {
+        self.counts.ovsdb += 1;
+        let deadline = Instant::now() + DATABASE_LIMIT;
+        self.client.transact(&transaction, deadline).await?;
+        fault();
+        Ok(())
+    }
+}
+
+/// What the mark of a port is to be, by how it was found.
+fn mark(seen: Option<&PortSeen>) -> String {
+    match seen {
+        None => MADE.to_owned(),
+        Some(port) => port.mark.clone().unwrap_or_else(|| {
+            let was = TakenOver {
+                kind: port.kind.clone(),
+                iface_id: port.iface_id.clone(),
+                mac: port.mac.clone(),
+                mtu_request: port.mtu_request,
+            };
+            serde_json::to_string(&was).unwrap_or_default()
+        }),
+    }
+}
+
+fn optional<A: Into<podwire_ovs::value::Atom>>(atom: Option<A>) -> Value {
+    Value::set(atom)
+}

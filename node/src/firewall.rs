@@ -1,0 +1,94 @@
+//! The text of our nftables table: what the host does to packets on their way between the pod
+//! network and the outside.
+//!
+//! Each rule bears a digest of its text as a comment, by which a changed, missing or foreign rule is
+//! known, whatever nft makes of the text when it prints it.
+
+use std::fmt::Write as _;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::LINK;
+use crate::plan::management;
+
+/// The table's family and name.
+pub(crate) const NAME: &str = "inet podwire-node";
+
+/// The table as it should be.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Table {
+    /// Base chains, each with its hook.
+    pub(crate) chains: Vec<(String, String)>,
+    /// Rules: their chain and text, in order.
+    pub(crate) rules: Vec<(String, String)>,
+}
+
+impl Table {
+    /// The table of the profile *routed* for a node with these subnets, of which each family has at
+    /// most one.
+    pub(crate) fn routed(subnets: &[IpNet]) -> Self {
+        let chain = "postrouting".to_owned();
+        let hook = "nat hook postrouting priority srcnat".to_owned();
+        let mut rules = Vec::new();
+        for subnet in subnets {
+            let ip = if subnet.addr().is_ipv4() { "ip" } else { "ip6" };
+            let management = management(subnet).addr();
+            // OVN's router sends replies to the management port's address alone.
+            rules.push(format!(
+                "oifname \"{LINK}\" {ip} saddr != {management} snat {ip} to {management}"
+            ));
+            // The outside knows no way to pods.
+            rules.push(format!(
+                "oifname != \"{LINK}\" {ip} saddr {subnet} masquerade"
+            ));
+        }
+        Self {
+            rules: rules
+                .into_iter()
+                .map(|rule| (chain.clone(), rule))
+                .collect(),
+            chains: vec![(chain, hook)],
+        }
+    }
+
+    /// The comments of the rules, each with its chain.
+    pub(crate) fn marks(&self) -> Vec<(String, String)> {
+        let marks = self.rules.iter();
+        marks
+            .map(|(chain, text)| (chain.clone(), mark(text)))
+            .collect()
+    }
+
+    /// The script that makes the table anew, in one transaction.
+    pub(crate) fn script(&self) -> String {
+        // Adding it first makes deleting it valid where there is none.
+        let mut script = format!("add table {NAME}\n{}", delete());
+        let _ = writeln!(script, "table {NAME} {{");
+        for (chain, hook) in &self.chains {
+            let _ = writeln!(
+                script,
+                "\tchain {chain} {{\n\t\ttype {hook}; policy accept;"
+            );
+            for (_, text) in self.rules.iter().filter(|(of, _)| of == chain) {
+                let _ = writeln!(script, "\t\t{text} comment \"{}\"", mark(text));
+            }
+            let _ = writeln!(script, "\t}}");
+        }
+        let _ = writeln!(script, "}}");
+        script
+    }
+}
+
+/// The script that removes the table.
+pub(crate) fn delete() -> String {
+    format!("delete table {NAME}\n")
+}
+
+/// By which a rule is known: FNV-1a (64 bits) of its text.
+fn mark(text: &str) -> String {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("podwire {hash:016x}")
+}

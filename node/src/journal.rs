@@ -1,0 +1,244 @@
+//! The inverses of what was done, on disk before it is done.
+//!
+//! What bears a mark is found again by it; the journal is for what bears none (the kernel keeps no
+//! maker of a sysctl, and older ones none of an address), and for people. It lies on tmpfs: a reboot
+//! undoes the kernel's part, and what outlives one (the rows of Open vSwitch) carries its inverse in
+//! its own mark. One line is one step, in JSON; a line without its end was cut off by the end of the
+//! process, before its step began.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Item;
+
+/// How a step is undone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Undo {
+    /// The item was not there: it is removed.
+    Made(Item),
+    /// The value is written back, unless somebody has changed it since.
+    Sysctl {
+        path: String,
+        was: String,
+        set: String,
+    },
+}
+
+/// The journal of this machine. While it is held nobody else changes the machine in our name.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    directory: PathBuf,
+    undos: Vec<Undo>,
+    /// None for one who only reads.
+    lock: Option<Flock<File>>,
+    /// How many files were written or removed.
+    pub(crate) writes: usize,
+}
+
+/// Why the journal can't be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JournalError {
+    #[error("{what} {}: {source}", path.display())]
+    File {
+        what: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error(
+        "another `podwire node` holds {}: stop it first (systemctl stop podwire-node), or let it \
+         do the work",
+        .0.display()
+    )]
+    Held(PathBuf),
+    #[error("{} line {line}: {source}: move the file away and run cleanup", path.display())]
+    Line {
+        path: PathBuf,
+        line: usize,
+        source: serde_json::Error,
+    },
+}
+
+const FILE: &str = "journal";
+
+impl Journal {
+    /// Reads what is there, without a lock.
+    pub(crate) fn read(directory: &Path) -> Result<Self, JournalError> {
+        let path = directory.join(FILE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(source) => return Err(failed("read", &path)(source)),
+        };
+        let mut undos = Vec::new();
+        for (at, line) in text.split_inclusive('\n').enumerate() {
+            let Some(line) = line.strip_suffix('\n') else {
+                break;
+            };
+            let undo = serde_json::from_str(line).map_err(|source| JournalError::Line {
+                path: path.clone(),
+                line: at + 1,
+                source,
+            })?;
+            undos.push(undo);
+        }
+        Ok(Self {
+            directory: directory.to_owned(),
+            undos,
+            lock: None,
+            writes: 0,
+        })
+    }
+
+    /// Takes the lock and reads what is there. The directory is made when it is missing.
+    pub(crate) fn hold(directory: &Path) -> Result<Self, JournalError> {
+        let made = !directory.exists();
+        if made {
+            fs::create_dir_all(directory).map_err(failed("make", directory))?;
+        }
+        // A directory can be locked, so that a run with nothing to do writes no file.
+        let opened = File::open(directory).map_err(failed("open", directory))?;
+        let lock = match Flock::lock(opened, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => lock,
+            Err((_, Errno::EWOULDBLOCK)) => return Err(JournalError::Held(directory.to_owned())),
+            Err((_, error)) => return Err(failed("lock", directory)(error.into())),
+        };
+        let mut journal = Self::read(directory)?;
+        journal.lock = Some(lock);
+        journal.writes = usize::from(made);
+        Ok(journal)
+    }
+
+    pub(crate) fn undos(&self) -> &[Undo] {
+        &self.undos
+    }
+
+    /// Puts an inverse on disk, unless one for the same thing is there: the first is the one that
+    /// leads back to how the machine was.
+    pub(crate) fn note(&mut self, undo: Undo) -> Result<(), JournalError> {
+        if self.undos.iter().any(|noted| noted.is_for_the_same(&undo)) {
+            return Ok(());
+        }
+        let path = self.directory.join(FILE);
+        let complete: String = self.undos.iter().map(Undo::line).collect();
+        // What was cut off goes first, or the next line would continue it.
+        let torn = fs::metadata(&path).is_ok_and(|file| file.len() != complete.len() as u64);
+        if torn {
+            fs::write(&path, &complete).map_err(failed("write", &path))?;
+        }
+        let mut file = File::options()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .map_err(failed("open", &path))?;
+        file.write_all(undo.line().as_bytes())
+            .and_then(|()| file.sync_all())
+            .map_err(failed("write", &path))?;
+        self.writes += 1;
+        self.undos.push(undo);
+        Ok(())
+    }
+
+    /// Forgets everything, once it is undone.
+    pub(crate) fn forget(&mut self) -> Result<(), JournalError> {
+        let path = self.directory.join(FILE);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed("remove", &path)(error));
+            }
+            _ => self.undos.clear(),
+        }
+        self.writes += 1;
+        Ok(())
+    }
+}
+
+/// Where nothing was done, or all is undone, no directory stays behind.
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if self.lock.is_none() || !self.undos.is_empty() {
+            return;
+        }
+        // The agent's files may be beside it.
+        let parent = self.directory.parent();
+        for directory in std::iter::once(&*self.directory).chain(parent) {
+            if fs::remove_dir(directory).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+impl Undo {
+    fn is_for_the_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Sysctl { path, .. }, Self::Sysctl { path: other, .. }) => path == other,
+            _ => self == other,
+        }
+    }
+
+    fn line(&self) -> String {
+        // Strings and addresses always can be written as JSON.
+        let mut line = serde_json::to_string(self).unwrap_or_default();
+        line.push('\n');
+        line
+    }
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError + use<> {
+    let path = path.to_owned();
+    move |source| JournalError::File { what, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sysctl(was: &str) -> Undo {
+        Undo::Sysctl {
+            path: "net/ipv4/conf/eth0/forwarding".to_owned(),
+            was: was.to_owned(),
+            set: "1".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_first_inverse_of_a_thing_is_the_one_that_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut journal = Journal::hold(&directory.path().join("node")).unwrap();
+        journal.note(sysctl("0")).unwrap();
+        journal.note(sysctl("2")).unwrap();
+        journal.note(Undo::Made(Item::LinkUp)).unwrap();
+        let read = Journal::read(&directory.path().join("node")).unwrap();
+        assert_eq!(read.undos(), [sysctl("0"), Undo::Made(Item::LinkUp)]);
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_a_step_that_did_not_begin() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut journal = Journal::hold(directory.path()).unwrap();
+        journal.note(sysctl("0")).unwrap();
+        let path = directory.path().join(FILE);
+        let mut file = File::options().append(true).open(&path).unwrap();
+        file.write_all(b"{\"made\":{\"add").unwrap();
+        drop(journal);
+        let mut journal = Journal::hold(directory.path()).unwrap();
+        assert_eq!(journal.undos(), [sysctl("0")]);
+        journal.note(Undo::Made(Item::LinkUp)).unwrap();
+        let read = Journal::read(directory.path()).unwrap();
+        assert_eq!(read.undos(), [sysctl("0"), Undo::Made(Item::LinkUp)]);
+    }
+
+    #[test]
+    fn one_at_a_time_changes_the_machine() {
+        let directory = tempfile::tempdir().unwrap();
+        let _held = Journal::hold(directory.path()).unwrap();
+        let refused = Journal::hold(directory.path()).unwrap_err();
+        assert!(matches!(refused, JournalError::Held(_)), "{refused}");
+    }
+}

@@ -1,0 +1,271 @@
+//! The one loop: look, compare, take steps, and look again until nothing is left to do. `init` and
+//! `cleanup` go through it once; `run` goes on after each event.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use podwire_ovs::client::{Client, ClientConfig, WaitError};
+use podwire_ovs::vswitch::DATABASE;
+use tokio::time::{Instant, timeout_at};
+
+use crate::apply::{ApplyError, Counts, Machine};
+use crate::diff::{self, Finding, State, Step};
+use crate::events::{Event, Events};
+use crate::journal::{Journal, JournalError, Undo};
+use crate::observe::{ObserveError, Observed, tables};
+use crate::plan::{Item, Plan};
+use crate::settings::{Places, Settings};
+
+/// How long the database may take to answer.
+const DATABASE_LIMIT: Duration = Duration::from_secs(10);
+/// How long init waits for what others have to bring: ovn-controller the bridge, ovs-vswitchd the
+/// link.
+const OTHERS_LIMIT: Duration = Duration::from_secs(30);
+/// How often init looks again while there is something to do. A change takes two or three rounds; more
+/// means that somebody undoes it.
+const MOST_ROUNDS: usize = 20;
+
+/// Why the node is not as it should be.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NodeError {
+    #[error("{0}")]
+    Plan(String),
+    #[error("Open vSwitch's database {remote}: {source}; is Open vSwitch running?")]
+    Database { remote: String, source: WaitError },
+    #[error("listen to the kernel: {0}")]
+    Listen(#[from] io::Error),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Observe(#[from] ObserveError),
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    #[error("there is something of somebody else's in our place, so nothing {} changed:\n{}", if *.more { "more was" } else { "was" }, .foreign.join("\n"))]
+    Foreign { foreign: Vec<String>, more: bool },
+    #[error("waited {} ms for what others bring:\n{}", .limit.as_millis(), .awaited.join("\n"))]
+    Awaited {
+        limit: Duration,
+        awaited: Vec<String>,
+    },
+    #[error("somebody undoes what is done: after {MOST_ROUNDS} rounds there is still to do:\n{}", .0.join("\n"))]
+    Fight(Vec<String>),
+    #[error(
+        "{0} pods have ports on this node, and would lose the network: drain it first, or say \
+         --force"
+    )]
+    Pods(usize),
+}
+
+/// What is wanted of the machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Goal {
+    /// None when nothing of ours is to be left.
+    pub(crate) settings: Option<Settings>,
+    /// Whether what others made is ours from now on.
+    pub(crate) take_over: bool,
+}
+
+/// One look: the machine, what it should be, and each item.
+#[derive(Debug, Default)]
+pub(crate) struct Look {
+    pub(crate) observed: Observed,
+    pub(crate) plan: Plan,
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// A connection to everything that a look needs.
+pub(crate) struct Eyes {
+    pub(crate) client: Client,
+    pub(crate) handle: rtnetlink::Handle,
+}
+
+impl Eyes {
+    /// Connects, and waits for the database.
+    pub(crate) async fn open(places: &Places) -> Result<Self, NodeError> {
+        let mut config = ClientConfig::new(places.ovsdb.clone(), DATABASE, tables());
+        config.connect_timeout = DATABASE_LIMIT;
+        let client = Client::start(config);
+        let synced = client.synced(Instant::now() + DATABASE_LIMIT).await;
+        synced.map_err(|source| NodeError::Database {
+            remote: places.ovsdb.to_string(),
+            source,
+        })?;
+        let (connection, handle, _) = rtnetlink::new_connection()?;
+        tokio::spawn(connection);
+        Ok(Self { client, handle })
+    }
+
+    /// Looks at everything and compares.
+    pub(crate) async fn look(&self, goal: &Goal, journal: &[Undo]) -> Result<Look, NodeError> {
+        let settings = goal.settings.as_ref();
+        let interface = settings.and_then(|settings| settings.interface.as_deref());
+        let mut observed = Observed::all(&self.client, &self.handle, interface).await?;
+        let plan = match settings {
+            Some(settings) => Plan::routed(settings, &observed).map_err(NodeError::Plan)?,
+            None => Plan::default(),
+        };
+        let planned = plan.items.iter().filter_map(|item| match item {
+            Item::Sysctl { path, .. } => Some(path.as_str()),
+            _ => None,
+        });
+        let noted = journal.iter().filter_map(|undo| match undo {
+            Undo::Sysctl { path, .. } => Some(path.as_str()),
+            Undo::Made(_) => None,
+        });
+        observed.see_sysctls(planned.chain(noted));
+        let findings = diff::findings(&plan, &observed, journal, goal.take_over);
+        Ok(Look {
+            observed,
+            plan,
+            findings,
+        })
+    }
+}
+
+/// The machine, what it is to be, and when to look again.
+pub(crate) struct Node {
+    goal: Goal,
+    machine: Machine,
+    events: Events,
+    eyes: Eyes,
+}
+
+impl Node {
+    /// Takes the journal, and listens.
+    pub(crate) async fn open(goal: Goal, places: &Places) -> Result<Self, NodeError> {
+        let eyes = Eyes::open(places).await?;
+        let events = Events::listen(&eyes.client)?;
+        let machine = Machine {
+            client: eyes.client.clone(),
+            handle: eyes.handle.clone(),
+            journal: Journal::hold(&places.directory)?,
+            counts: Counts::default(),
+        };
+        Ok(Self {
+            goal,
+            machine,
+            events,
+            eyes,
+        })
+    }
+
+    /// What was done so far.
+    pub(crate) fn counts(&self) -> Counts {
+        let mut counts = self.machine.counts;
+        counts.files += self.machine.journal.writes;
+        counts
+    }
+
+    /// Makes the machine what it should be, and waits for what others have to bring to that.
+    pub(crate) async fn init(&mut self) -> Result<Vec<Step>, NodeError> {
+        let deadline = Instant::now() + OTHERS_LIMIT;
+        let mut done = Vec::new();
+        for _ in 0..MOST_ROUNDS {
+            let look = self.look().await?;
+            refuse_foreign(&look.findings, !done.is_empty())?;
+            let steps = diff::steps(&look.findings);
+            if !steps.is_empty() {
+                self.machine.take(&steps, &look.observed).await?;
+                done.extend(steps);
+                continue;
+            }
+            let awaited = awaited(&look.findings);
+            if awaited.is_empty() {
+                return Ok(done);
+            }
+            self.await_event(deadline, awaited).await?;
+        }
+        let look = self.look().await?;
+        let left = diff::steps(&look.findings);
+        Err(NodeError::Fight(
+            left.iter().map(|step| format!("  {step:?}")).collect(),
+        ))
+    }
+
+    /// Removes all that is ours and puts back what was there, whatever state an interrupted run left.
+    pub(crate) async fn cleanup(&mut self, force: bool) -> Result<Vec<Step>, NodeError> {
+        let deadline = Instant::now() + OTHERS_LIMIT;
+        let look = self.look().await?;
+        let removes_port = |step: &Step| matches!(step, Step::Remove(Item::Port(_)));
+        if diff::steps(&look.findings).iter().any(removes_port) && look.observed.pods > 0 && !force
+        {
+            return Err(NodeError::Pods(look.observed.pods));
+        }
+        let mut done = Vec::new();
+        loop {
+            let look = self.look().await?;
+            let steps = diff::steps(&look.findings);
+            if !steps.is_empty() {
+                self.machine.take(&steps, &look.observed).await?;
+                done.extend(steps);
+                continue;
+            }
+            let noted = self.machine.journal.undos().iter();
+            let made_port = noted
+                .clone()
+                .any(|undo| matches!(undo, Undo::Made(Item::Port(_))));
+            let is_left = look.observed.links.contains_key(crate::LINK);
+            if made_port && look.observed.port.is_none() && is_left {
+                let awaited = format!("  ovs-vswitchd to remove link {}", crate::LINK);
+                self.await_event(deadline, vec![awaited]).await?;
+                continue;
+            }
+            self.machine.journal.forget()?;
+            return Ok(done);
+        }
+    }
+
+    async fn look(&mut self) -> Result<Look, NodeError> {
+        let look = self
+            .eyes
+            .look(&self.goal, self.machine.journal.undos())
+            .await?;
+        let link = look.observed.links.get(crate::LINK);
+        self.events.link_is(link.map(|link| link.index));
+        Ok(look)
+    }
+
+    async fn await_event(
+        &mut self,
+        deadline: Instant,
+        awaited: Vec<String>,
+    ) -> Result<Event, NodeError> {
+        match timeout_at(deadline, self.events.next()).await {
+            Ok(event) => Ok(event?),
+            Err(_) => Err(NodeError::Awaited {
+                limit: OTHERS_LIMIT,
+                awaited,
+            }),
+        }
+    }
+}
+
+fn refuse_foreign(findings: &[Finding], more: bool) -> Result<(), NodeError> {
+    let foreign = findings.iter().filter_map(|finding| match &finding.state {
+        State::Foreign(whose) => Some(format!("  {}: {whose}", finding.item.identity())),
+        _ => None,
+    });
+    let foreign: Vec<String> = foreign.collect();
+    if foreign.is_empty() {
+        return Ok(());
+    }
+    Err(NodeError::Foreign { foreign, more })
+}
+
+/// What others have to bring, each thing once, with what waits for it.
+fn awaited(findings: &[Finding]) -> Vec<String> {
+    let mut awaited: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for finding in findings {
+        if let State::Waits(what) = &finding.state {
+            awaited
+                .entry(what)
+                .or_default()
+                .push(finding.item.identity());
+        }
+    }
+    let lines = awaited.into_iter();
+    lines
+        .map(|(what, items)| format!("  {what} (for {})", items.join(", ")))
+        .collect()
+}

@@ -1,0 +1,40 @@
+//! `podwire node`: makes the machine a part of the pod network, and keeps it so.
+//!
+//! What should be is one pure value, a [`plan::Plan`]; what is, is observed; the steps are the
+//! difference of the two. So a second run has nothing to do, cleaning up is the difference to an
+//! empty plan, and keeping is the same run again after each event. Every item bears a mark by which
+//! it is known as ours, and the inverse of every step is on disk before the step is taken.
+//!
+//! From the top: [`command`] is the command line, [`keep`] the one loop, [`apply`] takes steps,
+//! [`journal`] remembers their inverses, [`diff`] and [`plan`] are pure, [`firewall`] is the text of
+//! the nftables table, [`observe`] looks at the machine and [`events`] says when to look again.
+
+mod apply;
+mod command;
+mod diff;
+mod events;
+mod firewall;
+mod journal;
+mod keep;
+mod mac;
+mod observe;
+mod plan;
+mod settings;
+mod show;
+
+pub use command::{NodeCommand, main};
+
+/// The link by which the host reaches the pod network: its management port, under the name that
+/// ovn-kubernetes and its tools know.
+const LINK: &str = "ovn-k8s-mp0";
+
+/// The key in `external_ids` by which rows of Open vSwitch's database are known as ours.
+const MARK: &str = "podwire.io/node";
+
+/// The mark of the management port's row when we made it; when we took it over, the mark tells how it
+/// was.
+const MADE: &str = "made";
+
+/// Who made a route, an address or a neighbour: the number that `ip` shows after `proto`
+/// (rtnetlink(7), RTA_PROTOCOL; those from 0x70 on belong to nobody).
+const PROTOCOL: u8 = 0x70;

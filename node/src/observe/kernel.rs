@@ -1,0 +1,202 @@
+//! The kernel's links, addresses, neighbours and routes, by rtnetlink(7).
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+
+use futures_util::TryStreamExt as _;
+use ipnet::IpNet;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::address::{
+    AddressAttribute, AddressMessage, AddressProtocol, AddressScope,
+};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType,
+};
+use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
+
+use super::{AddressSeen, LinkSeen, NeighbourSeen, ObserveError, Observed, RouteSeen};
+use crate::{LINK, PROTOCOL, mac};
+
+impl Observed {
+    pub(super) async fn see_kernel(&mut self, handle: &Handle) -> Result<(), ObserveError> {
+        let failed = |what| move |source| ObserveError::Netlink { what, source };
+        let links: Vec<LinkMessage> = handle
+            .link()
+            .get()
+            .execute()
+            .try_collect()
+            .await
+            .map_err(failed("links"))?;
+        self.links = links.iter().filter_map(link).collect();
+        let names: BTreeMap<u32, String> = self
+            .links
+            .iter()
+            .map(|(name, link)| (link.index, name.clone()))
+            .collect();
+        let addresses: Vec<AddressMessage> = handle
+            .address()
+            .get()
+            .execute()
+            .try_collect()
+            .await
+            .map_err(failed("addresses"))?;
+        let addresses = addresses.iter();
+        self.addresses = addresses
+            .filter_map(|message| address(message, &names))
+            .collect();
+        let mut routes = Vec::new();
+        for version in [IpVersion::V4, IpVersion::V6] {
+            let mut request = RouteMessageBuilder::<IpAddr>::new().build();
+            request.header.address_family = match version {
+                IpVersion::V4 => AddressFamily::Inet,
+                IpVersion::V6 => AddressFamily::Inet6,
+            };
+            let found: Vec<RouteMessage> = handle
+                .route()
+                .get(request)
+                .execute()
+                .try_collect()
+                .await
+                .map_err(failed("routes"))?;
+            routes.extend(found.iter().filter_map(|message| route(message, &names)));
+        }
+        let defaults = routes
+            .iter()
+            .filter(|route| route.destination.prefix_len() == 0 && route.link.is_some());
+        // IPv4 first, as kubelet chooses the node's address.
+        let default =
+            defaults.min_by_key(|route| (route.destination.addr().is_ipv6(), route.metric));
+        self.default_link = default.and_then(|route| route.link.clone());
+        self.routes = routes;
+        self.neighbours = Vec::new();
+        if let Some(index) = self.links.get(LINK).map(|link| link.index) {
+            let neighbours: Vec<NeighbourMessage> = handle
+                .neighbours()
+                .get()
+                .execute()
+                .try_collect()
+                .await
+                .map_err(failed("neighbours"))?;
+            let of_link = neighbours
+                .iter()
+                .filter(|message| message.header.ifindex == index);
+            self.neighbours = of_link.filter_map(neighbour).collect();
+        }
+        self.force_forwarding = Path::new("/proc/sys/net/ipv6/conf/all/force_forwarding").exists();
+        Ok(())
+    }
+}
+
+fn link(message: &LinkMessage) -> Option<(String, LinkSeen)> {
+    let mut name = None;
+    let mut seen = LinkSeen {
+        index: message.header.index,
+        up: message.header.flags.contains(LinkFlags::Up),
+        mtu: 0,
+        mac: String::new(),
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(text) => name = Some(text.clone()),
+            LinkAttribute::Mtu(mtu) => seen.mtu = *mtu,
+            LinkAttribute::Address(bytes) => seen.mac = mac::text(bytes),
+            _ => {}
+        }
+    }
+    Some((name?, seen))
+}
+
+fn address(message: &AddressMessage, names: &BTreeMap<u32, String>) -> Option<AddressSeen> {
+    let attributes = message.attributes.iter();
+    // On a point-to-point link the other end's is IFA_ADDRESS.
+    let ip = attributes.clone().find_map(|attribute| match attribute {
+        AddressAttribute::Local(ip) => Some(*ip),
+        _ => None,
+    });
+    let ip = ip.or_else(|| {
+        attributes.clone().find_map(|attribute| match attribute {
+            AddressAttribute::Address(ip) => Some(*ip),
+            _ => None,
+        })
+    })?;
+    let ours = AddressAttribute::Protocol(AddressProtocol::Other(PROTOCOL));
+    // linux/if_addr.h: IFA_F_SECONDARY, which is IFA_F_TEMPORARY for IPv6.
+    let secondary = message.header.flags.bits() & 1 != 0;
+    Some(AddressSeen {
+        link: names.get(&message.header.index)?.clone(),
+        address: IpNet::new(ip, message.header.prefix_len).ok()?,
+        ours: message.attributes.contains(&ours),
+        global: message.header.scope == AddressScope::Universe && !secondary,
+    })
+}
+
+fn route(message: &RouteMessage, names: &BTreeMap<u32, String>) -> Option<RouteSeen> {
+    let header = &message.header;
+    let mut seen = RouteSeen {
+        destination: match header.address_family {
+            AddressFamily::Inet => "0.0.0.0/0".parse().ok()?,
+            AddressFamily::Inet6 => "::/0".parse().ok()?,
+            _ => return None,
+        },
+        via: None,
+        link: None,
+        ours: header.protocol == RouteProtocol::Other(PROTOCOL),
+        protocol: header.protocol.into(),
+        table: header.table.into(),
+        metric: 0,
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(address) => {
+                seen.destination =
+                    IpNet::new(ip(address)?, header.destination_prefix_length).ok()?;
+            }
+            RouteAttribute::Gateway(address) => seen.via = ip(address),
+            RouteAttribute::Oif(index) => seen.link = names.get(index).cloned(),
+            RouteAttribute::Table(table) => seen.table = *table,
+            RouteAttribute::Priority(metric) => seen.metric = *metric,
+            _ => {}
+        }
+    }
+    let in_main = seen.table == u32::from(RouteHeader::RT_TABLE_MAIN);
+    (header.kind == RouteType::Unicast && (in_main || seen.ours)).then_some(seen)
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(ip) => Some((*ip).into()),
+        RouteAddress::Inet6(ip) => Some((*ip).into()),
+        _ => None,
+    }
+}
+
+fn neighbour(message: &NeighbourMessage) -> Option<NeighbourSeen> {
+    let mut seen = NeighbourSeen {
+        ip: IpAddr::from([0, 0, 0, 0]),
+        mac: None,
+        permanent: message.header.state == NeighbourState::Permanent,
+        ours: false,
+    };
+    let mut found = false;
+    for attribute in &message.attributes {
+        match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)) => {
+                (seen.ip, found) = ((*ip).into(), true);
+            }
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(ip)) => {
+                (seen.ip, found) = ((*ip).into(), true);
+            }
+            NeighbourAttribute::LinkLayerAddress(bytes) => seen.mac = Some(mac::text(bytes)),
+            NeighbourAttribute::Protocol(protocol) => {
+                seen.ours = *protocol == RouteProtocol::Other(PROTOCOL);
+            }
+            _ => {}
+        }
+    }
+    found.then_some(seen)
+}

@@ -1,0 +1,179 @@
+//! What the machine is: the part of it that a plan speaks of.
+
+mod firewall;
+mod kernel;
+mod switch;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+use ipnet::IpNet;
+use podwire_ovs::client::Client;
+use podwire_ovs::value::Uuid;
+
+use crate::plan::Owned;
+
+pub(crate) use firewall::{FirewallError, nft};
+pub(crate) use switch::tables;
+
+/// What was seen.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Observed {
+    /// The row of `Open_vSwitch`.
+    pub(crate) root: Option<Uuid>,
+    /// Its external_ids.
+    pub(crate) keys: BTreeMap<String, String>,
+    /// Those of them that we set.
+    pub(crate) owned: Owned,
+    /// What /etc/openvswitch/system-id.conf says, else the key.
+    pub(crate) system_id: Option<String>,
+    /// Bridges by name.
+    pub(crate) bridges: BTreeMap<String, Uuid>,
+    /// The port with the management port's name.
+    pub(crate) port: Option<PortSeen>,
+    /// How many pods' ports there are.
+    pub(crate) pods: usize,
+    /// Links by name.
+    pub(crate) links: BTreeMap<String, LinkSeen>,
+    pub(crate) addresses: Vec<AddressSeen>,
+    /// Of the management port's link.
+    pub(crate) neighbours: Vec<NeighbourSeen>,
+    /// Of table main, and ours in any.
+    pub(crate) routes: Vec<RouteSeen>,
+    /// Where the default route leads.
+    pub(crate) default_link: Option<String>,
+    /// Whether the kernel forwards IPv6 by interface (6.17).
+    pub(crate) force_forwarding: bool,
+    /// Whether the uplink takes router advertisements (ip-sysctl.rst, accept_ra).
+    pub(crate) accept_ra: Option<String>,
+    /// Values below /proc/sys by path, of those asked for and there.
+    pub(crate) sysctls: BTreeMap<String, String>,
+    /// The nftables table; none when it is not there.
+    pub(crate) table: Option<TableSeen>,
+}
+
+/// A row of `Port` with its `Interface`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PortSeen {
+    pub(crate) uuid: Uuid,
+    pub(crate) interface: Option<Uuid>,
+    /// The bridge that it is on.
+    pub(crate) bridge: Option<(String, Uuid)>,
+    pub(crate) kind: String,
+    pub(crate) iface_id: Option<String>,
+    pub(crate) mac: Option<String>,
+    pub(crate) mtu_request: Option<u32>,
+    /// Our mark: empty when we made it, else the columns as they were when we took it over.
+    pub(crate) mark: Option<String>,
+    /// What ovs-vswitchd has against it.
+    pub(crate) error: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LinkSeen {
+    pub(crate) index: u32,
+    pub(crate) up: bool,
+    pub(crate) mtu: u32,
+    pub(crate) mac: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AddressSeen {
+    pub(crate) link: String,
+    pub(crate) address: IpNet,
+    pub(crate) ours: bool,
+    /// Of global scope, and neither secondary nor temporary.
+    pub(crate) global: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NeighbourSeen {
+    pub(crate) ip: IpAddr,
+    pub(crate) mac: Option<String>,
+    pub(crate) permanent: bool,
+    pub(crate) ours: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RouteSeen {
+    pub(crate) destination: IpNet,
+    pub(crate) via: Option<IpAddr>,
+    pub(crate) link: Option<String>,
+    pub(crate) ours: bool,
+    /// The number of its maker, as `ip route` shows it after `proto`.
+    pub(crate) protocol: u8,
+    pub(crate) table: u32,
+    pub(crate) metric: u32,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TableSeen {
+    /// Chains, each with its hook's type and name.
+    pub(crate) chains: Vec<String>,
+    /// Rules: chain and comment.
+    pub(crate) rules: Vec<(String, String)>,
+}
+
+/// Why the machine can't be looked at.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ObserveError {
+    #[error("read the kernel's {what}: {source}")]
+    Netlink {
+        what: &'static str,
+        source: rtnetlink::Error,
+    },
+    #[error(transparent)]
+    Firewall(#[from] FirewallError),
+}
+
+impl Observed {
+    /// Looks at everything.
+    pub(crate) async fn all(
+        client: &Client,
+        handle: &rtnetlink::Handle,
+        interface: Option<&str>,
+    ) -> Result<Self, ObserveError> {
+        let mut observed = Self::default();
+        observed.see_switch(client);
+        observed.see_kernel(handle).await?;
+        let uplink = interface.or(observed.default_link.as_deref());
+        observed.accept_ra =
+            uplink.and_then(|link| read_sysctl(&format!("net/ipv6/conf/{link}/accept_ra")).ok());
+        observed.table = firewall::table().await?;
+        Ok(observed)
+    }
+
+    /// A key of the switch that somebody else set, or nobody.
+    pub(crate) fn key(&self, key: &str) -> Option<&str> {
+        self.keys.get(key).map(String::as_str)
+    }
+
+    /// Looks at these values below /proc/sys.
+    pub(crate) fn see_sysctls<'a>(&mut self, paths: impl Iterator<Item = &'a str>) {
+        let seen = paths.filter_map(|path| Some((path.to_owned(), read_sysctl(path).ok()?)));
+        self.sysctls = seen.collect();
+    }
+}
+
+/// Reads a value below /proc/sys of this process's network namespace.
+pub(crate) fn read_sysctl(path: &str) -> io::Result<String> {
+    let text = std::fs::read_to_string(Path::new("/proc/sys").join(path))?;
+    Ok(text.trim().to_owned())
+}
+
+/// The values that the kernel writes when one is written: of `all`, every link's too
+/// (ip-sysctl.rst, conf/all/forwarding). The one that is written comes first.
+pub(crate) fn written_with(path: &str) -> Vec<String> {
+    let mut paths = vec![path.to_owned()];
+    if path == "net/ipv6/conf/all/forwarding" {
+        let links = std::fs::read_dir("/proc/sys/net/ipv6/conf").into_iter();
+        let of_links = links.flatten().flatten().map(|entry| {
+            let link = entry.file_name().to_string_lossy().into_owned();
+            format!("net/ipv6/conf/{link}/forwarding")
+        });
+        paths.extend(of_links.filter(|other| other != path));
+    }
+    paths
+}

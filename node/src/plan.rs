@@ -1,0 +1,339 @@
+//! What the machine should be: one pure value.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::firewall::Table;
+use crate::observe::Observed;
+use crate::settings::Settings;
+use crate::{LINK, mac};
+
+/// Everything that should be, in the order in which it is made. Without an item it is the plan of a
+/// machine that has nothing of ours.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) items: Vec<Item>,
+    /// What a person should know of how the plan came about.
+    pub(crate) verdict: Vec<String>,
+}
+
+/// One thing that should be so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Item {
+    /// A key of the switch's own `external_ids`.
+    Key {
+        key: String,
+        value: String,
+        claim: Claim,
+    },
+    /// The management port's rows.
+    Port(Port),
+    /// The management port's link is up.
+    LinkUp,
+    /// An address of the management port's link.
+    Address(IpNet),
+    /// A permanent neighbour there: OVN's router answers no ARP for the node's own address.
+    Neighbour { ip: IpAddr, mac: String },
+    /// A route by the management port, in table main.
+    Route { destination: IpNet, via: IpAddr },
+    /// A value below /proc/sys.
+    Sysctl { path: String, value: String },
+    /// The nftables table.
+    Table(Table),
+}
+
+/// What to do about somebody else's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Claim {
+    /// It is an error, unless we were told to take over.
+    Refuse,
+    /// It stays.
+    Yield,
+    /// It is replaced, and comes back with cleanup.
+    Replace,
+}
+
+/// The rows of the management port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Port {
+    pub(crate) bridge: String,
+    /// The logical port that it is.
+    pub(crate) iface_id: String,
+    pub(crate) mac: String,
+    /// In bytes.
+    pub(crate) mtu: u32,
+}
+
+impl Plan {
+    /// The plan of the profile *routed*: the NIC is left alone, and what comes and goes between pods
+    /// and the outside takes the host's own routing by the management port.
+    ///
+    /// # Errors
+    /// What is missing, in words.
+    pub(crate) fn routed(settings: &Settings, observed: &Observed) -> Result<Self, String> {
+        let uplink = uplink(settings, observed)?;
+        let encap_ip = match settings.encap_ip {
+            Some(ip) => ip,
+            None => uplink.primary.ok_or_else(|| {
+                let link = &uplink.link;
+                format!("{link} has no address for tunnels: give it one, or name one by --encap-ip")
+            })?,
+        };
+        let mtu = mtu(settings, &uplink, encap_ip)?;
+        let mut plan = Self::default();
+        plan.keys(settings, observed, encap_ip)?;
+        let addresses: Vec<IpNet> = settings.node_subnets.iter().map(management).collect();
+        // The router's port has one MAC for both families, by the first subnet.
+        let own_mac = mac::of_ip(addresses[0].addr());
+        let router_mac = mac::of_ip(gateway(&settings.node_subnets[0]));
+        plan.items.push(Item::Port(Port {
+            bridge: settings.bridge.clone(),
+            iface_id: format!("k8s-{}", settings.node_name),
+            mac: own_mac,
+            mtu,
+        }));
+        plan.sysctls(settings, &uplink, observed);
+        plan.items.push(Item::LinkUp);
+        plan.items.extend(addresses.into_iter().map(Item::Address));
+        for subnet in &settings.node_subnets {
+            plan.items.push(Item::Neighbour {
+                ip: gateway(subnet),
+                mac: router_mac.clone(),
+            });
+        }
+        let beyond = settings
+            .cluster_subnets
+            .iter()
+            .chain(&settings.service_cidrs);
+        for destination in beyond.filter(|net| !settings.node_subnets.contains(net)) {
+            let of_family = |net: &&IpNet| net.addr().is_ipv4() == destination.addr().is_ipv4();
+            if let Some(subnet) = settings.node_subnets.iter().find(of_family) {
+                plan.items.push(Item::Route {
+                    destination: *destination,
+                    via: gateway(subnet),
+                });
+            }
+        }
+        plan.items
+            .push(Item::Table(Table::routed(&settings.node_subnets)));
+        plan.verdict = vec![
+            format!("profile routed: {} is not touched", uplink.link),
+            format!("tunnels end at {encap_ip}"),
+            format!(
+                "pods and {LINK} have an MTU of {mtu} bytes ({})",
+                uplink.why_mtu(settings)
+            ),
+        ];
+        Ok(plan)
+    }
+
+    fn keys(
+        &mut self,
+        settings: &Settings,
+        observed: &Observed,
+        encap_ip: IpAddr,
+    ) -> Result<(), String> {
+        let mut key = |key: &str, value: &str, claim| {
+            self.items.push(Item::Key {
+                key: key.to_owned(),
+                value: value.to_owned(),
+                claim,
+            });
+        };
+        let node = settings.node_name.as_str();
+        // Kubernetes sees to it that no two nodes have one name; a cloned image has its twin's
+        // system-id.
+        let chassis = observed.system_id.as_deref().unwrap_or(node);
+        key("system-id", chassis, Claim::Yield);
+        // ovs-ctl writes the host's name at each start; logical ports ask for the node's.
+        key("hostname", node, Claim::Replace);
+        match (&settings.ovn_remote, observed.key("ovn-remote")) {
+            (Some(remote), _) => key("ovn-remote", remote, Claim::Refuse),
+            // Who set it keeps it; ours stays for as long as no other is named.
+            (None, Some(remote)) => key("ovn-remote", remote, Claim::Yield),
+            (None, None) => {
+                return Err(
+                    "the southbound database is not known: name it by --ovn-remote, as in \
+                            ssl:192.0.2.1:6642"
+                        .to_owned(),
+                );
+            }
+        }
+        let claim = match settings.encap_ip {
+            Some(_) => Claim::Refuse,
+            None => Claim::Yield,
+        };
+        key("ovn-encap-type", "geneve", Claim::Yield);
+        key("ovn-encap-ip", &encap_ip.to_string(), claim);
+        // Milliseconds and seconds; ovn-controller's own 5 s let a busy southbound database lose all
+        // of its clients at once.
+        key("ovn-remote-probe-interval", "100000", Claim::Yield);
+        key("ovn-openflow-probe-interval", "180", Claim::Yield);
+        // Conditional monitoring costs the southbound database more than it saves the nodes.
+        key("ovn-monitor-all", "true", Claim::Yield);
+        key("ovn-ofctrl-wait-before-clear", "0", Claim::Yield);
+        key("ovn-enable-lflow-cache", "true", Claim::Yield);
+        Ok(())
+    }
+
+    fn sysctls(&mut self, settings: &Settings, uplink: &Uplink, observed: &Observed) {
+        let mut set = |path: String, value: &str| {
+            self.items.push(Item::Sysctl {
+                path,
+                value: value.to_owned(),
+            });
+        };
+        let links = [LINK, uplink.link.as_str()];
+        let has = |v4| {
+            settings
+                .node_subnets
+                .iter()
+                .any(|net| net.addr().is_ipv4() == v4)
+        };
+        if has(true) {
+            for link in links {
+                set(format!("net/ipv4/conf/{link}/forwarding"), "1");
+            }
+        }
+        if has(false) && observed.force_forwarding {
+            for link in links {
+                set(format!("net/ipv6/conf/{link}/force_forwarding"), "1");
+            }
+        } else if has(false) {
+            // A router takes no router advertisements (ipv6.rst, accept_ra) unless this is 2.
+            if matches!(observed.accept_ra.as_deref(), Some("1" | "2")) {
+                set(format!("net/ipv6/conf/{}/accept_ra", uplink.link), "2");
+            }
+            set("net/ipv6/conf/all/forwarding".to_owned(), "1");
+        }
+    }
+}
+
+/// The link that leads to the other nodes.
+struct Uplink {
+    link: String,
+    mtu: u32,
+    primary: Option<IpAddr>,
+}
+
+impl Uplink {
+    fn why_mtu(&self, settings: &Settings) -> String {
+        match settings.mtu {
+            Some(_) => format!("--mtu; {} has {}", self.link, self.mtu),
+            None => format!("{}'s {} less the tunnel's headers", self.link, self.mtu),
+        }
+    }
+}
+
+fn uplink(settings: &Settings, observed: &Observed) -> Result<Uplink, String> {
+    let name = match (&settings.interface, &observed.default_link) {
+        (Some(name), _) | (None, Some(name)) => name,
+        (None, None) => {
+            return Err(
+                "there is no default route that would tell the uplink: name it by \
+                        --interface"
+                    .to_owned(),
+            );
+        }
+    };
+    let link = observed.links.get(name).ok_or_else(|| {
+        let links: Vec<&str> = observed.links.keys().map(String::as_str).collect();
+        format!(
+            "--interface {name}: there is no such link; there are {}",
+            links.join(", ")
+        )
+    })?;
+    let addresses = observed.addresses.iter();
+    let mut own = addresses.filter(|seen| seen.link == *name && seen.global);
+    Ok(Uplink {
+        link: name.clone(),
+        mtu: link.mtu,
+        primary: own.next().map(|seen| seen.address.addr()),
+    })
+}
+
+/// Geneve's headers with OVN's option, by the family of the tunnels' ends: Ethernet 14, IP 20 or 40,
+/// UDP 8, Geneve 8 and its option 8.
+fn overhead(encap_ip: IpAddr) -> u32 {
+    if encap_ip.is_ipv4() { 58 } else { 78 }
+}
+
+fn mtu(settings: &Settings, uplink: &Uplink, encap_ip: IpAddr) -> Result<u32, String> {
+    let most = uplink.mtu.saturating_sub(overhead(encap_ip));
+    match settings.mtu {
+        Some(mtu) if mtu > most => Err(format!(
+            "--mtu {mtu}: {} has an MTU of {} bytes and tunnels take {}: name {most} at most, or \
+             raise the link's",
+            uplink.link,
+            uplink.mtu,
+            overhead(encap_ip)
+        )),
+        Some(mtu) => Ok(mtu),
+        None => Ok(most),
+    }
+}
+
+/// The host's own address in a node's subnet: the second.
+pub(crate) fn management(subnet: &IpNet) -> IpNet {
+    IpNet::new(nth(subnet, 2), subnet.prefix_len()).unwrap_or(*subnet)
+}
+
+/// The router's: the first.
+pub(crate) fn gateway(subnet: &IpNet) -> IpAddr {
+    nth(subnet, 1)
+}
+
+fn nth(subnet: &IpNet, number: u8) -> IpAddr {
+    match subnet.network() {
+        IpAddr::V4(ip) => (u32::from(ip) + u32::from(number)).to_be_bytes().into(),
+        IpAddr::V6(ip) => (u128::from(ip) + u128::from(number)).to_be_bytes().into(),
+    }
+}
+
+/// Of which kind and name an item is: two items of a machine with one identity can't both be.
+impl Item {
+    pub(crate) fn identity(&self) -> String {
+        match self {
+            Self::Key { key, .. } => format!("external_ids:{key}"),
+            Self::Port(_) => format!("port {LINK}"),
+            Self::LinkUp => format!("link {LINK}"),
+            Self::Address(net) => format!("address {net} of {LINK}"),
+            Self::Neighbour { ip, .. } => format!("neighbour {ip} of {LINK}"),
+            Self::Route { destination, .. } => format!("route {destination}"),
+            Self::Sysctl { path, .. } => format!("sysctl {}", path.replace('/', ".")),
+            Self::Table(_) => format!("nftables table {}", crate::firewall::NAME),
+        }
+    }
+}
+
+/// As `plan` and `show` print it.
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.identity())?;
+        match self {
+            Self::Key { value, .. } | Self::Sysctl { value, .. } => write!(f, " = {value}"),
+            Self::Port(port) => write!(
+                f,
+                " on {}: iface-id {}, MAC {}, MTU {}",
+                port.bridge, port.iface_id, port.mac, port.mtu
+            ),
+            Self::LinkUp => write!(f, " up"),
+            Self::Address(_) => Ok(()),
+            Self::Neighbour { mac, .. } => write!(f, " at {mac}, permanent"),
+            Self::Route { via, .. } => write!(f, " via {via} dev {LINK}"),
+            Self::Table(table) => write!(f, ", {} rules", table.rules.len()),
+        }
+    }
+}
+
+/// The keys of the switch that are ours, and what each was before; none when it was not there.
+pub(crate) type Owned = BTreeMap<String, Option<String>>;
+
+#[cfg(test)]
+mod tests;

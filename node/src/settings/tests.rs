@@ -1,0 +1,71 @@
+use clap::Parser;
+
+use super::*;
+
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(flatten)]
+    settings: SettingsArgs,
+}
+
+fn check(flags: &[&str]) -> Result<Settings, String> {
+    let line = ["podwire"].iter().chain(flags);
+    let line = Line::try_parse_from(line).unwrap();
+    line.settings.check().map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_flag_that_can_not_be_is_named_with_its_value_and_what_would_do() {
+    for (flags, said) in [
+        (
+            &[][..],
+            "--node-subnet is missing: name the node's part of the pod network, as in 10.244.1.0/24",
+        ),
+        (
+            &[
+                "--node-subnet",
+                "10.1.0.0/24",
+                "--node-subnet",
+                "10.2.0.0/24",
+            ],
+            "--node-subnet 10.2.0.0/24: 10.1.0.0/24 is of the same family, and there may be one of \
+             each",
+        ),
+        (
+            &["--node-subnet", "10.1.0.0/30"],
+            "--node-subnet 10.1.0.0/30: too small for a node's pods: /29 at most",
+        ),
+        (
+            &[
+                "--node-subnet",
+                "10.1.0.0/24",
+                "--cluster-subnet",
+                "10.2.0.0/16",
+            ],
+            "--node-subnet 10.1.0.0/24: it is in none of --cluster-subnet",
+        ),
+        (
+            &["--node-subnet", "10.1.0.0/24", "--encap-ip", "eth0"],
+            "--encap-ip eth0: expected an IP address of this machine, as in 192.0.2.11",
+        ),
+        (
+            &["--node-subnet", "10.1.0.0/24", "--node-name", "A_b"],
+            "--node-name A_b: expected a Kubernetes name: a-z, 0-9, '-' and '.'",
+        ),
+    ] {
+        assert_eq!(check(flags).unwrap_err(), said);
+    }
+}
+
+#[test]
+fn a_node_subnet_outside_of_the_cluster_s_of_the_other_family_is_fine() {
+    let settings = check(&[
+        "--node-subnet",
+        "fd00::/64",
+        "--cluster-subnet",
+        "10.2.0.0/16",
+        "--mtu",
+        "1400",
+    ]);
+    assert_eq!(settings.unwrap().mtu, Some(1400));
+}

@@ -1,0 +1,135 @@
+//! What is found, in words and as JSON.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::diff::{Finding, State, Step};
+use crate::journal::Undo;
+use crate::keep::Look;
+use crate::plan::Item;
+
+/// What init would do, as a difference, with a verdict; and whether there is anything to do.
+pub(crate) fn plan(look: &Look) -> (String, bool) {
+    let mut text = String::new();
+    let mut changes = 0;
+    let mut foreign = 0;
+    let mut well = 0;
+    for Finding { item, state } in &look.findings {
+        let line = match state {
+            State::Well { .. } => {
+                well += 1;
+                continue;
+            }
+            State::Missing => format!("+ {item}"),
+            State::Waits(what) => format!("+ {item} (after {})", first_clause(what)),
+            State::Differs(seen) => format!("~ {item} (now {seen})"),
+            State::Surplus => format!("- {}", item.identity()),
+            State::Foreign(whose) => {
+                foreign += 1;
+                format!("! {item}: {whose}")
+            }
+        };
+        changes += 1;
+        let _ = writeln!(text, "{line}");
+    }
+    if changes > 0 {
+        text.push('\n');
+    }
+    for line in &look.plan.verdict {
+        let _ = writeln!(text, "{line}");
+    }
+    let verdict = match (foreign, changes) {
+        (_, 0) => format!("nothing to do: all {well} items are as they should be"),
+        (0, changes) => format!(
+            "init would make {}; {} as it should be",
+            of(changes, "change"),
+            of(well, "item")
+        ),
+        (foreign, _) => {
+            format!(
+                "init would refuse: {} in our place",
+                of(foreign, "foreign item")
+            )
+        }
+    };
+    let _ = writeln!(text, "{verdict}");
+    (text, changes > 0)
+}
+
+/// What a clause of an error's text says before its advice.
+fn first_clause(text: &str) -> &str {
+    text.split([',', ':']).next().unwrap_or(text)
+}
+
+fn of(number: usize, what: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{s}")
+}
+
+/// Each item and how it is.
+pub(crate) fn items(look: &Look, journal: &[Undo]) -> String {
+    let mut text = String::new();
+    for Finding { item, state } in &look.findings {
+        let (word, detail) = words(state);
+        let _ = match detail {
+            Some(detail) => writeln!(text, "{word:<8} {item} ({detail})"),
+            None => writeln!(text, "{word:<8} {item}"),
+        };
+    }
+    let _ = writeln!(text, "\njournal: {}", of(journal.len(), "inverse"));
+    for undo in journal {
+        let _ = match undo {
+            Undo::Made(item) => writeln!(text, "  remove {}", item.identity()),
+            Undo::Sysctl { path, was, set } => {
+                let sysctl = path.replace('/', ".");
+                writeln!(text, "  write {was} to {sysctl}, while it is {set}")
+            }
+        };
+    }
+    text
+}
+
+/// The same for programs.
+pub(crate) fn json(look: &Look, journal: &[Undo]) -> Value {
+    let items = look.findings.iter().map(|Finding { item, state }| {
+        let (word, detail) = words(state);
+        let ours = !matches!(state, State::Well { ours: false } | State::Foreign(_));
+        json!({"item": item.to_string(), "state": word, "detail": detail, "ours": ours})
+    });
+    json!({
+        "items": items.collect::<Vec<_>>(),
+        "well": is_well(look),
+        "verdict": look.plan.verdict,
+        "journal": journal,
+    })
+}
+
+/// Whether everything is as it should be.
+pub(crate) fn is_well(look: &Look) -> bool {
+    let mut states = look.findings.iter().map(|finding| &finding.state);
+    states.all(|state| matches!(state, State::Well { .. }))
+}
+
+fn words(state: &State) -> (&'static str, Option<&str>) {
+    match state {
+        State::Well { ours: true } => ("ok", None),
+        State::Well { ours: false } => ("ok", Some("not ours")),
+        State::Missing => ("missing", None),
+        State::Differs(seen) => ("differs", Some(seen)),
+        State::Foreign(whose) => ("foreign", Some(whose)),
+        State::Surplus => ("surplus", None),
+        State::Waits(what) => ("missing", Some(first_clause(what))),
+    }
+}
+
+/// A step in the past tense.
+pub(crate) fn done(step: &Step) -> String {
+    match step {
+        Step::Make(item) => format!("made {item}"),
+        Step::Remove(Item::Sysctl { path, value }) => {
+            format!("wrote {value} back to sysctl {}", path.replace('/', "."))
+        }
+        Step::Remove(item) => format!("removed {}", item.identity()),
+    }
+}

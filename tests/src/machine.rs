@@ -1,0 +1,243 @@
+//! A machine that `podwire node` is to make a part of a network: a TestNode with an uplink and an
+//! Open vSwitch; and everything that is set on it, for comparison.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::process::{Finished, finish};
+use crate::{TestNode, agent_binary, datapath, faulty_agent_binary};
+
+/// Longer than each of the tool's own waits.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// The subnets and places that every machine is told, unless a test says otherwise.
+const SETTINGS: [(&str, &[&str]); 5] = [
+    ("--node-name", &["node-a"]),
+    ("--node-subnet", &["10.244.1.0/24", "fd00:10:244:1::/64"]),
+    ("--cluster-subnet", &["10.244.0.0/16", "fd00:10:244::/48"]),
+    ("--service-cidr", &["10.96.0.0/16", "fd00:10:96::/112"]),
+    ("--ovn-remote", &["tcp:192.0.2.9:6642"]),
+];
+
+/// A machine with the uplink eth0, 192.0.2.11/24, and a bridge br-int.
+#[derive(Debug)]
+pub struct Machine {
+    node: TestNode,
+}
+
+/// What is set on a machine, by what it is.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Snapshot(BTreeMap<String, Value>);
+
+impl Machine {
+    /// A machine that nobody made part of a network yet, and whose host has a name of its own.
+    pub fn new() -> Result<Self, Failure> {
+        let node = TestNode::with_ovs()?;
+        let run = |arguments: &[&str]| node.run("ip", arguments);
+        run(&["link", "add", "eth0", "type", "veth", "peer", "name", "far"])?;
+        // The far end only gives the uplink a carrier. Addresses that the kernel makes by itself come
+        // at a time of its own.
+        for link in ["far", "eth0"] {
+            run(&["link", "set", link, "addrgenmode", "none"])?;
+            run(&["link", "set", link, "up"])?;
+        }
+        run(&["address", "add", "192.0.2.11/24", "dev", "eth0"])?;
+        run(&[
+            "route",
+            "add",
+            "default",
+            "via",
+            "192.0.2.1",
+            "onlink",
+            "dev",
+            "eth0",
+        ])?;
+        let kind = format!("datapath_type={}", datapath().name());
+        node.vsctl(&["add-br", "br-int", "--", "set", "bridge", "br-int", &kind])?;
+        let name = [
+            "external_ids:hostname=machine.example",
+            "external_ids:system-id=a-chassis",
+        ];
+        node.vsctl(&[&["set", "open_vswitch", "."], &name[..]].concat())?;
+        Ok(Self { node })
+    }
+
+    /// The node beneath.
+    pub fn node(&self) -> &TestNode {
+        &self.node
+    }
+
+    /// The command line of a verb: what every machine is told, and these flags in place of it.
+    pub fn arguments(&self, verb: &str, flags: &[&str]) -> Vec<String> {
+        let mut line = vec!["node".to_owned(), verb.to_owned()];
+        let settings = SETTINGS.iter().filter(|_| verb != "cleanup");
+        for (flag, values) in settings.filter(|(flag, _)| !flags.contains(flag)) {
+            for value in *values {
+                line.extend([(*flag).to_owned(), (*value).to_owned()]);
+            }
+        }
+        line.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        line
+    }
+
+    /// Runs `podwire node`.
+    pub fn podwire_node(&self, verb: &str, flags: &[&str]) -> Result<Finished, Failure> {
+        self.run(agent_binary()?, verb, flags, None)
+    }
+
+    /// `podwire node init`, which must succeed, and what it said.
+    pub fn init(&self, flags: &[&str]) -> Result<String, Failure> {
+        self.podwire_node("init", flags)?
+            .success("podwire node init")
+    }
+
+    /// `podwire node cleanup`, which must succeed, and what it said.
+    pub fn cleanup(&self, flags: &[&str]) -> Result<String, Failure> {
+        self.podwire_node("cleanup", flags)?
+            .success("podwire node cleanup")
+    }
+
+    /// What `podwire node show` says, and its exit code.
+    pub fn show(&self) -> Result<(Option<i32>, Value), Failure> {
+        let arguments = self.arguments("show", &["-o", "json"]);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        self.node.podwire_json(&arguments)
+    }
+
+    /// An init that dies by SIGKILL at a boundary of its steps.
+    pub fn init_killed_at(&self, boundary: usize) -> Result<Finished, Failure> {
+        self.run(faulty_agent_binary()?, "init", &[], Some(boundary))
+    }
+
+    /// A cleanup that dies by SIGKILL at a boundary of its steps.
+    pub fn cleanup_killed_at(&self, boundary: usize) -> Result<Finished, Failure> {
+        self.run(faulty_agent_binary()?, "cleanup", &[], Some(boundary))
+    }
+
+    fn run(
+        &self,
+        binary: PathBuf,
+        verb: &str,
+        flags: &[&str],
+        fault: Option<usize>,
+    ) -> Result<Finished, Failure> {
+        let mut command = Command::new(binary);
+        command.args(self.arguments(verb, flags));
+        if let Some(boundary) = fault {
+            command.env("PODWIRE_NODE_FAULT", boundary.to_string());
+        }
+        self.node.place().run(|| finish(command, b"", LIMIT))?
+    }
+
+    /// Everything that is set: links, addresses, routes of all tables, rules, neighbours, nftables,
+    /// forwarding, the switch's rows, files.
+    pub fn snapshot(&self) -> Result<Snapshot, Failure> {
+        let mut all = BTreeMap::new();
+        for (what, arguments) in [
+            ("links", &["-j", "-d", "link"][..]),
+            ("addresses", &["-j", "address"]),
+            (
+                "IPv4 routes",
+                &["-j", "-4", "route", "show", "table", "all"],
+            ),
+            (
+                "IPv6 routes",
+                &["-j", "-6", "route", "show", "table", "all"],
+            ),
+            ("IPv4 rules", &["-j", "-4", "rule"]),
+            ("IPv6 rules", &["-j", "-6", "rule"]),
+            (
+                "neighbours",
+                &["-j", "neighbour", "show", "nud", "permanent"],
+            ),
+        ] {
+            let shown = self.node.run("ip", arguments)?;
+            let mut shown = serde_json::from_str(&shown).unwrap_or(Value::String(shown));
+            // Open vSwitch lowers a bridge's own MTU to its smallest port's, and leaves it so.
+            let links = shown.as_array_mut().into_iter().flatten();
+            for link in links.filter(|link| link["ifname"] == "br-int" && link["mtu"].is_u64()) {
+                link["mtu"] = Value::Null;
+            }
+            all.insert(what.to_owned(), shown);
+        }
+        let ruleset = self.node.run("nft", &["list", "ruleset"])?;
+        all.insert("nftables".to_owned(), ruleset.into());
+        let sysctls = "grep -rs . /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf \
+                       /proc/sys/net/ipv4/ip_forward | grep -v -e stable_secret -e conf/br-int/mtu | sort";
+        let sysctls = self.node.run("sh", &["-c", sysctls])?;
+        all.insert("sysctls".to_owned(), sysctls.lines().collect());
+        let files =
+            "find /run/podwire /etc/openvswitch /var/lib/podwire -ls 2>/dev/null | sort; true";
+        let files = self.node.run("sh", &["-c", files])?;
+        all.insert("files".to_owned(), files.lines().collect());
+        for (table, columns) in [
+            ("Open_vSwitch", &["external_ids", "other_config"][..]),
+            (
+                "Bridge",
+                &[
+                    "name",
+                    "external_ids",
+                    "other_config",
+                    "fail_mode",
+                    "datapath_type",
+                ],
+            ),
+            ("Port", &["name", "external_ids", "other_config", "tag"]),
+            (
+                "Interface",
+                &[
+                    "name",
+                    "type",
+                    "mac",
+                    "mtu_request",
+                    "external_ids",
+                    "other_config",
+                ],
+            ),
+        ] {
+            let mut rows: Vec<Value> = self
+                .node
+                .ovsdb_rows(table)?
+                .iter()
+                .map(|row| {
+                    columns
+                        .iter()
+                        .map(|column| json!({*column: row[*column]}))
+                        .collect()
+                })
+                .collect();
+            rows.sort_by_key(Value::to_string);
+            all.insert(format!("table {table}"), rows.into());
+        }
+        Ok(Snapshot(all))
+    }
+}
+
+impl Snapshot {
+    /// Panics when anything differs, and says what.
+    #[track_caller]
+    pub fn assert_same(&self, later: &Self) {
+        let lines = |value: &Value| -> BTreeSet<String> {
+            let text = value
+                .as_str()
+                .map_or_else(|| format!("{value:#}"), str::to_owned);
+            text.lines().map(str::to_owned).collect()
+        };
+        for (what, before) in &self.0 {
+            let after = &later.0[what];
+            let (gone, new) = (
+                &lines(before) - &lines(after),
+                &lines(after) - &lines(before),
+            );
+            assert!(
+                before == after,
+                "{what} differ: gone {gone:#?}, new {new:#?}"
+            );
+        }
+    }
+}

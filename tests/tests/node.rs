@@ -1,0 +1,267 @@
+//! `podwire node` on a machine with a real Open vSwitch: what it plans, makes, finds made and takes
+//! away again.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::process::Command;
+
+use podwire_tests::machine::Machine;
+use serde_json::Value;
+
+#[test]
+fn plan_changes_nothing_and_says_what_init_will_do() {
+    let machine = Machine::new().unwrap();
+    let before = machine.snapshot().unwrap();
+    let planned = machine.podwire_node("plan", &[]).unwrap();
+    assert_eq!(planned.status.code(), Some(2), "{planned:?}");
+    for line in [
+        "+ external_ids:ovn-remote = tcp:192.0.2.9:6642",
+        "~ external_ids:hostname = node-a (now machine.example)",
+        "+ port ovn-k8s-mp0 on br-int: iface-id k8s-node-a, MAC 0a:58:0a:f4:01:02, MTU 1442",
+        "+ address 10.244.1.2/24 of ovn-k8s-mp0 (after port ovn-k8s-mp0)",
+        "+ route 10.96.0.0/16 via 10.244.1.1 dev ovn-k8s-mp0 (after port ovn-k8s-mp0)",
+        "+ nftables table inet podwire-node, 4 rules",
+        "pods and ovn-k8s-mp0 have an MTU of 1442 bytes (eth0's 1500 less the tunnel's headers)",
+    ] {
+        assert!(
+            planned.stdout.lines().any(|it| it == line),
+            "{line}\n{planned:#?}"
+        );
+    }
+    before.assert_same(&machine.snapshot().unwrap());
+
+    machine.init(&[]).unwrap();
+    let planned = machine.podwire_node("plan", &[]).unwrap();
+    assert_eq!(planned.status.code(), Some(0), "{planned:#?}");
+    let last = planned.stdout.lines().last().unwrap();
+    assert!(last.starts_with("nothing to do: all "), "{last}");
+}
+
+#[test]
+fn a_second_init_writes_nothing_at_all() {
+    const RECORD: &str = "/run/strace";
+    let machine = Machine::new().unwrap();
+    machine.init(&[]).unwrap();
+    let node = machine.node();
+    let mut strace = Command::new("strace");
+    let calls = "trace=network,write,writev,openat,mkdir,unlink,rename";
+    strace.args(["-f", "-s", "4096", "-e", calls, "-o", RECORD]);
+    strace.arg(podwire_tests::agent_binary().unwrap());
+    strace.args(machine.arguments("init", &[]));
+    let done = node.place().run(|| strace.output()).unwrap().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    let nothing = "0 steps: 0 changes by netlink and nft, 0 transactions of Open vSwitch's \
+                   database, 0 files written\n";
+    assert_eq!(said, nothing, "{}", String::from_utf8_lossy(&done.stderr));
+
+    let calls = std::fs::read_to_string(node.path(RECORD)).unwrap();
+    assert!(
+        calls.contains("RTM_GETADDR") && calls.contains("monitor"),
+        "{calls}"
+    );
+    let writes = calls.lines().filter(|call| {
+        let sends = call.contains("send") || call.contains("write(") || call.contains("writev(");
+        let netlink = ["RTM_NEW", "RTM_DEL", "RTM_SET"];
+        let netlink = call.contains("send") && netlink.iter().any(|kind| call.contains(kind));
+        let ovsdb = sends && call.contains(r#"\"transact\""#);
+        let opened =
+            call.contains("openat(") && (call.contains("O_WRONLY") || call.contains("O_RDWR"));
+        let file = opened && !call.contains("/dev/null") && !call.contains("/dev/tty")
+            || ["mkdir(", "unlink(", "rename("]
+                .iter()
+                .any(|name| call.contains(name));
+        netlink || ovsdb || file
+    });
+    let writes: Vec<&str> = writes.collect();
+    assert!(writes.is_empty(), "{writes:#?}");
+}
+
+#[test]
+fn cleanup_leaves_the_machine_as_it_was() {
+    let machine = Machine::new().unwrap();
+    let before = machine.snapshot().unwrap();
+    let done = machine.init(&[]).unwrap();
+    assert!(
+        done.contains("made address fd00:10:244:1::2/64 of ovn-k8s-mp0"),
+        "{done}"
+    );
+    let addresses = machine
+        .node()
+        .run("ip", &["-j", "addr", "show", "ovn-k8s-mp0"])
+        .unwrap();
+    let addresses: Value = serde_json::from_str(&addresses).unwrap();
+    assert_eq!(addresses[0]["address"], "0a:58:0a:f4:01:02");
+    assert_eq!(addresses[0]["mtu"], 1442);
+    let (code, shown) = machine.show().unwrap();
+    assert_eq!(
+        (code, &shown["well"]),
+        (Some(0), &Value::Bool(true)),
+        "{shown:#}"
+    );
+    let items = shown["items"].as_array().unwrap().iter();
+    let others: Vec<&Value> = items.filter(|item| item["ours"] == false).collect();
+    // Who gave the switch a name keeps it.
+    assert_eq!(others.len(), 1, "{others:#?}");
+    assert_eq!(others[0]["item"], "external_ids:system-id = a-chassis");
+
+    let done = machine.cleanup(&[]).unwrap();
+    assert!(done.contains("removed port ovn-k8s-mp0"), "{done}");
+    before.assert_same(&machine.snapshot().unwrap());
+    let again = machine.cleanup(&[]).unwrap();
+    assert!(again.starts_with("0 steps"), "{again}");
+    before.assert_same(&machine.snapshot().unwrap());
+}
+
+/// The process is killed between a journal's line and its step, and between each two steps.
+#[test]
+fn killed_at_any_step_cleanup_leaves_the_machine_as_it_was() {
+    let machine = Machine::new().unwrap();
+    let before = machine.snapshot().unwrap();
+    let mut boundaries = 0;
+    loop {
+        boundaries += 1;
+        let ended = machine.init_killed_at(boundaries).unwrap();
+        if ended.status.success() {
+            break;
+        }
+        assert!(ended.status.code().is_none(), "{boundaries}: {ended:#?}");
+        machine.cleanup(&[]).unwrap();
+        before.assert_same(&machine.snapshot().unwrap());
+    }
+    assert!(boundaries > 30, "only {boundaries} boundaries");
+    // Killed while it is taken down, too.
+    let mut boundaries = 0;
+    loop {
+        boundaries += 1;
+        machine.init(&[]).unwrap();
+        let ended = machine.cleanup_killed_at(boundaries).unwrap();
+        if ended.status.success() {
+            break;
+        }
+        machine.cleanup(&[]).unwrap();
+        before.assert_same(&machine.snapshot().unwrap());
+    }
+    assert!(boundaries > 8, "only {boundaries} boundaries");
+    before.assert_same(&machine.snapshot().unwrap());
+}
+
+#[test]
+fn init_goes_on_where_a_killed_one_ended() {
+    let machine = Machine::new().unwrap();
+    let before = machine.snapshot().unwrap();
+    for boundary in [3, 9, 20] {
+        let ended = machine.init_killed_at(boundary).unwrap();
+        assert!(!ended.status.success(), "{ended:#?}");
+    }
+    machine.init(&[]).unwrap();
+    let (code, shown) = machine.show().unwrap();
+    assert_eq!(code, Some(0), "{shown:#}");
+    machine.cleanup(&[]).unwrap();
+    before.assert_same(&machine.snapshot().unwrap());
+}
+
+#[test]
+fn what_others_made_in_our_place_is_named_and_stays() {
+    let machine = Machine::new().unwrap();
+    let node = machine.node();
+    let run = |arguments: &[&str]| node.run("ip", arguments).unwrap();
+    run(&[
+        "route",
+        "add",
+        "10.96.0.0/16",
+        "via",
+        "192.0.2.1",
+        "proto",
+        "static",
+    ]);
+    run(&["address", "add", "10.244.1.2/32", "dev", "lo"]);
+    let set = [
+        "set",
+        "open_vswitch",
+        ".",
+        "external_ids:ovn-remote=tcp:198.51.100.1:6642",
+    ];
+    node.vsctl(&[&["--no-wait"], &set[..]].concat()).unwrap();
+    let add = [
+        "add-port",
+        "br-int",
+        "ovn-k8s-mp0",
+        "--",
+        "set",
+        "interface",
+        "ovn-k8s-mp0",
+    ];
+    let kind = [
+        "type=internal",
+        "external_ids:iface-id=k8s-node-a",
+        "mtu_request=1400",
+    ];
+    node.vsctl(&[&add[..], &kind, &["mac=\"0a:58:0a:f4:01:09\""]].concat())
+        .unwrap();
+    run(&["link", "set", "ovn-k8s-mp0", "addrgenmode", "none"]);
+    run(&["link", "set", "ovn-k8s-mp0", "up"]);
+    let before = machine.snapshot().unwrap();
+
+    let refused = machine.podwire_node("init", &[]).unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    for words in [
+        "external_ids:ovn-remote: somebody else set it to tcp:198.51.100.1:6642",
+        "port ovn-k8s-mp0: ovn-kubernetes made it: --take-over adopts it until cleanup",
+    ] {
+        assert!(refused.stderr.contains(words), "{words}\n{refused:#?}");
+    }
+    before.assert_same(&machine.snapshot().unwrap());
+
+    // Another's address is another's, whatever we are told.
+    let refused = machine.podwire_node("init", &["--take-over"]).unwrap();
+    assert!(
+        refused.stderr.contains("lo has this address"),
+        "{refused:#?}"
+    );
+    machine.cleanup(&[]).unwrap();
+    run(&["address", "del", "10.244.1.2/32", "dev", "lo"]);
+    run(&["route", "del", "10.96.0.0/16"]);
+    let before = machine.snapshot().unwrap();
+    machine.init(&["--take-over"]).unwrap();
+    machine.cleanup(&[]).unwrap();
+    // The link takes MAC and MTU from its row.
+    node.await_vswitchd().unwrap();
+    before.assert_same(&machine.snapshot().unwrap());
+}
+
+#[test]
+fn what_can_not_be_is_one_sentence_and_changes_nothing() {
+    let machine = Machine::new().unwrap();
+    let before = machine.snapshot().unwrap();
+    for (arguments, said) in [
+        (
+            ["--interface", "eth7"],
+            "--interface eth7: there is no such link; there are br-int, eth0, far, lo, \
+             ovs-netdev",
+        ),
+        (
+            ["--mtu", "1450"],
+            "--mtu 1450: eth0 has an MTU of 1500 bytes and tunnels take 58: name 1442 at most, or \
+             raise the link's",
+        ),
+        (["--mtu", "100"], "--mtu 100: expected 1280 to 65535 bytes"),
+        (
+            ["--node-subnet", "10.244.2.5/24"],
+            "--node-subnet 10.244.2.5/24: its host part is not zero: is 10.244.2.0/24 meant?",
+        ),
+        (
+            ["--ovn-remote", "192.0.2.9"],
+            "--ovn-remote 192.0.2.9: \"192.0.2.9\" is not an OVSDB remote that podwire connects to; \
+             it takes unix:/path, tcp:host:port and ssl:host:port",
+        ),
+        (
+            ["--service-cidr", "10.244.0.0/16"],
+            "--service-cidr 10.244.0.0/16: it overlaps the pod network 10.244.1.0/24",
+        ),
+    ] {
+        let refused = machine.podwire_node("init", &arguments).unwrap();
+        assert_eq!(refused.stderr, format!("podwire node: {said}\n"));
+        assert_ne!(refused.status.code(), Some(0));
+    }
+    before.assert_same(&machine.snapshot().unwrap());
+}
