@@ -49,6 +49,14 @@ const GATEWAY: &str =
     "a node's gateway and services stay with ovnkube or whoever makes them; podwire wires pods";
 const SERVER: &str = "the databases are served by the cluster's half";
 
+const REMOVE_NODE: &str =
+    "to take a node out of the cluster is the control plane's work; ovnkube does it";
+const CLEANUP_NODE: &str =
+    "this is `podwire uninstall --pods`; it removes the pods' ports from the node";
+const SUBNETS: &str =
+    "pods have their addresses from the controller's annotations, and in plain mode from --subnet";
+const CONNTRACK: &str = "it is for the flows of a node's gateway, and podwire makes none";
+
 /// Whatever its keys, this section of the file is the cluster's.
 const CLUSTERS_SECTION: &str = "ovnnorth";
 
@@ -68,132 +76,36 @@ const fn name(
     }
 }
 
+/// One row each: it is read as a table.
+#[rustfmt::skip]
 const NAMES: [Name; 33] = [
     name("init-node", "", "", "", Node),
     name("", "default", "mtu", "", Mtu),
-    name(
-        "k8s-kubeconfig",
-        "kubernetes",
-        "kubeconfig",
-        "KUBECONFIG",
-        Setting("kubeconfig"),
-    ),
-    name(
-        "",
-        "kubernetes",
-        "apiserver",
-        "K8S_APISERVER",
-        Setting("k8s-apiserver"),
-    ),
-    name(
-        "",
-        "kubernetes",
-        "cacert",
-        "K8S_CACERT",
-        Setting("k8s-cacert"),
-    ),
+    name("k8s-kubeconfig", "kubernetes", "kubeconfig", "KUBECONFIG", Setting("kubeconfig")),
+    name("", "kubernetes", "apiserver", "K8S_APISERVER", Setting("k8s-apiserver")),
+    name("", "kubernetes", "cacert", "K8S_CACERT", Setting("k8s-cacert")),
     name("", "kubernetes", "token", "K8S_TOKEN", Setting("k8s-token")),
     name("", "kubernetes", "tokenfile", "", Setting("k8s-token-file")),
-    name(
-        "",
-        "kubernetes",
-        "token-file",
-        "",
-        Setting("k8s-token-file"),
-    ),
+    name("", "kubernetes", "token-file", "", Setting("k8s-token-file")),
     name("loglevel", "logging", "loglevel", "", LogLevel),
     name("logfile", "logging", "logfile", "", Setting("log-file")),
     name("", "cni", "conf-dir", "", Setting("cni-conf-dir")),
     name("cni-plugin", "cni", "plugin", "", Plugin),
-    name(
-        "sb-address",
-        "ovnsouth",
-        "address",
-        "",
-        Setting("ovn-remote"),
-    ),
-    name(
-        "sb-client-privkey",
-        "ovnsouth",
-        "client-privkey",
-        "",
-        Setting("ovn-private-key"),
-    ),
-    name(
-        "sb-client-cert",
-        "ovnsouth",
-        "client-cert",
-        "",
-        Setting("ovn-certificate"),
-    ),
-    name(
-        "sb-client-cacert",
-        "ovnsouth",
-        "client-cacert",
-        "",
-        Setting("ovn-ca-cert"),
-    ),
+    name("sb-address", "ovnsouth", "address", "", Setting("ovn-remote")),
+    name("sb-client-privkey", "ovnsouth", "client-privkey", "", Setting("ovn-private-key")),
+    name("sb-client-cert", "ovnsouth", "client-cert", "", Setting("ovn-certificate")),
+    name("sb-client-cacert", "ovnsouth", "client-cacert", "", Setting("ovn-ca-cert")),
     name("init-master", "", "", "", NotOurs(CONTROL_PLANE)),
     name("init-cluster-manager", "", "", "", NotOurs(CONTROL_PLANE)),
-    name(
-        "init-ovnkube-controller",
-        "",
-        "",
-        "",
-        NotOurs(CONTROL_PLANE),
-    ),
-    name(
-        "remove-node",
-        "",
-        "",
-        "",
-        NotOurs("to take a node out of the cluster is the control plane's work; ovnkube does it"),
-    ),
-    name(
-        "cleanup-node",
-        "",
-        "",
-        "",
-        NotOurs("this is `podwire uninstall --pods`; it removes the pods' ports from the node"),
-    ),
-    name(
-        "cluster-subnets",
-        "default",
-        "cluster-subnets",
-        "",
-        NotOurs(
-            "pods have their addresses from the controller's annotations, and in plain mode from --subnet",
-        ),
-    ),
-    name(
-        "conntrack-zone",
-        "default",
-        "conntrack-zone",
-        "",
-        NotOurs("it is for the flows of a node's gateway, and podwire makes none"),
-    ),
+    name("init-ovnkube-controller", "", "", "", NotOurs(CONTROL_PLANE)),
+    name("remove-node", "", "", "", NotOurs(REMOVE_NODE)),
+    name("cleanup-node", "", "", "", NotOurs(CLEANUP_NODE)),
+    name("cluster-subnets", "default", "cluster-subnets", "", NotOurs(SUBNETS)),
+    name("conntrack-zone", "default", "conntrack-zone", "", NotOurs(CONNTRACK)),
     name("nb-address", "ovnnorth", "address", "", NotOurs(NORTHBOUND)),
-    name(
-        "nb-client-privkey",
-        "ovnnorth",
-        "client-privkey",
-        "",
-        NotOurs(NORTHBOUND),
-    ),
-    name(
-        "nb-client-cert",
-        "ovnnorth",
-        "client-cert",
-        "",
-        NotOurs(NORTHBOUND),
-    ),
-    name(
-        "nb-client-cacert",
-        "ovnnorth",
-        "client-cacert",
-        "",
-        NotOurs(NORTHBOUND),
-    ),
+    name("nb-client-privkey", "ovnnorth", "client-privkey", "", NotOurs(NORTHBOUND)),
+    name("nb-client-cert", "ovnnorth", "client-cert", "", NotOurs(NORTHBOUND)),
+    name("nb-client-cacert", "ovnnorth", "client-cacert", "", NotOurs(NORTHBOUND)),
     name("gateway-mode", "", "", "", NotOurs(GATEWAY)),
     name("gateway-init", "", "", "", NotOurs(GATEWAY)),
     name("nodeport", "", "", "", NotOurs(GATEWAY)),
