@@ -37,7 +37,7 @@ enum Command {
     Uninstall(UninstallArgs),
     /// Ask the agent whether it lives or is ready, by the exit code: for kubelet
     Probe(ProbeArgs),
-    /// Make this machine a part of the pod network, and keep it so
+    /// Make this machine a part of the pod network, and undo it
     Node(Box<podwire_node::NodeCommand>),
     #[command(flatten)]
     Tool(Tool),

@@ -10,7 +10,7 @@ use crate::keep::{Eyes, Goal, Node, NodeError};
 use crate::settings::{PlaceArgs, SettingsArgs, SettingsError};
 use crate::show;
 
-/// Make this machine a part of the pod network, and keep it so
+/// Make this machine a part of the pod network, and undo it
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct NodeCommand {

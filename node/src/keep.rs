@@ -1,5 +1,5 @@
-//! The one loop: look, compare, take steps, and look again until nothing is left to do. `init` and
-//! `cleanup` go through it once; `run` goes on after each event.
+//! The one loop: look, compare, take steps, and look again until nothing is left to do or an event
+//! has to come first.
 
 use std::collections::BTreeMap;
 use std::io;
