@@ -8,6 +8,7 @@ mod asking;
 pub mod attach;
 mod changes;
 pub mod config;
+mod duration;
 pub mod fault;
 pub mod flows;
 pub mod inspect;

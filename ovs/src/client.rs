@@ -336,7 +336,13 @@ impl Client {
         TransactError::Timeout {
             sent,
             waited: started.elapsed(),
-            seen: self.state().to_string(),
+            seen: match self.state() {
+                // The connection is found out to be dead by its probe, some seconds later.
+                State::Synced if sent => {
+                    "it was sent, and ovsdb-server has not answered".to_owned()
+                }
+                state => state.to_string(),
+            },
         }
     }
 }

@@ -84,14 +84,14 @@ impl<'node> Patient<'node> {
         let findings = findings.flat_map(|it| it["findings"].as_array().unwrap());
         let text = |it: &Value| it.as_str().unwrap().to_owned();
         let wrong = findings.filter(|it| it["wrong"] == true).map(|it| {
-            let mend = it["mend"].as_array().unwrap().iter().map(text).collect();
+            let mend = it["fix"].as_array().unwrap().iter().map(text).collect();
             (text(&it["what"]), mend)
         });
         (code, wrong.collect())
     }
 
     /// Follows the doctor until it finds nothing; it must have said these words at first.
-    fn mended_after(&mut self, words: &[&str]) {
+    fn healthy_after(&mut self, words: &[&str]) {
         for round in 0..ROUNDS {
             let (code, findings) = self.ask();
             if round == 0 {
@@ -129,9 +129,7 @@ impl<'node> Patient<'node> {
                     agent.await_ready(true).unwrap();
                 }
             }
-            "podwire agent &" | "systemctl start podwire" | "systemctl restart podwire" => {
-                self.start_agent();
-            }
+            _ if command.ends_with("podwire agent &") => self.start_agent(),
             _ if (self.others)(command) => {}
             _ => {
                 let done = self.node.shell(command).unwrap();
@@ -172,7 +170,7 @@ fn wired<'node>(node: &'node TestNode, name: &str) -> Pod<'node> {
 fn a_node_with_nothing_but_the_plugin() {
     let node = TestNode::new().unwrap();
     let mut patient = Patient::new(&node, AgentOptions::default());
-    patient.mended_after(&[
+    patient.healthy_after(&[
         "its database does not answer",
         "no agent answers",
         "has no configuration",
@@ -188,7 +186,7 @@ fn no_bridge_and_no_agent() {
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     patient.agent.take().unwrap().stop().unwrap();
     node.vsctl(&["del-br", "br-int"]).unwrap();
-    patient.mended_after(&["bridge br-int is missing; the agent makes it"]);
+    patient.healthy_after(&["bridge br-int is missing; the agent makes it"]);
     patient.serves();
 }
 
@@ -199,12 +197,12 @@ fn open_vswitch_stopped_killed_and_hung() {
     let _pod = wired(&node, "web");
     node.stop_vswitchd().unwrap();
     node.stop_ovsdb_server().unwrap();
-    patient.mended_after(&["its database does not answer"]);
+    patient.healthy_after(&["its database does not answer"]);
     node.kill_vswitchd().unwrap();
-    patient.mended_after(&["ovs-vswitchd does not answer"]);
+    patient.healthy_after(&["ovs-vswitchd does not answer"]);
     node.signal_vswitchd(nix::sys::signal::Signal::SIGSTOP)
         .unwrap();
-    patient.mended_after(&["ovs-vswitchd does not answer"]);
+    patient.healthy_after(&["ovs-vswitchd does not answer"]);
     patient.serves();
 }
 
@@ -216,7 +214,7 @@ fn an_agent_that_died_and_rows_whose_links_are_gone() {
     patient.agent.take().unwrap().kill().unwrap();
     node.run("ip", &["link", "del", &pod.container[..15]])
         .unwrap();
-    patient.mended_after(&["no agent answers", "1 ports of podwire's have no link"]);
+    patient.healthy_after(&["no agent answers", "1 ports of podwire's have no link"]);
     patient.serves();
 }
 
@@ -233,7 +231,7 @@ fn rights_of_the_socket_and_of_its_directory() {
     };
     node.shell("chmod 666 /run/podwire/agent.sock; chmod 755 /run/podwire; chown 1 /run/podwire/agent.sock")
         .unwrap();
-    patient.mended_after(&["has mode 666", "has mode 755", "belongs to uid 1"]);
+    patient.healthy_after(&["has mode 666", "has mode 755", "belongs to uid 1"]);
     assert_eq!(mode("/run/podwire/agent.sock"), 0o600);
     assert_eq!(mode("/run/podwire"), 0o700);
 }
@@ -250,7 +248,7 @@ fn ovn_kubernetes_configuration_before_ours_and_its_binary_over_ours() {
         "theirs",
     )
     .unwrap();
-    patient.mended_after(&[
+    patient.healthy_after(&[
         "10-ovn-kubernetes.conf (ovn-k8s-cni-overlay)",
         "sorts before",
     ]);
@@ -259,10 +257,41 @@ fn ovn_kubernetes_configuration_before_ours_and_its_binary_over_ours() {
         ["mv /run/cni/net.d/10-podwire.conf /run/cni/net.d/05-podwire.conf"]
     );
     std::fs::remove_file(node.path(&format!("{CONF_DIR}/05-podwire.conf"))).unwrap();
-    patient.mended_after(&["which is ovn-kubernetes' own plugin"]);
+    patient.healthy_after(&["which is ovn-kubernetes' own plugin"]);
     let [ours, theirs] = ["podwire-cni", "ovn-k8s-cni-overlay"]
         .map(|name| std::fs::read(node.path(&format!("{BIN_DIR}/{name}"))).unwrap());
     assert!(ours == theirs);
+}
+
+/// No number sorts before `00-a`: what stands there is set aside.
+#[test]
+fn a_configuration_that_sorts_before_every_number() {
+    let node = with_ovs();
+    let mut patient = Patient::healthy(&node, AgentOptions::default());
+    patient.write_conf("00-a.conf", r#"{"name":"b","type":"bridge"}"#);
+    patient.healthy_after(&["00-a.conf (bridge), which sorts before"]);
+    patient.write_conf("00-a.conf", r#"{"name":"b","type":"bridge"}"#);
+    std::fs::remove_file(node.path(&format!("{CONF_DIR}/10-podwire.conf"))).unwrap();
+    patient.healthy_after(&["no configuration names podwire"]);
+    std::fs::remove_file(node.path(&format!("{CONF_DIR}/10-podwire.conflist"))).unwrap();
+    patient.write_conf("00-q.conf", r#"{"name":"b","type":"bridge"}"#);
+    patient.healthy_after(&["no configuration names podwire"]);
+    assert!(patient.followed.last().unwrap().ends_with("--priority 00"));
+}
+
+#[test]
+fn adds_that_fail_are_a_finding_until_the_pod_has_its_network() {
+    let node = with_ovs();
+    let patient = Patient::healthy(&node, AgentOptions::default());
+    let pod = node.pod("web").unwrap();
+    let mut conf = podwire_tests::conf();
+    conf["args"] = json!({"cni": {"ips": ["10.186.0.1/22"]}});
+    for _ in 0..4 {
+        pod.exec("ADD", &conf).unwrap().error().unwrap();
+    }
+    patient.complains_of("the last ADD of tests/web failed");
+    pod.add().unwrap().success().unwrap();
+    assert_eq!(patient.ask(), (Some(0), vec![]));
 }
 
 #[test]
@@ -280,7 +309,7 @@ fn an_mtu_too_large_for_the_tunnel() {
     .unwrap()
     .success("ip")
     .unwrap();
-    patient.mended_after(&["pods get MTU 1500", "underlay (MTU 1500) carries 1442"]);
+    patient.healthy_after(&["pods get MTU 1500", "underlay (MTU 1500) carries 1442"]);
     assert_eq!(
         patient.followed,
         ["sed -i -e '1i mtu = 1442' -e '/^ *mtu *=/d' /run/podwire.toml"]
@@ -300,7 +329,7 @@ fn checksum_offload_on_a_netdev_bridge_and_a_link_set_down() {
     pod.run("ethtool", &["-K", "eth0", "tx", "on"]).unwrap();
     node.run("ip", &["link", "set", &pod.container[..15], "down"])
         .unwrap();
-    patient.mended_after(&["TX checksum offload", "is down"]);
+    patient.healthy_after(&["TX checksum offload", "is down"]);
 }
 
 #[test]
@@ -311,7 +340,7 @@ fn ports_left_over() {
     let host_end = links::LinkRecorder::start(node.place()).unwrap();
     pod.remove_netns().unwrap();
     host_end.await_gone(&pod.container[..15]).unwrap();
-    patient.mended_after(&["attachments left over: 1"]);
+    patient.healthy_after(&["attachments left over: 1"]);
     assert_eq!(patient.followed, ["podwire gc"]);
     node.leftovers().unwrap().assert_none();
 }
@@ -342,7 +371,7 @@ fn an_annotation_that_does_not_come() {
             }
             is_theirs
         });
-        patient.mended_after(&["an ADD of pod tests/web waits for its network annotation"]);
+        patient.healthy_after(&["an ADD of pod tests/web waits for its network annotation"]);
         add.join().unwrap();
     });
 }
@@ -365,11 +394,11 @@ fn ovn_controller_gone_and_with_it_the_bridge() {
     node.end_controller(nix::sys::signal::Signal::SIGTERM)
         .unwrap();
     node.vsctl(&["--if-exists", "del-br", "br-int"]).unwrap();
-    patient.mended_after(&["bridge br-int is missing", "ovn-controller"]);
+    patient.healthy_after(&["bridge br-int is missing", "ovn-controller"]);
 
     node.set_key("ovn-bridge", "br-other").unwrap();
     node.vsctl(&["--if-exists", "del-br", "br-int"]).unwrap();
-    patient.mended_after(&["external_ids:ovn-bridge has ovn-controller use br-other"]);
+    patient.healthy_after(&["external_ids:ovn-bridge has ovn-controller use br-other"]);
     for key in ["ovn-encap-ip", "ovn-remote"] {
         node.vsctl(&["remove", "open_vswitch", ".", "external_ids", key])
             .unwrap();
@@ -405,7 +434,7 @@ fn a_plugin_that_can_not_be_run() {
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     node.run("chmod", &["644", "/run/cni/bin/podwire-cni"])
         .unwrap();
-    patient.mended_after(&["podwire-cni can't be run (mode 644)"]);
+    patient.healthy_after(&["podwire-cni can't be run (mode 644)"]);
     assert_eq!(patient.followed, ["chmod 755 /run/cni/bin/podwire-cni"]);
 }
 

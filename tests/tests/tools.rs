@@ -400,3 +400,49 @@ fn a_closed_pipe_and_a_query_that_is_none_are_no_drama() {
         assert_eq!(found, status, "{path}: {body}");
     }
 }
+
+/// The connection stands until its probe fails, and none of them may wait for that.
+#[test]
+fn a_database_that_hangs_is_told_at_once_by_status_the_runtime_and_the_error_of_an_add() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let signal = |name: &str| {
+        let line = format!("kill -{name} $(cat /run/openvswitch/ovsdb-server.pid)");
+        assert!(node.shell(&line).unwrap().status.success());
+    };
+    signal("STOP");
+    let silent = "does not answer: no reply";
+    let done = node.podwire(&["status"]).unwrap();
+    assert_says(
+        &done,
+        UNWELL,
+        &["not ready", silent, "database does not answer"],
+    );
+    let done = node.podwire(&["probe", "ready"]).unwrap();
+    assert_eq!(done.status.code(), UNWELL, "{}{}", done.stdout, done.stderr);
+    let pod = node.pod("web").unwrap();
+    let status = pod.exec("STATUS", &podwire_tests::conf()).unwrap();
+    let error = status.error().unwrap();
+    assert_eq!(error.code, 50);
+    error.assert_names(&[silent]);
+    let error = pod.add().unwrap().error().unwrap();
+    assert!(!error.msg.contains("in sync"), "{}", error.msg);
+    signal("CONT");
+}
+
+#[test]
+fn the_step_in_which_an_add_failed_has_its_bar() {
+    let node = TestNode::with_ovs().unwrap();
+    let options = AgentOptions::default().with(["--add-timeout", "1"]);
+    let _agent = node.start_agent(&options).unwrap();
+    node.signal_vswitchd(Signal::SIGSTOP).unwrap();
+    node.pod("web").unwrap().add().unwrap().error().unwrap();
+    node.signal_vswitchd(Signal::SIGCONT).unwrap();
+    let done = node.podwire(&["trace"]).unwrap();
+    assert_says(&done, WELL, &["! ovs-vswitchd: ofport", "failed, code"]);
+    let (_, json) = node.podwire_json(&["trace", "--json"]).unwrap();
+    let steps = json["operations"][0]["phases"].as_array().unwrap();
+    let failed: Vec<&Value> = steps.iter().filter(|it| it["failed"] == true).collect();
+    assert_eq!(failed.len(), 1, "{steps:#?}");
+    assert_eq!(failed[0]["name"], "ovs-vswitchd: ofport");
+}

@@ -68,7 +68,7 @@ impl Agent {
             &key.ifname,
             Arc::clone(cancel),
         );
-        let queued = Instant::now();
+        let queued = trace.begin("queue");
         let waiting = self.metrics.wait(WaitFor::Turn);
         let has_waited = wait_for_turn(&line, cancel, deadline).await?
             | wait_for_turn(&sandbox, cancel, deadline).await?;
@@ -83,7 +83,7 @@ impl Agent {
         };
         let netns = Arc::new(netns);
 
-        let ready = Instant::now();
+        let ready = trace.begin("agent: ready");
         let waiting = self.metrics.wait(WaitFor::Ready);
         let patience = || deadline.left().min(READY_DEADLINE);
         self.settled(patience()).await?;
@@ -104,6 +104,7 @@ impl Agent {
                 Ok(result.to_json(call.conf.cni_version))
             }
             Err(error) => {
+                trace.fail();
                 let undoing = Instant::now();
                 self.roll_back(call, undo).await;
                 trace.phase("roll back", undoing);
@@ -156,14 +157,14 @@ impl Agent {
         undo: &mut Undo,
         trace: &mut Trace,
     ) -> Result<CniResult, Error> {
-        let asking = Instant::now();
+        let asking = trace.begin("annotations");
         let said = self.said(call, cancel, deadline).await?;
         trace.phase("annotations", asking);
         if call.conf.ipam.is_some() {
             // What the plugin gives to an agent that is killed meanwhile is known to this entry alone.
             self.note(call, netns, &[], undo)?;
         }
-        let asking = Instant::now();
+        let asking = trace.begin("plan and addresses");
         let Intent {
             mut interfaces,
             dns,
@@ -190,7 +191,7 @@ impl Agent {
         ended_early(cancel)?;
         fault_point!("add-planned");
 
-        let writing = Instant::now();
+        let writing = trace.begin("intent log");
         self.note(call, netns, &planned, undo)?;
         trace.phase("intent log", writing);
         fault_point!("add-noted");
@@ -202,12 +203,14 @@ impl Agent {
             .iter()
             .map(|port| self.netlink.attach(Arc::clone(netns), port.link.clone()))
             .collect();
+        trace.begin("make pair");
         let (hosts, configuring) = host_ends(attaching, undo, trace).await?;
         fault_point!("add-linked");
         let pods = configured(configuring).await?;
         for step in pods.iter().flat_map(|pod| &pod.steps) {
             trace.span(step.name, step.start, step.took);
         }
+        trace.begin("ovsdb: transaction");
         let rows = self
             .add_rows(&planned, &hosts, &reserved, deadline, undo)
             .await?;

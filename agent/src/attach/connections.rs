@@ -103,14 +103,19 @@ impl Agent {
                 self.netlink.flush_conntrack(addresses.clone())
             );
             if let Err(error) = switch {
-                tracing::debug!(?addresses, %error, "tracked connections stay in the switch");
+                tracing::debug!(addresses = list(&addresses), %error, "tracked connections stay in the switch");
             }
             if let Err(error) = kernel {
-                tracing::debug!(?addresses, %error, "tracked connections stay in the kernel");
+                tracing::debug!(addresses = list(&addresses), %error, "tracked connections stay in the kernel");
             }
             self.connections.end();
         }
     }
+}
+
+fn list(addresses: &[IpAddr]) -> String {
+    let texts: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+    texts.join(", ")
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use podwire_cni::spec::{ErrorCode, SpecError};
 use podwire_ovs::transact::TransactError;
 
 use super::turns::Reason;
+use crate::duration;
 use crate::flows::FlowsError;
 use crate::ipam::delegate::DelegateError;
 use crate::ipam::pool::PoolError;
@@ -132,14 +133,15 @@ pub enum Error {
     },
     /// An earlier operation on the same pod or sandbox did not end in time.
     #[error(
-        "waited {waited:.1?} for another operation on the same pod or container to end, and it still runs"
+        "waited {} for another operation on the same pod or container to end, and it still runs",
+        duration::text(*waited)
     )]
     Queued {
         /// How long was waited.
         waited: Duration,
     },
     /// The agent has not yet looked through what it found at start.
-    #[error("the agent is starting: waited {waited:?} for {awaited}")]
+    #[error("the agent is starting: waited {} for {awaited}", duration::text(*waited))]
     Starting {
         /// What is missing.
         awaited: &'static str,

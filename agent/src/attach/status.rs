@@ -39,7 +39,10 @@ impl Agent {
 
     /// Looks at everything that an ADD needs.
     pub(crate) async fn look_at_health(&self) -> Health {
-        let ready = self.ports.ready(Duration::ZERO).await;
+        let mut ready = self.ports.ready(Duration::ZERO).await;
+        if ready.is_ok() {
+            ready = self.ports.database_answers(ANSWER_DEADLINE).await;
+        }
         // With the bridge go the ports of all pods; where it is not ours, only ovn-controller brings them back.
         let bridge_gone = matches!(ready, Err(PortError::NoBridge { ovn: true, .. }));
         // A living socket says nothing: a stopped vswitchd keeps it.

@@ -1,7 +1,5 @@
 //! The wait at the end of an ADD: until the switch, and OVN where it is to, have taken up the ports.
 
-use std::time::Instant;
-
 use super::deadline::Deadline;
 use super::turns::Cancel;
 use super::{Agent, Error};
@@ -30,13 +28,13 @@ impl Agent {
         deadline: Deadline,
         trace: &mut Trace,
     ) -> Result<(), PortError> {
-        let started = Instant::now();
+        let started = trace.begin("ovs-vswitchd: ofport");
         let waiting = self.metrics.wait(WaitFor::Ofport);
         self.ports.wait_ofports(ports, deadline.left()).await?;
         drop(waiting);
         trace.phase("ovs-vswitchd: ofport", started);
         if self.config.ovn.wait == Wait::OvnInstalled {
-            let installing = Instant::now();
+            let installing = trace.begin("ovn-controller: installed");
             let _waiting = self.metrics.wait(WaitFor::OvnInstalled);
             self.ports.wait_installed(ports, deadline.left()).await?;
             trace.phase("ovn-controller: installed", installing);

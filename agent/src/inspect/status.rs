@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use podwire_cni::spool::Spool;
 use serde::{Deserialize, Serialize};
@@ -13,10 +14,13 @@ use crate::config::Wait;
 use crate::journal::State;
 use crate::observe::{Operation, Outcome};
 use crate::pods::sources::SourceState;
-use crate::ports::{PortState, SwitchView};
+use crate::ports::{PortError, PortState, SwitchView};
 
-/// How many failures are told.
+/// How many failures are shown.
 const FAILURES: usize = 5;
+/// How long a failure is shown that nothing has repeated: kubelet tries again several times in this time, unless the pod is
+/// gone.
+const RECENT_MICROS: u64 = 10 * 60 * 1_000_000;
 
 /// What `GET /v1/status` answers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -68,7 +72,7 @@ pub struct StatusView {
     pub spool: SpoolView,
     /// Pods that an ADD waits for.
     pub awaited: Vec<String>,
-    /// The last failures, newest first; of one pod, or one verb without a pod, only the newest.
+    /// Failures of the last ten minutes, newest first; of one pod, or one verb without a pod, only the newest.
     pub failures: Vec<Failure>,
 }
 
@@ -183,7 +187,10 @@ pub struct Failure {
 /// The kernel does not tell of the host's links.
 pub async fn status(agent: &Agent) -> Result<StatusView, Error> {
     let health = agent.look_at_health().await;
-    let (current, state) = agent.ports.connection();
+    let (current, state) = match &health.ports {
+        Some(PortError::DatabaseSilent { .. }) => (false, "does not answer".to_owned()),
+        _ => agent.ports.connection(),
+    };
     let config = &agent.config;
     let reasons = health.reasons();
     Ok(StatusView {
@@ -219,7 +226,7 @@ pub async fn status(agent: &Agent) -> Result<StatusView, Error> {
             .iter()
             .map(ToString::to_string)
             .collect(),
-        failures: failures(&agent.recorder.operations(usize::MAX)),
+        failures: failures(&agent.recorder.operations(usize::MAX), now_micros()),
         reasons,
     })
 }
@@ -296,11 +303,12 @@ fn spool(socket: &Path) -> SpoolView {
     }
 }
 
-/// The last failures that nothing has made good since: a later success of the same verb for the same pod does.
-fn failures(operations: &[Operation]) -> Vec<Failure> {
+/// The recent failures that nothing has made good since: a later success of the same verb for the same pod does.
+fn failures(operations: &[Operation], now: u64) -> Vec<Failure> {
     let mut seen = HashSet::new();
     let mut failures = Vec::new();
-    for operation in operations.iter().rev() {
+    let is_recent = |it: &&Operation| now.saturating_sub(it.started_unix_micros) < RECENT_MICROS;
+    for operation in operations.iter().rev().filter(is_recent) {
         let whose = match &operation.pod {
             Some(pod) => pod.clone(),
             None => operation.container.clone(),
@@ -323,4 +331,50 @@ fn failures(operations: &[Operation]) -> Vec<Failure> {
         }
     }
     failures
+}
+
+/// Microseconds since 1970.
+fn now_micros() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::{Subject, Trace};
+
+    fn operation(verb: &'static str, pod: &str, at: u64, outcome: Outcome) -> Operation {
+        let subject = Subject {
+            pod: Some(pod.to_owned()),
+            ..Subject::default()
+        };
+        Operation {
+            started_unix_micros: at,
+            ..Trace::start().end(verb, subject, outcome)
+        }
+    }
+
+    #[test]
+    fn a_failure_is_shown_until_it_is_made_good_or_ten_minutes_old() {
+        let failed = || Outcome::Failed {
+            code: 11,
+            msg: "later".into(),
+        };
+        let operations = [
+            operation("ADD", "a", 0, failed()),
+            operation("ADD", "b", 2, failed()),
+            operation("ADD", "b", 3, Outcome::Ok("ok")),
+            operation("ADD", "c", 4, failed()),
+        ];
+        let shown = |now| -> Vec<String> {
+            let failures = failures(&operations, now).into_iter();
+            failures.flat_map(|it| it.pod).collect()
+        };
+        assert_eq!(shown(5), ["c", "a"]);
+        assert_eq!(shown(RECENT_MICROS), ["c"], "the first pod is gone by now");
+        assert!(shown(RECENT_MICROS + 4).is_empty());
+    }
 }

@@ -48,6 +48,15 @@ pub enum State {
 impl State {
     const ALL: [Self; 3] = [Self::Adding, Self::Live, Self::Deleting];
 
+    /// For the log.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Adding => "adding",
+            Self::Live => "live",
+            Self::Deleting => "deleting",
+        }
+    }
+
     fn suffix(self) -> &'static str {
         match self {
             Self::Adding => "adding",

@@ -261,8 +261,8 @@ pub enum Error {
     },
     /// A link did not appear in time.
     #[error(
-        "waited {} ms for link {link} to appear; there is none of that name",
-        .waited.as_millis()
+        "waited {} for link {link} to appear; there is none of that name",
+        crate::duration::text(*waited)
     )]
     LinkAwaited {
         /// Its name.

@@ -17,6 +17,9 @@ pub struct Phase {
     pub start_micros: f64,
     /// Microseconds that it took.
     pub duration_micros: f64,
+    /// Whether the operation failed in it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
 }
 
 /// How an operation ended.
@@ -84,6 +87,8 @@ pub struct Trace {
     started: Instant,
     started_wall: SystemTime,
     phases: Vec<Phase>,
+    /// The step that has begun and not ended.
+    under_way: Option<(&'static str, Instant)>,
 }
 
 /// Who an operation was for.
@@ -106,6 +111,24 @@ impl Trace {
             started: Instant::now(),
             started_wall: SystemTime::now(),
             phases: Vec::with_capacity(16),
+            under_way: None,
+        }
+    }
+
+    /// Begins a step, which [`Self::phase`] ends. One that is still under way when the operation fails is the step that failed.
+    pub fn begin(&mut self, name: &'static str) -> Instant {
+        let now = Instant::now();
+        self.under_way = Some((name, now));
+        now
+    }
+
+    /// Records the step that is under way as the one that failed.
+    pub fn fail(&mut self) {
+        if let Some((name, start)) = self.under_way.take() {
+            self.span(name, start, start.elapsed());
+            if let Some(phase) = self.phases.last_mut() {
+                phase.failed = true;
+            }
         }
     }
 
@@ -116,15 +139,20 @@ impl Trace {
 
     /// Records a step of which start and length are known.
     pub fn span(&mut self, name: &'static str, start: Instant, duration: Duration) {
+        self.under_way = None;
         self.phases.push(Phase {
             name,
             start_micros: micros(start.saturating_duration_since(self.started)),
             duration_micros: micros(duration),
+            failed: false,
         });
     }
 
     /// Stops the clock.
-    pub fn end(self, verb: &'static str, subject: Subject, outcome: Outcome) -> Operation {
+    pub fn end(mut self, verb: &'static str, subject: Subject, outcome: Outcome) -> Operation {
+        if matches!(outcome, Outcome::Failed { .. }) {
+            self.fail();
+        }
         let started = self.started_wall.duration_since(UNIX_EPOCH);
         Operation {
             verb,
@@ -150,6 +178,25 @@ fn micros(duration: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_step_in_which_an_operation_fails_is_recorded_as_failed() {
+        let mut trace = Trace::start();
+        let queued = trace.begin("queue");
+        trace.phase("queue", queued);
+        trace.begin("annotations");
+        let outcome = Outcome::Failed {
+            code: 11,
+            msg: "later".into(),
+        };
+        let operation = trace.end("ADD", Subject::default(), outcome);
+        let steps: Vec<_> = operation
+            .phases
+            .iter()
+            .map(|it| (it.name, it.failed))
+            .collect();
+        assert_eq!(steps, [("queue", false), ("annotations", true)]);
+    }
 
     #[test]
     fn a_trace_is_serialised_as_the_tools_read_it() {

@@ -8,6 +8,7 @@ use podwire_ovs::transact::TransactError;
 use podwire_ovs::unixctl::UnixctlError;
 
 use super::{ControllerError, Diagnosis};
+use crate::duration;
 
 /// A step on the switch's database, or a wait for the switch, that failed.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +22,17 @@ pub enum PortError {
         ovsdb: PathBuf,
         /// What was seen instead.
         source: WaitError,
+    },
+    /// The database takes no question although the connection stands.
+    #[error(
+        "Open vSwitch's database {ovsdb} does not answer: no reply to a read within {}; is ovsdb-server stopped or busy?",
+        duration::text(*waited)
+    )]
+    DatabaseSilent {
+        /// The database's socket.
+        ovsdb: PathBuf,
+        /// How long was waited.
+        waited: Duration,
     },
     /// The bridge is not there.
     #[error("bridge {bridge} does not exist in Open vSwitch{}", if *.ovn { "; in OVN mode ovn-controller makes it: is ovn-controller running on this node?" } else { "" })]
@@ -89,7 +101,7 @@ pub enum PortError {
         by: String,
     },
     /// OVN did not install the flows in time.
-    #[error("OVN did not report the port installed within {waited:?}: {diagnosis}")]
+    #[error("OVN did not report the port installed within {}: {diagnosis}", duration::text(*waited))]
     NotInstalled {
         /// How long was waited.
         waited: Duration,
@@ -100,7 +112,7 @@ pub enum PortError {
     #[error("{0}")]
     Controller(#[from] ControllerError),
     /// ovs-vswitchd lives and gave no ofport in time.
-    #[error("ovs-vswitchd gave the port no ofport within {waited:?}: {source}")]
+    #[error("ovs-vswitchd gave the port no ofport within {}: {source}", duration::text(*waited))]
     NoOfport {
         /// How long was waited.
         waited: Duration,

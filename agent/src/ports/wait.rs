@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use podwire_ovs::client::WaitError;
 use podwire_ovs::replica::Db;
+use podwire_ovs::transact::{TransactError, Transaction};
 use podwire_ovs::unixctl::{Unixctl, UnixctlError};
 use podwire_ovs::vswitch::{BY_IFACE_ID, Interface};
 use tokio::time::Instant;
@@ -136,6 +137,24 @@ impl Ports {
             waited: started.elapsed(),
             source,
         })
+    }
+
+    /// Whether ovsdb-server answers a read, where the connection stands: one that hangs keeps it until the probe of the
+    /// connection fails, some seconds later.
+    ///
+    /// # Errors
+    /// [`PortError::DatabaseSilent`].
+    pub async fn database_answers(&self, patience: Duration) -> Result<(), PortError> {
+        let mut read = Transaction::new();
+        read.select("Open_vSwitch", Vec::new(), &["cur_cfg"]);
+        match self.client.transact(&read, Instant::now() + patience).await {
+            Err(TransactError::Timeout { waited, .. }) => Err(PortError::DatabaseSilent {
+                ovsdb: self.ovsdb.clone(),
+                waited,
+            }),
+            // What else fails is the connection's to tell.
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     /// The version of ovs-vswitchd, when its main loop answers; its socket alone says nothing, for a stopped process keeps it.

@@ -94,7 +94,7 @@ async fn finish_interrupted(agent: &Agent) {
         if !is_due {
             continue;
         }
-        tracing::info!(attachment = %entry.key, ?state, "finishing what was interrupted");
+        tracing::info!(attachment = %entry.key, state = state.name(), "finishing what was interrupted");
         let errors = agent.finish(&entry.key).await;
         if errors.is_empty() {
             let mended = match state {

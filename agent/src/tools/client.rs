@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::Exit;
 use crate::asking::{self, Unanswered};
+use crate::duration;
 
 /// How long an answer may take: to look at every attachment of a large node takes a second or two.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
@@ -150,7 +151,12 @@ impl AgentSocket {
         };
         let body = tokio::time::timeout(ANSWER_DEADLINE, answer)
             .await
-            .map_err(|_| self.broken(path, format!("no answer within {ANSWER_DEADLINE:?}")))??;
+            .map_err(|_| {
+                self.broken(
+                    path,
+                    format!("no answer within {}", duration::text(ANSWER_DEADLINE)),
+                )
+            })??;
         serde_json::from_slice(&body.to_bytes())
             .map_err(|error| self.broken(path, format!("not the answer it should be: {error}")))
     }

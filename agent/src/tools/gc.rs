@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::paint::{Paint, printable, short_id};
+use super::paint::{Paint, pod_or_container, printable, short_id};
 use super::table::table;
 use super::{AnswerArgs, Exit, ToolError};
 use crate::inspect::LeftoverList;
@@ -52,7 +52,7 @@ fn text(list: &LeftoverList, dry_run: bool, paint: Paint) -> String {
                 (None, true) => "removed".to_owned(),
                 (None, false) => "would be removed".to_owned(),
             };
-            let pod = it.pod.clone().unwrap_or_else(|| "-".to_owned());
+            let pod = pod_or_container(it.pod.as_deref(), Some(&it.key.container_id));
             [pod, id, it.ports.join(","), it.reason.clone(), done].map(|cell| printable(&cell))
         })
         .collect();

@@ -89,6 +89,15 @@ pub(super) fn short_id(container: &str) -> String {
     container.chars().take(12).collect()
 }
 
+/// A pod's name; of one that the runtime did not name, its container's id in parentheses.
+pub(super) fn pod_or_container(pod: Option<&str>, container: Option<&str>) -> String {
+    match (pod, container) {
+        (Some(pod), _) => pod.to_owned(),
+        (None, Some(container)) if !container.is_empty() => format!("({})", short_id(container)),
+        (None, _) => "-".to_owned(),
+    }
+}
+
 /// The text, shortened to so many characters.
 pub(super) fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {

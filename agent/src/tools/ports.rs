@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _};
 
 use clap::{Args, ValueEnum};
 
-use super::paint::{Paint, height, printable, short_id};
+use super::paint::{Paint, height, pod_or_container, printable, short_id};
 use super::table::table;
 use super::{CommonArgs, Exit, ToolError, show, show_json};
 use crate::inspect::{Change, Filter, PortList, PortView};
@@ -143,8 +143,7 @@ fn told(before: &BTreeMap<String, PortView>, change: &Change, paint: Paint) -> S
         text.push_str("# Open vSwitch's database is away\n");
     }
     for name in &change.removed {
-        let pod = before.get(name).and_then(|port| port.pod.clone());
-        let pod = pod.unwrap_or_else(|| "-".to_owned());
+        let pod = before.get(name).map_or_else(|| "-".to_owned(), pod);
         text.push_str(&format!("gone           {:<20}  {name}\n", printable(&pod)));
     }
     for port in &change.changed {
@@ -248,7 +247,8 @@ fn wide(port: &PortView) -> [String; 13] {
 }
 
 fn pod(port: &PortView) -> String {
-    or_dash(port.pod.as_deref())
+    let container = port.key.as_ref().map(|key| key.container_id.as_str());
+    pod_or_container(port.pod.as_deref(), container)
 }
 
 fn addresses(port: &PortView) -> String {

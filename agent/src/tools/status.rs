@@ -150,12 +150,13 @@ fn failures(screen: &mut Screen, status: &StatusView, now: u64) {
         screen.line("last errors", true, "none");
     }
     for failure in &status.failures {
-        let whose = match &failure.pod {
-            Some(pod) => pod.clone(),
-            None => short_id(&failure.container),
+        let whose = match (&failure.pod, failure.container.is_empty()) {
+            (Some(pod), _) => format!(" {pod}"),
+            (None, false) => format!(" of container {}", short_id(&failure.container)),
+            (None, true) => String::new(),
         };
         let text = format!(
-            "{} {whose}, {} (code {}): {}",
+            "{}{whose}, {} (code {}): {}",
             failure.verb,
             ago(failure.started_unix_micros, now),
             failure.code,

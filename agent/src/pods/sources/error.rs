@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::duration;
+
 use super::known::Pod;
 use super::{AnnotationError, Annotations};
 
@@ -143,6 +145,7 @@ fn missing_text(
     failing: &[(String, Duration, String)],
 ) -> String {
     let pod = pod.as_deref().unwrap_or_default();
+    let waited = duration::text(*waited);
     let mut text = match missing {
         Missing::PodName => format!(
             "CNI_ARGS names no pod (K8S_POD_NAME), and without one there is no annotation to go by \
@@ -152,7 +155,7 @@ fn missing_text(
             "pod {pod} came without {wanted}, and no source is set up that could be asked for it"
         ),
         Missing::Pod { places } => format!(
-            "pod {pod} is not known to {} after {waited:.1?}",
+            "pod {pod} is not known to {} after {waited}",
             places.join(" nor to ")
         ),
         Missing::Uid {
@@ -160,7 +163,7 @@ fn missing_text(
             found,
             place,
         } => format!(
-            "pod {pod} of uid {runtime} (K8S_POD_UID) is not known to {place} after {waited:.1?}: \
+            "pod {pod} of uid {runtime} (K8S_POD_UID) is not known to {place} after {waited}: \
              the pod of that name there has uid {found}"
         ),
         Missing::Annotation { has } => {
@@ -169,17 +172,30 @@ fn missing_text(
                 false => has.join(", "),
             };
             format!(
-                "pod {pod} is not annotated after {waited:.1?}: awaited {wanted}; \
+                "pod {pod} is not annotated after {waited}: awaited {wanted}; \
                  its annotations: {has}"
             )
         }
     };
     for (place, since, problem) in failing {
         text.push_str(&format!(
-            "; {place} has been failing for {since:.1?}: {problem}"
+            "; {place} has been failing for {}: {problem}",
+            duration::text(*since)
         ));
     }
     text
+}
+
+impl Missing {
+    /// For the log.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::PodName => "pod name",
+            Self::Pod { .. } => "pod",
+            Self::Uid { .. } => "pod uid",
+            Self::Annotation { .. } => "annotation",
+        }
+    }
 }
 
 /// ` (uid …)`, or nothing.

@@ -152,7 +152,12 @@ impl Sources {
             self.nudge.notify_one();
             if can_come && !is_told {
                 let (pod, wanted) = (name.as_ref().map(ToString::to_string), question.wanted);
-                tracing::info!(pod, wanted, ?missing, "an ADD awaits its pod's annotation");
+                tracing::info!(
+                    pod,
+                    wanted,
+                    missing = missing.word(),
+                    "an ADD awaits its pod's annotation"
+                );
                 is_told = true;
             }
             let deadline = started + patience;

@@ -3,14 +3,16 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use super::service::{restart_agent, start_agent};
+use super::service::{agent_log, restart_agent, start_agent};
 use super::switch::Seen;
 use super::{DoctorArgs, Examined, Finding};
 use crate::config::{Mode, Source};
-use crate::inspect::{AuditList, LeftoverList, StatusView};
+use crate::inspect::{AuditList, Failure, LeftoverList, StatusView};
 use crate::netns::Netlink;
 use crate::plan::AttachmentKey;
 use crate::ports::PortRecord;
+use crate::tools::paint::short_id;
+use crate::tools::time::{ago, now_micros};
 use crate::tools::{AgentSocket, ToolError};
 
 const AGENT: &str = "agent";
@@ -34,7 +36,7 @@ pub(super) async fn examine(
         Err(error) => {
             let reason = error.to_string();
             let what = reason.lines().next().unwrap_or_default().to_owned();
-            findings.push(Finding::wrong(AGENT, what).mend(start_agent()));
+            findings.push(Finding::wrong(AGENT, what).fix(start_agent()));
             let veths = netlink.list_veths().await.unwrap_or_default();
             let has_link = |port: &&PortRecord| veths.iter().any(|link| link.name == port.name);
             let stale = seen.ports.iter().filter(|port| !has_link(port)).count();
@@ -42,7 +44,7 @@ pub(super) async fn examine(
                 let what = format!(
                     "{stale} ports of podwire's have no link any more; the agent removes them when it starts"
                 );
-                findings.push(Finding::wrong(PODS, what).mend(start_agent()));
+                findings.push(Finding::wrong(PODS, what).fix(start_agent()));
             }
         }
     }
@@ -65,12 +67,12 @@ fn rights(socket: &Path) -> Vec<Finding> {
         let path = path.display();
         if found.uid() != 0 {
             let what = format!("{path} belongs to uid {}, and must be root's", found.uid());
-            findings.push(Finding::wrong(AGENT, what).mend(format!("chown root:root {path}")));
+            findings.push(Finding::wrong(AGENT, what).fix(format!("chown root:root {path}")));
         }
         if mode & !wanted != 0 {
             let what =
                 format!("{path} has mode {mode:o}, and others than root must have no part in it");
-            findings.push(Finding::wrong(AGENT, what).mend(format!("chmod {wanted:o} {path}")));
+            findings.push(Finding::wrong(AGENT, what).fix(format!("chmod {wanted:o} {path}")));
         }
     }
     findings
@@ -94,41 +96,58 @@ fn status_findings(status: &StatusView, seen: &Seen) -> Vec<Finding> {
             false => Finding::wrong(AGENT, what),
         };
         findings.push(match source.source == Source::Kube.name() {
-            true => finding.mend("systemctl cat podwire | grep -i -e kube -e k8s"),
+            true => finding.look(agent_log(status.pid)),
             false => finding,
         });
     }
     let told_by_source = status.sources.iter().any(|it| it.problem.is_some());
     if !status.ready && !is_told && !told_by_source {
         let what = format!("it would serve no ADD: {}", status.reasons.join("; "));
-        findings.push(Finding::wrong(AGENT, what).mend(restart_agent()));
+        findings.push(Finding::wrong(AGENT, what).fix(restart_agent(status.pid)));
     }
     if status.spool.entries > 0 {
         let what = format!(
             "DELs that wait in the spool and could not be carried out: {}; the agent's log says why",
             status.spool.entries
         );
-        findings.push(Finding::wrong(AGENT, what).mend(restart_agent()));
+        findings.push(Finding::wrong(AGENT, what).fix(restart_agent(status.pid)));
     }
     if let Some(problem) = &status.spool.problem {
         findings.push(Finding::wrong(AGENT, format!("spool: {problem}")));
     }
     for subnet in status.subnets.iter().filter(|it| it.used >= it.capacity) {
-        let what = format!("subnet {} has no address left", subnet.subnet);
-        findings.push(Finding::wrong(AGENT, what).mend("podwire gc"));
+        let what = format!(
+            "subnet {} has no address left: pods hold all of them; give the node a further --subnet",
+            subnet.subnet
+        );
+        findings.push(Finding::wrong(AGENT, what).look("podwire ports"));
     }
     for pod in &status.awaited {
         findings.push(awaited(pod, status));
     }
-    for failure in &status.failures {
-        let whose = failure.pod.as_deref().unwrap_or(&failure.container);
-        let what = format!(
-            "the last {} of {whose} failed with code {}: {}",
-            failure.verb, failure.code, failure.msg
-        );
-        findings.push(Finding::note(AGENT, what));
-    }
+    findings.extend(status.failures.iter().map(failed));
     findings
+}
+
+/// The last operation of a pod failed. A pod whose ADD did is without its network.
+fn failed(failure: &Failure) -> Finding {
+    let whose = match (&failure.pod, failure.container.is_empty()) {
+        (Some(pod), _) => format!(" of {pod}"),
+        (None, false) => format!(" of container {}", short_id(&failure.container)),
+        (None, true) => String::new(),
+    };
+    let what = format!(
+        "the last {}{whose} failed {} with code {}: {}",
+        failure.verb,
+        ago(failure.started_unix_micros, now_micros()),
+        failure.code,
+        failure.msg
+    );
+    match (failure.verb.as_str(), &failure.pod) {
+        ("ADD", Some(pod)) => Finding::wrong(PODS, what).look(format!("podwire trace {pod}")),
+        ("ADD", None) => Finding::wrong(PODS, what).look("podwire trace"),
+        _ => Finding::note(AGENT, what),
+    }
 }
 
 /// An ADD waits for what somebody else has to write.
@@ -142,20 +161,20 @@ fn awaited(pod: &str, status: &StatusView) -> Finding {
         .find(|it| it.source == Source::Dir.name());
     match dir {
         _ if status.mode == Mode::Ovn.name() => finding
-            .mend(format!("kubectl -n {namespace} describe pod {name}"))
-            .mend("kubectl -n ovn-kubernetes rollout restart deployment/ovnkube-control-plane"),
-        Some(dir) => finding.mend(format!(
+            .look(format!("kubectl -n {namespace} describe pod {name}"))
+            .look("kubectl -n ovn-kubernetes logs deployment/ovnkube-control-plane"),
+        Some(dir) => finding.look(format!(
             "grep -l 'name: *{name}' {}/* # and add k8s.ovn.org/pod-networks to its annotations",
             dir.place
         )),
-        None => finding.mend(format!(
+        None => finding.fix(format!(
             "kubectl -n {namespace} annotate pod {name} k8s.ovn.org/pod-networks='{{\"default\":{{\"mac_address\":\"…\",\"ip_addresses\":[\"…\"]}}}}'"
         )),
     }
 }
 
 /// What the agent finds of its attachments when it looks at each.
-pub(super) async fn examine_pods(agent: &AgentSocket) -> Option<Examined> {
+pub(super) async fn examine_pods(agent: &AgentSocket, seen: &Seen) -> Option<Examined> {
     let audits: AuditList = agent.get("/v1/check").await.ok()?;
     let leftovers: LeftoverList = agent.get("/v1/gc").await.ok()?;
     let mut findings = Vec::new();
@@ -166,12 +185,12 @@ pub(super) async fn examine_pods(agent: &AgentSocket) -> Option<Examined> {
             first.key,
             first.reason
         );
-        findings.push(Finding::wrong(PODS, what).mend("podwire gc"));
+        findings.push(Finding::wrong(PODS, what).fix("podwire gc"));
     }
     if leftovers.qos_rows > 0 {
         let rows = crate::tools::gc::qos_rows(leftovers.qos_rows);
         let what = format!("{rows} of ports that somebody removed: no port uses them any more");
-        findings.push(Finding::wrong(PODS, what).mend("podwire gc"));
+        findings.push(Finding::wrong(PODS, what).fix("podwire gc"));
     }
     let is_left = |key: &AttachmentKey| leftovers.leftovers.iter().any(|it| it.key == *key);
     for audit in audits.attachments.iter().filter(|it| !is_left(&it.key)) {
@@ -180,9 +199,10 @@ pub(super) async fn examine_pods(agent: &AgentSocket) -> Option<Examined> {
             let what = format!("{whose}: {}", difference.what);
             let finding = Finding::wrong(PODS, what);
             findings.push(match (&difference.fix, &audit.pod) {
-                (Some(fix), _) => finding.mend(fix.clone()),
-                (None, Some(pod)) => finding.mend(recreate(pod)),
-                (None, None) => finding,
+                (Some(fix), _) => finding.fix(fix.clone()),
+                // A new sandbox would lack the same.
+                (None, Some(pod)) if seen.is_well() => finding.fix(recreate(pod)),
+                (None, _) => finding.look("podwire check"),
             });
         }
     }

@@ -100,7 +100,7 @@ fn none_of_ours(seen: &Seen, directories: &Directories<'_>) -> Finding {
             overlay.display()
         );
         // The old file goes first, for it may be a link to ours.
-        return Finding::wrong(CNI, what).mend(format!(
+        return Finding::wrong(CNI, what).fix(format!(
             "cp --remove-destination {} {}",
             directories.bin.join(PLUGIN_NAMES[0]).display(),
             overlay.display()
@@ -113,20 +113,28 @@ fn none_of_ours(seen: &Seen, directories: &Directories<'_>) -> Finding {
         ),
         None => format!("{} has no configuration", directories.conf.display()),
     };
+    // What comes first is left alone; ours goes before it, where a number can.
+    let Some(first) = seen.confs.first() else {
+        return Finding::wrong(CNI, what).fix(install("--conf-only", directories));
+    };
+    let comes_first = |rank: &u8| {
+        let ours = directories.conf.join(format!("{rank:02}-podwire.conflist"));
+        ours < first.path
+    };
+    let rank = (0..=USUAL_RANK).rev().find(comes_first);
     let mut command = install("--conf-only", directories);
-    // What comes first is left alone; ours goes before it.
-    let first = seen.confs.first().and_then(|first| rank(&first.path));
-    if let Some(first @ ..=USUAL_RANK) = first {
-        command.push_str(&format!(" --priority {:02}", first.saturating_sub(1)));
+    match rank {
+        Some(USUAL_RANK) => {}
+        Some(rank) => command.push_str(&format!(" --priority {rank:02}")),
+        None => return Finding::wrong(CNI, what).fix(command).fix(set_aside(first)),
     }
-    Finding::wrong(CNI, what).mend(command)
+    Finding::wrong(CNI, what).fix(command)
 }
 
-/// `05` of `05-bridge.conf`.
-fn rank(path: &Path) -> Option<u8> {
-    let name = path.file_name()?.to_str()?;
-    let digits = name.split(|c: char| !c.is_ascii_digit()).next()?;
-    digits.parse().ok()
+/// The command that takes a configuration out of the runtime's sight: it reads only names with certain endings.
+fn set_aside(conf: &Found) -> String {
+    let path = conf.path.display();
+    format!("mv {path} {path}.disabled")
 }
 
 fn not_first(first: &Found, ours: &Found) -> Finding {
@@ -138,20 +146,20 @@ fn not_first(first: &Found, ours: &Found) -> Finding {
     if first.owner == Owner::OvnKubernetes {
         what.push_str("; ovn-kubernetes' node process writes it again each time it starts");
     }
-    let path = before(first, ours);
-    Finding::wrong(CNI, what).mend(format!("mv {} {}", ours.path.display(), path.display()))
+    let fix = match before(first, ours) {
+        Some(path) => format!("mv {} {}", ours.path.display(), path.display()),
+        None => set_aside(first),
+    };
+    Finding::wrong(CNI, what).fix(fix)
 }
 
-/// A name for ours that sorts before the other: `05-podwire.conf` if it does, else one with `00-`, else one with a character
-/// before digits.
-fn before(first: &Found, ours: &Found) -> PathBuf {
+/// A name for ours that sorts before the other: `05-podwire.conf`, or one with `00-`; none where no number does.
+fn before(first: &Found, ours: &Found) -> Option<PathBuf> {
     let name = ours.path.file_name().and_then(|it| it.to_str());
     let is_rank = |c: char| c.is_ascii_digit() || c == '-';
     let bare = name.unwrap_or("podwire.conf").trim_start_matches(is_rank);
-    let candidates =
-        ["05-", "00-", "!"].map(|rank| ours.path.with_file_name(format!("{rank}{bare}")));
-    let chosen = candidates.iter().find(|path| **path < first.path);
-    chosen.unwrap_or(&candidates[2]).clone()
+    let candidates = ["05-", "00-"].map(|rank| ours.path.with_file_name(format!("{rank}{bare}")));
+    candidates.into_iter().find(|path| *path < first.path)
 }
 
 /// Whether the plugin is there, can be run, and is ours.
@@ -161,20 +169,20 @@ fn plugin(seen: &Seen, directories: &Directories<'_>) -> Option<Finding> {
     match is_ours(seen, PLUGIN_NAMES[0]) {
         None => {
             let what = format!("the plugin {shown} is missing");
-            Some(Finding::wrong(CNI, what).mend(install("--plugin-only", directories)))
+            Some(Finding::wrong(CNI, what).fix(install("--plugin-only", directories)))
         }
         Some(false) => {
             let what = format!(
                 "{shown} is not podwire's plugin: something was copied over it, as ovn-kubernetes' node process does through a link"
             );
-            Some(Finding::wrong(CNI, what).mend(install("--plugin-only --force", directories)))
+            Some(Finding::wrong(CNI, what).fix(install("--plugin-only --force", directories)))
         }
         Some(true) => {
             use std::os::unix::fs::PermissionsExt as _;
             let mode = std::fs::metadata(&path).ok()?.permissions().mode() & 0o777;
             (mode & 0o100 == 0).then(|| {
                 Finding::wrong(CNI, format!("{shown} can't be run (mode {mode:o})"))
-                    .mend(format!("chmod 755 {shown}"))
+                    .fix(format!("chmod 755 {shown}"))
             })
         }
     }

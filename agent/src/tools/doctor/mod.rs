@@ -1,7 +1,10 @@
-//! `podwire doctor`: goes through what usually is wrong on a node, and says of each finding which command mends it.
+//! `podwire doctor`: checks what usually goes wrong on a node, and prints for each finding the command that fixes it.
 //!
-//! It looks for itself at what is there without an agent (Open vSwitch, the runtime's directories, the socket), and asks the
-//! agent for the rest. Findings come in the order in which they are to be mended: what others stand on goes first.
+//! It checks for itself what needs no agent (Open vSwitch, the runtime's directories, the socket), and asks the agent for the
+//! rest. Findings come in the order in which to fix them: causes before their effects.
+//!
+//! A `fix` is a promise, which tests/tests/doctor.rs holds: after the command the finding is gone. Where no command of this
+//! node can promise that, the finding has a `look` instead: a command that shows what to decide.
 
 mod agent;
 mod cni;
@@ -24,8 +27,8 @@ pub(super) use service::start_agent;
 /// The flags of `podwire doctor`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code 1: there are findings, each with its fix. Fix them in\n\
-                  this order: the first may be the cause of others."
+    after_help = "Exit code 1: there are findings, each with its fix, or a look at what to decide.\n\
+                  Fix them in this order: the first may be the cause of others."
 )]
 pub struct DoctorArgs {
     /// Open vSwitch's database, when no agent says which
@@ -81,8 +84,10 @@ struct Finding {
     wrong: bool,
     /// In words.
     what: String,
-    /// Commands that mend it, in this order.
-    mend: Vec<String>,
+    /// Commands that fix it, in this order.
+    fix: Vec<String>,
+    /// Commands that show more, where none fixes it.
+    look: Vec<String>,
 }
 
 impl Finding {
@@ -91,7 +96,8 @@ impl Finding {
             about,
             wrong: true,
             what: what.into(),
-            mend: Vec::new(),
+            fix: Vec::new(),
+            look: Vec::new(),
         }
     }
 
@@ -102,8 +108,13 @@ impl Finding {
         }
     }
 
-    fn mend(mut self, command: impl Into<String>) -> Self {
-        self.mend.push(command.into());
+    fn fix(mut self, command: impl Into<String>) -> Self {
+        self.fix.push(command.into());
+        self
+    }
+
+    fn look(mut self, command: impl Into<String>) -> Self {
+        self.look.push(command.into());
         self
     }
 }
@@ -144,7 +155,7 @@ impl DoctorArgs {
         }));
         examined.extend(mtu::examine(&seen, status, netlink).await);
         if status.is_some() {
-            examined.extend(agent::examine_pods(&self.answer.agent()).await);
+            examined.extend(agent::examine_pods(&self.answer.agent(), &seen).await);
         }
         examined
     }
@@ -166,17 +177,19 @@ fn text(examined: &[Examined], width: usize, paint: Paint) -> String {
             };
             wrong += usize::from(finding.wrong);
             put(&mut text, &mark, length, &what, width);
-            for command in &finding.mend {
-                // On one line, however long, so that it can be copied.
-                let command = paint.command(&printable(command));
-                text.push_str(&format!("      mend: {command}\n"));
+            for (word, commands) in [("fix: ", &finding.fix), ("look:", &finding.look)] {
+                for command in commands {
+                    // On one line, however long, so that it can be copied.
+                    let command = paint.command(&printable(command));
+                    text.push_str(&format!("      {word} {command}\n"));
+                }
             }
         }
     }
     let summary = match wrong {
         0 => paint.good("nothing wrong"),
         1 => paint.bad("1 finding"),
-        number => paint.bad(&format!("{number} findings; mend them in this order")),
+        number => paint.bad(&format!("{number} findings; fix them in this order")),
     };
     text.push_str(&format!("\n{summary}\n"));
     text

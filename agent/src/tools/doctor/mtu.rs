@@ -11,7 +11,7 @@ use crate::ports::Encapsulation;
 
 const TUNNEL: &str = "tunnel MTU";
 
-/// Holds the pods' MTU against the tunnels' underlay; nothing where there is no tunnel.
+/// Compares the pods' MTU with the tunnels' underlay; nothing where there is no tunnel.
 pub(super) async fn examine(
     seen: &Seen,
     status: Option<&StatusView>,
@@ -32,8 +32,14 @@ pub(super) async fn examine(
             "pods get MTU {}, and {carries}: large packets to other nodes are lost",
             status.mtu
         );
-        let file = status.mtu_file.as_deref();
-        findings.push(Finding::wrong(TUNNEL, what).mend(set_mtu(room, file)));
+        findings.push(match status.mtu_file.as_deref() {
+            Some(file) => Finding::wrong(TUNNEL, what).fix(set_mtu(room, file)),
+            None => Finding::wrong(
+                TUNNEL,
+                format!("{what}; make --mtu of the agent's command line {room}"),
+            )
+            .look(format!("tr '\\0' ' ' < /proc/{}/cmdline", status.pid)),
+        });
     }
     let large: Vec<&str> = seen
         .ports
@@ -43,7 +49,7 @@ pub(super) async fn examine(
         .collect();
     if let Some(first) = large.first() {
         let what = format!(
-            "pods with a larger MTU than the {room} that get through: {}, such as {first}; recreate them once it is mended",
+            "pods with a larger MTU than the {room} that get through: {}, such as {first}; recreate them once that is fixed",
             large.len()
         );
         findings.push(Finding::note(TUNNEL, what));
@@ -56,10 +62,7 @@ pub(super) async fn examine(
 }
 
 /// The command that has the agent give pods this MTU: it reads its file again when that changes.
-fn set_mtu(mtu: u32, file: Option<&Path>) -> String {
-    let Some(file) = file else {
-        return format!("systemctl cat podwire | grep -e --mtu # and make it {mtu} there");
-    };
+fn set_mtu(mtu: u32, file: &Path) -> String {
     let directory = file.parent().unwrap_or(Path::new("/")).display();
     let has_lines = fs::metadata(file).is_ok_and(|file| file.len() > 0);
     let file = file.display();
@@ -99,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mtu_is_set_in_a_file_that_is_there_or_is_yet_to_be_made_and_else_on_the_command_line() {
+    fn the_mtu_is_set_in_a_file_that_is_there_or_is_yet_to_be_made() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("podwire/podwire.toml");
         let run = |command: &str| {
@@ -109,15 +112,14 @@ mod tests {
             assert!(shell.unwrap().success(), "{command}");
             fs::read_to_string(&file).unwrap()
         };
-        assert_eq!(run(&set_mtu(1400, Some(&file))), "mtu = 1400\n");
+        assert_eq!(run(&set_mtu(1400, &file)), "mtu = 1400\n");
         for (before, after) in [
             ("mode = 'ovn'", "mtu = 1442\nmode = 'ovn'"),
             ("mtu = 1500\n", "mtu = 1442\n"),
             ("#mtu = 1500\nmtu = 1400\n", "mtu = 1442\n#mtu = 1500\n"),
         ] {
             fs::write(&file, before).unwrap();
-            assert_eq!(run(&set_mtu(1442, Some(&file))), after);
+            assert_eq!(run(&set_mtu(1442, &file)), after);
         }
-        assert!(set_mtu(1442, None).contains("--mtu"));
     }
 }

@@ -35,7 +35,8 @@ pub(super) struct Seen {
     descriptors: Option<u64>,
     /// Whether OVN is in use here, and whether ovn-controller is connected.
     controller: Option<Result<(), String>>,
-    agent_runs: bool,
+    /// The agent's process, when it answers.
+    agent: Option<u32>,
 }
 
 /// Looks at the database, the daemons and their limits.
@@ -84,7 +85,7 @@ pub(super) async fn look(args: &DoctorArgs, status: Option<&StatusView>) -> Seen
             .map_err(|error| format!("ovs-vswitchd does not answer: {error}")),
         descriptors: descriptors(rundir),
         controller,
-        agent_runs: status.is_some(),
+        agent: status.map(|status| status.pid),
     }
 }
 
@@ -119,14 +120,22 @@ fn descriptors(rundir: &Path) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
+impl Seen {
+    /// Whether what all pods depend on answers: without it each of them lacks something, and no new pod is better off.
+    pub(super) fn is_well(&self) -> bool {
+        let controller = self.controller.as_ref().is_none_or(Result::is_ok);
+        self.database.is_ok() && self.vswitchd.is_ok() && controller && self.switch.bridge.is_some()
+    }
+}
+
 /// What is wrong with the switch.
 pub(super) fn examine(seen: &Seen) -> Examined {
     let mut findings = Vec::new();
     if let Err(problem) = &seen.database {
         let what = format!("its database does not answer: {problem}");
-        findings.push(Finding::wrong(SWITCH, what).mend(restart_switch()));
+        findings.push(Finding::wrong(SWITCH, what).fix(restart_switch()));
     } else if let Err(problem) = &seen.vswitchd {
-        findings.push(Finding::wrong(SWITCH, problem.clone()).mend(restart_switch()));
+        findings.push(Finding::wrong(SWITCH, problem.clone()).fix(restart_switch()));
     } else {
         findings.extend(bridge(seen));
     }
@@ -138,7 +147,7 @@ pub(super) fn examine(seen: &Seen) -> Examined {
             bridge.ports
         );
         let command = "prlimit --nofile=65536:65536 --pid $(pidof ovs-vswitchd)";
-        findings.push(Finding::wrong(SWITCH, what).mend(command));
+        findings.push(Finding::wrong(SWITCH, what).fix(command));
     }
     let bridge = seen.switch.bridge.as_ref().map_or_else(String::new, |it| {
         format!(
@@ -165,10 +174,10 @@ fn bridge(seen: &Seen) -> Option<Finding> {
         let without_kernel =
             bridge.datapath == "system" && !Path::new("/sys/module/openvswitch").exists();
         return Some(match without_kernel {
-            true => Finding::wrong(SWITCH, what).mend(format!(
+            true => Finding::wrong(SWITCH, what).fix(format!(
                 "modprobe openvswitch || ovs-vsctl set bridge {name} datapath_type=netdev"
             )),
-            false => Finding::wrong(SWITCH, what).mend(restart_switch()),
+            false => Finding::wrong(SWITCH, what).fix(restart_switch()),
         });
     }
     let missing = format!("bridge {name} is missing");
@@ -176,22 +185,22 @@ fn bridge(seen: &Seen) -> Option<Finding> {
         (Some(_), Some(theirs)) if theirs != name => {
             let what =
                 format!("{missing}: external_ids:ovn-bridge has ovn-controller use {theirs}");
-            Finding::wrong(SWITCH, what).mend(format!(
+            Finding::wrong(SWITCH, what).fix(format!(
                 "ovs-vsctl set open_vswitch . external_ids:ovn-bridge={name}"
             ))
         }
         // ovn-controller makes it again as long as it runs, so it does not, or hangs.
-        (Some(_), _) => Finding::wrong(SWITCH, missing).mend(restart_controller()),
-        (None, _) if seen.agent_runs => Finding::wrong(
+        (Some(_), _) => Finding::wrong(SWITCH, missing).fix(restart_controller()),
+        (None, _) if let Some(pid) = seen.agent => Finding::wrong(
             SWITCH,
             format!("{missing}, and the agent could not make it; its log says why"),
         )
-        .mend(restart_agent()),
+        .fix(restart_agent(pid)),
         (None, _) => Finding::wrong(
             SWITCH,
             format!("{missing}; the agent makes it when it starts"),
         )
-        .mend(start_agent()),
+        .fix(start_agent()),
     })
 }
 
@@ -205,14 +214,14 @@ pub(super) fn examine_ovn(seen: &Seen) -> Option<Examined> {
             let what = "external_ids:ovn-remote is not set, so ovn-controller knows no southbound database";
             let command =
                 "ovs-vsctl set open_vswitch . external_ids:ovn-remote=tcp:SOUTHBOUND:6642";
-            findings.push(Finding::wrong(OVN, what).mend(command));
+            findings.push(Finding::wrong(OVN, what).fix(command));
         } else if let Err(problem) = controller {
-            findings.push(Finding::wrong(OVN, problem.clone()).mend(restart_controller()));
+            findings.push(Finding::wrong(OVN, problem.clone()).fix(restart_controller()));
         }
         if ovn.encap_ip.is_none() {
             let what = "external_ids:ovn-encap-ip is not set: there is no tunnel to other nodes";
             let command = "ovs-vsctl set open_vswitch . external_ids:ovn-encap-type=geneve external_ids:ovn-encap-ip=ADDRESS";
-            findings.push(Finding::wrong(OVN, what).mend(command));
+            findings.push(Finding::wrong(OVN, what).fix(command));
         }
     }
     Some(Examined {

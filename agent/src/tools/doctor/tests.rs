@@ -10,7 +10,7 @@ fn findings_come_with_their_commands_on_lines_of_their_own() {
         Examined {
             about: "Open vSwitch",
             seen: String::new(),
-            findings: vec![finding.mend("systemctl restart openvswitch-switch")],
+            findings: vec![finding.fix("systemctl restart openvswitch-switch")],
         },
         Examined {
             about: "agent",

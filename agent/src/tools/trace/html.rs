@@ -105,7 +105,10 @@ fn article(page: &mut String, operation: &Traced, open: bool) {
              style=\"left:{:.2}%;width:{:.2}%\"></i></span></li>",
             escaped(&step.name),
             milliseconds(step.duration_micros),
-            class(Kind::of(&step.name)),
+            match step.failed {
+                true => "failed",
+                false => class(Kind::of(&step.name)),
+            },
             share(step.start_micros),
             share(step.duration_micros),
         );

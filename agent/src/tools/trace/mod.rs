@@ -74,6 +74,9 @@ struct Step {
     name: String,
     start_micros: f64,
     duration_micros: f64,
+    /// The operation failed in this step.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    failed: bool,
 }
 
 /// Whose time a step is, for its colour.

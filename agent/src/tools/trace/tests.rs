@@ -6,6 +6,7 @@ fn operations() -> Vec<Traced> {
         name: name.into(),
         start_micros,
         duration_micros,
+        failed: false,
     };
     let add = Traced {
         verb: "ADD".into(),
@@ -30,7 +31,10 @@ fn operations() -> Vec<Traced> {
             msg: "waited 30 s for <b>the</b> annotation".into(),
         },
         traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
-        phases: vec![step("annotations", 0.0, 30_000_000.0)],
+        phases: vec![Step {
+            failed: true,
+            ..step("annotations", 0.0, 30_000_000.0)
+        }],
         ..add.clone()
     };
     vec![add, refused]

@@ -33,12 +33,15 @@ pub(super) fn text(operations: &[Traced], now: u64, width: usize, paint: Paint) 
             let from = step.start_micros / operation.duration_micros;
             let to = (step.start_micros + step.duration_micros) / operation.duration_micros;
             let bar = bar(from, to, chart);
+            let (mark, bar) = match step.failed {
+                true => (paint.bad("!"), paint.bad(&bar)),
+                false => (" ".to_owned(), coloured(&step.name, &bar, paint)),
+            };
             let _ = writeln!(
                 text,
-                "  {:<NAME$} {:>TIME$}  {}",
+                "{mark} {:<NAME$} {:>TIME$}  {bar}",
                 printable(&step.name),
                 milliseconds(step.duration_micros),
-                coloured(&step.name, &bar, paint)
             );
         }
     }

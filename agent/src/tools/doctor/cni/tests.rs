@@ -40,15 +40,15 @@ impl Node {
         })
         .findings
         .iter()
-        .map(|it| (bare(&it.what), it.mend.iter().map(|it| bare(it)).collect()))
+        .map(|it| (bare(&it.what), it.fix.iter().map(|it| bare(it)).collect()))
         .collect()
     }
 
     fn only(&self) -> (String, String) {
         let mut findings = self.findings();
         assert_eq!(findings.len(), 1, "{findings:?}");
-        let (what, mend) = findings.remove(0);
-        (what, mend.join("; "))
+        let (what, fix) = findings.remove(0);
+        (what, fix.join("; "))
     }
 }
 
@@ -82,57 +82,57 @@ fn a_configuration_of_ours_that_comes_first_is_well() {
 #[test]
 fn one_that_is_not_first_gets_a_name_that_is() {
     let node = || Node::new().plugin("podwire-cni", true);
-    let (what, mend) = node()
+    let (what, fix) = node()
         .conf("10-ovn-kubernetes.conf", OVERLAY)
         .plugin("ovn-k8s-cni-overlay", false)
         .conf("10-podwire.conf", OURS)
         .only();
     assert!(what.contains("writes it again"), "{what}");
-    assert_eq!(mend, "mv conf/10-podwire.conf conf/05-podwire.conf");
-    let (_, mend) = node()
+    assert_eq!(fix, "mv conf/10-podwire.conf conf/05-podwire.conf");
+    let (_, fix) = node()
         .conf("00-a.conf", "{")
         .conf("podwire.conflist", OURS)
         .only();
-    assert_eq!(mend, "mv conf/podwire.conflist conf/!podwire.conflist");
+    assert_eq!(fix, "mv conf/00-a.conf conf/00-a.conf.disabled");
 }
 
 #[test]
 fn a_node_without_ours_is_told_which_is_taken_and_how_to_write_one() {
     let node = || Node::new().plugin("podwire-cni", true);
-    let (what, mend) = node().only();
+    let (what, fix) = node().only();
     assert!(what.contains("conf has no configuration"), "{what}");
-    assert_eq!(mend, "podwire install --conf-only --conf-dir conf");
-    let (what, mend) = node().conf("05-bridge.conf", r#"{"type":"bridge"}"#).only();
+    assert_eq!(fix, "podwire install --conf-only --conf-dir conf");
+    let (what, fix) = node().conf("05-bridge.conf", r#"{"type":"bridge"}"#).only();
     assert!(what.contains("05-bridge.conf (bridge)"), "{what}");
     assert_eq!(
-        mend,
+        fix,
         "podwire install --conf-only --conf-dir conf --priority 04"
     );
 }
 
 #[test]
 fn ovn_kubernetes_own_binary_is_told_from_ours() {
-    let (what, mend) = Node::new()
+    let (what, fix) = Node::new()
         .plugin("podwire-cni", true)
         .plugin("ovn-k8s-cni-overlay", false)
         .conf("10-ovn-kubernetes.conf", OVERLAY)
         .only();
     assert!(what.contains("not podwire's"), "{what}");
     assert_eq!(
-        mend,
+        fix,
         "cp --remove-destination bin/podwire-cni bin/ovn-k8s-cni-overlay"
     );
 }
 
 #[test]
 fn a_plugin_that_is_missing_or_overwritten_is_installed_again() {
-    let (what, mend) = Node::new().conf("10-podwire.conf", OURS).only();
+    let (what, fix) = Node::new().conf("10-podwire.conf", OURS).only();
     assert!(what.contains("bin/podwire-cni is missing"), "{what}");
-    assert_eq!(mend, "podwire install --plugin-only --bin-dir bin");
-    let (what, mend) = Node::new()
+    assert_eq!(fix, "podwire install --plugin-only --bin-dir bin");
+    let (what, fix) = Node::new()
         .plugin("podwire-cni", false)
         .conf("10-podwire.conf", OURS)
         .only();
     assert!(what.contains("copied over it"), "{what}");
-    assert_eq!(mend, "podwire install --plugin-only --force --bin-dir bin");
+    assert_eq!(fix, "podwire install --plugin-only --force --bin-dir bin");
 }
