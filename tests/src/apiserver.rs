@@ -1,5 +1,5 @@
-//! A stand-in for the Kubernetes API server: it lists, pages and watches pods over HTTP/1.1 like
-//! the real one, and accepts Events.
+//! A stand-in for the Kubernetes API server: it lists, pages, watches, creates and patches objects
+//! over HTTP/1.1 like the real one, and accepts Events.
 //!
 //! It keeps a log of changes with a version for each. A watch begins at a version and gets later
 //! changes that its field selector matches; a pod that leaves the selection is reported as deleted.
@@ -11,6 +11,7 @@ mod cluster;
 mod connection;
 mod events;
 mod hostile;
+mod objects;
 mod store;
 mod tls;
 
@@ -27,7 +28,7 @@ use crate::Place;
 use crate::failure::{Failure, Step};
 use store::Store;
 
-pub use cluster::{pod, pod_on};
+pub use cluster::{endpoints, node, pod, pod_on, service};
 pub use hostile::Hostile;
 
 /// Longer than any wait of a client under test.
@@ -173,14 +174,40 @@ impl ApiServer {
         self.ca.as_deref().unwrap_or_default()
     }
 
-    /// Creates a pod or changes it.
-    pub fn apply(&self, pod: Value) {
-        self.change(|state| state.store.apply(pod));
+    /// Creates an object or changes it; one without a kind is a pod.
+    pub fn apply(&self, object: Value) {
+        self.change(|state| state.store.apply(object));
     }
 
     /// Deletes a pod.
     pub fn delete(&self, namespace: &str, name: &str) {
-        self.change(|state| state.store.delete(namespace, name));
+        self.delete_object("Pod", namespace, name);
+    }
+
+    /// Deletes an object; the namespace of one without is empty.
+    pub fn delete_object(&self, kind: &str, namespace: &str, name: &str) {
+        let (resource, key) = (objects::resource_of(kind), format!("{namespace}/{name}"));
+        self.change(|state| state.store.delete(resource, &key));
+    }
+
+    /// An object as it is now.
+    pub fn object(&self, kind: &str, namespace: &str, name: &str) -> Option<Value> {
+        let (resource, key) = (objects::resource_of(kind), format!("{namespace}/{name}"));
+        self.shared.lock().store.get(resource, &key).cloned()
+    }
+
+    /// Waits until an object is as wanted, and returns it.
+    pub fn await_object(
+        &self,
+        (kind, namespace, name): (&str, &str, &str),
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Result<Value, Failure> {
+        let (resource, key) = (objects::resource_of(kind), format!("{namespace}/{name}"));
+        let awaited = format!("{kind} {key} as wanted");
+        self.await_state(&awaited, |state| {
+            state.store.get(resource, &key).is_some_and(&wanted)
+        })?;
+        Ok(self.object(kind, namespace, name).unwrap_or_default())
     }
 
     /// Sends a bookmark to every watch that asked for them.

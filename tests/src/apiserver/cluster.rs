@@ -52,6 +52,56 @@ pub fn pod(node: &str, namespace: &str, name: &str, uid: &str, annotations: Valu
     })
 }
 
+/// A node as it joins: with one address of its own.
+pub fn node(name: &str, address: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "uid": format!("uid-of-{name}"),
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            // As ovnkube-node and `podwire node` write it.
+            "annotations": { "k8s.ovn.org/node-chassis-id": name },
+        },
+        "status": { "addresses": [{ "type": "InternalIP", "address": address }] },
+    })
+}
+
+/// A ClusterIP service with one TCP port.
+pub fn service(namespace: &str, name: &str, address: &str, port: u16) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": { "name": name, "namespace": namespace, "uid": format!("uid-of-{name}") },
+        "spec": {
+            "clusterIP": address,
+            "clusterIPs": [address],
+            "ports": [{ "name": "main", "protocol": "TCP", "port": port, "targetPort": port }],
+        },
+    })
+}
+
+/// A slice with a service's endpoints, all of them ready, on one TCP port.
+pub fn endpoints(namespace: &str, service: &str, addresses: &[&str], port: u16) -> Value {
+    let endpoints: Vec<Value> = addresses
+        .iter()
+        .map(|address| json!({ "addresses": [address], "conditions": { "ready": true } }))
+        .collect();
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": format!("{service}-1"),
+            "namespace": namespace,
+            "labels": { "kubernetes.io/service-name": service },
+        },
+        "addressType": "IPv4",
+        "endpoints": endpoints,
+        "ports": [{ "name": "main", "protocol": "TCP", "port": port }],
+    })
+}
+
 /// A fixture's pod as the API has it.
 pub fn pod_on(node: &str, pod: &Pod<'_>, annotations: Value) -> Value {
     self::pod(node, &pod.namespace, &pod.name, &pod.uid, annotations)

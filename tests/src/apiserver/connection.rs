@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::events;
 use super::hostile;
+use super::objects::{self, Target};
 use super::store::Selector;
 use super::{Request, Shared, State};
 
@@ -41,6 +42,19 @@ pub(super) fn serve(stream: impl Read + Write, shared: &Arc<Shared>) -> io::Resu
             drop(state);
             shared.changed.notify_all();
             answer(out, &done)?;
+        } else if let Some(target) = Target::parse(&request.path)
+            && target.is_one(&request)
+        {
+            let done = objects::serve(&target, &request, &mut state);
+            drop(state);
+            shared.changed.notify_all();
+            let is_failure = done["kind"] == "Status";
+            let body = if is_failure {
+                done
+            } else {
+                shown(done, &request)
+            };
+            answer(out, &body)?;
         } else if request.is_watch() {
             state.watches += 1;
             shared.changed.notify_all();
@@ -59,7 +73,7 @@ pub(super) fn serve(stream: impl Read + Write, shared: &Arc<Shared>) -> io::Resu
 
 /// The Status with which a request is refused, if it is.
 fn refusal(request: &Request, state: &State) -> Option<Value> {
-    if request.path != "/api/v1/pods" && !events::is_about(request) {
+    if Target::parse(&request.path).is_none() && !events::is_about(request) {
         return Some(status(
             404,
             "NotFound",
@@ -82,7 +96,8 @@ fn refusal(request: &Request, state: &State) -> Option<Value> {
 }
 
 fn list(request: &Request, state: &State) -> Value {
-    let pods = state.store.select(&selector(request));
+    let target = target(request);
+    let pods = state.store.select(&target, &selector(request));
     let number = |name| request.parameter(name).and_then(|text| text.parse().ok());
     let from: usize = number("continue").unwrap_or(0);
     let limit = number("limit")
@@ -102,7 +117,7 @@ fn list(request: &Request, state: &State) -> Value {
     }
     let (kind, version) = match is_metadata_only(request) {
         true => ("PartialObjectMetadataList", "meta.k8s.io/v1"),
-        false => ("PodList", "v1"),
+        false => (&*format!("{}List", target.kind().0), target.kind().1),
     };
     json!({ "kind": kind, "apiVersion": version, "metadata": metadata, "items": items })
 }
@@ -121,7 +136,7 @@ fn watch<'a>(
         .and_then(|text| text.parse().ok());
     let limit = Duration::from_secs(seconds.unwrap_or(1800));
     let bookmarks = request.parameter("allowWatchBookmarks") == Some("true");
-    let selector = selector(request);
+    let (target, selector) = (target(request), selector(request));
     let mut version = resource_version(request);
     head(out)?;
     loop {
@@ -135,8 +150,8 @@ fn watch<'a>(
             return chunk(out, "");
         }
         let mut events = String::new();
-        for change in state.store.since(version) {
-            if let Some(mut event) = change.event(&selector, bookmarks) {
+        for change in state.store.since(&target, version) {
+            if let Some(mut event) = change.event(&target, &selector, bookmarks) {
                 event["object"] = shown(event["object"].take(), request);
                 events.push_str(&format!("{event}\n"));
             }
@@ -171,6 +186,11 @@ fn shown(mut object: Value, request: &Request) -> Value {
 
 fn is_metadata_only(request: &Request) -> bool {
     request.accept.contains("as=PartialObjectMetadata")
+}
+
+/// What a request that was not refused is about.
+fn target(request: &Request) -> Target {
+    Target::parse(&request.path).expect("a path that names nothing is refused before")
 }
 
 fn selector(request: &Request) -> Selector {

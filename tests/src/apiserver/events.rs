@@ -32,7 +32,10 @@ pub(super) fn serve(request: &Request, state: &mut State) -> Value {
 fn make(namespace: &str, event: &Value, state: &mut State) -> Value {
     // What the real server's validation looks at in a core/v1 Event (ValidateEvent, legacy part).
     let object = &event["involvedObject"];
-    if object["namespace"] != namespace || event["metadata"]["namespace"] != namespace {
+    // An object without a namespace has its Events in the one that is always there.
+    let is_its =
+        object["namespace"] == namespace || object["namespace"].is_null() && namespace == "default";
+    if !is_its || event["metadata"]["namespace"] != namespace {
         return status(
             422,
             "Invalid",
@@ -76,7 +79,7 @@ fn find<'a>(namespace: &str, name: &str, state: &'a mut State) -> Option<&'a mut
     })
 }
 
-fn merge(target: &mut Value, patch: &Value) {
+pub(super) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(members) = patch else {
         *target = patch.clone();
         return;

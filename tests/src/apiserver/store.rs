@@ -4,20 +4,23 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// Pods by `namespace/name`, and everything that happened to them.
+use super::objects::{Target, resource_of};
+
+/// Objects by resource and `namespace/name`, and everything that happened to them.
 #[derive(Debug, Default)]
 pub(super) struct Store {
     version: u64,
     /// Changes up to this version are no longer in the log.
     compacted: u64,
-    pods: BTreeMap<String, Value>,
+    objects: BTreeMap<(String, String), Value>,
     log: Vec<Change>,
 }
 
-/// One change, with the pod before and after it.
+/// One change, with the object before and after it.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) version: u64,
+    resource: String,
     before: Option<Value>,
     after: Option<Value>,
 }
@@ -35,24 +38,33 @@ impl Store {
         version < self.compacted
     }
 
-    pub(super) fn apply(&mut self, mut pod: Value) {
+    /// Makes an object or changes it.
+    pub(super) fn apply(&mut self, mut object: Value) {
         self.version += 1;
-        pod["metadata"]["resourceVersion"] = self.version.to_string().into();
-        let before = self.pods.insert(key(&pod), pod.clone());
-        self.log(before, Some(pod));
+        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        let resource = resource_of(object["kind"].as_str().unwrap_or_default());
+        let place = (resource.to_owned(), key(&object));
+        let before = self.objects.insert(place, object.clone());
+        self.log(resource, before, Some(object));
     }
 
-    pub(super) fn delete(&mut self, namespace: &str, name: &str) {
-        if let Some(pod) = self.pods.remove(&format!("{namespace}/{name}")) {
+    /// Deletes an object by its `namespace/name`.
+    pub(super) fn delete(&mut self, resource: &str, key: &str) {
+        let place = (resource.to_owned(), key.to_owned());
+        if let Some(object) = self.objects.remove(&place) {
             self.version += 1;
-            self.log(Some(pod), None);
+            self.log(resource, Some(object), None);
         }
+    }
+
+    pub(super) fn get(&self, resource: &str, key: &str) -> Option<&Value> {
+        self.objects.get(&(resource.to_owned(), key.to_owned()))
     }
 
     /// A bookmark is a change of nothing.
     pub(super) fn bookmark(&mut self) {
         self.version += 1;
-        self.log(None, None);
+        self.log("", None, None);
     }
 
     pub(super) fn compact(&mut self) {
@@ -61,23 +73,32 @@ impl Store {
         self.log.clear();
     }
 
-    /// The pods of a selection, in the order of their names.
-    pub(super) fn select(&self, selector: &Selector) -> Vec<Value> {
-        let selected = self.pods.values().filter(|pod| selector.matches(pod));
-        selected.cloned().collect()
+    /// The objects of a selection, in the order of their names.
+    pub(super) fn select(&self, target: &Target, selector: &Selector) -> Vec<Value> {
+        let objects = self.objects.iter();
+        let selected = objects.filter(|((resource, _), object)| {
+            *resource == target.resource && is_in(target, object) && selector.matches(object)
+        });
+        selected.map(|(_, object)| object.clone()).collect()
     }
 
-    /// What happened after a version.
-    pub(super) fn since(&self, version: u64) -> impl Iterator<Item = &Change> {
-        self.log
-            .iter()
-            .filter(move |change| change.version > version)
+    /// What happened after a version; bookmarks are for every resource.
+    pub(super) fn since(&self, target: &Target, version: u64) -> impl Iterator<Item = &Change> {
+        // Versions grow along the log.
+        let from = self.log.partition_point(|change| change.version <= version);
+        self.log[from..].iter().filter(move |change| {
+            let object = change.after.as_ref().or(change.before.as_ref());
+            change.resource.is_empty()
+                || change.resource == target.resource
+                    && object.is_some_and(|object| is_in(target, object))
+        })
     }
 
-    fn log(&mut self, before: Option<Value>, after: Option<Value>) {
+    fn log(&mut self, resource: &str, before: Option<Value>, after: Option<Value>) {
         let version = self.version;
         self.log.push(Change {
             version,
+            resource: resource.to_owned(),
             before,
             after,
         });
@@ -86,7 +107,12 @@ impl Store {
 
 impl Change {
     /// The event that a watch gets of it; none when it does not concern the selection.
-    pub(super) fn event(&self, selector: &Selector, bookmarks: bool) -> Option<Value> {
+    pub(super) fn event(
+        &self,
+        target: &Target,
+        selector: &Selector,
+        bookmarks: bool,
+    ) -> Option<Value> {
         let was = self.before.as_ref().filter(|pod| selector.matches(pod));
         let is = self.after.as_ref().filter(|pod| selector.matches(pod));
         let (kind, mut object) = match (was, is) {
@@ -95,7 +121,11 @@ impl Change {
             (Some(pod), None) => ("DELETED", pod.clone()),
             (None, None) if self.before.is_none() && self.after.is_none() && bookmarks => (
                 "BOOKMARK",
-                json!({ "kind": "Pod", "apiVersion": "v1", "metadata": { "creationTimestamp": null } }),
+                json!({
+                    "kind": target.kind().0,
+                    "apiVersion": target.kind().1,
+                    "metadata": { "creationTimestamp": null },
+                }),
             ),
             (None, None) => return None,
         };
@@ -121,6 +151,11 @@ impl Selector {
             pod.pointer(&pointer).and_then(Value::as_str) == Some(value)
         })
     }
+}
+
+fn is_in(target: &Target, object: &Value) -> bool {
+    let namespace = target.namespace.as_deref();
+    namespace.is_none_or(|namespace| object["metadata"]["namespace"] == namespace)
 }
 
 fn key(pod: &Value) -> String {

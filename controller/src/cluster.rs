@@ -1,0 +1,300 @@
+//! Kubernetes' objects, reduced to what the network depends on. A cluster's pods are many, and most
+//! of what the API says of one is of no use here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Node as ApiNode, Pod as ApiPod, Service as ApiService};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt as _;
+
+/// Names an object, and with it all rows that are made for it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// What the whole cluster shares: the router and the group of load balancers.
+    Cluster,
+    /// A node.
+    Node(String),
+    /// A pod: namespace and name.
+    Pod(String, String),
+    /// A service: namespace and name.
+    Service(String, String),
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Which of several nodes of this name it is.
+    pub uid: String,
+    /// Seconds since 1970. Of two nodes with one subnet the older keeps it.
+    pub created: i64,
+    /// `k8s.ovn.org/node-subnets`, as it stands.
+    pub subnets: Option<String>,
+    /// `k8s.ovn.org/node-chassis-id`: the node's name in OVN, once it has one.
+    pub chassis: Option<String>,
+    /// The addresses of the node itself (`status.addresses`, InternalIP).
+    pub addresses: Vec<IpAddr>,
+    /// Whether the condition NetworkUnavailable says `False`.
+    pub network_available: bool,
+}
+
+/// A pod that is on a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// Which of several pods of this name it is.
+    pub uid: String,
+    /// The node it is on.
+    pub node: String,
+    /// `k8s.ovn.org/pod-networks`, as it stands.
+    pub networks: Option<String>,
+}
+
+/// A service that has at least one cluster IP.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// Where it listens, by whichever address: cluster IPs, external IPs, load balancers' addresses.
+    pub addresses: Vec<IpAddr>,
+    /// What it listens on.
+    pub ports: Vec<ServicePort>,
+    /// Session affinity by client address, for so many seconds.
+    pub affinity: Option<u32>,
+    /// Whether endpoints that are not ready count as ready.
+    pub publish_unready: bool,
+}
+
+/// A port of a service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Its name, which ties it to the ports of endpoints; may be empty.
+    pub name: String,
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: String,
+    /// The number that clients use.
+    pub port: u16,
+}
+
+/// A part of a service's endpoints.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slice {
+    /// The service's name.
+    pub service: String,
+    /// The endpoints.
+    pub endpoints: Vec<Endpoint>,
+    /// By the port's name: protocol and number.
+    pub ports: BTreeMap<String, (String, u16)>,
+}
+
+/// An endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its address.
+    pub address: Option<IpAddr>,
+    /// Takes new connections.
+    pub ready: bool,
+    /// Still answers, while it ends.
+    pub serving: bool,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub struct Cluster {
+    /// By name.
+    pub nodes: BTreeMap<String, Node>,
+    /// By namespace and name; those alone that have an address of the cluster's network.
+    pub pods: BTreeMap<(String, String), Pod>,
+    /// By namespace and name.
+    pub services: BTreeMap<(String, String), Service>,
+    /// By namespace, service and the slice's own name.
+    pub slices: BTreeMap<(String, String, String), Slice>,
+}
+
+impl Cluster {
+    /// The keys of all objects.
+    pub fn keys(&self) -> BTreeSet<Key> {
+        let nodes = self.nodes.keys().cloned().map(Key::Node);
+        let pods = self
+            .pods
+            .keys()
+            .map(|(ns, name)| Key::Pod(ns.clone(), name.clone()));
+        let services = self
+            .services
+            .keys()
+            .map(|(ns, name)| Key::Service(ns.clone(), name.clone()));
+        nodes
+            .chain(pods)
+            .chain(services)
+            .chain([Key::Cluster])
+            .collect()
+    }
+
+    /// The slices of a service.
+    pub fn slices_of(&self, namespace: &str, service: &str) -> impl Iterator<Item = &Slice> {
+        let from = (namespace.to_owned(), service.to_owned(), String::new());
+        self.slices
+            .range(from..)
+            .take_while(move |((ns, name, _), _)| ns == namespace && name == service)
+            .map(|(_, slice)| slice)
+    }
+}
+
+/// As [`podwire_ovs::nb::KEY`] has it.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster => f.write_str("cluster"),
+            Self::Node(name) => write!(f, "node/{name}"),
+            Self::Pod(namespace, name) => write!(f, "pod/{namespace}/{name}"),
+            Self::Service(namespace, name) => write!(f, "service/{namespace}/{name}"),
+        }
+    }
+}
+
+impl Key {
+    /// Reads what [`Key`] writes; `None` when it is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('/');
+        let mut next = || parts.next().filter(|part| !part.is_empty());
+        let key = match (next()?, next(), next()) {
+            ("cluster", None, None) => Self::Cluster,
+            ("node", Some(name), None) => Self::Node(name.to_owned()),
+            ("pod", Some(namespace), Some(name)) => {
+                Self::Pod(namespace.to_owned(), name.to_owned())
+            }
+            ("service", Some(namespace), Some(name)) => {
+                Self::Service(namespace.to_owned(), name.to_owned())
+            }
+            _ => return None,
+        };
+        parts.next().is_none().then_some(key)
+    }
+}
+
+impl From<&ApiNode> for Node {
+    fn from(node: &ApiNode) -> Self {
+        let annotation = |name: &str| node.annotations().get(name).cloned();
+        let status = node.status.as_ref();
+        let addresses = status.and_then(|status| status.addresses.as_ref());
+        let conditions = status.and_then(|status| status.conditions.as_ref());
+        Self {
+            uid: node.uid().unwrap_or_default(),
+            created: node
+                .creation_timestamp()
+                .map_or(i64::MAX, |time| time.0.as_second()),
+            subnets: annotation(crate::ipam::NODE_SUBNETS),
+            chassis: annotation("k8s.ovn.org/node-chassis-id"),
+            addresses: addresses
+                .into_iter()
+                .flatten()
+                .filter(|address| address.type_ == "InternalIP")
+                .filter_map(|address| address.address.parse().ok())
+                .collect(),
+            network_available: conditions.into_iter().flatten().any(|condition| {
+                condition.type_ == "NetworkUnavailable" && condition.status == "False"
+            }),
+        }
+    }
+}
+
+impl Pod {
+    /// What a pod needs; `None` when that is nothing: it has no node yet, it uses its node's
+    /// network, or it is done, whereupon its address is free.
+    pub(crate) fn of(pod: &ApiPod) -> Option<Self> {
+        let spec = pod.spec.as_ref()?;
+        let phase = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
+        if spec.host_network == Some(true) || matches!(phase, Some("Succeeded" | "Failed")) {
+            return None;
+        }
+        Some(Self {
+            uid: pod.uid().unwrap_or_default(),
+            node: spec.node_name.clone().filter(|name| !name.is_empty())?,
+            networks: pod.annotations().get(crate::ipam::POD_NETWORKS).cloned(),
+        })
+    }
+}
+
+impl Service {
+    /// What a service needs; `None` for one that is headless or only an alias.
+    pub(crate) fn of(service: &ApiService) -> Option<Self> {
+        let spec = service.spec.as_ref()?;
+        let cluster_ips = match spec.cluster_ips.as_deref() {
+            Some(ips @ [_, ..]) => ips,
+            _ => std::slice::from_ref(spec.cluster_ip.as_ref()?),
+        };
+        let own: Vec<IpAddr> = cluster_ips
+            .iter()
+            .filter_map(|ip| ip.parse().ok())
+            .collect();
+        if own.is_empty() {
+            return None;
+        }
+        let ingress = service
+            .status
+            .as_ref()
+            .and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
+        let ingress = ingress
+            .into_iter()
+            .flatten()
+            .filter_map(|it| it.ip.as_ref());
+        let external = spec.external_ips.iter().flatten().chain(ingress);
+        let is_client_ip = spec.session_affinity.as_deref() == Some("ClientIP");
+        let seconds = spec
+            .session_affinity_config
+            .as_ref()
+            .and_then(|config| config.client_ip.as_ref()?.timeout_seconds)
+            .and_then(|seconds| u32::try_from(seconds).ok());
+        Some(Self {
+            addresses: own
+                .into_iter()
+                .chain(external.filter_map(|ip| ip.parse().ok()))
+                .collect(),
+            ports: spec
+                .ports
+                .iter()
+                .flatten()
+                .filter_map(|port| {
+                    Some(ServicePort {
+                        name: port.name.clone().unwrap_or_default(),
+                        protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
+                        port: u16::try_from(port.port).ok()?,
+                    })
+                })
+                .collect(),
+            // Kubernetes' own default.
+            affinity: is_client_ip.then(|| seconds.unwrap_or(10_800)),
+            publish_unready: spec.publish_not_ready_addresses == Some(true),
+        })
+    }
+}
+
+impl Slice {
+    /// The endpoints of a slice; `None` when it belongs to no service.
+    pub(crate) fn of(slice: &EndpointSlice) -> Option<Self> {
+        let service = slice.labels().get("kubernetes.io/service-name")?.clone();
+        let ports = slice.ports.iter().flatten().filter_map(|port| {
+            let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
+            let number = u16::try_from(port.port?).ok()?;
+            Some((port.name.clone().unwrap_or_default(), (protocol, number)))
+        });
+        let endpoints = slice.endpoints.iter().map(|endpoint| {
+            let conditions = endpoint.conditions.as_ref();
+            let is =
+                |condition: Option<Option<bool>>, default| condition.flatten().unwrap_or(default);
+            let ready = is(conditions.map(|it| it.ready), true);
+            Endpoint {
+                // Further addresses of one endpoint are not to be used (discovery/v1).
+                address: endpoint.addresses.first().and_then(|it| it.parse().ok()),
+                ready,
+                serving: is(conditions.map(|it| it.serving), ready),
+            }
+        });
+        Some(Self {
+            service,
+            endpoints: endpoints.collect(),
+            ports: ports.collect(),
+        })
+    }
+}

@@ -1,0 +1,61 @@
+//! Flags and environment.
+
+use std::path::PathBuf;
+
+use podwire_ovs::client::{Remote, RemoteError, TlsKeys};
+
+use crate::ipam::ClusterSubnet;
+
+/// Gives nodes their subnets, pods their addresses, and OVN its logical network
+#[derive(Clone, Debug, clap::Parser)]
+#[command(name = "podwire-controller", version, max_term_width = 100)]
+pub struct Config {
+    /// OVN's northbound database: unix:/path, tcp:HOST:PORT or ssl:HOST:PORT, with commas between a
+    /// cluster's members
+    #[arg(long, env = "OVN_NB_DB", default_value = "unix:/run/ovn/ovnnb_db.sock")]
+    pub nb_db: String,
+    /// This end's private key, for ssl: remotes
+    #[arg(long, requires_all = ["nb_certificate", "nb_ca_certificate"])]
+    pub nb_private_key: Option<PathBuf>,
+    /// This end's certificate
+    #[arg(long, requires = "nb_private_key")]
+    pub nb_certificate: Option<PathBuf>,
+    /// The certificate of the CA that has signed the database's
+    #[arg(long, requires = "nb_private_key")]
+    pub nb_ca_certificate: Option<PathBuf>,
+    /// Networks that nodes get their subnets of, each with the length of a node's prefix; one or
+    /// more of each family
+    #[arg(long, value_delimiter = ',', default_value = "10.244.0.0/16/24")]
+    pub cluster_subnets: Vec<ClusterSubnet>,
+    /// The API server's URL; without one, the kubeconfig that KUBECONFIG names, or the pod's own
+    /// service account
+    #[arg(long)]
+    pub k8s_apiserver: Option<String>,
+    /// The namespace of the Lease podwire-controller
+    #[arg(long, default_value = "kube-system", env = "POD_NAMESPACE")]
+    pub lease_namespace: String,
+    /// Who this controller is among its peers; each needs its own
+    #[arg(long, env = "POD_NAME", default_value = "podwire-controller")]
+    pub identity: String,
+    /// Take over rows of the northbound database that have the right names and were made by
+    /// somebody who is gone
+    #[arg(long)]
+    pub adopt: bool,
+    /// What is logged: a level, or filters as in info,podwire_ovs=debug
+    #[arg(long, env = "PODWIRE_LOG", default_value = "info")]
+    pub log: String,
+}
+
+impl Config {
+    pub(crate) fn remotes(&self) -> Result<Vec<Remote>, RemoteError> {
+        Remote::parse_list(&self.nb_db)
+    }
+
+    pub(crate) fn tls(&self) -> Option<TlsKeys> {
+        Some(TlsKeys {
+            private_key: self.nb_private_key.clone()?,
+            certificate: self.nb_certificate.clone()?,
+            ca_certificate: self.nb_ca_certificate.clone()?,
+        })
+    }
+}

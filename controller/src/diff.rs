@@ -1,0 +1,312 @@
+//! Rows wanted, compared with the replica: what differs is the transaction.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use podwire_ovs::nb::{KEY, Table};
+use podwire_ovs::replica::{Db, Row as Found};
+use podwire_ovs::transact::{Columns, Condition, Mutation, Transaction};
+use podwire_ovs::value::{Atom, RowName, Uuid, Value};
+use podwire_ovs::vswitch::{StringMap, set_keys};
+
+use crate::cluster::Key;
+use crate::want::{Column, Parent, Row};
+
+/// Says in external_ids that the controller made a row.
+const OWNER: (&str, &str) = ("podwire.io/owner", "controller");
+
+/// Why a key's rows can't be as wanted. Nothing is changed for that key then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DiffError {
+    /// A row that somebody else made has the name.
+    #[error(
+        "{table} {name} in the northbound database is somebody else's: remove it, or start the \
+         controller with --adopt to take it over"
+    )]
+    Foreign {
+        /// The row's table.
+        table: &'static str,
+        /// The row's name.
+        name: String,
+    },
+    /// What a row belongs to is not there yet.
+    #[error("{table} {name} is not in the northbound database yet")]
+    Missing {
+        /// The missing row's table.
+        table: &'static str,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// A transaction that grows key by key.
+#[derive(Debug)]
+pub struct Plan<'db> {
+    db: &'db Db,
+    adopt: bool,
+    transaction: Transaction,
+    inserted: HashMap<(Table, String), RowName>,
+}
+
+/// A row that can be referred to.
+#[derive(Clone, Copy)]
+enum Target {
+    There(Uuid),
+    Inserted(RowName),
+}
+
+impl<'db> Plan<'db> {
+    /// Nothing to do yet. With `adopt` a row of somebody else that has a wanted name is taken over.
+    pub fn new(db: &'db Db, adopt: bool) -> Self {
+        Self {
+            db,
+            adopt,
+            transaction: Transaction::new(),
+            inserted: HashMap::new(),
+        }
+    }
+
+    /// How many operations there are.
+    pub fn len(&self) -> usize {
+        self.transaction.len()
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.transaction.is_empty()
+    }
+
+    /// What there is to do.
+    pub fn into_transaction(self) -> Transaction {
+        self.transaction
+    }
+
+    /// Adds what makes a key's rows those that are wanted. What the key's rows belong to has to be
+    /// there, or in this plan already.
+    ///
+    /// # Errors
+    /// See [`DiffError`].
+    pub fn compare(&mut self, key: &Key, wanted: &[Row]) -> Result<(), DiffError> {
+        let key = key.to_string();
+        let mut there: BTreeMap<(Table, Uuid), Found<'db>> = Table::ALL
+            .into_iter()
+            .flat_map(|table| {
+                let rows = self.db.nb_of_object(table, &key);
+                rows.map(move |row| ((table, row.uuid()), row))
+            })
+            .collect();
+        // First look whether all can be done, then write: a key is done whole or not at all.
+        let mut pairs = Vec::new();
+        let mut own: HashSet<(Table, &str)> = HashSet::new();
+        for row in wanted {
+            let found = self.find(&there, row)?;
+            if let Some(found) = &found {
+                there.remove(&(row.table, found.uuid()));
+            }
+            if let Some(parent) = &row.parent
+                && !own.contains(&(parent.table, &parent.name))
+            {
+                self.resolve(parent.table, &parent.name)?;
+            }
+            for (_, column) in &row.columns {
+                self.value(column)?;
+            }
+            own.insert((row.table, &row.name));
+            pairs.push((row, found));
+        }
+        for (row, found) in pairs {
+            match found {
+                Some(found) => self.adapt(&key, row, found)?,
+                None => self.insert(&key, row)?,
+            }
+        }
+        for ((table, _), row) in there {
+            self.remove(table, row);
+        }
+        Ok(())
+    }
+
+    /// The row that is the wanted one, as it is now.
+    fn find(
+        &self,
+        there: &BTreeMap<(Table, Uuid), Found<'db>>,
+        row: &Row,
+    ) -> Result<Option<Found<'db>>, DiffError> {
+        let mut own = there.iter().filter(|((table, _), _)| *table == row.table);
+        if !row.table.is_named() {
+            let same = own.find(|(_, found)| self.differing(row, found).next().is_none());
+            return Ok(same.map(|(_, found)| *found));
+        }
+        if let Some((_, found)) = own.find(|(_, found)| found.str("name") == Some(&row.name)) {
+            return Ok(Some(*found));
+        }
+        let found = self.db.nb_named(row.table, &row.name).next();
+        match found {
+            // Nothing but its name could tell whose it is.
+            Some(found) if row.table == Table::LoadBalancerGroup || self.adopt => Ok(Some(found)),
+            Some(_) => Err(DiffError::Foreign {
+                table: row.table.name(),
+                name: row.name.clone(),
+            }),
+            None => Ok(None),
+        }
+    }
+
+    fn adapt(&mut self, key: &str, row: &Row, found: Found<'db>) -> Result<(), DiffError> {
+        let uuid = found.uuid();
+        let columns = self
+            .differing(row, &found)
+            .map(|(name, column)| Ok((*name, self.value(column)?)))
+            .collect::<Result<Vec<_>, DiffError>>()?;
+        if !columns.is_empty() {
+            let columns = columns
+                .into_iter()
+                .fold(Columns::new(), |all, (name, value)| all.set(name, value));
+            self.transaction
+                .update(row.table.name(), Condition::uuid(uuid), columns)
+                .expect_count(1);
+        }
+        let mut ids = external_ids(key, row);
+        ids.retain(|name, value| found.map("external_ids").str(name) != Some(value));
+        if !ids.is_empty() && row.table != Table::LoadBalancerGroup {
+            let table = row.table.name();
+            set_keys(&mut self.transaction, table, uuid, "external_ids", &ids);
+        }
+        let Some(parent) = &row.parent else {
+            return Ok(());
+        };
+        let holder = self.db.nb_parent(parent.table, parent.column, uuid);
+        if holder.is_none_or(|holder| holder.str("name") != Some(&parent.name)) {
+            if let Some(holder) = holder {
+                self.unlink(parent.table, parent.column, holder.uuid(), uuid);
+            }
+            self.link(parent, Target::There(uuid))?;
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, key: &str, row: &Row) -> Result<(), DiffError> {
+        let mut columns = Columns::new();
+        if row.table.is_named() {
+            columns = columns.set("name", &row.name);
+        }
+        if row.table != Table::LoadBalancerGroup {
+            columns = columns.set("external_ids", Value::map(external_ids(key, row)));
+        }
+        for (name, column) in &row.columns {
+            let value = self.value(column)?;
+            if !value.is_empty() {
+                columns = columns.set(*name, value);
+            }
+        }
+        let inserted = self.transaction.insert(row.table.name(), columns);
+        self.inserted
+            .insert((row.table, row.name.clone()), inserted);
+        match &row.parent {
+            Some(parent) => self.link(parent, Target::Inserted(inserted)),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes a row. One that is no root goes with the only reference to it.
+    fn remove(&mut self, table: Table, row: Found<'db>) {
+        if table.is_root() {
+            self.transaction
+                .delete(table.name(), Condition::uuid(row.uuid()));
+            return;
+        }
+        for (parent, column) in parents(table) {
+            if let Some(holder) = self.db.nb_parent(*parent, column, row.uuid()) {
+                self.unlink(*parent, column, holder.uuid(), row.uuid());
+            }
+        }
+    }
+
+    fn link(&mut self, parent: &Parent, child: Target) -> Result<(), DiffError> {
+        let holder = self.resolve(parent.table, &parent.name)?;
+        let condition = Condition::equal("_uuid", Value::from(holder));
+        let mutation = Mutation::insert(parent.column, Value::from(child));
+        self.transaction
+            .mutate(parent.table.name(), condition, mutation)
+            .expect_count(1);
+        Ok(())
+    }
+
+    fn unlink(&mut self, table: Table, column: &'static str, holder: Uuid, child: Uuid) {
+        self.transaction.mutate(
+            table.name(),
+            Condition::uuid(holder),
+            Mutation::delete(column, child),
+        );
+    }
+
+    /// The columns of a row that are not as wanted.
+    fn differing<'r>(
+        &self,
+        row: &'r Row,
+        found: &Found<'db>,
+    ) -> impl Iterator<Item = &'r (&'static str, Column)> {
+        row.columns.iter().filter(move |(name, column)| {
+            let is = found.column(name);
+            match column {
+                Column::Value(value) => is != Some(value),
+                Column::Reference(table, name) => {
+                    let referred = self.db.nb_named(*table, name).next();
+                    let referred = referred.map(|row| Value::from(row.uuid()));
+                    referred.is_none() || is != referred.as_ref()
+                }
+            }
+        })
+    }
+
+    fn value(&self, column: &Column) -> Result<Value, DiffError> {
+        Ok(match column {
+            Column::Value(value) => value.clone(),
+            Column::Reference(table, name) => self.resolve(*table, name)?.into(),
+        })
+    }
+
+    fn resolve(&self, table: Table, name: &str) -> Result<Target, DiffError> {
+        let inserted = self.inserted.get(&(table, name.to_owned()));
+        if let Some(inserted) = inserted {
+            return Ok(Target::Inserted(*inserted));
+        }
+        let row = self.db.nb_named(table, name).next();
+        row.map(|row| Target::There(row.uuid()))
+            .ok_or_else(|| DiffError::Missing {
+                table: table.name(),
+                name: name.to_owned(),
+            })
+    }
+}
+
+impl From<Target> for Value {
+    fn from(target: Target) -> Self {
+        Self::Atom(match target {
+            Target::There(uuid) => Atom::from(uuid),
+            Target::Inserted(name) => Atom::from(name),
+        })
+    }
+}
+
+fn external_ids(key: &str, row: &Row) -> StringMap {
+    let own = [(OWNER.0, OWNER.1.to_owned()), (KEY, key.to_owned())];
+    own.into_iter()
+        .chain(row.external_ids.iter().cloned())
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+/// Which columns refer to a table's rows, and keep them alive.
+fn parents(table: Table) -> &'static [(Table, &'static str)] {
+    match table {
+        Table::LogicalSwitchPort => &[(Table::LogicalSwitch, "ports")],
+        Table::LogicalRouterPort => &[(Table::LogicalRouter, "ports")],
+        Table::GatewayChassis => &[(Table::LogicalRouterPort, "gateway_chassis")],
+        Table::StaticRoute => &[(Table::LogicalRouter, "static_routes")],
+        Table::RouterPolicy => &[(Table::LogicalRouter, "policies")],
+        Table::LogicalSwitch
+        | Table::LogicalRouter
+        | Table::LoadBalancer
+        | Table::LoadBalancerGroup => &[],
+    }
+}

@@ -1,0 +1,167 @@
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+
+/// A network of the cluster, and how long the prefix of each node's part of it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterSubnet {
+    net: IpNet,
+    node_prefix: u8,
+}
+
+/// The text is no [`ClusterSubnet`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not ADDRESS/LENGTH/NODE-LENGTH, such as 10.244.0.0/16/24: {problem}")]
+pub struct ClusterSubnetError {
+    text: String,
+    problem: &'static str,
+}
+
+/// Why a node has no subnet, or not the one it had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubnetError {
+    /// All are taken.
+    #[error(
+        "no subnet is left in {0}: add another network to --cluster-subnets, or remove nodes that \
+         are no longer there"
+    )]
+    Exhausted(String),
+    /// An older node has it.
+    #[error("its subnet {subnet} is that of the older node {holder}, so it gets another")]
+    Taken {
+        /// The subnet.
+        subnet: IpNet,
+        /// Who keeps it.
+        holder: String,
+    },
+}
+
+/// The subnets of all nodes.
+#[derive(Clone, Debug)]
+pub struct Subnets {
+    networks: Vec<ClusterSubnet>,
+    holders: BTreeMap<IpNet, String>,
+    of: BTreeMap<String, Vec<IpNet>>,
+}
+
+impl Subnets {
+    /// None are given yet.
+    pub fn new(networks: Vec<ClusterSubnet>) -> Self {
+        Self {
+            networks,
+            holders: BTreeMap::new(),
+            of: BTreeMap::new(),
+        }
+    }
+
+    /// A node's subnets: one of each family.
+    pub fn of(&self, node: &str) -> &[IpNet] {
+        self.of.get(node).map_or(&[], Vec::as_slice)
+    }
+
+    /// Lets a node keep those of the subnets that it had which are parts of the cluster's networks,
+    /// and nobody else's.
+    ///
+    /// # Errors
+    /// [`SubnetError::Taken`] for the first that is another's; the others are kept all the same.
+    pub fn keep(&mut self, node: &str, had: &[IpNet]) -> Result<(), SubnetError> {
+        let mut taken = Ok(());
+        for &subnet in had {
+            let is_part = self.networks.iter().any(|network| network.has(subnet));
+            let has_family = self.of(node).iter().any(|own| is_v4(own) == is_v4(&subnet));
+            match self.holders.get(&subnet) {
+                Some(holder) if holder != node => {
+                    let holder = holder.clone();
+                    taken = taken.and(Err(SubnetError::Taken { subnet, holder }));
+                }
+                None if is_part && !has_family => self.give(node, subnet),
+                _ => {}
+            }
+        }
+        taken
+    }
+
+    /// Gives a node a subnet of each family that it lacks.
+    ///
+    /// # Errors
+    /// [`SubnetError::Exhausted`].
+    pub fn complete(&mut self, node: &str) -> Result<(), SubnetError> {
+        for v4 in [true, false] {
+            let networks = || self.networks.iter().filter(|it| is_v4(&it.net) == v4);
+            if networks().next().is_none() || self.of(node).iter().any(|own| is_v4(own) == v4) {
+                continue;
+            }
+            let free = networks()
+                .flat_map(ClusterSubnet::parts)
+                .find(|subnet| !self.holders.contains_key(subnet));
+            let Some(free) = free else {
+                let full: Vec<_> = networks().map(|it| it.net.to_string()).collect();
+                return Err(SubnetError::Exhausted(full.join(", ")));
+            };
+            self.give(node, free);
+        }
+        Ok(())
+    }
+
+    /// Takes a node's subnets back.
+    pub fn release(&mut self, node: &str) {
+        for subnet in self.of.remove(node).into_iter().flatten() {
+            self.holders.remove(&subnet);
+        }
+    }
+
+    fn give(&mut self, node: &str, subnet: IpNet) {
+        self.holders.insert(subnet, node.to_owned());
+        let own = self.of.entry(node.to_owned()).or_default();
+        own.push(subnet);
+        own.sort_by_key(|subnet| !is_v4(subnet));
+    }
+}
+
+impl ClusterSubnet {
+    fn has(&self, subnet: IpNet) -> bool {
+        is_v4(&self.net) == is_v4(&subnet)
+            && subnet.prefix_len() == self.node_prefix
+            && subnet.trunc() == subnet
+            && self.net.contains(&subnet)
+    }
+
+    fn parts(&self) -> impl Iterator<Item = IpNet> + use<> {
+        // The prefix is checked to lie within the network's.
+        self.net.subnets(self.node_prefix).into_iter().flatten()
+    }
+}
+
+impl FromStr for ClusterSubnet {
+    type Err = ClusterSubnetError;
+
+    fn from_str(text: &str) -> Result<Self, ClusterSubnetError> {
+        let refused = |problem| ClusterSubnetError {
+            text: text.to_owned(),
+            problem,
+        };
+        let (net, node_prefix) = text
+            .rsplit_once('/')
+            .filter(|(net, _)| net.contains('/'))
+            .ok_or_else(|| refused("there are not three parts"))?;
+        let net: IpNet = net
+            .parse()
+            .map_err(|_| refused("the first two parts are no network"))?;
+        let node_prefix = node_prefix
+            .parse()
+            .map_err(|_| refused("the last part is no number"))?;
+        if net.trunc() != net {
+            return Err(refused("the address has bits beyond the network's"));
+        }
+        // Four addresses of a node's subnet are not for pods.
+        if node_prefix < net.prefix_len() || node_prefix > net.max_prefix_len() - 3 {
+            return Err(refused("a node's part does not fit"));
+        }
+        Ok(Self { net, node_prefix })
+    }
+}
+
+fn is_v4(net: &IpNet) -> bool {
+    matches!(net, IpNet::V4(_))
+}

@@ -1,0 +1,239 @@
+//! Who leads. A Lease (coordination.k8s.io/v1) elects; an epoch in the northbound database, which
+//! every transaction of the leader is fenced by, decides: one that was replaced can't write, whatever
+//! its clock says.
+
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::coordination::v1::{Lease as ApiLease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client};
+use podwire_ovs::client::Client as Ovsdb;
+use podwire_ovs::nb::EPOCH;
+use podwire_ovs::transact::{Condition, TransactError, Transaction};
+use podwire_ovs::value::Value;
+use podwire_ovs::vswitch::{StringMap, set_keys};
+use tokio::time::{Instant, sleep, timeout_at};
+use tracing::{info, warn};
+
+/// The Lease's name.
+pub const NAME: &str = "podwire-controller";
+
+/// How long a lease lasts that is not renewed.
+const DURATION: Duration = Duration::from_secs(15);
+/// How long its holder tries to renew it before it steps down: less, for clocks differ.
+const RENEW_LIMIT: Duration = Duration::from_secs(10);
+/// How long after one renewal the next is due.
+const RENEW: Duration = Duration::from_secs(2);
+
+/// The election.
+#[derive(Clone)]
+pub struct Lease {
+    api: Api<ApiLease>,
+    identity: String,
+}
+
+impl Lease {
+    /// For a controller of this name.
+    pub fn new(client: Client, namespace: &str, identity: &str) -> Self {
+        Self {
+            api: Api::namespaced(client, namespace),
+            identity: identity.to_owned(),
+        }
+    }
+
+    /// Waits until the lease is ours: it was free, or its holder has not renewed it in time.
+    ///
+    /// # Errors
+    /// The API server refuses, for a reason that waiting does not change.
+    pub async fn acquire(&self) -> Result<(), kube::Error> {
+        let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+        let changes = watcher(self.api.clone(), only).default_backoff();
+        let mut changes = std::pin::pin!(changes);
+        loop {
+            let lease = self.api.get_opt(NAME).await?;
+            let held_by_other = lease.as_ref().and_then(|lease| {
+                let spec = lease.spec.as_ref()?;
+                let holder = spec.holder_identity.as_deref().unwrap_or_default();
+                let seconds = spec.lease_duration_seconds.unwrap_or_default();
+                let is_other = !holder.is_empty() && holder != self.identity;
+                is_other.then(|| Duration::from_secs(seconds.unsigned_abs().into()))
+            });
+            let Some(duration) = held_by_other else {
+                if self.take(lease).await? {
+                    return Ok(());
+                }
+                continue;
+            };
+            // By this machine's clock alone, from when the record was last seen to change.
+            let version = lease.as_ref().and_then(version);
+            let expiry = Instant::now() + duration;
+            let is_renewed = async {
+                while let Some(change) = changes.next().await {
+                    match change {
+                        Ok(watcher::Event::Apply(seen) | watcher::Event::InitApply(seen))
+                            if self::version(&seen) == version => {}
+                        Ok(watcher::Event::Init | watcher::Event::InitDone) | Err(_) => {}
+                        Ok(_) => return,
+                    }
+                }
+            };
+            if timeout_at(expiry, is_renewed).await.is_err() && self.take(lease).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Renews the lease for as long as that succeeds; returns when it is lost.
+    pub async fn keep(&self) {
+        let mut renewed = Instant::now();
+        loop {
+            sleep(RENEW).await;
+            match timeout_at(renewed + RENEW_LIMIT, self.renew()).await {
+                Ok(Ok(true)) => renewed = Instant::now(),
+                Ok(Ok(false)) => {
+                    warn!("another controller has the lease");
+                    return;
+                }
+                Ok(Err(error)) => {
+                    warn!(%error, "the lease can't be renewed");
+                    if renewed.elapsed() >= RENEW_LIMIT {
+                        return;
+                    }
+                }
+                Err(_) => {
+                    warn!("the lease could not be renewed in time");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Lets the next controller have it at once.
+    pub async fn release(&self) {
+        let released = async {
+            let Some(mut lease) = self.api.get_opt(NAME).await?.filter(|it| self.has(it)) else {
+                return Ok(());
+            };
+            let spec = lease.spec.get_or_insert_default();
+            spec.holder_identity = None;
+            spec.lease_duration_seconds = Some(1);
+            let params = PostParams::default();
+            self.api.replace(NAME, &params, &lease).await.map(drop)
+        };
+        if let Err(error) = released.await {
+            let error: kube::Error = error;
+            warn!(%error, "the lease could not be released; it runs out by itself");
+        }
+    }
+
+    async fn renew(&self) -> Result<bool, kube::Error> {
+        match self.api.get_opt(NAME).await? {
+            Some(lease) if self.has(&lease) => self.take(Some(lease)).await,
+            _ => Ok(false),
+        }
+    }
+
+    fn has(&self, lease: &ApiLease) -> bool {
+        let spec = lease.spec.as_ref();
+        spec.and_then(|spec| spec.holder_identity.as_deref()) == Some(&self.identity)
+    }
+
+    /// Writes us into the lease; false when somebody else was quicker.
+    async fn take(&self, lease: Option<ApiLease>) -> Result<bool, kube::Error> {
+        let now = MicroTime(Timestamp::now());
+        let params = PostParams::default();
+        let is_ours = lease.as_ref().is_some_and(|lease| self.has(lease));
+        let taken = match lease {
+            None => {
+                let mut lease = ApiLease::default();
+                lease.metadata.name = Some(NAME.to_owned());
+                lease.spec = Some(self.spec(None, &now));
+                self.api.create(&params, &lease).await
+            }
+            Some(mut lease) => {
+                let before = lease.spec.take();
+                lease.spec = Some(match before {
+                    Some(before) if is_ours => LeaseSpec {
+                        renew_time: Some(now),
+                        ..before
+                    },
+                    before => self.spec(before, &now),
+                });
+                self.api.replace(NAME, &params, &lease).await
+            }
+        };
+        match taken {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn spec(&self, before: Option<LeaseSpec>, now: &MicroTime) -> LeaseSpec {
+        let seconds = i32::try_from(DURATION.as_secs()).unwrap_or(i32::MAX);
+        let transitions = before.and_then(|spec| spec.lease_transitions);
+        LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: Some(seconds),
+            acquire_time: Some(now.clone()),
+            renew_time: Some(now.clone()),
+            lease_transitions: Some(transitions.map_or(0, |count| count + 1)),
+            ..LeaseSpec::default()
+        }
+    }
+}
+
+fn version(lease: &ApiLease) -> Option<String> {
+    lease.metadata.resource_version.clone()
+}
+
+/// Begins a term: everything that this client commits from now on is fenced by the new epoch, and
+/// everything that an older leader commits is refused.
+///
+/// # Errors
+/// [`TransactError::Guard`] when another began a term at the same time.
+pub async fn begin_term(
+    ovsdb: &Ovsdb,
+    identity: &str,
+    deadline: Instant,
+) -> Result<String, TransactError> {
+    ovsdb.set_fence(&Transaction::new())?;
+    let (root, before) = ovsdb
+        .wait("NB_Global", deadline, |db| {
+            let row = db.nb_global()?;
+            let epoch = row.map("external_ids").str(EPOCH).map(str::to_owned);
+            Some((row.uuid(), epoch))
+        })
+        .await
+        .map_err(|error| TransactError::Disconnected {
+            sent: false,
+            reason: error.to_string(),
+        })?;
+    let number = before.as_deref().and_then(|epoch| epoch.split('/').next());
+    let number = number
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0_u64)
+        + 1;
+    // Two that begin the same term at once still differ.
+    let nonce = Timestamp::now().as_nanosecond();
+    let epoch = format!("{number}/{identity}/{nonce:x}");
+    let is = |epoch: &str| Condition::includes("external_ids", Value::map([(EPOCH, epoch)]));
+
+    let mut transaction = Transaction::new();
+    if let Some(before) = &before {
+        transaction.guard("NB_Global", is(before));
+    }
+    let entry = StringMap::from([(EPOCH.to_owned(), epoch.clone())]);
+    set_keys(&mut transaction, "NB_Global", root, "external_ids", &entry);
+    ovsdb.transact(&transaction, deadline).await?;
+
+    let mut fence = Transaction::new();
+    fence.guard("NB_Global", is(&epoch));
+    ovsdb.set_fence(&fence)?;
+    info!(epoch, "leading");
+    Ok(epoch)
+}

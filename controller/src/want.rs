@@ -1,0 +1,205 @@
+//! The rows that an object should have in the northbound database: the routed profile of
+//! docs/controller.md. Pure: the same objects give the same rows.
+
+mod service;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use podwire_ovs::nb::Table;
+use podwire_ovs::value::Value;
+
+use crate::cluster::{Node, Pod};
+use crate::ipam::{mac, nth};
+
+pub use service::service;
+
+/// The router that joins all nodes.
+pub const ROUTER: &str = "ovn_cluster_router";
+/// The load balancers of all switches.
+pub const GROUP: &str = "clusterLBGroup";
+
+/// A row that should be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its table.
+    pub table: Table,
+    /// What tells it from others of its table; empty where rows have no name, and the columns do.
+    pub name: String,
+    /// Every column that matters, without name and external_ids.
+    pub columns: Vec<(&'static str, Column)>,
+    /// Entries of external_ids that others look for.
+    pub external_ids: Vec<(&'static str, String)>,
+    /// The row that refers to it.
+    pub parent: Option<Parent>,
+}
+
+/// What a column should hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Column {
+    /// This.
+    Value(Value),
+    /// A reference to the row with this name.
+    Reference(Table, &'static str),
+}
+
+/// The place of a reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parent {
+    /// The referring row's table.
+    pub table: Table,
+    /// Its name.
+    pub name: String,
+    /// The column with the references.
+    pub column: &'static str,
+}
+
+impl Row {
+    fn new(table: Table, name: impl Into<String>) -> Self {
+        Self {
+            table,
+            name: name.into(),
+            columns: Vec::new(),
+            external_ids: Vec::new(),
+            parent: None,
+        }
+    }
+
+    fn set(mut self, column: &'static str, value: impl Into<Value>) -> Self {
+        self.columns.push((column, Column::Value(value.into())));
+        self
+    }
+
+    fn under(mut self, table: Table, name: &str, column: &'static str) -> Self {
+        let name = name.to_owned();
+        self.parent = Some(Parent {
+            table,
+            name,
+            column,
+        });
+        self
+    }
+}
+
+/// What the whole cluster shares.
+pub fn cluster() -> Vec<Row> {
+    let mut router = Row::new(Table::LogicalRouter, ROUTER).set(
+        "options",
+        Value::map([("always_learn_from_arp_request", "false")]),
+    );
+    router.external_ids = vec![("k8s-cluster-router", "yes".to_owned())];
+    vec![router, Row::new(Table::LoadBalancerGroup, GROUP)]
+}
+
+/// A node with these subnets: its switch, its ports on router and switch, the way of its pods out.
+pub fn node(name: &str, node: &Node, subnets: &[IpNet]) -> Vec<Row> {
+    let Some(first) = subnets.first() else {
+        return Vec::new();
+    };
+    let router = |place: u32| subnets.iter().map(move |subnet| nth(*subnet, place));
+    let to_switch = format!("rtos-{name}");
+    let management: Vec<IpAddr> = router(2).map(|address| address.addr()).collect();
+    let mut switch = Row::new(Table::LogicalSwitch, name)
+        .set("other_config", Value::map(switch_config(subnets)));
+    switch.columns.push((
+        "load_balancer_group",
+        Column::Reference(Table::LoadBalancerGroup, GROUP),
+    ));
+    let mut rows = vec![
+        switch,
+        Row::new(Table::LogicalRouterPort, &to_switch)
+            .set("mac", mac(nth(*first, 1).addr()))
+            .set("networks", Value::set(router(1).map(|it| it.to_string())))
+            .under(Table::LogicalRouter, ROUTER, "ports"),
+        Row::new(Table::LogicalSwitchPort, format!("stor-{name}"))
+            .set("type", "router")
+            .set("addresses", "router")
+            .set("options", Value::map([("router-port", &*to_switch)]))
+            .under(Table::LogicalSwitch, name, "ports"),
+        Row::new(Table::LogicalSwitchPort, format!("k8s-{name}"))
+            .set("type", "")
+            .set(
+                "addresses",
+                port_addresses(mac(nth(*first, 2).addr()), router(2)),
+            )
+            .set("options", Value::map::<&str, &str>([]))
+            .under(Table::LogicalSwitch, name, "ports"),
+    ];
+    // It keeps the datapaths of other nodes out of this node's ovn-controller.
+    rows.extend(node.chassis.iter().map(|chassis| {
+        Row::new(Table::GatewayChassis, format!("{to_switch}-{chassis}"))
+            .set("chassis_name", chassis)
+            .set("priority", 1)
+            .under(Table::LogicalRouterPort, &to_switch, "gateway_chassis")
+    }));
+    rows.extend(subnets.iter().zip(&management).map(|(subnet, next_hop)| {
+        Row::new(Table::StaticRoute, "")
+            .set("ip_prefix", subnet.to_string())
+            .set("nexthop", next_hop.to_string())
+            .set("policy", "src-ip")
+            .under(Table::LogicalRouter, ROUTER, "static_routes")
+    }));
+    // What its pods send to the node itself is not for the router of another node.
+    let of_family = |address: &IpAddr| {
+        management
+            .iter()
+            .find(|next_hop| next_hop.is_ipv4() == address.is_ipv4())
+            .map(|next_hop| (*address, *next_hop))
+    };
+    rows.extend(
+        node.addresses
+            .iter()
+            .filter_map(of_family)
+            .map(|(address, next_hop)| {
+                let family = if address.is_ipv4() { "ip4" } else { "ip6" };
+                let matching = format!(r#"inport == "{to_switch}" && {family}.dst == {address}"#);
+                Row::new(Table::RouterPolicy, "")
+                    .set("priority", 1004)
+                    .set("match", matching)
+                    .set("action", "reroute")
+                    .set("nexthops", next_hop.to_string())
+                    .under(Table::LogicalRouter, ROUTER, "policies")
+            }),
+    );
+    rows
+}
+
+/// A pod with these addresses: its logical port.
+pub fn pod(namespace: &str, name: &str, pod: &Pod, addresses: &[IpNet]) -> Vec<Row> {
+    let Some(first) = addresses.first() else {
+        return Vec::new();
+    };
+    let all = port_addresses(mac(first.addr()), addresses.iter().copied());
+    let options = Value::map([
+        ("iface-id-ver", &*pod.uid),
+        ("requested-chassis", &*pod.node),
+    ]);
+    let mut port = Row::new(Table::LogicalSwitchPort, format!("{namespace}_{name}"))
+        .set("type", "")
+        .set("addresses", &*all)
+        .set("port_security", &*all)
+        .set("options", options)
+        .under(Table::LogicalSwitch, &pod.node, "ports");
+    port.external_ids = vec![
+        ("namespace", namespace.to_owned()),
+        ("pod", "true".to_owned()),
+    ];
+    vec![port]
+}
+
+fn switch_config(subnets: &[IpNet]) -> Vec<(&'static str, String)> {
+    subnets
+        .iter()
+        .map(|subnet| match subnet {
+            IpNet::V4(net) => ("subnet", net.to_string()),
+            IpNet::V6(net) => ("ipv6_prefix", net.network().to_string()),
+        })
+        .collect()
+}
+
+/// A MAC address and the IP addresses that go with it.
+fn port_addresses(mac: String, addresses: impl Iterator<Item = IpNet>) -> String {
+    addresses.fold(mac, |all, address| format!("{all} {}", address.addr()))
+}

@@ -1,0 +1,201 @@
+use podwire_ovs::value::Value;
+
+use super::*;
+use crate::cluster::{Endpoint, Service, ServicePort, Slice};
+
+fn value<'a>(row: &'a Row, column: &str) -> Option<&'a Value> {
+    row.columns.iter().find_map(|(name, value)| match value {
+        Column::Value(value) if *name == column => Some(value),
+        _ => None,
+    })
+}
+
+fn port(name: &str, protocol: &str, port: u16) -> ServicePort {
+    ServicePort {
+        name: name.to_owned(),
+        protocol: protocol.to_owned(),
+        port,
+    }
+}
+
+/// An endpoint; `state` is `ready`, `ending` or `gone`.
+fn endpoint(address: &str, state: &str) -> Endpoint {
+    Endpoint {
+        address: address.parse().ok(),
+        ready: state == "ready",
+        serving: state != "gone",
+    }
+}
+
+fn slice(endpoints: &[(&str, &str)], ports: &[(&str, &str, u16)]) -> Slice {
+    let ports = ports
+        .iter()
+        .map(|(name, protocol, number)| ((*name).to_owned(), ((*protocol).to_owned(), *number)));
+    Slice {
+        service: "svc".to_owned(),
+        endpoints: endpoints
+            .iter()
+            .map(|(address, state)| endpoint(address, state))
+            .collect(),
+        ports: ports.collect(),
+    }
+}
+
+fn of(addresses: &[&str], ports: &[ServicePort]) -> Service {
+    Service {
+        addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
+        ports: ports.to_vec(),
+        ..Service::default()
+    }
+}
+
+/// The vips of a service's only load balancer, as `VIP=ENDPOINTS`.
+fn vips(wanted: &Service, slices: &[Slice]) -> Vec<String> {
+    let rows = service("ns", "svc", wanted, slices.iter());
+    let [row] = &rows[..] else {
+        panic!("{rows:?}");
+    };
+    let vips = value(row, "vips").unwrap().as_map().unwrap();
+    vips.strings()
+        .map(|(vip, ends)| format!("{vip}={ends}"))
+        .collect()
+}
+
+#[test]
+fn endpoints_are_those_that_are_ready_else_those_that_still_serve_else_none() {
+    let wanted = of(&["10.96.0.1"], &[port("", "TCP", 80)]);
+    let ports = [("", "TCP", 8080)];
+    for (endpoints, expected) in [
+        (
+            &[
+                ("10.0.0.4", "ready"),
+                ("10.0.0.3", "ready"),
+                ("10.0.0.5", "ending"),
+            ][..],
+            "10.96.0.1:80=10.0.0.3:8080,10.0.0.4:8080",
+        ),
+        (
+            &[("10.0.0.4", "ending"), ("10.0.0.3", "gone")],
+            "10.96.0.1:80=10.0.0.4:8080",
+        ),
+        (&[("10.0.0.3", "gone")], "10.96.0.1:80="),
+        (&[], "10.96.0.1:80="),
+    ] {
+        assert_eq!(vips(&wanted, &[slice(endpoints, &ports)]), [expected]);
+    }
+    // One endpoint in two slices, as while one is replaced by another, is one endpoint.
+    let twice = [(); 2].map(|()| slice(&[("10.0.0.3", "ready")], &ports));
+    assert_eq!(vips(&wanted, &twice), ["10.96.0.1:80=10.0.0.3:8080"]);
+    let unready = Service {
+        publish_unready: true,
+        ..wanted
+    };
+    let slices = [slice(&[("10.0.0.3", "gone")], &ports)];
+    assert_eq!(vips(&unready, &slices), ["10.96.0.1:80=10.0.0.3:8080"]);
+}
+
+#[test]
+fn each_address_of_a_service_has_the_endpoints_of_its_family() {
+    let wanted = of(
+        &["10.96.0.1", "fd96::1", "192.0.2.7"],
+        &[port("a", "TCP", 80), port("b", "TCP", 443)],
+    );
+    let slices = [
+        slice(
+            &[("10.0.0.3", "ready")],
+            &[("a", "TCP", 8080), ("b", "TCP", 8443)],
+        ),
+        slice(&[("fd00::3", "ready")], &[("a", "TCP", 8080)]),
+    ];
+    assert_eq!(
+        vips(&wanted, &slices),
+        [
+            "10.96.0.1:443=10.0.0.3:8443",
+            "10.96.0.1:80=10.0.0.3:8080",
+            "192.0.2.7:443=10.0.0.3:8443",
+            "192.0.2.7:80=10.0.0.3:8080",
+            "[fd96::1]:443=",
+            "[fd96::1]:80=[fd00::3]:8080",
+        ]
+    );
+}
+
+#[test]
+fn each_protocol_of_a_service_is_a_load_balancer() {
+    let wanted = of(
+        &["10.96.0.1"],
+        &[port("t", "TCP", 53), port("u", "UDP", 53)],
+    );
+    let slices = [slice(
+        &[("10.0.0.3", "ready")],
+        &[("u", "UDP", 5353), ("t", "TCP", 5353)],
+    )];
+    let rows = service("ns", "svc", &wanted, slices.iter());
+    let made: Vec<_> = rows
+        .iter()
+        .map(|row| (&*row.name, value(row, "protocol").unwrap().as_str()))
+        .collect();
+    assert_eq!(
+        made,
+        [
+            ("Service_ns/svc_TCP_cluster", Some("tcp")),
+            ("Service_ns/svc_UDP_cluster", Some("udp")),
+        ]
+    );
+    assert!(
+        rows.iter()
+            .all(|row| row.parent.as_ref().unwrap().name == GROUP)
+    );
+}
+
+#[test]
+fn affinity_is_an_option_of_the_load_balancer() {
+    let mut wanted = of(&["10.96.0.1"], &[port("", "TCP", 80)]);
+    let timeout = |wanted: &Service| {
+        let rows = service("ns", "svc", wanted, [].iter());
+        let options = value(&rows[0], "options")
+            .unwrap()
+            .as_map()
+            .unwrap()
+            .clone();
+        options.str("affinity_timeout").map(str::to_owned)
+    };
+    assert_eq!(timeout(&wanted), None);
+    wanted.affinity = Some(600);
+    assert_eq!(timeout(&wanted).as_deref(), Some("600"));
+}
+
+#[test]
+fn a_node_s_way_out_is_by_its_own_address_of_each_family() {
+    let wanted = Node {
+        addresses: ["192.0.2.1", "2001:db8::1"]
+            .map(|it| it.parse().unwrap())
+            .into(),
+        ..Node::default()
+    };
+    let subnets = ["10.0.1.0/24", "fd00::/64"].map(|it| it.parse().unwrap());
+    let rows = node("n", &wanted, &subnets);
+    let matches: Vec<_> = rows
+        .iter()
+        .filter_map(|row| value(row, "match")?.as_str())
+        .collect();
+    assert_eq!(
+        matches,
+        [
+            r#"inport == "rtos-n" && ip4.dst == 192.0.2.1"#,
+            r#"inport == "rtos-n" && ip6.dst == 2001:db8::1"#,
+        ]
+    );
+    let hops: Vec<_> = rows
+        .iter()
+        .filter_map(|row| {
+            value(row, "nexthop")
+                .or_else(|| value(row, "nexthops"))?
+                .as_str()
+        })
+        .collect();
+    assert_eq!(hops, ["10.0.1.2", "fd00::2", "10.0.1.2", "fd00::2"]);
+    // Without a chassis there is no row that names one, and without a subnet nothing.
+    assert!(rows.iter().all(|row| row.table != Table::GatewayChassis));
+    assert_eq!(node("n", &wanted, &[]), []);
+}

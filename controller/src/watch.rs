@@ -1,0 +1,138 @@
+//! Follows the objects. Each kind's watch lists, then is told of changes; after a break it lists
+//! again, and what is missing then is gone.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::{Node as ApiNode, Pod as ApiPod, Service as ApiService};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tracing::warn;
+
+use crate::cluster::{Node, Pod, Service, Slice};
+
+/// A change of an object that matters; `None` when it is gone, or no longer of interest.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Node(String, Option<Node>),
+    Pod((String, String), Option<Pod>),
+    Service((String, String), Option<Service>),
+    Slice((String, String, String), Option<Slice>),
+    /// All objects of one more kind were told once.
+    Listed,
+}
+
+/// How many kinds there are.
+pub(crate) const KINDS: usize = 4;
+
+/// How many changes may wait to be taken.
+const QUEUE: usize = 4096;
+
+/// Follows all kinds until the set of tasks is dropped.
+pub(crate) fn start(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
+    let (sender, changes) = mpsc::channel(QUEUE);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(follow(
+        Api::<ApiNode>::all(client.clone()),
+        sender.clone(),
+        |node| node.name_any(),
+        |node| Some(Node::from(node)),
+        Change::Node,
+    ));
+    tasks.spawn(follow(
+        Api::<ApiPod>::all(client.clone()),
+        sender.clone(),
+        namespaced,
+        Pod::of,
+        Change::Pod,
+    ));
+    tasks.spawn(follow(
+        Api::<ApiService>::all(client.clone()),
+        sender.clone(),
+        namespaced,
+        Service::of,
+        Change::Service,
+    ));
+    tasks.spawn(follow(
+        Api::<EndpointSlice>::all(client.clone()),
+        sender,
+        |slice| {
+            let service = Slice::of(slice).map(|slice| slice.service);
+            let (namespace, name) = namespaced(slice);
+            (namespace, service.unwrap_or_default(), name)
+        },
+        Slice::of,
+        Change::Slice,
+    ));
+    (changes, tasks)
+}
+
+fn namespaced<K: Resource>(object: &K) -> (String, String) {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+async fn follow<K, N, V>(
+    api: Api<K>,
+    changes: mpsc::Sender<Change>,
+    name: fn(&K) -> N,
+    reduce: fn(&K) -> Option<V>,
+    change: fn(N, Option<V>) -> Change,
+) where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    N: Clone + Eq + Hash,
+{
+    let mut known: HashSet<N> = HashSet::new();
+    let mut missing: HashSet<N> = HashSet::new();
+    let mut is_listed = false;
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        let mut told = Vec::new();
+        match event {
+            Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
+                let (name, object) = (name(&object), reduce(&object));
+                let is_known = known.contains(&name);
+                missing.remove(&name);
+                if object.is_some() {
+                    known.insert(name.clone());
+                } else {
+                    known.remove(&name);
+                }
+                if is_known || object.is_some() {
+                    told.push(change(name, object));
+                }
+            }
+            Ok(watcher::Event::Delete(object)) => {
+                let name = name(&object);
+                if known.remove(&name) {
+                    told.push(change(name, None));
+                }
+            }
+            Ok(watcher::Event::Init) => missing.clone_from(&known),
+            Ok(watcher::Event::InitDone) => {
+                for name in missing.drain() {
+                    known.remove(&name);
+                    told.push(change(name, None));
+                }
+                if !std::mem::replace(&mut is_listed, true) {
+                    told.push(Change::Listed);
+                }
+            }
+            Err(error) => {
+                let kind = std::any::type_name::<K>().rsplit("::").next();
+                warn!(kind, %error, "the watch broke; it begins anew");
+            }
+        }
+        for one in told {
+            if changes.send(one).await.is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! What goes back to Kubernetes: annotations, a node's condition, Events.
+
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::cluster::Key;
+use crate::ipam::{NODE_SUBNETS, POD_NETWORKS};
+
+/// Something to write about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Write {
+    /// The annotation of its addresses, for the node or pod with this uid alone.
+    Annotation { uid: String, value: String },
+    /// NetworkUnavailable=False, of a node.
+    NetworkAvailable,
+    /// A warning for people.
+    Warning {
+        uid: String,
+        reason: &'static str,
+        message: String,
+    },
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) key: Key,
+    pub(crate) write: Write,
+    pub(crate) result: Result<(), kube::Error>,
+}
+
+/// Writes, several at once.
+pub(crate) struct Writer {
+    client: Client,
+    tasks: JoinSet<Written>,
+    /// Sent so far.
+    pub(crate) count: u64,
+}
+
+impl Writer {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            client,
+            tasks: JoinSet::new(),
+            count: 0,
+        }
+    }
+
+    pub(crate) fn start(&mut self, key: Key, write: Write) {
+        self.count += 1;
+        let client = self.client.clone();
+        self.tasks.spawn(async move {
+            let result = send(&client, &key, &write).await;
+            Written { key, write, result }
+        });
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// The next one that is done; pending while there is none.
+    pub(crate) async fn next(&mut self) -> Written {
+        loop {
+            match self.tasks.join_next().await {
+                Some(Ok(written)) => return written,
+                // Nobody cancels them, and they don't panic; one lost would be found by the next pass.
+                Some(Err(_)) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+async fn send(client: &Client, key: &Key, write: &Write) -> Result<(), kube::Error> {
+    let params = PatchParams::default();
+    match (key, write) {
+        (Key::Node(name), Write::Annotation { uid, value }) => {
+            let patch = Patch::Merge(annotation(uid, NODE_SUBNETS, value));
+            let nodes: Api<Node> = Api::all(client.clone());
+            nodes.patch_metadata(name, &params, &patch).await.map(drop)
+        }
+        (Key::Pod(namespace, name), Write::Annotation { uid, value }) => {
+            let patch = Patch::Merge(annotation(uid, POD_NETWORKS, value));
+            let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+            pods.patch_metadata(name, &params, &patch).await.map(drop)
+        }
+        (Key::Node(name), Write::NetworkAvailable) => {
+            let condition = json!({ "status": { "conditions": [{
+                "type": "NetworkUnavailable",
+                "status": "False",
+                "reason": "PodwireSubnet",
+                "message": "podwire-controller has given the node its subnet and its logical switch",
+            }] } });
+            let nodes: Api<Node> = Api::all(client.clone());
+            let patch = Patch::Strategic(condition);
+            nodes.patch_status(name, &params, &patch).await.map(drop)
+        }
+        (
+            key,
+            Write::Warning {
+                uid,
+                reason,
+                message,
+            },
+        ) => warn_of(client, key, uid, reason, message).await,
+        _ => Ok(()),
+    }
+}
+
+/// The uid makes the server refuse it for another object of the same name.
+fn annotation(uid: &str, name: &str, value: &str) -> Value {
+    json!({ "metadata": { "uid": uid, "annotations": { name: value } } })
+}
+
+async fn warn_of(
+    client: &Client,
+    key: &Key,
+    uid: &str,
+    reason: &str,
+    message: &str,
+) -> Result<(), kube::Error> {
+    let (kind, namespace, name) = match key {
+        Key::Cluster => return Ok(()),
+        Key::Node(name) => ("Node", None, name),
+        Key::Pod(namespace, name) => ("Pod", Some(namespace), name),
+        Key::Service(namespace, name) => ("Service", Some(namespace), name),
+    };
+    let now = k8s_openapi::jiff::Timestamp::now();
+    // An Event on an object without a namespace is in the one that is always there.
+    let place = namespace.map_or("default", String::as_str);
+    let event = json!({
+        "metadata": { "name": format!("{name}.{:x}", now.as_nanosecond()), "namespace": place },
+        "involvedObject": {
+            "apiVersion": "v1", "kind": kind, "namespace": namespace, "name": name, "uid": uid,
+        },
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "source": { "component": "podwire-controller" },
+        "firstTimestamp": now.to_string(),
+        "lastTimestamp": now.to_string(),
+        "count": 1,
+    });
+    let event: Event = serde_json::from_value(event).map_err(kube::Error::SerdeError)?;
+    let events: Api<Event> = Api::namespaced(client.clone(), place);
+    events
+        .create(&PostParams::default(), &event)
+        .await
+        .map(drop)
+}

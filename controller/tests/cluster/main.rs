@@ -1,0 +1,9 @@
+//! The controller against a real northbound database and ovn-northd, and the tests' API server.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+mod fixture;
+mod history;
+mod leading;
+mod packets;
+mod rows;

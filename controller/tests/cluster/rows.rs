@@ -1,0 +1,262 @@
+//! Rows and annotations: made, kept, repaired and removed.
+
+use podwire_tests::apiserver::{ApiServer, endpoints, node, pod, service};
+use podwire_tests::ovn::Central;
+use serde_json::{Value, json};
+
+use crate::fixture::{Running, annotation, await_network, await_row, names};
+
+fn pod_of(node: &str, name: &str) -> Value {
+    pod(node, "default", name, &format!("uid-of-{name}"), json!({}))
+}
+
+fn column(central: &Central, table: &str, name: &str, column: &str) -> Value {
+    let rows = central.northbound().rows(table).unwrap();
+    let row = rows.into_iter().find(|row| row["name"] == name);
+    row.unwrap()[column].clone()
+}
+
+/// Two nodes, two pods and a service of theirs.
+fn populate(server: &ApiServer) {
+    server.apply(node("node-a", "192.0.2.1"));
+    server.apply(node("node-b", "192.0.2.2"));
+    server.apply(pod_of("node-a", "web"));
+    server.apply(pod_of("node-b", "db"));
+    server.apply(service("default", "front", "10.96.0.10", 80));
+    server.apply(endpoints(
+        "default",
+        "front",
+        &["10.244.0.3", "10.244.1.3"],
+        8080,
+    ));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_pods_and_services_get_what_they_need_and_leave_nothing() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    populate(&server);
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+
+    let known = server.object("Node", "", "node-a").unwrap();
+    assert_eq!(
+        annotation(&known, "k8s.ovn.org/node-subnets").unwrap(),
+        json!({ "default": ["10.244.0.0/24"] })
+    );
+    assert_eq!(
+        known["status"]["conditions"][0]["type"],
+        "NetworkUnavailable"
+    );
+    assert_eq!(known["status"]["conditions"][0]["status"], "False");
+    assert_eq!(
+        await_network(&server, "default", "web"),
+        json!({
+            "ip_addresses": ["10.244.0.3/24"],
+            "ip_address": "10.244.0.3/24",
+            "mac_address": "0a:58:0a:f4:00:03",
+            "gateway_ips": ["10.244.0.1"],
+            "gateway_ip": "10.244.0.1",
+        })
+    );
+    assert_eq!(names(&central, "Logical_Switch"), ["node-a", "node-b"]);
+    assert_eq!(
+        names(&central, "Logical_Switch_Port"),
+        [
+            "default_db",
+            "default_web",
+            "k8s-node-a",
+            "k8s-node-b",
+            "stor-node-a",
+            "stor-node-b"
+        ]
+    );
+    assert_eq!(
+        names(&central, "Logical_Router_Port"),
+        ["rtos-node-a", "rtos-node-b"]
+    );
+    assert_eq!(
+        names(&central, "Gateway_Chassis"),
+        ["rtos-node-a-node-a", "rtos-node-b-node-b"]
+    );
+    assert_eq!(names(&central, "Logical_Router_Static_Route").len(), 2);
+    assert_eq!(names(&central, "Logical_Router_Policy").len(), 2);
+    assert_eq!(
+        column(
+            &central,
+            "Load_Balancer",
+            "Service_default/front_TCP_cluster",
+            "vips"
+        ),
+        json!({ "10.96.0.10:80": "10.244.0.3:8080,10.244.1.3:8080" })
+    );
+    let port = "default_web";
+    let options = column(&central, "Logical_Switch_Port", port, "options");
+    let expected = json!({ "iface-id-ver": "uid-of-web", "requested-chassis": "node-a" });
+    assert_eq!(options, expected);
+    // ovn-northd understands all of it.
+    central.nbctl(&["--wait=sb", "sync"]).unwrap();
+    let bindings = central.southbound().rows("Port_Binding").unwrap();
+    assert!(bindings.iter().any(|row| row["logical_port"] == port));
+
+    // A pod that is done has no use for its address.
+    let mut done = pod_of("node-b", "db");
+    done["status"]["phase"] = "Succeeded".into();
+    server.apply(done);
+    await_row(&central, "Logical_Switch_Port", "default_db", false);
+    for (kind, namespace, name) in [
+        ("Pod", "default", "web"),
+        ("Service", "default", "front"),
+        ("EndpointSlice", "default", "front-1"),
+        ("Node", "", "node-a"),
+        ("Node", "", "node-b"),
+    ] {
+        server.delete_object(kind, namespace, name);
+    }
+    for (table, name) in [
+        ("Logical_Switch_Port", port),
+        ("Logical_Switch", "node-a"),
+        ("Logical_Switch", "node-b"),
+        ("Load_Balancer", "Service_default/front_TCP_cluster"),
+    ] {
+        await_row(&central, table, name, false);
+    }
+    controller.idle().await;
+    for table in [
+        "Logical_Switch",
+        "Logical_Switch_Port",
+        "Logical_Router_Port",
+        "Logical_Router_Static_Route",
+        "Logical_Router_Policy",
+        "Gateway_Chassis",
+        "Load_Balancer",
+    ] {
+        assert_eq!(names(&central, table), [""; 0], "{table}");
+    }
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unchanged_cluster_costs_no_operation_neither_after_a_restart_nor_listed_again() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    populate(&server);
+    let mut first = Running::start(&central, &server, &[]);
+    let made = first.idle().await;
+    assert!(made.operations > 0 && made.writes > 0, "{made:?}");
+
+    server.compact();
+    server.break_connections();
+    let listed = first
+        .until(|progress| progress.changes >= made.changes + 6 && progress.is_idle)
+        .await;
+    assert_eq!(
+        (listed.operations, listed.writes),
+        (made.operations, made.writes)
+    );
+    assert!(listed.keys > made.keys);
+    first.stop().await.unwrap();
+
+    let mut second = Running::start(&central, &server, &[]);
+    let compared = second.idle().await;
+    assert_eq!((compared.operations, compared.writes), (0, 0));
+    assert!(compared.keys >= 6, "{compared:?}");
+    second.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_remove_or_change_is_put_right_and_what_is_theirs_is_left_alone() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    central.nbctl(&["ls-add", "theirs"]).unwrap();
+    central.nbctl(&["lsp-add", "theirs", "their-port"]).unwrap();
+    populate(&server);
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+
+    central.nbctl(&["lsp-del", "default_web"]).unwrap();
+    await_row(&central, "Logical_Switch_Port", "default_web", true);
+    central
+        .nbctl(&["lsp-set-addresses", "default_db", "unknown"])
+        .unwrap();
+    let northbound = central.northbound();
+    let is_right = json!([
+        ["name", "==", "default_db"],
+        ["addresses", "==", "0a:58:0a:f4:01:03 10.244.1.3"],
+    ]);
+    northbound
+        .wait("Logical_Switch_Port", is_right, "!=", &["name"], json!([]))
+        .unwrap();
+    central.nbctl(&["ls-del", "node-a"]).unwrap();
+    await_row(&central, "Logical_Switch_Port", "stor-node-a", true);
+    await_row(&central, "Logical_Switch_Port", "default_web", true);
+    await_row(&central, "Logical_Switch_Port", "their-port", true);
+    // The other's switch has the name of a node that joins.
+    server.apply(node("theirs", "192.0.2.3"));
+    let told = server
+        .await_events("a conflict", |events| !events.is_empty())
+        .unwrap();
+    let message = told[0]["message"].as_str().unwrap();
+    assert!(message.contains("--adopt"), "{message}");
+    assert_eq!(told[0]["involvedObject"]["name"], "theirs");
+    controller.stop().await.unwrap();
+    assert_eq!(names(&central, "Logical_Switch"), ["node-a", "node-b"]);
+
+    let mut adopting = Running::start(&central, &server, &["--adopt"]);
+    adopting.idle().await;
+    assert_eq!(
+        names(&central, "Logical_Switch"),
+        ["node-a", "node-b", "theirs"]
+    );
+    await_row(&central, "Logical_Switch_Port", "their-port", true);
+    adopting.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn addresses_are_of_both_families_where_the_cluster_has_both() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    populate(&server);
+    let subnets = "10.128.0.0/14/23,fd00:10::/48/64";
+    let mut controller = Running::start(&central, &server, &["--cluster-subnets", subnets]);
+    controller.idle().await;
+    let entry = await_network(&server, "default", "db");
+    assert_eq!(
+        entry["ip_addresses"],
+        json!(["10.128.2.3/23", "fd00:10:0:1::3/64"])
+    );
+    assert_eq!(
+        entry["gateway_ips"],
+        json!(["10.128.2.1", "fd00:10:0:1::1"])
+    );
+    assert_eq!(
+        column(&central, "Logical_Switch", "node-b", "other_config"),
+        json!({ "subnet": "10.128.2.0/23", "ipv6_prefix": "fd00:10:0:1::" })
+    );
+    central.nbctl(&["--wait=sb", "sync"]).unwrap();
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_nodes_with_one_subnet_the_older_keeps_it_and_the_other_is_told() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    for (name, created) in [
+        ("a-younger", "2026-02-01T00:00:00Z"),
+        ("older", "2026-01-01T00:00:00Z"),
+    ] {
+        let mut node = node(name, "192.0.2.1");
+        node["metadata"]["creationTimestamp"] = created.into();
+        let subnets = json!({ "default": "10.244.7.0/24" }).to_string();
+        node["metadata"]["annotations"]["k8s.ovn.org/node-subnets"] = subnets.into();
+        server.apply(node);
+    }
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let subnets = |name| {
+        let node = server.object("Node", "", name).unwrap();
+        annotation(&node, "k8s.ovn.org/node-subnets").unwrap()["default"].clone()
+    };
+    assert_eq!(subnets("older"), json!("10.244.7.0/24"));
+    assert_eq!(subnets("a-younger"), json!(["10.244.0.0/24"]));
+    let events = server.events();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(events[0]["reason"], "SubnetConflict");
+    assert_eq!(events[0]["involvedObject"]["name"], "a-younger");
+    controller.stop().await.unwrap();
+}

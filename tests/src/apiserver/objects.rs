@@ -1,0 +1,174 @@
+//! Requests for one object: read, made, replaced, patched.
+
+use serde_json::{Value, json};
+
+use super::connection::status;
+use super::events::merge;
+use super::{Request, State};
+
+/// What a path names: `/api/v1/…` or `/apis/GROUP/VERSION/…`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    /// `pods`, `nodes`, …
+    pub(super) resource: String,
+    pub(super) namespace: Option<String>,
+    name: Option<String>,
+    subresource: Option<String>,
+}
+
+/// The resources that there are, each with the kind and the API version of its objects.
+const RESOURCES: [(&str, &str, &str); 6] = [
+    ("pods", "Pod", "v1"),
+    ("nodes", "Node", "v1"),
+    ("services", "Service", "v1"),
+    ("namespaces", "Namespace", "v1"),
+    ("endpointslices", "EndpointSlice", "discovery.k8s.io/v1"),
+    ("leases", "Lease", "coordination.k8s.io/v1"),
+];
+
+impl Target {
+    pub(super) fn parse(path: &str) -> Option<Target> {
+        let (version, rest) = match path.strip_prefix("/api/") {
+            Some(rest) => {
+                let (version, rest) = rest.split_once('/')?;
+                (version.to_owned(), rest)
+            }
+            None => {
+                let (group, rest) = path.strip_prefix("/apis/")?.split_once('/')?;
+                let (version, rest) = rest.split_once('/')?;
+                (format!("{group}/{version}"), rest)
+            }
+        };
+        let mut words = rest.split('/');
+        let mut next = || words.next().map(str::to_owned);
+        let mut resource = next()?;
+        let mut namespace = None;
+        let mut name = next();
+        if resource == "namespaces"
+            && let Some(inner) = next()
+        {
+            (namespace, resource, name) = (name, inner, next());
+        }
+        let subresource = next();
+        let known = RESOURCES.iter().find(|known| known.0 == resource)?;
+        (known.2 == version).then_some(Target {
+            resource,
+            namespace,
+            name,
+            subresource,
+        })
+    }
+
+    /// Whether the request is for one object, or makes one: neither a list nor a watch.
+    pub(super) fn is_one(&self, request: &Request) -> bool {
+        self.name.is_some() || request.method != "GET"
+    }
+
+    /// The kind and the API version of its objects.
+    pub(super) fn kind(&self) -> (&'static str, &'static str) {
+        let known = RESOURCES.iter().find(|known| known.0 == self.resource);
+        known.map_or(("", ""), |(_, kind, version)| (kind, version))
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}/{name}", self.namespace.as_deref().unwrap_or_default())
+    }
+}
+
+/// The resource of a kind's objects.
+pub(super) fn resource_of(kind: &str) -> &'static str {
+    let known = RESOURCES.iter().find(|known| known.1 == kind);
+    known.map_or("pods", |(resource, ..)| resource)
+}
+
+/// Does what the request wants; the answer is the object, or why not.
+pub(super) fn serve(target: &Target, request: &Request, state: &mut State) -> Value {
+    let body = request.body.as_ref();
+    let name = target.name.as_deref();
+    let name = name.or_else(|| body?["metadata"]["name"].as_str());
+    let Some(name) = name else {
+        return status(422, "Invalid", "metadata.name: Required value");
+    };
+    let key = target.key(name);
+    let known = state.store.get(&target.resource, &key).cloned();
+    let (method, body) = (request.method.as_str(), body.cloned());
+    let mut object = match (method, known, body) {
+        ("GET", Some(known), _) => return known,
+        ("POST", Some(_), _) => {
+            let message = format!("{} {name:?} already exists", target.resource);
+            return status(409, "AlreadyExists", &message);
+        }
+        ("DELETE", Some(known), _) => {
+            state.store.delete(&target.resource, &key);
+            return known;
+        }
+        ("POST", None, Some(body)) => body,
+        ("PUT", Some(known), Some(body)) => {
+            let version = &body["metadata"]["resourceVersion"];
+            if !version.is_null() && *version != known["metadata"]["resourceVersion"] {
+                return status(409, "Conflict", "the object has been modified");
+            }
+            body
+        }
+        ("PATCH", Some(known), Some(patch)) => match patched(known, &patch, target, request) {
+            Ok(object) => object,
+            Err(refusal) => return refusal,
+        },
+        (_, None, _) => {
+            let message = format!("{} {name:?} not found", target.resource);
+            return status(404, "NotFound", &message);
+        }
+        _ => return status(400, "BadRequest", "no such request"),
+    };
+    let (kind, version) = target.kind();
+    object["kind"] = kind.into();
+    object["apiVersion"] = version.into();
+    if let Some(namespace) = &target.namespace {
+        object["metadata"]["namespace"] = namespace.as_str().into();
+    }
+    state.store.apply(object);
+    let made = state.store.get(&target.resource, &key).cloned();
+    made.unwrap_or_default()
+}
+
+fn patched(
+    mut object: Value,
+    patch: &Value,
+    target: &Target,
+    request: &Request,
+) -> Result<Value, Value> {
+    let uid = &patch["metadata"]["uid"];
+    if !uid.is_null() && *uid != object["metadata"]["uid"] {
+        return Err(status(
+            409,
+            "Conflict",
+            "the UID in the precondition does not match",
+        ));
+    }
+    let mut patch = patch.clone();
+    match request.content_type.as_str() {
+        "application/merge-patch+json" => {}
+        // Of its own rules one matters: conditions are merged by their type.
+        "application/strategic-merge-patch+json" => {
+            if let Some(conditions) = patch["status"]["conditions"].as_array() {
+                let mut merged = object["status"]["conditions"].clone();
+                let is_new =
+                    |known: &Value| conditions.iter().all(|it| it["type"] != known["type"]);
+                let mut all: Vec<Value> = match merged.as_array_mut() {
+                    Some(known) => known.drain(..).filter(|known| is_new(known)).collect(),
+                    None => Vec::new(),
+                };
+                all.extend(conditions.iter().cloned());
+                patch["status"]["conditions"] = json!(all);
+            }
+        }
+        other => return Err(status(415, "UnsupportedMediaType", other)),
+    }
+    // A status is changed by its subresource alone, and nothing else there.
+    let is_status = target.subresource.as_deref() == Some("status");
+    if let Some(members) = patch.as_object_mut() {
+        members.retain(|name, _| (name == "status") == is_status);
+    }
+    merge(&mut object, &patch);
+    Ok(object)
+}
