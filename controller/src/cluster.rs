@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Node as ApiNode, Pod as ApiPod, Service as ApiService};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 
 /// Names an object, and with it all rows that are made for it.
@@ -27,6 +28,8 @@ pub enum Key {
 pub struct Node {
     /// Which of several nodes of this name it is.
     pub uid: String,
+    /// See [`version`].
+    pub version: u64,
     /// Seconds since 1970. Of two nodes with one subnet the older keeps it.
     pub created: i64,
     /// `k8s.ovn.org/node-subnets`, as it stands.
@@ -44,6 +47,8 @@ pub struct Node {
 pub struct Pod {
     /// Which of several pods of this name it is.
     pub uid: String,
+    /// See [`version`].
+    pub version: u64,
     /// The node it is on.
     pub node: String,
     /// `k8s.ovn.org/pod-networks`, as it stands.
@@ -138,6 +143,13 @@ impl Cluster {
     }
 }
 
+/// The resourceVersion of an object as a number, by which an event from before our own write is told
+/// from one after it: they are numbers that grow (KEP-5504). 0 when it is none.
+pub fn version(metadata: &ObjectMeta) -> u64 {
+    let version = metadata.resource_version.as_ref();
+    version.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
 /// As [`podwire_ovs::nb::KEY`] has it.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -178,6 +190,7 @@ impl From<&ApiNode> for Node {
         let conditions = status.and_then(|status| status.conditions.as_ref());
         Self {
             uid: node.uid().unwrap_or_default(),
+            version: version(&node.metadata),
             created: node
                 .creation_timestamp()
                 .map_or(i64::MAX, |time| time.0.as_second()),
@@ -210,6 +223,7 @@ impl Pod {
         }
         Some(Self {
             uid: pod.uid().unwrap_or_default(),
+            version: version(&pod.metadata),
             node: spec.node_name.clone().filter(|name| !name.is_empty())?,
             networks: pod.annotations().get(crate::ipam::POD_NETWORKS).cloned(),
         })

@@ -245,7 +245,7 @@ impl Controller {
 
     fn written(&mut self, Written { key, write, result }: Written) {
         match result {
-            Ok(()) => self.state.was_written(&key, &write),
+            Ok(version) => self.state.was_written(&key, &write, version),
             // It is gone, or another has its name; the watch tells.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
                 debug!(%key, reason = status.reason, "a write came too late");

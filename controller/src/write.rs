@@ -6,7 +6,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::cluster::Key;
+use crate::cluster::{Key, version};
 use crate::ipam::{NODE_SUBNETS, POD_NETWORKS};
 
 /// Something to write about an object.
@@ -29,7 +29,8 @@ pub(crate) enum Write {
 pub(crate) struct Written {
     pub(crate) key: Key,
     pub(crate) write: Write,
-    pub(crate) result: Result<(), kube::Error>,
+    /// The version of the object that it made.
+    pub(crate) result: Result<u64, kube::Error>,
 }
 
 /// Writes, several at once.
@@ -75,18 +76,20 @@ impl Writer {
     }
 }
 
-async fn send(client: &Client, key: &Key, write: &Write) -> Result<(), kube::Error> {
+async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, kube::Error> {
     let params = PatchParams::default();
     match (key, write) {
         (Key::Node(name), Write::Annotation { uid, value }) => {
             let patch = Patch::Merge(annotation(uid, NODE_SUBNETS, value));
             let nodes: Api<Node> = Api::all(client.clone());
-            nodes.patch_metadata(name, &params, &patch).await.map(drop)
+            let node = nodes.patch_metadata(name, &params, &patch).await?;
+            Ok(version(&node.metadata))
         }
         (Key::Pod(namespace, name), Write::Annotation { uid, value }) => {
             let patch = Patch::Merge(annotation(uid, POD_NETWORKS, value));
             let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-            pods.patch_metadata(name, &params, &patch).await.map(drop)
+            let pod = pods.patch_metadata(name, &params, &patch).await?;
+            Ok(version(&pod.metadata))
         }
         (Key::Node(name), Write::NetworkAvailable) => {
             let condition = json!({ "status": { "conditions": [{
@@ -97,7 +100,8 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<(), kube::Err
             }] } });
             let nodes: Api<Node> = Api::all(client.clone());
             let patch = Patch::Strategic(condition);
-            nodes.patch_status(name, &params, &patch).await.map(drop)
+            let node = nodes.patch_status(name, &params, &patch).await?;
+            Ok(version(&node.metadata))
         }
         (
             key,
@@ -106,8 +110,8 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<(), kube::Err
                 reason,
                 message,
             },
-        ) => warn_of(client, key, uid, reason, message).await,
-        _ => Ok(()),
+        ) => warn_of(client, key, uid, reason, message).await.map(|()| 0),
+        _ => Ok(0),
     }
 }
 

@@ -74,6 +74,13 @@ impl State {
                 if is_new || node.is_none() {
                     self.mark_pods_of(&name);
                 }
+                let known = self.cluster.nodes.get(&name);
+                let is_old = known.zip(node.as_ref()).is_some_and(|(known, node)| {
+                    known.uid == node.uid && node.version < known.version
+                });
+                if is_old {
+                    return;
+                }
                 set(&mut self.cluster.nodes, name.clone(), node);
                 Key::Node(name)
             }
@@ -82,6 +89,13 @@ impl State {
                     self.unblock();
                 }
                 let pod_name = (namespace.clone(), name.clone());
+                let known = self.cluster.pods.get(&pod_name);
+                let is_old = known.zip(pod.as_ref()).is_some_and(|(known, pod)| {
+                    known.uid == pod.uid && pod.version < known.version
+                });
+                if is_old {
+                    return;
+                }
                 set(&mut self.cluster.pods, pod_name, pod);
                 Key::Pod(namespace, name)
             }
@@ -295,14 +309,16 @@ impl State {
         writes
     }
 
-    /// The object says what was written, though the watch may tell so only later.
-    pub(super) fn was_written(&mut self, key: &Key, write: &Write) {
+    /// The object says what was written, though the watch may tell so only later, and may tell what
+    /// was before first.
+    pub(super) fn was_written(&mut self, key: &Key, write: &Write, version: u64) {
         self.was_refused(key, write);
         match (key, write) {
             (Key::Node(name), write) => {
                 let Some(node) = self.cluster.nodes.get_mut(name) else {
                     return;
                 };
+                node.version = node.version.max(version);
                 match write {
                     Write::Annotation { uid, value } if *uid == node.uid => {
                         node.subnets = Some(value.clone());
@@ -315,6 +331,7 @@ impl State {
                 let id = (namespace.clone(), name.clone());
                 let pod = self.cluster.pods.get_mut(&id);
                 if let Some(pod) = pod.filter(|pod| pod.uid == *uid) {
+                    pod.version = pod.version.max(version);
                     pod.networks = Some(value.clone());
                 }
             }
