@@ -17,7 +17,7 @@ use crate::fault::fault_point;
 use crate::flows::Reservation;
 use crate::ipam::Owner;
 use crate::journal::{self, State};
-use crate::netns::{Attaching, Configuring, HostEnd, HostLink, Netns, PodEnd};
+use crate::netns::{Attaching, HostEnd, HostLink, Netns, PodEnd};
 use crate::observe::{Mended, Trace, WaitFor};
 use crate::plan::{self, AttachmentKey, PortPlan, mac_text};
 use crate::ports::{NewPort, PortRecord};
@@ -204,12 +204,8 @@ impl Agent {
             .map(|port| self.netlink.attach(Arc::clone(netns), port.link.clone()))
             .collect();
         trace.begin("make pair");
-        let (hosts, configuring) = host_ends(attaching, undo, trace).await?;
+        let (hosts, pods) = pairs(attaching, undo, trace).await?;
         fault_point!("add-linked");
-        let pods = configured(configuring).await?;
-        for step in pods.iter().flat_map(|pod| &pod.steps) {
-            trace.span(step.name, step.start, step.took);
-        }
         trace.begin("ovsdb: transaction");
         let rows = self
             .add_rows(&planned, &hosts, &reserved, deadline, undo)
@@ -414,46 +410,32 @@ async fn wait_for_turn<K: Eq + std::hash::Hash + Clone>(
     }
 }
 
-/// The host ends, when every pair is made. On failure those that were made are in `undo`.
-async fn host_ends(
+/// Both ends of every pair, once all are made. On failure those that were made are in `undo`.
+async fn pairs(
     attaching: Vec<Attaching>,
     undo: &mut Undo,
     trace: &mut Trace,
-) -> Result<(Vec<HostEnd>, Vec<Configuring>), Error> {
-    let mut ends = Vec::with_capacity(attaching.len());
+) -> Result<(Vec<HostEnd>, Vec<PodEnd>), Error> {
+    let mut pairs = Vec::with_capacity(attaching.len());
     let mut failed = None;
     for pair in attaching {
-        match pair.host_ready().await {
-            Ok((host, configuring)) => {
+        match pair.done().await {
+            Ok((host, pod)) => {
                 undo.links.push(host.link.clone());
-                for step in &host.steps {
-                    trace.span(step.name, step.start, step.took);
-                }
-                ends.push((host, configuring));
+                pairs.push((host, pod));
             }
             Err(error) => failed = failed.or(Some(error)),
         }
     }
-    match failed {
-        None => Ok(ends.into_iter().unzip()),
-        Some(error) => Err(error.into()),
+    if let Some(error) = failed {
+        return Err(error.into());
     }
-}
-
-/// The pod ends, when every one is configured; all are waited for, since a half-configured one is still being worked on.
-async fn configured(configuring: Vec<Configuring>) -> Result<Vec<PodEnd>, Error> {
-    let mut pods = Vec::with_capacity(configuring.len());
-    let mut failed = None;
-    for pod in configuring {
-        match pod.configured().await {
-            Ok(pod) => pods.push(pod),
-            Err(error) => failed = failed.or(Some(error)),
-        }
+    let (hosts, pods): (Vec<HostEnd>, Vec<PodEnd>) = pairs.into_iter().unzip();
+    let of_hosts = hosts.iter().flat_map(|host| &host.steps);
+    for step in of_hosts.chain(pods.iter().flat_map(|pod| &pod.steps)) {
+        trace.span(step.name, step.start, step.took);
     }
-    match failed {
-        None => Ok(pods),
-        Some(error) => Err(error.into()),
-    }
+    Ok((hosts, pods))
 }
 
 fn ended_early(cancel: &Cancel) -> Result<(), Error> {

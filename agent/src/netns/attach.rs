@@ -34,8 +34,7 @@ const INDEX_ATTEMPTS: usize = 8;
 pub(super) struct Attachment {
     pub(super) netns: Arc<Netns>,
     pub(super) spec: LinkSpec,
-    pub(super) host_ready: oneshot::Sender<Result<Unclaimed, Error>>,
-    pub(super) configured: oneshot::Sender<Result<PodEnd, Error>>,
+    pub(super) done: oneshot::Sender<Result<(Unclaimed, PodEnd), Error>>,
 }
 
 /// What the netlink thread works with.
@@ -69,25 +68,23 @@ impl Wiring {
 
     /// Carries an attachment out, as far as somebody waits for it.
     pub(super) fn attach(&mut self, attachment: Attachment) {
-        let Attachment {
-            netns,
-            spec,
-            host_ready,
-            configured,
-        } = attachment;
-        if host_ready.is_closed() {
+        let Attachment { netns, spec, done } = attachment;
+        if done.is_closed() {
             return;
         }
-        let made = self.host_end(&netns, &spec);
-        if let Ok(Unclaimed { end, .. }) = &made
-            && !host_ready.is_closed()
-        {
-            let pod = self.configure(&netns, &spec, &end.link, end.pod_ifindex);
-            // First what nobody is awake for yet: one waking for both.
-            let _ = configured.send(pod);
-        }
         // What can't be handed over comes back, and deletes itself.
-        let _ = host_ready.send(made);
+        let _ = done.send(self.pair(&netns, &spec));
+    }
+
+    fn pair(&mut self, netns: &Netns, spec: &LinkSpec) -> Result<(Unclaimed, PodEnd), Error> {
+        let made = self.host_end(netns, spec)?;
+        match self.configure(netns, spec, &made.end.link, made.end.pod_ifindex) {
+            Ok(pod) => Ok((made, pod)),
+            Err(error) => {
+                made.delete();
+                Err(error)
+            }
+        }
     }
 
     fn host_end(&mut self, netns: &Netns, spec: &LinkSpec) -> Result<Unclaimed, Error> {

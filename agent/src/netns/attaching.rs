@@ -7,36 +7,22 @@ use tokio::sync::oneshot;
 use super::reaper::Reaper;
 use super::{Error, HostEnd, PodEnd};
 
-/// An attachment whose host end is not ready yet.
+/// An attachment under way.
 ///
 /// Dropped, also by dropping the future that waits for it, it leaves nothing behind: a pair that
 /// was made for it is removed.
 #[derive(Debug)]
-pub struct Attaching {
-    pub(super) host_ready: oneshot::Receiver<Result<Unclaimed, Error>>,
-    pub(super) configured: oneshot::Receiver<Result<PodEnd, Error>>,
-}
+pub struct Attaching(pub(super) oneshot::Receiver<Result<(Unclaimed, PodEnd), Error>>);
 
 impl Attaching {
-    /// Waits until the pair is made and its host end can't speak, so that Open vSwitch may have it.
+    /// Waits until the pair is made, its host end is up and says nothing of its own, and the pod's
+    /// end has its addresses and routes and passes packets.
     ///
     /// After an error nothing is left of the attachment. With `Ok` the link is the caller's, to be
     /// removed with [`Netlink::delete`](super::Netlink::delete) if the rest fails.
-    pub async fn host_ready(self) -> Result<(HostEnd, Configuring), Error> {
-        let unclaimed = self.host_ready.await.map_err(|_| Error::Stopped)??;
-        Ok((unclaimed.claim(), Configuring(self.configured)))
-    }
-}
-
-/// An attachment whose pod end is being configured.
-#[derive(Debug)]
-pub struct Configuring(oneshot::Receiver<Result<PodEnd, Error>>);
-
-impl Configuring {
-    /// Waits until the host end is up, and the pod's end has its addresses and routes and passes
-    /// packets.
-    pub async fn configured(self) -> Result<PodEnd, Error> {
-        self.0.await.map_err(|_| Error::Stopped)?
+    pub async fn done(self) -> Result<(HostEnd, PodEnd), Error> {
+        let (unclaimed, pod) = self.0.await.map_err(|_| Error::Stopped)??;
+        Ok((unclaimed.claim(), pod))
     }
 }
 
@@ -53,6 +39,14 @@ impl Unclaimed {
         Unclaimed {
             end,
             reaper: Some(reaper),
+        }
+    }
+
+    /// Deletes it, and returns when it is gone. Not to be called from a task.
+    pub(super) fn delete(mut self) {
+        if let Some(reaper) = self.reaper.take() {
+            // What keeps it there is told by whoever finds it; the attachment has its own error.
+            let _ = reaper.submit(self.end.link.clone()).blocking_recv();
         }
     }
 

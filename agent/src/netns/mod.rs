@@ -46,7 +46,7 @@ use tokio::sync::{oneshot, watch};
 use attach::Attachment;
 use threads::{Reader, Threads};
 
-pub use attaching::{Attaching, Configuring};
+pub use attaching::Attaching;
 pub use datapath::{Datapath, NoPackets};
 pub use error::{Error, NetnsError, Refusal};
 pub use host::uplink_changes;
@@ -74,20 +74,11 @@ impl Netlink {
     /// Makes one veth pair, both ends in their final place, and configures the pod's end. It begins
     /// at once, and ends as [`Attaching`] says.
     pub fn attach(&self, netns: Arc<Netns>, spec: LinkSpec) -> Attaching {
-        let (to_host_ready, host_ready) = oneshot::channel();
-        let (to_configured, configured) = oneshot::channel();
-        let attachment = Attachment {
-            netns,
-            spec,
-            host_ready: to_host_ready,
-            configured: to_configured,
-        };
-        // With the thread gone the receivers find their senders dropped.
+        let (done, result) = oneshot::channel();
+        let attachment = Attachment { netns, spec, done };
+        // With the thread gone the receiver finds its sender dropped.
         let _ = self.threads.attachments.send(Box::new(attachment));
-        Attaching {
-            host_ready,
-            configured,
-        }
+        Attaching(result)
     }
 
     /// Removes host links, with their peers. Done when the kernel has told that they are gone, or

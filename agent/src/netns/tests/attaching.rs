@@ -257,9 +257,8 @@ fn many_attachments_at_once_each_get_their_own() {
             })
             .collect();
         for (number, (attaching, pod)) in attachings.into_iter().zip(&pods).enumerate() {
-            let (host, configuring) = attaching.host_ready().await.unwrap();
+            let (host, _) = attaching.done().await.unwrap();
             assert_eq!(host.link.name, format!("m{number}"));
-            configuring.configured().await.unwrap();
             let seen = pod.json("-4 addr show eth0");
             assert_eq!(
                 seen[0]["addr_info"][0]["local"],

@@ -159,8 +159,6 @@ fn route(dst: &str, gateway: &str) -> Route {
 impl Netlink {
     /// Both results of an attachment, the first error if any.
     async fn attached(&self, pod: &Pod, spec: LinkSpec) -> Result<(HostEnd, PodEnd), Error> {
-        let (host, configuring) = self.attach(pod.netns(), spec).host_ready().await?;
-        let pod = configuring.configured().await?;
-        Ok((host, pod))
+        self.attach(pod.netns(), spec).done().await
     }
 }
