@@ -6,9 +6,9 @@ use std::time::Duration;
 use ipnet::IpNet;
 use podwire_cni::spec::{Dns, ErrorCode, NetConf, RequestedIp, SpecError};
 
-use super::add::Undo;
 use super::deadline::Deadline;
 use super::said::Said;
+use super::undo::{Done, Undo};
 use super::{Agent, Call, Error};
 use crate::fault::fault_point;
 use crate::ipam::delegate::{self, Delegate, DelegateError};
@@ -115,13 +115,14 @@ impl Agent {
                 }
                 (None, Some(address)) => {
                     let (allocated, older) = self.addresses.claim(address, &owner)?;
-                    undo.addresses.push((address, older));
+                    undo.push(Done::Address(address, older));
                     vec![allocated]
                 }
                 (None, None) => {
                     let allocated = self.addresses.allocate(&owner)?;
-                    let addresses = allocated.iter().map(|it| (it.address.addr(), None));
-                    undo.addresses.extend(addresses);
+                    for it in &allocated {
+                        undo.push(Done::Address(it.address.addr(), None));
+                    }
                     allocated
                 }
             };
@@ -147,7 +148,7 @@ impl Agent {
         deadline: Deadline,
         undo: &mut Undo,
     ) -> Result<Intent, Error> {
-        undo.delegated = true;
+        undo.push(Done::Delegated);
         let asked = delegate::Call {
             timeout: deadline.left().min(DELEGATE_DEADLINE),
             ..delegate_call(call)
@@ -192,7 +193,7 @@ impl Agent {
         let mut given = Vec::with_capacity(2);
         for wish in &wishes {
             let (allocated, older) = self.addresses.claim(wish.address, &owner)?;
-            undo.addresses.push((wish.address, older));
+            undo.push(Done::Address(wish.address, older));
             given.push(match wish.prefix_len {
                 // The prefix length asked for tells what is on the link; without one it is the subnet's.
                 Some(length) => (with_prefix(wish.address, length), allocated.gateway),
@@ -205,7 +206,7 @@ impl Agent {
         }
         if wishes.is_empty() {
             for allocated in self.addresses.allocate(&owner)? {
-                undo.addresses.push((allocated.address.addr(), None));
+                undo.push(Done::Address(allocated.address.addr(), None));
                 given.push((allocated.address, allocated.gateway));
             }
         }
@@ -243,7 +244,7 @@ impl Agent {
     fn claim_if_ours(&self, address: IpAddr, owner: &Owner, undo: &mut Undo) -> Result<(), Error> {
         match self.addresses.claim(address, owner) {
             Ok((_, older)) => {
-                undo.addresses.push((address, older));
+                undo.push(Done::Address(address, older));
                 Ok(())
             }
             Err(crate::ipam::pool::PoolError::OutsideSubnets { .. }) => Ok(()),

@@ -17,13 +17,17 @@ mod gc;
 mod intent;
 mod leftovers;
 mod notice;
+mod planned;
+mod queue;
 mod reading;
 mod ready;
 mod recover;
+mod rows;
 mod said;
 mod secured;
 mod status;
 mod turns;
+mod undo;
 mod wait;
 
 use std::path::PathBuf;

@@ -1,14 +1,11 @@
 //! Port security of one ADD: which ports have it, and their flows.
 
-use std::time::Instant;
-
 use ipnet::IpNet;
 
 use super::deadline::Deadline;
 use super::{Agent, Call, Error};
 use crate::config::Mode;
 use crate::flows::Reservation;
-use crate::observe::Trace;
 use crate::plan::{InterfaceSpec, PortPlan, ids, mac_text};
 use crate::ports::{AddedPort, SecuredPort};
 
@@ -79,7 +76,8 @@ impl Agent {
                 }
             }
         }
-        // Nothing is awaited from here until the ports' flows are reserved: of two ADDs that ask for the same one is first.
+        // No other ADD runs from here until the ports' flows are reserved: of two that ask for the
+        // same MAC address, one is first.
         for (asked, port) in asked.iter().zip(planned) {
             let Some(mac) = asked.mac else { continue };
             let in_flight = self
@@ -121,19 +119,13 @@ impl Agent {
         ports: &[AddedPort],
         reserved: &mut [Reservation],
         deadline: Deadline,
-        trace: &mut Trace,
     ) -> Result<(), Error> {
-        if reserved.is_empty() {
-            return Ok(());
-        }
-        let waiting = Instant::now();
         for (port, reservation) in ports.iter().zip(reserved) {
             if let Some(ofport) = self.ports.ofport(port) {
                 reservation.move_to(ofport);
             }
             reservation.installed(deadline.left()).await?;
         }
-        trace.phase("ovs-vswitchd: flows", waiting);
         Ok(())
     }
 }

@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::Error;
+
 /// Why an operation is asked to end before its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
@@ -42,6 +44,17 @@ impl Cancel {
     /// The reason, once there is one.
     pub fn reason(&self) -> Option<&Reason> {
         self.reason.get()
+    }
+
+    /// Goes on unless the operation was told to end.
+    ///
+    /// # Errors
+    /// The reason to end.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match self.reason() {
+            None => Ok(()),
+            Some(reason) => Err(Error::Cancelled(reason.clone())),
+        }
     }
 
     /// Ends when the operation is told to end, with the reason.

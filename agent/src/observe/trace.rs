@@ -115,6 +115,18 @@ impl Trace {
         }
     }
 
+    /// Takes a step and records how long it took, or that the operation failed in it.
+    pub async fn step<T, E>(
+        &mut self,
+        name: &'static str,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let start = self.begin(name);
+        let done = work.await?;
+        self.phase(name, start);
+        Ok(done)
+    }
+
     /// Begins a step, which [`Self::phase`] ends. One that is still under way when the operation fails is the step that failed.
     pub fn begin(&mut self, name: &'static str) -> Instant {
         let now = Instant::now();

@@ -89,10 +89,6 @@ pub struct Added {
     pub ports: Vec<AddedPort>,
     /// Ports of older sandboxes, or leftovers, whose iface-id they took over.
     pub replaced: Vec<PortRecord>,
-    /// When the transaction was handed over.
-    pub sent: std::time::Instant,
-    /// Until it was answered.
-    pub took: Duration,
 }
 
 impl Ports {
@@ -226,7 +222,6 @@ impl Ports {
     /// The bridge is gone, the database refused, or there was no answer; in the last case the rows may be there.
     pub async fn add(&self, new: &[NewPort<'_>], deadline: Instant) -> Result<Added, PortError> {
         self.refuse_foreign_ids(new)?;
-        let sent = Instant::now();
         // Handed over together they go in one request; each is waited for, since an unanswered one may still commit.
         let outcomes = join_all(new.iter().map(|port| self.add_one(port, deadline))).await;
         let mut ports = Vec::with_capacity(new.len());
@@ -239,12 +234,7 @@ impl Ports {
             let stale: Vec<PortRecord> = stale.into_iter().filter(is_new).collect();
             replaced.extend(stale);
         }
-        Ok(Added {
-            ports,
-            replaced,
-            sent: sent.into_std(),
-            took: sent.elapsed(),
-        })
+        Ok(Added { ports, replaced })
     }
 
     /// Makes one port, on the bridge that is there: when it was made anew since the replica showed it, the database refuses

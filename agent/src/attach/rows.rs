@@ -1,0 +1,83 @@
+//! The rows of an ADD, and the older sandboxes of the same pod whose rows they replace.
+
+use super::deadline::Deadline;
+use super::undo::{Done, Undo};
+use super::{Agent, Error};
+use crate::fault::fault_point;
+use crate::flows::Reservation;
+use crate::netns::HostEnd;
+use crate::observe::Mended;
+use crate::plan::PortPlan;
+use crate::ports::{AddedPort, NewPort, PortRecord};
+
+impl Agent {
+    /// Adds the ports to the bridge; those of older sandboxes give way in the same transaction.
+    pub(super) async fn add_rows(
+        &self,
+        planned: &[PortPlan],
+        hosts: &[HostEnd],
+        reserved: &[Reservation],
+        deadline: Deadline,
+        undo: &mut Undo,
+    ) -> Result<Vec<AddedPort>, Error> {
+        let new: Vec<NewPort<'_>> = planned
+            .iter()
+            .zip(hosts)
+            .enumerate()
+            .map(|(number, (plan, host))| NewPort {
+                plan,
+                host_name: &host.link.name,
+                ofport: reserved.get(number).map(Reservation::ofport),
+            })
+            .collect();
+        undo.push(Done::Rows);
+        let added = self.ports.add(&new, deadline.at()).await?;
+        undo.replaced = added.replaced;
+        fault_point!("add-rows");
+        Ok(added.ports)
+    }
+
+    /// Gives older sandboxes their ports back, those that still have a link: this ADD was not to take their place after all.
+    pub(super) async fn put_back(&self, replaced: Vec<PortRecord>) {
+        for record in replaced {
+            let Some(key) = &record.key else { continue };
+            if self.has_no_link(&record.name).await {
+                continue;
+            }
+            match self.ports.put_back(&record).await {
+                Ok(()) => {
+                    tracing::info!(attachment = %key, "an older sandbox of the same pod has its port again")
+                }
+                Err(error) => {
+                    tracing::warn!(attachment = %key, %error, "an older sandbox of the same pod has lost its port")
+                }
+            }
+            // A DEL that came in between found no row to remove.
+            if self.has_no_link(&record.name).await
+                && let Err(error) = self.remove_rows(key).await
+            {
+                tracing::warn!(attachment = %key, %error, "a port without a link stays until GC");
+            }
+        }
+    }
+
+    async fn has_no_link(&self, name: &str) -> bool {
+        matches!(self.netlink.host_link(name).await, Ok(None))
+    }
+
+    /// Removes the links and addresses of older sandboxes whose rows this ADD replaced.
+    pub(super) async fn clear_replaced(&self, replaced: Vec<PortRecord>) {
+        for record in replaced {
+            if let Some(key) = &record.key {
+                tracing::info!(attachment = %key, "replaced by a newer sandbox of the same pod");
+                self.metrics.mended(Mended::OlderSandbox, 1);
+                for error in self.remove(key).await {
+                    tracing::warn!(attachment = %key, %error, "an older sandbox's leftovers stay until its DEL");
+                }
+            }
+            self.remove_link(&record.name)
+                .await
+                .unwrap_or_else(|error| tracing::warn!(%error, "link stays"));
+        }
+    }
+}
