@@ -1,12 +1,13 @@
-//! Files put in place whole: written without a name or beside their place, synced, and linked or renamed there. So a runtime that execs the plugin, or
-//! reads a network configuration, at that moment meets the old file or the new one; and a program that runs keeps the file it
-//! was started from (writing to it in place would be refused with ETXTBSY).
+//! Files put in place whole: written without a name or beside their place, synced, and linked or
+//! renamed there. So a runtime that execs the plugin, or reads a network configuration, at that
+//! moment meets the old file or the new one; and a program that runs keeps the file it was started
+//! from (writing to it in place would be refused with ETXTBSY).
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{AT_FDCWD, AtFlags};
@@ -63,20 +64,42 @@ pub(super) fn put(path: &Path, content: &[u8], mode: u32) -> Result<(), InstallE
     sync(directory)
 }
 
-/// Puts a new file in its place without another name before: a runtime that watches an empty directory looks at each file that
-/// comes, and complains that there is no configuration while it is not whole. Not every file system has such files
-/// (open(2), O_TMPFILE), and none replaces one so.
+/// Puts a new file in its place without another name before: a runtime that watches an empty
+/// directory looks at each file that is written there, and logs an error while none of them is a
+/// whole configuration. So it is written without a name in the directory above (open(2), O_TMPFILE)
+/// and linked. That fails where the two are on different file systems, or theirs has no such files.
 fn link_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .mode(0o600)
         .custom_flags(nix::libc::O_TMPFILE)
-        .open(parent(path))?;
+        .open(parent(parent(path)))?;
     fill(&mut file, content, mode)?;
-    let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+    // Closed for writing before it has a name: an exec would be refused with ETXTBSY.
+    let readable = File::open(by_descriptor(&file))?;
+    drop(file);
     let followed = AtFlags::AT_SYMLINK_FOLLOW;
-    nix::unistd::linkat(AT_FDCWD, unnamed.as_str(), AT_FDCWD, path, followed)?;
-    Ok(())
+    nix::unistd::linkat(
+        AT_FDCWD,
+        by_descriptor(&readable).as_str(),
+        AT_FDCWD,
+        path,
+        followed,
+    )?;
+    let is_program = mode & 0o111 != 0;
+    match content.split_last() {
+        Some((last, before)) if !is_program => {
+            // containerd reloads when a file is written, renamed or removed, and passes over one that
+            // is created (go-cni's watch in its CRI plugin); a link is a creation.
+            let named = OpenOptions::new().write(true).open(path)?;
+            named.write_all_at(&[*last], before.len() as u64)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn by_descriptor(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 /// Keeps what is at `path` under another name; the first that was kept stays, for it is what was there before us.
@@ -185,15 +208,24 @@ mod tests {
     }
 
     #[test]
-    fn who_watches_the_directory_sees_the_new_file_alone() {
-        let dir = tempfile::tempdir().unwrap();
+    fn who_watches_the_directory_sees_the_new_file_come_and_then_written() {
+        let above = tempfile::tempdir().unwrap();
+        let dir = above.path().join("net.d");
+        fs::create_dir(&dir).unwrap();
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
-        let all = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVE | AddWatchFlags::IN_DELETE;
-        inotify.add_watch(dir.path(), all).unwrap();
-        put(&dir.path().join("10-podwire.conflist"), b"new", 0o600).unwrap();
+        let all = AddWatchFlags::IN_CREATE
+            | AddWatchFlags::IN_MODIFY
+            | AddWatchFlags::IN_MOVE
+            | AddWatchFlags::IN_DELETE;
+        inotify.add_watch(&dir, all).unwrap();
+        let path = dir.join("10-podwire.conflist");
+        put(&path, b"new", 0o600).unwrap();
         let seen = inotify.read_events().unwrap();
-        let names: Vec<_> = seen.into_iter().filter_map(|event| event.name).collect();
-        assert_eq!(names, ["10-podwire.conflist"]);
+        let seen: Vec<_> = seen.into_iter().map(|it| (it.mask, it.name)).collect();
+        let name = Some("10-podwire.conflist".into());
+        let expected = [AddWatchFlags::IN_CREATE, AddWatchFlags::IN_MODIFY];
+        assert_eq!(seen, expected.map(|mask| (mask, name.clone())));
+        assert_eq!(fs::read(&path).unwrap(), b"new");
     }
 
     #[test]
