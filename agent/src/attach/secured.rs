@@ -6,7 +6,8 @@ use super::deadline::Deadline;
 use super::{Agent, Call, Error};
 use crate::config::Mode;
 use crate::flows::Reservation;
-use crate::plan::{InterfaceSpec, PortPlan, ids, mac_text};
+use crate::journal::State;
+use crate::plan::{AttachmentKey, InterfaceSpec, PortPlan, ids, mac_text};
 use crate::ports::{AddedPort, SecuredPort};
 
 impl Agent {
@@ -49,6 +50,8 @@ impl Agent {
             is_taken,
             from_annotation,
         };
+        // What was detached while the database was away still has its row, and no claim.
+        let is_leaving = |key: &AttachmentKey| self.journal.state(key) == Some(State::Deleting);
         for (asked, port) in asked.iter().zip(planned).filter(|_| from_annotation) {
             for address in port.link.addresses.iter().map(IpNet::addr) {
                 let field = "ip_addresses";
@@ -62,7 +65,10 @@ impl Agent {
                     let problem = format!("is in no subnet of this node ({})", subnets.join(", "));
                     return Err(refuse(field, address.to_string(), port, problem, false));
                 }
-                let holder = match self.ports.holder_of_address(address, &port.iface_id) {
+                let holder = match self
+                    .ports
+                    .holder_of_address(address, &port.iface_id, is_leaving)
+                {
                     Some(holder) => Some(holder),
                     None => self
                         .netlink
@@ -84,7 +90,7 @@ impl Agent {
                 .flows
                 .as_ref()
                 .is_some_and(|flows| flows.is_reserved(mac));
-            let holder = match self.ports.holder_of_mac(mac, &port.iface_id) {
+            let holder = match self.ports.holder_of_mac(mac, &port.iface_id, is_leaving) {
                 None if in_flight => Some("a pod that is being added".to_owned()),
                 holder => holder,
             };

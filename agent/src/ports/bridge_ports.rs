@@ -12,7 +12,7 @@ use podwire_ovs::vswitch::Interface;
 
 use super::record::{key, parse_addresses};
 use super::{AddedPort, Ports};
-use crate::plan::{ids, mac_text};
+use crate::plan::{AttachmentKey, ids, mac_text};
 
 /// A port whose pod may only speak for itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,27 +77,48 @@ impl Ports {
         })
     }
 
-    /// Who has a MAC address, other than the port of this iface-id: an older sandbox's port gives way.
-    pub fn holder_of_mac(&self, mac: MacAddr6, except: &str) -> Option<String> {
+    /// Who has a MAC address, other than the port of this iface-id (an older sandbox's port gives way)
+    /// and those that are leaving.
+    pub fn holder_of_mac(
+        &self,
+        mac: MacAddr6,
+        except: &str,
+        is_leaving: impl Fn(&AttachmentKey) -> bool,
+    ) -> Option<String> {
         let text = Some(mac_text(mac));
         let text = text.as_deref();
-        self.holder(except, |interface| {
+        self.holder(except, is_leaving, |interface| {
             interface.external_id(ids::ATTACHED_MAC) == text || interface.mac_in_use() == text
         })
     }
 
-    /// Which port's pod has an address, other than the port of this iface-id.
-    pub fn holder_of_address(&self, address: IpAddr, except: &str) -> Option<String> {
-        self.holder(except, |interface| {
+    /// Which port's pod has an address, other than the port of this iface-id and those that are
+    /// leaving.
+    pub fn holder_of_address(
+        &self,
+        address: IpAddr,
+        except: &str,
+        is_leaving: impl Fn(&AttachmentKey) -> bool,
+    ) -> Option<String> {
+        self.holder(except, is_leaving, |interface| {
             let list = interface.external_id(ids::IP_ADDRESSES).unwrap_or_default();
             parse_addresses(list).any(|held| held.addr() == address)
         })
     }
 
-    fn holder(&self, except: &str, has: impl Fn(&Interface<'_>) -> bool) -> Option<String> {
+    fn holder(
+        &self,
+        except: &str,
+        is_leaving: impl Fn(&AttachmentKey) -> bool,
+        has: impl Fn(&Interface<'_>) -> bool,
+    ) -> Option<String> {
         self.client.read(|db| {
-            let is_other = |it: &Interface<'_>| it.external_id(ids::IFACE_ID) != Some(except);
-            let found = db.interfaces().find(|it| is_other(it) && has(it))?;
+            let is_other = |it: &Interface<'_>| {
+                let key = key(|name| it.external_id(name));
+                it.external_id(ids::IFACE_ID) != Some(except)
+                    && !key.is_some_and(|key| is_leaving(&key))
+            };
+            let found = db.interfaces().find(|it| has(it) && is_other(it))?;
             Some(match found.external_id(ids::POD) {
                 Some(pod) => format!("pod {pod}"),
                 None if found.name() == self.bridge => {
