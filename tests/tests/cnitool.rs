@@ -133,7 +133,9 @@ fn what_tuning_changes_after_podwire_is_no_fault_to_check() {
         "type": "tuning", "mtu": 1300, "mac": "0a:58:0a:ba:00:77", "promisc": true,
         "sysctl": {"net.ipv4.conf.eth0.arp_notify": "1"},
     });
-    configure(&node, &[json!({"type": "podwire-cni"}), tuning]).unwrap();
+    // The switch would drop what the pod sends from a MAC that podwire did not give it.
+    let podwire = json!({"type": "podwire-cni", "portSecurity": false});
+    configure(&node, &[podwire, tuning]).unwrap();
     let web = node.pod("web").unwrap();
     let result: Value = serde_json::from_str(&call(&web, "add")).unwrap();
     assert_eq!(

@@ -177,7 +177,11 @@ fn an_add_that_fails_is_told_to_kubelet_and_its_retry_succeeds() {
 fn a_del_that_fails_once_is_repeated_by_the_next_stop() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node
-        .start_agent(&AgentOptions::default().with(["--no-gateway"]))
+        .start_agent(&AgentOptions::default().with([
+            "--no-gateway",
+            "--cni-bin-dir",
+            "/run/cni/bin",
+        ]))
         .unwrap();
     let mut network = network();
     network["plugins"][0]["ipam"] = json!({"type": "reluctant"});

@@ -197,8 +197,11 @@ fn what_an_add_has_waited_for_its_annotation_is_not_waited_once_more_for_ovn() {
         let error = add.join().unwrap();
         assert_eq!(error.code, 11);
         let (_, rest) = error.msg.split_once("installed within ").unwrap();
-        let (waited, _) = rest.split_once("s:").unwrap();
-        let waited = Duration::from_secs_f64(waited.parse().unwrap());
+        let (waited, _) = rest.split_once(':').unwrap();
+        let waited = match waited.split_once(' ').unwrap() {
+            (milliseconds, "ms") => Duration::from_millis(milliseconds.parse().unwrap()),
+            (seconds, _) => Duration::from_secs_f64(seconds.parse().unwrap()),
+        };
         assert!(waited < PATIENCE, "{error:?}");
     });
     node.leftovers().unwrap().assert_none();
