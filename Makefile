@@ -107,8 +107,16 @@ bench-quick: bench-build ## the same with few samples, in under two minutes
 bench-check: bench-build ## fail when a ratio of a quick run is far worse than in benches/baseline.json
 	@$(BENCH) --quick --output target/bench-check --baseline benches/baseline.json $(BENCH_FLAGS)
 
-BENCH = PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_EMPTY=$(CURDIR)/target/plugin/podwire-empty \
-	target/release/podwire-bench
+# The same cells on the kernel's datapath. The machine's clock counts instructions, so ratios do not
+# depend on the machine or on what else runs there.
+.PHONY: bench-kernel
+bench-kernel: bench-build ## the quick benchmark on the kernel's datapath, in counted instructions, in a small virtual machine
+	@.ci/packages $(KERNEL_PACKAGES)
+	@.ci/kernel target/kernel
+	@$(BENCH_ENVIRONMENT) .ci/bench-kernel target/kernel target/bench-kernel --quick $(BENCH_FLAGS)
+
+BENCH_ENVIRONMENT = PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_EMPTY=$(CURDIR)/target/plugin/podwire-empty
+BENCH = $(BENCH_ENVIRONMENT) target/release/podwire-bench
 
 .PHONY: bench-build
 bench-build: root plugin

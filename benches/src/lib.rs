@@ -24,4 +24,5 @@ pub mod sample;
 pub mod seat;
 pub mod stage;
 pub mod subject;
+pub mod switch;
 pub mod verdict;

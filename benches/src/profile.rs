@@ -75,7 +75,7 @@ pub fn system_calls(
     for _ in 0..TRACED {
         let strace = Strace::attach(node, agent.pid())?;
         batch(node, podwire, seats, 1, Verb::Add)?;
-        agents += strace.detach(node)?.values().sum::<u64>();
+        agents += returned_calls(&strace.detach(node)?).values().sum::<u64>();
         batch(node, podwire, seats, 1, Verb::Del)?;
         settle(node)?;
     }
@@ -93,7 +93,7 @@ pub fn idle(node: &TestNode, agent: &Agent<'_>, pods: usize) -> Result<Idle, Err
     let strace = Strace::attach(node, agent.pid())?;
     // The measure is what happens in this time, so there is no event to wait for.
     thread::sleep(IDLE);
-    let calls = strace.detach(node)?;
+    let calls = returned_calls(&strace.detach(node)?);
     let beyond_keepalive = beyond_keepalive(&calls);
     Ok(Idle {
         seconds: IDLE.as_secs_f64(),
@@ -149,7 +149,7 @@ fn beyond_keepalive(calls: &BTreeMap<String, u64>) -> u64 {
 }
 
 /// strace on all threads of a process.
-struct Strace {
+pub(crate) struct Strace {
     child: Child,
     listener: JoinHandle<()>,
 }
@@ -157,7 +157,11 @@ struct Strace {
 impl Strace {
     const RECORD: &str = "/run/strace";
 
-    fn attach(node: &TestNode, pid: u32) -> Result<Self, Error> {
+    /// Attaches to a process of a node.
+    ///
+    /// # Errors
+    /// strace could not be run.
+    pub(crate) fn attach(node: &TestNode, pid: u32) -> Result<Self, Error> {
         let mut command = Command::new("strace");
         command
             .args(["-f", "-o", Self::RECORD, "-p", &pid.to_string()])
@@ -180,23 +184,28 @@ impl Strace {
         Ok(Self { child, listener })
     }
 
-    /// The calls that returned, by name.
-    fn detach(mut self, node: &TestNode) -> Result<BTreeMap<String, u64>, Error> {
+    /// Detaches; returns the record, one system call a line.
+    ///
+    /// # Errors
+    /// strace could not be ended, or its record not read.
+    pub(crate) fn detach(mut self, node: &TestNode) -> Result<String, Error> {
         let pid = Pid::from_raw(self.child.id().try_into().unwrap_or(i32::MAX));
         kill(pid, Signal::SIGINT).step(|| "end strace")?;
         self.child.wait().step(|| "wait for strace")?;
         // It ends when strace's standard error does; a panic in it would be a bug of ours alone.
         let _ = self.listener.join();
         let record = node.path(Self::RECORD);
-        let text = std::fs::read_to_string(&record).step(|| "read strace's record")?;
-        let mut calls = BTreeMap::new();
-        for line in text.lines() {
-            if let Some(name) = returned_call(line) {
-                *calls.entry(name.to_owned()).or_default() += 1;
-            }
-        }
-        Ok(calls)
+        std::fs::read_to_string(&record).step(|| "read strace's record")
     }
+}
+
+/// The calls of a record that returned, by name.
+fn returned_calls(record: &str) -> BTreeMap<String, u64> {
+    let mut calls = BTreeMap::new();
+    for name in record.lines().filter_map(returned_call) {
+        *calls.entry(name.to_owned()).or_default() += 1;
+    }
+    calls
 }
 
 /// The name of the call that a line of strace's record shows returning; those cut off by the detach

@@ -17,6 +17,7 @@ use crate::group_commit::Comparison;
 use crate::netlink::Way;
 use crate::run::Measured;
 use crate::sample::Summary;
+use crate::switch::SwitchWork;
 
 /// A whole run.
 #[derive(Clone, Debug, Serialize)]
@@ -93,6 +94,8 @@ pub struct PortsLevel {
     pub present: usize,
     /// By subject.
     pub measured: Vec<Measured>,
+    /// What one ADD and one DEL of podwire's make ovs-vswitchd do.
+    pub switch: SwitchWork,
 }
 
 /// Memory, in bytes.

@@ -15,7 +15,7 @@ use crate::run::{Entrant, Verb, batch, cell, settle};
 use crate::sample::{NETLINK, median};
 use crate::seat::{SUBNET_V4, SUBNET_V6, Seat, Stack};
 use crate::subject::{BridgePlugin, Floor, Forking, Podwire};
-use crate::{group_commit, machine, ovn};
+use crate::{group_commit, machine, ovn, switch};
 
 /// The bridge that everybody but the `bridge` plugin uses.
 const BRIDGE: &str = "br-int";
@@ -298,7 +298,13 @@ impl Stage<'_> {
             };
             let entrants = self.order.invited(entrants);
             let measured = cell(self.node, &situation, &entrants, &self.seats, &mut told)?;
-            levels.push(PortsLevel { present, measured });
+            progress(&format!("what ovs-vswitchd does beside {present} pods"));
+            let switch = switch::work(self.node, podwire, &self.seats[0])?;
+            levels.push(PortsLevel {
+                present,
+                measured,
+                switch,
+            });
         }
         progress("detaching them");
         batch(

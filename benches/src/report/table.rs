@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{CellReport, Report};
+use super::{CellReport, PortsLevel, Report};
 use crate::bars::{Bar, Good};
 use crate::run::Measured;
 use crate::sample::{NETLINK, OVN, OWN, SPAWN, Summary, TOTAL, TRANSACTION, VSWITCHD};
@@ -16,6 +16,7 @@ pub fn table(report: &Report) -> String {
     for level in &report.ports {
         let title = format!("one at a time beside {} pods", level.present);
         lines(&mut text, &title, &level.measured);
+        switch_lines(&mut text, level);
     }
     if let Some(comparison) = &report.group_commit {
         let median = |pick: &dyn Fn(&crate::group_commit::Burst) -> f64,
@@ -94,6 +95,21 @@ fn lines(text: &mut String, title: &str, measured: &[Measured]) {
                 let _ = writeln!(text, "    {name:26} {}", numbers(&summary));
             }
         }
+    }
+}
+
+/// What ovs-vswitchd did for one ADD and one DEL.
+fn switch_lines(text: &mut String, level: &PortsLevel) {
+    for (verb, counts) in [("ADD", &level.switch.add), ("DEL", &level.switch.del)] {
+        let counts: Vec<String> = counts
+            .iter()
+            .map(|(name, count)| format!("{name} {count:.1}"))
+            .collect();
+        let _ = writeln!(
+            text,
+            "    ovs-vswitchd for one {verb}: {}",
+            counts.join(", ")
+        );
     }
 }
 

@@ -1,0 +1,103 @@
+//! What an ADD and a DEL make ovs-vswitchd do: turns of its main loop that reconfigure, requests to
+//! the kernel, flow translations. Counts, so they are the same on any machine under any load.
+
+use std::collections::BTreeMap;
+
+use podwire_tests::TestNode;
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::profile::Strace;
+use crate::run::{Verb, batch, settle};
+use crate::seat::Seat;
+use crate::subject::Subject;
+
+/// Operations that are counted.
+const COUNTED: usize = 10;
+
+/// The counters of `coverage/show` (OVS, lib/coverage.h) that tell work done for each change.
+const COUNTERS: [&str; 6] = [
+    "bridge_reconfigure",
+    "xlate_actions",
+    "route_table_dump",
+    "nln_changed",
+    "rev_reconfigure",
+    "rev_flow_table",
+];
+/// Requests for a link's state, which strace names and no counter does.
+const GETLINK: &str = "RTM_GETLINK";
+
+/// Means per operation, by counter.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SwitchWork {
+    /// Of an ADD.
+    pub add: BTreeMap<&'static str, f64>,
+    /// Of a DEL.
+    pub del: BTreeMap<&'static str, f64>,
+}
+
+/// Attaches and detaches one pod some times, and counts.
+///
+/// # Errors
+/// An operation failed, or strace could not be run.
+pub fn work(node: &TestNode, subject: &dyn Subject, seat: &Seat<'_>) -> Result<SwitchWork, Error> {
+    let mut work = SwitchWork::default();
+    let daemons = crate::cpu::daemons(node)?;
+    let vswitchd = daemons.iter().find(|(name, _)| name == "ovs-vswitchd");
+    let vswitchd = vswitchd.map_or(0, |(_, pid)| pid.unsigned_abs());
+    let seats = std::slice::from_ref(seat);
+    for _ in 0..COUNTED {
+        for (verb, means) in [(Verb::Add, &mut work.add), (Verb::Del, &mut work.del)] {
+            settle(node)?;
+            let before = counters(node)?;
+            batch(node, subject, seats, 1, verb)?;
+            node.await_vswitchd()?;
+            for ((name, before), (_, after)) in before.into_iter().zip(counters(node)?) {
+                *means.entry(name).or_default() += (after - before) as f64 / COUNTED as f64;
+            }
+        }
+    }
+    // strace slows the switch down, so that turns which would merge do not: it sees operations of its own.
+    for _ in 0..COUNTED {
+        for (verb, means) in [(Verb::Add, &mut work.add), (Verb::Del, &mut work.del)] {
+            settle(node)?;
+            let strace = Strace::attach(node, vswitchd)?;
+            batch(node, subject, seats, 1, verb)?;
+            node.await_vswitchd()?;
+            let record = strace.detach(node)?;
+            let requests = record.lines().filter(|line| line.contains(GETLINK)).count();
+            *means.entry(GETLINK).or_default() += requests as f64 / COUNTED as f64;
+        }
+    }
+    Ok(work)
+}
+
+fn counters(node: &TestNode) -> Result<[(&'static str, u64); COUNTERS.len()], Error> {
+    let page = node.appctl(&["coverage/show"])?;
+    Ok(COUNTERS.map(|name| (name, counter(&page, name))))
+}
+
+/// A counter's total; one that has never been counted is not on the page.
+fn counter(page: &str, name: &str) -> u64 {
+    page.lines()
+        .filter(|line| line.split_whitespace().next() == Some(name))
+        .find_map(|line| line.rsplit_once("total:")?.1.trim().parse().ok())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_read_by_its_whole_name() {
+        let page = "Event coverage, avg rate over last: 5 seconds, last minute, last hour,  \
+                    hash=5dd1dbc4:\n\
+                    bridge_reconfigure         0.0/sec     0.050/sec        0.0008/sec   total: 3\n\
+                    xlate_actions              0.2/sec     0.117/sec        0.0019/sec   total: 12\n\
+                    115 events never hit\n";
+        assert_eq!(counter(page, "bridge_reconfigure"), 3);
+        assert_eq!(counter(page, "xlate_actions"), 12);
+        assert_eq!(counter(page, "xlate"), 0);
+    }
+}
