@@ -93,6 +93,27 @@ fn a_del_removes_a_pair_whose_host_end_was_renamed_or_moved() {
 }
 
 #[test]
+fn a_pod_whose_host_end_was_renamed_keeps_its_pair_when_its_port_is_removed() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let pod = node.numbered_pod(11).unwrap();
+    let result = pod.add().unwrap().success().unwrap();
+    let host = &pod.container[..15];
+    node.run("ip", &["link", "set", host, "name", "renamed"])
+        .unwrap();
+    node.vsctl(&["--no-wait", "del-port", "br-int", host])
+        .unwrap();
+    agent.await_log("it has lost its port").unwrap();
+    assert!(links::find(pod.place(), "eth0").unwrap().is_some());
+    let error = pod.check(&result).unwrap().error().unwrap();
+    error.assert_names(&["has no port for"]);
+    pod.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
 fn an_add_that_fails_against_a_hung_database_leaves_nothing_when_it_goes_on() {
     let node = TestNode::with_ovs().unwrap();
     let options = AgentOptions::for_numbered_pods().with(["--add-timeout", "1"]);

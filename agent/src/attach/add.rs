@@ -114,8 +114,9 @@ impl Agent {
         Ok(())
     }
 
-    /// Removes what an earlier attachment of the same key left behind, such as that of a container whose id came again after
-    /// its namespace had been deleted. One that is whole stays, and the ADD is refused (CNI spec §2, ADD).
+    /// Removes what an earlier attachment of the same key left behind, such as that of a container
+    /// whose id came again after its namespace had been deleted. One that is whole stays, and the
+    /// ADD is refused (CNI spec §2, ADD).
     async fn clear_leftovers(&self, call: &Call, netns: &Arc<Netns>) -> Result<(), Error> {
         if self.ports.find(&call.key).is_empty() && self.journal.find(&call.key)?.is_none() {
             return Ok(());
@@ -131,8 +132,8 @@ impl Agent {
         Error::gather(self.remove(&call.key).await)
     }
 
-    /// Makes every pair and configures the pod's ends. All are waited for: those that are made are to be undone, whatever
-    /// became of the others.
+    /// Makes every pair and configures the pod's ends. All are waited for: those that are made are
+    /// to be undone, whatever became of the others.
     async fn make_pairs(
         &self,
         netns: &Arc<Netns>,
@@ -168,7 +169,8 @@ impl Agent {
         }
     }
 
-    /// Tells the pod's neighbours, removes the older sandboxes, and writes down that the attachment lives.
+    /// Tells the pod's neighbours, removes the older sandboxes, and writes down that the attachment
+    /// lives.
     async fn conclude(&self, call: &Call, pods: &[PodEnd], undo: &mut Undo) -> Result<(), Error> {
         for error in pods.iter().flat_map(PodEnd::announce) {
             tracing::debug!(attachment = %call.key, "{error}");

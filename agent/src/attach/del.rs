@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use macaddr::MacAddr6;
+
 use super::audit::is_made_in;
 use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
@@ -213,18 +215,11 @@ impl Agent {
     /// Removes the pairs of which the pod still has its end: their host ends were renamed, or moved to another namespace.
     async fn remove_by_pod_ends(&self, entry: &Entry) -> Vec<Error> {
         // Without the namespace there is no pair.
-        let netns = Netns::open(&entry.netns).ok();
-        let Some(netns) = netns.filter(|netns| is_made_in(netns, Some(entry))) else {
+        let Some(netns) = namespace_of(entry) else {
             return Vec::new();
         };
-        let netns = Arc::new(netns);
         let mut errors = Vec::new();
-        for port in &entry.ports {
-            let ids = &port.external_ids;
-            let mac = ids.get(ids::ATTACHED_MAC).and_then(|mac| mac.parse().ok());
-            let (Some(name), Some(mac)) = (ids.get(ids::POD_IF_NAME), mac) else {
-                continue;
-            };
+        for (name, mac) in pod_ends(entry) {
             let deleted = self
                 .netlink
                 .delete_by_pod_end(Arc::clone(&netns), name, mac);
@@ -277,6 +272,21 @@ struct Removal {
     rows: Result<(), String>,
     /// What else failed.
     errors: Vec<Error>,
+}
+
+/// The namespace that an attachment was made in, if it is still at its path.
+pub(super) fn namespace_of(entry: &Entry) -> Option<Arc<Netns>> {
+    let netns = Netns::open(&entry.netns).ok()?;
+    is_made_in(&netns, Some(entry)).then(|| Arc::new(netns))
+}
+
+/// Name and MAC of each interface that an attachment has in its pod.
+pub(super) fn pod_ends(entry: &Entry) -> impl Iterator<Item = (&str, MacAddr6)> {
+    entry.ports.iter().filter_map(|port| {
+        let ids = &port.external_ids;
+        let mac = ids.get(ids::ATTACHED_MAC)?.parse().ok()?;
+        Some((ids.get(ids::POD_IF_NAME)?.as_str(), mac))
+    })
 }
 
 pub(super) fn link_names(entry: &Entry) -> impl Iterator<Item = &str> {

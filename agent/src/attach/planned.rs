@@ -58,8 +58,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Writes down that a delegated IPAM plugin is about to be asked: what it gives to an agent that is killed meanwhile is
-    /// known to this entry alone.
+    /// Writes down that a delegated IPAM plugin is about to be asked: what it gives to an agent
+    /// that is killed meanwhile is known to this entry alone.
     pub(super) fn note_delegation(
         &self,
         call: &Call,

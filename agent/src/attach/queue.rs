@@ -48,8 +48,8 @@ impl Agent {
 }
 
 impl Turn {
-    /// The namespace, if the path still leads to it: while an ADD waits its sandbox may be removed, and another pod's namespace
-    /// may get its path.
+    /// The namespace, if the path still leads to it: while an ADD waits its sandbox may be removed,
+    /// and another pod's namespace may get its path.
     pub(super) fn still_there(&self, call: &Call, opened: Netns) -> Result<Netns, Error> {
         let path = &call.invocation.netns;
         if !self.has_waited || Netns::open(path)?.id() == opened.id() {

@@ -1,8 +1,10 @@
 //! What is done to one attachment without a request of its own: finishing what was interrupted, bringing back a port that
 //! the database lost, and carrying out a DEL that was left in the spool.
 
+use std::sync::Arc;
+
 use super::call::{pod_line, sandbox_line};
-use super::del::is_ours;
+use super::del::{is_ours, namespace_of, pod_ends};
 use super::turns::Place;
 use super::{Agent, Call, Error};
 use crate::journal::{Entry, State};
@@ -101,6 +103,10 @@ impl Agent {
             }
         }
         if links == 0 && there.is_empty() {
+            if self.has_pod_end(entry).await? {
+                tracing::warn!(attachment = %entry.key, "it has lost its port, and its host end was renamed or moved: nothing is removed before its DEL");
+                return Ok(Restored::Untouched);
+            }
             Error::gather(self.remove(&entry.key).await)?;
             return Ok(Restored::Stale);
         }
@@ -121,6 +127,20 @@ impl Agent {
                 .await?;
         }
         Ok(Restored::Again)
+    }
+
+    /// Whether the pod still has its end of a pair.
+    async fn has_pod_end(&self, entry: &Entry) -> Result<bool, Error> {
+        let Some(netns) = namespace_of(entry) else {
+            return Ok(false);
+        };
+        for (name, mac) in pod_ends(entry) {
+            let seen = self.netlink.observe(Arc::clone(&netns), name).await?;
+            if seen.is_some_and(|seen| seen.link.mac == Some(mac)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Carries out a DEL that was spooled at this time since boot, unless it is older than the attachment that it names:

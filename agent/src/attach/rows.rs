@@ -37,7 +37,8 @@ impl Agent {
         Ok(added.ports)
     }
 
-    /// Gives older sandboxes their ports back, those that still have a link: this ADD was not to take their place after all.
+    /// Gives older sandboxes their ports back, those that still have a link: this ADD was not to
+    /// take their place after all.
     pub(super) async fn put_back(&self, replaced: Vec<PortRecord>) {
         for record in replaced {
             let Some(key) = &record.key else { continue };

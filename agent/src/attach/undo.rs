@@ -25,7 +25,8 @@ pub(super) struct Undo {
 /// A step that can be undone.
 #[derive(Debug)]
 pub(super) enum Done {
-    /// An address of the node's own subnets is held, which that older sandbox of the pod had before.
+    /// An address of the node's own subnets is held, which that older sandbox of the pod had
+    /// before.
     Address(IpAddr, Option<Owner>),
     /// A delegated IPAM plugin was asked.
     Delegated,
@@ -42,7 +43,8 @@ impl Undo {
 }
 
 impl Agent {
-    /// Undoes what an ADD did. What can't be undone now stays in the intent log, and is undone when OVSDB is there again.
+    /// Undoes what an ADD did. What can't be undone now stays in the intent log, and is undone when
+    /// OVSDB is there again.
     pub(super) async fn roll_back(&self, call: &Call, mut undo: Undo, trace: &mut Trace) {
         let began = Instant::now();
         let mut errors = Vec::new();

@@ -1,4 +1,5 @@
-//! The wait at the end of an ADD: until the switch, and OVN where it is to, have taken up the ports.
+//! The wait at the end of an ADD: until the switch, and OVN where it is to, have taken up the
+//! ports.
 
 use super::deadline::Deadline;
 use super::{Agent, Error};
