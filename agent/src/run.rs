@@ -211,7 +211,7 @@ fn serve(
         tokio::select! {
             served = &mut serving => served.map_err(process("read the limit of open files"))?,
             () = async { stop.cancelled().await; tokio::time::sleep(STOP_DEADLINE).await } => {
-                tracing::warn!(?STOP_DEADLINE, "operations are still under way; the next agent undoes them");
+                tracing::warn!(waited = crate::duration::text(STOP_DEADLINE), "operations are still under way; the next agent undoes them");
             }
         }
         agent.connections.all_forgotten().await;

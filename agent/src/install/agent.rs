@@ -37,7 +37,7 @@ enum Problem {
     NotThere(io::Error),
     #[error("{0}")]
     Connection(Box<dyn std::error::Error + Send + Sync>),
-    #[error("no answer within {0:?}")]
+    #[error("no answer within {}", crate::duration::text(*.0))]
     Expired(Duration),
     #[error("it answered {status}: {body}")]
     Refused { status: StatusCode, body: String },

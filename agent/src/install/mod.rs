@@ -96,7 +96,7 @@ pub enum InstallError {
         owner: &'static str,
     },
     /// The agent can't serve an ADD.
-    #[error("the network configuration is not installed, for the agent at {} can't serve an ADD yet (waited {waited:?}): {seen}", .socket.display())]
+    #[error("the network configuration is not installed, for the agent at {} can't serve an ADD yet (waited {}): {seen}", .socket.display(), crate::duration::text(*.waited))]
     NotReady {
         /// The agent's socket.
         socket: PathBuf,

@@ -109,7 +109,10 @@ async fn run(collector: Uri, mut operations: mpsc::Receiver<Operation>) {
         let problem = match sent {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some(format!("no answer within {DEADLINE:?}")),
+            Err(_) => Some(format!(
+                "no answer within {}",
+                crate::duration::text(DEADLINE)
+            )),
         };
         match problem {
             Some(error) if !is_failing => {

@@ -187,7 +187,8 @@ async fn cni(
             return problem(StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::IO, msg);
         }
         Err(_) => {
-            let msg = format!("request body did not arrive within {REQUEST_DEADLINE:?}");
+            let limit = crate::duration::text(REQUEST_DEADLINE);
+            let msg = format!("request body did not arrive within {limit}");
             return problem(StatusCode::REQUEST_TIMEOUT, ErrorCode::IO, msg);
         }
     };

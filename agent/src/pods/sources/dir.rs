@@ -49,7 +49,7 @@ async fn follow(directory: &Path, known: &Known) -> io::Result<std::convert::Inf
 
 fn report(directory: &Path, known: &Known, problems: &[String]) {
     if problems.is_empty() {
-        return;
+        return known.recovered();
     }
     let mut text = problems[..problems.len().min(MOST_PROBLEMS)].join("; ");
     if problems.len() > MOST_PROBLEMS {

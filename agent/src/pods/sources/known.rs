@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -94,12 +95,10 @@ pub struct Health {
 }
 
 /// The pods that one source knows of. Clones share them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Known {
     inner: Arc<Mutex<Inner>>,
     health: watch::Sender<Health>,
-    /// Every source's changes wake the same waits.
-    changes: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -107,7 +106,7 @@ struct Inner {
     pods: Pods,
     /// Pods that are gone and that somebody waits on: two changes in a row may be seen as one.
     gone: HashMap<PodName, Arc<Pod>>,
-    waits: HashMap<PodName, usize>,
+    waits: HashMap<PodName, Vec<Arc<Waiter>>>,
     /// When the source was last heard of.
     heard: Option<Instant>,
 }
@@ -121,73 +120,72 @@ pub(super) enum Seen {
     Gone(Arc<Pod>),
 }
 
-impl Known {
-    pub(super) fn new(changes: watch::Sender<()>) -> Self {
-        Self {
-            inner: Arc::default(),
-            health: watch::Sender::default(),
-            changes,
-        }
-    }
+/// Whom a change of one pod wakes, in every source that it waits on.
+#[derive(Debug, Default)]
+pub(super) struct Waiter {
+    /// Whether it can't go on without the pod's annotation.
+    pub(super) is_asking: bool,
+    pub(super) wake: watch::Sender<()>,
+}
 
+impl Known {
     /// A pod is there, or has changed.
     ///
     /// # Errors
     /// [`TooMuch`]; then what was known stays.
     pub(super) fn apply(&self, name: PodName, pod: Pod) -> Result<(), TooMuch> {
         let mut inner = self.lock();
-        inner.gone.remove(&name);
-        let changed = inner.pods.insert(name, pod)?;
-        drop(inner);
-        if changed {
-            self.changes.send_replace(());
+        if inner.pods.insert(name.clone(), pod)? {
+            inner.changed(&name, None);
         }
         Ok(())
     }
 
     /// A pod was deleted.
     pub(super) fn delete(&self, name: &PodName) {
-        self.lock().delete(name);
-        self.changes.send_replace(());
+        let mut inner = self.lock();
+        if let Some(pod) = inner.pods.remove(name) {
+            inner.changed(name, Some(&pod));
+        }
     }
 
     /// These are all there are.
     pub(super) fn replace(&self, pods: Pods) {
         let mut inner = self.lock();
-        let missing: Vec<PodName> = inner
-            .pods
-            .names()
-            .filter(|name| pods.get(name).is_none())
-            .cloned()
-            .collect();
-        for name in &missing {
-            inner.delete(name);
+        let before = mem::replace(&mut inner.pods, pods);
+        let mut names: Vec<PodName> = inner.waits.keys().cloned().collect();
+        names.retain(|name| before.get(name) != inner.pods.get(name));
+        for name in &names {
+            inner.changed(name, before.get(name));
         }
-        inner.pods = pods;
         drop(inner);
-        self.health.send_modify(|health| {
-            health.is_read = true;
-            health.failing = None;
-        });
-        self.changes.send_replace(());
+        self.note(|health| !mem::replace(&mut health.is_read, true));
     }
 
     /// The source works again.
     pub(super) fn recovered(&self) {
-        self.health
-            .send_if_modified(|health| health.failing.take().is_some());
+        self.note(|health| health.failing.take().is_some());
     }
 
     /// The source fails; what is known stays.
     pub(super) fn fails(&self, problem: String) {
-        self.health.send_modify(|health| {
-            let since = match health.failing.take() {
-                Some((since, _)) => since,
-                None => Instant::now(),
-            };
-            health.failing = Some((since, problem));
+        self.note(|health| {
+            let since = health.failing.take().map(|(since, _)| since);
+            health.failing = Some((since.unwrap_or_else(Instant::now), problem));
             health.failures += 1;
+            since.is_none()
         });
+    }
+
+    /// Wakes everybody when `change` says that the source does otherwise than before.
+    fn note(&self, change: impl FnOnce(&mut Health) -> bool) {
+        let mut is_other = false;
+        self.health.send_modify(|health| is_other = change(health));
+        if is_other {
+            let inner = self.lock();
+            let waiters = inner.waits.values().flatten();
+            waiters.for_each(|waiter| waiter.wake.send_replace(()));
+        }
     }
 
     /// The source said something, be it only that nothing has changed.
@@ -215,9 +213,12 @@ impl Known {
         self.len() == 0
     }
 
-    /// The pods that somebody waits on.
+    /// The pods without whose annotation an ADD can't go on.
     pub(super) fn awaited(&self) -> Vec<PodName> {
-        self.lock().waits.keys().cloned().collect()
+        let inner = self.lock();
+        let is_asking = |waiters: &[Arc<Waiter>]| waiters.iter().any(|waiter| waiter.is_asking);
+        let awaited = inner.waits.iter().filter(|(_, waiters)| is_asking(waiters));
+        awaited.map(|(name, _)| name.clone()).collect()
     }
 
     pub(super) fn see(&self, name: &PodName) -> Seen {
@@ -229,12 +230,16 @@ impl Known {
         }
     }
 
-    /// From now on a deletion of this pod is remembered, until the wait is dropped.
-    pub(super) fn wait_on(&self, name: &PodName) -> Wait {
-        *self.lock().waits.entry(name.clone()).or_default() += 1;
+    /// From now on a change of this pod wakes the waiter and a deletion is remembered, until the
+    /// wait is dropped.
+    pub(super) fn wait_on(&self, name: &PodName, waiter: &Arc<Waiter>) -> Wait {
+        let mut inner = self.lock();
+        let waiters = inner.waits.entry(name.clone()).or_default();
+        waiters.push(Arc::clone(waiter));
         Wait {
             known: self.clone(),
             name: name.clone(),
+            waiter: Arc::clone(waiter),
         }
     }
 
@@ -244,11 +249,19 @@ impl Known {
 }
 
 impl Inner {
-    fn delete(&mut self, name: &PodName) {
-        if let Some(pod) = self.pods.remove(name)
-            && self.waits.contains_key(name)
+    /// Wakes those who wait on the pod, and remembers for them what it was if it is gone.
+    fn changed(&mut self, name: &PodName, before: Option<&Arc<Pod>>) {
+        let Some(waiters) = self.waits.get(name) else {
+            return;
+        };
+        waiters
+            .iter()
+            .for_each(|waiter| waiter.wake.send_replace(()));
+        self.gone.remove(name);
+        if self.pods.get(name).is_none()
+            && let Some(pod) = before
         {
-            self.gone.insert(name.clone(), pod);
+            self.gone.insert(name.clone(), Arc::clone(pod));
         }
     }
 }
@@ -258,14 +271,15 @@ impl Inner {
 pub(super) struct Wait {
     known: Known,
     name: PodName,
+    waiter: Arc<Waiter>,
 }
 
 impl Drop for Wait {
     fn drop(&mut self) {
         let mut inner = self.known.lock();
-        if let Some(count) = inner.waits.get_mut(&self.name) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(waiters) = inner.waits.get_mut(&self.name) {
+            waiters.retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
+            if waiters.is_empty() {
                 inner.waits.remove(&self.name);
                 inner.gone.remove(&self.name);
             }

@@ -23,6 +23,7 @@ use super::pods::{Pods, TooMuch};
 use super::{Known, Pod, PodName};
 use crate::apiserver::{self, bounds::PAGE};
 use crate::config::KubeConfig;
+use crate::duration;
 
 /// How long the server is asked to keep one watch; most servers end it after 5 to 10 minutes
 /// anyway.
@@ -174,7 +175,10 @@ impl Watch {
         let mut heard = false;
         loop {
             let Ok(event) = tokio::time::timeout(SILENCE, events.next()).await else {
-                tracing::debug!("nothing came for {SILENCE:?}; watching anew");
+                tracing::debug!(
+                    "nothing came for {}; watching anew",
+                    duration::text(SILENCE)
+                );
                 return Ok(heard);
             };
             let version = match event {
@@ -290,7 +294,8 @@ async fn in_time<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T, 
             })
         }
         Err(_) => Err(Failure::new(format!(
-            "the server did not answer within {ANSWER_DEADLINE:?}"
+            "the server did not answer within {}",
+            duration::text(ANSWER_DEADLINE)
         ))),
     }
 }

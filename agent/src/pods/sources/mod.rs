@@ -18,12 +18,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub use error::{Missing, SourceError};
-use known::Seen;
 pub use known::{Health, Known, Pod, PodName};
+use known::{Seen, Waiter};
 pub use state::SourceState;
 
 use super::AnnotationError;
@@ -38,7 +38,6 @@ pub type Annotations = BTreeMap<String, String>;
 pub struct Sources {
     order: Vec<Origin>,
     need: Need,
-    changes: watch::Sender<()>,
     /// An ADD waits: a source that pauses after a failure tries again.
     nudge: Arc<Notify>,
 }
@@ -88,10 +87,9 @@ pub struct Answer<T> {
 impl Sources {
     /// Begins to watch, on the current tokio runtime.
     pub fn start(config: &SourceConfig) -> Self {
-        let changes = watch::Sender::new(());
         let nudge = Arc::new(Notify::new());
         let start = |source: &Source| {
-            let known = Known::new(changes.clone());
+            let known = Known::default();
             let place = match source {
                 Source::Cni => return Some(Origin::Request),
                 Source::Kube => {
@@ -117,7 +115,6 @@ impl Sources {
         Self {
             order: config.order.iter().filter_map(start).collect(),
             need: config.annotations,
-            changes,
             nudge,
         }
     }
@@ -136,11 +133,16 @@ impl Sources {
     ) -> Result<Answer<T>, SourceError> {
         let started = Instant::now();
         let name = question.pod.map(PodName::of);
-        let mut changes = self.changes.subscribe();
-        let _remembering: Vec<_> = name
+        let waiter = Arc::new(Waiter {
+            is_asking: true,
+            ..Waiter::default()
+        });
+        let wait = |name, watched: &Watched| watched.known.wait_on(name, &waiter);
+        let _waits: Vec<_> = name
             .iter()
-            .flat_map(|name| self.watched().map(|watched| watched.known.wait_on(name)))
+            .flat_map(|name| self.watched().map(|watched| wait(name, watched)))
             .collect();
+        let mut changes = waiter.wake.subscribe();
         let mut is_told = false;
         loop {
             changes.mark_unchanged();
@@ -192,7 +194,9 @@ impl Sources {
             return std::future::pending().await;
         };
         let name = PodName::of(pod);
-        let mut changes = self.changes.subscribe();
+        let waiter = Arc::<Waiter>::default();
+        let _wait = watched.known.wait_on(&name, &waiter);
+        let mut changes = waiter.wake.subscribe();
         let (pod, place) = (name.to_string(), watched.place.clone());
         loop {
             changes.mark_unchanged();
@@ -212,7 +216,10 @@ impl Sources {
                 }
                 Seen::Pod(now) => {
                     let says = || read(&now.annotations).ok().flatten();
-                    if !answer.is_from_request && says() != answer.said {
+                    if !answer.is_from_request
+                        && now.annotations != answer.annotations
+                        && says() != answer.said
+                    {
                         return SourceError::AnnotationChanged { pod, place };
                     }
                 }

@@ -41,10 +41,6 @@ impl Pods {
         self.by_name.get(name)
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = &PodName> {
-        self.by_name.keys()
-    }
-
     /// Adds a pod or replaces one; the answer is whether that changed anything.
     ///
     /// # Errors

@@ -1,23 +1,22 @@
 //! The order of the sources and what each need means, on pods put there by hand.
 
+use super::pods::Pods;
 use super::*;
 
 const ANNOTATION: &str = "k8s.ovn.org/pod-networks";
 
 fn sources(order: &[Source], need: Need) -> Sources {
-    let changes = watch::Sender::new(());
     let asked = |source: &Source| match source {
         Source::Cni => Origin::Request,
         other => Origin::Watched(Watched {
             source: *other,
             place: format!("{other:?}"),
-            known: Known::new(changes.clone()),
+            known: Known::default(),
         }),
     };
     Sources {
         order: order.iter().map(asked).collect(),
         need,
-        changes: changes.clone(),
         nudge: Arc::default(),
     }
 }
@@ -149,11 +148,16 @@ async fn what_is_nearest_to_an_answer_is_what_the_error_tells() {
 async fn a_wait_that_is_dropped_leaves_nothing_behind() {
     let sources = sources(&[Source::Kube], Need::Required);
     let known = sources.known(Source::Kube).unwrap();
-    drop(known.wait_on(&name()));
+    let waiter = Arc::default();
+    drop(known.wait_on(&name(), &waiter));
     put(&sources, Source::Kube, "u1", &[]);
     known.delete(&name());
     assert!(matches!(known.see(&name()), Seen::Unknown));
-    let (first, second) = (known.wait_on(&name()), known.wait_on(&name()));
+    let other = Arc::default();
+    let (first, second) = (
+        known.wait_on(&name(), &waiter),
+        known.wait_on(&name(), &other),
+    );
     put(&sources, Source::Kube, "u1", &[]);
     known.delete(&name());
     drop(first);
@@ -247,4 +251,115 @@ async fn an_answer_holds_while_nothing_that_it_says_changes() {
         after(|sources| put(sources, by, "u1", &more), by).await,
         None
     );
+}
+
+/// Pods of a source that has been read, without annotation.
+fn bare_pods(known: &Known) -> Vec<PodRef> {
+    let pod = |number| PodRef {
+        namespace: Some("ns".into()),
+        name: format!("p{number}"),
+        uid: Some("u1".into()),
+    };
+    let pods: Vec<PodRef> = (0..5).map(pod).collect();
+    known.replace(listed(&pods, &[]));
+    pods
+}
+
+/// What the API server lists when some of its pods are annotated.
+fn listed(pods: &[PodRef], annotated: &[usize]) -> Pods {
+    let mut listed = Pods::default();
+    for (number, pod) in pods.iter().enumerate() {
+        let is_annotated = annotated.contains(&number);
+        let annotation = is_annotated.then(|| (ANNOTATION.to_owned(), "a".to_owned()));
+        let known = Pod::new(pod.uid.clone(), annotation);
+        listed.insert(PodName::of(pod), known).unwrap();
+    }
+    listed
+}
+
+/// Polls each future once, as a change would that woke them all; those that end are removed.
+fn poll<F: Future>(futures: &mut Vec<std::pin::Pin<Box<F>>>) -> usize {
+    let before = futures.len();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    futures.retain_mut(|future| future.as_mut().poll(&mut context).is_pending());
+    before - futures.len()
+}
+
+#[tokio::test]
+async fn a_change_of_one_pod_is_read_by_the_add_that_waits_for_it_alone() {
+    let sources = sources(&[Source::Kube, Source::Dir], Need::Required);
+    let known = sources.known(Source::Kube).unwrap();
+    let pods = bare_pods(known);
+    let (request, reads) = (Annotations::new(), std::cell::Cell::new(0));
+    let read = |annotations: &Annotations| {
+        reads.set(reads.get() + 1);
+        Ok(annotations.get(ANNOTATION).cloned())
+    };
+    let question = |pod| Question {
+        pod: Some(pod),
+        request: &request,
+        wanted: ANNOTATION,
+    };
+    let ask = |pod| {
+        let (sources, read) = (&sources, &read);
+        Box::pin(async move {
+            sources
+                .ask(&question(pod), Duration::from_secs(3600), read)
+                .await
+        })
+    };
+    let mut asking: Vec<_> = pods.iter().map(ask).collect();
+    assert_eq!((poll(&mut asking), reads.take()), (0, 5));
+    let annotated = Pod::new(Some("u1".into()), [(ANNOTATION.into(), "a".into())]);
+    known.apply(PodName::of(&pods[2]), annotated).unwrap();
+    assert_eq!((poll(&mut asking), reads.take()), (1, 1));
+    known.replace(listed(&pods, &[2, 3]));
+    assert_eq!((poll(&mut asking), reads.take()), (1, 1), "a list");
+    known.delete(&PodName::of(&pods[0]));
+    assert_eq!((poll(&mut asking), reads.take()), (1, 0), "a deletion");
+    known.fails("connection lost".into());
+    assert_eq!((poll(&mut asking), reads.take()), (0, 2), "a failure");
+    known.fails("connection refused".into());
+    assert_eq!(
+        (poll(&mut asking), reads.take()),
+        (0, 0),
+        "the same failure"
+    );
+    known.recovered();
+    assert_eq!((poll(&mut asking), reads.take()), (0, 2), "its end");
+    sources
+        .known(Source::Dir)
+        .unwrap()
+        .replace(listed(&pods, &[4]));
+    assert_eq!((poll(&mut asking), reads.take()), (1, 4), "another source");
+}
+
+#[tokio::test]
+async fn what_an_add_goes_by_is_read_again_only_when_its_annotations_change() {
+    let sources = sources(&[Source::Kube], Need::Required);
+    let known = sources.known(Source::Kube).unwrap();
+    let pods = bare_pods(known);
+    known.replace(listed(&pods, &[0, 1, 2, 3, 4]));
+    let (request, reads) = (Annotations::new(), std::cell::Cell::new(0));
+    let read = |annotations: &Annotations| {
+        reads.set(reads.get() + 1);
+        Ok(annotations.get(ANNOTATION).cloned())
+    };
+    let follow = |pod| {
+        let (sources, read, request) = (&sources, &read, &request);
+        Box::pin(async move {
+            let question = Question {
+                pod: Some(pod),
+                request,
+                wanted: ANNOTATION,
+            };
+            let answer = sources.ask(&question, Duration::ZERO, read).await.unwrap();
+            sources.overturned(&question, &answer, read).await
+        })
+    };
+    let mut following: Vec<_> = pods.iter().map(follow).collect();
+    assert_eq!((poll(&mut following), reads.take()), (0, 5));
+    assert_eq!(sources.awaited(), [], "their annotations have come");
+    known.replace(listed(&pods, &[0, 1, 3, 4]));
+    assert_eq!((poll(&mut following), reads.take()), (1, 1));
 }

@@ -230,7 +230,13 @@ async fn a_mounted_config_map_changes_by_one_symlink() {
     std::os::unix::fs::symlink("..data/p.yaml", path("p.yaml")).unwrap();
     let sources = start(dir.path());
     assert_eq!(said(&sources, "p").await, "1400");
-    let mut changes = sources.changes.subscribe();
+    let name = PodName {
+        namespace: "default".into(),
+        name: "p".into(),
+    };
+    let waiter = Arc::<super::super::Waiter>::default();
+    let _wait = sources.known(Source::Dir).unwrap().wait_on(&name, &waiter);
+    let mut changes = waiter.wake.subscribe();
     version("..2", 1500);
     std::os::unix::fs::symlink("..2", path("..new")).unwrap();
     fs::rename(path("..new"), path("..data")).unwrap();
