@@ -270,12 +270,21 @@ impl<'db> Plan<'db> {
         if let Some(inserted) = inserted {
             return Ok(Target::Inserted(*inserted));
         }
-        let row = self.db.nb_named(table, name).next();
-        row.map(|row| Target::There(row.uuid()))
-            .ok_or_else(|| DiffError::Missing {
-                table: table.name(),
-                name: name.to_owned(),
-            })
+        // What somebody else made may have the name as well, and is none of ours to add to.
+        let may_refer = |row: &Found<'db>| {
+            table == Table::LoadBalancerGroup
+                || self.adopt
+                || row.map("external_ids").str(OWNER.0) == Some(OWNER.1)
+        };
+        if let Some(row) = self.db.nb_named(table, name).find(may_refer) {
+            return Ok(Target::There(row.uuid()));
+        }
+        let is_foreign = self.db.nb_named(table, name).next().is_some();
+        let (table, name) = (table.name(), name.to_owned());
+        Err(match is_foreign {
+            true => DiffError::Foreign { table, name },
+            false => DiffError::Missing { table, name },
+        })
     }
 }
 

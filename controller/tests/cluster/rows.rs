@@ -210,6 +210,40 @@ async fn what_others_remove_or_change_is_put_right_and_what_is_theirs_is_left_al
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_added_to_the_router_of_another() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    central.nbctl(&["lr-add", "ovn_cluster_router"]).unwrap();
+    let group = ["create", "Load_Balancer_Group", "name=clusterLBGroup"];
+    central.nbctl(&group).unwrap();
+    populate(&server);
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    for column_name in ["ports", "static_routes", "policies"] {
+        let rows = column(
+            &central,
+            "Logical_Router",
+            "ovn_cluster_router",
+            column_name,
+        );
+        assert_eq!(rows, json!([]), "{column_name}");
+    }
+    assert_eq!(names(&central, "Logical_Switch"), [""; 0]);
+    let of_node = |event: &Value| event["involvedObject"]["name"] == "node-a";
+    let told = server
+        .await_events("a conflict", |events| events.iter().any(of_node))
+        .unwrap();
+    let told = told.iter().find(|event| of_node(event)).unwrap();
+    let message = told["message"].as_str().unwrap();
+    assert!(message.contains("ovn_cluster_router"), "{message}");
+    controller.stop().await.unwrap();
+
+    let mut adopting = Running::start(&central, &server, &["--adopt"]);
+    adopting.idle().await;
+    assert_eq!(names(&central, "Logical_Switch"), ["node-a", "node-b"]);
+    adopting.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn addresses_are_of_both_families_where_the_cluster_has_both() {
     let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
     populate(&server);
