@@ -179,6 +179,7 @@ impl State {
                 && let Some(key) = keys.pop_first()
             {
                 self.warned_before = self.warned.remove(&key);
+                let written = step.writes.len();
                 let wanted = self.wanted(&key, db, &mut step.writes);
                 let compared = wanted.and_then(|rows| {
                     let compared = plan.compare(&key, &rows);
@@ -186,7 +187,10 @@ impl State {
                 });
                 match compared {
                     Ok(()) => step.keys.push(key),
-                    Err(problem) => self.take_problem(key, problem, &mut step.writes),
+                    Err(problem) => {
+                        self.withdraw(&key, step.writes.split_off(written), &mut step.writes);
+                        self.take_problem(key, problem, &mut step.writes);
+                    }
                 }
             }
             step.transaction = plan.into_transaction();
@@ -390,6 +394,19 @@ impl State {
         match problem.until {
             Some(until) => drop(self.retries.insert((until, key))),
             None => drop(self.blocked.insert(key)),
+        }
+    }
+
+    /// Announces nothing of an object that has no rows: of its writes only warnings remain.
+    fn withdraw(&mut self, key: &Key, new: Vec<(Key, Write)>, writes: &mut Vec<(Key, Write)>) {
+        if let Key::Node(name) = key {
+            self.prepared.remove(name);
+        }
+        for (key, write) in new {
+            match write {
+                Write::Warning { .. } => writes.push((key, write)),
+                _ => self.was_refused(&key, &write),
+            }
         }
     }
 

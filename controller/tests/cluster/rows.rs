@@ -244,6 +244,33 @@ async fn nothing_is_added_to_the_router_of_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_can_not_be_in_the_database_is_not_announced() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    central.nbctl(&["ls-add", "node-a"]).unwrap();
+    populate(&server);
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let refused = server.object("Node", "", "node-a").unwrap();
+    assert_eq!(annotation(&refused, "k8s.ovn.org/node-subnets"), None);
+    assert_eq!(refused["status"]["conditions"][0], Value::Null);
+    let pod = server.object("Pod", "default", "web").unwrap();
+    assert_eq!(annotation(&pod, "k8s.ovn.org/pod-networks"), None);
+    await_network(&server, "default", "db");
+
+    // The announcement is made once there are rows.
+    central.nbctl(&["ls-del", "node-a"]).unwrap();
+    await_network(&server, "default", "web");
+    let is_announced = |node: &Value| {
+        annotation(node, "k8s.ovn.org/node-subnets").is_some()
+            && node["status"]["conditions"][0]["status"] == "False"
+    };
+    server
+        .await_object(("Node", "", "node-a"), is_announced)
+        .unwrap();
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn addresses_are_of_both_families_where_the_cluster_has_both() {
     let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
     populate(&server);
