@@ -9,6 +9,7 @@ use kube::Client;
 use podwire_ovs::client::{Client as Ovsdb, ClientConfig, Follower, RemoteError};
 use podwire_ovs::nb;
 use podwire_ovs::transact::TransactError;
+use podwire_ovs::wire::Limits;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
@@ -90,6 +91,11 @@ pub async fn run(
         leader_only: true,
         tls: config.tls(),
         replica_bytes: 2 << 30,
+        // The replica's first contents come as one message.
+        limits: Limits {
+            message_bytes: 1 << 30,
+            ..Limits::default()
+        },
         ..ClientConfig::new(config.remotes()?, nb::DATABASE, nb::tables())
     });
     let lease = Lease::new(client.clone(), &config.lease_namespace, &config.identity);
