@@ -195,7 +195,8 @@ impl From<&ApiNode> for Node {
                 .creation_timestamp()
                 .map_or(i64::MAX, |time| time.0.as_second()),
             subnets: annotation(crate::ipam::NODE_SUBNETS),
-            chassis: annotation("k8s.ovn.org/node-chassis-id"),
+            chassis: annotation("k8s.ovn.org/node-chassis-id")
+                .filter(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic())),
             addresses: addresses
                 .into_iter()
                 .flatten()

@@ -143,6 +143,7 @@ async fn lead(
         ovsdb,
         changes,
         progress: Progress::default(),
+        most: OPERATIONS,
     };
     controller.list().await;
     controller.state.begin(&controller.ovsdb);
@@ -161,6 +162,8 @@ struct Controller {
     writer: Writer,
     changes: mpsc::Receiver<Change>,
     progress: Progress,
+    /// How many operations the next transaction may have, roughly.
+    most: usize,
 }
 
 impl Controller {
@@ -218,7 +221,15 @@ impl Controller {
         self.progress.passes += 1;
         let mut keys = self.state.take_dirty();
         while !keys.is_empty() {
-            let step = self.state.step(&self.ovsdb, &mut keys, OPERATIONS);
+            let deadline = Instant::now() + TRANSACT;
+            // What a replica shows that is not in sync may lack what a lost reply was about.
+            if let Err(error) = self.ovsdb.synced(deadline).await {
+                warn!(%error, "the database can't be compared; its keys are tried again");
+                let keys = keys.into_iter().collect();
+                self.state.failed(keys, Instant::now() + RETRY);
+                break;
+            }
+            let step = self.state.step(&self.ovsdb, &mut keys, self.most);
             for (key, write) in step.writes {
                 self.writer.start(key, write);
             }
@@ -227,14 +238,25 @@ impl Controller {
             if operations == 0 {
                 continue;
             }
-            let deadline = Instant::now() + TRANSACT;
             match self.ovsdb.transact(&step.transaction, deadline).await {
                 Ok(_) => {
+                    self.most = (self.most * 2).min(OPERATIONS);
                     self.progress.operations += operations as u64;
                     debug!(operations, keys = step.keys.len(), "committed");
                 }
                 Err(error @ TransactError::Fenced { .. }) => {
                     return Err(RunError::Deposed(error.to_string()));
+                }
+                // One key is to blame; in smaller transactions the others are done without it.
+                Err(
+                    error @ (TransactError::Operation { .. }
+                    | TransactError::Commit { .. }
+                    | TransactError::Invalid { .. }
+                    | TransactError::TooLarge { .. }),
+                ) if self.most > 1 && step.keys.len() > 1 => {
+                    debug!(%error, operations, "a transaction was refused; its keys are split");
+                    self.most = (operations.min(self.most) / 2).max(1);
+                    keys.extend(step.keys);
                 }
                 // Nobody knows what of it was done: the replica does, once it is in sync again.
                 Err(error) => {

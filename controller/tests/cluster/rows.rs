@@ -271,6 +271,25 @@ async fn what_can_not_be_in_the_database_is_not_announced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_the_database_refuses_does_not_stop_the_others() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    populate(&server);
+    // Their Gateway_Chassis would have one name.
+    for (name, chassis) in [("a", "b-c"), ("a-b", "c")] {
+        let mut node = node(name, "192.0.2.7");
+        node["metadata"]["annotations"]["k8s.ovn.org/node-chassis-id"] = chassis.into();
+        server.apply(node);
+    }
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    await_row(&central, "Logical_Switch_Port", "default_db", true);
+    controller.idle().await;
+    let made = names(&central, "Logical_Switch");
+    assert_eq!(made, ["a", "node-a", "node-b"]);
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn addresses_are_of_both_families_where_the_cluster_has_both() {
     let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
     populate(&server);
