@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use netlink_packet_route::route::RouteHeader;
+
 use crate::firewall::Table;
 use crate::journal::Undo;
-use crate::observe::{Observed, PortSeen};
+use crate::observe::{Observed, PortSeen, RouteSeen};
 use crate::plan::{Claim, Item, Plan, Port};
 use crate::{LINK, MADE, PROTOCOL};
 
@@ -209,7 +211,7 @@ impl Look<'_> {
                     .iter()
                     .filter(|seen| seen.destination == *destination)
                     .collect();
-                let right = |seen: &&&crate::observe::RouteSeen| {
+                let right = |seen: &&&RouteSeen| {
                     seen.via == Some(*via) && seen.link.as_deref() == Some(LINK)
                 };
                 if let Some(seen) = same.iter().find(right) {
@@ -318,7 +320,12 @@ impl Look<'_> {
                 items.push(item);
             }
         }
-        for seen in observed.routes.iter().filter(|seen| seen.ours) {
+        // Another's may bear the same protocol number: ours are on our link, in the main table.
+        let own = |seen: &&RouteSeen| {
+            let main = u32::from(RouteHeader::RT_TABLE_MAIN);
+            seen.ours && seen.link.as_deref() == Some(LINK) && seen.table == main
+        };
+        for seen in observed.routes.iter().filter(own) {
             if let Some(via) = seen.via {
                 items.push(Item::Route {
                     destination: seen.destination,
@@ -361,7 +368,7 @@ fn differences(seen: &PortSeen, wanted: &Port) -> Vec<String> {
     differences
 }
 
-fn of_route(seen: &crate::observe::RouteSeen) -> String {
+fn of_route(seen: &RouteSeen) -> String {
     let via = seen
         .via
         .map(|via| format!("via {via} "))

@@ -22,8 +22,8 @@ const DATABASE_LIMIT: Duration = Duration::from_secs(10);
 /// How long init waits for what others have to bring: ovn-controller the bridge, ovs-vswitchd the
 /// link.
 const OTHERS_LIMIT: Duration = Duration::from_secs(30);
-/// How often init looks again while there is something to do. A change takes two or three rounds; more
-/// means that somebody undoes it.
+/// How many rounds may take steps. A change takes two or three rounds; more means that somebody
+/// undoes it. Rounds that only wait have a deadline instead.
 const MOST_ROUNDS: usize = 20;
 
 /// Why the node is not as it should be.
@@ -161,11 +161,13 @@ impl Node {
     pub(crate) async fn init(&mut self) -> Result<Vec<Step>, NodeError> {
         let deadline = Instant::now() + OTHERS_LIMIT;
         let mut done = Vec::new();
-        for _ in 0..MOST_ROUNDS {
+        let mut rounds = 0;
+        while rounds < MOST_ROUNDS {
             let look = self.look().await?;
             refuse_foreign(&look.findings, !done.is_empty())?;
             let steps = diff::steps(&look.findings);
             if !steps.is_empty() {
+                rounds += 1;
                 self.machine.take(&steps, &look.observed).await?;
                 done.extend(steps);
                 continue;
@@ -176,11 +178,7 @@ impl Node {
             }
             self.await_event(deadline, awaited).await?;
         }
-        let look = self.look().await?;
-        let left = diff::steps(&look.findings);
-        Err(NodeError::Fight(
-            left.iter().map(|step| format!("  {step:?}")).collect(),
-        ))
+        self.fight().await
     }
 
     /// Removes all that is ours and puts back what was there, whatever state an interrupted run left.
@@ -193,10 +191,12 @@ impl Node {
             return Err(NodeError::Pods(look.observed.pods));
         }
         let mut done = Vec::new();
-        loop {
+        let mut rounds = 0;
+        while rounds < MOST_ROUNDS {
             let look = self.look().await?;
             let steps = diff::steps(&look.findings);
             if !steps.is_empty() {
+                rounds += 1;
                 self.machine.take(&steps, &look.observed).await?;
                 done.extend(steps);
                 continue;
@@ -214,6 +214,16 @@ impl Node {
             self.machine.journal.forget()?;
             return Ok(done);
         }
+        self.fight().await
+    }
+
+    /// Says what is still to do after the most rounds.
+    async fn fight(&mut self) -> Result<Vec<Step>, NodeError> {
+        let look = self.look().await?;
+        let left = diff::steps(&look.findings);
+        Err(NodeError::Fight(
+            left.iter().map(|step| format!("  {step:?}")).collect(),
+        ))
     }
 
     async fn look(&mut self) -> Result<Look, NodeError> {

@@ -183,6 +183,24 @@ fn a_dual_stack_node_s_router_has_one_mac_and_the_host_the_second_address() {
 }
 
 #[test]
+fn routes_of_others_with_our_protocol_number_are_not_ours_to_remove() {
+    let mut observed = machine();
+    for (link, table) in [("eth0", 254), (LINK, 100), (LINK, 254)] {
+        observed.routes.push(RouteSeen {
+            destination: "198.51.100.0/24".parse().unwrap(),
+            via: Some("192.0.2.1".parse().unwrap()),
+            link: Some(link.to_owned()),
+            ours: true,
+            protocol: crate::PROTOCOL,
+            table,
+            metric: 0,
+        });
+    }
+    let steps = diff::steps(&diff::findings(&Plan::default(), &observed, &[], false));
+    assert_eq!(steps.len(), 1, "{steps:?}");
+}
+
+#[test]
 fn what_is_not_known_is_asked_for_by_its_flag() {
     let mut without = settings(&["10.244.1.0/24"]);
     without.ovn_remote = None;
