@@ -383,6 +383,32 @@ fn a_network_may_go_without_and_another_with_it() {
     assert_eq!([secured(&node, &open), secured(&node, &closed)], [0, 1]);
 }
 
+/// As an agent wired them that knew nothing of port security: their pods may send with a VLAN tag or another address.
+#[test]
+fn a_pod_whose_row_says_nothing_switches_as_before_an_upgrade() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let (old, new) = (wired(&node, "old"), wired(&node, "new"));
+    let host = old.pod.container[..15].to_owned();
+    let forget = || {
+        let key = [
+            "interface",
+            &host,
+            "external_ids",
+            "podwire.io/port-security",
+        ];
+        node.vsctl(&[&["remove"], &key[..]].concat()).unwrap();
+    };
+    let agent = agent.kill_and_restart_with(forget).unwrap();
+    // The fence: this ADD's flows come with those of all rows, or after them.
+    let later = wired(&node, "later");
+    let count = |wired: &Wired<'_>| secured(&node, &wired.mac);
+    assert_eq!([&old, &new, &later].map(count), [0, 1, 1]);
+    traffic::ping(new.place(), old.v4.into(), 2).unwrap();
+    traffic::ping(old.place(), later.v6.into(), 2).unwrap();
+    drop(agent);
+}
+
 #[test]
 fn nobody_gets_what_is_anothers_or_not_for_pods_of_this_node() {
     let node = TestNode::with_ovs().unwrap();

@@ -20,10 +20,14 @@ impl Agent {
 
     /// Writes down what the network says, for who makes the flows again later.
     pub(super) fn mark_port_security(&self, call: &Call, planned: &mut [PortPlan]) {
-        let Some(asked) = call.conf.port_security.filter(|_| self.flows.is_some()) else {
+        if self.flows.is_none() {
             return;
+        }
+        let value = match call.conf.port_security {
+            Some(true) => "on",
+            Some(false) => "off",
+            None => "default",
         };
-        let value = if asked { "on" } else { "off" };
         for port in planned {
             port.external_ids
                 .insert(ids::PORT_SECURITY.to_owned(), value.to_owned());

@@ -142,13 +142,15 @@ impl Ports {
         management_socket(&self.rundir, &self.bridge)
     }
 
-    /// A port of ours whose network, or else whose node, has port security.
+    /// A port of ours whose network, or else whose node, has port security. A row that says nothing is from before there was
+    /// port security: its pod was promised none, and may send what it drops.
     fn secured(&self, interface: Interface<'_>) -> Option<Arc<SecuredPort>> {
         key(|id| interface.external_id(id))?;
-        let has = interface
-            .external_id(ids::PORT_SECURITY)
-            .map(|it| it == "on");
-        if !has.unwrap_or(self.port_security) {
+        let has = match interface.external_id(ids::PORT_SECURITY)? {
+            "default" => self.port_security,
+            said => said == "on",
+        };
+        if !has {
             return None;
         }
         let mac = interface.external_id(ids::ATTACHED_MAC)?.parse().ok()?;
