@@ -383,6 +383,38 @@ fn a_network_may_go_without_and_another_with_it() {
     assert_eq!([secured(&node, &open), secured(&node, &closed)], [0, 1]);
 }
 
+/// What `ovs-ctl restart` does about flows: it saves them, and replaces those of the new ovs-vswitchd by them.
+#[test]
+fn flows_that_ovs_ctl_restores_are_replaced_by_those_of_now() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let (gone, stays) = (wired(&node, "gone"), wired(&node, "stays"));
+    let saved = node
+        .run(
+            "ovs-ofctl",
+            &["-OOpenFlow14", "dump-flows", "--no-stats", "br-int"],
+        )
+        .unwrap();
+    let saved: Vec<&str> = saved.lines().filter(|it| it.contains("actions=")).collect();
+    std::fs::write(node.path("/run/saved"), saved.join("\n")).unwrap();
+    let wait = "other_config:flow-restore-wait=true";
+    node.vsctl(&["--no-wait", "set", "open_vswitch", ".", wait])
+        .unwrap();
+    node.kill_vswitchd().unwrap();
+    gone.pod.del().unwrap().success().unwrap();
+    node.start_vswitchd().unwrap();
+    let restore = ["-OOpenFlow14", "replace-flows", "br-int", "/run/saved"];
+    node.run("ovs-ofctl", &restore).unwrap();
+    let count = |wired: &Wired<'_>| secured(&node, &wired.mac);
+    assert_eq!([&gone, &stays].map(count), [1, 1], "the saved ones");
+    let key = ["open_vswitch", ".", "other_config", "flow-restore-wait"];
+    node.vsctl(&[&["--no-wait", "remove"], &key[..]].concat())
+        .unwrap();
+    let later = wired(&node, "later");
+    assert_eq!([&gone, &stays, &later].map(count), [0, 1, 1]);
+    drop(agent);
+}
+
 /// As an agent wired them that knew nothing of port security: their pods may send with a VLAN tag or another address.
 #[test]
 fn a_pod_whose_row_says_nothing_switches_as_before_an_upgrade() {

@@ -127,17 +127,19 @@ impl Keeper {
         commands: &mut mpsc::UnboundedReceiver<Command>,
         versions: &mut watch::Receiver<Version>,
     ) -> OpenFlowError {
-        let mut changes = vec![FlowMod::Delete(rules::OURS)];
-        self.installed.clear();
-        self.around = None;
+        let mut changes = self.start_over();
         loop {
             while let Ok(command) = commands.try_recv() {
                 self.take(command);
             }
             versions.mark_unchanged();
             self.live.mark_unchanged();
+            let is_restored = self.ports.are_flows_restored();
+            if is_restored {
+                changes = self.start_over();
+            }
             let is_synced = self.ports.on_bridge(&mut self.bridge).is_some();
-            if is_synced {
+            if is_synced && !is_restored {
                 lock(&self.numbers).used.clone_from(&self.bridge.numbers);
                 changes.extend(self.difference());
                 if let Err(error) = connection.commit(&changes).await {
@@ -157,6 +159,13 @@ impl Keeper {
                 },
             }
         }
+    }
+
+    /// What a bundle begins with that sends everything again.
+    fn start_over(&mut self) -> Vec<FlowMod> {
+        self.installed.clear();
+        self.around = None;
+        vec![FlowMod::Delete(rules::OURS)]
     }
 
     fn take(&mut self, command: Command) {

@@ -77,6 +77,15 @@ impl Ports {
         })
     }
 
+    /// Whether ovs-vswitchd is being given back the flows that it had before a restart (`ovs-ctl restart`): what is sent to
+    /// it now, `ovs-ofctl replace-flows` overwrites.
+    pub fn are_flows_restored(&self) -> bool {
+        self.client.read(|db| {
+            let switch = db.open_vswitch();
+            switch.is_some_and(|it| it.other_config().str("flow-restore-wait") == Some("true"))
+        })
+    }
+
     /// Who has a MAC address, other than the port of this iface-id (an older sandbox's port gives way)
     /// and those that are leaving.
     pub fn holder_of_mac(
