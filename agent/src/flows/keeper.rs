@@ -83,9 +83,13 @@ impl Keeper {
                 OpenFlowError::Wire { .. } | OpenFlowError::Refused { .. }
             );
             let error = Arc::new(error);
-            self.problem.send_replace(Some(Arc::clone(&error)));
+            let before = self.problem.send_replace(Some(Arc::clone(&error)));
             if is_final {
-                tracing::error!(%error, "pods' port security can't be kept");
+                let before = before.map(|it| it.to_string());
+                // Each update of the database brings another attempt.
+                if before.as_deref() != Some(error.to_string().as_str()) {
+                    tracing::error!(%error, "pods' port security can't be kept");
+                }
                 self.answer(&Err(error));
             }
             self.wait_for_switch(coming, &mut commands, &mut versions)
