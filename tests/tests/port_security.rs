@@ -383,6 +383,33 @@ fn a_network_may_go_without_and_another_with_it() {
     assert_eq!([secured(&node, &open), secured(&node, &closed)], [0, 1]);
 }
 
+#[test]
+fn a_node_whose_switch_takes_no_flows_is_not_ready_and_says_so_once() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    agent.await_ready(true).unwrap();
+    node.vsctl(&["set", "bridge", "br-int", "protocols=OpenFlow10"])
+        .unwrap();
+    node.kill_vswitchd().unwrap();
+    node.start_vswitchd().unwrap();
+    agent.await_log("port security can't be kept").unwrap();
+    agent.await_ready(false).unwrap();
+    let pod = node.pod("web").unwrap();
+    let error = pod.exec("STATUS", &conf()).unwrap().error().unwrap();
+    error.assert_names(&["port security", "OpenFlow"]);
+    pod.add().unwrap().error().unwrap();
+    let log = agent.log().unwrap();
+    assert_eq!(
+        log.matches("port security can't be kept").count(),
+        1,
+        "{log}"
+    );
+    node.vsctl(&["clear", "bridge", "br-int", "protocols"])
+        .unwrap();
+    agent.await_ready(true).unwrap();
+    pod.add().unwrap().success().unwrap();
+}
+
 /// What `ovs-ctl restart` does about flows: it saves them, and replaces those of the new ovs-vswitchd by them.
 #[test]
 fn flows_that_ovs_ctl_restores_are_replaced_by_those_of_now() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::intent::{delegate_call, delegate_of};
 use super::{Agent, Call, Error, READY_DEADLINE};
 use crate::config::Wait;
+use crate::flows::Flows;
 use crate::journal;
 use crate::ports::{ControllerError, PortError};
 
@@ -52,7 +53,14 @@ impl Agent {
             Wait::OvnInstalled => self.ports.controller_connected(ANSWER_DEADLINE).await,
             Wait::Ofport => Ok(()),
         };
+        // Why a living switch takes no flows; that it is dead, `switch` says.
+        let flows = self.flows.as_ref().filter(|_| self.config.port_security);
+        let flows = match (&ready, &switch) {
+            (Ok(()), Ok(_)) => flows.and_then(Flows::problem),
+            _ => None,
+        };
         Health {
+            flows: flows.map(|problem| format!("port security: {problem}")),
             degraded: bridge_gone || switch.is_err(),
             ports: ready.err(),
             version: switch.as_ref().ok().cloned(),
@@ -75,6 +83,8 @@ pub(crate) struct Health {
     pub(crate) version: Option<String>,
     /// ovs-vswitchd.
     pub(crate) switch: Option<PortError>,
+    /// The flows of port security, where the node's pods have it.
+    pub(crate) flows: Option<String>,
     /// ovn-controller, where it is needed.
     pub(crate) controller: Option<ControllerError>,
     /// The sources of annotations.
@@ -95,6 +105,7 @@ impl Health {
         let mut reasons: Vec<String> = Vec::new();
         reasons.extend(self.ports.as_ref().map(ToString::to_string));
         reasons.extend(self.switch.as_ref().map(ToString::to_string));
+        reasons.extend(self.flows.clone());
         reasons.extend(self.controller.as_ref().map(ToString::to_string));
         reasons.extend(self.sources.iter().cloned());
         reasons.extend(self.journal.as_ref().map(ToString::to_string));
