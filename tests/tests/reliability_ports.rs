@@ -72,6 +72,30 @@ fn a_port_that_was_removed_by_hand_comes_back_and_that_of_a_deleted_pod_does_not
 }
 
 #[test]
+fn one_of_several_ports_that_was_removed_by_hand_comes_back() {
+    let node = TestNode::with_ovs().unwrap();
+    let options = AgentOptions::default().with(["--no-port-security"]);
+    let _agent = node.start_agent(&options).unwrap();
+    let interface = |number: u8, name: &str| {
+        json!({
+            "interface": name, "ip_address": format!("172.16.{number}.2/24"),
+            "mac_address": format!("0a:00:00:00:00:{number:02x}"),
+        })
+    };
+    let list = json!([interface(1, "*"), interface(2, "net1")]);
+    let pod = node.pod("two").unwrap().annotate("ovnIfaceList", &list);
+    pod.add().unwrap().success().unwrap();
+    let of_net1 = "external_ids:pod-if-name=net1";
+    let find = ["--bare", "--columns=name", "find", "interface", of_net1];
+    let host = node.vsctl(&find).unwrap().trim().to_owned();
+    node.vsctl(&["--no-wait", "del-port", "br-int", &host])
+        .unwrap();
+    node.await_ofport(&host).unwrap();
+    pod.del().unwrap().success().unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
 fn a_del_removes_a_pair_whose_host_end_was_renamed_or_moved() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node

@@ -43,14 +43,14 @@ impl Agent {
         let place = self.quiet_turn(key).await;
         let rows = self.ports.find(key);
         match self.journal.state(key) {
-            Some(State::Live) if rows.is_empty() => {
-                drop(place);
-                match self.journal.find(key)? {
-                    Some((State::Live, entry)) => self.restore(&entry).await,
-                    _ => Ok(Restored::Untouched),
+            Some(State::Live) => match self.journal.find(key)? {
+                Some((State::Live, entry)) if rows.len() < entry.ports.len() => {
+                    drop(place);
+                    self.restore(&entry).await
                 }
-            }
-            Some(State::Live | State::Adding) => Ok(Restored::Untouched),
+                _ => Ok(Restored::Untouched),
+            },
+            Some(State::Adding) => Ok(Restored::Untouched),
             None if rows.is_empty() || self.has_link(&rows, None).await? => Ok(Restored::Untouched),
             Some(State::Deleting) | None => {
                 Error::gather(self.remove(key).await)?;
