@@ -12,11 +12,12 @@ pub const CNI_CONF_DIR: &str = "/etc/cni/net.d";
 /// The runtime's plugins (containerd: bin_dir).
 pub const CNI_BIN_DIR: &str = "/opt/cni/bin";
 /// Where distributions and runtimes have plugins (containerd, CRI-O, Fedora, Debian).
-pub const PLUGIN_DIRECTORIES: [&str; 4] = [
+pub const PLUGIN_DIRECTORIES: [&str; 5] = [
     CNI_BIN_DIR,
     "/usr/libexec/cni",
     "/usr/lib/cni",
     "/usr/local/libexec/cni",
+    "/usr/local/lib/cni",
 ];
 /// The names that the plugin may have, its own first; it is one binary.
 pub const PLUGIN_NAMES: [&str; 2] = ["podwire-cni", DROP_IN];
