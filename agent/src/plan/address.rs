@@ -24,7 +24,8 @@ pub(super) fn check_mtu(interface: &str, mtu: u32, addresses: &[IpNet]) -> Resul
 
 pub(super) fn check_addresses(interface: &str, addresses: &[IpNet]) -> Result<(), PlanError> {
     for (at, address) in addresses.iter().enumerate() {
-        if let Some(what) = not_an_interfaces(address).or_else(|| not_in_its_subnet(address)) {
+        let what = not_a_host(address.addr()).or_else(|| not_in_its_subnet(address));
+        if let Some(what) = what {
             return Err(PlanError::Address {
                 interface: interface.to_owned(),
                 address: *address,
@@ -46,7 +47,8 @@ pub(super) fn check_addresses(interface: &str, addresses: &[IpNet]) -> Result<()
     Ok(())
 }
 
-/// What an address with its prefix length is when no interface may have it.
+/// What an address with its prefix length is when no annotation may give it to an interface. The administrator's IPAM plugin
+/// may.
 pub fn not_an_interfaces(net: &IpNet) -> Option<&'static str> {
     /// That of the largest networks there are: of 10.0.0.0/8, and of fd00::/8.
     const SHORTEST_PREFIX: u8 = 8;
