@@ -1,5 +1,6 @@
 //! Flags and environment.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::PathBuf;
 
 use podwire_ovs::client::{Remote, RemoteError, TlsKeys};
@@ -34,8 +35,9 @@ pub struct Config {
     /// The namespace of the Lease podwire-controller
     #[arg(long, default_value = "kube-system", env = "POD_NAMESPACE")]
     pub lease_namespace: String,
-    /// Who this controller is among its peers; each needs its own
-    #[arg(long, env = "POD_NAME", default_value = "podwire-controller")]
+    /// Who this controller is among its peers; without it and POD_NAME, the host's name and a number
+    /// of its own
+    #[arg(long, env = "POD_NAME", default_value_t = own_identity(), hide_default_value = true)]
     pub identity: String,
     /// Take over rows of the northbound database that have the right names and were made by
     /// somebody who is gone
@@ -44,6 +46,13 @@ pub struct Config {
     /// What is logged: a level, or filters as in info,podwire_ovs=debug
     #[arg(long, env = "PODWIRE_LOG", default_value = "info")]
     pub log: String,
+}
+
+/// Another one for each process, as two that share an identity would share the lease.
+fn own_identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let number = RandomState::new().build_hasher().finish();
+    format!("{}_{number:016x}", host.trim())
 }
 
 impl Config {
@@ -57,5 +66,13 @@ impl Config {
             certificate: self.nb_certificate.clone()?,
             ca_certificate: self.nb_ca_certificate.clone()?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn each_process_has_an_identity_of_its_own() {
+        assert_ne!(super::own_identity(), super::own_identity());
     }
 }
