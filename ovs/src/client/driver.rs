@@ -248,6 +248,10 @@ impl Shared {
             }
         }
         drop(driven);
+        // A TLS session takes a write whole and may still hold what the socket did not take.
+        if let Poll::Ready(Err(error)) = Pin::new(&mut stream).poll_flush(context) {
+            return Poll::Ready(Err(error.into()));
+        }
         let mut buffer = ReadBuf::new(chunk);
         match Pin::new(&mut stream).poll_read(context, &mut buffer) {
             Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
