@@ -7,14 +7,16 @@
 //! unchanged cluster writes nothing, and a start, a restored backup, a row deleted by hand and a
 //! missed event are the same code.
 //!
-//!     run      the loop: changes in, passes out
-//!     lease    who leads: a Lease, and an epoch in the database that fences every transaction
-//!     write    what goes back to Kubernetes: annotations, conditions, Events
-//!     diff     rows wanted x rows there -> operations
-//!     want     objects -> rows, pure
-//!     ipam     subnets of nodes, addresses of pods, pure
-//!     cluster  the objects, reduced to what is needed
-//!     watch    the objects as the API server has them
+//! ```text
+//! run      the loop: changes in, passes out
+//! lease    who leads: a Lease, and an epoch in the database that fences every transaction
+//! write    what goes back to Kubernetes: annotations, conditions, Events
+//! diff     rows wanted x rows there -> operations
+//! want     objects -> rows, pure
+//! ipam     subnets of nodes, addresses of pods, pure
+//! cluster  the objects, reduced to what is needed
+//! watch    the objects as the API server has them
+//! ```
 
 pub mod cluster;
 pub mod config;
