@@ -1,13 +1,13 @@
 //! `podwire node`: makes the machine a part of the pod network, and undoes it.
 //!
-//! What should be is one pure value, a [`plan::Plan`]; what is, is observed; the steps are the
+//! What should be is one pure value, a `plan::Plan`; what is, is observed; the steps are the
 //! difference of the two. So a second run has nothing to do, and cleaning up is the difference to an
 //! empty plan. Every item bears a mark by which it is known as ours, and the inverse of every step is
 //! on disk before the step is taken.
 //!
-//! From the top: [`command`] is the command line, [`keep`] the one loop, [`apply`] takes steps,
-//! [`journal`] remembers their inverses, [`diff`] and [`plan`] are pure, [`firewall`] is the text of
-//! the nftables table, [`observe`] looks at the machine and [`events`] says when to look again.
+//! From the top: `command` is the command line, `keep` the one loop, `apply` takes steps,
+//! `journal` remembers their inverses, `diff` and `plan` are pure, `firewall` is the text of
+//! the nftables table, `observe` looks at the machine and `events` says when to look again.
 
 mod apply;
 mod command;
