@@ -14,7 +14,7 @@ const ALL_PROTOCOLS: &str = "0003";
 /// What a datapath of Open vSwitch takes packets from, as it was when read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Datapath {
-    /// The kernel's: the links are its ports, with its local port as their master.
+    /// The kernel's, which lets go of a device that is removed.
     Kernel,
     /// ovs-vswitchd's own (`datapath_type=netdev`): it reads packet sockets, each bound to one
     /// link.
@@ -35,9 +35,6 @@ pub enum NoPackets {
         "no packet socket of ovs-vswitchd is bound to host link {0}: its port carries no packets"
     )]
     NotHeard(String),
-    /// The kernel's datapath has no port with this device.
-    #[error("host link {0} is not a port of the kernel's datapath: its port carries no packets")]
-    NoVport(String),
 }
 
 impl Datapath {
@@ -62,7 +59,6 @@ impl Datapath {
             Self::Userspace { heard } if !heard.contains(&host_end.ifindex) => {
                 Some(NoPackets::NotHeard(name()))
             }
-            Self::Kernel if host_end.master.is_none() => Some(NoPackets::NoVport(name())),
             _ => None,
         }
     }
@@ -123,11 +119,6 @@ ffff92f0c6b1d000 3      3    0003   0     1 0      0      64340
         for (datapath, link, fault) in [
             (&userspace, link(9, false, None), NoPackets::Down(name())),
             (&userspace, link(8, true, None), NoPackets::NotHeard(name())),
-            (
-                &Datapath::Kernel,
-                link(9, true, None),
-                NoPackets::NoVport(name()),
-            ),
         ] {
             assert_eq!(datapath.fault(&link), Some(fault));
         }

@@ -181,7 +181,7 @@ impl Agent {
         let is_mute = |record: &PortRecord, link: &LinkState| {
             let has_ofport = record.ofport.is_some_and(|ofport| ofport > 0);
             let fault = datapath.fault(link);
-            has_ofport && matches!(fault, Some(NoPackets::NotHeard(_) | NoPackets::NoVport(_)))
+            has_ofport && matches!(fault, Some(NoPackets::NotHeard(_)))
         };
         let mute: HashSet<String> = ports
             .into_iter()
