@@ -32,7 +32,6 @@ pub(super) fn link(message: &Message<'_>) -> Option<LinkState> {
         kind: None,
         peer_ifindex: None,
         group: 0,
-        master: None,
     };
     for (kind, payload) in attributes(described) {
         match kind {

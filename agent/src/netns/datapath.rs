@@ -90,7 +90,7 @@ ffff92f0c6b1c000 3      3    0806   7     1 0      0      64339
 ffff92f0c6b1d000 3      3    0003   0     1 0      0      64340
 ";
 
-    fn link(ifindex: u32, up: bool, master: Option<u32>) -> LinkState {
+    fn link(ifindex: u32, up: bool) -> LinkState {
         LinkState {
             ifindex,
             name: "3f2b9c0d1e4a5b6".into(),
@@ -100,7 +100,6 @@ ffff92f0c6b1d000 3      3    0003   0     1 0      0      64340
             kind: Some("veth".into()),
             peer_ifindex: None,
             group: 0,
-            master,
         }
     }
 
@@ -114,14 +113,14 @@ ffff92f0c6b1d000 3      3    0003   0     1 0      0      64340
         let userspace = Datapath::Userspace {
             heard: HashSet::from([9]),
         };
-        assert_eq!(userspace.fault(&link(9, true, None)), None);
+        assert_eq!(userspace.fault(&link(9, true)), None);
         let name = || "3f2b9c0d1e4a5b6".to_owned();
         for (datapath, link, fault) in [
-            (&userspace, link(9, false, None), NoPackets::Down(name())),
-            (&userspace, link(8, true, None), NoPackets::NotHeard(name())),
+            (&userspace, link(9, false), NoPackets::Down(name())),
+            (&userspace, link(8, true), NoPackets::NotHeard(name())),
         ] {
             assert_eq!(datapath.fault(&link), Some(fault));
         }
-        assert_eq!(Datapath::Kernel.fault(&link(9, true, Some(3))), None);
+        assert_eq!(Datapath::Kernel.fault(&link(9, true)), None);
     }
 }

@@ -200,9 +200,6 @@ pub struct LinkState {
     pub peer_ifindex: Option<u32>,
     /// Its group (IFLA_GROUP); 0 unless somebody set one.
     pub group: u32,
-    /// The index of its master (IFLA_MASTER): for a port of the kernel's Open vSwitch datapath that
-    /// datapath's local port.
-    pub master: Option<u32>,
 }
 
 /// An interface in a pod's namespace, for CHECK.
