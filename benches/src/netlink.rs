@@ -2,8 +2,9 @@
 //! thread in three ways, without any of podwire's code.
 //!
 //! The end state is that of podwire's ADD: a pair born in place with names, MACs, MTU and one queue
-//! each, IPv6 off on the host end before it is up, and on the pod's end when that has IPv4 alone,
-//! lo up, addresses, default routes, and no TX checksum offload on the pod's end.
+//! each, the host end up and promiscuous, IPv6 off on it before it has a carrier, and on the pod's
+//! end when that has IPv4 alone, pod end and lo up, addresses, default routes, and no TX checksum
+//! offload on the pod's end.
 
 use std::fs::File;
 use std::io;
@@ -33,7 +34,7 @@ pub enum Way {
     OneByOne,
     /// The pair from the host's side; all of the pod's side in one datagram.
     Batched,
-    /// Pair and the pod's side in one datagram from within the pod; then the host end.
+    /// All from within the pod: the pair, then its side in one datagram.
     FromThePod,
 }
 
@@ -48,8 +49,8 @@ impl Way {
                 "host: RTM_NEWLINK veth, both ends",
                 "host: write disable_ipv6 and arp_ignore of the host end",
                 ENTER,
-                "host: RTM_NEWLINK host end up",
                 "pod: RTM_NEWLINK lo up",
+                "pod: RTM_NEWLINK pod end up",
                 "pod: RTM_NEWADDR, each",
                 "pod: RTM_NEWROUTE default, each",
                 "pod: ETHTOOL_MSG_FEATURES_SET tx-checksum-ip-generic off",
@@ -58,25 +59,27 @@ impl Way {
                 "host: RTM_NEWLINK veth, both ends",
                 "host: write disable_ipv6 and arp_ignore of the host end",
                 ENTER,
-                "host: RTM_NEWLINK host end up",
-                "pod, one datagram: RTM_NEWLINK lo up, RTM_NEWADDR and RTM_NEWROUTE default, each",
+                "pod, one datagram: RTM_NEWLINK lo up and pod end up, RTM_NEWADDR and RTM_NEWROUTE \
+                 default, each",
                 "pod: ETHTOOL_MSG_FEATURES_SET tx-checksum-ip-generic off",
             ],
             Self::FromThePod => &[
                 "enter the pod, open a route and a generic netlink socket, return",
-                "pod, one datagram: RTM_NEWLINK veth, both ends, RTM_NEWLINK lo up, RTM_NEWADDR and \
-                 RTM_NEWROUTE default, each",
+                "pod: RTM_NEWLINK veth, both ends",
                 "enter the pod, write disable_ipv6 of the pod's end if it has IPv4 alone, return",
                 "host: write disable_ipv6 and arp_ignore of the host end",
-                "host: RTM_NEWLINK host end up",
+                "pod, one datagram: RTM_NEWLINK lo up and pod end up, RTM_NEWADDR and RTM_NEWROUTE \
+                 default, each",
                 "pod: ETHTOOL_MSG_FEATURES_SET tx-checksum-ip-generic off",
             ],
         }
     }
 }
 
-/// The pod end is up from its birth; its carrier comes with the host end's.
 const UP: u32 = libc::IFF_UP as u32;
+/// What the host end is from its birth, as ovs-vswitchd would make it; its carrier comes with the
+/// pod end's.
+const BORN: u32 = UP | libc::IFF_PROMISC as u32;
 
 /// One thread's sockets.
 pub struct Wirer {
@@ -117,27 +120,25 @@ impl Wirer {
         let quiet = (seat.stack == Stack::V4).then_some(seat.pod.interface.as_str());
         if way == Way::FromThePod {
             let (route, generic) = self.enter(&netns, sockets)??;
-            let peer = Some(self.home.as_raw_fd());
-            let mut whole = vec![pair(seat, host, pod, UP, None, peer)];
-            whole.extend(pod_side(seat, pod));
-            send(&route, "the pair and the pod's side", &whole)?;
+            let home = Some(self.home.as_raw_fd());
+            let pair = pair(seat, host, pod, BORN, None, home);
+            send(&route, "the pair", &[pair])?;
             if let Some(interface) = quiet {
                 self.enter(&netns, || ipv6_off(interface))??;
             }
             silence(seat.host_name())?;
-            self.up(host)?;
+            send(&route, "the pod's side", &pod_side(seat, pod))?;
             self.checksum_off(&generic, pod)?;
             return Ok(host);
         }
         let inside = Some(netns.as_raw_fd());
-        let pair = pair(seat, host, pod, UP, inside, None);
+        let pair = pair(seat, host, pod, BORN, inside, None);
         send(&self.host, "the pair", &[pair])?;
         silence(seat.host_name())?;
         let (route, generic) = self.enter(&netns, || {
             quiet.map_or(Ok(()), ipv6_off)?;
             sockets()
         })??;
-        self.up(host)?;
         let messages = pod_side(seat, pod);
         match way {
             Way::Batched => send(&route, "the pod's side", &messages)?,
@@ -207,11 +208,6 @@ impl Wirer {
         self.delete(index)
     }
 
-    fn up(&self, index: u32) -> Result<(), Error> {
-        let up = Message::link(libc::RTM_NEWLINK, 0, index, libc::IFF_UP as u32);
-        send(&self.host, "host end up", &[up])
-    }
-
     fn enter<T>(&self, netns: &File, inside: impl FnOnce() -> T) -> Result<T, Error> {
         setns(netns, CloneFlags::CLONE_NEWNET).step(|| "enter the pod")?;
         let result = inside();
@@ -272,14 +268,14 @@ fn pair(
     };
     let mut host_mac = seat.mac;
     host_mac[0] = 0x0e;
-    let mut pair = Message::link(libc::RTM_NEWLINK, message::CREATE, pod, flags);
-    end(&mut pair, &seat.pod.interface, seat.mac, pod_netns);
+    let mut pair = Message::link(libc::RTM_NEWLINK, message::CREATE, host, flags);
+    end(&mut pair, seat.host_name(), host_mac, host_netns);
     pair.nest(libc::IFLA_LINKINFO, |info| {
         info.text(message::INFO_KIND, "veth");
         info.nest(message::INFO_DATA, |data| {
             data.nest(message::VETH_PEER, |peer| {
-                peer.link_header(host, 0);
-                end(peer, seat.host_name(), host_mac, host_netns);
+                peer.link_header(pod, 0);
+                end(peer, &seat.pod.interface, seat.mac, pod_netns);
             });
         });
     });
@@ -288,12 +284,8 @@ fn pair(
 
 fn pod_side(seat: &Seat<'_>, index: u32) -> Vec<Message> {
     const LOOPBACK: u32 = 1;
-    let mut messages = vec![Message::link(
-        libc::RTM_NEWLINK,
-        0,
-        LOOPBACK,
-        libc::IFF_UP as u32,
-    )];
+    let up = |index| Message::link(libc::RTM_NEWLINK, 0, index, UP);
+    let mut messages = vec![up(LOOPBACK), up(index)];
     let mut families: Vec<(IpAddr, u8, IpAddr)> = vec![(seat.v4.into(), 16, GATEWAY_V4.into())];
     if seat.stack == Stack::Dual {
         families.push((seat.v6.into(), 64, GATEWAY_V6.into()));

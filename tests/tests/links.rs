@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use podwire_tests::links::{Change, LinkEvent, LinkRecorder};
-use podwire_tests::{AgentOptions, TestNode};
+use podwire_tests::{AgentOptions, Datapath, TestNode, datapath};
 
 #[test]
 fn an_add_deletes_moves_and_renames_no_link() {
@@ -42,6 +42,40 @@ fn an_add_deletes_moves_and_renames_no_link() {
         );
         only_born(&events);
     }
+}
+
+/// ovs-vswitchd works through all of its ports at each message about a link of its namespace.
+#[test]
+fn open_vswitch_is_told_as_seldom_of_a_pod_as_the_kernel_can() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let pod = node.numbered_pod(11).unwrap();
+    let on_node = LinkRecorder::start(node.place()).unwrap();
+    let told = || {
+        // What the switch itself does to the link is then done, and told.
+        node.await_vswitchd().unwrap();
+        node.await_vswitchd().unwrap();
+        let events = on_node.events().unwrap();
+        let of_pod = events
+            .into_iter()
+            .filter(|event| event.name == pod.container[..15]);
+        of_pod.map(|event| event.change).collect::<Vec<_>>()
+    };
+    pod.add().unwrap().success().unwrap();
+    let of_add = told();
+    pod.del().unwrap().success().unwrap();
+    let of_del = told();
+    // Born, and its carrier; down, and gone. The kernel's datapath also becomes its master and ceases to be.
+    let of_master = match datapath() {
+        Datapath::System => 1,
+        Datapath::Netdev => 0,
+    };
+    assert_eq!(of_add, vec![Change::New; 2 + of_master]);
+    let mut expected = vec![Change::New; 1 + of_master];
+    expected.push(Change::Gone);
+    assert_eq!(of_del, expected);
 }
 
 /// Fails when a link went (a move is that too) or bore two names.

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::announce::{Announcer, PacketSocket};
 use super::attaching::Unclaimed;
-use super::configure::{set_addresses, set_loopback_up, set_routes};
+use super::configure::{set_addresses, set_routes, set_up};
 use super::ns::Home;
 use super::reaper::Reaper;
 use super::request::{self, CREATE_NEW, Indexes};
@@ -78,7 +78,7 @@ impl Wiring {
 
     fn pair(&mut self, netns: &Netns, spec: &LinkSpec) -> Result<(Unclaimed, PodEnd), Error> {
         let made = self.host_end(netns, spec)?;
-        match self.configure(netns, spec, &made.end.link, made.end.pod_ifindex) {
+        match self.configure(netns, spec, made.end.pod_ifindex) {
             Ok(pod) => Ok((made, pod)),
             Err(error) => {
                 made.delete();
@@ -161,13 +161,7 @@ impl Wiring {
         Indexes { pod, host: pod + 1 }
     }
 
-    fn configure(
-        &mut self,
-        netns: &Netns,
-        spec: &LinkSpec,
-        host: &HostLink,
-        ifindex: u32,
-    ) -> Result<PodEnd, Error> {
+    fn configure(&mut self, netns: &Netns, spec: &LinkSpec, ifindex: u32) -> Result<PodEnd, Error> {
         let name = &spec.pod_name;
         let mut steps = Steps::default();
         let (silenced, mut socket, packet) = steps.time("pod sockets", || {
@@ -178,10 +172,9 @@ impl Wiring {
             })
         })?;
         silenced.transpose()?;
-        // Its carrier comes with the host end's, and with that the first thing that IPv6 sends.
-        steps.time("host end up", || self.set_up(&host.name, host.ifindex))?;
+        // Both ends get their carrier, and with that IPv6 says the first it has to say.
+        steps.time("pod end up", || set_up(&mut socket, name, ifindex))?;
         steps.time("pod addresses", || {
-            set_loopback_up(&mut socket)?;
             set_addresses(&mut socket, name, ifindex, &spec.addresses, || {
                 // Where the runtime switched IPv6 off by default, loopback has it off as well.
                 self.inside(netns, || {
@@ -212,15 +205,6 @@ impl Wiring {
             steps: steps.0,
             announcer,
         })
-    }
-
-    fn set_up(&mut self, name: &str, ifindex: u32) -> Result<(), Error> {
-        self.host
-            .request(request::set_up(ifindex), 0)
-            .map_err(|refusal| Error::SetUp {
-                link: name.to_owned(),
-                refusal,
-            })
     }
 
     fn inside<T>(

@@ -8,13 +8,18 @@ use super::socket::{Netlink, Outcome};
 use super::wire::Batch;
 use super::{Error, LinkSpec, Refusal, Route, observe};
 
-pub(super) fn set_loopback_up(socket: &mut Netlink) -> Result<(), Error> {
-    socket
-        .request(request::set_up(LOOPBACK), 0)
-        .map_err(|refusal| Error::SetUp {
-            link: "lo".to_owned(),
+/// Sets loopback and the pod's end up.
+pub(super) fn set_up(socket: &mut Netlink, name: &str, index: u32) -> Result<(), Error> {
+    let mut batch = Batch::default();
+    batch.push(request::set_up(LOOPBACK), 0);
+    batch.push(request::set_up(index), 0);
+    for (link, outcome) in ["lo", name].into_iter().zip(socket.apply(&mut batch)) {
+        outcome.map_err(|refusal| Error::SetUp {
+            link: link.to_owned(),
             refusal,
-        })
+        })?;
+    }
+    Ok(())
 }
 
 /// Adds the addresses that are not there yet. `enable_ipv6` is called when the link turns out to

@@ -32,28 +32,30 @@ pub(super) const LOOPBACK: u32 = 1;
 /// RTM_NEWLINK for both ends of a pair, each born in its final namespace with all that it is to
 /// have.
 ///
-/// The pod end is the message's own link and the host end its peer, because the own link alone may
+/// The host end is the message's own link and the pod end its peer, because the own link alone may
 /// be born up: a peer with IFF_UP is opened before it has a peer itself (`veth_open`, ENOTCONN).
-/// That saves a message on the pod's side, where the order does not matter; the host end must not
-/// be up before its IPv6 is off. One queue each: the default of one for each CPU costs two RCU
-/// waits a link (`netif_set_real_num_tx_queues`).
+/// ovs-vswitchd works through all of its ports at each notification about a link of the host's:
+/// born up and promiscuous, as it would make it, the host end is notified once now, and once when
+/// the pod end's going up gives it its carrier. Until then it passes nothing, whatever its IPv6
+/// would say. One queue each: the default of one for each CPU costs two RCU waits a link
+/// (`netif_set_real_num_tx_queues`).
 pub(super) fn pair(
     spec: &LinkSpec,
     host_name: &str,
     indexes: Indexes,
     netns: BorrowedFd<'_>,
 ) -> RouteNetlinkMessage {
-    let host = end(host_name, spec.host_mac, spec.mtu, indexes.host);
+    let mut host = end(host_name, spec.host_mac, spec.mtu, indexes.host);
     let mut pod = end(&spec.pod_name, spec.pod_mac, spec.mtu, indexes.pod);
-    pod.header.flags = LinkFlags::Up;
-    pod.header.change_mask = LinkFlags::Up;
     pod.attributes
         .push(LinkAttribute::NetNsFd(netns.as_raw_fd()));
-    pod.attributes.push(LinkAttribute::LinkInfo(vec![
+    host.header.flags = LinkFlags::Up | LinkFlags::Promisc;
+    host.header.change_mask = LinkFlags::Up | LinkFlags::Promisc;
+    host.attributes.push(LinkAttribute::LinkInfo(vec![
         LinkInfo::Kind(InfoKind::Veth),
-        LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(host))),
+        LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(pod))),
     ]));
-    RouteNetlinkMessage::NewLink(pod)
+    RouteNetlinkMessage::NewLink(host)
 }
 
 /// The indexes that the two ends of a pair are to have.

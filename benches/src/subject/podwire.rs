@@ -20,8 +20,8 @@ use crate::seat::Seat;
 const NETLINK_STEPS: [&str; 8] = [
     "make pair",
     "host end silent",
-    "host end up",
     "pod sockets",
+    "pod end up",
     "pod addresses",
     "pod routes",
     "pod end live",

@@ -110,6 +110,31 @@ fn no_link_is_deleted_or_renamed_in_either_namespace() {
     });
 }
 
+/// Each message makes ovs-vswitchd work through all of its ports.
+#[test]
+fn the_host_is_told_twice_of_a_pair_and_twice_of_its_end() {
+    on_own_host(async |netlink| {
+        let pod = Pod::new();
+        let on_host = listener();
+        let (host, _) = netlink.attached(&pod, spec("a1")).await.unwrap();
+        // The carrier is told by a work item of the kernel's, which the deletion would overtake.
+        let mut events = Vec::new();
+        on_host.set_non_blocking(false).unwrap();
+        while events.len() < 2 {
+            let mut buffer = Vec::with_capacity(1 << 16);
+            on_host.recv(&mut buffer, 0).unwrap();
+            events.extend(links(&buffer));
+        }
+        on_host.set_non_blocking(true).unwrap();
+        netlink.delete(vec![host.link]).await.unwrap();
+
+        events.extend(heard(&on_host));
+        let kinds: Vec<u16> = events.into_iter().map(|(kind, _)| kind).collect();
+        let (told, gone) = (nix::libc::RTM_NEWLINK, nix::libc::RTM_DELLINK);
+        assert_eq!(kinds, [told, told, told, gone]);
+    });
+}
+
 fn listener() -> Socket {
     let mut socket = Socket::new(netlink_sys::protocols::NETLINK_ROUTE).unwrap();
     socket
@@ -132,11 +157,14 @@ fn heard(socket: &Socket) -> Vec<(u16, String)> {
     let mut events = Vec::new();
     let mut buffer = Vec::with_capacity(1 << 16);
     while socket.recv(&mut buffer, 0).is_ok() {
-        let links = messages(&buffer).filter_map(|m| Some((m.kind, answer::link(&m)?.name)));
-        events.extend(links);
+        events.extend(links(&buffer));
         buffer.clear();
     }
     events
+}
+
+fn links(datagram: &[u8]) -> impl Iterator<Item = (u16, String)> {
+    messages(datagram).filter_map(|m| Some((m.kind, answer::link(&m)?.name)))
 }
 
 #[test]
