@@ -8,11 +8,14 @@ use podwire_tests::{TestNode, process};
 use crate::error::{Error, Step};
 
 /// Processor time used up to a moment, in seconds: of the node's daemons by name, and of all
-/// children of this process that have ended (`execs`).
+/// children of this process that have ended ([`CpuTimes::EXECS`]).
 #[derive(Clone, Debug, Default)]
 pub struct CpuTimes(BTreeMap<String, f64>);
 
 impl CpuTimes {
+    /// The name of the children that have ended.
+    pub const EXECS: &str = "execs";
+
     /// Until now.
     ///
     /// # Errors
@@ -26,7 +29,7 @@ impl CpuTimes {
         let seconds =
             |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
         let children = seconds(usage.user_time()) + seconds(usage.system_time());
-        times.insert("execs".into(), children);
+        times.insert(Self::EXECS.into(), children);
         Ok(Self(times))
     }
 

@@ -46,8 +46,10 @@ pub struct Measured {
     pub del_batches: Vec<f64>,
     /// The medians of the steps of an ADD, as far as they are traced.
     pub waterfall: Vec<Phase>,
-    /// Processor seconds of all batches of ADDs, by process name.
-    pub cpu: BTreeMap<String, f64>,
+    /// Processor seconds of all ADDs, by process name, until all that they caused was done.
+    pub add_cpu: BTreeMap<String, f64>,
+    /// The same of all DELs.
+    pub del_cpu: BTreeMap<String, f64>,
     /// How many pods a batch has.
     pub pods: usize,
 }
@@ -62,7 +64,8 @@ impl Measured {
             add_batches: Vec::new(),
             del_batches: Vec::new(),
             waterfall: Vec::new(),
-            cpu: BTreeMap::new(),
+            add_cpu: BTreeMap::new(),
+            del_cpu: BTreeMap::new(),
             pods,
         }
     }
@@ -128,25 +131,73 @@ fn one_round(
     daemons: &[(String, i32)],
     measured: &mut Measured,
 ) -> Result<(), Error> {
-    let before = CpuTimes::now(daemons)?;
-    let (mut added, took) = batch(node, subject, seats, threads, Verb::Add)?;
-    let after = CpuTimes::now(daemons)?;
+    let meter = Meter { node, daemons };
+    let (mut added, took) = meter.measure(&mut measured.add_cpu, || {
+        batch(node, subject, seats, threads, Verb::Add)
+    })?;
     subject.explain(&mut added)?;
     measured.add.extend(added);
     measured.add_batches.push(took);
-    for (name, seconds) in after.since(&before) {
-        *measured.cpu.entry(name).or_default() += seconds;
-    }
     settle(node)?;
     if subject.has_check() {
         let (checked, _) = batch(node, subject, seats, threads, Verb::Check)?;
         measured.check.extend(checked);
     }
-    let (mut deleted, took) = batch(node, subject, seats, threads, Verb::Del)?;
+    let (mut deleted, took) = meter.measure(&mut measured.del_cpu, || {
+        batch(node, subject, seats, threads, Verb::Del)
+    })?;
     subject.explain(&mut deleted)?;
     measured.del.extend(deleted);
     measured.del_batches.push(took);
     settle(node)
+}
+
+/// Measures processor time.
+struct Meter<'a> {
+    node: &'a TestNode,
+    daemons: &'a [(String, i32)],
+}
+
+impl Meter<'_> {
+    /// Adds what an action costs, with what the daemons do for it after its end, and without what it takes to await that.
+    fn measure<T>(
+        &self,
+        cpu: &mut BTreeMap<String, f64>,
+        action: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let before = CpuTimes::now(self.daemons)?;
+        let result = action()?;
+        let after = CpuTimes::now(self.daemons)?;
+        await_idle(self.node)?;
+        let idle = CpuTimes::now(self.daemons)?;
+        await_idle(self.node)?;
+        let baseline = CpuTimes::now(self.daemons)?.since(&idle);
+        let of_processes = after.since(&before);
+        for (name, until_idle) in idle.since(&before) {
+            let seconds = match name.as_str() {
+                // Who awaits starts processes too.
+                CpuTimes::EXECS => of_processes.get(&name).copied().unwrap_or_default(),
+                _ => until_idle - baseline.get(&name).copied().unwrap_or_default(),
+            };
+            *cpu.entry(name).or_default() += seconds;
+        }
+        Ok(result)
+    }
+}
+
+/// Waits until ovs-vswitchd has handled what it was told before, without giving it anything to apply: it answers its control
+/// socket once in each turn of its main loop, and one turn may start what the next one does.
+///
+/// # Errors
+/// A fixture failed.
+pub fn await_idle(node: &TestNode) -> Result<(), Error> {
+    const TURNS: usize = 3;
+    // ovsdb-server has then sent it what was committed before.
+    node.ovsdb_rows("Bridge")?;
+    for _ in 0..TURNS {
+        node.appctl(&["version"])?;
+    }
+    Ok(())
 }
 
 /// Runs a verb for each seat, so many at a time. Returns the samples and how long it took as a

@@ -34,6 +34,10 @@ pub struct Order {
     pub only: Vec<String>,
     /// Only the subjects of these names; all when empty.
     pub subjects: Vec<String>,
+    /// How many other pods are there in the cell `ports`, in ascending order.
+    pub present: Vec<usize>,
+    /// Further flags of the agent's.
+    pub agent_flags: Vec<String>,
 }
 
 impl Order {
@@ -62,13 +66,15 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
     let options = AgentOptions::default()
         .subnet(SUBNET_V4)
         .subnet(SUBNET_V6)
-        .with(["--log", "warn"]);
+        .with(["--log", "warn"])
+        .with(&order.agent_flags);
     let agent = node.start_agent(&options)?;
     let mut stage = Stage {
         order,
         node: &node,
         agent: &agent,
         seats: Vec::new(),
+        dual_seats: Vec::new(),
     };
     stage.more_seats(1)?;
     let (floor, ways) = stage.choose_floor(progress)?;
@@ -176,13 +182,26 @@ struct Stage<'a> {
     node: &'a TestNode,
     agent: &'a Agent<'a>,
     seats: Vec<Seat<'a>>,
+    dual_seats: Vec<Seat<'a>>,
 }
+
+/// The number of the first seat with both address families.
+const FIRST_DUAL: usize = 60_000;
 
 impl Stage<'_> {
     fn more_seats(&mut self, wanted: usize) -> Result<(), Error> {
         while self.seats.len() < wanted {
             let seat = Seat::new(self.node, self.seats.len(), Stack::V4)?;
             self.seats.push(seat);
+        }
+        Ok(())
+    }
+
+    fn more_dual_seats(&mut self, wanted: usize) -> Result<(), Error> {
+        while self.dual_seats.len() < wanted {
+            let number = FIRST_DUAL + self.dual_seats.len();
+            let seat = Seat::new(self.node, number, Stack::Dual)?;
+            self.dual_seats.push(seat);
         }
         Ok(())
     }
@@ -211,18 +230,23 @@ impl Stage<'_> {
     }
 
     fn dual(
-        &self,
+        &mut self,
         entrants: &[Entrant<'_>],
         progress: &mut dyn FnMut(&str),
     ) -> Result<CellReport, Error> {
-        const NUMBER: usize = 60_000;
-        let seats = [Seat::new(self.node, NUMBER, Stack::Dual)?];
+        self.more_dual_seats(1)?;
         let situation = self.order.extent.dual();
         let mut told = |round: usize| {
             progress(&format!("{}, round {}", situation.title, round + 1));
         };
         let entrants = self.order.invited(entrants);
-        let measured = cell(self.node, &situation, &entrants, &seats, &mut told)?;
+        let measured = cell(
+            self.node,
+            &situation,
+            &entrants,
+            &self.dual_seats[..1],
+            &mut told,
+        )?;
         Ok(CellReport {
             cell: situation,
             measured,
@@ -261,7 +285,8 @@ impl Stage<'_> {
         Ok((first.with_way(way), ways))
     }
 
-    /// Attaches more and more pods by podwire, and measures further ones beside them.
+    /// Attaches more and more pods by podwire, and measures further ones beside them. All of them have both address families:
+    /// what the kernel says by itself for IPv6 is a part of what a pod costs beside others.
     fn beside_ports(
         &mut self,
         entrants: &[Entrant<'_>],
@@ -273,11 +298,11 @@ impl Stage<'_> {
         const AT_ONCE: usize = 16;
         let mut levels = Vec::new();
         let mut attached = 1;
-        for &present in self.order.extent.ports_present() {
+        for &present in &self.order.present {
             progress(&format!("attaching {present} pods"));
             // The first seat is that of the pods that are measured.
-            self.more_seats(present + 1)?;
-            let new = &self.seats[attached..=present];
+            self.more_dual_seats(present + 1)?;
+            let new = &self.dual_seats[attached..=present];
             batch(self.node, podwire, new, AT_ONCE, Verb::Add)?;
             attached = present + 1;
             settle(self.node)?;
@@ -297,9 +322,15 @@ impl Stage<'_> {
                 ));
             };
             let entrants = self.order.invited(entrants);
-            let measured = cell(self.node, &situation, &entrants, &self.seats, &mut told)?;
+            let measured = cell(
+                self.node,
+                &situation,
+                &entrants,
+                &self.dual_seats,
+                &mut told,
+            )?;
             progress(&format!("what ovs-vswitchd does beside {present} pods"));
-            let switch = switch::work(self.node, podwire, &self.seats[0])?;
+            let switch = switch::work(self.node, podwire, &self.dual_seats[0])?;
             levels.push(PortsLevel {
                 present,
                 measured,
@@ -310,7 +341,7 @@ impl Stage<'_> {
         batch(
             self.node,
             podwire,
-            &self.seats[1..attached],
+            &self.dual_seats[1..attached],
             AT_ONCE,
             Verb::Del,
         )?;

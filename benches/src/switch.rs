@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::profile::Strace;
-use crate::run::{Verb, batch, settle};
+use crate::run::{Verb, await_idle, batch, settle};
 use crate::seat::Seat;
 use crate::subject::Subject;
 
@@ -51,7 +51,7 @@ pub fn work(node: &TestNode, subject: &dyn Subject, seat: &Seat<'_>) -> Result<S
             settle(node)?;
             let before = counters(node)?;
             batch(node, subject, seats, 1, verb)?;
-            node.await_vswitchd()?;
+            await_idle(node)?;
             for ((name, before), (_, after)) in before.into_iter().zip(counters(node)?) {
                 *means.entry(name).or_default() += (after - before) as f64 / COUNTED as f64;
             }
@@ -63,7 +63,7 @@ pub fn work(node: &TestNode, subject: &dyn Subject, seat: &Seat<'_>) -> Result<S
             settle(node)?;
             let strace = Strace::attach(node, vswitchd)?;
             batch(node, subject, seats, 1, verb)?;
-            node.await_vswitchd()?;
+            await_idle(node)?;
             let record = strace.detach(node)?;
             let requests = record.lines().filter(|line| line.contains(GETLINK)).count();
             *means.entry(GETLINK).or_default() += requests as f64 / COUNTED as f64;

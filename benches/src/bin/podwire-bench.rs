@@ -26,6 +26,12 @@ struct Arguments {
     /// not measured
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     subjects: Vec<String>,
+    /// How many other pods are there in the cell `ports`, in ascending order
+    #[arg(long, value_name = "COUNT", value_delimiter = ',')]
+    present: Option<Vec<usize>>,
+    /// A further flag of the agent's, such as --no-port-security; may be repeated
+    #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
+    agent_flag: Vec<String>,
     /// Number of runs; the promises are compared with the medians
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
@@ -68,6 +74,11 @@ fn measure(arguments: &Arguments) -> Result<bool, Error> {
         empty: arguments.empty.clone(),
         only: arguments.only.clone(),
         subjects: arguments.subjects.clone(),
+        present: match &arguments.present {
+            Some(present) => present.clone(),
+            None => extent.ports_present().to_vec(),
+        },
+        agent_flags: arguments.agent_flag.clone(),
     };
     let mut bars = Vec::new();
     for number in 1..=arguments.runs {

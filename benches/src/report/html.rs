@@ -236,7 +236,10 @@ fn beside_ports(report: &Report) -> Vec<Curve> {
     let curve = |name: &str, class: &str, subject: &str, part: &str| {
         let points = report.ports.iter().filter_map(|level| {
             let measured = level.measured.iter().find(|it| it.subject == subject)?;
-            Some((level.present as f64, measured.add_summary(part)?.p50 / 1e3))
+            Some((
+                level.present.max(1) as f64,
+                measured.add_summary(part)?.p50 / 1e3,
+            ))
         });
         Curve {
             name: name.into(),
