@@ -86,6 +86,19 @@ test-kernel: root test-packages build ## end-to-end tests on the kernel's datapa
 	@$(MAKE) --no-print-directory cnitool || true
 	@CARGO=$(CARGO) .ci/test-kernel target/kernel
 
+# One tree of about a gigabyte for each release, kept in target/versions. Its packages are those of `make test`, without compilers.
+VERSIONS ?= trixie sid
+VERSION_PACKAGES = $(filter-out golang-go,$(TEST_PACKAGES)) dpkg kmod procps python3
+
+.PHONY: test-versions
+test-versions: root test-packages build ## end-to-end tests against the Open vSwitch, OVN, containerd and tools of later Debian releases (VERSIONS=)
+	@.ci/packages debootstrap
+	@$(MAKE) --no-print-directory cnitool || true
+	for release in $(VERSIONS); do
+		.ci/tree "$$release" target/versions/"$$release" $(VERSION_PACKAGES)
+		CARGO=$(CARGO) .ci/test-versions "$$release" target/versions/"$$release"
+	done
+
 .PHONY: soak
 soak: root ## random verbs for hundreds of pods while everything is killed at random; DURATION= seconds
 	@.ci/packages $(DEMO_PACKAGES)

@@ -24,7 +24,7 @@ const SOCKET: &str = "agent.sock";
 
 /// Execs a program with the descriptor of this number as its third, as systemd hands over a socket.
 /// (dash knows descriptors of one digit only.)
-const HAND_OVER: &str = r#"from=$1; shift; exec 3<&"$from"; exec {from}<&-; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@""#;
+const HAND_OVER: &str = r#"from=$1; shift; if ((from != 3)); then exec 3<&"$from" {from}<&-; fi; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@""#;
 
 /// How to start the agent. The default is no option at all, as a user's first `podwire agent`.
 #[derive(Clone, Debug, Default)]

@@ -183,17 +183,26 @@ fn an_ipam_plugin_that_is_not_there_is_named_and_nothing_is_made() {
 }
 
 #[test]
-fn a_plugin_of_ipam_that_knows_less_than_the_conf_is_told_apart() {
+fn the_error_of_an_ipam_plugin_that_knows_older_versions_alone_is_handed_on() {
+    // What host-local of containernetworking-plugins 1.1.1 answers to a configuration of 1.1.0.
+    let script = r#"#!/bin/sh
+echo '{"cniVersion":"1.0.0","code":1,"msg":"incompatible CNI versions","details":"config is \"1.1.0\", plugin supports [\"1.0.0\"]"}'
+exit 1
+"#;
     let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
-    let mut conf = host_local();
-    conf["cniVersion"] = json!("1.1.0");
+    let _agent = node
+        .start_agent(&script_of_ipam(&node, "old-ipam", script))
+        .unwrap();
+    let mut conf = conf();
+    conf["ipam"] = json!({"type": "old-ipam"});
     let pod = node.pod("web").unwrap();
-    let error = pod.exec("ADD", &conf).unwrap().error().unwrap();
-    assert_eq!(
-        error.code, 1,
-        "host-local of Debian 12 knows no 1.1.0: {error:?}"
-    );
+    let path = [("CNI_PATH", Some("/run/plugins"))];
+    let error = pod
+        .exec_with("ADD", conf.to_string().as_bytes(), &path)
+        .unwrap()
+        .error()
+        .unwrap();
+    assert_eq!(error.code, 1, "{error:?}");
     node.leftovers().unwrap().assert_none();
 }
 
@@ -231,15 +240,20 @@ fn what_ipam_gave_to_a_sandbox_that_a_newer_one_replaces_is_given_back() {
     node.leftovers().unwrap().assert_none();
 }
 
-/// A directory of the node with a plugin `slow-ipam` that says that it runs, and then waits.
-fn slow_ipam(node: &TestNode) -> AgentOptions {
-    let script = "#!/bin/sh\n[ \"$CNI_COMMAND\" = ADD ] || exit 0\necho >/run/plugins/runs\nexec sleep 1000\n";
+/// A directory of the node with this plugin, a shell script.
+fn script_of_ipam(node: &TestNode, name: &str, script: &str) -> AgentOptions {
     let path = node.path("/run/plugins");
     std::fs::create_dir(&path).unwrap();
-    std::fs::write(path.join("slow-ipam"), script).unwrap();
+    std::fs::write(path.join(name), script).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(path.join("slow-ipam"), mode).unwrap();
+    std::fs::set_permissions(path.join(name), mode).unwrap();
     AgentOptions::default().with(["--cni-bin-dir", "/run/plugins"])
+}
+
+/// With a plugin `slow-ipam` that says that it runs, and then waits.
+fn slow_ipam(node: &TestNode) -> AgentOptions {
+    let script = "#!/bin/sh\n[ \"$CNI_COMMAND\" = ADD ] || exit 0\necho >/run/plugins/runs\nexec sleep 1000\n";
+    script_of_ipam(node, "slow-ipam", script)
 }
 
 /// The code of an ADD during which something happened, once its plugin ran.

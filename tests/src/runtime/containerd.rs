@@ -61,7 +61,14 @@ impl<'node> Containerd<'node> {
         };
         containerd.await_condition("RuntimeReady")?;
         let archive = image::write(node)?;
-        let import = ["images", "import", "--snapshotter", "native", &archive];
+        let mut import = vec!["images", "import", "--snapshotter", "native", &archive];
+        // containerd 2 imports in the daemon, which has no unpacker for `native`; 1.6 has no such flag.
+        if node
+            .run("ctr", &["images", "import", "--help"])?
+            .contains("--local")
+        {
+            import.insert(2, "--local");
+        }
         let namespace = ["--address", SOCKET, "--namespace", "k8s.io"];
         node.run("ctr", &[&namespace[..], &import].concat())?;
         Ok(containerd)
