@@ -11,6 +11,7 @@ use podwire::install::probe::{self, ProbeArgs};
 use podwire::install::{self, InstallArgs, UninstallArgs};
 use podwire::ipam::spawner;
 use podwire::lockdown;
+use podwire::service::Manager;
 use podwire::tools::{self, Tool};
 
 /// Wires Kubernetes pods to Open vSwitch and OVN
@@ -71,7 +72,10 @@ pub(crate) fn main() -> ExitCode {
         Command::Uninstall(arguments) => {
             ended("uninstall", install::uninstall(&arguments, &mut say))
         }
-        Command::Node(command) => podwire_node::main(*command),
+        Command::Node(command) => match Manager::from_environment() {
+            Ok(manager) => podwire_node::main(*command, &|state| manager.tell(state)),
+            Err(error) => failed("node", &error),
+        },
         Command::Probe(arguments) => ended("probe", probe::probe(&arguments)),
     }
 }

@@ -125,7 +125,8 @@ impl Manager {
         }
     }
 
-    fn tell(&self, message: &str) {
+    /// Sends assignments, one on each line (sd_notify(3)).
+    pub fn tell(&self, message: &str) {
         if let Some((socket, address)) = &self.socket
             && let Err(error) = socket.send_to_addr(message.as_bytes(), address)
         {

@@ -1,14 +1,20 @@
 //! The command line of `podwire node`.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tracing_subscriber::EnvFilter;
 
 use crate::journal::Journal;
 use crate::keep::{Eyes, Goal, Node, NodeError};
-use crate::settings::{PlaceArgs, SettingsArgs, SettingsError};
-use crate::show;
+use crate::kept::{self, Kept};
+use crate::settings::{PlaceArgs, SettingsArgs, SettingsError, loopback};
+use crate::{http, run, show};
 
 /// Make this machine a part of the pod network, and undo it
 #[derive(Debug, Args)]
@@ -29,7 +35,9 @@ enum Verb {
     Plan(Wanted),
     /// Make the node so: switch, management port, routes, forwarding, nftables
     Init(Wanted),
-    /// Show every item and how it is
+    /// Do what init does, and put back whatever anybody removes or changes, until ended
+    Run(RunArgs),
+    /// Show every item and how it is, and what was put back
     Show(ShowArgs),
     /// Remove all that podwire made here, and put back what was there
     Cleanup(CleanupArgs),
@@ -44,6 +52,23 @@ struct Wanted {
     /// Take over what ovn-kubernetes or others made in our place; cleanup gives it back
     #[arg(long)]
     take_over: bool,
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// Loopback address, IP:PORT, on which GET /metrics is served
+    #[arg(long, value_name = "IP:PORT", env = "PODWIRE_NODE_METRICS_ADDRESS")]
+    metrics_address: Option<String>,
+    /// What is logged: a level, or filters as in info,podwire_ovs=debug
+    #[arg(
+        long,
+        value_name = "FILTER",
+        env = "PODWIRE_LOG",
+        default_value = "info"
+    )]
+    log: String,
 }
 
 #[derive(Debug, Args)]
@@ -87,6 +112,13 @@ enum Failure {
     Runtime(std::io::Error),
     #[error("write the answer: {0}")]
     Output(#[from] std::io::Error),
+    #[error("receive signals: {0}")]
+    Signals(std::io::Error),
+    #[error("--metrics-address {address}: listen there: {source}")]
+    Listen {
+        address: SocketAddr,
+        source: std::io::Error,
+    },
 }
 
 impl Wanted {
@@ -99,14 +131,14 @@ impl Wanted {
     }
 }
 
-/// Runs the command.
-pub fn main(command: NodeCommand) -> ExitCode {
+/// Runs the command. `manager` takes what the service manager is to know (sd_notify(3)).
+pub fn main(command: NodeCommand, manager: &dyn Fn(&str)) -> ExitCode {
     let run = || -> Result<ExitCode, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(Failure::Runtime)?;
-        runtime.block_on(command.verb.run())
+        runtime.block_on(command.verb.run(manager))
     };
     match run() {
         Ok(code) => code,
@@ -125,13 +157,13 @@ pub fn main(command: NodeCommand) -> ExitCode {
 }
 
 impl Verb {
-    async fn run(self) -> Result<ExitCode, Failure> {
+    async fn run(self, manager: &dyn Fn(&str)) -> Result<ExitCode, Failure> {
         match self {
             Self::Plan(wanted) => {
                 let (goal, places) = wanted.goal()?;
                 let journal = Journal::read(&places.directory).map_err(NodeError::from)?;
                 let eyes = Eyes::open(&places).await?;
-                let look = eyes.look(&goal, journal.undos()).await?;
+                let look = eyes.look(&goal, journal.undos(), None).await?;
                 let (text, to_do) = show::plan(&look);
                 say(&text)?;
                 Ok(if to_do {
@@ -144,10 +176,11 @@ impl Verb {
                 let (goal, places) = wanted.goal()?;
                 let journal = Journal::read(&places.directory).map_err(NodeError::from)?;
                 let eyes = Eyes::open(&places).await?;
-                let look = eyes.look(&goal, journal.undos()).await?;
+                let look = eyes.look(&goal, journal.undos(), None).await?;
+                let kept = kept::read(&places.directory);
                 let text = match output {
-                    Format::Text => show::items(&look, journal.undos()),
-                    Format::Json => format!("{:#}\n", show::json(&look, journal.undos())),
+                    Format::Text => show::items(&look, journal.undos(), &kept),
+                    Format::Json => format!("{:#}\n", show::json(&look, journal.undos(), &kept)),
                 };
                 say(&text)?;
                 Ok(match show::is_well(&look) {
@@ -161,6 +194,7 @@ impl Verb {
                 let done = node.init().await?;
                 report(&done, &node)
             }
+            Self::Run(arguments) => arguments.run(manager).await,
             Self::Cleanup(CleanupArgs { places, force }) => {
                 let goal = Goal {
                     settings: None,
@@ -171,6 +205,38 @@ impl Verb {
                 report(&done, &node)
             }
         }
+    }
+}
+
+impl RunArgs {
+    async fn run(self, manager: &dyn Fn(&str)) -> Result<ExitCode, Failure> {
+        let metrics_address = self.metrics_address.as_deref().map(loopback).transpose()?;
+        let (goal, places) = self.wanted.goal()?;
+        tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::new(&self.log))
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
+            .init();
+        let ends = |kind| signal(kind).map_err(Failure::Signals);
+        let mut terminate = ends(SignalKind::terminate())?;
+        let mut interrupt = ends(SignalKind::interrupt())?;
+        let stop = async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        let kept = Kept::open(&places.directory);
+        let mut pages = JoinSet::new();
+        if let Some(address) = metrics_address {
+            let listener = TcpListener::bind(address).await;
+            let listener = listener.map_err(|source| Failure::Listen { address, source })?;
+            let metrics = kept.metrics();
+            pages.spawn(http::serve(listener, move |path: &str| metrics.page(path)));
+        }
+        let node = Node::open(goal, &places).await?;
+        run::run(node, kept, manager, stop).await?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 

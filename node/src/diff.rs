@@ -83,8 +83,8 @@ struct Look<'a> {
 impl Look<'_> {
     fn state(&self, item: &Item) -> State {
         match item {
-            Item::Key { key, value, claim } => self.key(key, value, *claim),
-            Item::Port(port) => self.port(port),
+            Item::Key { key, value, claim } => self.of_switch(self.key(key, value, *claim)),
+            Item::Port(port) => self.of_switch(self.port(port)),
             Item::Sysctl { path, value } => self.sysctl(path, value),
             Item::Table(table) => self.table(table),
             Item::LinkUp | Item::Address(_) | Item::Neighbour { .. } | Item::Route { .. } => {
@@ -98,13 +98,23 @@ impl Look<'_> {
         }
     }
 
+    /// How an item of the switch's database is, which can't be changed while that doesn't answer.
+    fn of_switch(&self, state: State) -> State {
+        match state {
+            State::Missing | State::Differs(_) if !self.observed.switch.answers => {
+                State::Waits("Open vSwitch's database, which does not answer".to_owned())
+            }
+            state => state,
+        }
+    }
+
     fn key(&self, key: &str, value: &str, claim: Claim) -> State {
-        if self.observed.root.is_none() {
+        if self.observed.switch.root.is_none() {
             let awaited = "the database has no row of Open_vSwitch: start Open vSwitch by its own \
                            script, or run ovs-vsctl init";
             return State::Waits(awaited.to_owned());
         }
-        let ours = self.observed.owned.contains_key(key);
+        let ours = self.observed.switch.owned.contains_key(key);
         match self.observed.key(key) {
             None => State::Missing,
             Some(seen) if seen == value => State::Well { ours },
@@ -120,8 +130,8 @@ impl Look<'_> {
     }
 
     fn port(&self, wanted: &Port) -> State {
-        let Some(seen) = &self.observed.port else {
-            return match self.observed.bridges.contains_key(&wanted.bridge) {
+        let Some(seen) = &self.observed.switch.port else {
+            return match self.observed.switch.bridges.contains_key(&wanted.bridge) {
                 true => State::Missing,
                 false => State::Waits(format!(
                     "bridge {}, which ovn-controller makes: is ovn-controller running?",
@@ -154,7 +164,7 @@ impl Look<'_> {
 
     /// What the management port's link lacks to take addresses.
     fn without_link(&self) -> Option<String> {
-        let port = self.observed.port.as_ref();
+        let port = self.observed.switch.port.as_ref();
         let said = port.and_then(|port| port.error.as_ref());
         let said = said.map_or(String::new(), |error| format!(", which says: {error}"));
         let wanted = self.plan.items.iter().find_map(|item| match item {
@@ -219,7 +229,10 @@ impl Look<'_> {
                 }
                 match same.first() {
                     None => State::Missing,
-                    Some(seen) if seen.ours || self.take_over => State::Differs(of_route(seen)),
+                    // Who put it in the place of one that we had made did so meanwhile.
+                    Some(seen) if seen.ours || self.take_over || self.made(item) => {
+                        State::Differs(of_route(seen))
+                    }
                     Some(seen) => State::Foreign(format!(
                         "there is one {}: remove it, or replace it by --take-over",
                         of_route(seen)
@@ -228,6 +241,11 @@ impl Look<'_> {
             }
             _ => State::Missing,
         }
+    }
+
+    /// Whether we made it, since the machine has been up.
+    fn made(&self, item: &Item) -> bool {
+        self.journal.contains(&Undo::Made(item.clone()))
     }
 
     fn sysctl(&self, path: &str, value: &str) -> State {
@@ -268,15 +286,16 @@ impl Look<'_> {
         let observed = self.observed;
         let wanted: BTreeSet<String> = self.plan.items.iter().map(Item::identity).collect();
         let mut items: Vec<Item> = Vec::new();
-        let made = |item: &Item| self.journal.contains(&Undo::Made(item.clone()));
-        for key in observed.owned.keys() {
+        let of_switch = observed.switch.answers;
+        for key in observed.switch.owned.keys().filter(|_| of_switch) {
             items.push(Item::Key {
                 key: key.clone(),
                 value: observed.key(key).unwrap_or_default().to_owned(),
                 claim: Claim::Yield,
             });
         }
-        if let Some(port) = observed.port.as_ref().filter(|port| port.mark.is_some()) {
+        let port = observed.switch.port.as_ref();
+        if let Some(port) = port.filter(|port| of_switch && port.mark.is_some()) {
             items.push(Item::Port(Port {
                 bridge: port
                     .bridge
@@ -302,12 +321,15 @@ impl Look<'_> {
         // With a port that we made the link goes; one that we took over is as it was.
         let taken_over = |port: &PortSeen| port.mark.as_deref().is_some_and(|mark| mark != MADE);
         let is_up = observed.links.get(LINK).is_some_and(|link| link.up);
-        if is_up && made(&Item::LinkUp) && observed.port.as_ref().is_some_and(taken_over) {
+        if is_up
+            && self.made(&Item::LinkUp)
+            && observed.switch.port.as_ref().is_some_and(taken_over)
+        {
             items.push(Item::LinkUp);
         }
         for seen in observed.addresses.iter().filter(|seen| seen.link == LINK) {
             let item = Item::Address(seen.address);
-            if seen.ours || made(&item) {
+            if seen.ours || self.made(&item) {
                 items.push(item);
             }
         }
@@ -316,7 +338,7 @@ impl Look<'_> {
                 ip: seen.ip,
                 mac: seen.mac.clone().unwrap_or_default(),
             };
-            if seen.ours || made(&item) {
+            if seen.ours || self.made(&item) {
                 items.push(item);
             }
         }

@@ -1,15 +1,19 @@
-//! When to look again: notices of the kernel, of nftables and of the switch's database.
+//! When to look again: notices of the kernel, of nftables and of the switch's database; and who did
+//! what they tell of, where they say so.
 //!
 //! What is ours changes rarely; what is beside it (pods' links, others' routes, the elements of
 //! kube-proxy's sets) changes all the time. So notices are read for whom they concern, and only those
 //! that may be about an item of ours end a wait.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::time::Duration;
 
 use futures_channel::mpsc::UnboundedReceiver;
 use futures_util::StreamExt as _;
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::AddressScope;
 use netlink_packet_route::link::LinkAttribute;
 use netlink_packet_route::route::{RouteAttribute, RouteProtocol};
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
@@ -18,33 +22,51 @@ use podwire_ovs::client::{Client, Version};
 use rtnetlink::MulticastGroup;
 use tokio::sync::watch;
 
-use crate::{LINK, PROTOCOL};
+use crate::{LINK, PROTOCOL, nft};
 
-/// What has happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Event {
-    /// Something in the kernel that may be ours.
-    Kernel {
-        /// The netlink port of who did it: mostly its process id; 0 for the kernel itself.
-        by: u32,
-    },
-    /// Something in our nftables table.
-    Firewall {
-        /// Who did it, as nftables tells it.
-        by: String,
-    },
+/// What has happened since the last look.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    /// Something in the kernel has changed that may be ours.
+    pub(crate) kernel: bool,
+    /// The processes that changed it; the kernel names none for what it did itself.
+    pub(crate) processes: BTreeSet<String>,
+    /// Who changed our nftables tables.
+    pub(crate) firewall: BTreeSet<String>,
     /// The switch's database has changed.
-    Switch,
+    pub(crate) switch: bool,
 }
 
-/// The three sources of events.
+/// The sources of events.
 pub(crate) struct Events {
     kernel: UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>,
+    settings: Notices,
     firewall: FirewallNotices,
     switch: watch::Receiver<Version>,
-    /// The index of the management port's link, as last seen.
-    link: Option<u32>,
+    links: Links,
+    /// The netlink port of our own changes.
+    own: u32,
 }
+
+/// The indexes of the links that matter, as last seen.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Links {
+    pub(crate) management: Option<u32>,
+    pub(crate) uplink: Option<u32>,
+}
+
+impl Links {
+    fn contain(self, index: u32) -> bool {
+        [self.management, self.uplink].contains(&Some(index))
+    }
+}
+
+/// linux/rtnetlink.h: RTNLGRP_IPV4_NETCONF, RTNLGRP_IPV6_NETCONF; NETCONFA_IFINDEX, and
+/// NETCONFA_IFINDEX_ALL of linux/netconf.h. `struct netconfmsg` is one byte, padded.
+const SETTINGS_GROUPS: [u32; 2] = [24, 25];
+const SETTINGS_LINK: u16 = 1;
+const ALL_LINKS: i32 = -1;
+const NETCONFMSG: usize = 4;
 
 /// linux/netfilter/nfnetlink.h: NFNLGRP_NFTABLES.
 const NFTABLES_GROUP: u32 = 7;
@@ -60,9 +82,13 @@ const OBJECTS_TABLE: u16 = 1;
 const HEADER: usize = 16;
 const NFGENMSG: usize = 4;
 
+/// How long events that come together are gathered: a look is worth more than each of them.
+const TOGETHER: Duration = Duration::from_millis(5);
+
 impl Events {
-    /// Listens from now on. To be called on the tokio runtime, before the first look.
-    pub(crate) fn listen(client: &Client) -> io::Result<Self> {
+    /// Listens from now on. To be called on the tokio runtime, before the first look. `own` is the
+    /// netlink port of our own changes.
+    pub(crate) fn listen(client: &Client, own: u32) -> io::Result<Self> {
         let groups = [
             MulticastGroup::Link,
             MulticastGroup::Neigh,
@@ -71,99 +97,165 @@ impl Events {
             MulticastGroup::Ipv4Route,
             MulticastGroup::Ipv6Route,
         ];
-        debug_assert_eq!(NETLINK_ROUTE, 0);
         let (connection, _, kernel) = rtnetlink::new_multicast_connection(&groups)?;
         tokio::spawn(connection);
         Ok(Self {
             kernel,
+            settings: Notices::listen(NETLINK_ROUTE, &SETTINGS_GROUPS)?,
             firewall: FirewallNotices::listen()?,
             switch: client.subscribe(),
-            link: None,
+            links: Links::default(),
+            own,
         })
     }
 
-    /// The management port's link has this index now.
-    pub(crate) fn link_is(&mut self, index: Option<u32>) {
-        self.link = index.or(self.link);
+    /// The links that matter are these now.
+    pub(crate) fn links_are(&mut self, links: Links) {
+        self.links = links;
     }
 
-    /// Waits for the next event. What comes at once with it is taken together.
-    pub(crate) async fn next(&mut self) -> io::Result<Event> {
+    /// Waits until something has happened that may be about an item of ours, and takes what comes
+    /// together with it.
+    pub(crate) async fn next(&mut self) -> io::Result<Changes> {
+        let mut changes = Changes::default();
+        self.one(&mut changes).await?;
+        let until = tokio::time::Instant::now() + TOGETHER;
+        while let Ok(more) = tokio::time::timeout_at(until, self.one(&mut changes)).await {
+            more?;
+        }
+        Ok(changes)
+    }
+
+    async fn one(&mut self, changes: &mut Changes) -> io::Result<()> {
         loop {
             tokio::select! {
                 notice = self.kernel.next() => {
                     let (message, _) = notice.ok_or_else(|| io::Error::other("the kernel's notices have ended"))?;
-                    if let Some(event) = concerns(&message, self.link) {
-                        return Ok(event);
+                    let port = message.header.port_number;
+                    if port != self.own && concerns(&message, self.links) {
+                        changes.kernel = true;
+                        changes.processes.extend(process(port));
+                        return Ok(());
                     }
                 }
-                by = self.firewall.next() => return Ok(Event::Firewall { by: by? }),
+                datagram = self.settings.next() => {
+                    if datagram?.is_none_or(|bytes| are_settings_of(&bytes, self.links)) {
+                        changes.kernel = true;
+                        return Ok(());
+                    }
+                }
+                by = self.firewall.next() => {
+                    changes.firewall.insert(by?);
+                    return Ok(());
+                }
                 changed = self.switch.changed() => {
                     changed.map_err(|_| io::Error::other("the client of Open vSwitch's database has ended"))?;
-                    return Ok(Event::Switch);
+                    changes.switch = true;
+                    return Ok(());
                 }
             }
         }
     }
 }
 
-fn concerns(message: &NetlinkMessage<RouteNetlinkMessage>, link: Option<u32>) -> Option<Event> {
-    let event = Event::Kernel {
-        by: message.header.port_number,
-    };
-    let NetlinkPayload::InnerMessage(inner) = &message.payload else {
-        // Notices were lost (ENOBUFS): anything may have changed.
-        return Some(event);
-    };
-    let ours = match inner {
-        RouteNetlinkMessage::NewLink(it) | RouteNetlinkMessage::DelLink(it) => {
-            let name = LinkAttribute::IfName(LINK.to_owned());
-            it.attributes.contains(&name) || Some(it.header.index) == link
-        }
-        RouteNetlinkMessage::NewAddress(it) | RouteNetlinkMessage::DelAddress(it) => {
-            Some(it.header.index) == link || link.is_none()
-        }
-        RouteNetlinkMessage::NewNeighbour(it) | RouteNetlinkMessage::DelNeighbour(it) => {
-            Some(it.header.ifindex) == link
-        }
-        RouteNetlinkMessage::NewRoute(it) | RouteNetlinkMessage::DelRoute(it) => {
-            it.header.protocol == RouteProtocol::Other(PROTOCOL)
-                || it.header.destination_prefix_length == 0
-                || link.is_some_and(|link| it.attributes.contains(&RouteAttribute::Oif(link)))
-        }
-        _ => false,
-    };
-    ours.then_some(event)
+/// The process that a netlink port belongs to, for as long as it lives: the first port of a process
+/// is its id (netlink(7)). None for the kernel and for further ports.
+fn process(port: u32) -> Option<String> {
+    if port == 0 {
+        return None;
+    }
+    match std::fs::read_to_string(format!("/proc/{port}/comm")) {
+        Ok(name) => Some(format!("{} (process {port})", name.trim())),
+        // Of a port that no process has as its id nobody knows whose it is.
+        Err(_) => i32::try_from(port)
+            .is_ok()
+            .then(|| format!("process {port}, which has ended")),
+    }
 }
 
-/// Notices of changes to our table.
+fn concerns(message: &NetlinkMessage<RouteNetlinkMessage>, links: Links) -> bool {
+    let NetlinkPayload::InnerMessage(inner) = &message.payload else {
+        // Notices were lost (ENOBUFS): anything may have changed.
+        return true;
+    };
+    match inner {
+        RouteNetlinkMessage::NewLink(it) | RouteNetlinkMessage::DelLink(it) => {
+            let name = LinkAttribute::IfName(LINK.to_owned());
+            it.attributes.contains(&name) || links.contain(it.header.index)
+        }
+        // Node ports are on every address of the machine.
+        RouteNetlinkMessage::NewAddress(it) | RouteNetlinkMessage::DelAddress(it) => {
+            links.contain(it.header.index) || it.header.scope == AddressScope::Universe
+        }
+        RouteNetlinkMessage::NewNeighbour(it) | RouteNetlinkMessage::DelNeighbour(it) => {
+            Some(it.header.ifindex) == links.management
+        }
+        RouteNetlinkMessage::NewRoute(it) | RouteNetlinkMessage::DelRoute(it) => it.header.protocol
+            == RouteProtocol::Other(PROTOCOL)
+            || it.header.destination_prefix_length == 0
+            || it.attributes.iter().any(
+                |attribute| matches!(attribute, RouteAttribute::Oif(link) if links.contain(*link)),
+            ),
+        _ => false,
+    }
+}
+
+/// Whether a datagram tells of settings of one of these links, or of all.
+fn are_settings_of(bytes: &[u8], links: Links) -> bool {
+    messages(bytes).any(|(_, message)| {
+        let attributes = attributes(message.get(NETCONFMSG..).unwrap_or_default());
+        let mut of = attributes.filter(|(kind, _)| *kind == SETTINGS_LINK);
+        let link = of.next().and_then(|(_, value)| value.try_into().ok());
+        link.map(i32::from_ne_bytes).is_some_and(|link| {
+            link == ALL_LINKS || u32::try_from(link).is_ok_and(|link| links.contain(link))
+        })
+    })
+}
+
+/// A netlink socket that only listens.
+struct Notices(TokioSocket);
+
+impl Notices {
+    fn listen(protocol: isize, groups: &[u32]) -> io::Result<Self> {
+        let mut socket = TokioSocket::new(protocol)?;
+        socket.socket_mut().bind(&SocketAddr::new(0, 0))?;
+        for group in groups {
+            socket.socket_mut().add_membership(*group)?;
+        }
+        Ok(Self(socket))
+    }
+
+    /// The next datagram; none when more came than the socket holds: anything may have been lost.
+    async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        match self.0.recv_from_full().await {
+            Ok((bytes, _)) => Ok(Some(bytes)),
+            Err(error) if error.raw_os_error() == Some(nix::libc::ENOBUFS) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Notices of changes to our tables.
 struct FirewallNotices {
-    socket: TokioSocket,
-    /// Whether one about our table came since the last generation.
+    notices: Notices,
+    /// Whether one about a table of ours came since the last generation.
     ours: bool,
 }
 
 impl FirewallNotices {
     fn listen() -> io::Result<Self> {
-        let mut socket = TokioSocket::new(NETLINK_NETFILTER)?;
-        socket.socket_mut().bind(&SocketAddr::new(0, 0))?;
-        socket.socket_mut().add_membership(NFTABLES_GROUP)?;
         Ok(Self {
-            socket,
+            notices: Notices::listen(NETLINK_NETFILTER, &[NFTABLES_GROUP])?,
             ours: false,
         })
     }
 
-    /// Waits until a transaction that changed our table is through, and tells whose it was.
+    /// Waits until a transaction of somebody else's that changed a table of ours is through, and
+    /// tells whose it was.
     async fn next(&mut self) -> io::Result<String> {
         loop {
-            let (bytes, _) = match self.socket.recv_from_full().await {
-                Ok(received) => received,
-                // More came than the socket holds: it may have been about us.
-                Err(error) if error.raw_os_error() == Some(nix::libc::ENOBUFS) => {
-                    return Ok("somebody".to_owned());
-                }
-                Err(error) => return Err(error),
+            let Some(bytes) = self.notices.next().await? else {
+                return Ok("somebody".to_owned());
             };
             if let Some(by) = self.read(&bytes) {
                 return Ok(by);
@@ -172,7 +264,6 @@ impl FirewallNotices {
     }
 
     fn read(&mut self, bytes: &[u8]) -> Option<String> {
-        let (_, table) = crate::firewall::NAME.split_once(' ')?;
         let mut by = None;
         for (kind, message) in messages(bytes) {
             let [message_type, subsystem] = kind.to_le_bytes();
@@ -186,20 +277,28 @@ impl FirewallNotices {
                 Some(String::from_utf8_lossy(value).into_owned())
             };
             if message_type != NEW_GENERATION {
-                self.ours |= text(OBJECTS_TABLE).as_deref() == Some(table);
+                self.ours |= text(OBJECTS_TABLE).is_some_and(|table| is_ours(&table));
             } else if std::mem::take(&mut self.ours) {
                 let pid = attributes().find(|(kind, _)| *kind == GENERATION_PID);
-                let pid =
-                    pid.and_then(|(_, value)| Some(u32::from_be_bytes(value.try_into().ok()?)));
+                let pid = pid.and_then(|(_, value)| value.try_into().ok());
+                let pid = pid.map(u32::from_be_bytes);
                 let name = text(GENERATION_NAME).unwrap_or_else(|| "somebody".to_owned());
-                by = Some(match pid {
-                    Some(pid) => format!("{name} (process {pid})"),
-                    None => name,
-                });
+                by = match pid {
+                    Some(pid) if nft::was_ours(pid) => continue,
+                    Some(pid) => Some(format!("{name} (process {pid})")),
+                    None => Some(name),
+                };
             }
         }
         by
     }
+}
+
+/// Whether a table of this name is ours.
+fn is_ours(table: &str) -> bool {
+    let ours = [crate::firewall::NAME];
+    ours.iter()
+        .any(|name| name.split_once(' ').is_some_and(|(_, name)| name == table))
 }
 
 /// The messages of a datagram: type and what follows the header (netlink(7)).

@@ -153,6 +153,7 @@ impl Journal {
             }
             _ => self.undos.clear(),
         }
+        crate::kept::forget(&self.directory);
         self.writes += 1;
         Ok(())
     }

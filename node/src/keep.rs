@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use netlink_sys::AsyncSocket as _;
 use podwire_ovs::client::{Client, ClientConfig, WaitError};
 use podwire_ovs::vswitch::DATABASE;
 use tokio::time::{Instant, timeout_at};
 
 use crate::apply::{ApplyError, Counts, Machine};
 use crate::diff::{self, Finding, State, Step};
-use crate::events::{Event, Events};
+use crate::events::{Changes, Events, Links};
 use crate::journal::{Journal, JournalError, Undo};
-use crate::observe::{ObserveError, Observed, tables};
+use crate::observe::{ObserveError, Observed, SwitchSeen, TableSeen, tables};
 use crate::plan::{Item, Plan};
 use crate::settings::{Places, Settings};
 
@@ -78,6 +79,8 @@ pub(crate) struct Look {
 pub(crate) struct Eyes {
     pub(crate) client: Client,
     pub(crate) handle: rtnetlink::Handle,
+    /// The netlink port of the handle.
+    port: u32,
 }
 
 impl Eyes {
@@ -91,16 +94,27 @@ impl Eyes {
             remote: places.ovsdb.to_string(),
             source,
         })?;
-        let (connection, handle, _) = rtnetlink::new_connection()?;
+        let (mut connection, handle, _) = rtnetlink::new_connection()?;
+        // Without it the socket has a port only once it has sent something.
+        let address = connection.socket_mut().socket_mut().bind_auto()?;
         tokio::spawn(connection);
-        Ok(Self { client, handle })
+        Ok(Self {
+            client,
+            handle,
+            port: address.port_number(),
+        })
     }
 
-    /// Looks at everything and compares.
-    pub(crate) async fn look(&self, goal: &Goal, journal: &[Undo]) -> Result<Look, NodeError> {
+    /// Looks at everything and compares; at the nftables table unless it is `known`.
+    pub(crate) async fn look(
+        &self,
+        goal: &Goal,
+        journal: &[Undo],
+        known: Option<Option<TableSeen>>,
+    ) -> Result<Look, NodeError> {
         let settings = goal.settings.as_ref();
         let interface = settings.and_then(|settings| settings.interface.as_deref());
-        let mut observed = Observed::all(&self.client, &self.handle, interface).await?;
+        let mut observed = Observed::all(&self.client, &self.handle, interface, known).await?;
         let plan = match settings {
             Some(settings) => Plan::routed(settings, &observed).map_err(NodeError::Plan)?,
             None => Plan::default(),
@@ -129,13 +143,17 @@ pub(crate) struct Node {
     machine: Machine,
     events: Events,
     eyes: Eyes,
+    /// The nftables table as last seen, until something happens to it.
+    table: Option<Option<TableSeen>>,
+    /// Open vSwitch's database as last seen.
+    switch: SwitchSeen,
 }
 
 impl Node {
     /// Takes the journal, and listens.
     pub(crate) async fn open(goal: Goal, places: &Places) -> Result<Self, NodeError> {
         let eyes = Eyes::open(places).await?;
-        let events = Events::listen(&eyes.client)?;
+        let events = Events::listen(&eyes.client, eyes.port)?;
         let machine = Machine {
             client: eyes.client.clone(),
             handle: eyes.handle.clone(),
@@ -147,6 +165,8 @@ impl Node {
             machine,
             events,
             eyes,
+            table: None,
+            switch: SwitchSeen::default(),
         })
     }
 
@@ -168,7 +188,7 @@ impl Node {
             let steps = diff::steps(&look.findings);
             if !steps.is_empty() {
                 rounds += 1;
-                self.machine.take(&steps, &look.observed).await?;
+                self.take(&steps, &look.observed).await?;
                 done.extend(steps);
                 continue;
             }
@@ -197,8 +217,13 @@ impl Node {
             let steps = diff::steps(&look.findings);
             if !steps.is_empty() {
                 rounds += 1;
-                self.machine.take(&steps, &look.observed).await?;
+                self.take(&steps, &look.observed).await?;
                 done.extend(steps);
+                continue;
+            }
+            if !look.observed.switch.answers {
+                let awaited = "  Open vSwitch's database, which does not answer".to_owned();
+                self.await_event(deadline, vec![awaited]).await?;
                 continue;
             }
             let noted = self.machine.journal.undos().iter();
@@ -206,7 +231,7 @@ impl Node {
                 .clone()
                 .any(|undo| matches!(undo, Undo::Made(Item::Port(_))));
             let is_left = look.observed.links.contains_key(crate::LINK);
-            if made_port && look.observed.port.is_none() && is_left {
+            if made_port && look.observed.switch.port.is_none() && is_left {
                 let awaited = format!("  ovs-vswitchd to remove link {}", crate::LINK);
                 self.await_event(deadline, vec![awaited]).await?;
                 continue;
@@ -226,23 +251,64 @@ impl Node {
         ))
     }
 
-    async fn look(&mut self) -> Result<Look, NodeError> {
-        let look = self
-            .eyes
-            .look(&self.goal, self.machine.journal.undos())
-            .await?;
-        let link = look.observed.links.get(crate::LINK);
-        self.events.link_is(link.map(|link| link.index));
+    /// Looks at everything; at the nftables table when something may have happened to it.
+    pub(crate) async fn look(&mut self) -> Result<Look, NodeError> {
+        let known = self.table.take();
+        let journal = self.machine.journal.undos();
+        let look = self.eyes.look(&self.goal, journal, known).await?;
+        let index = |name: &str| look.observed.links.get(name).map(|link| link.index);
+        self.events.links_are(Links {
+            management: index(crate::LINK),
+            uplink: look.plan.uplink.as_deref().and_then(index),
+        });
+        self.table = Some(look.observed.table.clone());
+        self.switch = look.observed.switch.clone();
         Ok(look)
+    }
+
+    /// Takes steps, last looked at this way.
+    pub(crate) async fn take(
+        &mut self,
+        steps: &[Step],
+        observed: &Observed,
+    ) -> Result<(), NodeError> {
+        let of_table = |step: &Step| {
+            matches!(
+                step,
+                Step::Make(Item::Table(_)) | Step::Remove(Item::Table(_))
+            )
+        };
+        if steps.iter().any(of_table) {
+            self.table = None;
+        }
+        Ok(self.machine.take(steps, observed).await?)
+    }
+
+    /// Waits until something has happened that calls for another look.
+    pub(crate) async fn changes(&mut self) -> io::Result<Changes> {
+        loop {
+            let changes = self.events.next().await?;
+            if !changes.firewall.is_empty() {
+                self.table = None;
+            }
+            let only_switch = Changes {
+                switch: true,
+                ..Changes::default()
+            };
+            // Pods' ports come and go all the time.
+            if changes != only_switch || SwitchSeen::of(&self.eyes.client) != self.switch {
+                return Ok(changes);
+            }
+        }
     }
 
     async fn await_event(
         &mut self,
         deadline: Instant,
         awaited: Vec<String>,
-    ) -> Result<Event, NodeError> {
-        match timeout_at(deadline, self.events.next()).await {
-            Ok(event) => Ok(event?),
+    ) -> Result<(), NodeError> {
+        match timeout_at(deadline, self.changes()).await {
+            Ok(changes) => Ok(changes.map(drop)?),
             Err(_) => Err(NodeError::Awaited {
                 limit: OTHERS_LIMIT,
                 awaited,
@@ -251,7 +317,7 @@ impl Node {
     }
 }
 
-fn refuse_foreign(findings: &[Finding], more: bool) -> Result<(), NodeError> {
+pub(crate) fn refuse_foreign(findings: &[Finding], more: bool) -> Result<(), NodeError> {
     let foreign = findings.iter().filter_map(|finding| match &finding.state {
         State::Foreign(whose) => Some(format!("  {}: {whose}", finding.item.identity())),
         _ => None,
@@ -264,7 +330,7 @@ fn refuse_foreign(findings: &[Finding], more: bool) -> Result<(), NodeError> {
 }
 
 /// What others have to bring, each thing once, with what waits for it.
-fn awaited(findings: &[Finding]) -> Vec<String> {
+pub(crate) fn awaited(findings: &[Finding]) -> Vec<String> {
     let mut awaited: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for finding in findings {
         if let State::Waits(what) = &finding.state {

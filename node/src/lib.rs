@@ -5,20 +5,25 @@
 //! empty plan. Every item bears a mark by which it is known as ours, and the inverse of every step is
 //! on disk before the step is taken.
 //!
-//! From the top: `command` is the command line, `keep` the one loop, `apply` takes steps,
-//! `journal` remembers their inverses, `diff` and `plan` are pure, `firewall` is the text of
-//! the nftables table, `observe` looks at the machine and `events` says when to look again.
+//! From the top: `command` is the command line, `run` keeps what `keep` has made, `apply` takes
+//! steps, `journal` remembers their inverses, `diff` and `plan` are pure, `firewall` is the text of
+//! the nftables table, `observe` looks at the machine and `events` says when to look again; `kept`
+//! counts what was put back, and `http` serves that.
 
 mod apply;
 mod command;
 mod diff;
 mod events;
 mod firewall;
+mod http;
 mod journal;
 mod keep;
+mod kept;
 mod mac;
+mod nft;
 mod observe;
 mod plan;
+mod run;
 mod settings;
 mod show;
 

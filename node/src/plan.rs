@@ -17,6 +17,8 @@ use crate::{LINK, mac};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) items: Vec<Item>,
+    /// The link to the other nodes.
+    pub(crate) uplink: Option<String>,
     /// What a person should know of how the plan came about.
     pub(crate) verdict: Vec<String>,
 }
@@ -122,6 +124,7 @@ impl Plan {
         }
         plan.items
             .push(Item::Table(Table::routed(&settings.node_subnets)));
+        plan.uplink = Some(uplink.link.clone());
         plan.verdict = vec![
             format!("profile routed: {} is not touched", uplink.link),
             format!("tunnels end at {encap_ip}"),
@@ -149,7 +152,7 @@ impl Plan {
         let node = settings.node_name.as_str();
         // Kubernetes sees to it that no two nodes have one name; a cloned image has its twin's
         // system-id.
-        let chassis = observed.system_id.as_deref().unwrap_or(node);
+        let chassis = observed.switch.system_id.as_deref().unwrap_or(node);
         key("system-id", chassis, Claim::Yield);
         // ovs-ctl writes the host's name at each start; logical ports ask for the node's.
         key("hostname", node, Claim::Replace);

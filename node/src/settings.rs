@@ -1,6 +1,6 @@
 //! What the command line and the environment say, checked before anything is looked at.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -208,6 +208,17 @@ impl PlaceArgs {
             directory: self.run_dir.join("node"),
         })
     }
+}
+
+/// Where metrics may be served: they are for this machine.
+pub(crate) fn loopback(text: &str) -> Result<SocketAddr, SettingsError> {
+    let address = text.parse().ok();
+    address
+        .filter(|address: &SocketAddr| address.ip().is_loopback())
+        .ok_or_else(|| {
+            let problem = "expected a loopback address and a port, as in 127.0.0.1:9477";
+            bad("--metrics-address", text, problem)
+        })
 }
 
 fn nets(flag: &'static str, texts: &[String]) -> Result<Vec<IpNet>, SettingsError> {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::diff::{Finding, State, Step};
 use crate::journal::Undo;
 use crate::keep::Look;
+use crate::kept::PutBack;
 use crate::plan::Item;
 
 /// What init would do, as a difference, with a verdict; and whether there is anything to do.
@@ -68,7 +69,7 @@ fn of(number: usize, what: &str) -> String {
 }
 
 /// Each item and how it is.
-pub(crate) fn items(look: &Look, journal: &[Undo]) -> String {
+pub(crate) fn items(look: &Look, journal: &[Undo], kept: &[PutBack]) -> String {
     let mut text = String::new();
     for Finding { item, state } in &look.findings {
         let (word, detail) = words(state);
@@ -87,11 +88,15 @@ pub(crate) fn items(look: &Look, journal: &[Undo]) -> String {
             }
         };
     }
+    let _ = writeln!(text, "\nput back: {}", of(kept.len(), "item"));
+    for PutBack { at, item, was, by } in kept {
+        let _ = writeln!(text, "  {at} {item}, which {was}; changed by {by}");
+    }
     text
 }
 
 /// The same for programs.
-pub(crate) fn json(look: &Look, journal: &[Undo]) -> Value {
+pub(crate) fn json(look: &Look, journal: &[Undo], kept: &[PutBack]) -> Value {
     let items = look.findings.iter().map(|Finding { item, state }| {
         let (word, detail) = words(state);
         let ours = !matches!(state, State::Well { ours: false } | State::Foreign(_));
@@ -102,6 +107,7 @@ pub(crate) fn json(look: &Look, journal: &[Undo]) -> Value {
         "well": is_well(look),
         "verdict": look.plan.verdict,
         "journal": journal,
+        "put_back": kept,
     })
 }
 

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::process::{Finished, finish};
-use crate::{TestNode, agent_binary, datapath, faulty_agent_binary};
+use crate::{NodeRun, TestNode, agent_binary, datapath, faulty_agent_binary};
 
 /// Longer than each of the tool's own waits.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -100,6 +100,31 @@ impl Machine {
     pub fn cleanup(&self, flags: &[&str]) -> Result<String, Failure> {
         self.podwire_node("cleanup", flags)?
             .success("podwire node cleanup")
+    }
+
+    /// Starts `podwire node run`, and waits until the node is ready.
+    pub fn start_run(&self, flags: &[&str]) -> Result<NodeRun, Failure> {
+        NodeRun::start(&self.node, &self.arguments("run", flags))
+    }
+
+    /// Waits until `podwire node show` finds every item as it should be.
+    pub fn await_well(&self) -> Result<(), Failure> {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let (code, shown) = self.show()?;
+            if code == Some(0) {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                let items = shown["items"].as_array().into_iter().flatten();
+                let ill = items.filter(|item| item["state"] != "ok");
+                return Err(Failure::Deadline {
+                    awaited: "every item to be as it should be".to_owned(),
+                    waited: LIMIT,
+                    seen: format!("{:#?}", ill.collect::<Vec<_>>()),
+                });
+            }
+        }
     }
 
     /// What `podwire node show` says, and its exit code.

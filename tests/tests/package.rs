@@ -58,11 +58,12 @@ fn files(node: &TestNode, directory: &str) -> Vec<String> {
     found
 }
 
-const WANTED: [&str; 9] = [
+const WANTED: [&str; 10] = [
     "bin/podwire",
     "lib/podwire/podwire-cni",
     "lib/systemd/system/podwire.service",
     "lib/systemd/system/podwire.socket",
+    "lib/systemd/system/podwire-node.service",
     "share/doc/podwire/docs/security.md",
     "share/podwire/prometheus/podwire.rules.yml",
     "share/man/man1/podwire.1.gz",
@@ -150,6 +151,7 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
     let units = node.path(&format!("{ROOT}/etc/systemd/system"));
     let enabled = [
         "multi-user.target.wants/podwire.service",
+        "multi-user.target.wants/podwire-node.service",
         "sockets.target.wants/podwire.socket",
     ];
     for link in enabled.map(|link| units.join(link)) {
@@ -221,7 +223,7 @@ fn systemd_knows_every_line_of_the_units_and_finds_little_exposed() {
     let node = TestNode::new().unwrap();
     let units = workspace().join("deploy/systemd");
     let agent = agent_binary().unwrap();
-    for unit in ["podwire.service", "podwire.socket"] {
+    for unit in ["podwire.service", "podwire.socket", "podwire-node.service"] {
         let text = fs::read_to_string(units.join(unit)).unwrap();
         // It looks whether the program is there.
         let text = text.replace("/usr/bin/podwire", agent.to_str().unwrap());
@@ -232,6 +234,7 @@ fn systemd_knows_every_line_of_the_units_and_finds_little_exposed() {
         "--man=no",
         "/run/podwire.service",
         "/run/podwire.socket",
+        "/run/podwire-node.service",
     ];
     let mut command = Command::new("systemd-analyze");
     command.args(verify);
@@ -282,6 +285,14 @@ fn the_units_hold_the_agents_socket_and_start_it_after_open_vswitch() {
         // The agent takes up to 10 s to end, and ends its spawner of IPAM plugins by itself.
         ("podwire.service", "TimeoutStopSec", "15"),
         ("podwire.service", "KillMode", "mixed"),
+        ("podwire-node.service", "Type", "notify"),
+        (
+            "podwire-node.service",
+            "ExecStart",
+            "/usr/bin/podwire node run",
+        ),
+        ("podwire-node.service", "TimeoutStartSec", "infinity"),
+        ("podwire-node.service", "Restart", "always"),
         ("podwire.socket", "ListenStream", "/run/podwire/agent.sock"),
         ("podwire.socket", "SocketMode", "0600"),
         ("podwire.socket", "DirectoryMode", "0700"),

@@ -13,7 +13,8 @@ use podwire_ovs::transact::TransactError;
 use crate::diff::Step;
 use crate::firewall;
 use crate::journal::{Journal, JournalError, Undo};
-use crate::observe::{FirewallError, Observed, nft, read_sysctl, written_with};
+use crate::nft::{self, NftError};
+use crate::observe::{Observed, read_sysctl, written_with};
 use crate::plan::Item;
 
 /// How long a transaction may take.
@@ -59,7 +60,7 @@ pub(crate) enum ApplyError {
         source: std::io::Error,
     },
     #[error(transparent)]
-    Firewall(#[from] FirewallError),
+    Firewall(#[from] NftError),
 }
 
 impl Machine {
@@ -102,7 +103,7 @@ impl Machine {
                 self.note(Undo::Made(item.clone()))?;
                 self.counts.netlink += 1;
                 let script = table.script();
-                nft("our table", &["-f", "-"], &script).await?;
+                nft::run("our table", &script).await?;
                 fault();
                 Ok(())
             }
@@ -120,7 +121,7 @@ impl Machine {
             Item::Sysctl { path, value } => self.write_back(path, value),
             Item::Table(_) => {
                 self.counts.netlink += 1;
-                nft("to delete our table", &["-f", "-"], &firewall::delete()).await?;
+                nft::run("to delete our table", &firewall::delete()).await?;
                 fault();
                 Ok(())
             }

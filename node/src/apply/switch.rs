@@ -30,10 +30,10 @@ impl Machine {
         steps: &[&Step],
         observed: &Observed,
     ) -> Result<(), ApplyError> {
-        let Some(root) = observed.root else {
+        let Some(root) = observed.switch.root else {
             return Ok(());
         };
-        let mut owned = observed.owned.clone();
+        let mut owned = observed.switch.owned.clone();
         let mut set = StringMap::new();
         let mut unset: Vec<&str> = Vec::new();
         for step in steps {
@@ -83,13 +83,18 @@ impl Machine {
         let mut transaction = Transaction::new();
         let ids = StringMap::from([
             ("iface-id".to_owned(), wanted.iface_id.clone()),
-            (MARK.to_owned(), mark(observed.port.as_ref())),
+            (MARK.to_owned(), mark(observed.switch.port.as_ref())),
         ]);
         let columns = Columns::new()
             .set("type", "internal")
             .set("mac", wanted.mac.as_str())
             .set("mtu_request", wanted.mtu);
-        match observed.port.as_ref().and_then(|port| port.interface) {
+        match observed
+            .switch
+            .port
+            .as_ref()
+            .and_then(|port| port.interface)
+        {
             Some(interface) => {
                 transaction
                     .update("Interface", Condition::uuid(interface), columns)
@@ -103,7 +108,7 @@ impl Machine {
                 );
             }
             None => {
-                let Some(bridge) = observed.bridges.get(&wanted.bridge) else {
+                let Some(bridge) = observed.switch.bridges.get(&wanted.bridge) else {
                     return Ok(());
                 };
                 let columns = columns
@@ -130,7 +135,7 @@ impl Machine {
 
     /// Removes the management port, or gives it back as it was when we took it over.
     pub(super) async fn remove_port(&mut self, observed: &Observed) -> Result<(), ApplyError> {
-        let Some(port) = &observed.port else {
+        let Some(port) = &observed.switch.port else {
             return Ok(());
         };
         let mut transaction = Transaction::new();

@@ -13,26 +13,16 @@ use ipnet::IpNet;
 use podwire_ovs::client::Client;
 use podwire_ovs::value::Uuid;
 
+use crate::nft::NftError;
 use crate::plan::Owned;
 
-pub(crate) use firewall::{FirewallError, nft};
 pub(crate) use switch::tables;
 
 /// What was seen.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Observed {
-    /// The row of `Open_vSwitch`.
-    pub(crate) root: Option<Uuid>,
-    /// Its external_ids.
-    pub(crate) keys: BTreeMap<String, String>,
-    /// Those of them that we set.
-    pub(crate) owned: Owned,
-    /// What /etc/openvswitch/system-id.conf says, else the key.
-    pub(crate) system_id: Option<String>,
-    /// Bridges by name.
-    pub(crate) bridges: BTreeMap<String, Uuid>,
-    /// The port with the management port's name.
-    pub(crate) port: Option<PortSeen>,
+    /// Our part of Open vSwitch's database.
+    pub(crate) switch: SwitchSeen,
     /// How many pods' ports there are.
     pub(crate) pods: usize,
     /// Links by name.
@@ -52,6 +42,25 @@ pub(crate) struct Observed {
     pub(crate) sysctls: BTreeMap<String, String>,
     /// The nftables table; none when it is not there.
     pub(crate) table: Option<TableSeen>,
+}
+
+/// Our part of Open vSwitch's database.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SwitchSeen {
+    /// Whether the database answers: else this is how it was when it last did.
+    pub(crate) answers: bool,
+    /// The row of `Open_vSwitch`.
+    pub(crate) root: Option<Uuid>,
+    /// Its external_ids.
+    pub(crate) keys: BTreeMap<String, String>,
+    /// Those of them that we set.
+    pub(crate) owned: Owned,
+    /// What /etc/openvswitch/system-id.conf says, else the key.
+    pub(crate) system_id: Option<String>,
+    /// Bridges by name.
+    pub(crate) bridges: BTreeMap<String, Uuid>,
+    /// The port with the management port's name.
+    pub(crate) port: Option<PortSeen>,
 }
 
 /// A row of `Port` with its `Interface`.
@@ -125,29 +134,36 @@ pub(crate) enum ObserveError {
         source: rtnetlink::Error,
     },
     #[error(transparent)]
-    Firewall(#[from] FirewallError),
+    Firewall(#[from] NftError),
 }
 
 impl Observed {
-    /// Looks at everything.
+    /// Looks at everything; at the nftables table unless it is known already.
     pub(crate) async fn all(
         client: &Client,
         handle: &rtnetlink::Handle,
         interface: Option<&str>,
+        table: Option<Option<TableSeen>>,
     ) -> Result<Self, ObserveError> {
-        let mut observed = Self::default();
-        observed.see_switch(client);
+        let mut observed = Self {
+            switch: SwitchSeen::of(client),
+            pods: switch::pods(client),
+            ..Self::default()
+        };
         observed.see_kernel(handle).await?;
         let uplink = interface.or(observed.default_link.as_deref());
         observed.accept_ra =
             uplink.and_then(|link| read_sysctl(&format!("net/ipv6/conf/{link}/accept_ra")).ok());
-        observed.table = firewall::table().await?;
+        observed.table = match table {
+            Some(known) => known,
+            None => firewall::table().await?,
+        };
         Ok(observed)
     }
 
     /// A key of the switch that somebody else set, or nobody.
     pub(crate) fn key(&self, key: &str) -> Option<&str> {
-        self.keys.get(key).map(String::as_str)
+        self.switch.keys.get(key).map(String::as_str)
     }
 
     /// Looks at these values below /proc/sys.

@@ -1,11 +1,11 @@
 //! The switch's rows, from the replica of its database.
 
-use podwire_ovs::client::Client;
+use podwire_ovs::client::{Client, State};
 use podwire_ovs::replica::{Db, Row, TableSpec};
 use podwire_ovs::value::Atom;
 use podwire_ovs::vswitch;
 
-use super::{Observed, PortSeen};
+use super::{PortSeen, SwitchSeen};
 use crate::{LINK, MARK};
 
 /// What is watched: what the agent watches, and the MAC address that an interface is to have.
@@ -29,33 +29,36 @@ pub(crate) fn tables() -> Vec<TableSpec> {
     tables
 }
 
-impl Observed {
-    pub(super) fn see_switch(&mut self, client: &Client) {
-        client.read(|db| {
+impl SwitchSeen {
+    pub(crate) fn of(client: &Client) -> Self {
+        let mut seen = client.read(|db| {
             let root = db.rows("Open_vSwitch").next();
-            self.root = root.map(|row| row.uuid());
-            self.keys = root.map(|row| strings(&row)).unwrap_or_default();
-            self.owned = self
-                .keys
-                .get(MARK)
-                .and_then(|mark| serde_json::from_str(mark).ok())
-                .unwrap_or_default();
+            let keys = root.map(|row| strings(&row)).unwrap_or_default();
+            let mark = keys.get(MARK);
+            let owned = mark.and_then(|mark| serde_json::from_str(mark).ok());
             let bridges = db.rows("Bridge");
-            self.bridges = bridges
-                .filter_map(|row| Some((row.str("name")?.to_owned(), row.uuid())))
-                .collect();
-            self.port = db.port_by_name(LINK).map(|port| seen(db, port.uuid()));
-            self.pods = pods(db);
+            Self {
+                root: root.map(|row| row.uuid()),
+                owned: owned.unwrap_or_default(),
+                bridges: bridges
+                    .filter_map(|row| Some((row.str("name")?.to_owned(), row.uuid())))
+                    .collect(),
+                port: db.port_by_name(LINK).map(|port| port_seen(db, port.uuid())),
+                keys,
+                ..Self::default()
+            }
         });
+        seen.answers = client.state() == State::Synced;
         let file = std::fs::read_to_string("/etc/openvswitch/system-id.conf");
         let file = file.ok().map(|text| text.trim().to_owned());
-        self.system_id = file
+        seen.system_id = file
             .filter(|text| !text.is_empty())
-            .or_else(|| self.keys.get("system-id").cloned());
+            .or_else(|| seen.keys.get("system-id").cloned());
+        seen
     }
 }
 
-fn seen(db: &Db, uuid: podwire_ovs::value::Uuid) -> PortSeen {
+fn port_seen(db: &Db, uuid: podwire_ovs::value::Uuid) -> PortSeen {
     let row = db.row("Port", uuid);
     let interface = row.and_then(|row| row.references("interfaces").next());
     let interface = interface.and_then(|uuid| db.row("Interface", uuid));
@@ -82,11 +85,14 @@ fn seen(db: &Db, uuid: podwire_ovs::value::Uuid) -> PortSeen {
     }
 }
 
-/// Pods' ports: those that bear a sandbox.
-fn pods(db: &Db) -> usize {
-    db.rows("Interface")
-        .filter(|row| strings(row).contains_key("sandbox"))
-        .count()
+/// How many pods have ports: those bear a sandbox.
+pub(super) fn pods(client: &Client) -> usize {
+    client.read(|db| {
+        let interfaces = db.rows("Interface");
+        interfaces
+            .filter(|row| strings(row).contains_key("sandbox"))
+            .count()
+    })
 }
 
 fn strings(row: &Row<'_>) -> std::collections::BTreeMap<String, String> {

@@ -2,7 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::diff::{self, State, Step};
-use crate::observe::{AddressSeen, LinkSeen, NeighbourSeen, PortSeen, RouteSeen, TableSeen};
+use crate::observe::{
+    AddressSeen, LinkSeen, NeighbourSeen, PortSeen, RouteSeen, SwitchSeen, TableSeen,
+};
 
 fn settings(subnets: &[&str]) -> Settings {
     Settings {
@@ -26,8 +28,12 @@ fn machine() -> Observed {
         mac: "02:00:00:00:00:01".to_owned(),
     };
     Observed {
-        root: Some(uuid(1)),
-        bridges: [("br-int".to_owned(), uuid(2))].into(),
+        switch: SwitchSeen {
+            answers: true,
+            root: Some(uuid(1)),
+            bridges: [("br-int".to_owned(), uuid(2))].into(),
+            ..SwitchSeen::default()
+        },
         links: [("eth0".to_owned(), link)].into(),
         addresses: vec![AddressSeen {
             link: "eth0".to_owned(),
@@ -54,12 +60,12 @@ fn take(observed: &mut Observed, step: &Step) {
     };
     match item {
         Item::Key { key, value, .. } if made => {
-            let was = observed.keys.insert(key.clone(), value.clone());
-            observed.owned.entry(key.clone()).or_insert(was);
+            let was = observed.switch.keys.insert(key.clone(), value.clone());
+            observed.switch.owned.entry(key.clone()).or_insert(was);
         }
-        Item::Key { key, .. } => match observed.owned.remove(key).flatten() {
-            Some(was) => drop(observed.keys.insert(key.clone(), was)),
-            None => drop(observed.keys.remove(key)),
+        Item::Key { key, .. } => match observed.switch.owned.remove(key).flatten() {
+            Some(was) => drop(observed.switch.keys.insert(key.clone(), was)),
+            None => drop(observed.switch.keys.remove(key)),
         },
         Item::Port(port) if made => {
             let link = LinkSeen {
@@ -69,7 +75,7 @@ fn take(observed: &mut Observed, step: &Step) {
                 mac: port.mac.clone(),
             };
             observed.links.insert(LINK.to_owned(), link);
-            observed.port = Some(PortSeen {
+            observed.switch.port = Some(PortSeen {
                 uuid: uuid(3),
                 interface: Some(uuid(4)),
                 bridge: Some((port.bridge.clone(), uuid(2))),
@@ -82,7 +88,7 @@ fn take(observed: &mut Observed, step: &Step) {
             });
         }
         Item::Port(_) => {
-            observed.port = None;
+            observed.switch.port = None;
             observed.links.remove(LINK);
         }
         Item::LinkUp => {
@@ -220,11 +226,14 @@ fn what_is_not_known_is_asked_for_by_its_flag() {
 fn what_the_operator_tuned_stays() {
     let mut observed = machine();
     let probe = "ovn-remote-probe-interval".to_owned();
-    observed.keys.insert(probe.clone(), "5000".to_owned());
+    observed
+        .switch
+        .keys
+        .insert(probe.clone(), "5000".to_owned());
     let plan = Plan::routed(&settings(&["10.244.1.0/24"]), &observed).unwrap();
     converge(&plan, &mut observed);
-    assert_eq!(observed.keys[&probe], "5000");
-    assert!(!observed.owned.contains_key(&probe));
+    assert_eq!(observed.switch.keys[&probe], "5000");
+    assert!(!observed.switch.owned.contains_key(&probe));
 }
 
 proptest! {
@@ -242,7 +251,7 @@ proptest! {
         let mut observed = machine();
         observed.force_forwarding = force_forwarding;
         if hostname {
-            observed.keys.insert("hostname".to_owned(), "other".to_owned());
+            observed.switch.keys.insert("hostname".to_owned(), "other".to_owned());
         }
         let bare = observed.clone();
         let plan = Plan::routed(&settings(&subnets), &observed).unwrap();

@@ -1,0 +1,172 @@
+//! What `podwire node run` has put back: for `show`, and as metrics.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use hyper::StatusCode;
+use k8s_openapi::jiff::Timestamp;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use crate::http::Page;
+
+/// How many are remembered.
+const MOST: usize = 100;
+const FILE: &str = "put-back";
+
+/// One item that was put back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PutBack {
+    /// When: RFC 3339, in UTC.
+    pub(crate) at: String,
+    pub(crate) item: String,
+    pub(crate) was: String,
+    pub(crate) by: String,
+}
+
+/// What was put back, on disk beside the journal.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    path: PathBuf,
+    last: VecDeque<PutBack>,
+    metrics: Arc<Metrics>,
+    /// Fights that nobody was told of yet.
+    pub(crate) fights: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    kind: &'static str,
+}
+
+/// The numbers of the metrics page.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    put_back: Family<Kind, Counter>,
+    fights: Counter,
+    well: Gauge,
+}
+
+impl Kept {
+    /// Goes on with what an earlier run has written.
+    pub(crate) fn open(directory: &Path) -> Self {
+        Self {
+            path: directory.join(FILE),
+            last: read(directory).into(),
+            metrics: Arc::new(Metrics::default()),
+            fights: Vec::new(),
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.metrics)
+    }
+
+    pub(crate) fn put_back(&mut self, kind: &'static str, item: &str, was: &str, by: &str) {
+        self.metrics.put_back.get_or_create(&Kind { kind }).inc();
+        if self.last.len() == MOST {
+            self.last.pop_front();
+        }
+        self.last.push_back(PutBack {
+            at: now(),
+            item: item.to_owned(),
+            was: was.to_owned(),
+            by: by.to_owned(),
+        });
+        if let Err(error) = self.write() {
+            // The item is put back all the same.
+            warn!(%error, file = %self.path.display(), "what was put back can't be written down");
+        }
+    }
+
+    pub(crate) fn fight(&mut self, text: String) {
+        self.metrics.fights.inc();
+        self.fights.push(text);
+    }
+
+    pub(crate) fn well(&self, is_well: bool) {
+        self.metrics.well.set(is_well.into());
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let fresh = self.path.with_extension("new");
+        fs::write(&fresh, serde_json::to_vec(&self.last)?)?;
+        fs::rename(&fresh, &self.path)
+    }
+}
+
+fn now() -> String {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let milliseconds = since
+        .ok()
+        .and_then(|since| since.as_millis().try_into().ok());
+    let time = Timestamp::from_millisecond(milliseconds.unwrap_or_default()).unwrap_or_default();
+    format!("{time:.3}")
+}
+
+/// What a run has written, oldest first; nothing where there is none.
+pub(crate) fn read(directory: &Path) -> Vec<PutBack> {
+    let text = fs::read(directory.join(FILE)).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+/// Removes what was written.
+pub(crate) fn forget(directory: &Path) {
+    let _ = fs::remove_file(directory.join(FILE));
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut metrics = Self {
+            registry: Registry::default(),
+            put_back: Family::default(),
+            fights: Counter::default(),
+            well: Gauge::default(),
+        };
+        let registry = &mut metrics.registry;
+        registry.register(
+            "podwire_node_put_back",
+            "Items that somebody removed or changed and that were put back, by kind",
+            metrics.put_back.clone(),
+        );
+        registry.register(
+            "podwire_node_fights",
+            "Times that an item was left alone for a while, having been put back too often",
+            metrics.fights.clone(),
+        );
+        registry.register(
+            "podwire_node_well",
+            "Whether every item is as it should be",
+            metrics.well.clone(),
+        );
+        metrics
+    }
+}
+
+impl Metrics {
+    /// The page of this path: the metrics, in the text format of OpenMetrics.
+    pub(crate) fn page(&self, path: &str) -> Page {
+        if path != "/metrics" {
+            return (
+                StatusCode::NOT_FOUND,
+                "text/plain",
+                "see /metrics\n".to_owned(),
+            );
+        }
+        let mut page = String::new();
+        // Writing to a string can't fail.
+        let _ = text::encode(&mut page, &self.registry);
+        let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        (StatusCode::OK, kind, page)
+    }
+}

@@ -1,0 +1,106 @@
+//! The way to nft(8).
+
+use std::collections::BTreeSet;
+use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+/// Why nft did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NftError {
+    #[error("start nft: {0}; install the package nftables")]
+    Start(std::io::Error),
+    #[error("nft refused {what}: {said}")]
+    Refused { what: &'static str, said: String },
+    #[error("nft listed {table} in a form that is not understood: {source}")]
+    Json {
+        table: &'static str,
+        source: serde_json::Error,
+    },
+}
+
+/// The processes by which we change something, until nftables has told of it.
+static OURS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+/// Whether a change that nftables told of was made by [`run`].
+pub(crate) fn was_ours(pid: u32) -> bool {
+    OURS.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .remove(&pid)
+}
+
+/// Lists a table of ours; none when it is not there.
+pub(crate) async fn list(table: &'static str) -> Result<Option<Value>, NftError> {
+    let (family, name) = table.split_once(' ').unwrap_or(("inet", table));
+    let tables = nft("to list tables", &["-j", "list", "tables"], None).await?;
+    let tables = parse(table, &tables)?;
+    let ours = |value: &Value| value["table"]["family"] == family && value["table"]["name"] == name;
+    if !objects(&tables).any(ours) {
+        return Ok(None);
+    }
+    let arguments = ["-j", "list", "table", family, name];
+    match nft("to list our table", &arguments, None).await {
+        Ok(listed) => Ok(Some(parse(table, &listed)?)),
+        // It went between the two.
+        Err(NftError::Refused { said, .. }) if said.contains("No such file") => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The objects of a list.
+pub(crate) fn objects(listed: &Value) -> impl Iterator<Item = &Value> {
+    listed["nftables"].as_array().into_iter().flatten()
+}
+
+/// Takes a script, all of it or nothing.
+pub(crate) async fn run(what: &'static str, script: &str) -> Result<(), NftError> {
+    nft(what, &["-f", "-"], Some(script)).await.map(drop)
+}
+
+/// Runs nft and returns what it printed.
+async fn nft(
+    what: &'static str,
+    arguments: &[&str],
+    script: Option<&str>,
+) -> Result<String, NftError> {
+    let mut child = Command::new("nft")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(NftError::Start)?;
+    let pid = child.id().filter(|_| script.is_some());
+    if let Some(pid) = pid {
+        OURS.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(pid);
+    }
+    if let Some(mut input) = child.stdin.take() {
+        // One that ends without reading all says why on its standard error.
+        let _ = input.write_all(script.unwrap_or_default().as_bytes()).await;
+    }
+    let output = child.wait_with_output().await.map_err(NftError::Start)?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    pid.map(was_ours);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said: Vec<&str> = said.split_whitespace().collect();
+    Err(NftError::Refused {
+        what,
+        said: said.join(" "),
+    })
+}
+
+fn parse(table: &'static str, text: &str) -> Result<Value, NftError> {
+    // nft 1.0.6 prints nothing at all where there is no table.
+    match text.trim() {
+        "" => Ok(Value::Null),
+        text => serde_json::from_str(text).map_err(|source| NftError::Json { table, source }),
+    }
+}

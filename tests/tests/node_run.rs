@@ -1,0 +1,301 @@
+//! `podwire node run`: what it makes, it keeps.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use podwire_tests::machine::Machine;
+use podwire_tests::scrape::Scrape;
+use serde_json::json;
+
+const LINK: &str = "ovn-k8s-mp0";
+
+#[test]
+fn every_item_that_somebody_deletes_or_changes_is_put_back() {
+    let machine = Machine::new().unwrap();
+    let before = machine.snapshot().unwrap();
+    let run = machine.start_run(&[]).unwrap();
+    let node = machine.node();
+    let write = |sysctl: &str, value: &str| {
+        let line = format!("echo {value} >/proc/sys/{sysctl}");
+        node.run("sh", &["-c", &line]).unwrap();
+    };
+    let ip = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        node.run("ip", &words).unwrap();
+    };
+    let nft = |line: &str| drop(node.run("nft", &[line]).unwrap());
+    let vsctl = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        node.vsctl(&words).unwrap();
+    };
+    let deeds: [(&dyn Fn(), &str); 19] = [
+        (
+            &|| ip("address del 10.244.1.2/24 dev ovn-k8s-mp0"),
+            "address 10.244.1.2/24",
+        ),
+        (
+            &|| ip("address del fd00:10:244:1::2/64 dev ovn-k8s-mp0"),
+            "address fd00:10:244:1::2/64",
+        ),
+        (
+            &|| ip("address flush dev ovn-k8s-mp0"),
+            "address 10.244.1.2/24",
+        ),
+        (
+            &|| ip("neighbour del 10.244.1.1 dev ovn-k8s-mp0"),
+            "neighbour 10.244.1.1",
+        ),
+        (
+            &|| ip("neighbour replace 10.244.1.1 lladdr 02:00:00:00:00:09 dev ovn-k8s-mp0"),
+            "neighbour 10.244.1.1",
+        ),
+        (&|| ip("route del 10.96.0.0/16"), "route 10.96.0.0/16"),
+        (
+            &|| ip("-6 route del fd00:10:96::/112"),
+            "route fd00:10:96::/112",
+        ),
+        (
+            &|| ip("route replace 10.244.0.0/16 via 192.0.2.1"),
+            "route 10.244.0.0/16",
+        ),
+        (&|| ip("link set ovn-k8s-mp0 down"), "link ovn-k8s-mp0"),
+        (
+            &|| write("net/ipv4/conf/ovn-k8s-mp0/forwarding", "0"),
+            "sysctl net.ipv4.conf.ovn-k8s-mp0",
+        ),
+        (
+            &|| write("net/ipv4/conf/eth0/forwarding", "0"),
+            "sysctl net.ipv4.conf.eth0",
+        ),
+        (&|| nft("flush ruleset"), "nftables table inet podwire-node"),
+        (
+            &|| nft("flush chain inet podwire-node postrouting"),
+            "nftables table inet podwire-node",
+        ),
+        (
+            &|| nft("add rule inet podwire-node postrouting drop"),
+            "nftables table inet podwire-node",
+        ),
+        (
+            &|| vsctl("--no-wait remove open_vswitch . external_ids ovn-encap-ip"),
+            "external_ids:ovn-encap-ip",
+        ),
+        (
+            &|| vsctl("--no-wait set open_vswitch . external_ids:hostname=else"),
+            "external_ids:hostname",
+        ),
+        (
+            &|| vsctl("--no-wait clear open_vswitch . external_ids"),
+            "external_ids:ovn-remote",
+        ),
+        (
+            &|| vsctl("--no-wait set interface ovn-k8s-mp0 mtu_request=1300"),
+            "port ovn-k8s-mp0",
+        ),
+        (&|| vsctl("del-port ovn-k8s-mp0"), "port ovn-k8s-mp0"),
+    ];
+    for (deed, item) in deeds {
+        let text = format!("put back {item}");
+        let count = run.count(&text).unwrap();
+        deed();
+        run.await_log(&text, count + 1).unwrap();
+        machine.await_well().unwrap();
+    }
+    assert!(run.stop().unwrap().success());
+    machine.await_well().unwrap();
+    // Clearing external_ids took with it that somebody else had set two of them.
+    machine.cleanup(&[]).unwrap();
+    let set = [
+        "set",
+        "open_vswitch",
+        ".",
+        "external_ids:hostname=machine.example",
+    ];
+    node.vsctl(
+        &[
+            &["--no-wait"],
+            &set[..],
+            &["external_ids:system-id=a-chassis"],
+        ]
+        .concat(),
+    )
+    .unwrap();
+    before.assert_same(&machine.snapshot().unwrap());
+}
+
+#[test]
+fn who_did_it_and_when_stands_in_the_log_in_show_and_in_the_metrics() {
+    let machine = Machine::new().unwrap();
+    let run = machine
+        .start_run(&["--metrics-address", "127.0.0.1:9477"])
+        .unwrap();
+    let node = machine.node();
+    // A process that lives on, so that its name can still be read.
+    let del = "ip address del 10.244.1.2/24 dev ovn-k8s-mp0";
+    node.run("sh", &["-c", del]).unwrap();
+    let line = run.await_log("put back address 10.244.1.2/24", 1).unwrap();
+    assert!(
+        line.contains("changed by") && line.contains("process"),
+        "{line}"
+    );
+    node.run("nft", &["flush", "ruleset"]).unwrap();
+    let line = run.await_log("put back nftables table", 1).unwrap();
+    assert!(line.contains("changed by nft (process "), "{line}");
+    machine.await_well().unwrap();
+    let (_, shown) = machine.show().unwrap();
+    let put_back = shown["put_back"].as_array().unwrap();
+    let table = put_back
+        .iter()
+        .find(|it| it["item"] == "nftables table inet podwire-node")
+        .unwrap();
+    assert_eq!(table["was"], "was gone");
+    assert!(table["at"].as_str().unwrap().ends_with('Z'), "{table}");
+
+    let page = node.place().run(|| {
+        let mut stream = TcpStream::connect("127.0.0.1:9477").unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
+    });
+    let page = page.unwrap();
+    let (_, body) = page.split_once("\r\n\r\n").unwrap();
+    let page = Scrape::parse(body).unwrap();
+    let count = |kind: &str| page.value("podwire_node_put_back_total", &[("kind", kind)]);
+    assert_eq!(count("table"), Some(1.0), "{body}");
+    assert_eq!(count("address"), Some(1.0), "{body}");
+    assert_eq!(page.value("podwire_node_well", &[]), Some(1.0), "{body}");
+    run.stop().unwrap();
+    machine.cleanup(&[]).unwrap();
+}
+
+#[test]
+fn open_vswitch_may_restart_and_lose_its_database() {
+    let machine = Machine::new().unwrap();
+    let run = machine.start_run(&[]).unwrap();
+    let node = machine.node();
+    node.stop_vswitchd().unwrap();
+    node.start_vswitchd().unwrap();
+    machine.await_well().unwrap();
+    node.stop_ovsdb_server().unwrap();
+    // What is in the kernel is kept meanwhile.
+    node.run("ip", &["address", "del", "10.244.1.2/24", "dev", LINK])
+        .unwrap();
+    run.await_log("put back address 10.244.1.2/24", 1).unwrap();
+    node.start_ovsdb_server().unwrap();
+    node.await_vswitchd().unwrap();
+    machine.await_well().unwrap();
+
+    node.stop_vswitchd().unwrap();
+    node.lose_database().unwrap();
+    node.start_ovsdb_server().unwrap();
+    run.await_log("put back external_ids:ovn-remote", 1)
+        .unwrap();
+    // ovn-controller makes its bridge by what it reads there.
+    node.start_vswitchd().unwrap();
+    let kind = format!("datapath_type={}", podwire_tests::datapath().name());
+    node.vsctl(&["add-br", "br-int", "--", "set", "bridge", "br-int", &kind])
+        .unwrap();
+    machine.await_well().unwrap();
+    run.stop().unwrap();
+}
+
+#[test]
+fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
+    let machine = Machine::new().unwrap();
+    let run = machine.start_run(&[]).unwrap();
+    let text = "put back route 10.96.0.0/16";
+    for round in 1..=11 {
+        machine
+            .node()
+            .run("ip", &["route", "del", "10.96.0.0/16"])
+            .unwrap();
+        run.await_log(text, round).unwrap();
+    }
+    run.await_log("route 10.96.0.0/16 was put back 10 times within 60 s", 1)
+        .unwrap();
+    machine
+        .node()
+        .run("ip", &["route", "del", "10.96.0.0/16"])
+        .unwrap();
+    run.await_state("left alone: route 10.96.0.0/16").unwrap();
+    // The others are kept all the same.
+    machine
+        .node()
+        .run("ip", &["route", "del", "10.244.0.0/16"])
+        .unwrap();
+    run.await_log("put back route 10.244.0.0/16", 1).unwrap();
+    assert_eq!(run.count(text).unwrap(), 11);
+    run.stop().unwrap();
+}
+
+#[test]
+fn the_tunnels_end_follows_the_uplink_s_address_unless_it_is_named() {
+    let machine = Machine::new().unwrap();
+    let node = machine.node();
+    let move_to = |from: &str, to: &str| {
+        node.run("ip", &["address", "del", from, "dev", "eth0"])
+            .unwrap();
+        node.run("ip", &["address", "add", to, "dev", "eth0"])
+            .unwrap();
+        let route = "route replace default via 192.0.2.1 onlink dev eth0";
+        node.run("ip", &route.split(' ').collect::<Vec<_>>())
+            .unwrap();
+    };
+    let encap = || {
+        let rows = node.ovsdb_rows("Open_vSwitch").unwrap();
+        rows[0]["external_ids"]["ovn-encap-ip"].clone()
+    };
+    let run = machine.start_run(&[]).unwrap();
+    move_to("192.0.2.11/24", "192.0.2.12/24");
+    run.await_log(
+        "changed with the machine: external_ids:ovn-encap-ip = 192.0.2.12",
+        1,
+    )
+    .unwrap();
+    assert_eq!(encap(), json!("192.0.2.12"));
+    assert_eq!(run.count("put back").unwrap(), 0, "{}", run.log().unwrap());
+    run.stop().unwrap();
+
+    let run = machine.start_run(&["--encap-ip", "192.0.2.12"]).unwrap();
+    move_to("192.0.2.12/24", "192.0.2.13/24");
+    node.run("ip", &["route", "del", "10.96.0.0/16"]).unwrap();
+    run.await_log("put back route 10.96.0.0/16", 1).unwrap();
+    assert_eq!(encap(), json!("192.0.2.12"));
+    run.stop().unwrap();
+}
+
+#[test]
+fn a_node_is_ready_only_when_everything_is_there() {
+    let machine = Machine::new().unwrap();
+    let node = machine.node();
+    node.vsctl(&["del-br", "br-int"]).unwrap();
+    let arguments = machine.arguments("run", &[]);
+    let run = podwire_tests::NodeRun::launch(node, &arguments).unwrap();
+    run.await_state("STATUS=waiting for bridge br-int, which ovn-controller makes")
+        .unwrap();
+    assert_eq!(run.count("ready").unwrap(), 0, "{}", run.log().unwrap());
+    let kind = format!("datapath_type={}", podwire_tests::datapath().name());
+    node.vsctl(&["add-br", "br-int", "--", "set", "bridge", "br-int", &kind])
+        .unwrap();
+    run.await_state("READY=1").unwrap();
+    assert!(run.stop().unwrap().success());
+
+    // A foreign item ends it before anything is changed, as it does init.
+    machine.cleanup(&[]).unwrap();
+    node.run("ip", &["address", "add", "10.244.1.2/32", "dev", "lo"])
+        .unwrap();
+    let before = machine.snapshot().unwrap();
+    let run = podwire_tests::NodeRun::launch(node, &arguments).unwrap();
+    assert_eq!(run.await_end().unwrap().code(), Some(1));
+    assert!(
+        run.log().unwrap().contains("lo has this address"),
+        "{}",
+        run.log().unwrap()
+    );
+    before.assert_same(&machine.snapshot().unwrap());
+}
