@@ -119,12 +119,8 @@ pub(crate) fn wire(data: &[u8]) {
         }
         Err(error) => shown(&error),
     }
-    match Call::parse(data) {
-        Ok(call) => {
-            call.pod_line();
-            call.sandbox_line();
-        }
-        Err(refused) => shown(&refused.error),
+    if let Err(refused) = Call::parse(data) {
+        shown(&refused.error);
     }
     match http::head(data) {
         Ok(Some(head)) => {

@@ -1,7 +1,7 @@
 //! What happens in a directory: inotify as something to wait for.
 //!
-//! The events only say when to look again, never what has changed: one change is often several files, or a symlink (a mounted
-//! ConfigMap), or comes by a rename.
+//! The events only say when to look again, never what has changed: one change is often several
+//! files, or a symlink (a mounted ConfigMap), or comes by a rename.
 
 use std::io;
 use std::path::Path;
@@ -13,7 +13,8 @@ use tokio::net::unix::pipe;
 
 /// What will happen in a directory, or what makes it.
 ///
-/// The descriptor is inotify's: tokio has no safe type for it, and this one only awaits that it can be read.
+/// The descriptor is inotify's: tokio has no safe type for it, and this one only awaits that it can
+/// be read.
 #[derive(Debug)]
 pub(crate) struct Changes(pipe::Receiver);
 
@@ -34,8 +35,8 @@ const END: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF
 const MAKING: AddWatchFlags = FILES.union(AddWatchFlags::IN_CREATE);
 
 impl Changes {
-    /// Watches a directory's files, or while there is none the nearest directory above that is there. Nothing is missed of what
-    /// happens after it returns.
+    /// Watches a directory's files, or while there is none the nearest directory above that is
+    /// there. Nothing is missed of what happens after it returns.
     ///
     /// # Errors
     /// inotify refused: a limit (fs.inotify.max_user_instances), or the directory can't be entered.
@@ -59,7 +60,8 @@ impl Changes {
         Self::watch(&[directory], MAKING)
     }
 
-    /// As [`Self::of`], for files that come by a rename and in no other way: what else happens, as their removal, wakes nobody.
+    /// As [`Self::of`], for files that come by a rename and in no other way: what else happens, as
+    /// their removal, wakes nobody.
     ///
     /// # Errors
     /// As those of [`Self::of`].
@@ -67,15 +69,15 @@ impl Changes {
         Self::watch(&[directory], ARRIVALS)
     }
 
-    /// Watches for the end of a file and of a directory: that it is removed, moved, or another one put in its place. Only what is
-    /// there now is watched.
+    /// Watches for the end of a file and of a directory: that it is removed, moved, or another one
+    /// put in its place. Only what is there now is watched.
     ///
     /// # Errors
     /// As those of [`Self::of`].
     pub(crate) fn of_end(file: &Path, directory: &Path) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        // A file that is still open loses its name (IN_ATTRIB) before it goes (IN_DELETE_SELF). With a directory the former would
-        // tell of its files too.
+        // A file that is still open loses its name (IN_ATTRIB) before it goes (IN_DELETE_SELF).
+        // With a directory the former would tell of its files too.
         for (path, wanted) in [
             (directory, END),
             (file, END.union(AddWatchFlags::IN_ATTRIB)),

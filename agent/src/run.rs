@@ -11,8 +11,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::attach::{Addresses, Agent, Parts};
-use crate::config::{AgentCommand, Config, Environment, LoadError, Loaded, Loader};
+use crate::attach::{Agent, Connections, Lines, Node};
+use crate::config::{AgentCommand, Config, Environment, LoadError, Loaded, Loader, Mode};
+use crate::flows::Flows;
+use crate::ipam::Addresses;
 use crate::ipam::spawner::Spawner;
 use crate::ipam::subnet;
 use crate::journal::{self, Journal};
@@ -81,7 +83,8 @@ pub enum StartError {
     },
 }
 
-/// Does what a command line asks for: shows the settings, or runs the agent until SIGTERM or SIGINT.
+/// Does what a command line asks for: shows the settings, or runs the agent until SIGTERM or
+/// SIGINT.
 ///
 /// # Errors
 /// When it can't start; once it serves, it ends well.
@@ -125,14 +128,14 @@ fn serve(
     configuration: Configuration,
 ) -> Result<(), StartError> {
     let process = |step| move |source| StartError::Process { step, source };
-    // A parent may leave signals blocked, and then SIGTERM would never come; threads inherit the mask of this one.
+    // A parent may leave signals blocked, and then SIGTERM would never come; threads inherit the
+    // mask of this one.
     SigSet::empty()
         .thread_set_mask()
         .map_err(|errno| process("unblock signals")(errno.into()))?;
     // While there is one thread, and before a child could inherit it.
     let inherited = service::inherited_listener(&config.socket)?;
-    let manager =
-        Arc::new(Manager::from_environment().map_err(process("reach the service manager"))?);
+    let manager = Manager::from_environment().map_err(process("reach the service manager"))?;
     server::raise_descriptor_limit().map_err(process("raise the limit of open files"))?;
     let run_dir = RunDir::open(&config.run_dir)?;
     let addresses = Addresses::open(config.live.subnets.clone(), &config.run_dir)?;
@@ -149,78 +152,106 @@ fn serve(
     let spawner = Spawner::start(plugins).map_err(process("start the spawner of ipam plugins"))?;
     let real_time = (!config.power.no_realtime).then(RealTime::take).transpose();
     let real_time = real_time.unwrap_or_else(|errno| {
-        tracing::info!(%errno, "links are made without real-time priority: an ADD beside many ports takes longer");
+        tracing::info!(
+            %errno,
+            "links are made without real-time priority: an ADD beside many ports takes longer"
+        );
         None
     });
     let held = lockdown::apply(&Needs::of(&config), config.power.seccomp)?;
     tracing::info!(%held, "gave up all other power");
     let netlink = Netlink::start(real_time)?;
-    // One thread: an ADD is a chain of short steps between waits, and a hop to another thread costs more than a step.
+    // One thread: an ADD is a chain of short steps between waits, and a hop to another thread costs
+    // more than a step.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(process("start the runtime"))?;
     runtime.block_on(async {
-        let (settled_sender, settled) = watch::channel(false);
-        let ports = Ports::connect(&config);
-        let spawner = spawner.connect().map_err(process("watch the spawner"))?;
         // Until the end: with it goes the lock of the run directory.
         let mut door = match inherited {
             Some(listener) => Door::inherited(run_dir, &config.socket, listener)
                 .map_err(process("serve the service manager's socket"))?,
             None => Door::make(run_dir, &config.socket)?,
         };
-        let sources = Sources::start(&config.sources);
+        let stop = CancellationToken::new();
+        stop_on_signal(stop.clone())?;
+        let hangup = signal(SignalKind::hangup()).map_err(process("watch signals"))?;
+        let ports = Ports::connect(&config);
+        let live = watch::Sender::new(config.live.clone());
         let metrics = Arc::new(Metrics::default());
         let kube = config.sources.kube.clone();
         let events = kube.map(|kube| Events::start(kube, Arc::clone(&metrics)));
-        let agent = Arc::new(Agent::new(Parts { config, mtu_file, netlink, ports, journal, addresses, spawner, sources, metrics, events, settled }));
-        let stop = CancellationToken::new();
-        stop_on_signal(stop.clone())?;
-        tokio::spawn({
-            let (spawner, stop) = (agent.spawner.clone(), stop.clone());
-            async move {
-                spawner.ended().await;
-                stop.cancel();
-            }
+        let node = Arc::new(Node {
+            flows: (config.ovn.mode == Mode::Plain)
+                .then(|| Flows::keep(ports.clone(), &config, live.subscribe())),
+            connections: Connections::keep(ports.clone(), netlink.clone()),
+            spawner: spawner.connect().map_err(process("watch the spawner"))?,
+            sources: Sources::start(&config.sources),
+            uplink_mtu: watch::Sender::new(None),
+            lines: Lines::default(),
+            settled: watch::Sender::new(false),
+            config,
+            live,
+            netlink,
+            ports,
+            journal,
+            addresses,
+            metrics,
         });
-        let hangup = signal(SignalKind::hangup()).map_err(process("watch signals"))?;
-        tokio::spawn(reconcile::run(Arc::clone(&agent), settled_sender));
-        tokio::spawn(reconcile::keep_ports(Arc::clone(&agent)));
-        tokio::spawn(reconcile::keep_gateway(Arc::clone(&agent)));
-        tokio::spawn(reconcile::keep_uplink_mtu(Arc::clone(&agent)));
-        tokio::spawn(configuration.follow(Arc::clone(&agent), hangup));
-        tokio::spawn(reconcile::keep_spool(Arc::clone(&agent)));
-        tokio::spawn({
-            let agent = Arc::clone(&agent);
-            async move { agent.addresses.keep_cursor().await }
-        });
-        tokio::spawn({
-            let agent = Arc::clone(&agent);
-            async move { agent.forget_connections().await }
-        });
+        let agent = Arc::new(Agent::new(Arc::clone(&node), mtu_file, events));
         if let Some(listener) = metrics_listener {
-            tokio::spawn(server::metrics::serve(listener, Arc::clone(&agent), stop.clone()));
+            let served = server::metrics::serve(listener, Arc::clone(&agent), stop.clone());
+            tokio::spawn(served);
         }
-        tokio::spawn(install::keep::install(Arc::clone(&agent)));
-        tokio::spawn(install::keep::watch(agent.config.runtime.clone()));
-        tokio::spawn(tell_manager(Arc::clone(&agent), Arc::clone(&manager), stop.clone()));
-        tracing::info!(socket = %agent.config.socket.display(), version = env!("CARGO_PKG_VERSION"), "serving");
-        let serving = server::serve(&mut door, Arc::clone(&agent), stop.clone());
-        tokio::pin!(serving);
+        tokio::spawn(configuration.follow(Arc::clone(&node), hangup));
+        tokio::spawn(tell_manager(Arc::clone(&node), manager, stop.clone()));
+        spawn_keepers(&node, &stop);
+        tracing::info!(
+            socket = %node.config.socket.display(),
+            version = env!("CARGO_PKG_VERSION"),
+            "serving"
+        );
         tokio::select! {
-            served = &mut serving => served.map_err(process("read the limit of open files"))?,
-            () = async { stop.cancelled().await; tokio::time::sleep(STOP_DEADLINE).await } => {
-                tracing::warn!(waited = crate::duration::text(STOP_DEADLINE), "operations are still under way; the next agent undoes them");
+            served = server::serve(&mut door, agent, stop.clone()) => {
+                served.map_err(process("read the limit of open files"))?;
             }
+            () = stopped_in_vain(&stop) => tracing::warn!(
+                waited = crate::duration::text(STOP_DEADLINE),
+                "operations are still under way; the next agent undoes them"
+            ),
         }
-        agent.connections.all_forgotten().await;
+        node.connections.all_forgotten().await;
         tracing::info!("stopped; pods keep their network");
-        if !agent.spawner.is_alive() {
-            return Err(StartError::SpawnerGone);
+        match node.spawner.is_alive() {
+            true => Ok(()),
+            false => Err(StartError::SpawnerGone),
         }
-        Ok(())
     })
+}
+
+/// Starts what runs as long as the agent does, and ends it when it can't go on.
+fn spawn_keepers(node: &Arc<Node>, stop: &CancellationToken) {
+    tokio::spawn(reconcile::run(Arc::clone(node)));
+    tokio::spawn(reconcile::keep_ports(Arc::clone(node)));
+    tokio::spawn(reconcile::keep_gateway(Arc::clone(node)));
+    tokio::spawn(reconcile::keep_uplink_mtu(Arc::clone(node)));
+    tokio::spawn(reconcile::keep_spool(Arc::clone(node)));
+    tokio::spawn(install::keep::install(Arc::clone(node)));
+    tokio::spawn(install::keep::watch(node.config.runtime.clone()));
+    let cursor = Arc::clone(node);
+    tokio::spawn(async move { cursor.addresses.keep_cursor().await });
+    let (spawner, stop) = (node.spawner.clone(), stop.clone());
+    tokio::spawn(async move {
+        spawner.ended().await;
+        stop.cancel();
+    });
+}
+
+/// Ends when what is under way at the stop has taken too long to end.
+async fn stopped_in_vain(stop: &CancellationToken) {
+    stop.cancelled().await;
+    tokio::time::sleep(STOP_DEADLINE).await;
 }
 
 fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, StartError> {
@@ -234,12 +265,10 @@ fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, StartError> {
 }
 
 /// Tells the service manager how we are, and that we live, until the agent ends.
-async fn tell_manager(agent: Arc<Agent>, manager: Arc<Manager>, stop: CancellationToken) {
+async fn tell_manager(node: Arc<Node>, manager: Manager, stop: CancellationToken) {
     manager.serving();
-    let mut settled = agent.settled.clone();
     let told = async {
-        // Its sender lives as long as the agent.
-        let _ = settled.wait_for(|settled| *settled).await;
+        node.settled().await;
         manager.status("serving");
         stop.cancelled().await;
         manager.stopping();

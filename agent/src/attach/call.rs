@@ -48,8 +48,8 @@ impl Call {
     /// Reads a request's body.
     ///
     /// # Errors
-    /// The body is not of a wire version we speak, the environment or the configuration is not valid, or the
-    /// configuration's version lacks the verb.
+    /// The body is not of a wire version we speak, the environment or the configuration is not
+    /// valid, or the configuration's version lacks the verb.
     pub fn parse(body: &[u8]) -> Result<Self, Refused> {
         let latest = |error| Refused {
             version: CniVersion::LATEST,
@@ -123,16 +123,6 @@ impl Call {
             netns: &self.invocation.netns,
         }
     }
-
-    /// What requests for one pod have in common: they run in order.
-    pub fn pod_line(&self) -> (String, String) {
-        pod_line(&self.key, self.pod.as_ref().map(PodRef::to_string))
-    }
-
-    /// What requests for one sandbox on one network have in common.
-    pub fn sandbox_line(&self) -> (String, String) {
-        sandbox_line(&self.key)
-    }
 }
 
 /// A trace context that breaks the rules is as good as none (W3C Trace Context §3.2).
@@ -142,18 +132,4 @@ fn traceparent(text: &str) -> Option<TraceParent> {
         tracing::debug!(text, %error, "TRACEPARENT passed over");
     }
     parsed.ok()
-}
-
-/// The line of a pod's ADDs. It is one for all its networks, for a pod's first interface has one iface-id on any of them;
-/// without a pod it is the container's on its network.
-pub(super) fn pod_line(key: &AttachmentKey, pod: Option<String>) -> (String, String) {
-    match pod {
-        Some(pod) => (String::new(), pod),
-        None => sandbox_line(key),
-    }
-}
-
-/// The line of all that is done to one sandbox on one network.
-pub(super) fn sandbox_line(key: &AttachmentKey) -> (String, String) {
-    (key.network.clone(), key.container_id.clone())
 }

@@ -1,7 +1,9 @@
-//! CHECK: compares rows, links and addresses with what ADD answered. The first difference is the error.
+//! CHECK: compares rows, links and addresses with what ADD answered. The first difference is the
+//! error.
 //!
-//! prevResult is the whole chain's: what a later plugin changed (a MAC by `tuning`, an MTU) it has written there, and so
-//! only prevResult is compared with, never our own plan. Things beside it, such as further routes, are others' business.
+//! prevResult is the whole chain's: what a later plugin changed (a MAC by `tuning`, an MTU) it has
+//! written there, and so only prevResult is compared with, never our own plan. Things beside it,
+//! such as further routes, are others' business.
 
 mod host;
 mod pod;
@@ -13,16 +15,16 @@ use std::time::Instant;
 use podwire_cni::spec::{CniResult, Interface};
 use serde::{Deserialize, Serialize};
 
-use super::intent::{delegate_call, delegate_of};
-use super::{Agent, Call, Error, READY_DEADLINE};
+use super::assignment::{delegate_call, delegate_of};
+use super::{Call, Error, Node, READY_DEADLINE};
 use crate::journal::{Entry, EntryPort};
 use crate::netns::{Netns, Observed};
 use crate::observe::Trace;
 use crate::plan::ids;
 use crate::ports::PortRecord;
 
-pub(super) use host::{Expected, HostEnd};
-pub(super) use pod::{lost_routes, pod_differences};
+pub(crate) use host::{Expected, HostEnd, mute_ports};
+pub(crate) use pod::{lost_routes, pod_differences};
 
 /// One thing that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,14 +37,14 @@ pub struct Difference {
 }
 
 impl Difference {
-    pub(super) fn new(what: impl Into<String>) -> Self {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
             fix: None,
         }
     }
 
-    pub(super) fn with_fix(what: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub(crate) fn with_fix(what: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
             what: what.into(),
             fix: Some(fix.into()),
@@ -50,62 +52,60 @@ impl Difference {
     }
 }
 
-impl Agent {
-    /// Compares an attachment with prevResult.
-    pub(super) async fn check(&self, call: &Call, trace: &mut Trace) -> Result<(), Error> {
-        let prev = call
-            .conf
-            .prev_result()
-            .map_err(|error| Error::Request(error.into()))?;
-        let prev = prev.ok_or(Error::NoPrevResult)?;
-        let netns = Arc::new(Netns::open(&call.invocation.netns)?);
+/// Compares an attachment with prevResult.
+pub(super) async fn check(node: &Node, call: &Call, trace: &mut Trace) -> Result<(), Error> {
+    let prev = call
+        .conf
+        .prev_result()
+        .map_err(|error| Error::Request(error.into()))?;
+    let prev = prev.ok_or(Error::NoPrevResult)?;
+    let netns = Arc::new(Netns::open(&call.invocation.netns)?);
 
-        let looking = Instant::now();
-        self.ports.synced(READY_DEADLINE).await?;
-        let mut records = self.ports.find(&call.key);
-        if let Some(definition) = &call.conf.net_attach_def_name {
-            records.extend(self.ports.of_definition(&call.key.container_id, definition));
-        }
-        if records.is_empty() {
-            return Err(Error::Differs(format!(
-                "Open vSwitch has no port for {}",
-                call.key
-            )));
-        }
-        let made = self.journal.find(&call.key)?.map(|(_, entry)| entry);
-        for record in &records {
-            none(row_differences(record, &self.config.bridge, made.as_ref()))?;
-        }
-        trace.phase("rows", looking);
-
-        let looking = Instant::now();
-        let mut observed: Vec<(usize, Observed)> = Vec::new();
-        for (index, interface) in sandbox_interfaces(&prev, call, &records) {
-            let seen = self
-                .netlink
-                .observe(Arc::clone(&netns), &interface.name)
-                .await?;
-            none(pod_differences(&prev, index, interface, seen.as_ref(), ""))?;
-            observed.extend(seen.map(|seen| (index, seen)));
-        }
-        none(lost_routes(&prev, &observed, ""))?;
-        trace.phase("pod", looking);
-
-        let looking = Instant::now();
-        for record in &records {
-            let ifname = record.pod_ifname.as_deref().unwrap_or(&call.key.ifname);
-            let pod = observed.iter().find(|(_, seen)| seen.link.name == ifname);
-            let pod = pod.map(|(_, seen)| &seen.link);
-            let expected = Expected::of_result(&prev, &record.name);
-            let host = HostEnd::look(self, record, pod).await?;
-            none(host.differences(record, pod, &expected))?;
-        }
-        trace.phase("host links", looking);
-        if let Some(plugin) = delegate_of(call, &self.spawner)? {
-            plugin.check(&self.spawner, delegate_call(call)).await?;
-        }
-        Ok(())
+    let looking = Instant::now();
+    node.ports.synced(READY_DEADLINE).await?;
+    let mut records = node.ports.find(&call.key);
+    if let Some(definition) = &call.conf.net_attach_def_name {
+        records.extend(node.ports.of_definition(&call.key.container_id, definition));
     }
+    if records.is_empty() {
+        return Err(Error::Differs(format!(
+            "Open vSwitch has no port for {}",
+            call.key
+        )));
+    }
+    let made = node.journal.find(&call.key)?.map(|(_, entry)| entry);
+    for record in &records {
+        none(row_differences(record, &node.config.bridge, made.as_ref()))?;
+    }
+    trace.phase("rows", looking);
+
+    let looking = Instant::now();
+    let mut observed: Vec<(usize, Observed)> = Vec::new();
+    for (index, interface) in sandbox_interfaces(&prev, call, &records) {
+        let seen = node
+            .netlink
+            .observe(Arc::clone(&netns), &interface.name)
+            .await?;
+        none(pod_differences(&prev, index, interface, seen.as_ref(), ""))?;
+        observed.extend(seen.map(|seen| (index, seen)));
+    }
+    none(lost_routes(&prev, &observed, ""))?;
+    trace.phase("pod", looking);
+
+    let looking = Instant::now();
+    for record in &records {
+        let ifname = record.pod_ifname.as_deref().unwrap_or(&call.key.ifname);
+        let pod = observed.iter().find(|(_, seen)| seen.link.name == ifname);
+        let pod = pod.map(|(_, seen)| &seen.link);
+        let expected = Expected::of_result(&prev, &record.name);
+        let host = HostEnd::look(node, record, pod).await?;
+        none(host.differences(record, pod, &expected))?;
+    }
+    trace.phase("host links", looking);
+    if let Some(plugin) = delegate_of(call, &node.spawner)? {
+        plugin.check(&node.spawner, delegate_call(call)).await?;
+    }
+    Ok(())
 }
 
 fn none(differences: Vec<Difference>) -> Result<(), Error> {
@@ -115,8 +115,8 @@ fn none(differences: Vec<Difference>) -> Result<(), Error> {
     }
 }
 
-/// The interfaces of prevResult that this attachment made, with their indexes: other plugins' in the same sandbox are theirs
-/// to check.
+/// The interfaces of prevResult that this attachment made, with their indexes: other plugins' in
+/// the same sandbox are theirs to check.
 fn sandbox_interfaces<'a>(
     prev: &'a CniResult,
     call: &'a Call,
@@ -141,7 +141,7 @@ fn is_inside(interface: &Interface) -> bool {
 }
 
 /// The port of an intent log entry that this row is for.
-pub(super) fn made_port<'a>(record: &PortRecord, made: Option<&'a Entry>) -> Option<&'a EntryPort> {
+pub(crate) fn made_port<'a>(record: &PortRecord, made: Option<&'a Entry>) -> Option<&'a EntryPort> {
     let same_interface = |port: &&EntryPort| {
         port.external_ids.get(ids::POD_IF_NAME) == record.external_ids.get(ids::POD_IF_NAME)
     };
@@ -149,7 +149,7 @@ pub(super) fn made_port<'a>(record: &PortRecord, made: Option<&'a Entry>) -> Opt
 }
 
 /// What is wrong with an attachment's row.
-pub(super) fn row_differences(
+pub(crate) fn row_differences(
     record: &PortRecord,
     bridge: &str,
     made: Option<&Entry>,

@@ -1,22 +1,23 @@
-//! The tracked connections of pods that are gone, which the next pod with the same address must not inherit.
+//! The tracked connections of pods that are gone, which the next pod with the same address must not
+//! inherit.
 //!
-//! ovs-vswitchd answers only when it has taken the pod's port apart, 15 ms and more after the row went, and a DEL would spend
-//! that for the sake of some later ADD. So a DEL only says whose connections are to be forgotten; one task sees to it, for all
-//! that were named meanwhile at once; and an ADD ends no sooner than those of its own addresses are forgotten
-//! (docs/decisions/0014).
+//! ovs-vswitchd answers only when it has removed the pod's port, 15 ms and more after the row went,
+//! and a DEL would spend that for the sake of some later ADD. So a DEL only says whose connections
+//! are to be forgotten; one task does it, for all that were named meanwhile at once; and an ADD
+//! ends no sooner than those of its own addresses are forgotten (docs/decisions/0014).
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::time::Instant;
+use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::Agent;
-use crate::observe::Trace;
+use crate::netns::Netlink;
+use crate::ports::Ports;
 
 /// Which addresses connection tracking is still to forget.
-#[derive(Debug, Default)]
-pub struct Connections(watch::Sender<Known>);
+#[derive(Debug, Clone, Default)]
+pub struct Connections(Arc<watch::Sender<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -27,6 +28,13 @@ struct Known {
 }
 
 impl Connections {
+    /// Begins to forget, on the current tokio runtime.
+    pub fn keep(ports: Ports, netlink: Netlink) -> Self {
+        let connections = Self::default();
+        tokio::spawn(connections.clone().forget_all(ports, netlink));
+        connections
+    }
+
     /// Names addresses whose connections are to be forgotten; returns at once.
     pub(super) fn forget(&self, addresses: impl IntoIterator<Item = IpAddr>) {
         self.0.send_if_modified(|known| {
@@ -36,22 +44,18 @@ impl Connections {
         });
     }
 
-    /// Waits until the connections of these addresses are forgotten, or until that was tried and failed.
-    pub(super) async fn forgotten(
+    /// The wait until the connections of these addresses are forgotten, or until that was tried and
+    /// failed; None when there is nothing to wait for.
+    pub(super) fn forgotten(
         &self,
         addresses: impl Iterator<Item = IpAddr> + Clone,
-        trace: &mut Trace,
-    ) {
-        let is_done = |known: &Known| {
+    ) -> Option<impl Future<Output = ()>> {
+        let is_done = move |known: &Known| {
             let mut addresses = addresses.clone();
             known.is_empty() || !addresses.any(|address| known.has(address))
         };
-        if is_done(&self.0.borrow()) {
-            return;
-        }
-        let waiting = Instant::now();
-        self.wait(is_done).await;
-        trace.phase("connections forgotten", waiting);
+        let is_free = is_done(&self.0.borrow());
+        (!is_free).then(|| self.wait(is_done))
     }
 
     /// Waits until all that was named is forgotten, or until that was tried and failed.
@@ -80,6 +84,27 @@ impl Connections {
     fn end(&self) {
         self.0.send_modify(|known| known.under_way.clear());
     }
+
+    /// Removes what connection tracking, the kernel's and the userspace datapath's, knows of the
+    /// addresses that are named. What can't be removed ends by its own timeout, so that is no
+    /// failure. Never ends.
+    async fn forget_all(self, ports: Ports, netlink: Netlink) {
+        loop {
+            let addresses = self.begin().await;
+            let (switch, kernel) = tokio::join!(
+                ports.flush_conntrack(&addresses),
+                netlink.flush_conntrack(addresses.clone())
+            );
+            let addresses = list(&addresses);
+            if let Err(error) = switch {
+                tracing::debug!(addresses, %error, "tracked connections stay in the switch");
+            }
+            if let Err(error) = kernel {
+                tracing::debug!(addresses, %error, "tracked connections stay in the kernel");
+            }
+            self.end();
+        }
+    }
 }
 
 impl Known {
@@ -89,27 +114,6 @@ impl Known {
 
     fn has(&self, address: IpAddr) -> bool {
         self.named.contains(&address) || self.under_way.contains(&address)
-    }
-}
-
-impl Agent {
-    /// Removes what connection tracking, the kernel's and the userspace datapath's, knows of the addresses that are named, for
-    /// as long as the agent lives. What can't be removed ends by its own timeout, so that is no failure.
-    pub(crate) async fn forget_connections(&self) {
-        loop {
-            let addresses = self.connections.begin().await;
-            let (switch, kernel) = tokio::join!(
-                self.ports.flush_conntrack(&addresses),
-                self.netlink.flush_conntrack(addresses.clone())
-            );
-            if let Err(error) = switch {
-                tracing::debug!(addresses = list(&addresses), %error, "tracked connections stay in the switch");
-            }
-            if let Err(error) = kernel {
-                tracing::debug!(addresses = list(&addresses), %error, "tracked connections stay in the kernel");
-            }
-            self.connections.end();
-        }
     }
 }
 
@@ -130,12 +134,7 @@ mod tests {
     #[tokio::test]
     async fn an_address_is_waited_for_until_the_round_that_forgets_it_has_ended() {
         let connections = Connections::default();
-        let mut trace = Trace::start();
-        let mut is_free = |address: IpAddr| {
-            let one = std::iter::once(address);
-            let waited = connections.forgotten(one, &mut trace).now_or_never();
-            waited.is_some()
-        };
+        let is_free = |address: IpAddr| connections.forgotten(std::iter::once(address)).is_none();
         assert!(is_free(GONE));
         connections.forget([GONE]);
         assert!(!is_free(GONE) && is_free(OTHER));

@@ -1,4 +1,5 @@
-//! Why a verb failed, and which CNI code the runtime is told. docs/errors.md is the same table for people.
+//! Why a verb failed, and which CNI code the runtime is told. docs/errors.md is the same table for
+//! people.
 
 use std::time::Duration;
 
@@ -66,8 +67,8 @@ pub enum Error {
     Address(#[from] PoolError),
     /// No subnet is configured, and nothing else gives the pod an address.
     #[error(
-        "nothing gives this pod an address: there is no pod-networks annotation, no ipam in the network configuration, \
-         and the agent has no --subnet"
+        "nothing gives this pod an address: there is no pod-networks annotation, no ipam in the \
+         network configuration, and the agent has no --subnet"
     )]
     NoAddressSource,
     /// A delegated IPAM plugin failed.
@@ -99,8 +100,8 @@ pub enum Error {
     #[error("{0}")]
     Flows(#[from] FlowsError),
     /// The operation was told to end.
-    #[error("{}", reason_text(.0))]
-    Cancelled(Reason),
+    #[error(transparent)]
+    Cancelled(#[from] Reason),
     /// CHECK found a difference.
     #[error("{0}")]
     Differs(String),
@@ -210,7 +211,8 @@ impl Error {
         }
     }
 
-    /// Whether it was only that no more files can be open at once, of the agent's or the machine's: that passes.
+    /// Whether it was only that no more files can be open at once, of the agent's or the machine's:
+    /// that passes.
     fn is_want_of_descriptors(&self) -> bool {
         let errno = match self {
             Self::Netns(NetnsError::Io { errno, .. }) => *errno,
@@ -250,22 +252,5 @@ fn port_code(error: &PortError) -> ErrorCode {
             ..
         } => ErrorCode::PORT_REFUSED,
         _ => ErrorCode::TRY_AGAIN,
-    }
-}
-
-fn reason_text(reason: &Reason) -> String {
-    match reason {
-        Reason::ClientGone => {
-            "the client closed its connection before the ADD was done; it was rolled back"
-                .to_owned()
-        }
-        Reason::Superseded { by } => {
-            format!(
-                "sandbox {by} of the same pod came later and takes this one's place; this ADD was rolled back"
-            )
-        }
-        Reason::Deleted => {
-            "a DEL of this attachment came while its ADD ran; the ADD was rolled back".to_owned()
-        }
     }
 }

@@ -1,114 +1,125 @@
 //! GC: removes what the runtime no longer lists, of this network only and of ours only.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Instant;
 
+use podwire_cni::spec::Attachment;
 use podwire_cni::spool::boottime;
 use serde_json::{Value, json};
 
-use super::call::sandbox_line;
-use super::intent::{delegate_call, delegate_of};
-use super::{Agent, Call, Error, READY_DEADLINE};
+use super::assignment::{delegate_call, delegate_of};
+use super::lines::sandbox_line;
+use super::removal::remove;
+use super::{Call, Error, Node, READY_DEADLINE};
 use crate::config::usual::{DROP_IN, DROP_IN_NETWORK};
 use crate::ipam::delegate;
 use crate::observe::{Mended, Trace};
 use crate::plan::{AttachmentKey, ids};
 
-impl Agent {
-    /// Removes every attachment of the network that `cni.dev/valid-attachments` does not list, and goes on after an error.
-    pub(super) async fn gc(&self, call: &Call, trace: &mut Trace) -> Result<(), Error> {
-        let valid = call
-            .conf
-            .valid_attachments()
-            .ok_or(Error::NoValidAttachments)?;
-        // The runtime made its list before it knew how these would end.
-        let under_way = self.sandbox_lines.under_way();
-        let began = boottime();
-        self.settled(READY_DEADLINE).await?;
-        self.ports.synced(READY_DEADLINE).await?;
-        let sweeping = Instant::now();
-        let mut errors = Vec::new();
-        let mut known = self.all_attachments();
-        known.retain(|key| key.network == call.conf.name);
-        known.extend(self.of_ovn_kubernetes(call).await);
-        for key in known {
-            let is_valid = valid
-                .iter()
-                .any(|it| it.container_id == key.container_id && it.ifname == key.ifname);
-            let line = sandbox_line(&key);
-            if is_valid
-                || under_way.contains_key(&line)
-                || self.sandbox_lines.is_busy(&line)
-                || self.is_newer(&key, began)
-            {
-                continue;
-            }
-            let place = self
-                .sandbox_lines
-                .join_del(line, &key.container_id, &key.ifname);
-            place.turn().await;
-            tracing::info!(attachment = %key, "removed: the runtime no longer lists it");
-            self.metrics.mended(Mended::Unlisted, 1);
-            errors.extend(self.remove(&key).await);
-        }
-        errors.extend(self.ports.remove_unused_qos().await.err().map(Error::from));
-        trace.phase("sweep", sweeping);
-        match delegate_of(call, &self.spawner) {
-            Ok(Some(plugin)) => {
-                let config = with_valid(call, &under_way);
-                let asked = delegate::Call {
-                    config: &config,
-                    ..delegate_call(call)
-                };
-                let told = plugin.gc(&self.spawner, asked).await;
-                errors.extend(told.err().map(Error::from));
-            }
-            Ok(None) => {}
-            Err(error) => errors.push(error.into()),
-        }
-        Error::gather(errors)
-    }
+/// Networks and sandboxes whose ADDs were under way, with their interfaces.
+type UnderWay = HashMap<(String, String), Vec<String>>;
 
-    /// Whether an attachment's ADD began after this time since boot.
-    fn is_newer(&self, key: &AttachmentKey, began: u64) -> bool {
-        let entry = self.journal.find(key).ok().flatten();
-        entry.is_some_and(|(_, entry)| entry.since > began)
-    }
-
-    /// The attachments that ovn-kubernetes made and that this call may collect, as if they were of its network.
-    ///
-    /// Their rows say nothing of a network's name, and beside podwire ovn-kubernetes may still wire pods. So they are collected
-    /// when the call is for the network that ovn-kubernetes served, whose list then has those that live; and whatever the
-    /// network when the host end of their link is gone, for then nothing lives by them.
-    async fn of_ovn_kubernetes(&self, call: &Call) -> BTreeSet<AttachmentKey> {
-        let conf = &call.conf;
-        let is_successor = conf.net_attach_def_name.is_none()
-            && (conf.name == DROP_IN_NETWORK || conf.plugin_type == DROP_IN);
-        let mut keys = BTreeSet::new();
-        for record in self.ports.ovn_kubernetes() {
-            let Some(ifname) = record.ovn_kubernetes_ifname() else {
-                continue;
-            };
-            let is_default = !record.external_ids.contains_key(ids::OVN_NAD);
-            let link = self.netlink.host_link(&record.name).await;
-            if (is_successor && is_default) || matches!(link, Ok(None)) {
-                keys.insert(AttachmentKey {
-                    network: conf.name.clone(),
-                    container_id: record
-                        .external_ids
-                        .get(ids::SANDBOX)
-                        .cloned()
-                        .unwrap_or_default(),
-                    ifname: ifname.to_owned(),
-                });
-            }
-        }
-        keys
-    }
+/// Removes every attachment of the network that `cni.dev/valid-attachments` does not list, and goes
+/// on after an error.
+pub(super) async fn gc(node: &Node, call: &Call, trace: &mut Trace) -> Result<(), Error> {
+    let valid = call.conf.valid_attachments();
+    let valid = valid.ok_or(Error::NoValidAttachments)?;
+    // The runtime made its list before it knew how these would end.
+    let under_way = node.lines.under_way();
+    let began = boottime();
+    node.settled_within(READY_DEADLINE).await?;
+    node.ports.synced(READY_DEADLINE).await?;
+    let sweeping = sweep(node, call, valid, &under_way, began);
+    let mut errors = trace.timed("sweep", sweeping).await;
+    errors.extend(delegated_gc(node, call, &under_way).await.err());
+    Error::gather(errors)
 }
 
-/// The configuration for a delegated plugin, whose list of valid attachments has those as well whose ADD was under way.
-fn with_valid(call: &Call, under_way: &HashMap<(String, String), Vec<String>>) -> String {
+async fn sweep(
+    node: &Node,
+    call: &Call,
+    valid: &[Attachment],
+    under_way: &UnderWay,
+    began: u64,
+) -> Vec<Error> {
+    let mut errors = Vec::new();
+    let mut known = node.attachments();
+    known.retain(|key| key.network == call.conf.name);
+    known.extend(of_ovn_kubernetes(node, call).await);
+    for key in known {
+        let is_valid = valid
+            .iter()
+            .any(|it| it.container_id == key.container_id && it.ifname == key.ifname);
+        if is_valid
+            || under_way.contains_key(&sandbox_line(&key))
+            || node.lines.is_busy(&key)
+            || is_newer(node, &key, began)
+        {
+            continue;
+        }
+        let place = node.lines.join_del(&key);
+        place.turn().await;
+        tracing::info!(attachment = %key, "removed: the runtime no longer lists it");
+        node.metrics.mended(Mended::Unlisted, 1);
+        errors.extend(remove(node, &key).await.err());
+    }
+    let qos = node.ports.remove_unused_qos().await;
+    errors.extend(qos.err().map(Error::from));
+    errors
+}
+
+/// Whether an attachment's ADD began after this time since boot.
+fn is_newer(node: &Node, key: &AttachmentKey, began: u64) -> bool {
+    let entry = node.journal.find(key).ok().flatten();
+    entry.is_some_and(|(_, entry)| entry.since > began)
+}
+
+/// The attachments that ovn-kubernetes made and that this call may collect, as if they were of its
+/// network.
+///
+/// Their rows say nothing of a network's name, and beside podwire ovn-kubernetes may still wire
+/// pods. So they are collected when the call is for the network that ovn-kubernetes served, whose
+/// list then has those that live; and whatever the network when the host end of their link is gone,
+/// for then nothing lives by them.
+async fn of_ovn_kubernetes(node: &Node, call: &Call) -> BTreeSet<AttachmentKey> {
+    let conf = &call.conf;
+    let is_successor = conf.net_attach_def_name.is_none()
+        && (conf.name == DROP_IN_NETWORK || conf.plugin_type == DROP_IN);
+    let mut keys = BTreeSet::new();
+    for record in node.ports.ovn_kubernetes() {
+        let Some(ifname) = record.ovn_kubernetes_ifname() else {
+            continue;
+        };
+        let is_default = !record.external_ids.contains_key(ids::OVN_NAD);
+        let link = node.netlink.host_link(&record.name).await;
+        if (is_successor && is_default) || matches!(link, Ok(None)) {
+            let sandbox = record.external_ids.get(ids::SANDBOX);
+            keys.insert(AttachmentKey {
+                network: conf.name.clone(),
+                container_id: sandbox.cloned().unwrap_or_default(),
+                ifname: ifname.to_owned(),
+            });
+        }
+    }
+    keys
+}
+
+/// Has a delegated IPAM plugin collect what it gave.
+async fn delegated_gc(node: &Node, call: &Call, under_way: &UnderWay) -> Result<(), Error> {
+    let Some(plugin) = delegate_of(call, &node.spawner)? else {
+        return Ok(());
+    };
+    let config = with_valid(call, under_way);
+    let delegated = delegate::Call {
+        config: &config,
+        ..delegate_call(call)
+    };
+    plugin.gc(&node.spawner, delegated).await?;
+    Ok(())
+}
+
+/// The configuration for a delegated plugin, whose list of valid attachments has those as well
+/// whose ADD was under way.
+fn with_valid(call: &Call, under_way: &UnderWay) -> String {
     let raw = call.conf.raw.get();
     let Ok(mut conf) = serde_json::from_str::<Value>(raw) else {
         return raw.to_owned();

@@ -1,39 +1,36 @@
-//! What a pod's owner is told when an ADD failed for a reason that they can mend.
+//! What a pod's owner is told when an ADD failed for a reason that they can fix.
 //!
-//! Everything that fails is in the runtime's error, and kubelet makes an Event of that. But it is one among the sandbox's
-//! other troubles, cut short and without a word to search for; the reasons here have one each, and stay the same over retries.
+//! Everything that fails is in the runtime's error, and kubelet makes an Event of that. But it is
+//! one among the sandbox's other troubles, cut short and without a word to search for; the reasons
+//! here have one each, and stay the same over retries.
 
 use podwire_cni::spec::Command;
 
-use super::{Agent, Call, Error};
+use super::{Call, Error};
 use crate::ipam::pool::PoolError;
-use crate::observe::events::Report;
+use crate::observe::events::{Events, Report};
 use crate::plan::PlanError;
 use crate::pods::settings;
-use crate::pods::sources::{Missing, PodName, SourceError};
+use crate::pods::sources::{Missing, PodName, SourceError, Sources};
 use crate::ports::PortError;
 
-impl Agent {
-    /// Tells it on the pod; nobody waits for that.
-    pub(super) fn tell_owner(&self, call: &Call, error: &Error) {
-        let (Some(events), Some(pod), Command::Add) = (&self.events, &call.pod, call.verb) else {
-            return;
-        };
-        let Some(reason) = reason(error) else {
-            return;
-        };
-        let name = PodName::of(pod);
-        events.report(Report {
-            uid: self.sources.uid_of(pod).or_else(|| pod.uid.clone()),
-            namespace: name.namespace,
-            name: name.name,
-            reason,
-            message: error.to_string(),
-        });
-    }
+/// Tells it on the pod; nobody waits for that.
+pub(super) fn tell_owner(events: &Events, sources: &Sources, call: &Call, error: &Error) {
+    let (Some(pod), Command::Add, Some(reason)) = (&call.pod, call.verb, reason(error)) else {
+        return;
+    };
+    let name = PodName::of(pod);
+    events.report(Report {
+        uid: sources.uid_of(pod).or_else(|| pod.uid.clone()),
+        namespace: name.namespace,
+        name: name.name,
+        reason,
+        message: error.to_string(),
+    });
 }
 
-/// The reason, when it is one that the pod's owner, or whoever annotates pods, can do something about.
+/// The reason, when it is one that the pod's owner, or whoever annotates pods, can do something
+/// about.
 fn reason(error: &Error) -> Option<&'static str> {
     match error {
         Error::Annotation(error) | Error::Source(SourceError::Annotation(error)) => {
@@ -92,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_pods_owner_can_mend_is_told_on_the_pod() {
+    fn only_what_the_pods_owner_can_fix_is_told_on_the_pod() {
         let has = Missing::Annotation { has: Vec::new() };
         assert_eq!(reason(&lacking(has)), Some("NetworkAnnotationMissing"));
         assert_eq!(reason(&lacking(Missing::PodName)), None);

@@ -4,52 +4,48 @@ use std::sync::atomic::Ordering;
 
 use podwire_cni::spool::Spool;
 
-use super::Agent;
+use super::status::readiness;
+use super::{Agent, Node};
 use crate::observe::{Reading, SubnetReading, WatchReading};
 
-impl Agent {
-    /// What `GET /metrics` answers.
-    pub async fn metrics_page(&self) -> String {
-        let (ovsdb, ovsdb_synced) = self.ports.client_stats();
-        let reading = Reading {
-            started: self.started,
-            ready: self.readiness().await.is_ok(),
-            operations: self.operations.load(Ordering::Relaxed),
-            ovsdb_synced,
-            ovsdb,
-            ports: self.ports.states(),
-            spool: self.spool_entries(),
-            watches: self.watches(),
-            subnets: self.subnets(),
-        };
-        reading.page(&self.metrics)
-    }
+/// What `GET /metrics` answers.
+pub(super) async fn metrics_page(agent: &Agent) -> String {
+    let node = &*agent.node;
+    let (ovsdb, ovsdb_synced) = node.ports.client_stats();
+    let spool = Spool::open(&node.config.socket).and_then(|spool| spool.names());
+    let reading = Reading {
+        started: agent.started,
+        ready: readiness(node).await.is_ok(),
+        operations: agent.operations.load(Ordering::Relaxed),
+        ovsdb_synced,
+        ovsdb,
+        ports: node.ports.states(),
+        spool: spool.ok().map(|names| names.len()),
+        watches: watches(node),
+        subnets: subnets(node),
+    };
+    reading.page(&node.metrics)
+}
 
-    fn spool_entries(&self) -> Option<usize> {
-        let names = Spool::open(&self.config.socket).and_then(|spool| spool.names());
-        names.ok().map(|names| names.len())
-    }
+fn watches(node: &Node) -> Vec<WatchReading> {
+    let watches = node.sources.states().into_iter();
+    let watches = watches.map(|state| WatchReading {
+        source: state.source.name(),
+        pods: state.pods,
+        lag: state.lag,
+        failing: state.failing.is_some(),
+        failures: state.failures,
+    });
+    watches.collect()
+}
 
-    fn watches(&self) -> Vec<WatchReading> {
-        let watches = self.sources.states().into_iter();
-        let watches = watches.map(|state| WatchReading {
-            source: state.source.name(),
-            pods: state.pods,
-            lag: state.lag,
-            failing: state.failing.is_some(),
-            failures: state.failures,
-        });
-        watches.collect()
-    }
-
-    fn subnets(&self) -> Vec<SubnetReading> {
-        let usage = self.addresses.usage().into_iter();
-        let subnets = usage.map(|usage| SubnetReading {
-            subnet: usage.subnet,
-            // An IPv6 subnet has more than a float counts one by one.
-            capacity: usage.capacity as f64,
-            held: usage.used as f64,
-        });
-        subnets.collect()
-    }
+fn subnets(node: &Node) -> Vec<SubnetReading> {
+    let usage = node.addresses.usage().into_iter();
+    let subnets = usage.map(|usage| SubnetReading {
+        subnet: usage.subnet,
+        // An IPv6 subnet has more than a float counts one by one.
+        capacity: usage.capacity as f64,
+        held: usage.used as f64,
+    });
+    subnets.collect()
 }

@@ -1,8 +1,10 @@
 //! The rows of an ADD, and the older sandboxes of the same pod whose rows they replace.
 
-use super::deadline::Deadline;
+use super::Error;
+use super::add::Add;
+use super::links::remove_link;
+use super::removal::{remove, remove_rows};
 use super::undo::{Done, Undo};
-use super::{Agent, Error};
 use crate::fault::fault_point;
 use crate::flows::Reservation;
 use crate::netns::HostEnd;
@@ -10,14 +12,13 @@ use crate::observe::Mended;
 use crate::plan::PortPlan;
 use crate::ports::{AddedPort, NewPort, PortRecord};
 
-impl Agent {
+impl Add<'_> {
     /// Adds the ports to the bridge; those of older sandboxes give way in the same transaction.
     pub(super) async fn add_rows(
         &self,
         planned: &[PortPlan],
         hosts: &[HostEnd],
         reserved: &[Reservation],
-        deadline: Deadline,
         undo: &mut Undo,
     ) -> Result<Vec<AddedPort>, Error> {
         let new: Vec<NewPort<'_>> = planned
@@ -31,7 +32,7 @@ impl Agent {
             })
             .collect();
         undo.push(Done::Rows);
-        let added = self.ports.add(&new, deadline.at()).await?;
+        let added = self.node.ports.add(&new, self.deadline.at()).await?;
         undo.replaced = added.replaced;
         fault_point!("add-rows");
         Ok(added.ports)
@@ -45,17 +46,24 @@ impl Agent {
             if self.has_no_link(&record.name).await {
                 continue;
             }
-            match self.ports.put_back(&record).await {
+            match self.node.ports.put_back(&record).await {
                 Ok(()) => {
-                    tracing::info!(attachment = %key, "an older sandbox of the same pod has its port again")
+                    tracing::info!(
+                        attachment = %key,
+                        "an older sandbox of the same pod has its port again"
+                    )
                 }
                 Err(error) => {
-                    tracing::warn!(attachment = %key, %error, "an older sandbox of the same pod has lost its port")
+                    tracing::warn!(
+                        attachment = %key,
+                        %error,
+                        "an older sandbox of the same pod has lost its port"
+                    )
                 }
             }
             // A DEL that came in between found no row to remove.
             if self.has_no_link(&record.name).await
-                && let Err(error) = self.remove_rows(key).await
+                && let Err(error) = remove_rows(self.node, key).await
             {
                 tracing::warn!(attachment = %key, %error, "a port without a link stays until GC");
             }
@@ -63,7 +71,7 @@ impl Agent {
     }
 
     async fn has_no_link(&self, name: &str) -> bool {
-        matches!(self.netlink.host_link(name).await, Ok(None))
+        matches!(self.node.netlink.host_link(name).await, Ok(None))
     }
 
     /// Removes the links and addresses of older sandboxes whose rows this ADD replaced.
@@ -71,12 +79,16 @@ impl Agent {
         for record in replaced {
             if let Some(key) = &record.key {
                 tracing::info!(attachment = %key, "replaced by a newer sandbox of the same pod");
-                self.metrics.mended(Mended::OlderSandbox, 1);
-                for error in self.remove(key).await {
-                    tracing::warn!(attachment = %key, %error, "an older sandbox's leftovers stay until its DEL");
+                self.node.metrics.mended(Mended::OlderSandbox, 1);
+                if let Err(error) = remove(self.node, key).await {
+                    tracing::warn!(
+                        attachment = %key,
+                        %error,
+                        "an older sandbox's leftovers stay until its DEL"
+                    );
                 }
             }
-            self.remove_link(&record.name)
+            remove_link(self.node, &record.name)
                 .await
                 .unwrap_or_else(|error| tracing::warn!(%error, "link stays"));
         }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::intent::{delegate_call, delegate_of};
-use super::{Agent, Call, Error, READY_DEADLINE};
+use super::assignment::{delegate_call, delegate_of};
+use super::{Call, Error, Node, READY_DEADLINE};
 use crate::config::Wait;
 use crate::flows::Flows;
 use crate::journal;
@@ -12,66 +12,29 @@ use crate::ports::{ControllerError, PortError};
 /// How long STATUS waits for an answer of ovs-vswitchd; runtimes ask it as often as every 0.5 s.
 const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
 
-impl Agent {
-    /// Answers STATUS.
-    pub(super) async fn status(&self, call: &Call) -> Result<(), Error> {
-        // An agent that has just started is not ready yet; an ADD waits for that too. Why it is not ready in the end, what
-        // follows says.
-        let _ = self.settled(READY_DEADLINE).await;
-        self.readiness().await?;
-        if let Some(plugin) = delegate_of(call, &self.spawner)? {
-            plugin.status(&self.spawner, delegate_call(call)).await?;
-        }
-        Ok(())
+/// Answers STATUS.
+pub(super) async fn status(node: &Node, call: &Call) -> Result<(), Error> {
+    // An agent that has just started is not ready yet; an ADD waits for that too. Why it is not
+    // ready in the end, what follows says.
+    let _ = node.settled_within(READY_DEADLINE).await;
+    readiness(node).await?;
+    if let Some(plugin) = delegate_of(call, &node.spawner)? {
+        plugin.status(&node.spawner, delegate_call(call)).await?;
     }
+    Ok(())
+}
 
-    /// Whether an ADD would be served now; the error has every reason why not.
-    pub(super) async fn readiness(&self) -> Result<(), Error> {
-        let health = self.look_at_health().await;
-        let reasons = health.reasons();
-        if reasons.is_empty() {
-            return Ok(());
-        }
-        Err(Error::NotReady {
-            reasons,
-            degraded: health.degraded,
-        })
+/// Whether an ADD would be served now; the error has every reason why not.
+pub(super) async fn readiness(node: &Node) -> Result<(), Error> {
+    let health = Health::look(node).await;
+    let reasons = health.reasons();
+    if reasons.is_empty() {
+        return Ok(());
     }
-
-    /// Looks at everything that an ADD needs.
-    pub(crate) async fn look_at_health(&self) -> Health {
-        let mut ready = self.ports.ready(Duration::ZERO).await;
-        if ready.is_ok() {
-            ready = self.ports.database_answers(ANSWER_DEADLINE).await;
-        }
-        // With the bridge go the ports of all pods; where it is not ours, only ovn-controller brings them back.
-        let bridge_gone = matches!(ready, Err(PortError::NoBridge { ovn: true, .. }));
-        // A living socket says nothing: a stopped vswitchd keeps it.
-        let switch = self.ports.switch_alive(ANSWER_DEADLINE).await;
-        let controller = match self.config.ovn.wait {
-            // Without it no new port comes up; the flows of those that are there stay in the switch.
-            Wait::OvnInstalled => self.ports.controller_connected(ANSWER_DEADLINE).await,
-            Wait::Ofport => Ok(()),
-        };
-        // Why a living switch takes no flows; that it is dead, `switch` says.
-        let flows = self.flows.as_ref().filter(|_| self.config.port_security);
-        let flows = match (&ready, &switch) {
-            (Ok(()), Ok(_)) => flows.and_then(Flows::problem),
-            _ => None,
-        };
-        Health {
-            flows: flows.map(|problem| format!("port security: {problem}")),
-            degraded: bridge_gone || switch.is_err(),
-            ports: ready.err(),
-            version: switch.as_ref().ok().cloned(),
-            switch: switch.err(),
-            controller: controller.err(),
-            sources: self.sources.problems(),
-            settled: *self.settled.borrow(),
-            journal: self.journal.confirm_writable().err(),
-            spawner: self.spawner.is_alive(),
-        }
-    }
+    Err(Error::NotReady {
+        reasons,
+        degraded: health.degraded,
+    })
 }
 
 /// What an ADD needs, and what each lacks.
@@ -100,6 +63,43 @@ pub(crate) struct Health {
 }
 
 impl Health {
+    /// Looks at everything that an ADD needs.
+    pub(crate) async fn look(node: &Node) -> Self {
+        let mut ready = node.ports.ready(Duration::ZERO).await;
+        if ready.is_ok() {
+            ready = node.ports.database_answers(ANSWER_DEADLINE).await;
+        }
+        // With the bridge go the ports of all pods; where it is not ours, only ovn-controller
+        // brings them back.
+        let bridge_gone = matches!(ready, Err(PortError::NoBridge { ovn: true, .. }));
+        // A living socket says nothing: a stopped vswitchd keeps it.
+        let switch = node.ports.switch_alive(ANSWER_DEADLINE).await;
+        let controller = match node.config.ovn.wait {
+            // Without it no new port comes up; the flows of those that are there stay in the
+            // switch.
+            Wait::OvnInstalled => node.ports.controller_connected(ANSWER_DEADLINE).await,
+            Wait::Ofport => Ok(()),
+        };
+        // Why a living switch takes no flows; that it is dead, `switch` says.
+        let flows = node.flows.as_ref().filter(|_| node.config.port_security);
+        let flows = match (&ready, &switch) {
+            (Ok(()), Ok(_)) => flows.and_then(Flows::problem),
+            _ => None,
+        };
+        Self {
+            flows: flows.map(|problem| format!("port security: {problem}")),
+            degraded: bridge_gone || switch.is_err(),
+            ports: ready.err(),
+            version: switch.as_ref().ok().cloned(),
+            switch: switch.err(),
+            controller: controller.err(),
+            sources: node.sources.problems(),
+            settled: node.is_settled(),
+            journal: node.journal.confirm_writable().err(),
+            spawner: node.spawner.is_alive(),
+        }
+    }
+
     /// Every reason why an ADD would not be served.
     pub(crate) fn reasons(&self) -> Vec<String> {
         let mut reasons: Vec<String> = Vec::new();

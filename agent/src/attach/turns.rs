@@ -1,29 +1,34 @@
-//! Who goes when: requests for one pod run in the order in which they came, those for different pods at the same time.
+//! Who goes when: requests for one pod run in the order in which they came, those for different
+//! pods at the same time.
 //!
-//! kubelet may start a second sandbox of a pod while the first one's ADD still runs, and the order in which their ADDs end
-//! is then chance. The rule is: the last ADD to arrive whose client is still there wins. One that runs already is told to
-//! end and undoes itself; one that waits finds out when its turn comes, since by then the newer one's client may have gone.
+//! kubelet may start a second sandbox of a pod while the first one's ADD still runs, and the order
+//! in which their ADDs end is then chance. The rule is: the last ADD to arrive whose client is
+//! still there wins. One that runs already is told to end and undoes itself; one that waits finds
+//! out when its turn comes, since by then the newer one's client may have gone.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::Error;
-
 /// Why an operation is asked to end before its time.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// The client's connection was closed: the runtime killed the plugin.
+    #[error("the client closed its connection before the ADD was done; it was rolled back")]
     ClientGone,
     /// An ADD for a newer sandbox of the same pod arrived.
+    #[error(
+        "sandbox {by} of the same pod came later and takes this one's place; this ADD was rolled \
+         back"
+    )]
     Superseded {
         /// The newer sandbox's container id.
         by: String,
     },
     /// A DEL of the same attachment arrived.
+    #[error("a DEL of this attachment came while its ADD ran; the ADD was rolled back")]
     Deleted,
 }
 
@@ -50,10 +55,10 @@ impl Cancel {
     ///
     /// # Errors
     /// The reason to end.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), Reason> {
         match self.reason() {
             None => Ok(()),
-            Some(reason) => Err(Error::Cancelled(reason.clone())),
+            Some(reason) => Err(reason.clone()),
         }
     }
 
@@ -79,39 +84,35 @@ struct Adding {
     cancel: Arc<Cancel>,
 }
 
-type Lines<K> = Mutex<HashMap<K, VecDeque<Arc<Waiter>>>>;
+/// Names a line.
+type Key = (String, String);
+
+type Lines = Mutex<HashMap<Key, VecDeque<Arc<Waiter>>>>;
 
 /// One waiting line for each key.
-#[derive(Debug)]
-pub(super) struct Turns<K> {
-    lines: Arc<Lines<K>>,
-}
-
-impl<K> Default for Turns<K> {
-    fn default() -> Self {
-        Self {
-            lines: Arc::default(),
-        }
-    }
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    lines: Arc<Lines>,
 }
 
 /// A place in a line; leaving it lets the next one go.
 #[derive(Debug)]
-pub(super) struct Place<K: Eq + Hash> {
-    lines: Arc<Lines<K>>,
-    key: K,
+pub(crate) struct Place {
+    lines: Arc<Lines>,
+    key: Key,
     waiter: Arc<Waiter>,
 }
 
-impl<K: Eq + Hash + Clone> Turns<K> {
-    /// Takes the last place in `key`'s line for an ADD. The ADD at the front, if it is for another sandbox, is told to end.
+impl Turns {
+    /// Takes the last place in `key`'s line for an ADD. The ADD at the front, if it is for another
+    /// sandbox, is told to end.
     pub(super) fn join_add(
         &self,
-        key: K,
+        key: Key,
         sandbox: &str,
         ifname: &str,
         cancel: Arc<Cancel>,
-    ) -> Place<K> {
+    ) -> Place {
         let add = Adding {
             ifname: ifname.to_owned(),
             cancel,
@@ -125,8 +126,9 @@ impl<K: Eq + Hash + Clone> Turns<K> {
         })
     }
 
-    /// Takes the last place in `key`'s line for a DEL. ADDs of the same attachment that are ahead are told to end.
-    pub(super) fn join_del(&self, key: K, sandbox: &str, ifname: &str) -> Place<K> {
+    /// Takes the last place in `key`'s line for a DEL. ADDs of the same attachment that are ahead
+    /// are told to end.
+    pub(super) fn join_del(&self, key: Key, sandbox: &str, ifname: &str) -> Place {
         let place = self.join(key, sandbox, None, |_| {});
         for waiter in lock(&self.lines).get(&place.key).into_iter().flatten() {
             if waiter.sandbox == sandbox
@@ -139,17 +141,17 @@ impl<K: Eq + Hash + Clone> Turns<K> {
     }
 
     /// Takes the last place in `key`'s line and tells nobody to end.
-    pub(super) fn join_quietly(&self, key: K, sandbox: &str) -> Place<K> {
+    pub(super) fn join_quietly(&self, key: Key, sandbox: &str) -> Place {
         self.join(key, sandbox, None, |_| {})
     }
 
     /// Whether anything is in line for `key`.
-    pub(super) fn is_busy(&self, key: &K) -> bool {
+    pub(super) fn is_busy(&self, key: &Key) -> bool {
         lock(&self.lines).contains_key(key)
     }
 
     /// The lines in which anything is, each with the interfaces of its ADDs.
-    pub(super) fn under_way(&self) -> HashMap<K, Vec<String>> {
+    pub(super) fn under_way(&self) -> HashMap<Key, Vec<String>> {
         let ifname = |waiter: &Arc<Waiter>| Some(waiter.add.as_ref()?.ifname.clone());
         lock(&self.lines)
             .iter()
@@ -159,11 +161,11 @@ impl<K: Eq + Hash + Clone> Turns<K> {
 
     fn join(
         &self,
-        key: K,
+        key: Key,
         sandbox: &str,
         add: Option<Adding>,
         tell_front: impl FnOnce(&Waiter),
-    ) -> Place<K> {
+    ) -> Place {
         let waiter = Arc::new(Waiter {
             sandbox: sandbox.to_owned(),
             add,
@@ -192,9 +194,9 @@ impl Waiter {
     }
 }
 
-impl<K: Eq + Hash> Place<K> {
+impl Place {
     /// Ends when this place is the first in its line.
-    pub(super) async fn turn(&self) {
+    pub(crate) async fn turn(&self) {
         self.waiter.turn.notified().await;
     }
 
@@ -210,7 +212,7 @@ impl<K: Eq + Hash> Place<K> {
     }
 }
 
-impl<K: Eq + Hash> Drop for Place<K> {
+impl Drop for Place {
     fn drop(&mut self) {
         let mut lines = lock(&self.lines);
         let Some(line) = lines.get_mut(&self.key) else {
@@ -228,11 +230,9 @@ impl<K: Eq + Hash> Drop for Place<K> {
     }
 }
 
-fn lock<K>(lines: &Lines<K>) -> std::sync::MutexGuard<'_, HashMap<K, VecDeque<Arc<Waiter>>>> {
+fn lock(lines: &Lines) -> MutexGuard<'_, HashMap<Key, VecDeque<Arc<Waiter>>>> {
     // Nothing that can panic runs while the lines are held.
-    lines
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+    lines.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -240,15 +240,19 @@ mod tests {
     use super::*;
     use std::task::Poll;
 
-    fn add(turns: &Turns<&'static str>, sandbox: &str) -> (Place<&'static str>, Arc<Cancel>) {
+    fn key(name: &str) -> Key {
+        (String::new(), name.to_owned())
+    }
+
+    fn add(turns: &Turns, sandbox: &str) -> (Place, Arc<Cancel>) {
         let cancel = Arc::new(Cancel::default());
         (
-            turns.join_add("pod", sandbox, "eth0", Arc::clone(&cancel)),
+            turns.join_add(key("pod"), sandbox, "eth0", Arc::clone(&cancel)),
             cancel,
         )
     }
 
-    async fn is_my_turn(place: &Place<&'static str>) -> bool {
+    async fn is_my_turn(place: &Place) -> bool {
         let mut turn = std::pin::pin!(place.turn());
         std::future::poll_fn(|context| Poll::Ready(turn.as_mut().poll(context).is_ready())).await
     }
@@ -263,14 +267,14 @@ mod tests {
         drop(first);
         assert!(is_my_turn(&second).await);
         drop(second);
-        assert!(!turns.is_busy(&"pod"));
+        assert!(!turns.is_busy(&key("pod")));
     }
 
     #[tokio::test]
     async fn lines_of_different_pods_do_not_wait_for_each_other() {
         let turns = Turns::default();
         let (first, _) = add(&turns, "a");
-        let other = turns.join_add("other", "b", "eth0", Arc::default());
+        let other = turns.join_add(key("other"), "b", "eth0", Arc::default());
         assert!(is_my_turn(&first).await);
         assert!(is_my_turn(&other).await);
     }
@@ -301,7 +305,7 @@ mod tests {
     async fn a_second_interface_of_one_sandbox_waits_and_cancels_nothing() {
         let turns = Turns::default();
         let (first, cancel) = add(&turns, "a");
-        let second = turns.join_add("pod", "a", "net1", Arc::default());
+        let second = turns.join_add(key("pod"), "a", "net1", Arc::default());
         assert_eq!(cancel.reason(), None);
         assert_eq!(first.newer_sandbox(), None);
         drop(first);
@@ -313,8 +317,8 @@ mod tests {
         let turns = Turns::default();
         let (running, cancel) = add(&turns, "a");
         let other_cancel = Arc::new(Cancel::default());
-        let _other = turns.join_add("pod", "a", "net1", Arc::clone(&other_cancel));
-        let del = turns.join_del("pod", "a", "eth0");
+        let _other = turns.join_add(key("pod"), "a", "net1", Arc::clone(&other_cancel));
+        let del = turns.join_del(key("pod"), "a", "eth0");
         assert_eq!(cancel.cancelled().await, Reason::Deleted);
         assert_eq!(other_cancel.reason(), None);
         assert!(!is_my_turn(&del).await);

@@ -1,14 +1,14 @@
 //! Roll-back of an ADD: its steps are undone in reverse order.
 
 use std::net::IpAddr;
-use std::time::Instant;
 
-use super::intent::owner;
-use super::{Agent, Call, Error};
+use super::Error;
+use super::add::Add;
+use super::assignment::owner;
+use super::removal::{delegated_del, remove_rows};
 use crate::ipam::Owner;
 use crate::journal::State;
 use crate::netns::HostLink;
-use crate::observe::Trace;
 use crate::plan::AttachmentKey;
 use crate::ports::PortRecord;
 
@@ -42,54 +42,45 @@ impl Undo {
     }
 }
 
-impl Agent {
+impl Add<'_> {
     /// Undoes what an ADD did. What can't be undone now stays in the intent log, and is undone when
     /// OVSDB is there again.
-    pub(super) async fn roll_back(&self, call: &Call, mut undo: Undo, trace: &mut Trace) {
-        let began = Instant::now();
+    pub(super) async fn roll_back(&self, mut undo: Undo) {
+        let (journal, key) = (&self.node.journal, &self.call.key);
         let mut errors = Vec::new();
         while let Some(done) = undo.done.pop() {
-            errors.extend(self.undo(call, done, &mut undo.replaced).await.err());
+            errors.extend(self.undo(done, &mut undo.replaced).await.err());
         }
         let closed = match (undo.noted, errors.is_empty()) {
             (None, _) => Ok(()),
-            (Some(State::Live), true) => self.journal.forget(&call.key),
-            (Some(_), true) => self.journal.abandon(&call.key),
-            (Some(_), false) => {
-                let key = &call.key;
-                self.journal.advance(key, State::Adding, State::Deleting)
-            }
+            (Some(State::Live), true) => journal.forget(key),
+            (Some(_), true) => journal.abandon(key),
+            (Some(_), false) => journal.advance(key, State::Adding, State::Deleting),
         };
         errors.extend(closed.err().map(Error::from));
         for error in errors {
-            tracing::warn!(attachment = %call.key, %error, "roll-back is not complete");
+            tracing::warn!(attachment = %key, %error, "roll-back is not complete");
         }
-        trace.phase("roll back", began);
     }
 
-    async fn undo(
-        &self,
-        call: &Call,
-        done: Done,
-        replaced: &mut Vec<PortRecord>,
-    ) -> Result<(), Error> {
+    async fn undo(&self, done: Done, replaced: &mut Vec<PortRecord>) -> Result<(), Error> {
         match done {
             Done::Rows => {
-                let removed = self.remove_rows(&call.key).await;
+                let removed = remove_rows(self.node, &self.call.key).await;
                 self.put_back(std::mem::take(replaced)).await;
                 removed?;
             }
             Done::Links(links) => {
                 let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
-                self.journal.retire_names(&names);
-                self.netlink.delete(links).await?;
+                self.node.journal.retire_names(&names);
+                self.node.netlink.delete(links).await?;
             }
-            Done::Delegated => self.delegated_del(call).await?,
+            Done::Delegated => delegated_del(self.node, self.call).await?,
             Done::Address(address, older) => {
-                let owner = owner(call);
+                let owner = owner(self.call);
                 match older.filter(|older| self.is_wired(older)) {
-                    Some(older) => self.addresses.hand_back(address, &owner, &older),
-                    None => self.addresses.release(address, &owner),
+                    Some(older) => self.node.addresses.hand_back(address, &owner, &older),
+                    None => self.node.addresses.release(address, &owner),
                 }
             }
         }
@@ -102,6 +93,6 @@ impl Agent {
             container_id: owner.container_id.clone(),
             ifname: owner.ifname.clone(),
         };
-        !self.ports.find(&key).is_empty()
+        !self.node.ports.find(&key).is_empty()
     }
 }

@@ -1,37 +1,42 @@
 //! The wait at the end of an ADD: until the switch, and OVN where it is to, have taken up the
 //! ports.
 
-use super::deadline::Deadline;
-use super::{Agent, Error};
+use super::Error;
+use super::add::Add;
 use crate::config::Wait;
 use crate::fault::fault_point;
 use crate::flows::Reservation;
 use crate::observe::{Trace, WaitFor};
 use crate::ports::AddedPort;
 
-impl Agent {
+impl Add<'_> {
     /// Waits for all ports of one ADD together, by one deadline.
     pub(super) async fn taken_up(
         &self,
         ports: &[AddedPort],
         reserved: &mut [Reservation],
-        deadline: Deadline,
         trace: &mut Trace,
     ) -> Result<(), Error> {
         let on_bridge = async {
-            let _waiting = self.metrics.wait(WaitFor::Ofport);
-            self.ports.wait_ofports(ports, deadline.left()).await
+            let _waiting = self.node.metrics.wait(WaitFor::Ofport);
+            self.node
+                .ports
+                .wait_ofports(ports, self.deadline.left())
+                .await
         };
         trace.step("ovs-vswitchd: ofport", on_bridge).await?;
-        if self.config.ovn.wait == Wait::OvnInstalled {
+        if self.node.config.ovn.wait == Wait::OvnInstalled {
             let installed = async {
-                let _waiting = self.metrics.wait(WaitFor::OvnInstalled);
-                self.ports.wait_installed(ports, deadline.left()).await
+                let _waiting = self.node.metrics.wait(WaitFor::OvnInstalled);
+                self.node
+                    .ports
+                    .wait_installed(ports, self.deadline.left())
+                    .await
             };
             trace.step("ovn-controller: installed", installed).await?;
         }
         if !reserved.is_empty() {
-            let installed = self.flows_installed(ports, reserved, deadline);
+            let installed = self.flows_installed(ports, reserved);
             trace.step("ovs-vswitchd: flows", installed).await?;
         }
         fault_point!("add-ofport");

@@ -1,5 +1,6 @@
-//! What the agent tells people of itself, on `GET /v1/status`, `/v1/ports`, `/v1/traces`, `/v1/check` and `/v1/gc`: views of
-//! what the rooms below know, as JSON that the [`tools`](crate::tools) read back into the same types.
+//! What the agent shows people of itself, on `GET /v1/status`, `/v1/ports`, `/v1/traces`, `/v1/check`
+//! and `/v1/gc`: views of what the rooms below know, as JSON that the [`tools`](crate::tools) read back
+//! into the same types.
 
 mod filter;
 mod ports;
@@ -17,7 +18,9 @@ pub use status::{
 };
 pub use watch::{Change, Watchers, changes};
 
-use crate::attach::{Agent, Audit, Error, Leftover};
+use crate::attach::{Error, Node};
+use crate::observe::Recorder;
+use crate::reconcile::{self, Audit, Leftover};
 
 /// Every port, as `GET /v1/ports` answers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -44,12 +47,12 @@ pub struct LeftoverList {
     pub qos_rows: usize,
 }
 
-/// Holds what is there against what was made.
+/// Compares what is there with what was made.
 ///
 /// # Errors
 /// Open vSwitch's database is not there to ask, or the kernel does not answer.
-pub async fn check(agent: &Agent, filter: &Filter) -> Result<AuditList, Error> {
-    let attachments = agent.audit(|pod| filter.admits_pod(pod)).await?;
+pub async fn check(node: &Node, filter: &Filter) -> Result<AuditList, Error> {
+    let attachments = reconcile::audit(node, |pod| filter.admits_pod(pod)).await?;
     Ok(AuditList { attachments })
 }
 
@@ -57,22 +60,22 @@ pub async fn check(agent: &Agent, filter: &Filter) -> Result<AuditList, Error> {
 ///
 /// # Errors
 /// Open vSwitch's database is not there to ask, or the kernel does not answer.
-pub async fn gc(agent: &Agent, remove: bool) -> Result<LeftoverList, Error> {
+pub async fn gc(node: &Node, remove: bool) -> Result<LeftoverList, Error> {
     Ok(match remove {
         true => LeftoverList {
-            leftovers: agent.remove_leftovers().await?,
-            qos_rows: agent.ports.remove_unused_qos().await?,
+            leftovers: reconcile::remove_leftovers(node).await?,
+            qos_rows: node.ports.remove_unused_qos().await?,
         },
         false => LeftoverList {
-            leftovers: agent.leftovers().await?,
-            qos_rows: agent.ports.unused_qos(),
+            leftovers: reconcile::leftovers(node).await?,
+            qos_rows: node.ports.unused_qos(),
         },
     })
 }
 
 /// The last operations, oldest first.
-pub fn traces(agent: &Agent, filter: &Filter) -> String {
-    let mut operations = agent.recorder.operations(usize::MAX);
+pub fn traces(recorder: &Recorder, filter: &Filter) -> String {
+    let mut operations = recorder.operations(usize::MAX);
     operations.retain(|operation| filter.admits(operation));
     let last = filter.last.unwrap_or(usize::MAX);
     operations.drain(..operations.len().saturating_sub(last));

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::{Filter, PortList};
-use crate::attach::{Agent, Error};
+use crate::attach::{Error, Node, mute_ports};
 use crate::config::Wait;
 use crate::netns::LinkState;
 use crate::plan::{AttachmentKey, Bandwidth, ids};
@@ -83,15 +83,15 @@ impl PortView {
 ///
 /// # Errors
 /// The kernel does not tell of the host's links.
-pub async fn ports(agent: &Agent, filter: &Filter) -> Result<PortList, Error> {
-    let wait = agent.config.ovn.wait;
-    let links = agent.netlink.host_links().await?;
-    let mut records = agent.ports.all();
+pub async fn ports(node: &Node, filter: &Filter) -> Result<PortList, Error> {
+    let wait = node.config.ovn.wait;
+    let links = node.netlink.host_links().await?;
+    let mut records = node.ports.all();
     records.retain(|record| filter.admits_pod(record.pod.as_deref()));
     let with_links = records
         .iter()
         .filter_map(|record| Some((record, links.get(&record.name)?)));
-    let mute = agent.mute_ports(with_links).await;
+    let mute = mute_ports(node, with_links).await;
     let view = |record: PortRecord| {
         let link = links.get(&record.name);
         let is_mute = mute.contains(&record.name);

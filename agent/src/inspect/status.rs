@@ -9,7 +9,7 @@ use podwire_cni::spool::Spool;
 use serde::{Deserialize, Serialize};
 
 use super::{Filter, ports};
-use crate::attach::{Agent, Error};
+use crate::attach::{Agent, Error, Health, Node};
 use crate::config::Wait;
 use crate::journal::State;
 use crate::observe::{Operation, Outcome};
@@ -186,12 +186,13 @@ pub struct Failure {
 /// # Errors
 /// The kernel does not tell of the host's links.
 pub async fn status(agent: &Agent) -> Result<StatusView, Error> {
-    let health = agent.look_at_health().await;
+    let node = &*agent.node;
+    let health = Health::look(node).await;
     let (current, state) = match &health.ports {
         Some(PortError::DatabaseSilent { .. }) => (false, "does not answer".to_owned()),
-        _ => agent.ports.connection(),
+        _ => node.ports.connection(),
     };
-    let config = &agent.config;
+    let config = &node.config;
     let reasons = health.reasons();
     Ok(StatusView {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -208,19 +209,19 @@ pub async fn status(agent: &Agent) -> Result<StatusView, Error> {
         ovs_version: health.version.clone(),
         vswitchd: Reachable::from(health.switch.as_ref()),
         bridge: config.bridge.clone(),
-        switch: agent.ports.switch(),
+        switch: node.ports.switch(),
         controller: (config.ovn.wait == Wait::OvnInstalled)
             .then(|| Reachable::from(health.controller.as_ref())),
-        sources: agent.sources.states().into_iter().map(source).collect(),
-        ports: port_counts(agent).await?,
-        attachments: attachments(agent),
+        sources: node.sources.states().into_iter().map(source).collect(),
+        ports: port_counts(node).await?,
+        attachments: attachments(node),
         operations: agent.under_way(),
-        max_operations: agent.live.borrow().max_operations,
-        mtu: agent.default_mtu(),
+        max_operations: node.live.borrow().max_operations,
+        mtu: node.default_mtu(),
         mtu_file: agent.mtu_file.clone(),
-        subnets: subnets(agent),
+        subnets: subnets(node),
         spool: spool(&config.socket),
-        awaited: agent
+        awaited: node
             .sources
             .awaited()
             .iter()
@@ -252,9 +253,9 @@ fn source(state: SourceState) -> SourceView {
     }
 }
 
-async fn port_counts(agent: &Agent) -> Result<PortCounts, Error> {
+async fn port_counts(node: &Node) -> Result<PortCounts, Error> {
     let mut counts = PortCounts::default();
-    for port in ports(agent, &Filter::default()).await?.ports {
+    for port in ports(node, &Filter::default()).await?.ports {
         match port.state {
             PortState::Up => counts.up += 1,
             PortState::AwaitsOfport | PortState::AwaitsOvn => counts.waiting += 1,
@@ -264,9 +265,9 @@ async fn port_counts(agent: &Agent) -> Result<PortCounts, Error> {
     Ok(counts)
 }
 
-fn attachments(agent: &Agent) -> Attachments {
+fn attachments(node: &Node) -> Attachments {
     let mut counts = Attachments::default();
-    for (state, _) in agent.journal.entries().0 {
+    for (state, _) in node.journal.entries().0 {
         match state {
             State::Adding => counts.adding += 1,
             State::Live => counts.live += 1,
@@ -276,9 +277,9 @@ fn attachments(agent: &Agent) -> Attachments {
     counts
 }
 
-fn subnets(agent: &Agent) -> Vec<SubnetView> {
+fn subnets(node: &Node) -> Vec<SubnetView> {
     let fits = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
-    let usage = agent.addresses.usage().into_iter();
+    let usage = node.addresses.usage().into_iter();
     usage
         .map(|usage| SubnetView {
             subnet: usage.subnet.to_string(),

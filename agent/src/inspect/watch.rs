@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{Filter, PortView, ports};
-use crate::attach::Agent;
+use crate::attach::Node;
 
 /// How many may watch at once.
 const MOST_WATCHERS: usize = 8;
@@ -53,7 +53,7 @@ impl Watchers {
 }
 
 struct Watching {
-    agent: Arc<Agent>,
+    node: Arc<Node>,
     filter: Filter,
     versions: watch::Receiver<Version>,
     links: watch::Receiver<()>,
@@ -64,14 +64,14 @@ struct Watching {
 
 /// The changes, one JSON object a line, until the agent stops.
 pub fn changes(
-    agent: Arc<Agent>,
+    node: Arc<Node>,
     filter: Filter,
     stop: CancellationToken,
     place: OwnedSemaphorePermit,
 ) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> {
-    let (versions, links) = (agent.ports.subscribe(), agent.netlink.link_changes());
+    let (versions, links) = (node.ports.subscribe(), node.netlink.link_changes());
     let watching = Watching {
-        agent,
+        node,
         filter,
         versions,
         links,
@@ -106,8 +106,8 @@ impl Watching {
             }
             self.versions.mark_unchanged();
             self.links.mark_unchanged();
-            let (current, _) = self.agent.ports.connection();
-            let seen = match ports(&self.agent, &self.filter).await {
+            let (current, _) = self.node.ports.connection();
+            let seen = match ports(&self.node, &self.filter).await {
                 Ok(seen) => seen,
                 Err(error) => {
                     tracing::warn!(%error, "who watches the ports is told no more");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::conf::Conf;
 use super::findings::{Finding, look};
 use super::{InstallError, conf_owner, place, refuse_foreign};
-use crate::attach::Agent;
+use crate::attach::{Node, await_ready};
 use crate::changes::Changes;
 use crate::config::RuntimeArgs;
 
@@ -19,14 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Installs the network configuration that the agent is told to install, once it can serve an ADD. It stays when the agent ends:
 /// pods keep their network through an upgrade, and a runtime that asks for an ADD meanwhile is told to try again.
-pub async fn install(agent: Arc<Agent>) {
-    let Some(file) = agent.config.runtime.install_conf.clone() else {
+pub async fn install(node: Arc<Node>) {
+    let Some(file) = node.config.runtime.install_conf.clone() else {
         return;
     };
-    while let Err(error) = agent.await_ready(PATIENCE).await {
+    while let Err(error) = await_ready(&node, PATIENCE).await {
         tracing::warn!(%error, "the network configuration is not installed yet");
     }
-    let place = agent.config.runtime.cni_conf_dir.clone();
+    let place = node.config.runtime.cni_conf_dir.clone();
     let installed = tokio::task::spawn_blocking(move || put(&file, &place)).await;
     match installed.unwrap_or_else(|error| Err(InstallError::Runtime(io::Error::other(error)))) {
         Ok(line) => tracing::info!("{line}"),

@@ -7,6 +7,7 @@
 //! pods arrive, the plugin is started by the [`spawner`], a small process made before the
 //! lock-down.
 
+mod addresses;
 pub mod delegate;
 mod family;
 mod owner;
@@ -14,5 +15,6 @@ pub mod pool;
 pub mod spawner;
 pub mod subnet;
 
+pub use addresses::Addresses;
 pub use family::Family;
 pub use owner::Owner;

@@ -127,6 +127,14 @@ impl Trace {
         Ok(done)
     }
 
+    /// Takes a step whose failure does not end the operation, and records how long it took.
+    pub async fn timed<T>(&mut self, name: &'static str, work: impl Future<Output = T>) -> T {
+        let start = self.begin(name);
+        let done = work.await;
+        self.phase(name, start);
+        done
+    }
+
     /// Begins a step, which [`Self::phase`] ends. One that is still under way when the operation fails is the step that failed.
     pub fn begin(&mut self, name: &'static str) -> Instant {
         let now = Instant::now();

@@ -35,7 +35,7 @@ pub use bridge_ports::{BridgePorts, SecuredPort};
 pub use error::PortError;
 pub use ovn::{ControllerError, Diagnosis};
 pub use record::{PortRecord, addresses};
-pub use restore::Ground;
+pub use restore::Epoch;
 pub use state::PortState;
 pub use switch::{BridgeView, OvnView, SwitchView, Tunnel};
 pub use tunnel::Encapsulation;

@@ -1,4 +1,5 @@
-//! Ports that were there and are to be again: when an ADD that had taken their place fails, and when the database was lost.
+//! Ports that were there and are to be again: when an ADD that had replaced them fails, and when the
+//! database was lost.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,34 +14,31 @@ use super::record::key;
 use super::{PortError, PortRecord, Ports};
 use crate::plan::{AttachmentKey, Bandwidth, ids};
 
-/// What the ports stand on. When it changes they may have gone with it.
+/// The life of a database and of its bridge. When another begins, the ports of the old one may be gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ground {
+pub struct Epoch {
     resyncs: u64,
     root: Option<Uuid>,
     bridge: Option<Uuid>,
 }
 
 impl Ports {
-    /// What the ports stand on now.
-    pub fn ground(&self, versions: &watch::Receiver<Version>) -> Ground {
+    /// The present epoch.
+    pub fn epoch(&self, versions: &watch::Receiver<Version>) -> Epoch {
         let resyncs = versions.borrow().resyncs;
-        self.client.read(|db| Ground {
+        self.client.read(|db| Epoch {
             resyncs,
             root: db.open_vswitch().map(|root| root.uuid()),
             bridge: db.bridge_by_name(&self.bridge).map(|bridge| bridge.uuid()),
         })
     }
 
-    /// Waits, however long, until the ports stand on other ground: there was a new snapshot, or the bridge was made or removed.
-    pub async fn wait_other_ground(
-        &self,
-        versions: &mut watch::Receiver<Version>,
-        before: &Ground,
-    ) {
+    /// Waits, however long, until another epoch begins: there was a new snapshot, or the bridge was
+    /// made or removed.
+    pub async fn wait_other_epoch(&self, versions: &mut watch::Receiver<Version>, before: &Epoch) {
         loop {
             let state = versions.borrow_and_update().state.clone();
-            if state == State::Synced && self.ground(versions) != *before {
+            if state == State::Synced && self.epoch(versions) != *before {
                 return;
             }
             if versions.changed().await.is_err() {

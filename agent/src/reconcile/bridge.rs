@@ -1,23 +1,28 @@
 //! The bridge of plain mode, made when it is missing.
 
-use crate::attach::Agent;
+use crate::attach::Node;
 use crate::plan::{mac, mac_text};
 use crate::ports::BridgeWanted;
 
 /// What the bridge should be like if it has to be made.
-pub(super) async fn wanted(agent: &Agent) -> BridgeWanted {
-    let kernel_datapath = match agent.netlink.kernel_datapath_available().await {
+pub(super) async fn wanted(node: &Node) -> BridgeWanted {
+    let kernel_datapath = match node.netlink.kernel_datapath_available().await {
         Ok(available) => available,
         Err(error) => {
-            tracing::warn!(%error, "can't tell whether the kernel has an Open vSwitch datapath; taking the userspace one");
+            tracing::warn!(
+                %error,
+                "can't tell whether the kernel has an Open vSwitch datapath; taking the \
+                 userspace one"
+            );
             false
         }
     };
     BridgeWanted {
         datapath_type: if kernel_datapath { "system" } else { "netdev" },
-        // Pods remember their gateway's address; left alone it is the lowest of the ports' and changes as they come and go.
-        hwaddr: mac_text(mac::bridge_mac(&[&agent.config.bridge])),
+        // Pods remember their gateway's address; left alone it is the lowest of the ports' and
+        // changes as they come and go.
+        hwaddr: mac_text(mac::bridge_mac(&[&node.config.bridge])),
         // Left alone the bridge's MTU follows its smallest port.
-        mtu: agent.default_mtu(),
+        mtu: node.default_mtu(),
     }
 }

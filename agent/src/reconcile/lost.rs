@@ -1,5 +1,6 @@
-//! Ports that the database has lost while their pods live: a containerised Open vSwitch was replaced, its database begun
-//! anew, or the bridge removed under them. The intent log knows them, and their links are still there.
+//! Ports that the database has lost while their pods live: a containerised Open vSwitch was
+//! replaced, its database begun anew, or the bridge removed under them. The intent log knows them,
+//! and their links are still there.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,14 +8,15 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use crate::attach::{Agent, Restored};
+use super::recover::{self, Restored};
+use crate::attach::Node;
 use crate::journal::{Entry, State};
 use crate::observe::Mended;
 use crate::plan::{AttachmentKey, ids};
 
 /// Makes every lost port again, all in as few requests as group commit needs.
-pub(super) async fn restore(agent: &Agent) {
-    let mut living: Vec<Entry> = agent
+pub(super) async fn restore_all(node: &Node) {
+    let mut living: Vec<Entry> = node
         .journal
         .entries()
         .0
@@ -36,38 +38,40 @@ pub(super) async fn restore(agent: &Agent) {
     }
     let (mut again, mut stale) = (0, 0);
     for turn in [first, later] {
-        let outcomes = join_all(turn.iter().map(|entry| agent.restore(entry))).await;
+        let outcomes = join_all(turn.iter().map(|entry| recover::restore(node, entry))).await;
         for (entry, outcome) in turn.iter().zip(outcomes) {
             match outcome {
                 Ok(Restored::Again) => again += 1,
                 Ok(Restored::Stale) => stale += 1,
                 Ok(Restored::Untouched) => {}
                 Err(error) => {
-                    tracing::error!(attachment = %entry.key, %error, "its port can't be brought back")
+                    tracing::error!(
+                        attachment = %entry.key,
+                        %error,
+                        "its port can't be brought back"
+                    )
                 }
             }
         }
     }
-    agent.metrics.mended(Mended::LostPort, again);
-    agent.metrics.mended(Mended::StaleRecord, stale);
+    node.metrics.mended(Mended::LostPort, again);
+    node.metrics.mended(Mended::StaleRecord, stale);
     if again + stale > 0 {
         tracing::warn!(
             again,
             stale,
-            "Open vSwitch had lost ports of living pods: made again; what had no link any more was removed"
+            "Open vSwitch had lost ports of living pods: made again; what had no link any more \
+             was removed"
         );
     }
 }
 
-/// Looks after single ports as their rows come and go: one that was removed under a living pod, one that comes after its ADD
-/// has failed. Never ends.
-pub async fn keep_ports(agent: Arc<Agent>) {
-    let mut changes = agent.ports.follow();
-    let mut settled = agent.settled.clone();
-    if settled.wait_for(|settled| *settled).await.is_err() {
-        return;
-    }
-    let mut known = agent.ports.attachments_by_row();
+/// Looks after single ports as their rows come and go: one that was removed under a living pod, one
+/// that comes after its ADD has failed. Never ends.
+pub async fn keep_ports(node: Arc<Node>) {
+    let mut changes = node.ports.follow();
+    node.settled().await;
+    let mut known = node.ports.attachments_by_row();
     while let Some(changed) = changes.next().await {
         let rows = changed
             .rows
@@ -75,7 +79,7 @@ pub async fn keep_ports(agent: Arc<Agent>) {
             .filter(|(table, _)| *table == "Interface");
         let mut touched = HashSet::new();
         for (_, row) in rows {
-            let now = agent.ports.attachment_of(*row);
+            let now = node.ports.attachment_of(*row);
             let before = match &now {
                 Some(key) => known.insert(*row, key.clone()),
                 None => known.remove(row),
@@ -85,24 +89,27 @@ pub async fn keep_ports(agent: Arc<Agent>) {
             }
         }
         // Without the bridge all ports are gone, and come back with it (see `restore`).
-        if agent.ports.node_facts(0).is_err() {
+        if node.ports.node_facts(0).is_err() {
             continue;
         }
         for key in touched {
-            tokio::spawn(look_after(Arc::clone(&agent), key));
+            tokio::spawn(look_after(Arc::clone(&node), key));
         }
     }
 }
 
-async fn look_after(agent: Arc<Agent>, key: AttachmentKey) {
-    match agent.look_after(&key).await {
+async fn look_after(node: Arc<Node>, key: AttachmentKey) {
+    match recover::look_after(&node, &key).await {
         Ok(Restored::Untouched) => {}
         Ok(Restored::Again) => {
-            agent.metrics.mended(Mended::LostPort, 1);
-            tracing::warn!(attachment = %key, "the port of a living pod was removed from Open vSwitch: made again");
+            node.metrics.mended(Mended::LostPort, 1);
+            tracing::warn!(
+                attachment = %key,
+                "the port of a living pod was removed from Open vSwitch: made again"
+            );
         }
         Ok(Restored::Stale) => {
-            agent.metrics.mended(Mended::Leftover, 1);
+            node.metrics.mended(Mended::Leftover, 1);
             tracing::info!(attachment = %key, "removed what is left of an attachment that is gone");
         }
         Err(error) => tracing::error!(attachment = %key, %error, "its port can't be looked after"),

@@ -1,5 +1,5 @@
-//! The MTU of pods to which nobody gave one: the uplink's, less what the tunnel takes in OVN mode, for as long as no setting says
-//! otherwise.
+//! The MTU of pods to which nobody gave one: the uplink's, less what the tunnel takes in OVN mode,
+//! for as long as no setting says otherwise.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 
-use crate::attach::Agent;
+use crate::attach::Node;
 use crate::config::{Config, Mode};
 use crate::netns::{self, LinkState, Netlink};
 use crate::ports::{Encapsulation, Ports};
@@ -30,7 +30,8 @@ impl Uplink {
         self.link.mtu.saturating_sub(self.overhead)
     }
 
-    /// Finds it for who runs no agent: on the current tokio runtime, of the calling thread's network namespace.
+    /// Finds it for who runs no agent: on the current tokio runtime, of the calling thread's
+    /// network namespace.
     pub async fn look(config: &Config) -> Option<Self> {
         let netlink = Netlink::start(None).ok()?;
         let tunnel = match config.ovn.mode {
@@ -56,24 +57,32 @@ impl fmt::Display for Uplink {
     }
 }
 
+/// Looks for the uplink and notes what fits it.
+pub(super) async fn find_uplink(node: &Node) {
+    note(node, tunnel(node).as_ref()).await;
+}
+
 /// Looks for the uplink and notes what fits it. Returns it, to be watched.
-pub(super) async fn note(agent: &Agent, tunnel: Option<&Encapsulation>) -> Option<Uplink> {
-    let uplink = match find(&agent.netlink, tunnel).await {
+async fn note(node: &Node, tunnel: Option<&Encapsulation>) -> Option<Uplink> {
+    let uplink = match find(&node.netlink, tunnel).await {
         Ok(uplink) => uplink,
         Err(error) => {
-            tracing::warn!(%error, "the node's uplink can't be found; its MTU is taken for the usual one");
+            tracing::warn!(
+                %error,
+                "the node's uplink can't be found; its MTU is taken for the usual one"
+            );
             None
         }
     };
     let fits = uplink.as_ref().map(Uplink::fits);
-    if agent.uplink_mtu.send_replace(fits) != fits {
-        say(agent, uplink.as_ref());
+    if node.uplink_mtu.send_replace(fits) != fits {
+        say(node, uplink.as_ref());
     }
     uplink
 }
 
 /// Keeps to the uplink's MTU as it changes, or as another link becomes the uplink. Never ends.
-pub async fn keep_uplink_mtu(agent: Arc<Agent>) {
+pub async fn keep_uplink_mtu(node: Arc<Node>) {
     let mut changes = match netns::uplink_changes() {
         Ok(changes) => changes,
         Err(error) => {
@@ -81,23 +90,20 @@ pub async fn keep_uplink_mtu(agent: Arc<Agent>) {
             return;
         }
     };
-    let mut settled = agent.settled.clone();
-    if settled.wait_for(|settled| *settled).await.is_err() {
-        return;
-    }
-    let mut versions = agent.ports.subscribe();
-    let mut live = agent.live.subscribe();
-    let mut in_force = agent.default_mtu();
+    node.settled().await;
+    let mut versions = node.ports.subscribe();
+    let mut live = node.live.subscribe();
+    let mut in_force = node.default_mtu();
     loop {
         versions.mark_unchanged();
         live.mark_unchanged();
-        let tunnel = tunnel(&agent);
-        let uplink = note(&agent, tunnel.as_ref()).await;
-        if agent.default_mtu() != in_force {
-            in_force = agent.default_mtu();
+        let tunnel = tunnel(&node);
+        let uplink = note(&node, tunnel.as_ref()).await;
+        if node.default_mtu() != in_force {
+            in_force = node.default_mtu();
             tracing::info!(mtu = in_force, "new pods get another MTU");
-            if agent.config.ovn.mode == Mode::Plain {
-                super::make_bridge(&agent).await;
+            if node.config.ovn.mode == Mode::Plain {
+                super::make_bridge(&node).await;
             }
         }
         let other_link = async {
@@ -105,7 +111,7 @@ pub async fn keep_uplink_mtu(agent: Arc<Agent>) {
                 return std::future::pending().await;
             };
             let link = link.link;
-            let mut states = agent.netlink.watch_link(&link.name);
+            let mut states = node.netlink.watch_link(&link.name);
             if states
                 .wait_for(|now| now.as_ref() != Some(&link))
                 .await
@@ -116,7 +122,7 @@ pub async fn keep_uplink_mtu(agent: Arc<Agent>) {
         };
         let other_tunnel = async {
             // The replica changes with every port; its tunnel hardly ever.
-            while self::tunnel(&agent) == tunnel {
+            while self::tunnel(&node) == tunnel {
                 if versions.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -135,12 +141,12 @@ pub async fn keep_uplink_mtu(agent: Arc<Agent>) {
 }
 
 /// The tunnel, in OVN mode.
-pub(super) fn tunnel(agent: &Agent) -> Option<Encapsulation> {
-    (agent.config.ovn.mode == Mode::Ovn).then(|| agent.ports.tunnel())
+fn tunnel(node: &Node) -> Option<Encapsulation> {
+    (node.config.ovn.mode == Mode::Ovn).then(|| node.ports.tunnel())
 }
 
-/// The link that carries pods' packets off the node: that of the tunnel's end, or of the default route. Of several the one with
-/// the smallest MTU.
+/// The link that carries pods' packets off the node: that of the tunnel's end, or of the default
+/// route. Of several the one with the smallest MTU.
 async fn find(
     netlink: &Netlink,
     tunnel: Option<&Encapsulation>,
@@ -158,12 +164,17 @@ async fn find(
     Ok(link.map(|link| Uplink { link, overhead }))
 }
 
-fn say(agent: &Agent, uplink: Option<&Uplink>) {
+fn say(node: &Node, uplink: Option<&Uplink>) {
     let Some(uplink) = uplink else { return };
     let fits = uplink.fits();
     tracing::info!(%uplink, fits, "the MTU that fits the node's uplink");
-    let given = agent.live.borrow().mtu;
+    let given = node.live.borrow().mtu;
     if let Some(mtu) = given.filter(|mtu| *mtu > fits) {
-        tracing::warn!(mtu, %uplink, fits, "--mtu is more than the uplink carries: large packets to other nodes are lost or cut");
+        tracing::warn!(
+            mtu,
+            %uplink,
+            fits,
+            "--mtu is more than the uplink carries: large packets to other nodes are lost or cut"
+        );
     }
 }

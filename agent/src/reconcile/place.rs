@@ -1,8 +1,9 @@
 //! Which network namespace the records of the run directory are about.
 //!
-//! An agent that is started in another one than the host's (a DaemonSet without `hostNetwork`, a unit with `PrivateNetwork`)
-//! sees none of its links, and would take every attachment for one that has outlived a reboot. So the namespace is written
-//! down, and an agent that finds itself elsewhere while there are attachments does not start.
+//! An agent that is started in another one than the host's (a DaemonSet without `hostNetwork`, a
+//! unit with `PrivateNetwork`) sees none of its links, and would take every attachment for one that
+//! has outlived a reboot. So the namespace is written down, and an agent that finds itself
+//! elsewhere while there are attachments does not start.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -25,8 +26,9 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 pub enum PlaceError {
     /// Its attachments are of another namespace.
     #[error(
-        "{file}: {attachments} attachments were made in network namespace {was}, and this agent is in {now}, where it would \
-         take them all for gone: start it in the host's network namespace (hostNetwork: true in Kubernetes)"
+        "{file}: {attachments} attachments were made in network namespace {was}, and this agent \
+         is in {now}, where it would take them all for gone: start it in the host's network \
+         namespace (hostNetwork: true in Kubernetes)"
     )]
     Elsewhere {
         /// The record.
@@ -58,7 +60,8 @@ struct Place {
     ino: u64,
 }
 
-/// Makes sure that the attachments of the run directory are of this network namespace, and writes down which it is.
+/// Makes sure that the attachments of the run directory are of this network namespace, and writes
+/// down which it is.
 ///
 /// # Errors
 /// They are of another one; or the record can't be read or written.
@@ -88,7 +91,8 @@ fn confirm(run_dir: &Path, journal: &Journal, here: Place) -> Result<(), PlaceEr
     Ok(directory.write(FILE, &[&text])?)
 }
 
-/// What is written; none when nothing is, or nothing that can be read: then there is nothing to go by.
+/// What is written; none when nothing is, or nothing that can be read: then there is nothing to go
+/// by.
 fn read(directory: &PrivateDir) -> Result<Option<Place>, PlaceError> {
     let Some(text) = directory.read(FILE, LONGEST)? else {
         return Ok(None);

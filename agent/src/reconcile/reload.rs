@@ -1,4 +1,5 @@
-//! The configuration as it changes: read again on SIGHUP and when one of its files has changed, taken over whole or not at all.
+//! The configuration as it changes: read again on SIGHUP and when one of its files has changed,
+//! taken over whole or not at all.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use tokio::signal::unix::Signal;
 
 use super::hold_addresses;
-use crate::attach::Agent;
+use crate::attach::Node;
 use crate::changes::Changes;
 use crate::config::{Loaded, Loader};
 use crate::observe::LogOutput;
@@ -41,15 +42,19 @@ impl Configuration {
         }
     }
 
-    /// Keeps to the files as they change. Never ends while they can be watched; a SIGHUP always works.
-    pub async fn follow(mut self, agent: Arc<Agent>, mut hangup: Signal) {
+    /// Keeps to the files as they change. Never ends while they can be watched; a SIGHUP always
+    /// works.
+    pub async fn follow(mut self, node: Arc<Node>, mut hangup: Signal) {
         loop {
             let changes = self.changes();
             if let Err(error) = &changes {
-                tracing::warn!(%error, "configuration files can't be watched; a SIGHUP still has them read");
+                tracing::warn!(
+                    %error,
+                    "configuration files can't be watched; a SIGHUP still has them read"
+                );
             }
             // Also the first time: they may have changed since the start.
-            self.reload(&agent).await;
+            self.reload(&node).await;
             let changed = async {
                 match &changes {
                     Ok(changes) => changes.next().await,
@@ -70,7 +75,7 @@ impl Configuration {
         }
     }
 
-    async fn reload(&mut self, agent: &Agent) {
+    async fn reload(&mut self, node: &Node) {
         let loader = Arc::clone(&self.loader);
         let loaded = tokio::task::spawn_blocking(move || loader.load()).await;
         let now = match loaded {
@@ -91,9 +96,13 @@ impl Configuration {
             return;
         }
         match self.loader.without_restart(&self.in_force, &now) {
-            Ok(next) => self.take_over(agent, next),
+            Ok(next) => self.take_over(node, next),
             Err(error) => {
-                tracing::error!(%error, "what has changed makes sense only after a restart of the agent; the old settings stay");
+                tracing::error!(
+                    %error,
+                    "what has changed makes sense only after a restart of the agent; the old \
+                     settings stay"
+                );
             }
         }
         // Compared with what runs, and said once: a change that was taken back needs no restart.
@@ -126,16 +135,17 @@ impl Configuration {
         }
     }
 
-    /// Makes the live settings those of `next`; between two of them nothing else runs on this thread.
-    fn take_over(&mut self, agent: &Agent, next: Loaded) {
+    /// Makes the live settings those of `next`; between two of them nothing else runs on this
+    /// thread.
+    fn take_over(&mut self, node: &Node, next: Loaded) {
         let live = next.config.live.clone();
-        let before = agent.live.borrow().clone();
+        let before = node.live.borrow().clone();
         if live.subnets != before.subnets {
-            if let Err(error) = agent.addresses.change_subnets(live.subnets.clone()) {
+            if let Err(error) = node.addresses.change_subnets(live.subnets.clone()) {
                 tracing::error!(%error, "the configuration is refused; the old settings stay");
                 return;
             }
-            hold_addresses(agent);
+            hold_addresses(node);
         }
         // By whichever of the two filters lets it through.
         let is_heard = tracing::enabled!(tracing::Level::INFO);
@@ -151,7 +161,7 @@ impl Configuration {
             self.say_changes(&next);
         }
         if live != before {
-            agent.live.send_replace(live);
+            node.live.send_replace(live);
         }
         self.in_force = next;
     }
@@ -165,7 +175,10 @@ impl Configuration {
     /// Whoever rotates logs has moved the file away, and sends SIGHUP to have a new one.
     fn reopen_log(&self) {
         if let Err(error) = self.log.reopen() {
-            tracing::error!(%error, "the log file can't be opened again; the old one is written on");
+            tracing::error!(
+                %error,
+                "the log file can't be opened again; the old one is written on"
+            );
         }
     }
 
@@ -182,8 +195,8 @@ impl Configuration {
     }
 }
 
-/// The directories in which a change can make this path another file: its own and, where it is a symbolic link as in a mounted
-/// ConfigMap, those on the way to its target.
+/// The directories in which a change can make this path another file: its own and, where it is a
+/// symbolic link as in a mounted ConfigMap, those on the way to its target.
 fn directories(path: &Path) -> Vec<PathBuf> {
     let mut directories = Vec::new();
     let mut path = path.to_owned();

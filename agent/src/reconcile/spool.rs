@@ -1,43 +1,47 @@
-//! DELs that found no agent: carried out at start before the first ADD is served, and as they come after that.
+//! DELs that found no agent: carried out at start before the first ADD is served, and as they come
+//! after that.
 
 use std::sync::Arc;
 
 use podwire_cni::spec::Command;
 use podwire_cni::spool::{Name, Spool, SpoolError, Spooled};
 
-use crate::attach::{Agent, Call};
+use super::recover;
+use crate::attach::{Call, Node};
 use crate::changes::Changes;
 use crate::observe::Spooled as Outcome;
 
 /// Carries out what waits in the spool, oldest first.
-pub(super) async fn carry_out(agent: &Agent) {
-    let waiting = Spool::open(&agent.config.socket).and_then(|spool| Ok((spool.names()?, spool)));
+pub(super) async fn carry_out_all(node: &Node) {
+    let waiting = Spool::open(&node.config.socket).and_then(|spool| Ok((spool.names()?, spool)));
     match waiting {
         Ok((names, spool)) => {
             for name in names {
-                carry_out_one(agent, &spool, &name).await;
+                carry_out_one(node, &spool, &name).await;
             }
         }
         Err(error) => tracing::error!(%error, "the spool of DELs can't be read"),
     }
 }
 
-/// Carries out DELs as they are spooled, which happens when a connection was lost or the agent's queue full. Never ends.
-pub async fn keep_spool(agent: Arc<Agent>) {
-    let mut settled = agent.settled.clone();
-    if settled.wait_for(|settled| *settled).await.is_err() {
-        return;
-    }
+/// Carries out DELs as they are spooled, which happens when a connection was lost or the agent's
+/// queue full. Never ends.
+pub async fn keep_spool(node: Arc<Node>) {
+    node.settled().await;
     loop {
-        let arrivals = match arrivals(&agent) {
+        let arrivals = match arrivals(&node) {
             Ok(arrivals) => {
                 // Which file came does not matter: all that wait are looked through.
-                carry_out(&agent).await;
+                carry_out_all(&node).await;
                 Ok(arrivals)
             }
             Err(error) => {
-                tracing::error!(%error, "the spool of DELs can't be watched; that is tried again when something changes there");
-                Changes::of_sockets(&agent.config.run_dir)
+                tracing::error!(
+                    %error,
+                    "the spool of DELs can't be watched; that is tried again when something \
+                     changes there"
+                );
+                Changes::of_sockets(&node.config.run_dir)
             }
         };
         // A spool that was removed is an event as well.
@@ -46,14 +50,18 @@ pub async fn keep_spool(agent: Arc<Agent>) {
             Err(error) => Err(error),
         };
         if let Err(error) = next {
-            tracing::error!(%error, "the spool of DELs is no longer watched; what comes is carried out at the next start");
+            tracing::error!(
+                %error,
+                "the spool of DELs is no longer watched; what comes is carried out at the next \
+                 start"
+            );
             return;
         }
     }
 }
 
-fn arrivals(agent: &Agent) -> Result<Changes, WatchError> {
-    let spool = Spool::open(&agent.config.socket)?;
+fn arrivals(node: &Node) -> Result<Changes, WatchError> {
+    let spool = Spool::open(&node.config.socket)?;
     Ok(Changes::of_arrivals(spool.path())?)
 }
 
@@ -65,30 +73,35 @@ enum WatchError {
     Inotify(#[from] std::io::Error),
 }
 
-/// A DEL that fails stays for the next look; what can never be carried out goes, with its reason in the log.
-async fn carry_out_one(agent: &Agent, spool: &Spool, name: &Name) {
+/// A DEL that fails stays for the next look; what can never be carried out goes, with its reason in
+/// the log.
+async fn carry_out_one(node: &Node, spool: &Spool, name: &Name) {
     let (spooled, call) = match spool.read(name) {
         Ok(None) => return,
         Ok(Some(spooled)) => match del_of(&spooled) {
             Ok(call) => (spooled, call),
-            Err(problem) => return drop_one(agent, spool, name, &problem),
+            Err(problem) => return drop_one(node, spool, name, &problem),
         },
         Err(error @ SpoolError::Malformed { .. }) => {
-            return drop_one(agent, spool, name, &error.to_string());
+            return drop_one(node, spool, name, &error.to_string());
         }
         Err(error) => return tracing::error!(%error, "a spooled DEL can't be read"),
     };
     tracing::info!(attachment = %call.key, "carrying out a DEL that no agent had taken");
-    match agent.carry_out(&call, spooled.written).await {
+    match recover::carry_out(node, &call, spooled.written).await {
         Ok(()) => {
-            agent.metrics.spooled(Outcome::CarriedOut);
+            node.metrics.spooled(Outcome::CarriedOut);
             if let Err(error) = spool.remove(name) {
                 tracing::error!(%error, "a DEL that was carried out stays in the spool");
             }
         }
         Err(error) => {
-            agent.metrics.spooled(Outcome::Failed);
-            tracing::error!(attachment = %call.key, %error, "a spooled DEL failed; it is tried again at the next one");
+            node.metrics.spooled(Outcome::Failed);
+            tracing::error!(
+                attachment = %call.key,
+                %error,
+                "a spooled DEL failed; it is tried again at the next one"
+            );
         }
     }
 }
@@ -102,8 +115,8 @@ fn del_of(spooled: &Spooled) -> Result<Call, String> {
     }
 }
 
-fn drop_one(agent: &Agent, spool: &Spool, name: &Name, problem: &str) {
-    agent.metrics.spooled(Outcome::Dropped);
+fn drop_one(node: &Node, spool: &Spool, name: &Name, problem: &str) {
+    node.metrics.spooled(Outcome::Dropped);
     tracing::error!(
         problem,
         "a file in the spool of DELs can't be carried out and is removed"

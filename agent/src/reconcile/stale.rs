@@ -1,22 +1,26 @@
-//! Rows that outlived their links: a reboot takes links, namespaces and the intent log, and leaves Open vSwitch's database.
+//! Rows that outlived their links: a reboot takes links, namespaces and the intent log, and leaves
+//! Open vSwitch's database.
 
 use std::collections::HashSet;
 
 use super::LOCAL_PORT_DEADLINE;
-use crate::attach::Agent;
+use crate::attach::Node;
 use crate::observe::Mended;
 use crate::ports::PortRecord;
 
 /// Removes every port of ours whose host end is gone. Others' rows stay, whatever they look like.
-pub(super) async fn remove(agent: &Agent) {
-    let links: HashSet<String> = match agent.netlink.list_veths().await {
+pub(super) async fn remove(node: &Node) {
+    let links: HashSet<String> = match node.netlink.list_veths().await {
         Ok(links) => links.into_iter().map(|link| link.name).collect(),
         Err(error) => {
-            tracing::error!(%error, "can't tell which ports have outlived their links; they stay until GC");
+            tracing::error!(
+                %error,
+                "can't tell which ports have outlived their links; they stay until GC"
+            );
             return;
         }
     };
-    let stale: Vec<PortRecord> = agent
+    let stale: Vec<PortRecord> = node
         .ports
         .all()
         .into_iter()
@@ -25,12 +29,13 @@ pub(super) async fn remove(agent: &Agent) {
     if stale.is_empty() {
         return;
     }
-    if !sees_bridge(agent).await {
+    if !sees_bridge(node).await {
         tracing::error!(
-            bridge = agent.config.bridge,
+            bridge = node.config.bridge,
             ports = stale.len(),
-            "ports seem to have outlived their links, but the bridge's own link is not to be seen either: is this the network \
-             namespace of ovs-vswitchd, and does it run? they stay until GC"
+            "ports seem to have outlived their links, but the bridge's own link is not to be \
+             seen either: is this the network namespace of ovs-vswitchd, and does it run? they \
+             stay until GC"
         );
         return;
     }
@@ -39,16 +44,17 @@ pub(super) async fn remove(agent: &Agent) {
         "removing ports that outlived their links"
     );
     let names: Vec<&str> = stale.iter().map(|record| record.name.as_str()).collect();
-    agent.journal.retire_names(&names);
-    match agent.ports.remove(&stale).await {
-        Ok(()) => agent.metrics.mended(Mended::PortWithoutLink, stale.len()),
+    node.journal.retire_names(&names);
+    match node.ports.remove(&stale).await {
+        Ok(()) => node.metrics.mended(Mended::PortWithoutLink, stale.len()),
         Err(error) => tracing::error!(%error, "ports without links stay until GC"),
     }
 }
 
-/// Whether this is a namespace in which Open vSwitch's links are: in another one every port seems to have lost its own.
-async fn sees_bridge(agent: &Agent) -> bool {
-    let mut link = agent.netlink.watch_link(&agent.config.bridge);
+/// Whether this is a namespace in which Open vSwitch's links are: in another one every port seems
+/// to have lost its own.
+async fn sees_bridge(node: &Node) -> bool {
+    let mut link = node.netlink.watch_link(&node.config.bridge);
     let seen = tokio::time::timeout(LOCAL_PORT_DEADLINE, link.wait_for(Option::is_some)).await;
     matches!(seen, Ok(Ok(_)))
 }

@@ -13,7 +13,7 @@ use podwire_cni::wire;
 use tokio_util::sync::CancellationToken;
 
 use super::{LONGEST_WAIT, Response, died, json, metrics_page, problem};
-use crate::attach::{Agent, Error};
+use crate::attach::{Agent, Error, Node};
 use crate::inspect::{self, Filter, Watchers};
 
 /// Those who watch, and what ends it.
@@ -56,12 +56,16 @@ pub(super) async fn respond(
             json(StatusCode::OK, agent.health(patience).await)
         }
         (&Method::GET, "/v1/status") => view(inspect::status(&agent).await),
-        (&Method::GET, "/v1/traces") => json(StatusCode::OK, inspect::traces(&agent, &filter)),
-        (&Method::GET, "/v1/ports") if filter.watch => watch(agent, filter, watching),
-        (&Method::GET, "/v1/ports") => view(inspect::ports(&agent, &filter).await),
-        (&Method::GET, "/v1/check") => view(inspect::check(&agent, &filter).await),
-        (&Method::GET, "/v1/gc") => view(inspect::gc(&agent, false).await),
-        (&Method::POST, "/v1/gc") => sweep(agent).await,
+        (&Method::GET, "/v1/traces") => {
+            json(StatusCode::OK, inspect::traces(&agent.recorder, &filter))
+        }
+        (&Method::GET, "/v1/ports") if filter.watch => {
+            watch(Arc::clone(&agent.node), filter, watching)
+        }
+        (&Method::GET, "/v1/ports") => view(inspect::ports(&agent.node, &filter).await),
+        (&Method::GET, "/v1/check") => view(inspect::check(&agent.node, &filter).await),
+        (&Method::GET, "/v1/gc") => view(inspect::gc(&agent.node, false).await),
+        (&Method::POST, "/v1/gc") => sweep(Arc::clone(&agent.node)).await,
         (_, wire::PATH) => problem(
             StatusCode::METHOD_NOT_ALLOWED,
             ErrorCode::DECODE,
@@ -75,12 +79,12 @@ pub(super) async fn respond(
     }
 }
 
-fn watch(agent: Arc<Agent>, filter: Filter, watching: &Watching) -> Response {
+fn watch(node: Arc<Node>, filter: Filter, watching: &Watching) -> Response {
     let Some(place) = watching.watchers.enter() else {
         let msg = "too many watch the ports already; end one of them";
         return problem(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::TRY_AGAIN, msg);
     };
-    let changes = inspect::changes(agent, filter, watching.stop.clone(), place);
+    let changes = inspect::changes(node, filter, watching.stop.clone(), place);
     let body = UnsyncBoxBody::new(StreamBody::new(changes));
     let mut response = Response::new(Either::Right(body));
     let kind = HeaderValue::from_static("application/x-ndjson");
@@ -89,8 +93,8 @@ fn watch(agent: Arc<Agent>, filter: Filter, watching: &Watching) -> Response {
 }
 
 /// Runs to its end also when nobody waits for the answer any more.
-async fn sweep(agent: Arc<Agent>) -> Response {
-    let swept = tokio::spawn(async move { inspect::gc(&agent, true).await });
+async fn sweep(node: Arc<Node>) -> Response {
+    let swept = tokio::spawn(async move { inspect::gc(&node, true).await });
     match swept.await {
         Ok(swept) => view(swept),
         Err(error) => died(&error),

@@ -4,8 +4,8 @@ use clap::Args;
 
 use super::paint::{Paint, printable, short_id};
 use super::{AnswerArgs, Exit, ToolError};
-use crate::attach::Audit;
 use crate::inspect::{AuditList, Filter};
+use crate::reconcile::Audit;
 
 /// The flags of `podwire check`.
 #[derive(Debug, Args)]

@@ -30,7 +30,7 @@ impl GcArgs {
         };
         self.answer
             .show(&list, |paint| text(&list, self.dry_run, paint))?;
-        let remains = |it: &crate::attach::Leftover| !it.removed;
+        let remains = |it: &crate::reconcile::Leftover| !it.removed;
         let has_qos = self.dry_run && list.qos_rows > 0;
         Ok(Exit::by_health(
             !has_qos && !list.leftovers.iter().any(remains),
@@ -94,8 +94,8 @@ pub(super) fn qos_rows(number: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::Leftover;
     use crate::plan::AttachmentKey;
+    use crate::reconcile::Leftover;
 
     #[test]
     fn each_leftover_is_told_with_its_reason_and_what_became_of_it() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use podwire_cni::spec::CniResult;
 
-use super::super::{Agent, Error};
+use super::super::{Error, Node};
 use super::{Difference, is_inside};
 use crate::journal::EntryPort;
 use crate::netns::{Datapath, LinkState, NoPackets};
@@ -17,7 +17,7 @@ const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
 
 /// What the host's end should be like, as far as it is known.
 #[derive(Debug, Default)]
-pub(in crate::attach) struct Expected {
+pub(crate) struct Expected {
     mac: Option<String>,
     mtu: Option<u32>,
 }
@@ -36,7 +36,7 @@ impl Expected {
     }
 
     /// As the intent log has it.
-    pub(in crate::attach) fn of_port(port: Option<&EntryPort>) -> Self {
+    pub(crate) fn of_port(port: Option<&EntryPort>) -> Self {
         Self {
             mac: port.map(|port| port.host_mac.clone()),
             mtu: port.and_then(|port| port.mtu),
@@ -46,7 +46,7 @@ impl Expected {
 
 /// The host's end as it is.
 #[derive(Debug)]
-pub(in crate::attach) struct HostEnd {
+pub(crate) struct HostEnd {
     /// The link of the port's name.
     link: Option<LinkState>,
     /// The pod's other end, when it has another name.
@@ -57,23 +57,21 @@ pub(in crate::attach) struct HostEnd {
 
 impl HostEnd {
     /// Looks at the link of a row; `pod` is the pod's end.
-    pub(in crate::attach) async fn look(
-        agent: &Agent,
+    pub(crate) async fn look(
+        node: &Node,
         record: &PortRecord,
         pod: Option<&LinkState>,
     ) -> Result<Self, Error> {
-        let link = agent.netlink.host_link(&record.name).await?;
+        let link = node.netlink.host_link(&record.name).await?;
         let mut renamed = None;
         if let (None, Some(pod)) = (&link, pod)
             && let Some(index) = pod.peer_ifindex
-            && let Some(peer) = agent.netlink.host_link_of_index(index).await?
+            && let Some(peer) = node.netlink.host_link_of_index(index).await?
             && peer.peer_ifindex == Some(pod.ifindex)
         {
             renamed = Some(peer.name);
         }
-        let mute = agent
-            .mute_ports(link.iter().map(|link| (record, link)))
-            .await;
+        let mute = mute_ports(node, link.iter().map(|link| (record, link))).await;
         Ok(Self {
             link,
             renamed,
@@ -82,7 +80,7 @@ impl HostEnd {
     }
 
     /// What is wrong with it.
-    pub(in crate::attach) fn differences(
+    pub(crate) fn differences(
         &self,
         record: &PortRecord,
         pod: Option<&LinkState>,
@@ -94,7 +92,8 @@ impl HostEnd {
                 Some(now) => Difference::with_fix(
                     format!("the host has no link {name}: the pod's other end is called {now}"),
                     format!(
-                        "ip link set {now} down && ip link set {now} name {name} && ip link set {name} up"
+                        "ip link set {now} down && ip link set {now} name {name} && ip link set \
+                         {name} up"
                     ),
                 ),
                 None => Difference::new(format!("the host has no link {name}")),
@@ -122,7 +121,8 @@ impl HostEnd {
                 format!("ip link set {name} address {wanted}"),
             ));
         }
-        // A packet that is larger than the receiving end's MTU is dropped there (`is_skb_forwardable`).
+        // A packet that is larger than the receiving end's MTU is dropped there
+        // (`is_skb_forwardable`).
         let wanted = expected.mtu.or(pod.map(|pod| pod.mtu));
         if let Some(wanted) = wanted.filter(|wanted| *wanted != link.mtu)
             && (expected.mtu.is_some() || link.mtu < wanted)
@@ -144,7 +144,8 @@ impl HostEnd {
         if self.carries_nothing {
             found.push(Difference::with_fix(
                 format!(
-                    "port {name} carries no packets: ovs-vswitchd still has a link of that name which was removed"
+                    "port {name} carries no packets: ovs-vswitchd still has a link of that name \
+                     which was removed"
                 ),
                 reopen(name),
             ));
@@ -153,44 +154,42 @@ impl HostEnd {
     }
 }
 
-/// The commands that have ovs-vswitchd close a port's link and open it again: with a type that it doesn't know it lets go of
-/// the link, and each command waits until it has.
+/// The commands that have ovs-vswitchd close a port's link and open it again: with a type that it
+/// doesn't know it lets go of the link, and each command waits until it has.
 fn reopen(name: &str) -> String {
     format!(
         "ovs-vsctl set interface {name} type=none && ovs-vsctl set interface {name} type=system"
     )
 }
 
-impl Agent {
-    /// The names of those of these ports that carry no packets although their rows look well. While ovs-vswitchd does not
-    /// answer none does, and that is told of the switch and not of each port.
-    pub(crate) async fn mute_ports<'a>(
-        &self,
-        ports: impl IntoIterator<Item = (&'a PortRecord, &'a LinkState)>,
-    ) -> HashSet<String> {
-        let Ok(facts) = self.ports.node_facts(0) else {
+/// The names of those of these ports that carry no packets although their rows look well. While
+/// ovs-vswitchd does not answer none does, and that is told of the switch and not of each port.
+pub(crate) async fn mute_ports<'a>(
+    node: &Node,
+    ports: impl IntoIterator<Item = (&'a PortRecord, &'a LinkState)>,
+) -> HashSet<String> {
+    let Ok(facts) = node.ports.node_facts(0) else {
+        return HashSet::new();
+    };
+    let datapath = match Datapath::read(facts.netdev_datapath) {
+        Ok(datapath) => datapath,
+        Err(error) => {
+            tracing::warn!(%error, "can't tell which ports carry packets");
             return HashSet::new();
-        };
-        let datapath = match Datapath::read(facts.netdev_datapath) {
-            Ok(datapath) => datapath,
-            Err(error) => {
-                tracing::warn!(%error, "can't tell which ports carry packets");
-                return HashSet::new();
-            }
-        };
-        let is_mute = |record: &PortRecord, link: &LinkState| {
-            let has_ofport = record.ofport.is_some_and(|ofport| ofport > 0);
-            let fault = datapath.fault(link);
-            has_ofport && matches!(fault, Some(NoPackets::NotHeard(_)))
-        };
-        let mute: HashSet<String> = ports
-            .into_iter()
-            .filter(|(record, link)| is_mute(record, link))
-            .map(|(record, _)| record.name.clone())
-            .collect();
-        match mute.is_empty() || self.ports.switch_alive(ANSWER_DEADLINE).await.is_ok() {
-            true => mute,
-            false => HashSet::new(),
         }
+    };
+    let is_mute = |record: &PortRecord, link: &LinkState| {
+        let has_ofport = record.ofport.is_some_and(|ofport| ofport > 0);
+        let fault = datapath.fault(link);
+        has_ofport && matches!(fault, Some(NoPackets::NotHeard(_)))
+    };
+    let mute: HashSet<String> = ports
+        .into_iter()
+        .filter(|(record, link)| is_mute(record, link))
+        .map(|(record, _)| record.name.clone())
+        .collect();
+    match mute.is_empty() || node.ports.switch_alive(ANSWER_DEADLINE).await.is_ok() {
+        true => mute,
+        false => HashSet::new(),
     }
 }

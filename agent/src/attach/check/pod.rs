@@ -9,9 +9,9 @@ use crate::plan::mac_text;
 /// RT_TABLE_MAIN (rtnetlink(7)).
 const MAIN_TABLE: u32 = 254;
 
-/// Every difference between a result and the pod's interface, but for routes; `inside` is what runs a command in the pod's
-/// namespace.
-pub(in crate::attach) fn pod_differences(
+/// Every difference between a result and the pod's interface, but for routes; `inside` is what runs
+/// a command in the pod's namespace.
+pub(crate) fn pod_differences(
     prev: &CniResult,
     index: usize,
     wanted: &Interface,
@@ -24,7 +24,8 @@ pub(in crate::attach) fn pod_differences(
     };
     let link = &seen.link;
     let mut found = Vec::new();
-    // First of all: with the link the kernel takes IPv6 addresses and routes down, and up again comes none of them.
+    // First of all: with the link the kernel takes IPv6 addresses and routes down, and up again
+    // comes none of them.
     if !link.up {
         found.push(Difference::with_fix(
             format!("interface {name} is down"),
@@ -55,7 +56,8 @@ pub(in crate::attach) fn pod_differences(
     for ip in prev.ips.iter().filter(on_it) {
         let address = ip.address;
         if !seen.addresses.contains(&address) {
-            // Nobody else has it: duplicate address detection would only keep the routes from being set.
+            // Nobody else has it: duplicate address detection would only keep the routes from being
+            // set.
             let nodad = if address.addr().is_ipv6() {
                 " nodad"
             } else {
@@ -70,10 +72,10 @@ pub(in crate::attach) fn pod_differences(
     found
 }
 
-/// The routes of a result that none of its interfaces has which should: `seen` are those that were looked at, with their
-/// indexes. A route names no interface. It belongs to the one that has the next hop in a subnet; else to any, as long as all
-/// of the sandbox's interfaces were looked at.
-pub(in crate::attach) fn lost_routes(
+/// The routes of a result that none of its interfaces has which should: `seen` are those that were
+/// looked at, with their indexes. A route names no interface. It belongs to the one that has the
+/// next hop in a subnet; else to any, as long as all of the sandbox's interfaces were looked at.
+pub(crate) fn lost_routes(
     prev: &CniResult,
     seen: &[(usize, Observed)],
     inside: &str,
@@ -114,7 +116,8 @@ pub(in crate::attach) fn lost_routes(
     found
 }
 
-/// The command that sets a route again. A next hop in no subnet of the interface is taken as reachable on the link.
+/// The command that sets a route again. A next hop in no subnet of the interface is taken as
+/// reachable on the link.
 fn add_route(route: &Route, name: &str, is_onlink: bool) -> String {
     let mut command = format!("ip route add {}", route.dst.trunc());
     if let Some(gateway) = route.gw {
@@ -139,7 +142,8 @@ fn add_route(route: &Route, name: &str, is_onlink: bool) -> String {
 }
 
 fn is_same(wanted: &Route, seen: &ObservedRoute) -> bool {
-    // Two families write an unset table and an unset next hop in their own ways; only what prevResult says is compared.
+    // Two families write an unset table and an unset next hop in their own ways; only what
+    // prevResult says is compared.
     wanted.dst.trunc() == seen.dst.trunc()
         && wanted
             .gw

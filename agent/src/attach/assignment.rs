@@ -1,4 +1,5 @@
-//! What a pod should get: from its annotations, from a delegated IPAM plugin, or from the node's own subnets.
+//! The interfaces that a pod gets: from its annotations, from a delegated IPAM plugin, or from the
+//! node's own subnets.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,10 +7,10 @@ use std::time::Duration;
 use ipnet::IpNet;
 use podwire_cni::spec::{Dns, ErrorCode, NetConf, RequestedIp, SpecError};
 
-use super::deadline::Deadline;
-use super::said::Said;
+use super::add::Add;
+use super::metadata::PodMetadata;
 use super::undo::{Done, Undo};
-use super::{Agent, Call, Error};
+use super::{Call, Error};
 use crate::fault::fault_point;
 use crate::ipam::delegate::{self, Delegate, DelegateError};
 use crate::ipam::spawner::Spawner;
@@ -22,89 +23,77 @@ use crate::pods::{self, NetworkKey, Settings, pod_networks};
 
 /// What one ADD is to make.
 #[derive(Debug)]
-pub(super) struct Intent {
+pub(super) struct Assignment {
     pub(super) interfaces: Vec<InterfaceSpec>,
     pub(super) dns: Dns,
     /// Whether the pod's annotation said so: a refusal then blames it and not the configuration.
     pub(super) from_annotation: bool,
 }
 
-impl Agent {
-    /// Decides what the pod should get; whatever is allocated on the way is noted in `undo`.
-    pub(super) async fn intent(
+impl Add<'_> {
+    /// Decides which interfaces the pod gets; whatever is allocated on the way is noted in `undo`.
+    pub(super) async fn assign(
         &self,
-        call: &Call,
-        said: &Said,
-        deadline: Deadline,
+        pod: &PodMetadata,
         undo: &mut Undo,
-    ) -> Result<Intent, Error> {
-        let settings = Settings::parse(&said.annotations)?;
-        let mut intent = self.source_of(call, said, deadline, undo).await?;
-        for interface in &mut intent.interfaces {
+    ) -> Result<Assignment, Error> {
+        let settings = Settings::parse(&pod.annotations)?;
+        let mut assigned = self.source_of(pod, undo).await?;
+        for interface in &mut assigned.interfaces {
             let of_pod = settings.mtu_with(&interface.addresses)?;
-            interface.mtu = interface.mtu.or(of_pod).or(call.conf.mtu);
-            self.bring_down_mtu(call, interface);
-            // They speak of the pod's own network, or its own two; a further one is limited by its configuration's capability.
-            if interface.nad.is_none() || said.network == NetworkKey::Default {
+            interface.mtu = interface.mtu.or(of_pod).or(self.call.conf.mtu);
+            self.bring_down_mtu(interface);
+            // They speak of the pod's own network, or its own two; a further one is limited by its
+            // configuration's capability.
+            if interface.nad.is_none() || pod.network == NetworkKey::Default {
                 interface.bandwidth = settings.bandwidth;
             }
         }
-        Ok(intent)
+        Ok(assigned)
     }
 
-    async fn source_of(
-        &self,
-        call: &Call,
-        said: &Said,
-        deadline: Deadline,
-        undo: &mut Undo,
-    ) -> Result<Intent, Error> {
-        if let Some(plugin) = delegate_of(call, &self.spawner)? {
-            return self.delegated(call, &plugin, deadline, undo).await;
+    async fn source_of(&self, pod: &PodMetadata, undo: &mut Undo) -> Result<Assignment, Error> {
+        if let Some(plugin) = delegate_of(self.call, &self.node.spawner)? {
+            return self.delegated(&plugin, undo).await;
         }
-        if let Some(interfaces) = said.interfaces() {
-            return self.annotated(call, interfaces, undo);
+        if let Some(interfaces) = pod.interfaces() {
+            return self.annotated(interfaces, undo);
         }
         // Nobody has to answer here, and so a user's wish counts as it stands.
-        if said.network == NetworkKey::Default
-            && let Some(wish) = pods::wish(&said.annotations)?
+        if pod.network == NetworkKey::Default
+            && let Some(wish) = pods::wish(&pod.annotations)?
         {
-            return self.wished(call, &wish.interfaces, undo);
+            return self.wished(&wish.interfaces, undo);
         }
-        if said.annotations.contains_key(pod_networks::ANNOTATION) {
+        if pod.annotations.contains_key(pod_networks::ANNOTATION) {
             return Err(Error::NotAnnotated {
                 annotation: pod_networks::ANNOTATION,
-                network: said.network.to_string(),
+                network: pod.network.to_string(),
             });
         }
-        self.embedded(call, undo)
+        self.embedded(undo)
     }
 
     fn annotated(
         &self,
-        call: &Call,
         interfaces: &[InterfaceSpec],
         undo: &mut Undo,
-    ) -> Result<Intent, Error> {
-        let owner = owner(call);
+    ) -> Result<Assignment, Error> {
+        let owner = owner(self.call);
         for address in interfaces.iter().flat_map(|it| &it.addresses) {
             self.claim_if_ours(address.addr(), &owner, undo)?;
         }
-        Ok(Intent {
+        Ok(Assignment {
             interfaces: interfaces.to_vec(),
-            dns: call.conf.dns.clone(),
+            dns: self.call.conf.dns.clone(),
             from_annotation: true,
         })
     }
 
-    /// The interfaces that `ovnNetwork` asks for, on a node where the agent gives what the wish leaves open.
-    fn wished(
-        &self,
-        call: &Call,
-        wishes: &[InterfaceWish],
-        undo: &mut Undo,
-    ) -> Result<Intent, Error> {
-        let owner = owner(call);
+    /// The interfaces that `ovnNetwork` asks for, on a node where the agent gives what the wish
+    /// leaves open.
+    fn wished(&self, wishes: &[InterfaceWish], undo: &mut Undo) -> Result<Assignment, Error> {
+        let owner = owner(self.call);
         let mut interfaces = Vec::with_capacity(wishes.len());
         for wish in wishes {
             let mut interface = wish.interface.clone();
@@ -114,12 +103,12 @@ impl Agent {
                     Vec::new()
                 }
                 (None, Some(address)) => {
-                    let (allocated, older) = self.addresses.claim(address, &owner)?;
+                    let (allocated, older) = self.node.addresses.claim(address, &owner)?;
                     undo.push(Done::Address(address, older));
                     vec![allocated]
                 }
                 (None, None) => {
-                    let allocated = self.addresses.allocate(&owner)?;
+                    let allocated = self.node.addresses.allocate(&owner)?;
                     for it in &allocated {
                         undo.push(Done::Address(it.address.addr(), None));
                     }
@@ -134,30 +123,24 @@ impl Agent {
             }
             interfaces.push(interface);
         }
-        Ok(Intent {
+        Ok(Assignment {
             interfaces,
-            dns: call.conf.dns.clone(),
+            dns: self.call.conf.dns.clone(),
             from_annotation: true,
         })
     }
 
-    async fn delegated(
-        &self,
-        call: &Call,
-        plugin: &Delegate,
-        deadline: Deadline,
-        undo: &mut Undo,
-    ) -> Result<Intent, Error> {
+    async fn delegated(&self, plugin: &Delegate, undo: &mut Undo) -> Result<Assignment, Error> {
         undo.push(Done::Delegated);
         let asked = delegate::Call {
-            timeout: deadline.left().min(DELEGATE_DEADLINE),
-            ..delegate_call(call)
+            timeout: self.deadline.left().min(DELEGATE_DEADLINE),
+            ..delegate_call(self.call)
         };
-        let waiting = self.metrics.wait(WaitFor::IpamPlugin);
-        let result = plugin.add(&self.spawner, asked).await?;
+        let waiting = self.node.metrics.wait(WaitFor::IpamPlugin);
+        let result = plugin.add(&self.node.spawner, asked).await?;
         drop(waiting);
         fault_point!("add-delegated");
-        let mut interface = requested(&call.conf);
+        let mut interface = requested(&self.call.conf);
         interface.addresses = result.ips.iter().map(|ip| ip.address).collect();
         interface.subnet_gateways = result.ips.iter().filter_map(|ip| ip.gateway).collect();
         interface.routes = result
@@ -175,37 +158,38 @@ impl Agent {
             })
             .collect();
         let dns = if result.dns.is_empty() {
-            call.conf.dns.clone()
+            self.call.conf.dns.clone()
         } else {
             result.dns
         };
-        Ok(Intent {
+        Ok(Assignment {
             interfaces: vec![interface],
             dns,
             from_annotation: false,
         })
     }
 
-    fn embedded(&self, call: &Call, undo: &mut Undo) -> Result<Intent, Error> {
-        let owner = owner(call);
-        let mut interface = requested(&call.conf);
-        let wishes = static_wishes(call)?;
+    fn embedded(&self, undo: &mut Undo) -> Result<Assignment, Error> {
+        let owner = owner(self.call);
+        let mut interface = requested(&self.call.conf);
+        let wishes = static_wishes(self.call)?;
         let mut given = Vec::with_capacity(2);
         for wish in &wishes {
-            let (allocated, older) = self.addresses.claim(wish.address, &owner)?;
+            let (allocated, older) = self.node.addresses.claim(wish.address, &owner)?;
             undo.push(Done::Address(wish.address, older));
             given.push(match wish.prefix_len {
-                // The prefix length asked for tells what is on the link; without one it is the subnet's.
+                // The prefix length asked for tells what is on the link; without one it is the
+                // subnet's.
                 Some(length) => (with_prefix(wish.address, length), allocated.gateway),
                 None => (allocated.address, allocated.gateway),
             });
         }
-        let families = self.addresses.families();
+        let families = self.node.addresses.families();
         if families.is_empty() {
             return Err(Error::NoAddressSource);
         }
         if wishes.is_empty() {
-            for allocated in self.addresses.allocate(&owner)? {
+            for allocated in self.node.addresses.allocate(&owner)? {
                 undo.push(Done::Address(allocated.address.addr(), None));
                 given.push((allocated.address, allocated.gateway));
             }
@@ -213,7 +197,7 @@ impl Agent {
         for (address, gateway) in given {
             interface.addresses.push(address);
             // A later interface must not take the default route from the first one.
-            if call.key.ifname == "eth0"
+            if self.call.key.ifname == "eth0"
                 && !interface
                     .gateways
                     .iter()
@@ -222,27 +206,34 @@ impl Agent {
                 interface.gateways.push(gateway);
             }
         }
-        Ok(Intent {
+        Ok(Assignment {
             interfaces: vec![interface],
-            dns: call.conf.dns.clone(),
+            dns: self.call.conf.dns.clone(),
             from_annotation: false,
         })
     }
 
-    /// An interface gets no larger MTU than the node can carry: its packets would vanish on the way.
-    fn bring_down_mtu(&self, call: &Call, interface: &mut InterfaceSpec) {
-        let (Some(most), Some(asked)) = (self.live.borrow().max_mtu, interface.mtu) else {
+    /// An interface gets no larger MTU than the node can carry: its packets would vanish on the
+    /// way.
+    fn bring_down_mtu(&self, interface: &mut InterfaceSpec) {
+        let (Some(most), Some(asked)) = (self.node.live.borrow().max_mtu, interface.mtu) else {
             return;
         };
         if asked > most {
-            tracing::info!(attachment = %call.key, asked, most, "MTU brought down to what the node can carry");
+            tracing::info!(
+                attachment = %self.call.key,
+                asked,
+                most,
+                "MTU brought down to what the node can carry"
+            );
             interface.mtu = Some(most);
         }
     }
 
-    /// Holds an address that somebody else chose, when it is in one of our subnets: nobody else must get it.
+    /// Holds an address that somebody else chose, when it is in one of our subnets: nobody else
+    /// must get it.
     fn claim_if_ours(&self, address: IpAddr, owner: &Owner, undo: &mut Undo) -> Result<(), Error> {
-        match self.addresses.claim(address, owner) {
+        match self.node.addresses.claim(address, owner) {
             Ok((_, older)) => {
                 undo.push(Done::Address(address, older));
                 Ok(())
@@ -311,7 +302,8 @@ fn static_wishes(call: &Call) -> Result<Vec<RequestedIp>, Error> {
     }
 }
 
-/// The gateway that the plugin gave with an address of the destination's family (CNI spec §5: a route without `gw` goes by it).
+/// The gateway that the plugin gave with an address of the destination's family (CNI spec §5: a
+/// route without `gw` goes by it).
 fn gateway_for(result: &podwire_cni::spec::CniResult, dst: IpNet) -> Option<IpAddr> {
     result
         .ips

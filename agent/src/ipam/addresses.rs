@@ -7,9 +7,8 @@ use std::sync::Mutex;
 use podwire_cni::private_dir::{DirError, PrivateDir};
 use tokio::sync::Notify;
 
-use crate::ipam::Owner;
-use crate::ipam::pool::{Allocated, Cursor, PoolError, Pools, Usage};
-use crate::ipam::{Family, subnet};
+use super::pool::{Allocated, Cursor, PoolError, Pools, Usage};
+use super::{Family, Owner, subnet};
 
 /// The cursor's file in the run directory.
 const CURSOR: &str = "addresses.json";
@@ -69,16 +68,6 @@ impl Addresses {
     /// No subnet, or no address left.
     pub fn allocate(&self, owner: &Owner) -> Result<Vec<Allocated>, PoolError> {
         let allocated = self.lock().allocate(owner);
-        self.moved.notify_one();
-        allocated
-    }
-
-    /// One address of one family.
-    ///
-    /// # Errors
-    /// No subnet of it, or no address left.
-    pub fn allocate_family(&self, family: Family, owner: &Owner) -> Result<Allocated, PoolError> {
-        let allocated = self.lock().allocate_family(family, owner);
         self.moved.notify_one();
         allocated
     }

@@ -1,19 +1,18 @@
-//! What a pod's annotations say, for as long as an ADD goes by it: awaited at its beginning, and watched until its end.
+//! What the API says of an ADD's pod: awaited at its beginning, and watched until its end.
 
 use podwire_cni::spec::{ErrorCode, SpecError};
 
-use super::deadline::Deadline;
-use super::turns::Cancel;
-use super::{Agent, Call, Error};
+use super::add::Add;
+use super::{Call, Error};
 use crate::observe::WaitFor;
 use crate::plan::{InterfaceSpec, PodRef, Subject, ids};
 use crate::pods::sources::{Annotations, Answer, Question};
 use crate::pods::{self, Attaching, NetworkKey};
 use crate::ports::PortRecord;
 
-/// What the sources say of a call's pod.
+/// The metadata of a call's pod, and what follows from it.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct PodMetadata {
     /// The annotations; those that were there, when none was needed.
     pub(super) annotations: Annotations,
     /// The network that the call is for.
@@ -26,7 +25,7 @@ pub(super) struct Said {
     attached: Vec<NetworkKey>,
 }
 
-impl Said {
+impl PodMetadata {
     /// The interfaces, when annotations say which.
     pub(super) fn interfaces(&self) -> Option<&[InterfaceSpec]> {
         self.answer.as_ref()?.said.as_deref()
@@ -41,21 +40,18 @@ impl Said {
     }
 }
 
-impl Agent {
-    /// Finds the pod's annotations; where they are needed and missing they are awaited as long as an ADD may take.
-    pub(super) async fn said(
-        &self,
-        call: &Call,
-        cancel: &Cancel,
-        deadline: Deadline,
-    ) -> Result<Said, Error> {
+impl Add<'_> {
+    /// Finds the pod's annotations; where they are needed and missing they are awaited as long as
+    /// an ADD may take.
+    pub(super) async fn metadata(&self) -> Result<PodMetadata, Error> {
+        let call = self.call;
         let network = network(call)?;
         let wanted = pods::wanted(&network);
         let question = question(call, &wanted);
-        let attached = self.attached(&call.key.container_id);
+        let attached = self.attached_to(&call.key.container_id);
         if call.conf.ipam.is_some() {
-            return Ok(Said {
-                annotations: self.sources.glance(&question),
+            return Ok(PodMetadata {
+                annotations: self.node.sources.glance(&question),
                 network,
                 pod: call.pod.clone(),
                 answer: None,
@@ -64,16 +60,16 @@ impl Agent {
         }
         let attaching = attaching(call, &network, &attached);
         let read = |annotations: &Annotations| pods::interfaces(annotations, &attaching);
-        let _waiting = self.metrics.wait(WaitFor::Annotation);
+        let _waiting = self.node.metrics.wait(WaitFor::Annotation);
         let answer = tokio::select! {
-            answer = self.sources.ask(&question, deadline.left(), read) => answer?,
-            reason = cancel.cancelled() => return Err(Error::Cancelled(reason)),
+            answer = self.node.sources.ask(&question, self.deadline.left(), read) => answer?,
+            reason = self.cancel.cancelled() => return Err(reason.into()),
         };
         let pod = call.pod.clone().map(|pod| PodRef {
             uid: answer.uid.clone().or(pod.uid),
             ..pod
         });
-        Ok(Said {
+        Ok(PodMetadata {
             annotations: answer.annotations.clone(),
             network,
             pod,
@@ -83,20 +79,20 @@ impl Agent {
     }
 
     /// Ends when what the ADD goes by no longer holds.
-    pub(super) async fn overturned(&self, call: &Call, said: &Said) -> Error {
-        let Some(answer) = &said.answer else {
+    pub(super) async fn overturned(&self, pod: &PodMetadata) -> Error {
+        let Some(answer) = &pod.answer else {
             return std::future::pending().await;
         };
-        let attaching = attaching(call, &said.network, &said.attached);
+        let attaching = attaching(self.call, &pod.network, &pod.attached);
         let read = |annotations: &Annotations| pods::interfaces(annotations, &attaching);
-        let question = question(call, "");
-        Error::Source(self.sources.overturned(&question, answer, read).await)
+        let question = question(self.call, "");
+        Error::Source(self.node.sources.overturned(&question, answer, read).await)
     }
 
     /// What a sandbox is attached to, by the definitions that its rows name.
-    fn attached(&self, container_id: &str) -> Vec<NetworkKey> {
+    fn attached_to(&self, container_id: &str) -> Vec<NetworkKey> {
         let definition = |record: &PortRecord| record.external_ids.get(ids::OVN_NAD)?.parse().ok();
-        let records = self.ports.of_sandbox(container_id);
+        let records = self.node.ports.of_sandbox(container_id);
         records.iter().filter_map(definition).collect()
     }
 }
@@ -121,7 +117,8 @@ fn attaching<'a>(
     }
 }
 
-/// The network that a call is for: that of the definition its configuration is from, or the cluster's default one.
+/// The network that a call is for: that of the definition its configuration is from, or the
+/// cluster's default one.
 fn network(call: &Call) -> Result<NetworkKey, Error> {
     let Some(name) = &call.conf.net_attach_def_name else {
         return Ok(NetworkKey::Default);

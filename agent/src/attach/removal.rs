@@ -1,0 +1,233 @@
+//! The removal of an attachment: by its DEL, or by whoever finds that none will come.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::assignment::{delegate_call, delegate_of};
+use super::links::{link_names, remove_by_pod_ends, remove_link, remove_links};
+use super::{Call, Error, Node, READY_DEADLINE};
+use crate::fault::fault_point;
+use crate::ipam::Owner;
+use crate::journal::{self, Entry, State};
+use crate::plan::AttachmentKey;
+use crate::ports::{self, PortError, PortRecord};
+
+/// Removes an attachment, with what a delegated IPAM plugin gave it; goes on after an error.
+///
+/// # Errors
+/// Every step that failed.
+pub(crate) async fn remove(node: &Node, key: &AttachmentKey) -> Result<(), Error> {
+    remove_by(node, key, None).await
+}
+
+/// As [`remove`], with the DEL that no agent had taken.
+///
+/// # Errors
+/// Every step that failed.
+pub(crate) async fn remove_by(
+    node: &Node,
+    key: &AttachmentKey,
+    del: Option<&Call>,
+) -> Result<(), Error> {
+    let mut removal = Removal::detach(node, key).await;
+    removal.release_delegated(del).await;
+    removal.close().await
+}
+
+/// Removes an attachment's rows.
+pub(super) async fn remove_rows(node: &Node, key: &AttachmentKey) -> Result<(), PortError> {
+    node.ports.synced(READY_DEADLINE).await?;
+    let records = node.ports.find(key);
+    node.ports.remove_of(&key.container_id, &records).await
+}
+
+/// Tells a delegated IPAM plugin that its addresses are free again; without one it is nothing.
+pub(super) async fn delegated_del(node: &Node, call: &Call) -> Result<(), Error> {
+    match delegate_of(call, &node.spawner) {
+        Ok(Some(plugin)) => Ok(plugin.del(&node.spawner, delegate_call(call)).await?),
+        Ok(None) => Ok(()),
+        // A DEL that fails is repeated without end, and the plugin will not come back by that.
+        Err(error) => {
+            tracing::warn!(
+                attachment = %call.key,
+                %error,
+                "its addresses stay held until its own GC"
+            );
+            Ok(())
+        }
+    }
+}
+
+/// A removal under way.
+pub(super) struct Removal<'a> {
+    node: &'a Node,
+    key: &'a AttachmentKey,
+    /// What the intent log had.
+    entry: Option<Entry>,
+    /// Why the rows are still there.
+    rows: Result<(), PortError>,
+    /// What else failed.
+    errors: Vec<Error>,
+}
+
+impl<'a> Removal<'a> {
+    /// Removes an attachment's rows, links and addresses, going on after an error.
+    ///
+    /// With OVSDB away the link and the addresses go all the same, and the intent log says that the
+    /// rows are still to go: the pod is gone for good, and a DEL that fails is repeated without
+    /// end.
+    pub(super) async fn detach(node: &'a Node, key: &'a AttachmentKey) -> Self {
+        let mut removal = Self {
+            node,
+            key,
+            entry: None,
+            rows: Ok(()),
+            errors: Vec::new(),
+        };
+        removal.find_entry();
+        // An agent that dies from here on is to be followed by one that goes on, not by one that
+        // brings the port back.
+        let advanced = node.journal.advance(key, State::Live, State::Deleting);
+        removal.note(advanced);
+        let known = node.ports.synced(READY_DEADLINE).await;
+        let known = known.map(|()| node.ports.find(key));
+        let (rows, links) = tokio::join!(
+            async {
+                let rows = match &known {
+                    Ok(records) => node.ports.remove_of(&key.container_id, records).await,
+                    Err(_) => Ok(()),
+                };
+                fault_point!("del-rows", _);
+                rows
+            },
+            async {
+                let links = removal.remove_links(known.as_deref().unwrap_or_default());
+                let links = links.await;
+                fault_point!("del-links", _);
+                links
+            }
+        );
+        removal.errors.extend(links);
+        let records = known.as_deref().unwrap_or_default();
+        // After the link: a packet that still came would make the entry again.
+        node.connections.forget(removal.addresses(records));
+        node.addresses.release_all(&Owner::of(key, None));
+        fault_point!("del-released", _);
+        removal.rows = known.and(rows);
+        removal
+    }
+
+    fn find_entry(&mut self) {
+        match self.node.journal.find(self.key) {
+            Ok(found) => self.entry = found.map(|(_, entry)| entry),
+            // Without it the links go by their rows, or with their namespace; to fail would be to
+            // fail for ever.
+            Err(error @ journal::Error::Malformed { .. }) => {
+                tracing::error!(attachment = %self.key, %error, "intent log");
+            }
+            Err(error) => self.errors.push(error.into()),
+        }
+    }
+
+    async fn remove_links(&self, records: &[PortRecord]) -> Vec<Error> {
+        let rows = records.iter().map(|record| record.name.as_str());
+        let mut names: Vec<&str> = rows.chain(self.entry.iter().flat_map(link_names)).collect();
+        names.sort_unstable();
+        names.dedup();
+        let entry = self.entry.as_ref();
+        let (found, mut errors) = remove_links(self.node, &names, entry).await;
+        if let Some(entry) = entry.filter(|it| found < it.ports.len()) {
+            errors.extend(remove_by_pod_ends(self.node, entry).await);
+        }
+        errors
+    }
+
+    /// The addresses that the attachment had, by its rows and by the intent log.
+    fn addresses(&self, records: &[PortRecord]) -> Vec<IpAddr> {
+        let rows = records.iter().map(|record| &record.external_ids);
+        let entries = self.entry.iter().flat_map(|entry| &entry.ports);
+        let ids = rows.chain(entries.map(|port| &port.external_ids));
+        ids.flat_map(ports::addresses)
+            .map(|net| net.addr())
+            .collect()
+    }
+
+    /// Removes the port that an older ovn-kubernetes made for a network attachment definition,
+    /// which only the call can name.
+    pub(super) async fn detach_definition(&mut self, call: &Call) {
+        let Some(definition) = &call.conf.net_attach_def_name else {
+            return;
+        };
+        let records = self
+            .node
+            .ports
+            .of_definition(&call.key.container_id, definition);
+        let removed = self.node.ports.remove(&records).await;
+        self.note(removed);
+        for record in &records {
+            let removed = remove_link(self.node, &record.name).await;
+            self.note(removed);
+        }
+    }
+
+    /// Tells a delegated IPAM plugin, with the DEL's own configuration, or else by what the intent
+    /// log has of the ADD's.
+    pub(super) async fn release_delegated(&mut self, del: Option<&Call>) {
+        let noted = self.entry.as_ref().and_then(|it| it.ipam_del.as_deref());
+        let released = match (del.filter(|del| del.conf.ipam.is_some()), noted) {
+            (Some(del), _) => delegated_del(self.node, del).await,
+            (None, None) => Ok(()),
+            (None, Some(noted)) => match Call::parse(noted.as_bytes()) {
+                Ok(del) => delegated_del(self.node, &del).await,
+                Err(refused) => {
+                    tracing::error!(
+                        error = %refused.error,
+                        "intent log: a delegated ipam plugin's DEL can't be read; its addresses \
+                         stay held until its own GC"
+                    );
+                    Ok(())
+                }
+            },
+        };
+        self.note(released);
+    }
+
+    /// Ends the removal: the intent log forgets the attachment, or says what is still to go.
+    ///
+    /// # Errors
+    /// Every step that failed.
+    pub(super) async fn close(mut self) -> Result<(), Error> {
+        let (journal, key) = (&self.node.journal, self.key);
+        let noted = match &self.rows {
+            Ok(()) if self.errors.is_empty() => journal.forget(key),
+            Ok(()) => Ok(()),
+            Err(error) => {
+                tracing::warn!(
+                    attachment = %key,
+                    %error,
+                    "the rows go when the database is there again"
+                );
+                let noted = self.note_deletion();
+                // The database may have come back before the note was there for reconcile to find.
+                match self.node.ports.synced(Duration::ZERO).await {
+                    Ok(()) if remove_rows(self.node, key).await.is_ok() => journal.forget(key),
+                    _ => noted,
+                }
+            }
+        };
+        self.note(noted);
+        fault_point!("del-forgotten", _);
+        Error::gather(self.errors)
+    }
+
+    fn note_deletion(&self) -> Result<(), journal::Error> {
+        let bridge = self.node.config.bridge.clone();
+        let unknown = || Entry::new(self.key.clone(), None, String::new(), bridge);
+        let entry = self.entry.clone().unwrap_or_else(unknown);
+        self.node.journal.write(&entry, State::Deleting)
+    }
+
+    fn note<E: Into<Error>>(&mut self, step: Result<(), E>) {
+        self.errors.extend(step.err().map(Into::into));
+    }
+}

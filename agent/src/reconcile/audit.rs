@@ -1,0 +1,226 @@
+//! A CHECK without anybody's prevResult: compares rows, links and namespaces with what their ADD
+//! recorded.
+//!
+//! It is for people, who ask about every attachment at once, and so it goes on after the first
+//! difference. What a later plugin of the chain changed only prevResult knows: it shows here as a
+//! difference.
+
+use std::sync::Arc;
+
+use podwire_cni::spec::{CniResult, Interface, IpConfig};
+use serde::{Deserialize, Serialize};
+
+use super::leftovers::leftover;
+use crate::attach::{
+    Difference, Error, Expected, HostEnd, Node, READY_DEADLINE, is_made_in, lost_routes, made_port,
+    pod_differences, row_differences,
+};
+use crate::journal::{Entry, EntryPort, State};
+use crate::netns::{Netns, NetnsError, Observed};
+use crate::plan::{self, AttachmentKey, ids};
+use crate::ports::{PortRecord, PortState, addresses};
+
+/// What was found of one attachment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Audit {
+    /// Which attachment.
+    pub key: AttachmentKey,
+    /// `namespace/name` of its pod.
+    pub pod: Option<String>,
+    /// CNI_NETNS, as its ADD had it.
+    pub netns: Option<String>,
+    /// A verb works on it just now, so nothing was looked at.
+    pub busy: bool,
+    /// What is not as its ADD left it; nothing when all is well.
+    pub differences: Vec<Difference>,
+}
+
+/// Looks at every attachment whose pod is wanted.
+///
+/// # Errors
+/// Open vSwitch's database is not there to ask, or the kernel does not answer.
+pub async fn audit(
+    node: &Node,
+    wanted: impl Fn(Option<&str>) -> bool,
+) -> Result<Vec<Audit>, Error> {
+    node.ports.synced(READY_DEADLINE).await?;
+    let mut audits = Vec::new();
+    for key in node.attachments() {
+        let records = node.ports.find(&key);
+        let entry = node.journal.find(&key)?;
+        let noted = entry.as_ref().map(|(_, entry)| entry);
+        let pod = pod_of(&records, noted);
+        if !wanted(pod.as_deref()) {
+            continue;
+        }
+        let busy = node.lines.is_busy(&key);
+        let netns = netns_of(&records, noted);
+        let differences = match busy {
+            true => Vec::new(),
+            false => differences(node, &key, &records, entry, netns.as_deref()).await?,
+        };
+        audits.push(Audit {
+            key,
+            pod,
+            netns,
+            busy,
+            differences,
+        });
+    }
+    audits.sort_by(|a, b| (&a.pod, &a.key).cmp(&(&b.pod, &b.key)));
+    Ok(audits)
+}
+
+async fn differences(
+    node: &Node,
+    key: &AttachmentKey,
+    records: &[PortRecord],
+    entry: Option<(State, Entry)>,
+    netns: Option<&str>,
+) -> Result<Vec<Difference>, Error> {
+    let mut found = Vec::new();
+    let entry = match entry {
+        Some((State::Live, entry)) => Some(entry),
+        Some((State::Adding, _)) => {
+            found.push(Difference::new(
+                "its ADD was interrupted and is not undone yet",
+            ));
+            return Ok(found);
+        }
+        Some((State::Deleting, _)) => {
+            found.push(Difference::with_fix(
+                "its DEL is not finished",
+                "podwire gc",
+            ));
+            return Ok(found);
+        }
+        None => {
+            found.push(Difference::new(
+                "there is no record of it under the run directory: its port would not come back \
+                 if Open vSwitch's database were lost",
+            ));
+            None
+        }
+    };
+    let netns = match open_namespace(netns, entry.as_ref()) {
+        Ok(netns) => Some(netns),
+        Err(what) => {
+            let can_go = leftover(node, key).await?.is_some();
+            let fix = can_go.then(|| "podwire gc".to_owned());
+            found.push(Difference { what, fix });
+            None
+        }
+    };
+    if records.is_empty() {
+        found.push(Difference::new(format!(
+            "Open vSwitch has no port for {key}"
+        )));
+    }
+    let netdev = node
+        .ports
+        .node_facts(node.default_mtu())
+        .is_ok_and(|facts| facts.netdev_datapath);
+    for record in records {
+        found.extend(row_differences(record, &node.config.bridge, entry.as_ref()));
+        if record.state(node.config.ovn.wait) == PortState::AwaitsOvn {
+            found.push(Difference::new(format!(
+                "OVN has not installed the flows of port {}",
+                record.name
+            )));
+        }
+        let made = made_port(record, entry.as_ref());
+        let mut pod = None;
+        if let Some(netns) = &netns {
+            let name = record.pod_ifname.as_deref().unwrap_or(&key.ifname);
+            pod = node.netlink.observe(Arc::clone(netns), name).await?;
+            let expected = as_result(record, name, made);
+            found.extend(inside_differences(&expected, pod.as_ref(), netns, netdev));
+        }
+        let pod = pod.map(|seen| seen.link);
+        let host = HostEnd::look(node, record, pod.as_ref()).await?;
+        found.extend(host.differences(record, pod.as_ref(), &Expected::of_port(made)));
+    }
+    Ok(found)
+}
+
+/// The namespace that the attachment was made in; or why it is not to be had.
+fn open_namespace(path: Option<&str>, entry: Option<&Entry>) -> Result<Arc<Netns>, String> {
+    let path = path.ok_or("nobody recorded its network namespace")?;
+    let netns = Netns::open(path).map_err(|error| match error {
+        NetnsError::Absent { .. } => format!("its network namespace {path} is gone"),
+        other => other.to_string(),
+    })?;
+    if !is_made_in(&netns, entry) {
+        return Err(format!("{path} is another pod's network namespace by now"));
+    }
+    Ok(Arc::new(netns))
+}
+
+/// What is wrong in the pod's namespace.
+fn inside_differences(
+    expected: &CniResult,
+    seen: Option<&Observed>,
+    netns: &Netns,
+    netdev: bool,
+) -> Vec<Difference> {
+    let inside = format!("nsenter --net={} ", netns.path().display());
+    let mut found = Vec::new();
+    for interface in &expected.interfaces {
+        found.extend(pod_differences(expected, 0, interface, seen, &inside));
+    }
+    if let Some(seen) = seen {
+        found.extend(lost_routes(expected, &[(0, seen.clone())], &inside));
+        if netdev && seen.tx_checksum == Some(true) {
+            let name = &seen.link.name;
+            found.push(Difference::with_fix(
+                format!(
+                    "interface {name} leaves checksums to hardware (TX checksum offload), and \
+                     the bridge's datapath is netdev: TCP gets nothing through"
+                ),
+                format!("{inside}ethtool -K {name} tx off"),
+            ));
+        }
+    }
+    found
+}
+
+/// What the row and the intent log record of a pod's interface, as a result would have it. An MTU
+/// is not compared: a later plugin may have set a smaller one, which does no harm.
+fn as_result(record: &PortRecord, name: &str, made: Option<&EntryPort>) -> CniResult {
+    let interface = Interface {
+        name: name.to_owned(),
+        mac: record.external_ids.get(ids::ATTACHED_MAC).cloned(),
+        sandbox: Some("/".to_owned()),
+        ..Interface::default()
+    };
+    let ip = |address| IpConfig {
+        interface: Some(0),
+        address,
+        gateway: None,
+    };
+    let routes = made.into_iter().flat_map(|port| &port.routes);
+    CniResult {
+        interfaces: vec![interface],
+        ips: addresses(&record.external_ids).map(ip).collect(),
+        routes: routes.map(plan::result::route).collect(),
+        ..CniResult::default()
+    }
+}
+
+/// CNI_NETNS of an attachment, as the intent log or the row has it.
+pub(super) fn netns_of(records: &[PortRecord], entry: Option<&Entry>) -> Option<String> {
+    let noted = entry.map(|entry| entry.netns.clone());
+    let in_row = || {
+        records
+            .iter()
+            .find_map(|record| record.external_ids.get(ids::NETNS).cloned())
+    };
+    noted.filter(|path| !path.is_empty()).or_else(in_row)
+}
+
+/// `namespace/name` of an attachment's pod, as a row or the intent log has it.
+pub(super) fn pod_of(records: &[PortRecord], entry: Option<&Entry>) -> Option<String> {
+    let in_row = records.iter().find_map(|record| record.pod.clone());
+    in_row.or_else(|| entry.and_then(|entry| entry.pod.clone()))
+}

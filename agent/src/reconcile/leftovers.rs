@@ -1,0 +1,130 @@
+//! What nobody will ever send a DEL for, found without a runtime's list: an attachment whose link
+//! and namespace are gone.
+//!
+//! The kernel removes a veth pair with its pod's namespace, so an attachment without its link can
+//! carry nothing any more. While the namespace is still there, though, the pod may live and its
+//! runtime may yet ask: CHECK tells of it, and nothing is removed.
+
+use serde::{Deserialize, Serialize};
+
+use super::audit::{netns_of, pod_of};
+use crate::attach::{Error, Node, READY_DEADLINE, is_made_in, is_ours, link_names, remove};
+use crate::journal::{Entry, State};
+use crate::netns::{Netns, NetnsError};
+use crate::plan::AttachmentKey;
+use crate::ports::PortRecord;
+
+/// An attachment that can go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Leftover {
+    /// Which attachment.
+    pub key: AttachmentKey,
+    /// `namespace/name` of its pod.
+    pub pod: Option<String>,
+    /// Names of the ports that Open vSwitch still has for it.
+    pub ports: Vec<String>,
+    /// Why it can go.
+    pub reason: String,
+    /// Whether it was removed.
+    pub removed: bool,
+    /// What kept it from being removed.
+    pub problem: Option<String>,
+}
+
+/// Finds what is left over, and leaves it there.
+///
+/// # Errors
+/// Open vSwitch's database is not there to ask, or the kernel does not answer.
+pub async fn leftovers(node: &Node) -> Result<Vec<Leftover>, Error> {
+    node.settled_within(READY_DEADLINE).await?;
+    node.ports.synced(READY_DEADLINE).await?;
+    let mut found = Vec::new();
+    for key in node.attachments() {
+        if !node.lines.is_busy(&key) {
+            found.extend(leftover(node, &key).await?);
+        }
+    }
+    Ok(found)
+}
+
+/// Removes what is left over, and goes on after an error.
+///
+/// # Errors
+/// As those of [`leftovers`].
+pub async fn remove_leftovers(node: &Node) -> Result<Vec<Leftover>, Error> {
+    let mut removed = Vec::new();
+    for candidate in leftovers(node).await? {
+        let key = &candidate.key;
+        let place = node.lines.join_del(key);
+        place.turn().await;
+        // Somebody may have been before us in the line.
+        let Some(mut leftover) = leftover(node, key).await? else {
+            continue;
+        };
+        tracing::info!(attachment = %key, reason = leftover.reason, "removed: left over");
+        match remove(node, key).await {
+            Ok(()) => leftover.removed = true,
+            Err(error) => leftover.problem = Some(error.to_string()),
+        }
+        removed.push(leftover);
+    }
+    Ok(removed)
+}
+
+/// The attachment, if it can go.
+pub(super) async fn leftover(node: &Node, key: &AttachmentKey) -> Result<Option<Leftover>, Error> {
+    let records = node.ports.find(key);
+    let noted = node.journal.find(key)?;
+    let is_deleting = matches!(noted, Some((State::Deleting, _)));
+    let entry = noted.map(|(_, entry)| entry);
+    if records.is_empty() && entry.is_none() {
+        return Ok(None);
+    }
+    let reason = if is_deleting {
+        "its DEL is not finished".to_owned()
+    } else if has_link(node, &records, entry.as_ref()).await? {
+        return Ok(None);
+    } else {
+        match namespace_is_there(&records, entry.as_ref()) {
+            true => return Ok(None),
+            false => "its link and its network namespace are gone".to_owned(),
+        }
+    };
+    Ok(Some(Leftover {
+        key: key.clone(),
+        pod: pod_of(&records, entry.as_ref()),
+        ports: records.into_iter().map(|record| record.name).collect(),
+        reason,
+        removed: false,
+        problem: None,
+    }))
+}
+
+pub(super) async fn has_link(
+    node: &Node,
+    records: &[PortRecord],
+    entry: Option<&Entry>,
+) -> Result<bool, Error> {
+    let rows = records.iter().map(|record| record.name.as_str());
+    for name in rows.chain(entry.into_iter().flat_map(link_names)) {
+        let link = node.netlink.host_link(name).await?;
+        if link.is_some_and(|link| is_ours(&link, entry)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether the attachment's own namespace is still at its path. What can't be told counts as there.
+fn namespace_is_there(records: &[PortRecord], entry: Option<&Entry>) -> bool {
+    let Some(path) = netns_of(records, entry) else {
+        return false;
+    };
+    match Netns::open(&path) {
+        Ok(netns) => is_made_in(&netns, entry),
+        // The file that a namespace was mounted on may outlive it.
+        Err(NetnsError::Absent { .. } | NetnsError::NotANamespace { .. }) => false,
+        Err(_) => true,
+    }
+}

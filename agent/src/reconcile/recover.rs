@@ -1,0 +1,176 @@
+//! What is done to one attachment without a request of its own: finishing what was interrupted,
+//! restoring a port that the database lost, and carrying out a DEL that was left in the spool.
+
+use std::sync::Arc;
+
+use super::leftovers::has_link;
+use crate::attach::{Call, Error, Node, Place, is_ours, namespace_of, pod_ends, remove, remove_by};
+use crate::journal::{Entry, State};
+use crate::plan::{AttachmentKey, ids};
+
+/// What became of an attachment whose port may have been lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Restored {
+    /// Its port was made again.
+    Again,
+    /// It was there, or somebody else sees to it.
+    Untouched,
+    /// Its link has gone, or a newer sandbox of its pod has its place: what was left of it was
+    /// removed.
+    Stale,
+}
+
+/// Finishes what the intent log says was begun, or removed without the database, if it still says
+/// so when its turn comes.
+///
+/// # Errors
+/// Every step that failed.
+pub(super) async fn finish(node: &Node, key: &AttachmentKey) -> Result<(), Error> {
+    let _place = quiet_turn(node, key).await;
+    match node.journal.find(key)? {
+        Some((State::Live, _)) | None => Ok(()),
+        Some((State::Adding | State::Deleting, _)) => remove(node, key).await,
+    }
+}
+
+/// Looks after an attachment one of whose rows came or went, once the verbs that work on it have
+/// ended.
+///
+/// A row that a living pod has lost, as by `ovs-vsctl del-port`, is made again. One that came for
+/// an attachment that is gone was sent by an ADD that failed, and ovsdb-server took it up late: it
+/// is removed.
+///
+/// # Errors
+/// The kernel or the database refused; the attachment is left as it is.
+pub(super) async fn look_after(node: &Node, key: &AttachmentKey) -> Result<Restored, Error> {
+    let place = quiet_turn(node, key).await;
+    let rows = node.ports.find(key);
+    match node.journal.state(key) {
+        Some(State::Live) => match node.journal.find(key)? {
+            Some((State::Live, entry)) if rows.len() < entry.ports.len() => {
+                drop(place);
+                restore(node, &entry).await
+            }
+            _ => Ok(Restored::Untouched),
+        },
+        Some(State::Adding) => Ok(Restored::Untouched),
+        None if rows.is_empty() || has_link(node, &rows, None).await? => Ok(Restored::Untouched),
+        Some(State::Deleting) | None => {
+            remove(node, key).await?;
+            Ok(Restored::Stale)
+        }
+    }
+}
+
+/// Makes the ports of a living attachment again that the database no longer has.
+///
+/// # Errors
+/// The kernel or the database refused; the attachment is left as it is.
+pub(super) async fn restore(node: &Node, known: &Entry) -> Result<Restored, Error> {
+    let key = &known.key;
+    // An ADD that waits for us to end must not be waited for.
+    if !node.is_settled() && node.lines.is_busy(key) {
+        return Ok(Restored::Untouched);
+    }
+    let pod = node.lines.join_pod(key, known.pod.clone());
+    let sandbox = node.lines.join_sandbox(key);
+    if node.is_settled() {
+        pod.turn().await;
+    }
+    sandbox.turn().await;
+    match node.journal.find(key)? {
+        Some((State::Live, entry)) => restore_in_turn(node, &entry).await,
+        _ => Ok(Restored::Untouched),
+    }
+}
+
+async fn restore_in_turn(node: &Node, entry: &Entry) -> Result<Restored, Error> {
+    let there = node.ports.find(&entry.key);
+    let mut lost = Vec::new();
+    let mut links = 0;
+    for port in &entry.ports {
+        let mut link = None;
+        for name in &port.host_names {
+            let found = node.netlink.host_link(name).await?;
+            link = link.or(found.filter(|link| is_ours(link, Some(entry))));
+        }
+        let Some(link) = link else { continue };
+        links += 1;
+        if !there.iter().any(|record| record.name == link.name) {
+            lost.push((link.name, port));
+        }
+    }
+    if links == 0 && there.is_empty() {
+        if has_pod_end(node, entry).await? {
+            tracing::warn!(
+                attachment = %entry.key,
+                "it has lost its port, and its host end was renamed or moved: nothing is removed \
+                 before its DEL"
+            );
+            return Ok(Restored::Untouched);
+        }
+        remove(node, &entry.key).await?;
+        return Ok(Restored::Stale);
+    }
+    if lost.is_empty() {
+        return Ok(Restored::Untouched);
+    }
+    let iface_ids = lost
+        .iter()
+        .filter_map(|(_, port)| port.external_ids.get(ids::IFACE_ID));
+    let mut bearers = iface_ids.flat_map(|id| node.ports.bearing(id));
+    if bearers.any(|record| record.key.as_ref() != Some(&entry.key)) {
+        remove(node, &entry.key).await?;
+        return Ok(Restored::Stale);
+    }
+    for (name, port) in lost {
+        node.ports
+            .restore(&name, &port.external_ids, port.bandwidth)
+            .await?;
+    }
+    Ok(Restored::Again)
+}
+
+/// Whether the pod still has its end of a pair.
+async fn has_pod_end(node: &Node, entry: &Entry) -> Result<bool, Error> {
+    let Some(netns) = namespace_of(entry) else {
+        return Ok(false);
+    };
+    for (name, mac) in pod_ends(entry) {
+        let seen = node.netlink.observe(Arc::clone(&netns), name).await?;
+        if seen.is_some_and(|seen| seen.link.mac == Some(mac)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Carries out a DEL that was spooled at this time since boot, unless it is older than the
+/// attachment that it names: container ids come again with podman and cnitool.
+///
+/// # Errors
+/// As those of a DEL.
+pub(super) async fn carry_out(node: &Node, del: &Call, written: u64) -> Result<(), Error> {
+    let _place = quiet_turn(node, &del.key).await;
+    match node.journal.find(&del.key) {
+        Ok(Some((State::Adding | State::Live, entry))) if entry.since > written => {
+            tracing::info!(
+                attachment = %del.key,
+                "a spooled DEL is older than the attachment: dropped"
+            );
+            Ok(())
+        }
+        _ => remove_by(node, &del.key, Some(del)).await,
+    }
+}
+
+/// A place in the sandbox's line, when its turn has come. At start there is none: only DELs do
+/// anything then, and they bear with each other; an ADD that waits in that line waits for us.
+async fn quiet_turn(node: &Node, key: &AttachmentKey) -> Option<Place> {
+    if !node.is_settled() {
+        return None;
+    }
+    let place = node.lines.join_sandbox(key);
+    place.turn().await;
+    Some(place)
+}
