@@ -137,7 +137,10 @@ fn serve(
     let inherited = service::inherited_listener(&config.socket)?;
     let manager = Manager::from_environment().map_err(process("reach the service manager"))?;
     server::raise_descriptor_limit().map_err(process("raise the limit of open files"))?;
-    let run_dir = RunDir::open(&config.run_dir)?;
+    let run_dir = match config.standby {
+        true => RunDir::open_when_free(&config.run_dir)?,
+        false => RunDir::open(&config.run_dir)?,
+    };
     let addresses = Addresses::open(config.live.subnets.clone(), &config.run_dir)?;
     let journal = Journal::open(&config.run_dir)?;
     reconcile::confirm_place(&config.run_dir, &journal)?;

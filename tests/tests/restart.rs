@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use podwire_tests::{AgentOptions, Pod, TestNode, links};
+use podwire_tests::{AgentOptions, Pod, TestNode, conf, links};
 
 const RUNTIMES: usize = 4;
 const RESTARTS: usize = 4;
@@ -20,12 +20,21 @@ const RESTARTS: usize = 4;
 /// ADDs and DELs without a pause, while the agent is restarted again and again; how many ADDs were wired and how many were told
 /// to try again. Each of the first is wired and nothing is left of the others, though no DEL follows them.
 fn restart_under_load(node: &TestNode, options: &AgentOptions) -> (usize, usize) {
+    let is_standby = options
+        .arguments
+        .iter()
+        .any(|argument| argument == "--standby");
     let mut running = Some(node.start_agent(options).unwrap());
     let done = AtomicBool::new(false);
     let runtime = |number: usize| {
         let (mut wired, mut later) = (0, Vec::new());
         while !done.load(Ordering::Relaxed) {
             let pod = node.pod(&format!("pod{number}")).unwrap();
+            // 51: ovs-vswitchd is stopped below. Without an agent it would be 50, and the node NotReady.
+            let status = pod.exec("STATUS", &conf()).unwrap();
+            if is_standby && !status.finished.status.success() {
+                assert_eq!(status.error().unwrap().code, 51);
+            }
             let added = pod.add().unwrap();
             if added.finished.status.success() {
                 wired += 1;
@@ -48,6 +57,7 @@ fn restart_under_load(node: &TestNode, options: &AgentOptions) -> (usize, usize)
             .collect();
         for _ in 0..RESTARTS {
             let agent = running.take().unwrap();
+            let successor = is_standby.then(|| node.start_agent(options).unwrap());
             // An ADD is under way when the agent is told to end: it waits for a switch that does not answer.
             node.signal_vswitchd(Signal::SIGSTOP).unwrap();
             let ports = node.podwire_live(&["ports", "--watch"]).unwrap();
@@ -55,7 +65,9 @@ fn restart_under_load(node: &TestNode, options: &AgentOptions) -> (usize, usize)
             agent.signal(Signal::SIGTERM).unwrap();
             node.signal_vswitchd(Signal::SIGCONT).unwrap();
             assert!(agent.await_end().unwrap().success());
-            running = Some(node.start_agent(options).unwrap());
+            let successor = successor.unwrap_or_else(|| node.start_agent(options).unwrap());
+            successor.await_ready(true).unwrap();
+            running = Some(successor);
         }
         done.store(true, Ordering::Relaxed);
         runtimes
@@ -110,6 +122,15 @@ fn with_a_socket_that_the_service_manager_holds_no_add_is_refused() {
         node.path("/run/podwire/agent.sock").exists(),
         "it is the manager's"
     );
+}
+
+#[test]
+fn a_standby_takes_over_from_the_agent_that_ends_and_no_add_or_status_is_refused() {
+    let node = TestNode::with_ovs().unwrap();
+    let options = AgentOptions::default().with(["--standby"]);
+    let (wired, later) = restart_under_load(&node, &options);
+    assert!(wired > 0);
+    assert_eq!(later, 0, "of {wired}");
 }
 
 #[test]

@@ -62,6 +62,17 @@ pub struct AgentArgs {
         env = "PODWIRE_RUN_DIR"
     )]
     pub run_dir: PathBuf,
+    /// If another agent serves with this run directory, wait until it ends instead of failing: for rolling updates
+    #[arg(
+        long,
+        env = "PODWIRE_STANDBY",
+        default_value = "false",
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        value_parser = clap::builder::BoolishValueParser::new()
+    )]
+    pub standby: bool,
     /// Socket on which plugins are served [default: RUN_DIR/agent.sock]
     #[arg(long, value_name = "PATH", env = "PODWIRE_SOCKET")]
     pub socket: Option<PathBuf>,
@@ -172,6 +183,8 @@ pub struct AgentArgs {
 pub struct Config {
     /// Directory of lock and intent log.
     pub run_dir: PathBuf,
+    /// Whether to wait for an agent that holds it.
+    pub standby: bool,
     /// The agent's socket.
     pub socket: PathBuf,
     /// The database's socket.
@@ -238,6 +251,7 @@ impl Config {
                 .socket
                 .unwrap_or_else(|| args.run_dir.join("agent.sock")),
             run_dir: args.run_dir,
+            standby: args.standby,
             ovsdb,
             ovs_rundir,
             bridge: args.bridge,

@@ -58,6 +58,29 @@ impl RunDir {
     /// # Errors
     /// When it can't be made, belongs to somebody else, or another agent holds it.
     pub fn open(path: &Path) -> Result<Self, SocketError> {
+        Self::lock(path, FlockArg::LockExclusiveNonblock)
+    }
+
+    /// The same, but waits until an agent that holds it has ended. Signals have their default effect meanwhile.
+    ///
+    /// # Errors
+    /// When it can't be made or belongs to somebody else.
+    pub fn open_when_free(path: &Path) -> Result<Self, SocketError> {
+        match Self::open(path) {
+            Err(SocketError::Held { .. }) => {}
+            other => return other,
+        }
+        tracing::info!(run_dir = %path.display(), "another agent serves; standing by until it ends");
+        loop {
+            let dir = Self::lock(path, FlockArg::LockExclusive)?;
+            // The agent that serves has made the directory again, and this was the lock of the removed one.
+            if id_of(path) == Some(dir.id) {
+                return Ok(dir);
+            }
+        }
+    }
+
+    fn lock(path: &Path, how: FlockArg) -> Result<Self, SocketError> {
         let io = |step| {
             move |source| SocketError::Io {
                 step,
@@ -71,7 +94,7 @@ impl RunDir {
         let directory = PrivateDir::open(path)?;
         directory.close_to_others()?;
         let descriptor = directory.as_fd().try_clone_to_owned().map_err(io("lock"))?;
-        match Flock::lock(descriptor, FlockArg::LockExclusiveNonblock) {
+        match Flock::lock(descriptor, how) {
             Ok(lock) => Ok(Self {
                 path: path.to_owned(),
                 id: directory.id()?,

@@ -19,12 +19,13 @@ use serde::de::IgnoredAny;
 
 use crate::deadline::{Deadline, WaitError};
 
-/// How long an agent that is not there is waited for: it takes less than that to be restarted,
-/// and a runtime that is told of it sooner can do nothing with the knowledge but call again.
-const CONNECT_WINDOW: Duration = Duration::from_secs(2);
-/// STATUS waits longer, for its answer may make the whole node NotReady; of its deadline the agent
-/// has the rest.
-const STATUS_CONNECT_WINDOW: Duration = Duration::from_secs(4);
+/// How long an agent that is not there is waited for. Before its successor begins it may take 10 s
+/// over what is under way.
+const CONNECT_WINDOW: Duration = Duration::from_secs(15);
+/// STATUS says within its deadline that there is none.
+const STATUS_CONNECT_WINDOW: Duration = Duration::from_secs(12);
+/// DEL has the spool.
+const DEL_CONNECT_WINDOW: Duration = Duration::from_secs(2);
 /// The pauses between tries, doubling from the first to the longest. A pause it must be: a
 /// socket that does not exist, or that nobody listens on, has no event to wait for (inotify
 /// tells of bind(2), not of listen(2)).
@@ -180,6 +181,7 @@ fn connect(path: &Path, command: Command, deadline: Deadline) -> Result<UnixStre
     let left = deadline.left().ok_or(expired)?;
     let span = left.min(match command {
         Command::Status => STATUS_CONNECT_WINDOW,
+        Command::Del => DEL_CONNECT_WINDOW,
         _ => CONNECT_WINDOW,
     });
     let window = Deadline::after(span);

@@ -18,6 +18,6 @@ fn a_configuration_lengthens_only_the_deadlines_that_runtimes_leave_open() {
     );
     assert_eq!(
         (seconds(Command::Status, 300), seconds(Command::Status, 1)),
-        (5, 1)
+        (15, 1)
     );
 }
