@@ -26,6 +26,7 @@ fn run(node: &TestNode, program: &str, arguments: &[&str]) -> Result<String, Fai
     command.args(arguments).current_dir(workspace());
     command
         .env("DEB_COMPRESSION", "none")
+        .env("RPM_COMPRESSION", "w0.gzdio")
         .env("SHIPPED", "/run/shipped")
         .env_remove("MAKEFLAGS");
     let finished = node
@@ -177,6 +178,57 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
         .filter(|file| !file.starts_with("var/lib/dpkg"))
         .collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn the_rpm_is_built_without_fedoras_macros_and_owns_all_that_it_brings() {
+    let node = TestNode::with_ovs().unwrap();
+    ship(&node);
+    let build = [
+        "/run/shipped/podwire",
+        "/run/shipped/podwire-cni",
+        "0.1.0",
+        "/run/out",
+    ];
+    let package = run(&node, "deploy/rpm/build", &build).unwrap();
+    // Scripts need a shell in the root, and this one has nothing.
+    fs::create_dir(node.path(ROOT)).unwrap();
+    let rpm = |arguments: &[&str]| {
+        let all = [
+            &["--root", ROOT, "--noscripts", "--nodeps", "--noplugins"],
+            arguments,
+        ]
+        .concat();
+        run(&node, "rpm", &all).unwrap()
+    };
+    rpm(&["--install", package.trim()]);
+    for file in WANTED {
+        assert!(node.path(&format!("{ROOT}/usr/{file}")).exists(), "{file}");
+    }
+    for file in [
+        "usr/share/zsh/site-functions/_podwire",
+        "etc/podwire/podwire.toml",
+    ] {
+        assert!(node.path(&format!("{ROOT}/{file}")).exists(), "{file}");
+    }
+    let scripts = run(
+        &node,
+        "rpm",
+        &["--query", "--scripts", "--package", package.trim()],
+    )
+    .unwrap();
+    for line in [
+        "/usr/bin/podwire install --upgrade",
+        "systemctl --no-reload preset podwire.socket podwire.service podwire-node.service",
+        "systemctl --no-reload disable --now podwire.socket podwire.service podwire-node.service",
+        "systemctl try-restart podwire.service podwire-node.service",
+    ] {
+        assert!(scripts.contains(line), "{line:?} is not in:\n{scripts}");
+    }
+    rpm(&["--erase", "podwire"]);
+    // Those that every distribution has remain, but nothing with our name.
+    let left = run(&node, "find", &[ROOT, "-name", "*podwire*"]).unwrap();
+    assert_eq!(left, "");
 }
 
 #[test]
