@@ -8,7 +8,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -35,8 +35,9 @@ pub(super) struct RetiredNames {
 struct Names {
     in_order: VecDeque<String>,
     known: HashSet<String>,
-    /// Opened for appending with the first name.
+    /// Open for appending once it holds the names of this memory.
     file: Option<File>,
+    /// How many lines the file has.
     lines: usize,
 }
 
@@ -115,29 +116,29 @@ impl Names {
         is_new
     }
 
-    /// Appends to the file, and writes it anew when half of it is names that are no longer kept.
+    /// Appends to the file. It is written anew when it is not, or no longer, the one at `path`, and
+    /// when half of it is names that are not kept any more.
     fn append(&mut self, path: &Path, lines: &str) -> io::Result<()> {
-        let open = |truncate: bool| {
-            OpenOptions::new()
-                .create(true)
-                .append(!truncate)
-                .write(true)
-                .truncate(truncate)
-                .mode(0o600)
-                .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_CLOEXEC)
-                .open(path)
-        };
-        if self.lines > 2 * KEPT {
-            let kept: Vec<&str> = self.in_order.iter().map(String::as_str).collect();
-            open(true)?.write_all((kept.join("\n") + "\n").as_bytes())?;
-            self.lines = kept.len();
+        if let Some(mut file) = self.file.take()
+            && self.lines <= 2 * KEPT
+            && file.metadata()?.nlink() > 0
+        {
+            file.write_all(lines.as_bytes())?;
+            self.file = Some(file);
             return Ok(());
         }
-        let file = match self.file.take() {
-            Some(file) => file,
-            None => open(false)?,
-        };
-        self.file.insert(file).write_all(lines.as_bytes())
+        let mut file = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_CLOEXEC)
+            .open(path)?;
+        let kept: Vec<&str> = self.in_order.iter().map(String::as_str).collect();
+        file.write_all((kept.join("\n") + "\n").as_bytes())?;
+        self.lines = kept.len();
+        self.file = Some(file);
+        Ok(())
     }
 }
 
@@ -157,6 +158,26 @@ mod tests {
         for names in [names, RetiredNames::open(directory.path())] {
             let chosen = names.unused(&wanted);
             assert_eq!((chosen.len(), &chosen[0]), (2, &wanted[1]));
+        }
+    }
+
+    #[test]
+    fn names_outlive_the_removal_of_their_file_and_of_its_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let run_dir = directory.path().join("run");
+        fs::create_dir(&run_dir).unwrap();
+        let names = RetiredNames::open(&run_dir);
+        names.retire(&["before"]);
+        fs::remove_dir_all(&run_dir).unwrap();
+        names.retire(&["meanwhile"]);
+        fs::create_dir(&run_dir).unwrap();
+        names.retire(&["after"]);
+        fs::remove_file(run_dir.join(FILE)).unwrap();
+        names.retire(&["last"]);
+        let read = RetiredNames::open(&run_dir);
+        for name in ["before", "meanwhile", "after", "last"] {
+            let chosen = read.unused(&[name.to_owned()]);
+            assert!(chosen.len() == 1 && chosen[0] != name, "{name}: {chosen:?}");
         }
     }
 
