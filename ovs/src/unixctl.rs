@@ -76,7 +76,7 @@ pub enum UnixctlError {
         error: String,
     },
     /// The daemon took the connection and did not answer: it is stopped, or stuck.
-    #[error("{} did not answer {method} within {waited:?}", socket.display())]
+    #[error("{} did not answer {method} within {} ms", socket.display(), waited.as_millis())]
     Timeout {
         /// The socket.
         socket: PathBuf,

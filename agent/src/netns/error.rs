@@ -252,7 +252,10 @@ pub enum Error {
         refusal: Refusal,
     },
     /// Conntrack entries could not be removed.
-    #[error("cannot flush the conntrack entries of {addresses:?}: {refusal}")]
+    #[error(
+        "cannot flush the conntrack entries of {}: {refusal}",
+        listed(addresses)
+    )]
     FlushConntrack {
         /// Whose.
         addresses: Vec<IpAddr>,
@@ -303,4 +306,9 @@ impl Error {
             _ => false,
         }
     }
+}
+
+fn listed(addresses: &[IpAddr]) -> String {
+    let texts: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+    texts.join(", ")
 }

@@ -265,7 +265,8 @@ fn take_server(
             view.check(context.config.database)
         }
         (outcome, _) => {
-            debug!(?outcome, "the server has no database _Server");
+            let reason = outcome.err();
+            debug!(reason, "the server has no database _Server");
             *server = None;
             Ok(())
         }

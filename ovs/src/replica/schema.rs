@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
@@ -125,8 +126,31 @@ impl ColumnType {
     fn mismatch(&self, found: &'static str) -> TypeMismatch {
         TypeMismatch {
             found,
-            expected: format!("{self:?}"),
+            expected: self.to_string(),
         }
+    }
+}
+
+impl fmt::Display for ColumnType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, value, .. } = self;
+        match value {
+            Some(value) => write!(f, "a map of {key} to {value}"),
+            None if self.max == 1 => write!(f, "a value of type {key}"),
+            None => write!(f, "a set of {key}"),
+        }
+    }
+}
+
+impl fmt::Display for AtomType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Integer => "integer",
+            Self::Real => "real",
+            Self::Boolean => "boolean",
+            Self::String => "string",
+            Self::Uuid => "uuid",
+        })
     }
 }
 
@@ -153,7 +177,7 @@ impl AtomType {
             true => Ok(()),
             false => Err(TypeMismatch {
                 found,
-                expected: format!("{self:?}"),
+                expected: format!("a value of type {self}"),
             }),
         }
     }

@@ -83,7 +83,8 @@ pub enum DelegateError {
     },
     /// The plugin does not serve the configuration's version, as its VERSION says.
     #[error(
-        "IPAM plugin {kind} serves the CNI versions {supported:?}, and the configuration is of {version:?}"
+        "IPAM plugin {kind} serves the CNI versions {}, and the configuration is of {version}",
+        supported.join(", ")
     )]
     Version {
         /// The plugin.

@@ -310,7 +310,7 @@ async fn status_fails_where_every_add_would_for_the_plugin_lacks_the_version() {
     let error = debians.call(Command::Status).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        r#"IPAM plugin host-local serves the CNI versions ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0"], and the configuration is of "1.1.0""#
+        "IPAM plugin host-local serves the CNI versions 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, and the configuration is of 1.1.0"
     );
     assert_eq!(error.code(), ErrorCode::INCOMPATIBLE_VERSION);
 

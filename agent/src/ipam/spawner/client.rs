@@ -219,9 +219,13 @@ async fn receive_all(
     // At the end of the stream it has exited, having killed what it ran; one that sent nonsense has
     // to be stopped.
     let _ = child.kill();
-    let status = tokio::task::spawn_blocking(move || child.wait()).await;
+    let ended = match tokio::task::spawn_blocking(move || child.wait()).await {
+        Ok(Ok(status)) => status.to_string(),
+        Ok(Err(error)) => error.to_string(),
+        Err(error) => error.to_string(),
+    };
     if requests.upgrade().is_some() {
-        tracing::error!(%error, ?status, "the spawner of IPAM plugins is gone");
+        tracing::error!(%error, ended, "the spawner of IPAM plugins is gone");
     }
 }
 
