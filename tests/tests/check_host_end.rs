@@ -122,6 +122,35 @@ fn what_was_changed_by_hand_is_seen_and_the_printed_commands_restore_the_pod() {
     }
 }
 
+/// As the plugin `tuning` does behind podwire, which also writes it into prevResult.
+#[test]
+fn a_mac_address_that_port_security_drops_is_seen_whoever_says_that_it_is_right() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    for (name, secured) in [("closed", true), ("open", false)] {
+        let pod = node.pod(name).unwrap();
+        let mut conf = podwire_tests::conf();
+        conf["portSecurity"] = Value::Bool(secured);
+        let mut result = pod.exec("ADD", &conf).unwrap().success().unwrap();
+        let mac = "0a:58:0a:ba:00:77";
+        pod.run("ip", &["link", "set", "eth0", "address", mac])
+            .unwrap();
+        result["interfaces"][1]["mac"] = mac.into();
+        conf["prevResult"] = result;
+        let checked = pod.exec("CHECK", &conf).unwrap();
+        let gateway = GATEWAY.parse().unwrap();
+        if secured {
+            let error = checked.error().unwrap();
+            error.assert_names(&["eth0", mac, "port security"]);
+            traffic::ping(pod.place(), gateway, 1).unwrap_err();
+        } else {
+            checked.success().unwrap();
+            traffic::ping_until_answered(pod.place(), gateway).unwrap();
+        }
+    }
+    drop(agent);
+}
+
 #[test]
 fn a_host_end_in_another_namespace_is_missed() {
     let node = TestNode::with_ovs().unwrap();

@@ -410,6 +410,34 @@ fn a_node_whose_switch_takes_no_flows_is_not_ready_and_says_so_once() {
     pod.add().unwrap().success().unwrap();
 }
 
+/// The node goes without, one network does not: STATUS of that network, and of the node once a pod of it is there.
+#[test]
+fn a_secured_network_on_a_node_without_port_security_needs_flows_as_well() {
+    let node = TestNode::with_ovs().unwrap();
+    let options = AgentOptions::default().with(["--no-port-security"]);
+    let agent = node.start_agent(&options).unwrap();
+    let mut secured = conf();
+    secured["portSecurity"] = json!(true);
+    let [pod, other] = ["web", "db"].map(|name| node.pod(name).unwrap());
+    let protocols = |words: &[&str]| {
+        node.vsctl(words).unwrap();
+        node.kill_vswitchd().unwrap();
+        node.start_vswitchd().unwrap();
+    };
+    protocols(&["set", "bridge", "br-int", "protocols=OpenFlow10"]);
+    agent.await_log("port security can't be kept").unwrap();
+    pod.exec("STATUS", &conf()).unwrap().success().unwrap();
+    other.add().unwrap().success().unwrap();
+    let error = pod.exec("STATUS", &secured).unwrap().error().unwrap();
+    error.assert_names(&["port security", "OpenFlow"]);
+    pod.exec("ADD", &secured).unwrap().error().unwrap();
+
+    protocols(&["clear", "bridge", "br-int", "protocols"]);
+    pod.exec("ADD", &secured).unwrap().success().unwrap();
+    protocols(&["set", "bridge", "br-int", "protocols=OpenFlow10"]);
+    agent.await_ready(false).unwrap();
+}
+
 /// What `ovs-ctl restart` does about flows: it saves them, and replaces those of the new ovs-vswitchd by them.
 #[test]
 fn flows_that_ovs_ctl_restores_are_replaced_by_those_of_now() {

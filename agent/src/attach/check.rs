@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 use super::assignment::{delegate_call, delegate_of};
 use super::{Call, Error, Node, READY_DEADLINE};
 use crate::journal::{Entry, EntryPort};
-use crate::netns::{Netns, Observed};
+use crate::netns::{LinkState, Netns, Observed};
 use crate::observe::Trace;
-use crate::plan::ids;
+use crate::plan::{ids, mac_text};
 use crate::ports::PortRecord;
 
 pub(crate) use host::{Expected, HostEnd, mute_ports};
@@ -100,12 +100,31 @@ pub(super) async fn check(node: &Node, call: &Call, trace: &mut Trace) -> Result
         let expected = Expected::of_result(&prev, &record.name);
         let host = HostEnd::look(node, record, pod).await?;
         none(host.differences(record, pod, &expected))?;
+        none(other_source_mac(node, record, pod))?;
     }
     trace.phase("host links", looking);
     if let Some(plugin) = delegate_of(call, &node.spawner)? {
         plugin.check(&node.spawner, delegate_call(call)).await?;
     }
     Ok(())
+}
+
+/// That port security drops what a pod sends, for its MAC address is not the one that the port was
+/// made for. A later plugin may have written the new one into prevResult.
+fn other_source_mac(node: &Node, record: &PortRecord, pod: Option<&LinkState>) -> Vec<Difference> {
+    let said = |id: &str| record.external_ids.get(id).map(String::as_str);
+    let (Some(made), Some(pod)) = (said(ids::ATTACHED_MAC), pod) else {
+        return Vec::new();
+    };
+    let has = pod.mac.map(mac_text).unwrap_or_default();
+    if made.eq_ignore_ascii_case(&has) || !node.ports.has_port_security(said(ids::PORT_SECURITY)) {
+        return Vec::new();
+    }
+    vec![Difference::new(format!(
+        "interface {} has MAC {has}, and port security drops what is not sent from {made} \
+         (\"portSecurity\": false in the network configuration goes without)",
+        pod.name
+    ))]
 }
 
 fn none(differences: Vec<Difference>) -> Result<(), Error> {

@@ -17,7 +17,11 @@ pub(super) async fn status(node: &Node, call: &Call) -> Result<(), Error> {
     // An agent that has just started is not ready yet; an ADD waits for that too. Why it is not
     // ready in the end, what follows says.
     let _ = node.settled_within(READY_DEADLINE).await;
-    readiness(node).await?;
+    let mut health = Health::look(node).await;
+    if call.conf.port_security == Some(true) {
+        health.flows = health.flows_problem(node);
+    }
+    health.confirm()?;
     if let Some(plugin) = delegate_of(call, &node.spawner)? {
         plugin.status(&node.spawner, delegate_call(call)).await?;
     }
@@ -26,15 +30,7 @@ pub(super) async fn status(node: &Node, call: &Call) -> Result<(), Error> {
 
 /// Whether an ADD would be served now; the error has every reason why not.
 pub(super) async fn readiness(node: &Node) -> Result<(), Error> {
-    let health = Health::look(node).await;
-    let reasons = health.reasons();
-    if reasons.is_empty() {
-        return Ok(());
-    }
-    Err(Error::NotReady {
-        reasons,
-        degraded: health.degraded,
-    })
+    Health::look(node).await.confirm()
 }
 
 /// What an ADD needs, and what each lacks.
@@ -46,7 +42,8 @@ pub(crate) struct Health {
     pub(crate) version: Option<String>,
     /// ovs-vswitchd.
     pub(crate) switch: Option<PortError>,
-    /// The flows of port security, where the node's pods have it.
+    /// The flows of port security, where the node, a pod on it or the network that was asked about
+    /// has it.
     pub(crate) flows: Option<String>,
     /// ovn-controller, where it is needed.
     pub(crate) controller: Option<ControllerError>,
@@ -80,14 +77,8 @@ impl Health {
             Wait::OvnInstalled => node.ports.controller_connected(ANSWER_DEADLINE).await,
             Wait::Ofport => Ok(()),
         };
-        // Why a living switch takes no flows; that it is dead, `switch` says.
-        let flows = node.flows.as_ref().filter(|_| node.config.port_security);
-        let flows = match (&ready, &switch) {
-            (Ok(()), Ok(_)) => flows.and_then(Flows::problem),
-            _ => None,
-        };
-        Self {
-            flows: flows.map(|problem| format!("port security: {problem}")),
+        let mut health = Self {
+            flows: None,
             degraded: bridge_gone || switch.is_err(),
             ports: ready.err(),
             version: switch.as_ref().ok().cloned(),
@@ -97,7 +88,31 @@ impl Health {
             settled: node.is_settled(),
             journal: node.journal.confirm_writable().err(),
             spawner: node.spawner.is_alive(),
+        };
+        if node.config.port_security || node.ports.any_has_port_security() {
+            health.flows = health.flows_problem(node);
         }
+        health
+    }
+
+    /// Why a living switch takes no flows; that it is dead, `switch` says.
+    fn flows_problem(&self, node: &Node) -> Option<String> {
+        let flows = node.flows.as_ref();
+        let flows = flows.filter(|_| self.ports.is_none() && self.switch.is_none());
+        let problem = flows.and_then(Flows::problem)?;
+        Some(format!("port security: {problem}"))
+    }
+
+    /// Fails when there is any reason.
+    fn confirm(&self) -> Result<(), Error> {
+        let reasons = self.reasons();
+        if reasons.is_empty() {
+            return Ok(());
+        }
+        Err(Error::NotReady {
+            reasons,
+            degraded: self.degraded,
+        })
     }
 
     /// Every reason why an ADD would not be served.

@@ -151,15 +151,29 @@ impl Ports {
         management_socket(&self.rundir, &self.bridge)
     }
 
-    /// A port of ours whose network, or else whose node, has port security. A row that says nothing is from before there was
-    /// port security: its pod was promised none, and may send what it drops.
+    /// Whether a row's network, or else its node, has port security. A row that says nothing is from before there was port
+    /// security: its pod was promised none, and may send what it drops.
+    pub fn has_port_security(&self, said: Option<&str>) -> bool {
+        match said {
+            Some("default") => self.port_security,
+            said => said == Some("on"),
+        }
+    }
+
+    /// Whether the row of any port has port security.
+    pub fn any_has_port_security(&self) -> bool {
+        self.client.read(|db| {
+            let said = |it: Interface<'_>| it.external_id(ids::PORT_SECURITY).map(str::to_owned);
+            db.interfaces()
+                .filter_map(said)
+                .any(|said| self.has_port_security(Some(&said)))
+        })
+    }
+
+    /// What a port of ours may send; none for one without port security.
     fn secured(&self, interface: Interface<'_>) -> Option<Arc<SecuredPort>> {
         key(|id| interface.external_id(id))?;
-        let has = match interface.external_id(ids::PORT_SECURITY)? {
-            "default" => self.port_security,
-            said => said == "on",
-        };
-        if !has {
+        if !self.has_port_security(interface.external_id(ids::PORT_SECURITY)) {
             return None;
         }
         let mac = interface.external_id(ids::ATTACHED_MAC)?.parse().ok()?;
