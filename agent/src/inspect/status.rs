@@ -13,14 +13,16 @@ use crate::attach::{Agent, Error, Health, Node};
 use crate::config::Wait;
 use crate::journal::State;
 use crate::observe::{Operation, Outcome};
-use crate::pods::sources::SourceState;
+use crate::pods::sources::{PodName, SourceState};
 use crate::ports::{PortError, PortState, SwitchView};
 
 /// How many failures are shown.
 const FAILURES: usize = 5;
-/// How long a failure is shown that nothing has repeated: kubelet tries again several times in this time, unless the pod is
-/// gone.
+/// How long a failure is shown that nothing has repeated.
 const RECENT_MICROS: u64 = 10 * 60 * 1_000_000;
+/// How long it is shown when its pod seems to be gone. Runtimes send a DEL at once for a sandbox whose ADD failed, and kubelet
+/// makes another sandbox within 10 to 15 seconds (`backOffPeriod` in pkg/kubelet/kubelet.go): without one the pod is gone.
+const RETRY_MICROS: u64 = 60 * 1_000_000;
 
 /// What `GET /v1/status` answers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -72,7 +74,8 @@ pub struct StatusView {
     pub spool: SpoolView,
     /// Pods that an ADD waits for.
     pub awaited: Vec<String>,
-    /// Failures of the last ten minutes, newest first; of one pod, or one verb without a pod, only the newest.
+    /// Failures of the last ten minutes, of a pod that is gone for one minute; newest first; of one pod, or one verb without a
+    /// pod, only the newest.
     pub failures: Vec<Failure>,
 }
 
@@ -227,7 +230,11 @@ pub async fn status(agent: &Agent) -> Result<StatusView, Error> {
             .iter()
             .map(ToString::to_string)
             .collect(),
-        failures: failures(&agent.recorder.operations(usize::MAX), now_micros()),
+        failures: failures(
+            &agent.recorder.operations(usize::MAX),
+            |pod| pod_name(pod).and_then(|name| agent.node.sources.exists(&name)),
+            now_micros(),
+        ),
         reasons,
     })
 }
@@ -304,19 +311,44 @@ fn spool(socket: &Path) -> SpoolView {
     }
 }
 
-/// The recent failures that nothing has made good since: a later success of the same verb for the same pod does.
-fn failures(operations: &[Operation], now: u64) -> Vec<Failure> {
+/// A pod as a trace has it, `namespace/name`.
+fn pod_name(pod: &str) -> Option<PodName> {
+    let (namespace, name) = pod.split_once('/')?;
+    Some(PodName {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })
+}
+
+/// The recent failures that nothing has made good since: a later success of the same verb for the same pod does, and in the
+/// end the pod's own end. Whether a pod exists `exists` says, where anybody knows it; else the DEL of its sandbox does.
+fn failures(
+    operations: &[Operation],
+    exists: impl Fn(&str) -> Option<bool>,
+    now: u64,
+) -> Vec<Failure> {
     let mut seen = HashSet::new();
+    let mut deleted = HashSet::new();
     let mut failures = Vec::new();
-    let is_recent = |it: &&Operation| now.saturating_sub(it.started_unix_micros) < RECENT_MICROS;
+    let age = |it: &Operation| {
+        let ended = it.started_unix_micros + it.duration_micros as u64;
+        now.saturating_sub(ended)
+    };
+    let is_recent = |it: &&Operation| age(it) < RECENT_MICROS;
     for operation in operations.iter().rev().filter(is_recent) {
+        if operation.verb == "DEL" && operation.outcome.code() == 0 {
+            deleted.insert(operation.container.as_str());
+        }
         let whose = match &operation.pod {
             Some(pod) => pod.clone(),
             None => operation.container.clone(),
         };
+        let exists = operation.pod.as_deref().and_then(&exists);
+        let is_there = exists.unwrap_or(!deleted.contains(operation.container.as_str()));
         let is_newest = seen.insert((operation.verb, whose));
         if let Outcome::Failed { code, msg } = &operation.outcome
             && is_newest
+            && (is_there || age(operation) < RETRY_MICROS)
         {
             failures.push(Failure {
                 started_unix_micros: operation.started_unix_micros,
@@ -349,33 +381,58 @@ mod tests {
 
     fn operation(verb: &'static str, pod: &str, at: u64, outcome: Outcome) -> Operation {
         let subject = Subject {
+            container: format!("sandbox of {pod}"),
             pod: Some(pod.to_owned()),
             ..Subject::default()
         };
         Operation {
             started_unix_micros: at,
+            duration_micros: 0.0,
             ..Trace::start().end(verb, subject, outcome)
         }
     }
 
-    #[test]
-    fn a_failure_is_shown_until_it_is_made_good_or_ten_minutes_old() {
-        let failed = || Outcome::Failed {
+    fn failed() -> Outcome {
+        Outcome::Failed {
             code: 11,
             msg: "later".into(),
-        };
+        }
+    }
+
+    fn shown(operations: &[Operation], exists: Option<bool>, now: u64) -> Vec<String> {
+        let failures = failures(operations, |_| exists, now).into_iter();
+        failures.flat_map(|it| it.pod).collect()
+    }
+
+    #[test]
+    fn a_failure_is_shown_until_it_is_made_good_or_ten_minutes_old() {
         let operations = [
             operation("ADD", "a", 0, failed()),
             operation("ADD", "b", 2, failed()),
             operation("ADD", "b", 3, Outcome::Ok("ok")),
             operation("ADD", "c", 4, failed()),
         ];
-        let shown = |now| -> Vec<String> {
-            let failures = failures(&operations, now).into_iter();
-            failures.flat_map(|it| it.pod).collect()
-        };
-        assert_eq!(shown(5), ["c", "a"]);
-        assert_eq!(shown(RECENT_MICROS), ["c"], "the first pod is gone by now");
-        assert!(shown(RECENT_MICROS + 4).is_empty());
+        assert_eq!(shown(&operations, None, 5), ["c", "a"]);
+        assert_eq!(shown(&operations, None, RECENT_MICROS), ["c"]);
+        assert!(shown(&operations, None, RECENT_MICROS + 4).is_empty());
+    }
+
+    #[test]
+    fn a_failure_of_a_pod_that_is_gone_is_shown_for_as_long_as_kubelet_would_need_to_try_again() {
+        let operations = [
+            operation("ADD", "a", 0, failed()),
+            operation("DEL", "a", 1, Outcome::Ok("ok")),
+        ];
+        let [add, _] = &operations;
+        for (operations, exists, is_kept) in [
+            (&operations[..], None, false),
+            (&operations[..], Some(true), true),
+            (std::slice::from_ref(add), None, true),
+            (std::slice::from_ref(add), Some(false), false),
+        ] {
+            assert_eq!(shown(operations, exists, RETRY_MICROS - 1), ["a"]);
+            let later = shown(operations, exists, RETRY_MICROS);
+            assert_eq!(!later.is_empty(), is_kept, "{exists:?} {later:?}");
+        }
     }
 }

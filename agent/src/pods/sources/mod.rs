@@ -272,6 +272,14 @@ impl Sources {
             .map(|watched| &watched.known)
     }
 
+    /// Whether the API server has a pod of this name; None where it is not watched, or can't be asked just now.
+    pub fn exists(&self, pod: &PodName) -> Option<bool> {
+        let known = self.known(Source::Kube)?;
+        let health = known.health().borrow().clone();
+        let is_current = health.is_read && health.failing.is_none();
+        is_current.then(|| matches!(known.see(pod), Seen::Pod(_)))
+    }
+
     /// A pod's uid as a watched source has it: that of the object which people see.
     pub fn uid_of(&self, pod: &PodRef) -> Option<String> {
         let name = PodName::of(pod);

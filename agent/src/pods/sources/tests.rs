@@ -55,6 +55,22 @@ async fn ask(sources: &Sources, request: &[(&str, &str)]) -> Result<Answer<Strin
     sources.ask(&question, Duration::ZERO, read).await
 }
 
+#[test]
+fn whether_a_pod_exists_only_an_api_server_that_answers_can_tell() {
+    let beside = sources(&[Source::Cni, Source::Dir], Need::Required);
+    put(&beside, Source::Dir, "u1", &[]);
+    assert_eq!(beside.exists(&name()), None);
+    let sources = sources(&[Source::Kube], Need::Required);
+    assert_eq!(sources.exists(&name()), None, "nothing was read yet");
+    let known = sources.known(Source::Kube).unwrap();
+    known.replace(Pods::default());
+    assert_eq!(sources.exists(&name()), Some(false));
+    put(&sources, Source::Kube, "u1", &[]);
+    assert_eq!(sources.exists(&name()), Some(true));
+    known.fails("gone".into());
+    assert_eq!(sources.exists(&name()), None);
+}
+
 #[tokio::test]
 async fn the_first_source_in_order_that_answers_is_believed() {
     use Source::{Cni, Dir, Kube};
