@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::failure::{Failure, Step};
+use crate::failure::{Failure, Step, tail};
 use crate::node::DAEMON_LIMIT;
 use crate::process::Daemon;
 use crate::watch::{Watch, Woken};
@@ -227,7 +227,7 @@ impl<'node> Agent<'node> {
                 return Err(Failure::Deadline {
                     awaited: format!("{text:?} in the agent's log"),
                     waited: DAEMON_LIMIT - left,
-                    seen: log,
+                    seen: tail(&log),
                 });
             }
         }
@@ -248,7 +248,7 @@ impl<'node> Agent<'node> {
                 return Err(Failure::Deadline {
                     awaited: format!("{} to be made", path.display()),
                     waited: DAEMON_LIMIT - left,
-                    seen: self.log()?,
+                    seen: tail(&self.log()?),
                 });
             }
         }
@@ -326,7 +326,7 @@ impl<'node> Agent<'node> {
                     waited: DAEMON_LIMIT - left,
                     seen: format!(
                         "{seen}; {ended}; its log says:\n{}",
-                        self.log().unwrap_or_default()
+                        tail(&self.log().unwrap_or_default())
                     ),
                 });
             }

@@ -119,3 +119,39 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
         })
     }
 }
+
+/// The end of a log, as a failure shows it: its last lines, each cut where it is long. Without that a
+/// program that logs without bound would fill the log of the tests as well.
+pub fn tail(log: &str) -> String {
+    const LINES: usize = 40;
+    const LINE: usize = 1000;
+    let lines: Vec<&str> = log.lines().collect();
+    let mut text = String::new();
+    for line in &lines[lines.len().saturating_sub(LINES)..] {
+        let shown: String = line.chars().take(LINE).collect();
+        let rest = line.len() - shown.len();
+        text.push_str(&shown);
+        if rest > 0 {
+            text.push_str(&format!("… ({rest} bytes more)"));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_log_without_bound_a_bounded_end_is_shown() {
+        let log = format!(
+            "{}\n{}\nlast",
+            "first\n".repeat(1 << 16),
+            "x".repeat(1 << 20)
+        );
+        let shown = tail(&log);
+        assert!(shown.len() < 100_000, "{} bytes", shown.len());
+        assert!(shown.ends_with("(1047576 bytes more)\nlast\n"), "{shown}");
+    }
+}

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::failure::{Failure, Step};
+use crate::failure::{Failure, Step, tail};
 use crate::ovsdb::{Ovsdb, Row};
 use crate::place::{Keeper, Place};
 use crate::process::{self, Daemon};
@@ -398,7 +398,6 @@ impl TestNode {
 
     /// The last lines of every log of the node.
     pub fn logs(&self) -> String {
-        const LINES: usize = 20;
         let mut text = String::new();
         for entry in std::fs::read_dir(self.path("/run/log"))
             .into_iter()
@@ -406,13 +405,9 @@ impl TestNode {
             .flatten()
         {
             let log = std::fs::read_to_string(entry.path()).unwrap_or_default();
-            let lines: Vec<&str> = log.lines().collect();
-            let tail = &lines[lines.len().saturating_sub(LINES)..];
-            text.push_str(&format!(
-                "---- {} (last {LINES} lines at most)\n",
-                entry.file_name().to_string_lossy()
-            ));
-            text.extend(tail.iter().flat_map(|line| [line, "\n"]));
+            let name = entry.file_name();
+            text.push_str(&format!("---- the end of {}\n", name.to_string_lossy()));
+            text.push_str(&tail(&log));
         }
         text
     }
