@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, UdpSocket};
 
+use nix::sys::signal::Signal;
 use podwire_tests::annotation::{entry, ipv4, ipv6};
 use podwire_tests::ovn::{Central, OvnNode};
 use podwire_tests::{AgentOptions, Pod, TestNode, conf, traffic};
@@ -93,6 +94,37 @@ fn a_pods_limits_are_applied_by_the_kernel_and_go_with_it() {
     web.del().unwrap().success().unwrap();
     db.del().unwrap().success().unwrap();
     node.leftovers().unwrap().assert_none();
+}
+
+/// As while the kernel's module is loaded again. The row keeps its ofport, and so nothing but the link itself tells.
+#[test]
+#[ignore = "wants the kernel's datapath: make test-kernel"]
+fn a_port_that_the_datapath_has_lost_is_seen_until_ovs_vswitchd_has_given_it_back() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let (web, db) = (numbered(&node, "web", 11), numbered(&node, "db", 12));
+    let result = web.add().unwrap().success().unwrap();
+    let other = db.add().unwrap().success().unwrap();
+    let host = &web.container[..15];
+    for (pod, result) in [(&web, &result), (&db, &other)] {
+        pod.check(result).unwrap().success().unwrap();
+    }
+    // Awake, it would give the port back at once.
+    node.signal_vswitchd(Signal::SIGSTOP).unwrap();
+    node.run("ovs-dpctl", &["del-if", "ovs-system", host])
+        .unwrap();
+    let row = node.interface_of(&web.container).unwrap().unwrap();
+    assert!(row["ofport"].as_i64().unwrap() > 0, "{row:?}");
+    let error = web.check(&result).unwrap().error().unwrap();
+    error.assert_names(&[host, "carries no packets"]);
+    db.check(&other).unwrap().success().unwrap();
+
+    node.signal_vswitchd(Signal::SIGCONT).unwrap();
+    node.await_vswitchd().unwrap();
+    traffic::ping_until_answered(web.place(), address(&ipv4(12))).unwrap();
+    web.check(&result).unwrap().success().unwrap();
 }
 
 /// Sends so many bytes in datagrams from a pod to pod 12 as fast as it can; how many of them arrive.

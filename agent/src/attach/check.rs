@@ -5,6 +5,7 @@
 //! written there, and so only prevResult is compared with, never our own plan. Things beside it,
 //! such as further routes, are others' business.
 
+mod fault;
 mod host;
 mod pod;
 
@@ -23,12 +24,16 @@ use crate::observe::Trace;
 use crate::plan::{ids, mac_text};
 use crate::ports::PortRecord;
 
+pub use fault::Fault;
 pub(crate) use host::{Expected, HostEnd, mute_ports};
 pub(crate) use pod::{lost_routes, pod_differences};
 
 /// One thing that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
+    /// Which kind; an older agent does not say.
+    #[serde(default)]
+    pub kind: Option<Fault>,
     /// In words.
     pub what: String,
     /// The command that puts it right, where one does.
@@ -37,17 +42,18 @@ pub struct Difference {
 }
 
 impl Difference {
-    pub(crate) fn new(what: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: Fault, what: impl Into<String>) -> Self {
         Self {
+            kind: Some(kind),
             what: what.into(),
             fix: None,
         }
     }
 
-    pub(crate) fn with_fix(what: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub(crate) fn with_fix(kind: Fault, what: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
-            what: what.into(),
             fix: Some(fix.into()),
+            ..Self::new(kind, what)
         }
     }
 }
@@ -120,11 +126,14 @@ fn other_source_mac(node: &Node, record: &PortRecord, pod: Option<&LinkState>) -
     if made.eq_ignore_ascii_case(&has) || !node.ports.has_port_security(said(ids::PORT_SECURITY)) {
         return Vec::new();
     }
-    vec![Difference::new(format!(
-        "interface {} has MAC {has}, and port security drops what is not sent from {made} \
+    vec![Difference::new(
+        Fault::PodMac,
+        format!(
+            "interface {} has MAC {has}, and port security drops what is not sent from {made} \
          (\"portSecurity\": false in the network configuration goes without)",
-        pod.name
-    ))]
+            pod.name
+        ),
+    )]
 }
 
 fn none(differences: Vec<Difference>) -> Result<(), Error> {
@@ -180,6 +189,7 @@ pub(crate) fn row_differences(
         let now = iface_id(&record.external_ids).unwrap_or_default();
         if now != given {
             found.push(Difference::with_fix(
+                Fault::IfaceIdChanged,
                 format!("port {name} has iface-id {now:?}, and was made with {given:?}"),
                 format!("ovs-vsctl set interface {name} external_ids:iface-id={given}"),
             ));
@@ -187,24 +197,28 @@ pub(crate) fn row_differences(
     }
     if record.bridge.as_deref() != Some(bridge) {
         let on = record.bridge.as_deref().unwrap_or("no bridge");
-        found.push(Difference::new(format!(
-            "port {name} is on {on}, not on {bridge}"
-        )));
+        found.push(Difference::new(
+            Fault::OnOtherBridge,
+            format!("port {name} is on {on}, not on {bridge}"),
+        ));
     }
     if let Some(vlan) = &record.vlan {
         found.push(Difference::with_fix(
+            Fault::InVlan,
             format!("port {name} has {vlan}: its packets are in a VLAN of their own"),
             format!("ovs-vsctl clear port {name} tag trunks vlan_mode"),
         ));
     }
     if let Some(error) = &record.error {
-        found.push(Difference::new(format!(
-            "Open vSwitch reports of port {name}: {error}"
-        )));
+        found.push(Difference::new(
+            Fault::PortError,
+            format!("Open vSwitch reports of port {name}: {error}"),
+        ));
     } else if record.ofport.is_none_or(|ofport| ofport <= 0) {
-        found.push(Difference::new(format!(
-            "Open vSwitch has given port {name} no ofport"
-        )));
+        found.push(Difference::new(
+            Fault::NoOfport,
+            format!("Open vSwitch has given port {name} no ofport"),
+        ));
     }
     found
 }

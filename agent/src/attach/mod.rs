@@ -41,7 +41,7 @@ use hyper::body::Bytes;
 use podwire_cni::spec::{CniVersion, Command};
 
 pub use call::{Call, Refused};
-pub use check::Difference;
+pub use check::{Difference, Fault};
 pub(crate) use check::{
     Expected, HostEnd, lost_routes, made_port, mute_ports, pod_differences, row_differences,
 };

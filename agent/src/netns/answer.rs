@@ -32,6 +32,7 @@ pub(super) fn link(message: &Message<'_>) -> Option<LinkState> {
         kind: None,
         peer_ifindex: None,
         group: 0,
+        master: None,
     };
     for (kind, payload) in attributes(described) {
         match kind {
@@ -40,6 +41,7 @@ pub(super) fn link(message: &Message<'_>) -> Option<LinkState> {
             libc::IFLA_MTU => link.mtu = u32_at(payload, 0)?,
             libc::IFLA_LINK => link.peer_ifindex = u32_at(payload, 0).filter(|i| *i != 0),
             libc::IFLA_GROUP => link.group = u32_at(payload, 0)?,
+            libc::IFLA_MASTER => link.master = u32_at(payload, 0).filter(|i| *i != 0),
             libc::IFLA_LINKINFO => {
                 link.kind = attribute(payload, libc::IFLA_INFO_KIND).and_then(string)
             }

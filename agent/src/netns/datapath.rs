@@ -14,7 +14,7 @@ const ALL_PROTOCOLS: &str = "0003";
 /// What a datapath of Open vSwitch takes packets from, as it was when read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Datapath {
-    /// The kernel's, which lets go of a device that is removed.
+    /// The kernel's: a link that is one of its ports has its local port as master.
     Kernel,
     /// ovs-vswitchd's own (`datapath_type=netdev`): it reads packet sockets, each bound to one
     /// link.
@@ -35,6 +35,9 @@ pub enum NoPackets {
         "no packet socket of ovs-vswitchd is bound to host link {0}: its port carries no packets"
     )]
     NotHeard(String),
+    /// The kernel's datapath has no port for this device.
+    #[error("host link {0} is not a port of the kernel's datapath: its port carries no packets")]
+    NoVport(String),
 }
 
 impl Datapath {
@@ -59,6 +62,7 @@ impl Datapath {
             Self::Userspace { heard } if !heard.contains(&host_end.ifindex) => {
                 Some(NoPackets::NotHeard(name()))
             }
+            Self::Kernel if host_end.master.is_none() => Some(NoPackets::NoVport(name())),
             _ => None,
         }
     }
@@ -90,7 +94,7 @@ ffff92f0c6b1c000 3      3    0806   7     1 0      0      64339
 ffff92f0c6b1d000 3      3    0003   0     1 0      0      64340
 ";
 
-    fn link(ifindex: u32, up: bool) -> LinkState {
+    fn link(ifindex: u32, up: bool, master: Option<u32>) -> LinkState {
         LinkState {
             ifindex,
             name: "3f2b9c0d1e4a5b6".into(),
@@ -100,6 +104,7 @@ ffff92f0c6b1d000 3      3    0003   0     1 0      0      64340
             kind: Some("veth".into()),
             peer_ifindex: None,
             group: 0,
+            master,
         }
     }
 
@@ -113,14 +118,19 @@ ffff92f0c6b1d000 3      3    0003   0     1 0      0      64340
         let userspace = Datapath::Userspace {
             heard: HashSet::from([9]),
         };
-        assert_eq!(userspace.fault(&link(9, true)), None);
+        assert_eq!(userspace.fault(&link(9, true, None)), None);
         let name = || "3f2b9c0d1e4a5b6".to_owned();
         for (datapath, link, fault) in [
-            (&userspace, link(9, false), NoPackets::Down(name())),
-            (&userspace, link(8, true), NoPackets::NotHeard(name())),
+            (&userspace, link(9, false, None), NoPackets::Down(name())),
+            (&userspace, link(8, true, None), NoPackets::NotHeard(name())),
+            (
+                &Datapath::Kernel,
+                link(9, true, None),
+                NoPackets::NoVport(name()),
+            ),
         ] {
             assert_eq!(datapath.fault(&link), Some(fault));
         }
-        assert_eq!(Datapath::Kernel.fault(&link(9, true)), None);
+        assert_eq!(Datapath::Kernel.fault(&link(9, true, Some(3))), None);
     }
 }

@@ -200,6 +200,9 @@ pub struct LinkState {
     pub peer_ifindex: Option<u32>,
     /// Its group (IFLA_GROUP); 0 unless somebody set one.
     pub group: u32,
+    /// The index of its master (IFLA_MASTER). A port of the kernel's Open vSwitch datapath has the
+    /// datapath's local port as its master (`ovs_netdev_link` in net/openvswitch/vport-netdev.c).
+    pub master: Option<u32>,
 }
 
 /// An interface in a pod's namespace, for CHECK.

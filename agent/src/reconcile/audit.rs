@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::leftovers::leftover;
 use crate::attach::{
-    Difference, Error, Expected, HostEnd, Node, READY_DEADLINE, is_made_in, lost_routes, made_port,
-    pod_differences, row_differences,
+    Difference, Error, Expected, Fault, HostEnd, Node, READY_DEADLINE, is_made_in, lost_routes,
+    made_port, pod_differences, row_differences,
 };
 use crate::journal::{Entry, EntryPort, State};
 use crate::netns::{Netns, NetnsError, Observed};
@@ -84,12 +84,14 @@ async fn differences(
         Some((State::Live, entry)) => Some(entry),
         Some((State::Adding, _)) => {
             found.push(Difference::new(
+                Fault::AddInterrupted,
                 "its ADD was interrupted and is not undone yet",
             ));
             return Ok(found);
         }
         Some((State::Deleting, _)) => {
             found.push(Difference::with_fix(
+                Fault::DelUnfinished,
                 "its DEL is not finished",
                 "podwire gc",
             ));
@@ -97,6 +99,7 @@ async fn differences(
         }
         None => {
             found.push(Difference::new(
+                Fault::NoRecord,
                 "there is no record of it under the run directory: its port would not come back \
                  if Open vSwitch's database were lost",
             ));
@@ -108,14 +111,19 @@ async fn differences(
         Err(what) => {
             let can_go = leftover(node, key).await?.is_some();
             let fix = can_go.then(|| "podwire gc".to_owned());
-            found.push(Difference { what, fix });
+            found.push(Difference {
+                kind: Some(Fault::NamespaceGone),
+                what,
+                fix,
+            });
             None
         }
     };
     if records.is_empty() {
-        found.push(Difference::new(format!(
-            "Open vSwitch has no port for {key}"
-        )));
+        found.push(Difference::new(
+            Fault::NoPort,
+            format!("Open vSwitch has no port for {key}"),
+        ));
     }
     let netdev = node
         .ports
@@ -124,10 +132,10 @@ async fn differences(
     for record in records {
         found.extend(row_differences(record, &node.config.bridge, entry.as_ref()));
         if record.state(node.config.ovn.wait) == PortState::AwaitsOvn {
-            found.push(Difference::new(format!(
-                "OVN has not installed the flows of port {}",
-                record.name
-            )));
+            found.push(Difference::new(
+                Fault::OvnNotInstalled,
+                format!("OVN has not installed the flows of port {}", record.name),
+            ));
         }
         let made = made_port(record, entry.as_ref());
         let mut pod = None;
@@ -174,6 +182,7 @@ fn inside_differences(
         if netdev && seen.tx_checksum == Some(true) {
             let name = &seen.link.name;
             found.push(Difference::with_fix(
+                Fault::TxChecksum,
                 format!(
                     "interface {name} leaves checksums to hardware (TX checksum offload), and \
                      the bridge's datapath is netdev: TCP gets nothing through"

@@ -112,10 +112,12 @@ mod tests {
             differences,
         };
         let down = Difference {
+            kind: None,
             what: "the host's link 3f2b9c0d1e4a5b6 is down".into(),
             fix: Some("ip link set 3f2b9c0d1e4a5b6 up".into()),
         };
         let lost = Difference {
+            kind: None,
             what: "Open vSwitch has no port".into(),
             fix: None,
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use podwire_cni::spec::CniResult;
 
 use super::super::{Error, Node};
-use super::{Difference, is_inside};
+use super::{Difference, Fault, is_inside};
 use crate::journal::EntryPort;
 use crate::netns::{Datapath, LinkState, NoPackets};
 use crate::plan::mac_text;
@@ -90,13 +90,17 @@ impl HostEnd {
         let Some(link) = &self.link else {
             return vec![match &self.renamed {
                 Some(now) => Difference::with_fix(
+                    Fault::HostLinkRenamed,
                     format!("the host has no link {name}: the pod's other end is called {now}"),
                     format!(
                         "ip link set {now} down && ip link set {now} name {name} && ip link set \
                          {name} up"
                     ),
                 ),
-                None => Difference::new(format!("the host has no link {name}")),
+                None => Difference::new(
+                    Fault::HostLinkMissing,
+                    format!("the host has no link {name}"),
+                ),
             }];
         };
         let other_mac = expected.mac.as_ref().is_some_and(|wanted| {
@@ -107,13 +111,15 @@ impl HostEnd {
             pod.peer_ifindex != Some(link.ifindex) || link.peer_ifindex != Some(pod.ifindex)
         });
         if link.kind.as_deref() != Some("veth") || other_pair || (pod.is_none() && other_mac) {
-            return vec![Difference::new(format!(
-                "the host's link {name} is not the one that was made for it"
-            ))];
+            return vec![Difference::new(
+                Fault::HostLinkReplaced,
+                format!("the host's link {name} is not the one that was made for it"),
+            )];
         }
         let mut found = Vec::new();
         if other_mac && let Some(wanted) = &expected.mac {
             found.push(Difference::with_fix(
+                Fault::HostMac,
                 format!(
                     "the host's link {name} has MAC {}, and should have {wanted}",
                     link.mac.map(mac_text).unwrap_or_default()
@@ -128,6 +134,7 @@ impl HostEnd {
             && (expected.mtu.is_some() || link.mtu < wanted)
         {
             found.push(Difference::with_fix(
+                Fault::HostMtu,
                 format!(
                     "the host's link {name} has MTU {}, and should have {wanted}",
                     link.mtu
@@ -137,15 +144,17 @@ impl HostEnd {
         }
         if !link.up {
             found.push(Difference::with_fix(
+                Fault::HostLinkDown,
                 format!("the host's link {name} is down"),
                 format!("ip link set {name} up"),
             ));
         }
         if self.carries_nothing {
             found.push(Difference::with_fix(
+                Fault::CarriesNothing,
                 format!(
-                    "port {name} carries no packets: ovs-vswitchd still has a link of that name \
-                     which was removed"
+                    "port {name} carries no packets: the switch does not have host link {name}, \
+                     or has one of that name which was removed"
                 ),
                 reopen(name),
             ));
@@ -162,8 +171,9 @@ fn reopen(name: &str) -> String {
     )
 }
 
-/// The names of those of these ports that carry no packets although their rows look well. While
-/// ovs-vswitchd does not answer none does, and that is told of the switch and not of each port.
+/// The names of those of these ports that carry no packets although their rows look well. What
+/// ovs-vswitchd listens on counts only while it answers: it may be about to listen, and that it is
+/// silent is told of the switch and not of each port. The kernel's datapath has its ports without it.
 pub(crate) async fn mute_ports<'a>(
     node: &Node,
     ports: impl IntoIterator<Item = (&'a PortRecord, &'a LinkState)>,
@@ -181,14 +191,15 @@ pub(crate) async fn mute_ports<'a>(
     let is_mute = |record: &PortRecord, link: &LinkState| {
         let has_ofport = record.ofport.is_some_and(|ofport| ofport > 0);
         let fault = datapath.fault(link);
-        has_ofport && matches!(fault, Some(NoPackets::NotHeard(_)))
+        has_ofport && matches!(fault, Some(NoPackets::NotHeard(_) | NoPackets::NoVport(_)))
     };
     let mute: HashSet<String> = ports
         .into_iter()
         .filter(|(record, link)| is_mute(record, link))
         .map(|(record, _)| record.name.clone())
         .collect();
-    match mute.is_empty() || node.ports.switch_alive(ANSWER_DEADLINE).await.is_ok() {
+    let is_certain = mute.is_empty() || datapath == Datapath::Kernel;
+    match is_certain || node.ports.switch_alive(ANSWER_DEADLINE).await.is_ok() {
         true => mute,
         false => HashSet::new(),
     }

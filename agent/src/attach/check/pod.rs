@@ -2,7 +2,7 @@
 
 use podwire_cni::spec::{CniResult, Interface, IpConfig, Route};
 
-use super::{Difference, is_inside};
+use super::{Difference, Fault, is_inside};
 use crate::netns::{Observed, ObservedRoute};
 use crate::plan::mac_text;
 
@@ -20,7 +20,10 @@ pub(crate) fn pod_differences(
 ) -> Vec<Difference> {
     let name = &wanted.name;
     let Some(seen) = seen else {
-        return vec![Difference::new(format!("the pod has no interface {name}"))];
+        return vec![Difference::new(
+            Fault::PodLinkMissing,
+            format!("the pod has no interface {name}"),
+        )];
     };
     let link = &seen.link;
     let mut found = Vec::new();
@@ -28,6 +31,7 @@ pub(crate) fn pod_differences(
     // comes none of them.
     if !link.up {
         found.push(Difference::with_fix(
+            Fault::PodLinkDown,
             format!("interface {name} is down"),
             format!("{inside}ip link set {name} up"),
         ));
@@ -37,12 +41,14 @@ pub(crate) fn pod_differences(
         && !wanted.eq_ignore_ascii_case(&has)
     {
         found.push(Difference::with_fix(
+            Fault::PodMac,
             format!("interface {name} has MAC {has}, and should have {wanted}"),
             format!("{inside}ip link set {name} address {wanted}"),
         ));
     }
     if let Some(wanted) = wanted.mtu.filter(|mtu| *mtu != 0 && *mtu != link.mtu) {
         found.push(Difference::with_fix(
+            Fault::PodMtu,
             format!(
                 "interface {name} has MTU {}, and should have {wanted}",
                 link.mtu
@@ -64,6 +70,7 @@ pub(crate) fn pod_differences(
                 ""
             };
             found.push(Difference::with_fix(
+                Fault::AddressLost,
                 format!("interface {name} has lost address {address}"),
                 format!("{inside}ip addr add {address} dev {name}{nodad}"),
             ));
@@ -108,6 +115,7 @@ pub(crate) fn lost_routes(
                 .gw
                 .map_or_else(String::new, |gateway| format!(" by {gateway}"));
             found.push(Difference::with_fix(
+                Fault::RouteLost,
                 format!("interface {name} has lost the route to {}{by}", route.dst),
                 format!("{inside}{}", add_route(route, name, owner.is_none())),
             ));

@@ -37,6 +37,7 @@ fn seen() -> Observed {
             kind: Some("veth".into()),
             peer_ifindex: Some(7),
             group: 0,
+            master: None,
         },
         addresses: vec![
             "10.1.2.3/24".parse().unwrap(),

@@ -141,6 +141,7 @@ fn believed(name: &str, ifindex: u32) -> LinkState {
         kind: None,
         peer_ifindex: None,
         group: 0,
+        master: None,
     }
 }
 
