@@ -106,6 +106,7 @@ fn next_step() -> String {
 #[derive(Debug, Clone)]
 pub struct AgentSocket {
     path: PathBuf,
+    patience: Duration,
 }
 
 impl AgentSocket {
@@ -113,7 +114,13 @@ impl AgentSocket {
     pub fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
+            patience: ANSWER_DEADLINE,
         }
+    }
+
+    /// With less patience than usual.
+    pub fn answering_within(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// `GET`s a page and reads it.
@@ -149,12 +156,12 @@ impl AgentSocket {
             let body = body.collect().await;
             body.map_err(|error| self.broken(path, error.to_string()))
         };
-        let body = tokio::time::timeout(ANSWER_DEADLINE, answer)
+        let body = tokio::time::timeout(self.patience, answer)
             .await
             .map_err(|_| {
                 self.broken(
                     path,
-                    format!("no answer within {}", duration::text(ANSWER_DEADLINE)),
+                    format!("no answer within {}", duration::text(self.patience)),
                 )
             })??;
         serde_json::from_slice(&body.to_bytes())

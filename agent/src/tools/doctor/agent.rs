@@ -1,11 +1,15 @@
 //! The agent, its socket, and what it says of its pods.
 
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 
 use super::service::{agent_log, restart_agent, start_agent};
 use super::switch::Seen;
-use super::{DoctorArgs, Examined, Finding};
+use super::{DoctorArgs, Examined, Finding, Kind};
 use crate::config::{Mode, Source};
 use crate::inspect::{AuditList, Failure, LeftoverList, StatusView};
 use crate::netns::Netlink;
@@ -14,9 +18,6 @@ use crate::ports::PortRecord;
 use crate::tools::paint::short_id;
 use crate::tools::time::{ago, now_micros};
 use crate::tools::{AgentSocket, ToolError};
-
-const AGENT: &str = "agent";
-const PODS: &str = "pods";
 
 /// Whether the agent answers, who could reach it, and what it says of itself.
 pub(super) async fn examine(
@@ -36,7 +37,12 @@ pub(super) async fn examine(
         Err(error) => {
             let reason = error.to_string();
             let what = reason.lines().next().unwrap_or_default().to_owned();
-            findings.push(Finding::wrong(AGENT, what).fix(start_agent()));
+            let hung = match error {
+                ToolError::NoAgent { .. } => None,
+                _ => listener(socket),
+            };
+            let fix = hung.map_or_else(start_agent, |pid| restart_agent(pid, socket));
+            findings.push(Finding::wrong(Kind::AgentSilent, what).fix(fix));
             let veths = netlink.list_veths().await.unwrap_or_default();
             let has_link = |port: &&PortRecord| veths.iter().any(|link| link.name == port.name);
             let stale = seen.ports.iter().filter(|port| !has_link(port)).count();
@@ -44,15 +50,22 @@ pub(super) async fn examine(
                 let what = format!(
                     "{stale} ports of podwire's have no link any more; the agent removes them when it starts"
                 );
-                findings.push(Finding::wrong(PODS, what).fix(start_agent()));
+                findings.push(Finding::wrong(Kind::PortsWithoutLinks, what).fix(start_agent()));
             }
         }
     }
     Examined {
-        about: AGENT,
+        about: Kind::AgentSilent.about(),
         seen: says,
         findings,
     }
+}
+
+/// The process that listens on the socket, which takes connections for one that hangs (unix(7), SO_PEERCRED).
+fn listener(socket: &Path) -> Option<u32> {
+    let stream = UnixStream::connect(socket).ok()?;
+    let peer = getsockopt(&stream, PeerCredentials).ok()?;
+    u32::try_from(peer.pid()).ok()
 }
 
 /// The socket is root's alone, and so is the directory in which it could be replaced.
@@ -67,12 +80,16 @@ fn rights(socket: &Path) -> Vec<Finding> {
         let path = path.display();
         if found.uid() != 0 {
             let what = format!("{path} belongs to uid {}, and must be root's", found.uid());
-            findings.push(Finding::wrong(AGENT, what).fix(format!("chown root:root {path}")));
+            findings.push(
+                Finding::wrong(Kind::SocketOwner, what).fix(format!("chown root:root {path}")),
+            );
         }
         if mode & !wanted != 0 {
             let what =
                 format!("{path} has mode {mode:o}, and others than root must have no part in it");
-            findings.push(Finding::wrong(AGENT, what).fix(format!("chmod {wanted:o} {path}")));
+            findings.push(
+                Finding::wrong(Kind::SocketMode, what).fix(format!("chmod {wanted:o} {path}")),
+            );
         }
     }
     findings
@@ -92,8 +109,8 @@ fn status_findings(status: &StatusView, seen: &Seen) -> Vec<Finding> {
         let what = format!("the pods of {} can't be read: {problem}", source.place);
         let finding = match source.is_read {
             // The pods that it knows are served; nothing is lost until a new one comes.
-            true => Finding::note(AGENT, what),
-            false => Finding::wrong(AGENT, what),
+            true => Finding::note(Kind::SourceUnreadable, what),
+            false => Finding::wrong(Kind::SourceUnreadable, what),
         };
         findings.push(match source.source == Source::Kube.name() {
             true => finding.look(agent_log(status.pid)),
@@ -103,24 +120,28 @@ fn status_findings(status: &StatusView, seen: &Seen) -> Vec<Finding> {
     let told_by_source = status.sources.iter().any(|it| it.problem.is_some());
     if !status.ready && !is_told && !told_by_source {
         let what = format!("it would serve no ADD: {}", status.reasons.join("; "));
-        findings.push(Finding::wrong(AGENT, what).fix(restart_agent(status.pid)));
+        findings.push(Finding::wrong(Kind::NotReady, what).look(agent_log(status.pid)));
     }
     if status.spool.entries > 0 {
         let what = format!(
-            "DELs that wait in the spool and could not be carried out: {}; the agent's log says why",
+            "DELs that wait in the spool and could not be carried out: {}; the agent's log says why, and it tries again when \
+             it starts",
             status.spool.entries
         );
-        findings.push(Finding::wrong(AGENT, what).fix(restart_agent(status.pid)));
+        findings.push(Finding::wrong(Kind::SpoolWaits, what).look(agent_log(status.pid)));
     }
     if let Some(problem) = &status.spool.problem {
-        findings.push(Finding::wrong(AGENT, format!("spool: {problem}")));
+        findings.push(Finding::wrong(
+            Kind::SpoolUnreadable,
+            format!("spool: {problem}"),
+        ));
     }
     for subnet in status.subnets.iter().filter(|it| it.used >= it.capacity) {
         let what = format!(
             "subnet {} has no address left: pods hold all of them; give the node a further --subnet",
             subnet.subnet
         );
-        findings.push(Finding::wrong(AGENT, what).look("podwire ports"));
+        findings.push(Finding::wrong(Kind::SubnetFull, what).look("podwire ports"));
     }
     for pod in &status.awaited {
         findings.push(awaited(pod, status));
@@ -144,9 +165,11 @@ fn failed(failure: &Failure) -> Finding {
         failure.msg
     );
     match (failure.verb.as_str(), &failure.pod) {
-        ("ADD", Some(pod)) => Finding::wrong(PODS, what).look(format!("podwire trace {pod}")),
-        ("ADD", None) => Finding::wrong(PODS, what).look("podwire trace"),
-        _ => Finding::note(AGENT, what),
+        ("ADD", Some(pod)) => {
+            Finding::wrong(Kind::AddFailed, what).look(format!("podwire trace {pod}"))
+        }
+        ("ADD", None) => Finding::wrong(Kind::AddFailed, what).look("podwire trace"),
+        _ => Finding::note(Kind::OperationFailed, what),
     }
 }
 
@@ -154,7 +177,7 @@ fn failed(failure: &Failure) -> Finding {
 fn awaited(pod: &str, status: &StatusView) -> Finding {
     let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
     let what = format!("an ADD of pod {pod} waits for its network annotation");
-    let finding = Finding::wrong(PODS, what);
+    let finding = Finding::wrong(Kind::AnnotationAwaited, what);
     let dir = status
         .sources
         .iter()
@@ -168,7 +191,7 @@ fn awaited(pod: &str, status: &StatusView) -> Finding {
             dir.place
         )),
         None => finding.fix(format!(
-            "kubectl -n {namespace} annotate pod {name} k8s.ovn.org/pod-networks='{{\"default\":{{\"mac_address\":\"…\",\"ip_addresses\":[\"…\"]}}}}'"
+            "kubectl -n {namespace} annotate pod {name} k8s.ovn.org/pod-networks='{{\"default\":{{\"mac_address\":\"MAC\",\"ip_addresses\":[\"ADDRESS/LENGTH\"]}}}}'"
         )),
     }
 }
@@ -185,19 +208,19 @@ pub(super) async fn examine_pods(agent: &AgentSocket, seen: &Seen) -> Option<Exa
             first.key,
             first.reason
         );
-        findings.push(Finding::wrong(PODS, what).fix("podwire gc"));
+        findings.push(Finding::wrong(Kind::LeftOver, what).fix("podwire gc"));
     }
     if leftovers.qos_rows > 0 {
         let rows = crate::tools::gc::qos_rows(leftovers.qos_rows);
         let what = format!("{rows} of ports that somebody removed: no port uses them any more");
-        findings.push(Finding::wrong(PODS, what).fix("podwire gc"));
+        findings.push(Finding::wrong(Kind::QosLeftOver, what).fix("podwire gc"));
     }
     let is_left = |key: &AttachmentKey| leftovers.leftovers.iter().any(|it| it.key == *key);
     for audit in audits.attachments.iter().filter(|it| !is_left(&it.key)) {
         let whose = audit.pod.clone().unwrap_or_else(|| audit.key.to_string());
         for difference in &audit.differences {
             let what = format!("{whose}: {}", difference.what);
-            let finding = Finding::wrong(PODS, what);
+            let finding = Finding::wrong(Kind::Attachment(difference.kind), what);
             findings.push(match (&difference.fix, &audit.pod) {
                 (Some(fix), _) => finding.fix(fix.clone()),
                 // A new sandbox would lack the same.
@@ -207,7 +230,7 @@ pub(super) async fn examine_pods(agent: &AgentSocket, seen: &Seen) -> Option<Exa
         }
     }
     Some(Examined {
-        about: PODS,
+        about: Kind::LeftOver.about(),
         seen: format!("{} attachments as they should be", audits.attachments.len()),
         findings,
     })

@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Examined, Finding};
+use super::{Examined, Finding, Kind};
 use crate::config::usual::{self, DROP_IN, PLUGIN_NAMES};
 use crate::install::conf::{Found, Owner};
 use crate::install::findings::{Seen, look};
 
-const CNI: &str = "CNI";
 /// Plugins that call others and stand first by design, beside Multus.
 const META: [&str; 1] = ["genie"];
 
@@ -29,9 +28,9 @@ pub(super) fn examine(directories: &Directories<'_>) -> Examined {
         Ok(seen) => seen,
         Err(error) => {
             return Examined {
-                about: CNI,
+                about: Kind::NoConf.about(),
                 seen: String::new(),
-                findings: vec![Finding::wrong(CNI, error.to_string())],
+                findings: vec![Finding::wrong(Kind::ConfUnreadable, error.to_string())],
             };
         }
     };
@@ -57,7 +56,7 @@ pub(super) fn examine(directories: &Directories<'_>) -> Examined {
         _ => String::new(),
     };
     Examined {
-        about: CNI,
+        about: Kind::NoConf.about(),
         seen,
         findings,
     }
@@ -100,7 +99,7 @@ fn none_of_ours(seen: &Seen, directories: &Directories<'_>) -> Finding {
             overlay.display()
         );
         // The old file goes first, for it may be a link to ours.
-        return Finding::wrong(CNI, what).fix(format!(
+        return Finding::wrong(Kind::OverlayNotOurs, what).fix(format!(
             "cp --remove-destination {} {}",
             directories.bin.join(PLUGIN_NAMES[0]).display(),
             overlay.display()
@@ -115,7 +114,7 @@ fn none_of_ours(seen: &Seen, directories: &Directories<'_>) -> Finding {
     };
     // What comes first is left alone; ours goes before it, where a number can.
     let Some(first) = seen.confs.first() else {
-        return Finding::wrong(CNI, what).fix(install("--conf-only", directories));
+        return Finding::wrong(Kind::NoConf, what).fix(install("--conf-only", directories));
     };
     let comes_first = |rank: &u8| {
         let ours = directories.conf.join(format!("{rank:02}-podwire.conflist"));
@@ -126,9 +125,13 @@ fn none_of_ours(seen: &Seen, directories: &Directories<'_>) -> Finding {
     match rank {
         Some(USUAL_RANK) => {}
         Some(rank) => command.push_str(&format!(" --priority {rank:02}")),
-        None => return Finding::wrong(CNI, what).fix(command).fix(set_aside(first)),
+        None => {
+            return Finding::wrong(Kind::NoConf, what)
+                .fix(command)
+                .fix(set_aside(first));
+        }
     }
-    Finding::wrong(CNI, what).fix(command)
+    Finding::wrong(Kind::NoConf, what).fix(command)
 }
 
 /// The command that takes a configuration out of the runtime's sight: it reads only names with certain endings.
@@ -150,7 +153,7 @@ fn not_first(first: &Found, ours: &Found) -> Finding {
         Some(path) => format!("mv {} {}", ours.path.display(), path.display()),
         None => set_aside(first),
     };
-    Finding::wrong(CNI, what).fix(fix)
+    Finding::wrong(Kind::ConfNotFirst, what).fix(fix)
 }
 
 /// A name for ours that sorts before the other: `05-podwire.conf`, or one with `00-`; none where no number does.
@@ -169,20 +172,29 @@ fn plugin(seen: &Seen, directories: &Directories<'_>) -> Option<Finding> {
     match is_ours(seen, PLUGIN_NAMES[0]) {
         None => {
             let what = format!("the plugin {shown} is missing");
-            Some(Finding::wrong(CNI, what).fix(install("--plugin-only", directories)))
+            Some(
+                Finding::wrong(Kind::PluginMissing, what)
+                    .fix(install("--plugin-only", directories)),
+            )
         }
         Some(false) => {
             let what = format!(
                 "{shown} is not podwire's plugin: something was copied over it, as ovn-kubernetes' node process does through a link"
             );
-            Some(Finding::wrong(CNI, what).fix(install("--plugin-only --force", directories)))
+            Some(
+                Finding::wrong(Kind::PluginNotOurs, what)
+                    .fix(install("--plugin-only --force", directories)),
+            )
         }
         Some(true) => {
             use std::os::unix::fs::PermissionsExt as _;
             let mode = std::fs::metadata(&path).ok()?.permissions().mode() & 0o777;
             (mode & 0o100 == 0).then(|| {
-                Finding::wrong(CNI, format!("{shown} can't be run (mode {mode:o})"))
-                    .fix(format!("chmod 755 {shown}"))
+                Finding::wrong(
+                    Kind::PluginMode,
+                    format!("{shown} can't be run (mode {mode:o})"),
+                )
+                .fix(format!("chmod 755 {shown}"))
             })
         }
     }

@@ -3,16 +3,18 @@
 //! It checks for itself what needs no agent (Open vSwitch, the runtime's directories, the socket), and asks the agent for the
 //! rest. Findings come in the order in which to fix them: causes before their effects.
 //!
-//! A `fix` is a promise, which tests/tests/doctor.rs holds: after the command the finding is gone. Where no command of this
+//! A `fix` is a promise, which tests/tests/doctor holds: after the command the finding is gone. Where no command of this
 //! node can promise that, the finding has a `look` instead: a command that shows what to decide.
 
 mod agent;
 mod cni;
+mod kind;
 mod mtu;
 mod service;
 mod switch;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -22,6 +24,7 @@ use super::{AnswerArgs, Exit, ToolError};
 use crate::config::usual;
 use crate::inspect::StatusView;
 use crate::netns::Netlink;
+use kind::Kind;
 pub(super) use service::start_agent;
 
 /// The flags of `podwire doctor`.
@@ -75,25 +78,31 @@ pub struct DoctorArgs {
     answer: AnswerArgs,
 }
 
+/// How long the agent may take to tell of itself: longer than what it asks the switch and OVN for that.
+const AGENT_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Something that is wrong, or worth a look.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Finding {
+    /// Which it is.
+    kind: Kind,
     /// What was looked at.
     about: &'static str,
     /// Whether it hinders pods; a note does not.
     wrong: bool,
     /// In words.
     what: String,
-    /// Commands that fix it, in this order.
+    /// Commands that fix it, in this order. A word in capitals is for the reader to fill in.
     fix: Vec<String>,
     /// Commands that show more, where none fixes it.
     look: Vec<String>,
 }
 
 impl Finding {
-    fn wrong(about: &'static str, what: impl Into<String>) -> Self {
+    fn wrong(kind: Kind, what: impl Into<String>) -> Self {
         Self {
-            about,
+            kind,
+            about: kind.about(),
             wrong: true,
             what: what.into(),
             fix: Vec::new(),
@@ -101,10 +110,10 @@ impl Finding {
         }
     }
 
-    fn note(about: &'static str, what: impl Into<String>) -> Self {
+    fn note(kind: Kind, what: impl Into<String>) -> Self {
         Self {
             wrong: false,
-            ..Self::wrong(about, what)
+            ..Self::wrong(kind, what)
         }
     }
 
@@ -143,7 +152,8 @@ impl DoctorArgs {
     }
 
     async fn examine(&self, netlink: &Netlink) -> Vec<Examined> {
-        let asked: Result<StatusView, ToolError> = self.answer.agent().get("/v1/status").await;
+        let agent = self.answer.agent().answering_within(AGENT_PATIENCE);
+        let asked: Result<StatusView, ToolError> = agent.get("/v1/status").await;
         let status = asked.as_ref().ok();
         let seen = switch::look(self, status).await;
         let mut examined = vec![switch::examine(&seen)];

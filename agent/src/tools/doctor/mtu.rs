@@ -4,12 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use super::switch::Seen;
-use super::{Examined, Finding};
+use super::{Examined, Finding, Kind};
 use crate::inspect::StatusView;
 use crate::netns::{LinkState, Netlink};
 use crate::ports::Encapsulation;
-
-const TUNNEL: &str = "tunnel MTU";
 
 /// Compares the pods' MTU with the tunnels' underlay; nothing where there is no tunnel.
 pub(super) async fn examine(
@@ -33,9 +31,9 @@ pub(super) async fn examine(
             status.mtu
         );
         findings.push(match status.mtu_file.as_deref() {
-            Some(file) => Finding::wrong(TUNNEL, what).fix(set_mtu(room, file)),
+            Some(file) => Finding::wrong(Kind::MtuTooLarge, what).fix(set_mtu(room, file)),
             None => Finding::wrong(
-                TUNNEL,
+                Kind::MtuTooLarge,
                 format!("{what}; make --mtu of the agent's command line {room}"),
             )
             .look(format!("tr '\\0' ' ' < /proc/{}/cmdline", status.pid)),
@@ -52,10 +50,10 @@ pub(super) async fn examine(
             "pods with a larger MTU than the {room} that get through: {}, such as {first}; recreate them once that is fixed",
             large.len()
         );
-        findings.push(Finding::note(TUNNEL, what));
+        findings.push(Finding::note(Kind::PodsMtuTooLarge, what));
     }
     Some(Examined {
-        about: TUNNEL,
+        about: Kind::MtuTooLarge.about(),
         seen: carries,
         findings,
     })

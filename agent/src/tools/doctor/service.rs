@@ -22,16 +22,21 @@ pub(in super::super) fn start_agent() -> String {
     }
 }
 
-/// The command that restarts the agent of this process, which then looks through what is there.
-pub(super) fn restart_agent(pid: u32) -> String {
+/// The command that replaces the agent of this process, which hangs.
+pub(super) fn restart_agent(pid: u32, socket: &Path) -> String {
     let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     if cgroup.contains("kubepods") {
         // Its pod's container is started again by kubelet.
-        format!("kill {pid}")
+        format!("kill -KILL {pid}")
     } else if is_systemd() && has_unit("podwire") {
         "systemctl restart podwire".to_owned()
     } else {
-        format!("kill {pid}; podwire agent &")
+        // Its lock goes when the kernel has ended it.
+        let run_dir = socket.parent().unwrap_or(Path::new("/run/podwire"));
+        format!(
+            "kill -KILL {pid}; flock {} true; podwire agent &",
+            run_dir.display()
+        )
     }
 }
 

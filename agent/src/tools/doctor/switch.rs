@@ -4,21 +4,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use podwire_ovs::client::{Client, ClientConfig, Remote, State};
+use podwire_ovs::openflow::management_socket;
 use podwire_ovs::unixctl::{Unixctl, UnixctlError};
 use podwire_ovs::vswitch;
+use tokio::net::UnixStream;
 use tokio::time::Instant;
 
-use super::service::{restart_agent, restart_controller, restart_switch, start_agent};
-use super::{DoctorArgs, Examined, Finding};
+use super::service::{agent_log, restart_controller, restart_switch, start_agent};
+use super::{DoctorArgs, Examined, Finding, Kind};
 use crate::config::Wait;
 use crate::inspect::StatusView;
 use crate::ports::{PortRecord, SwitchView, version_of};
 
 /// How long each daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-const SWITCH: &str = "Open vSwitch";
-const OVN: &str = "OVN";
 
 /// What there is of Open vSwitch and OVN.
 #[derive(Debug)]
@@ -31,6 +30,10 @@ pub(super) struct Seen {
     pub(super) ports: Vec<PortRecord>,
     /// The version of ovs-vswitchd, or why it does not answer.
     vswitchd: Result<String, String>,
+    /// Whether ovs-vswitchd has made the bridge: what the database says of a bridge stays when it could not.
+    is_made: bool,
+    /// Where ovs-vswitchd writes which process it is.
+    pidfile: PathBuf,
     /// Files that ovs-vswitchd may open, when it runs.
     descriptors: Option<u64>,
     /// Whether OVN is in use here, and whether ovn-controller is connected.
@@ -65,6 +68,10 @@ pub(super) async fn look(args: &DoctorArgs, status: Option<&StatusView>) -> Seen
         (Err(error), _) => Err(error.to_string()),
     };
     let (switch, ports) = client.read(|db| (SwitchView::read(db, &bridge), PortRecord::ours(db)));
+    let is_made = UnixStream::connect(management_socket(rundir, &bridge))
+        .await
+        .is_ok();
+    let pidfile = rundir.join("ovs-vswitchd.pid");
     let vswitchd = ask(rundir, "ovs-vswitchd", "version").await;
     // Where an agent waits for ofport alone, ovn-controller is not ours to judge.
     let uses_ovn = match status {
@@ -83,8 +90,10 @@ pub(super) async fn look(args: &DoctorArgs, status: Option<&StatusView>) -> Seen
         vswitchd: vswitchd
             .map(|said| version_of(&said))
             .map_err(|error| format!("ovs-vswitchd does not answer: {error}")),
-        descriptors: descriptors(rundir),
+        descriptors: descriptors(&pidfile),
+        pidfile,
         controller,
+        is_made,
         agent: status.map(|status| status.pid),
     }
 }
@@ -111,8 +120,8 @@ async fn ask(rundir: &Path, daemon: &str, command: &str) -> Result<String, Unixc
 }
 
 /// The soft limit of open files of ovs-vswitchd, of which each port takes one or more.
-fn descriptors(rundir: &Path) -> Option<u64> {
-    let pid = std::fs::read_to_string(rundir.join("ovs-vswitchd.pid")).ok()?;
+fn descriptors(pidfile: &Path) -> Option<u64> {
+    let pid = std::fs::read_to_string(pidfile).ok()?;
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", pid.trim())).ok()?;
     let line = limits
         .lines()
@@ -133,9 +142,9 @@ pub(super) fn examine(seen: &Seen) -> Examined {
     let mut findings = Vec::new();
     if let Err(problem) = &seen.database {
         let what = format!("its database does not answer: {problem}");
-        findings.push(Finding::wrong(SWITCH, what).fix(restart_switch()));
+        findings.push(Finding::wrong(Kind::DatabaseSilent, what).fix(restart_switch()));
     } else if let Err(problem) = &seen.vswitchd {
-        findings.push(Finding::wrong(SWITCH, problem.clone()).fix(restart_switch()));
+        findings.push(Finding::wrong(Kind::VswitchdSilent, problem.clone()).fix(restart_switch()));
     } else {
         findings.extend(bridge(seen));
     }
@@ -146,8 +155,12 @@ pub(super) fn examine(seen: &Seen) -> Examined {
             "ovs-vswitchd may open {limit} files and has {} ports; it loses those that it has no files for",
             bridge.ports
         );
-        let command = "prlimit --nofile=65536:65536 --pid $(pidof ovs-vswitchd)";
-        findings.push(Finding::wrong(SWITCH, what).fix(command));
+        // Not by pidof: ovs-ctl starts it with a monitor of the same name.
+        let command = format!(
+            "prlimit --nofile=65536:65536 --pid $(cat {})",
+            seen.pidfile.display()
+        );
+        findings.push(Finding::wrong(Kind::FileLimit, what).fix(command));
     }
     let bridge = seen.switch.bridge.as_ref().map_or_else(String::new, |it| {
         format!(
@@ -156,7 +169,7 @@ pub(super) fn examine(seen: &Seen) -> Examined {
         )
     });
     Examined {
-        about: SWITCH,
+        about: Kind::DatabaseSilent.about(),
         seen: format!(
             "{}, database and ovs-vswitchd answer{bridge}",
             seen.vswitchd.as_deref().unwrap_or_default()
@@ -169,15 +182,23 @@ fn bridge(seen: &Seen) -> Option<Finding> {
     let name = &seen.bridge;
     let theirs = seen.switch.ovn.bridge.as_ref();
     if let Some(bridge) = &seen.switch.bridge {
-        let error = bridge.error.as_ref()?;
-        let what = format!("bridge {name} does not work: {error}");
+        let error = match &bridge.error {
+            Some(error) => error,
+            None if seen.is_made => return None,
+            None => "ovs-vswitchd has not made it; its log says why",
+        };
+        let what = format!(
+            "bridge {name} on datapath {} does not work: {error}",
+            bridge.datapath
+        );
         let without_kernel =
             bridge.datapath == "system" && !Path::new("/sys/module/openvswitch").exists();
         return Some(match without_kernel {
-            true => Finding::wrong(SWITCH, what).fix(format!(
+            true => Finding::wrong(Kind::DatapathMissing, what).fix(format!(
                 "modprobe openvswitch || ovs-vsctl set bridge {name} datapath_type=netdev"
             )),
-            false => Finding::wrong(SWITCH, what).fix(restart_switch()),
+            false => Finding::wrong(Kind::BridgeError, what)
+                .look("journalctl -u ovs-vswitchd -u openvswitch-switch"),
         });
     }
     let missing = format!("bridge {name} is missing");
@@ -185,19 +206,19 @@ fn bridge(seen: &Seen) -> Option<Finding> {
         (Some(_), Some(theirs)) if theirs != name => {
             let what =
                 format!("{missing}: external_ids:ovn-bridge has ovn-controller use {theirs}");
-            Finding::wrong(SWITCH, what).fix(format!(
+            Finding::wrong(Kind::OtherBridge, what).fix(format!(
                 "ovs-vsctl set open_vswitch . external_ids:ovn-bridge={name}"
             ))
         }
         // ovn-controller makes it again as long as it runs, so it does not, or hangs.
-        (Some(_), _) => Finding::wrong(SWITCH, missing).fix(restart_controller()),
+        (Some(_), _) => Finding::wrong(Kind::BridgeMissing, missing).fix(restart_controller()),
         (None, _) if let Some(pid) = seen.agent => Finding::wrong(
-            SWITCH,
-            format!("{missing}, and the agent could not make it; its log says why"),
+            Kind::BridgeMissing,
+            format!("{missing}, and the agent does not make it; its log says why"),
         )
-        .fix(restart_agent(pid)),
+        .look(agent_log(pid)),
         (None, _) => Finding::wrong(
-            SWITCH,
+            Kind::BridgeMissing,
             format!("{missing}; the agent makes it when it starts"),
         )
         .fix(start_agent()),
@@ -214,18 +235,20 @@ pub(super) fn examine_ovn(seen: &Seen) -> Option<Examined> {
             let what = "external_ids:ovn-remote is not set, so ovn-controller knows no southbound database";
             let command =
                 "ovs-vsctl set open_vswitch . external_ids:ovn-remote=tcp:SOUTHBOUND:6642";
-            findings.push(Finding::wrong(OVN, what).fix(command));
+            findings.push(Finding::wrong(Kind::OvnRemoteUnset, what).fix(command));
         } else if let Err(problem) = controller {
-            findings.push(Finding::wrong(OVN, problem.clone()).fix(restart_controller()));
+            findings.push(
+                Finding::wrong(Kind::ControllerSilent, problem.clone()).fix(restart_controller()),
+            );
         }
         if ovn.encap_ip.is_none() {
             let what = "external_ids:ovn-encap-ip is not set: there is no tunnel to other nodes";
             let command = "ovs-vsctl set open_vswitch . external_ids:ovn-encap-type=geneve external_ids:ovn-encap-ip=ADDRESS";
-            findings.push(Finding::wrong(OVN, what).fix(command));
+            findings.push(Finding::wrong(Kind::EncapIpUnset, what).fix(command));
         }
     }
     Some(Examined {
-        about: OVN,
+        about: Kind::OvnRemoteUnset.about(),
         seen: format!(
             "chassis {}, ovn-controller is connected to {}",
             ovn.chassis.as_deref().unwrap_or("unknown"),

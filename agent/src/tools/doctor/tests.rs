@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn findings_come_with_their_commands_on_lines_of_their_own() {
     let finding = Finding::wrong(
-        "Open vSwitch",
+        Kind::DatabaseSilent,
         "its database does not answer on /run/openvswitch/db.sock: waited 2 s for OVSDB to be in sync",
     );
     let examined = [
@@ -16,7 +16,7 @@ fn findings_come_with_their_commands_on_lines_of_their_own() {
             about: "agent",
             seen: "podwire 0.1.0 answers on /run/podwire/agent.sock".into(),
             findings: vec![Finding::note(
-                "agent",
+                Kind::OperationFailed,
                 "the last ADD of web/a failed with code 11",
             )],
         },

@@ -1,0 +1,119 @@
+//! The kinds of findings.
+
+use serde::Serialize;
+
+use crate::attach::Fault;
+
+/// What is wrong, for a program. tests/tests/doctor runs the fix of each; one that has none there fails a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Kind {
+    /// Open vSwitch's database does not answer.
+    DatabaseSilent,
+    /// ovs-vswitchd does not answer.
+    VswitchdSilent,
+    /// ovs-vswitchd may open too few files for its ports.
+    FileLimit,
+    /// The bridge wants a datapath that the kernel does not have.
+    DatapathMissing,
+    /// The bridge's row has another error.
+    BridgeError,
+    /// ovn-controller uses another bridge.
+    OtherBridge,
+    /// The bridge is not there.
+    BridgeMissing,
+    /// ovn-controller was not told where the southbound database is.
+    OvnRemoteUnset,
+    /// ovn-controller does not answer, or has no connection.
+    ControllerSilent,
+    /// OVN has no tunnel to other nodes.
+    EncapIpUnset,
+    /// No agent answers.
+    AgentSilent,
+    /// Ports without links wait for an agent.
+    PortsWithoutLinks,
+    /// The socket, or its directory, belongs to somebody else than root.
+    SocketOwner,
+    /// Others than root may use them.
+    SocketMode,
+    /// A source of annotations can't be read.
+    SourceUnreadable,
+    /// The agent would serve no ADD.
+    NotReady,
+    /// DELs wait in the spool.
+    SpoolWaits,
+    /// The spool can't be read.
+    SpoolUnreadable,
+    /// A subnet has no address left.
+    SubnetFull,
+    /// An ADD waits for its pod's annotation.
+    AnnotationAwaited,
+    /// A pod's last ADD failed.
+    AddFailed,
+    /// The last operation of another verb failed.
+    OperationFailed,
+    /// Attachments are left over.
+    LeftOver,
+    /// QoS rows are.
+    QosLeftOver,
+    /// The runtime's directory of configurations can't be read.
+    ConfUnreadable,
+    /// Its plugin is ovn-kubernetes' own.
+    OverlayNotOurs,
+    /// No configuration names podwire.
+    NoConf,
+    /// Another configuration comes before podwire's.
+    ConfNotFirst,
+    /// The plugin is not there.
+    PluginMissing,
+    /// It is another program.
+    PluginNotOurs,
+    /// It can't be run.
+    PluginMode,
+    /// Pods get an MTU that does not fit through the tunnel.
+    MtuTooLarge,
+    /// Pods have such an MTU.
+    PodsMtuTooLarge,
+    /// What an attachment lacks.
+    #[serde(untagged)]
+    Attachment(Option<Fault>),
+}
+
+impl Kind {
+    /// What was looked at.
+    pub(super) fn about(self) -> &'static str {
+        match self {
+            Self::DatabaseSilent
+            | Self::VswitchdSilent
+            | Self::FileLimit
+            | Self::DatapathMissing
+            | Self::BridgeError
+            | Self::OtherBridge
+            | Self::BridgeMissing => "Open vSwitch",
+            Self::OvnRemoteUnset | Self::ControllerSilent | Self::EncapIpUnset => "OVN",
+            Self::AgentSilent
+            | Self::SocketOwner
+            | Self::SocketMode
+            | Self::SourceUnreadable
+            | Self::NotReady
+            | Self::SpoolWaits
+            | Self::SpoolUnreadable
+            | Self::SubnetFull
+            | Self::OperationFailed => "agent",
+            Self::PortsWithoutLinks
+            | Self::AnnotationAwaited
+            | Self::AddFailed
+            | Self::LeftOver
+            | Self::QosLeftOver
+            | Self::Attachment(_) => "pods",
+            Self::ConfUnreadable
+            | Self::OverlayNotOurs
+            | Self::NoConf
+            | Self::ConfNotFirst
+            | Self::PluginMissing
+            | Self::PluginNotOurs
+            | Self::PluginMode => "CNI",
+            Self::MtuTooLarge | Self::PodsMtuTooLarge => "tunnel MTU",
+        }
+    }
+}

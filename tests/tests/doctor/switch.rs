@@ -1,0 +1,189 @@
+//! Open vSwitch, OVN, and the tunnel.
+
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+use podwire_tests::ovn::{Central, OvnNode};
+use podwire_tests::{AgentOptions, links};
+
+use crate::patient::Patient;
+use crate::with_ovs;
+
+#[test]
+fn no_bridge_and_no_agent() {
+    let node = with_ovs();
+    let mut patient = Patient::healthy(&node, AgentOptions::default());
+    patient.stop_agent();
+    node.vsctl(&["del-br", "br-int"]).unwrap();
+    patient.healthy_after(&["bridge-missing", "br-int is missing; the agent makes it"]);
+    patient.serves();
+}
+
+#[test]
+fn no_bridge_and_an_agent_whose_bridge_is_ovn_controllers() {
+    let node = with_ovs();
+    node.vsctl(&[
+        "add-br",
+        "br-int",
+        "--",
+        "set",
+        "bridge",
+        "br-int",
+        "datapath_type=netdev",
+    ])
+    .unwrap();
+    let options = AgentOptions::default().with(["--mode", "ovn", "--wait", "ofport"]);
+    let mut patient = Patient::new(&node, options);
+    patient.start_agent();
+    node.vsctl(&["del-br", "br-int"]).unwrap();
+    patient.complains_of("bridge-missing", "the agent does not make it");
+}
+
+#[test]
+fn open_vswitch_stopped_killed_and_hung() {
+    let node = with_ovs();
+    let mut patient = Patient::healthy(&node, AgentOptions::default());
+    patient.wire("web");
+    node.stop_vswitchd().unwrap();
+    node.stop_ovsdb_server().unwrap();
+    patient.healthy_after(&["database-silent", "its database does not answer"]);
+    node.kill_vswitchd().unwrap();
+    patient.healthy_after(&["vswitchd-silent", "ovs-vswitchd does not answer"]);
+    node.signal_vswitchd(Signal::SIGSTOP).unwrap();
+    patient.healthy_after(&["vswitchd-silent", "ovs-vswitchd does not answer"]);
+    patient.serves();
+}
+
+/// The kernel has no such module; where it does (`make test-kernel`), there is nothing to fix.
+#[test]
+fn a_bridge_on_a_datapath_that_is_not_there() {
+    let node = with_ovs();
+    let mut patient = Patient::healthy(&node, AgentOptions::default());
+    let made_anew = |datapath: &str| {
+        let datapath = format!("datapath_type={datapath}");
+        let anew = ["--no-wait", "del-br", "br-int", "--", "add-br", "br-int"];
+        let set = ["--", "set", "bridge", "br-int", &datapath];
+        node.run("ovs-vsctl", &[&anew[..], &set[..]].concat())
+            .unwrap();
+        node.await_vswitchd().unwrap();
+    };
+    if !Path::new("/sys/module/openvswitch").exists() {
+        made_anew("system");
+        patient.healthy_after(&[
+            "datapath-missing",
+            "br-int on datapath system does not work",
+        ]);
+        patient.serves();
+    }
+    made_anew("nonsense");
+    patient.complains_of("bridge-error", "on datapath nonsense does not work");
+}
+
+#[test]
+fn a_switch_without_descriptors() {
+    let node = with_ovs();
+    let mut patient = Patient::healthy(&node, AgentOptions::default());
+    // Ports without links take no file; of each that has one the switch holds some.
+    let mut ports = vec!["--no-wait".to_owned()];
+    for number in 0..130 {
+        ports.extend(["--", "add-port", "br-int"].map(str::to_owned));
+        ports.push(format!("p{number}"));
+    }
+    let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
+    node.run("ovs-vsctl", &ports).unwrap();
+    let pid = std::fs::read_to_string(node.path("/run/openvswitch/ovs-vswitchd.pid")).unwrap();
+    node.run("prlimit", &["--nofile=256:", "--pid", pid.trim()])
+        .unwrap();
+    // Without the power to raise it (CAP_SYS_RESOURCE) it is raised as far as it goes.
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let files = limits
+        .lines()
+        .find(|it| it.starts_with("Max open files"))
+        .unwrap();
+    let hard: u32 = files.split_whitespace().nth(4).unwrap().parse().unwrap();
+    if hard < 65536 {
+        patient.fill_in = vec![("65536:65536", format!("{hard}:{hard}"))];
+    }
+    patient.healthy_after(&["file-limit", "may open 256 files and has 131 ports"]);
+}
+
+#[test]
+fn ovn_controller_gone_and_with_it_the_bridge_and_what_it_was_told() {
+    let central = Central::start().unwrap();
+    let node = central.node("node-a", 1).unwrap();
+    let mut patient = Patient::healthy(&node, OvnNode::agent_options());
+    patient.others = Box::new(|asked| {
+        let is_theirs = asked == "systemctl restart ovn-controller";
+        if is_theirs {
+            let _ = node.end_controller(Signal::SIGKILL);
+            let _ = node.make_bridge();
+            node.start_controller().unwrap();
+            central.await_chassis("node-a").unwrap();
+        }
+        is_theirs
+    });
+    node.end_controller(Signal::SIGKILL).unwrap();
+    patient.healthy_after(&["controller-silent", "ovn-controller"]);
+    node.end_controller(Signal::SIGTERM).unwrap();
+    node.vsctl(&["--if-exists", "del-br", "br-int"]).unwrap();
+    patient.healthy_after(&["bridge-missing", "controller-silent"]);
+
+    node.set_key("ovn-bridge", "br-other").unwrap();
+    node.vsctl(&["--if-exists", "del-br", "br-int"]).unwrap();
+    let words = "external_ids:ovn-bridge has ovn-controller use br-other";
+    patient.healthy_after(&["other-bridge", words]);
+
+    let get = ["get", "open_vswitch", ".", "external_ids:ovn-remote"];
+    let remote = node
+        .vsctl(&get)
+        .unwrap()
+        .trim()
+        .trim_matches('"')
+        .to_owned();
+    patient.fill_in = vec![
+        ("tcp:SOUTHBOUND:6642", remote),
+        ("ADDRESS", node.tunnel_address()),
+    ];
+    for (key, kind) in [
+        ("ovn-encap-ip", "encap-ip-unset"),
+        ("ovn-remote", "ovn-remote-unset"),
+    ] {
+        node.vsctl(&["remove", "open_vswitch", ".", "external_ids", key])
+            .unwrap();
+        patient.healthy_after(&[kind, &format!("external_ids:{key} is not set")]);
+    }
+}
+
+#[test]
+fn an_mtu_too_large_for_the_tunnel() {
+    let node = with_ovs();
+    std::fs::write(node.path("/run/podwire.toml"), "mtu = 1500\n").unwrap();
+    let options = AgentOptions::default().with(["--config", "/run/podwire.toml"]);
+    let mut patient = Patient::healthy(&node, options);
+    patient.wire("web");
+    node.shell(
+        "ip link add underlay type veth peer other && ip link set underlay mtu 1500 up && \
+         ip addr add 192.0.2.1/24 dev underlay && \
+         ovs-vsctl set open_vswitch . external_ids:ovn-encap-type=geneve external_ids:ovn-encap-ip=192.0.2.1",
+    )
+    .unwrap()
+    .success("ip")
+    .unwrap();
+    let words = "pods get MTU 1500, and geneve over underlay (MTU 1500) carries 1442";
+    patient.healthy_after(&["mtu-too-large", words]);
+    assert_eq!(
+        patient.followed,
+        ["sed -i -e '1i mtu = 1442' -e '/^ *mtu *=/d' /run/podwire.toml"]
+    );
+    patient.complains_of("pods-mtu-too-large", "than the 1442 that get through: 1");
+    let new = node.pod("new").unwrap();
+    new.add().unwrap().success().unwrap();
+    assert_eq!(links::find(new.place(), "eth0").unwrap().unwrap().mtu, 1442);
+    patient.stop_agent();
+    patient.options = AgentOptions::default().with(["--mtu", "1500"]);
+    patient.start_agent();
+    patient.complains_of(
+        "mtu-too-large",
+        "make --mtu of the agent's command line 1442",
+    );
+}
