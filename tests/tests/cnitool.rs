@@ -50,7 +50,13 @@ fn cnitool_adds_checks_and_deletes_with_a_conf_of_three_members() {
 /// the page stops by its job, is the test's.
 fn session() -> String {
     let commands = walkthrough::commands(include_str!("../../docs/by-hand.md")).into_iter();
-    let done = ["make install", "systemctl", "podwire", "kill"];
+    let done = [
+        "make install",
+        "systemctl",
+        "podwire",
+        "kill",
+        "rm -r /run/podwire",
+    ];
     let typed = commands.filter(|command| !done.iter().any(|prefix| command.starts_with(prefix)));
     typed.map(|command| format!("{command}\n")).collect()
 }

@@ -10,6 +10,7 @@ use podwire_tests::hex;
 use podwire_tests::walkthrough::{self, Walkthrough};
 
 const PAGE: &str = include_str!("../../docs/quickstart.md");
+const BY_HAND: &str = include_str!("../../docs/by-hand.md");
 
 /// Makes the machine: what it lacks, and stand-ins for what a test can't do to the machine it runs on.
 const MACHINE: &str = r#"
@@ -23,6 +24,7 @@ make() {
 }
 systemctl() {
     /usr/share/openvswitch/scripts/ovs-ctl start --system-id=random --no-monitor > /run/ovs.log 2>&1
+    [[ " $* " == *" containerd "* ]] || return 0
     containerd > /run/containerd.log 2>&1 &
     # The first line that says that it serves; tail ends with the namespace.
     grep -q --max-count 1 'containerd successfully booted' < <(tail -n +1 -F /run/containerd.log 2>/dev/null)
@@ -55,12 +57,26 @@ fn remove(cgroup: &Path) {
 
 #[test]
 fn the_quick_start_works_as_it_is_written() {
+    is_followed_after(&[]);
+}
+
+/// What `make cnitool` builds is there where it could be built.
+#[test]
+fn the_quick_start_works_after_the_session_by_hand_which_cleans_up() {
+    let cnitool = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/tools/cnitool");
+    if Path::new(cnitool).exists() {
+        is_followed_after(&walkthrough::commands(BY_HAND));
+    }
+}
+
+/// Follows these commands and then the quick start's on one machine.
+fn is_followed_after(before: &[String]) {
     let commands = walkthrough::commands(PAGE);
     assert!(commands.len() > 15, "{commands:?}");
     let cgroups = Cgroups(format!("quickstart-{}", hex(8)));
     // The cgroups of its containers lie below one of this name, and the machine's cgroups are everybody's.
     let mut walkthrough = Walkthrough::on(MACHINE).variable("CONTAINERD_NAMESPACE", &cgroups.0);
-    for command in &commands {
+    for command in before.iter().chain(&commands) {
         walkthrough.follow(command);
     }
     let transcript = walkthrough.run().unwrap();
