@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use podwire_ovs::client::Version;
+use podwire_ovs::client::{Changed, Follower, Version};
 use podwire_ovs::openflow::{Connection, FlowMod, OpenFlowError};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -42,6 +42,11 @@ pub(super) struct Keeper {
     /// What the switch has, as far as this connection has told it.
     installed: HashMap<u16, Arc<SecuredPort>>,
     around: Option<Surroundings>,
+    /// Which rows change, and which have changed since the bridge was looked at.
+    follower: Follower,
+    changed: Changed,
+    /// Whether the switch may have to be told something.
+    is_stale: bool,
 }
 
 impl Keeper {
@@ -53,6 +58,9 @@ impl Keeper {
         problem: watch::Sender<Option<Arc<OpenFlowError>>>,
     ) -> Self {
         Self {
+            follower: ports.follow(),
+            changed: Changed::default(),
+            is_stale: true,
             ports,
             config,
             live,
@@ -137,15 +145,27 @@ impl Keeper {
                 self.take(command);
             }
             versions.mark_unchanged();
+            self.is_stale |= self.live.has_changed().unwrap_or_default();
             self.live.mark_unchanged();
             let is_restored = self.ports.are_flows_restored();
             if is_restored {
                 changes = self.start_over();
             }
-            let is_synced = self.ports.on_bridge(&mut self.bridge).is_some();
+            let is_synced = match self.ports.on_bridge(&mut self.bridge, &self.changed) {
+                Some(is_new) => {
+                    self.changed = Changed::default();
+                    if is_new {
+                        lock(&self.numbers).used.clone_from(&self.bridge.numbers);
+                    }
+                    self.is_stale |= is_new;
+                    true
+                }
+                None => false,
+            };
             if is_synced && !is_restored {
-                lock(&self.numbers).used.clone_from(&self.bridge.numbers);
-                changes.extend(self.difference());
+                if std::mem::take(&mut self.is_stale) {
+                    changes.extend(self.difference());
+                }
                 if let Err(error) = connection.commit(&changes).await {
                     return error;
                 }
@@ -155,8 +175,10 @@ impl Keeper {
             }
             tokio::select! {
                 error = connection.closed() => return error,
+                // The connection to the database may have come or gone.
                 _ = versions.changed() => {}
-                Ok(()) = self.live.changed() => {}
+                Some(changed) = self.follower.next() => self.changed.extend(changed),
+                Ok(()) = self.live.changed() => self.is_stale = true,
                 command = commands.recv() => match command {
                     Some(command) => self.take(command),
                     None => return std::future::pending().await,
@@ -169,10 +191,12 @@ impl Keeper {
     fn start_over(&mut self) -> Vec<FlowMod> {
         self.installed.clear();
         self.around = None;
+        self.is_stale = true;
         vec![FlowMod::Delete(rules::OURS)]
     }
 
     fn take(&mut self, command: Command) {
+        self.is_stale = true;
         match command {
             Command::Install { ofport, port, done } => {
                 self.reserved.insert(ofport, port);

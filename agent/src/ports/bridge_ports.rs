@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use macaddr::MacAddr6;
-use podwire_ovs::client::State;
+use podwire_ovs::client::{Changed, State};
 use podwire_ovs::openflow::management_socket;
+use podwire_ovs::replica::Db;
 use podwire_ovs::value::Uuid;
-use podwire_ovs::vswitch::Interface;
+use podwire_ovs::vswitch::{Bridge, Interface};
 
 use super::record::{key, parse_addresses};
 use super::{AddedPort, Ports};
@@ -36,45 +37,104 @@ pub struct BridgePorts {
     pub numbers: HashSet<u16>,
     /// What was read of each row, by which a row that has not changed is not read again.
     read: HashMap<Uuid, (u16, Option<Arc<SecuredPort>>)>,
+    /// Whether a bridge was read.
+    is_read: bool,
+}
+
+impl BridgePorts {
+    fn insert(&mut self, row: Uuid, read: (u16, Option<Arc<SecuredPort>>)) {
+        let (number, port) = &read;
+        if let Some(port) = port.as_ref().filter(|_| *number > 0) {
+            self.secured.insert(*number, Arc::clone(port));
+        }
+        self.numbers.insert(*number);
+        self.read.insert(row, read);
+    }
+}
+
+/// The number of a port; 0 as long as it is not in service.
+fn number(interface: &Interface<'_>) -> u16 {
+    let number = interface.ofport().and_then(|it| u16::try_from(it).ok());
+    number.unwrap_or_default()
 }
 
 impl Ports {
-    /// What is on the bridge now; none while the replica is not current, or the bridge not there. A port's external_ids don't
-    /// change as long as its row lives, so what is `known` of a row is taken from there.
-    pub fn on_bridge(&self, known: &mut BridgePorts) -> Option<()> {
+    /// Brings what is known of the bridge up to date with the rows that have changed since, and says whether anything was
+    /// new; none while the replica is not current, or the bridge not there. All rows are looked at only when ports came or
+    /// went: beside a thousand ports that is a millisecond, and an ADD changes rows of its own port five times.
+    pub fn on_bridge(&self, known: &mut BridgePorts, changed: &Changed) -> Option<bool> {
         if self.client.state() != State::Synced {
             return None;
         }
-        let mut before = std::mem::take(&mut known.read);
+        let are_ports_other = |(table, _): &(&str, Uuid)| ["Bridge", "Port"].contains(table);
         self.client.read(|db| {
             let bridge = db.bridge_by_name(&self.bridge)?;
-            let mut now = BridgePorts::default();
-            let interfaces = bridge
-                .ports()
-                .filter_map(|port| db.port(port))
-                .flat_map(|port| port.interfaces())
-                .filter_map(|interface| db.interface(interface));
-            for interface in interfaces {
-                if interface.name() == self.bridge {
-                    now.local_mac = interface.mac_in_use().and_then(|mac| mac.parse().ok());
-                    continue;
-                }
-                let number = interface.ofport().and_then(|it| u16::try_from(it).ok());
-                let number = number.unwrap_or_default();
-                let same = |read: &(u16, _)| read.0 == number;
-                let read = before.remove(&interface.uuid()).filter(same);
-                let read = read.unwrap_or_else(|| (number, self.secured(interface)));
-                match &read.1 {
-                    Some(port) if number > 0 => drop(now.secured.insert(number, Arc::clone(port))),
-                    Some(_) => {}
-                    None => now.others = true,
-                }
-                now.numbers.insert(number);
-                now.read.insert(interface.uuid(), read);
+            if !known.is_read || changed.resynced || changed.rows.iter().any(are_ports_other) {
+                self.read_all(db, &bridge, known);
+                return Some(true);
             }
-            *known = now;
-            Some(())
+            let mut is_new = false;
+            let interfaces = changed.rows.iter().filter(|row| row.0 == "Interface");
+            for interface in interfaces.filter_map(|row| db.interface(row.1)) {
+                match self.read_again(interface, known) {
+                    Some(is) => is_new |= is,
+                    None => {
+                        self.read_all(db, &bridge, known);
+                        return Some(true);
+                    }
+                }
+            }
+            Some(is_new)
         })
+    }
+
+    /// A port's external_ids don't change as long as its row lives, so what is `known` of a row is taken from there.
+    fn read_all(&self, db: &Db, bridge: &Bridge<'_>, known: &mut BridgePorts) {
+        let mut before = std::mem::take(&mut known.read);
+        let mut now = BridgePorts {
+            is_read: true,
+            ..BridgePorts::default()
+        };
+        let interfaces = bridge
+            .ports()
+            .filter_map(|port| db.port(port))
+            .flat_map(|port| port.interfaces())
+            .filter_map(|interface| db.interface(interface));
+        for interface in interfaces {
+            if interface.name() == self.bridge {
+                now.local_mac = interface.mac_in_use().and_then(|mac| mac.parse().ok());
+                continue;
+            }
+            let number = number(&interface);
+            let same = |read: &(u16, _)| read.0 == number;
+            let read = before.remove(&interface.uuid()).filter(same);
+            let read = read.unwrap_or_else(|| (number, self.secured(interface)));
+            now.others |= read.1.is_none();
+            now.insert(interface.uuid(), read);
+        }
+        *known = now;
+    }
+
+    /// Whether a row of a port that stayed says something new; none when all has to be read for that.
+    fn read_again(&self, interface: Interface<'_>, known: &mut BridgePorts) -> Option<bool> {
+        if interface.name() == self.bridge {
+            let mac = interface.mac_in_use().and_then(|mac| mac.parse().ok());
+            let before = std::mem::replace(&mut known.local_mac, mac);
+            return Some(before != mac);
+        }
+        let now = number(&interface);
+        match known.read.get(&interface.uuid()) {
+            // One of another bridge.
+            None => Some(false),
+            Some((before, _)) if *before == now => Some(false),
+            // It has been put into service.
+            Some((0, port)) => {
+                let port = port.clone();
+                known.insert(interface.uuid(), (now, port));
+                Some(true)
+            }
+            Some(_) => None,
+        }
     }
 
     /// Whether ovs-vswitchd is being given back the flows that it had before a restart (`ovs-ctl restart`): what is sent to

@@ -18,7 +18,7 @@ pub struct Follower {
     feed: Arc<Feed>,
 }
 
-/// Rows that changed, appeared or went.
+/// Rows that changed, appeared or went; may be gathered over several looks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     /// Each with the name of its table.
@@ -38,6 +38,14 @@ struct Feed {
 struct FeedState {
     changed: Changed,
     ended: bool,
+}
+
+impl Changed {
+    /// Adds what a later look has shown.
+    pub fn extend(&mut self, later: Changed) {
+        self.rows.extend(later.rows);
+        self.resynced |= later.resynced;
+    }
 }
 
 impl Followers {
