@@ -46,10 +46,10 @@ pub struct Measured {
     pub del_batches: Vec<f64>,
     /// The medians of the steps of an ADD, as far as they are traced.
     pub waterfall: Vec<Phase>,
-    /// Processor seconds of all ADDs, by process name, until all that they caused was done.
-    pub add_cpu: BTreeMap<String, f64>,
-    /// The same of all DELs.
-    pub del_cpu: BTreeMap<String, f64>,
+    /// Processor seconds of each batch of ADDs, by process name, until all that it caused was done.
+    pub add_cpu: BTreeMap<String, Vec<f64>>,
+    /// The same of the DELs.
+    pub del_cpu: BTreeMap<String, Vec<f64>>,
     /// How many pods a batch has.
     pub pods: usize,
 }
@@ -68,6 +68,19 @@ impl Measured {
             del_cpu: BTreeMap::new(),
             pods,
         }
+    }
+
+    /// Processor seconds of one operation by process, of these of [`Self::add_cpu`] and [`Self::del_cpu`]: of the median
+    /// batch, for what daemons do of themselves now and then is no operation's.
+    pub fn of_one<'a>(
+        &self,
+        cpu: &'a BTreeMap<String, Vec<f64>>,
+    ) -> impl Iterator<Item = (&'a str, f64)> {
+        let pods = self.pods.max(1) as f64;
+        cpu.iter().filter_map(move |(name, batches)| {
+            let median = crate::sample::median(batches.iter().copied())?;
+            Some((name.as_str(), median / pods))
+        })
     }
 
     /// Pods attached per second, by the median batch.
@@ -162,7 +175,7 @@ impl Meter<'_> {
     /// Adds what an action costs, with what the daemons do for it after its end, and without what it takes to await that.
     fn measure<T>(
         &self,
-        cpu: &mut BTreeMap<String, f64>,
+        cpu: &mut BTreeMap<String, Vec<f64>>,
         action: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
         let before = CpuTimes::now(self.daemons)?;
@@ -179,7 +192,7 @@ impl Meter<'_> {
                 CpuTimes::EXECS => of_processes.get(&name).copied().unwrap_or_default(),
                 _ => until_idle - baseline.get(&name).copied().unwrap_or_default(),
             };
-            *cpu.entry(name).or_default() += seconds;
+            cpu.entry(name).or_default().push(seconds);
         }
         Ok(result)
     }

@@ -68,7 +68,7 @@ fn lines(text: &mut String, title: &str, measured: &[Measured]) {
         let rate = it
             .pods_per_second()
             .map_or("-".into(), |rate| format!("{rate:.0}"));
-        let cpu = it.add_cpu.values().sum::<f64>() * 1e3 / it.add.len().max(1) as f64;
+        let cpu = it.of_one(&it.add_cpu).map(|(_, cpu)| cpu).sum::<f64>() * 1e3;
         let del = match it.subject {
             "floor" => "-".into(),
             _ => it
@@ -95,13 +95,9 @@ fn lines(text: &mut String, title: &str, measured: &[Measured]) {
                 let _ = writeln!(text, "    {name:26} {}", numbers(&summary));
             }
         }
-        for (verb, cpu, count) in [
-            ("ADD", &it.add_cpu, it.add.len()),
-            ("DEL", &it.del_cpu, it.del.len()),
-        ] {
-            let each = cpu.iter().map(|(name, seconds)| {
-                format!("{name} {:.2}", seconds * 1e3 / count.max(1) as f64)
-            });
+        for (verb, cpu) in [("ADD", &it.add_cpu), ("DEL", &it.del_cpu)] {
+            let each = it.of_one(cpu);
+            let each = each.map(|(name, cpu)| format!("{name} {:.2}", cpu * 1e3));
             let each: Vec<String> = each.collect();
             let _ = writeln!(text, "    CPU of one {verb}: {}", each.join(", "));
         }
