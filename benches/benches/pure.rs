@@ -74,6 +74,7 @@ fn planning(criterion: &mut Criterion) {
         bridge: "br-int".into(),
         netdev_datapath: false,
         default_mtu: 1500,
+        quiet_pods: true,
     };
     let subject = Subject {
         key: &key,

@@ -33,6 +33,7 @@ pub mod conformance;
 pub mod cri;
 mod datapath;
 mod failure;
+pub mod frames;
 mod http;
 pub mod links;
 pub mod machine;

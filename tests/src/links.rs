@@ -1,7 +1,7 @@
 //! Links of a network namespace: their state, and their changes.
 
 use std::cell::RefCell;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::time::Instant;
 
@@ -132,6 +132,41 @@ pub fn await_addresses(place: &Place, link: &str, wanted: &[&str]) -> Result<(),
                 awaited: format!("{wanted:?} on link {link}"),
                 waited: DAEMON_LIMIT,
                 seen: format!("{seen:?}"),
+            });
+        }
+    }
+}
+
+/// Waits until a link has a link-local address that can be used.
+pub fn await_link_local(place: &Place, link: &str) -> Result<Ipv6Addr, Failure> {
+    let changes = listen(place, &[RTNLGRP_IPV6_IFADDR])?;
+    let until = Instant::now() + DAEMON_LIMIT;
+    loop {
+        while next(&changes)?.is_some() {}
+        let shown = json(
+            place,
+            &[
+                "-6",
+                "-json",
+                "address",
+                "show",
+                "dev",
+                link,
+                "scope",
+                "link",
+                "-tentative",
+            ],
+        )?;
+        let all = shown[0]["addr_info"].as_array().into_iter().flatten();
+        let mut usable = all.filter_map(|it| it["local"].as_str()?.parse().ok());
+        if let Some(address) = usable.next() {
+            return Ok(address);
+        }
+        if !comes(&changes, until)? {
+            return Err(Failure::Deadline {
+                awaited: format!("a link-local address on link {link}"),
+                waited: DAEMON_LIMIT,
+                seen: shown.to_string(),
             });
         }
     }

@@ -2,19 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV6, UdpSocket};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
-use nix::net::if_::if_nametoindex;
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn6, recv, sendto,
-    setsockopt, socket, sockopt,
-};
-use nix::sys::time::{TimeVal, TimeValLike};
+use podwire_tests::frames::{self, ALL_NODES, Capture, is_icmpv6, is_udp_to};
 use podwire_tests::{AgentOptions, Place, Pod, TestNode, addresses, conf, links, traffic};
 use serde_json::json;
 
-const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const STOLEN_MAC: &str = "0a:58:de:ad:be:ef";
 
 /// A pod and what it was given.
@@ -63,17 +56,8 @@ impl Wired<'_> {
         sent.unwrap().unwrap();
     }
 
-    /// Sends an ICMPv6 message out of eth0; the kernel adds the checksum.
     fn icmpv6(&self, message: &[u8], to: Ipv6Addr) {
-        self.place()
-            .run(|| {
-                let (family, flags) = (AddressFamily::Inet6, SockFlag::SOCK_CLOEXEC);
-                let socket = socket(family, SockType::Raw, flags, SockProtocol::IcmpV6).unwrap();
-                let link = if_nametoindex("eth0").unwrap();
-                let to = SockaddrIn6::from(SocketAddrV6::new(to, 0, 0, link));
-                sendto(socket.as_raw_fd(), message, &to, MsgFlags::empty()).unwrap();
-            })
-            .unwrap();
+        frames::send_icmpv6(self.place(), "eth0", message, to).unwrap();
     }
 
     /// So that nothing has to be asked before it can be sent.
@@ -85,47 +69,6 @@ impl Wired<'_> {
             ));
         }
     }
-}
-
-/// Every frame that passes a place's links from now on.
-struct Capture(OwnedFd);
-
-impl Capture {
-    fn of(place: &Place) -> Capture {
-        let open = || {
-            let (family, flags) = (AddressFamily::Packet, SockFlag::SOCK_CLOEXEC);
-            let socket = socket(family, SockType::Raw, flags, SockProtocol::EthAll).unwrap();
-            setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(30)).unwrap();
-            socket
-        };
-        Capture(place.run(open).unwrap())
-    }
-
-    /// What came before, and without, the frame that `last` takes.
-    fn until(&self, last: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
-        let mut frames = Vec::new();
-        let mut frame = [0; 2048];
-        loop {
-            let length = recv(self.0.as_raw_fd(), &mut frame, MsgFlags::empty())
-                .expect("the last frame has not come in 30 s");
-            if last(&frame[..length]) {
-                return frames;
-            }
-            frames.push(frame[..length].to_vec());
-        }
-    }
-}
-
-fn is_ipv4(frame: &[u8]) -> bool {
-    frame[12..14] == [0x08, 0x00]
-}
-
-fn is_icmpv6(frame: &[u8], kind: u8) -> bool {
-    frame.len() > 54 && frame[12..14] == [0x86, 0xdd] && frame[20] == 58 && frame[54] == kind
-}
-
-fn is_udp_to(frame: &[u8], port: u16) -> bool {
-    is_ipv4(frame) && frame[23] == 17 && frame[36..38] == port.to_be_bytes()
 }
 
 fn bytes_of(mac: &str) -> Vec<u8> {
@@ -143,7 +86,7 @@ fn heard_of_an_impostor(node: &TestNode) -> Vec<&'static str> {
         wired(node, "victim"),
         wired(node, "witness"),
     );
-    let capture = Capture::of(witness.place());
+    let capture = Capture::of(witness.place()).unwrap();
     let (own, own4) = (bad.mac.as_str(), bad.v4);
 
     bad.ip(&format!("link set eth0 address {STOLEN_MAC}"));
@@ -181,7 +124,7 @@ fn heard_of_an_impostor(node: &TestNode) -> Vec<&'static str> {
 
     // What it says for itself is heard, and comes last.
     bad.udp(own4.into(), 0, (witness.v4.into(), 1009));
-    let frames = capture.until(|frame| is_udp_to(frame, 1009));
+    let frames = capture.until(|frame| is_udp_to(frame, 1009)).unwrap();
     let (stolen, own) = (bytes_of(STOLEN_MAC), bytes_of(own));
     let said: [(&str, Heard); 9] = [
         ("with a stolen MAC", &|it| it[6..12] == stolen),
@@ -287,7 +230,7 @@ fn a_question_goes_to_the_one_port_that_has_the_answer() {
         wired(&node, "db"),
         wired(&node, "witness"),
     );
-    let capture = Capture::of(witness.place());
+    let capture = Capture::of(witness.place()).unwrap();
     for to in [IpAddr::V4(db.v4), IpAddr::V6(db.v6)] {
         traffic::ping(web.place(), to, 2).unwrap();
         traffic::ping(node.place(), to, 2).unwrap();
@@ -307,7 +250,7 @@ fn a_question_goes_to_the_one_port_that_has_the_answer() {
     web.udp(web.v4.into(), 0, (group.into(), 1005));
     web.knows(&witness);
     web.udp(web.v4.into(), 0, (witness.v4.into(), 1009));
-    let frames = capture.until(|frame| is_udp_to(frame, 1009));
+    let frames = capture.until(|frame| is_udp_to(frame, 1009)).unwrap();
     assert!(frames.iter().any(|frame| is_udp_to(frame, 1005)));
     let own = bytes_of(&witness.mac);
     let questions: Vec<&Vec<u8>> = frames

@@ -10,7 +10,7 @@ use super::{Error, bandwidth};
 use crate::fault::fault_point;
 use crate::journal::{self, State};
 use crate::netns::Netns;
-use crate::plan::{self, PortPlan, mac_text};
+use crate::plan::{self, NodeFacts, PortPlan, mac_text};
 
 impl Add<'_> {
     /// Plans the ports of the pod, each with the names that its host end may get.
@@ -25,7 +25,11 @@ impl Add<'_> {
             from_annotation,
         } = self.assign(pod, undo).await?;
         bandwidth::limit(&mut interfaces, &self.call.conf);
-        let node = self.node.ports.node_facts(self.node.default_mtu())?;
+        let of_network = self.call.conf.quiet_pods;
+        let node = NodeFacts {
+            quiet_pods: of_network.unwrap_or(self.node.config.quiet_pods),
+            ..self.node.ports.node_facts(self.node.default_mtu())?
+        };
         let planned = plan::plan(&pod.subject(self.call), &interfaces, &node);
         let mut planned = planned.map_err(|source| Error::Plan {
             source,

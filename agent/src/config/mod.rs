@@ -134,6 +134,18 @@ pub struct AgentArgs {
         value_parser = clap::builder::BoolishValueParser::new()
     )]
     pub no_port_security: bool,
+    /// Pods with an IPv6 address neither probe for their link-local address nor ask for routers; a network's own quietPods
+    /// goes before [default: true in plain mode, false in OVN mode]
+    #[arg(
+        long,
+        env = "PODWIRE_QUIET_PODS",
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        value_name = "BOOL",
+        value_parser = clap::builder::BoolishValueParser::new()
+    )]
+    pub quiet_pods: Option<bool>,
     /// Largest MTU that the node can carry, in bytes: what is asked for above it is brought down to it
     #[arg(long, value_name = "BYTES", env = "PODWIRE_MAX_MTU")]
     pub max_mtu: Option<u32>,
@@ -200,6 +212,8 @@ pub struct Config {
     /// Whether the switch lets pods speak for themselves alone, where their network doesn't say; never in OVN mode, where
     /// OVN's own port security does it.
     pub port_security: bool,
+    /// Whether pods with IPv6 neither probe for their link-local address nor ask for routers, where their network doesn't say.
+    pub quiet_pods: bool,
     /// Where annotations come from.
     pub sources: SourceConfig,
     /// How much power the agent keeps.
@@ -257,6 +271,7 @@ impl Config {
             bridge: args.bridge,
             gateway: !args.no_gateway,
             port_security: ovn.mode == Mode::Plain && !args.no_port_security,
+            quiet_pods: args.quiet_pods.unwrap_or(ovn.mode == Mode::Plain),
             ovn,
             sources,
             power: args.power,

@@ -164,14 +164,14 @@ impl Wiring {
     fn configure(&mut self, netns: &Netns, spec: &LinkSpec, ifindex: u32) -> Result<PodEnd, Error> {
         let name = &spec.pod_name;
         let mut steps = Steps::default();
-        let (silenced, mut socket, packet) = steps.time("pod sockets", || {
+        let (quiet, mut socket, packet) = steps.time("pod sockets", || {
             self.inside(netns, || {
-                let silenced = spec.pod_ipv6_off.then(|| set_disable_ipv6(name, true));
+                let quiet = sysctl::quieten(name, spec.pod_ipv6);
                 let packet = spec.announce.then(|| PacketSocket::open(&self.closer));
-                Ok((silenced, Netlink::route()?, packet.transpose()?))
+                Ok((quiet, Netlink::route()?, packet.transpose()?))
             })
         })?;
-        silenced.transpose()?;
+        quiet?;
         // Both ends get their carrier, and with that IPv6 says the first it has to say.
         steps.time("pod end up", || set_up(&mut socket, name, ifindex))?;
         steps.time("pod addresses", || {

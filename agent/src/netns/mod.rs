@@ -53,7 +53,7 @@ pub use host::uplink_changes;
 pub use ns::{Netns, NetnsId};
 pub use realtime::RealTime;
 pub use spec::{
-    HostEnd, HostLink, LinkSpec, LinkState, Observed, ObservedRoute, PodEnd, Route, Step,
+    HostEnd, HostLink, LinkSpec, LinkState, Observed, ObservedRoute, PodEnd, PodIpv6, Route, Step,
 };
 
 /// The handle to the kernel's networking; cheap to clone. The threads end with the last clone.

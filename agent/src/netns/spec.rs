@@ -30,15 +30,26 @@ pub struct LinkSpec {
     pub addresses: Vec<IpNet>,
     /// The routes over the pod end, set in this order.
     pub routes: Vec<Route>,
-    /// Switch IPv6 off on the pod end before it can send. With IPv6 and without an address of its
-    /// own it still reports multicast groups, probes for its link-local address and asks for
-    /// routers.
-    pub pod_ipv6_off: bool,
+    /// What IPv6 says on the pod end by itself.
+    pub pod_ipv6: PodIpv6,
     /// Switch TX checksum offload off on the pod end: a netdev (userspace) datapath does not fill
     /// partial checksums in.
     pub pod_tx_checksum_off: bool,
     /// Keep what [`PodEnd::announce`] needs.
     pub announce: bool,
+}
+
+/// What IPv6 says on a pod end that nobody uses yet: settled before the link has a carrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PodIpv6 {
+    /// Nothing: it is off. With IPv6 and without an address of its own an interface still reports
+    /// multicast groups, probes for its link-local address and asks for routers.
+    Off,
+    /// Reports of multicast groups. Nobody else has its link-local address (`accept_dad`), and it
+    /// takes what routers advertise without asking for it (`router_solicitations`).
+    Quiet,
+    /// What the namespace says.
+    Usual,
 }
 
 /// A route over the pod's interface.

@@ -6,9 +6,9 @@ use std::io::Write as _;
 
 use nix::errno::Errno;
 
-use super::Error;
+use super::{Error, PodIpv6};
 
-/// Keeps the host's own network stack off a host end, to be called before the link is set up.
+/// Keeps the host's own network stack off a host end, to be called before the link has a carrier.
 ///
 /// IPv6 is off: that alone keeps the link entirely silent. `addr_gen_mode none` still joins
 /// multicast groups and reports them by MLD, and a bridge floods that to every other pod.
@@ -19,6 +19,23 @@ use super::Error;
 pub(super) fn silence(host_end: &str) -> Result<(), Error> {
     set_disable_ipv6(host_end, true)?;
     set(format!("net/ipv4/conf/{host_end}/arp_ignore"), "8")
+}
+
+/// Has a pod end say by itself no more than this, to be called before the link is set up.
+pub(super) fn quieten(pod_end: &str, ipv6: PodIpv6) -> Result<(), Error> {
+    match ipv6 {
+        PodIpv6::Off => set_disable_ipv6(pod_end, true),
+        PodIpv6::Quiet => {
+            // A kernel without IPv6 refuses the address that this is for, with a better error.
+            let quieten = |name| match set(format!("net/ipv6/conf/{pod_end}/{name}"), "0") {
+                Err(Error::Sysctl { refusal, .. }) if refusal.errno == Errno::ENOENT => Ok(()),
+                result => result,
+            };
+            quieten("accept_dad")?;
+            quieten("router_solicitations")
+        }
+        PodIpv6::Usual => Ok(()),
+    }
 }
 
 /// Switches a link's IPv6 off, or back on.

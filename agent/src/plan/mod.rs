@@ -7,7 +7,7 @@
 
 use ipnet::IpNet;
 
-use crate::netns::LinkSpec;
+use crate::netns::{LinkSpec, PodIpv6};
 
 mod address;
 mod error;
@@ -118,7 +118,7 @@ fn plan_port(
         mtu,
         addresses: spec.addresses.clone(),
         routes: routes::plan_routes(pod_name, spec)?,
-        pod_ipv6_off: nad.is_none() && is_ipv4_alone(spec),
+        pod_ipv6: ipv6_of(spec, node),
         pod_tx_checksum_off: node.netdev_datapath,
         announce: !spec.addresses.is_empty(),
     };
@@ -146,6 +146,17 @@ fn check_count(
         count,
         most,
     })
+}
+
+/// What IPv6 may say by itself on an interface. A network attachment definition's network may be routed by anybody, and an
+/// interface without an IPv6 address may have to ask for one.
+fn ipv6_of(spec: &InterfaceSpec, node: &NodeFacts) -> PodIpv6 {
+    let has_address = spec.addresses.iter().any(|it| it.addr().is_ipv6());
+    match spec.nad {
+        None if is_ipv4_alone(spec) => PodIpv6::Off,
+        None if has_address && node.quiet_pods => PodIpv6::Quiet,
+        _ => PodIpv6::Usual,
+    }
 }
 
 /// Whether all that is known of an interface is IPv4 (a gateway has an address of its own family

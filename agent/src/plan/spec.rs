@@ -111,6 +111,8 @@ pub struct NodeFacts {
     pub netdev_datapath: bool,
     /// MTU for a pod to which nobody gave one, in bytes.
     pub default_mtu: u32,
+    /// Whether a pod with IPv6 neither probes for its link-local address nor asks for routers.
+    pub quiet_pods: bool,
 }
 
 /// Which attachment is planned.

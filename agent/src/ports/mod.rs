@@ -159,7 +159,7 @@ impl Ports {
         self.client.subscribe()
     }
 
-    /// What the plan must know of the node.
+    /// What the plan must know of the node; nothing keeps pods quiet.
     ///
     /// # Errors
     /// [`PortError::NoBridge`].
@@ -173,6 +173,7 @@ impl Ports {
                 bridge: self.bridge.clone(),
                 netdev_datapath,
                 default_mtu,
+                quiet_pods: false,
             }),
             None => Err(self.no_bridge()),
         }

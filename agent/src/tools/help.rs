@@ -20,6 +20,7 @@ const HEADINGS: [(&str, &[&str]); 6] = [
             "mtu",
             "max_mtu",
             "no_port_security",
+            "quiet_pods",
         ],
     ),
     (

@@ -47,6 +47,9 @@ pub struct NetConf {
     /// `portSecurity`: whether the switch lets a pod speak for itself alone; without it the node's
     /// own setting counts.
     pub port_security: Option<bool>,
+    /// `quietPods`: whether a pod with IPv6 neither probes for its link-local address nor asks for
+    /// routers; without it the node's own setting counts.
+    pub quiet_pods: Option<bool>,
     /// The `namespace/name` of the NetworkAttachmentDefinition this configuration is from.
     pub net_attach_def_name: Option<String>,
     /// The capabilities that the configuration asks the runtime for.

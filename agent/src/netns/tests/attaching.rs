@@ -59,20 +59,52 @@ fn the_host_end_has_no_ipv6_and_sends_nothing() {
 #[test]
 fn a_pod_end_with_ipv4_alone_sends_nothing_either_when_asked() {
     on_own_host(async |netlink| {
-        for (name, pod_ipv6_off) in [("a1", true), ("a2", false)] {
+        for (name, pod_ipv6) in [("a1", PodIpv6::Off), ("a2", PodIpv6::Usual)] {
+            let is_off = pod_ipv6 == PodIpv6::Off;
             let pod = Pod::new();
             let quiet = LinkSpec {
-                pod_ipv6_off,
+                pod_ipv6,
                 addresses: vec!["10.1.2.3/24".parse().unwrap()],
                 ..spec(name)
             };
             netlink.attached(&pod, quiet).await.unwrap();
             let disabled = pod.run("cat /proc/sys/net/ipv6/conf/eth0/disable_ipv6");
-            assert_eq!(disabled.trim() == "1", pod_ipv6_off);
-            if pod_ipv6_off {
+            assert_eq!(disabled.trim() == "1", is_off);
+            if is_off {
                 let link = pod.json("-s link show eth0")[0].clone();
                 assert_eq!(link["stats64"]["tx"]["packets"], 0);
             }
+        }
+    });
+}
+
+/// The kernel asks for routers in the moment in which the link-local address can be used: at once where it isn't probed for.
+#[test]
+fn a_quiet_pod_end_with_ipv6_neither_probes_nor_asks_for_routers() {
+    on_own_host(async |netlink| {
+        let pod = Pod::new();
+        let in_pod = pod.inside(|| listener(nix::libc::RTMGRP_IPV6_IFADDR));
+        let quiet = LinkSpec {
+            pod_ipv6: PodIpv6::Quiet,
+            addresses: vec!["fd00::3/64".parse().unwrap()],
+            ..spec("a1")
+        };
+        netlink.attached(&pod, quiet).await.unwrap();
+        in_pod.set_non_blocking(false).unwrap();
+        let usable = || pod.run("ip -6 addr show eth0 scope link -tentative");
+        while usable().is_empty() {
+            in_pod.recv(&mut Vec::with_capacity(1 << 16), 0).unwrap();
+        }
+        let counters = pod.run("cat /proc/net/dev_snmp6/eth0");
+        let count = |name: &str| {
+            let line = counters.lines().find_map(|line| line.strip_prefix(name));
+            line.map(|count| count.trim().to_owned())
+        };
+        for sent in ["Icmp6OutNeighborSolicits", "Icmp6OutRouterSolicits"] {
+            assert!(
+                matches!(count(sent).as_deref(), None | Some("0")),
+                "{counters}"
+            );
         }
     });
 }
@@ -95,8 +127,8 @@ fn a_link_in_use_by_the_pod_starts_with_ipv4_alone_when_its_mtu_is_too_small_for
 fn no_link_is_deleted_or_renamed_in_either_namespace() {
     on_own_host(async |netlink| {
         let pod = Pod::new();
-        let on_host = listener();
-        let in_pod = pod.inside(listener);
+        let on_host = listener(nix::libc::RTMGRP_LINK);
+        let in_pod = pod.inside(|| listener(nix::libc::RTMGRP_LINK));
         netlink.attached(&pod, spec("a1")).await.unwrap();
 
         for (socket, name) in [(on_host, "a1"), (in_pod, "eth0")] {
@@ -115,7 +147,7 @@ fn no_link_is_deleted_or_renamed_in_either_namespace() {
 fn the_host_is_told_twice_of_a_pair_and_twice_of_its_end() {
     on_own_host(async |netlink| {
         let pod = Pod::new();
-        let on_host = listener();
+        let on_host = listener(nix::libc::RTMGRP_LINK);
         let (host, _) = netlink.attached(&pod, spec("a1")).await.unwrap();
         // The carrier is told by a work item of the kernel's, which the deletion would overtake.
         let mut events = Vec::new();
@@ -135,11 +167,9 @@ fn the_host_is_told_twice_of_a_pair_and_twice_of_its_end() {
     });
 }
 
-fn listener() -> Socket {
+fn listener(groups: i32) -> Socket {
     let mut socket = Socket::new(netlink_sys::protocols::NETLINK_ROUTE).unwrap();
-    socket
-        .bind(&SocketAddr::new(0, nix::libc::RTMGRP_LINK as u32))
-        .unwrap();
+    socket.bind(&SocketAddr::new(0, groups as u32)).unwrap();
     socket.set_non_blocking(true).unwrap();
     socket
 }
@@ -243,7 +273,7 @@ fn a_namespace_of_another_user_namespace_is_wired_like_any() {
 fn an_attachment_that_nobody_waits_for_leaves_nothing() {
     on_own_host(async |netlink| {
         let pods: Vec<Pod> = (0..8).map(|_| Pod::new()).collect();
-        let events = listener();
+        let events = listener(nix::libc::RTMGRP_LINK);
         // Some are dropped before their turn, some while their pair is being made.
         for (number, pod) in pods.iter().enumerate() {
             drop(netlink.attach(pod.netns(), spec(&format!("drop{number}"))));
@@ -260,7 +290,7 @@ fn an_attachment_that_nobody_waits_for_leaves_nothing() {
 fn a_pair_that_is_made_but_never_received_is_removed() {
     on_own_host(async |netlink| {
         let pod = Pod::new();
-        let events = listener();
+        let events = listener(nix::libc::RTMGRP_LINK);
         let attaching = netlink.attach(pod.netns(), spec("a1"));
         await_veths(&events, &["a1"]);
         drop(attaching);

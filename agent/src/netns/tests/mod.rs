@@ -145,7 +145,7 @@ fn spec(host_name: &str) -> LinkSpec {
             "fd00:1::3/64".parse().unwrap(),
         ],
         routes: Vec::new(),
-        pod_ipv6_off: false,
+        pod_ipv6: PodIpv6::Usual,
         pod_tx_checksum_off: false,
         announce: false,
     }

@@ -21,20 +21,41 @@ fn tx_checksum_offload_is_turned_off_only_on_a_userspace_datapath() {
 }
 
 #[test]
-fn ipv6_is_turned_off_where_the_pod_is_known_to_have_ipv4_alone() {
-    let off = |spec| planned(&[spec]).unwrap()[0].link.pod_ipv6_off;
-    assert!(off(spec(&["10.1.2.3/24"], &["10.1.2.1"])));
-    assert!(!off(spec(&["10.1.2.3/24", "fd00::3/64"], &[])));
-    assert!(!off(InterfaceSpec {
-        routes: vec![route("fd00:1::/64", None)],
-        ..spec(&["10.1.2.3/24"], &[])
-    }));
+fn ipv6_is_off_where_the_pod_has_ipv4_alone_and_quiet_where_it_was_given_an_address() {
+    let ipv6 = |spec| planned(&[spec]).unwrap()[0].link.pod_ipv6;
+    let ipv4 = || spec(&["10.1.2.3/24"], &["10.1.2.1"]);
+    let dual = || spec(&["10.1.2.3/24", "fd00::3/64"], &[]);
+    assert_eq!(ipv6(ipv4()), PodIpv6::Off);
+    assert_eq!(ipv6(dual()), PodIpv6::Quiet);
     // It may configure itself, and so may one on a network that others route.
-    assert!(!off(InterfaceSpec::default()));
-    assert!(!off(InterfaceSpec {
-        nad: Some("tenants/blue".to_owned()),
-        ..spec(&["10.1.2.3/24"], &[])
-    }));
+    assert_eq!(ipv6(InterfaceSpec::default()), PodIpv6::Usual);
+    assert_eq!(
+        ipv6(InterfaceSpec {
+            routes: vec![route("fd00:1::/64", None)],
+            ..ipv4()
+        }),
+        PodIpv6::Usual
+    );
+    for spec in [ipv4(), dual()] {
+        let nad = Some("tenants/blue".to_owned());
+        assert_eq!(ipv6(InterfaceSpec { nad, ..spec }), PodIpv6::Usual);
+    }
+}
+
+#[test]
+fn where_pods_may_speak_ipv6_says_what_the_kernel_has_it_say() {
+    let key = key("eth0");
+    let node = NodeFacts {
+        quiet_pods: false,
+        ..node()
+    };
+    let subject = Subject {
+        key: &key,
+        pod: None,
+        netns: "/n",
+    };
+    let ports = plan(&subject, &[spec(&["fd00::3/64"], &[])], &node).unwrap();
+    assert_eq!(ports[0].link.pod_ipv6, PodIpv6::Usual);
 }
 
 #[test]

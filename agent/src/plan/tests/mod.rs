@@ -6,7 +6,7 @@ mod routes;
 mod rows;
 
 use super::*;
-use crate::netns::Route;
+use crate::netns::{PodIpv6, Route};
 
 const ID: &str = "3f2b9c0d1e4a5b6c7d8e9f00112233445566778899aabbccddeeff0011223344";
 
@@ -31,6 +31,7 @@ fn node() -> NodeFacts {
         bridge: "br-int".into(),
         netdev_datapath: true,
         default_mtu: 1500,
+        quiet_pods: true,
     }
 }
 

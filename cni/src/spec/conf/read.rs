@@ -52,6 +52,7 @@ pub(super) fn conf(bytes: &[u8], on_fault: Faults) -> Result<NetConf, ConfError>
         agent_socket: faults.settle(agent_socket(&mut fields))?,
         timeout: faults.settle(timeout(&mut fields))?,
         port_security: faults.settle(fields.switch("portSecurity"))?,
+        quiet_pods: faults.settle(fields.switch("quietPods"))?,
         net_attach_def_name: faults.settle(fields.string("netAttachDefName"))?,
         capabilities: faults.settle(capabilities(&mut fields))?,
         attachments: faults.settle(attachments(&mut fields))?,

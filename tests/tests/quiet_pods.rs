@@ -1,0 +1,177 @@
+//! Plain mode: a pod with an IPv6 address says nothing that nobody needs, and all of IPv6 works.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddrV6, UdpSocket};
+
+use nix::net::if_::if_nametoindex;
+use podwire_tests::frames::{self, ALL_NODES, Capture, is_icmpv6};
+use podwire_tests::{AgentOptions, Pod, TestNode, addresses, conf, links, traffic};
+use serde_json::json;
+
+const ROUTER_SOLICITATION: u8 = 133;
+const SOLICITATION: u8 = 135;
+
+/// A pod, and its IPv6 address.
+fn wired<'node>(node: &'node TestNode, name: &str) -> (Pod<'node>, IpAddr) {
+    let pod = node.pod(name).unwrap();
+    let given = addresses(&pod.add().unwrap().success().unwrap()).unwrap();
+    (pod, given.into_iter().find(IpAddr::is_ipv6).unwrap())
+}
+
+/// Tells the frames that the pod sends.
+fn sent_by(pod: &Pod<'_>) -> impl Fn(&[u8]) -> bool {
+    let mac = links::find(pod.place(), "eth0").unwrap().unwrap().mac;
+    move |frame| {
+        let source: Vec<String> = frame[6..12].iter().map(|it| format!("{it:02x}")).collect();
+        source.join(":") == mac
+    }
+}
+
+#[test]
+fn a_pod_neither_probes_for_its_link_local_address_nor_asks_for_routers() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let heard = |quiet: bool| {
+        let capture = Capture::of(node.place()).unwrap();
+        let pod = node.pod(&format!("pod-{quiet}")).unwrap();
+        let mut conf = conf();
+        conf["quietPods"] = json!(quiet);
+        pod.exec("ADD", &conf).unwrap().success().unwrap();
+        let is_from_pod = sent_by(&pod);
+        if quiet {
+            // What a pod's kernel has to say of a link it says before the link answers for it: the fence.
+            links::await_link_local(pod.place(), "eth0").unwrap();
+            frames::send_icmpv6(pod.place(), "eth0", &[128, 0, 0, 0, 0, 0, 0, 0], ALL_NODES)
+                .unwrap();
+            let is_echo = |it: &[u8]| is_icmpv6(it, 128) && is_from_pod(it);
+            let before = capture.until(is_echo).unwrap();
+            let is_noise = |it: &&Vec<u8>| {
+                let noise = [SOLICITATION, ROUTER_SOLICITATION];
+                is_from_pod(it) && noise.iter().any(|kind| is_icmpv6(it, *kind))
+            };
+            let noise: Vec<&Vec<u8>> = before.iter().filter(is_noise).collect();
+            assert!(noise.is_empty(), "{noise:x?}");
+        } else {
+            for kind in [SOLICITATION, ROUTER_SOLICITATION] {
+                let is_noise = |it: &[u8]| is_icmpv6(it, kind) && is_from_pod(it);
+                capture.until(is_noise).unwrap();
+            }
+        }
+    };
+    heard(true);
+    heard(false);
+}
+
+/// All that ages while nobody speaks: neighbours, learnt MAC addresses, the datapath's flows.
+fn forget(node: &TestNode, pods: [&Pod<'_>; 2]) {
+    for pod in pods {
+        pod.run("ip", &["neighbor", "flush", "all"]).unwrap();
+    }
+    node.run("ip", &["neighbor", "flush", "all"]).unwrap();
+    node.appctl(&["fdb/flush", "br-int"]).unwrap();
+    node.appctl(&["revalidator/purge"]).unwrap();
+}
+
+#[test]
+fn neighbours_find_each_other_both_ways_after_a_long_silence() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let ((web, of_web), (db, of_db)) = (wired(&node, "web"), wired(&node, "db"));
+    let gateway: IpAddr = "fd70:6f64:7769:7265::1".parse().unwrap();
+    for (from, to) in [
+        (web.place(), of_db),
+        (db.place(), of_web),
+        (web.place(), gateway),
+        (node.place(), of_web),
+    ] {
+        traffic::ping(from, to, 2).unwrap();
+        forget(&node, [&web, &db]);
+        traffic::ping(from, to, 2).unwrap();
+        forget(&node, [&web, &db]);
+    }
+    let link_local = links::await_link_local(db.place(), "eth0").unwrap();
+    web.run(
+        "ping",
+        &["-n", "-c", "2", "-w", "10", &format!("{link_local}%eth0")],
+    )
+    .unwrap();
+}
+
+#[test]
+fn a_listener_of_a_group_hears_what_is_sent_to_it() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let ((web, _), (db, _)) = (wired(&node, "web"), wired(&node, "db"));
+    let group: Ipv6Addr = "ff15::7".parse().unwrap();
+    let listen = || {
+        let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 1007)).unwrap();
+        let link = if_nametoindex("eth0").unwrap();
+        socket.join_multicast_v6(&group, link).unwrap();
+        socket
+    };
+    let listener = db.place().run(listen).unwrap();
+    forget(&node, [&web, &db]);
+    let send = || {
+        let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
+        let link = if_nametoindex("eth0").unwrap();
+        let to = SocketAddrV6::new(group, 1007, 0, link);
+        socket.send_to(b"to all who listen", to).unwrap();
+    };
+    web.place().run(send).unwrap();
+    let patience = Some(std::time::Duration::from_secs(30));
+    listener.set_read_timeout(patience).unwrap();
+    assert_eq!(listener.recv(&mut [0; 64]).unwrap(), 17);
+}
+
+/// A router advertisement of a prefix for addresses without state (RFC 4861 §4.2, RFC 4862 §5.5.3).
+fn advertisement(prefix: Ipv6Addr) -> Vec<u8> {
+    let mut message = vec![134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+    message.extend([3, 4, 64, 0xc0]);
+    message.extend([0, 0, 14, 16, 0, 0, 14, 16, 0, 0, 0, 0]);
+    message.extend(prefix.octets());
+    message
+}
+
+#[test]
+fn a_pod_takes_an_advertised_prefix_and_asks_for_one_where_its_network_wants_that() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    agent.await_ready(true).unwrap();
+    // Nobody heeds a router that speaks from another address than this one.
+    links::await_link_local(node.place(), "br-int").unwrap();
+    for quiet in [true, false] {
+        let capture = Capture::of(node.place()).unwrap();
+        let pod = node.pod(&format!("pod-{quiet}")).unwrap();
+        let mut conf = conf();
+        conf["quietPods"] = json!(quiet);
+        pod.exec("ADD", &conf).unwrap().success().unwrap();
+        let link_local = links::await_link_local(pod.place(), "eth0").unwrap();
+        let is_from_pod = sent_by(&pod);
+        if !quiet {
+            let asks = |it: &[u8]| is_icmpv6(it, ROUTER_SOLICITATION) && is_from_pod(it);
+            capture.until(asks).unwrap();
+        }
+        let prefix = Ipv6Addr::new(0xfd01, 0, 0, u16::from(quiet), 0, 0, 0, 0);
+        frames::send_icmpv6(node.place(), "br-int", &advertisement(prefix), ALL_NODES).unwrap();
+        let address =
+            Ipv6Addr::from(u128::from(prefix) | u128::from(link_local) & u128::from(u64::MAX));
+        links::await_addresses(pod.place(), "eth0", &[&format!("{address}/64")]).unwrap();
+    }
+}
+
+#[test]
+fn a_pod_asks_for_routers_when_it_wants_to() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let (pod, _) = wired(&node, "web");
+    let is_from_pod = sent_by(&pod);
+    let capture = Capture::of(node.place()).unwrap();
+    let ask = || std::fs::write("/proc/sys/net/ipv6/conf/eth0/router_solicitations", "3");
+    pod.place().run(ask).unwrap().unwrap();
+    for state in ["down", "up"] {
+        pod.run("ip", &["link", "set", "eth0", state]).unwrap();
+    }
+    let asks = |it: &[u8]| is_icmpv6(it, ROUTER_SOLICITATION) && is_from_pod(it);
+    capture.until(asks).unwrap();
+}
