@@ -202,6 +202,11 @@ rpm: release ## the same as an RPM
 	@.ci/packages rpm
 	@deploy/rpm/build $(RELEASE_BIN) $(RELEASE_PLUGIN) $(VERSION) $(PACKAGES)
 
+.PHONY: image
+image: release ## the DaemonSet's image as an OCI archive in target/image, with its bill of materials
+	@.ci/packages nftables ca-certificates jq binutils
+	@CARGO=$(CARGO) deploy/image/build $(RELEASE_BIN) $(RELEASE_PLUGIN) $(VERSION) target/image
+
 .PHONY: cnitool
 cnitool: target/tools/cnitool ## the reference client of the CNI project, built from Debian's source package
 

@@ -3,9 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
+use podwire_tests::process::finish;
 use podwire_tests::runtime::{Podman, documented};
-use podwire_tests::{AgentOptions, Place, TestNode, links, traffic};
+use podwire_tests::{AgentOptions, Place, TestNode, agent_binary, links, plugin_binary, traffic};
 
 fn address(place: &Place) -> IpAddr {
     links::first_address(place, "eth0").unwrap()
@@ -34,5 +38,54 @@ fn containers_run_reach_each_other_and_leave_nothing() {
     podman
         .run(&["rm", "--force", "--time=0", "web", "db"])
         .unwrap();
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn the_image_is_the_same_in_each_build_and_runs() {
+    let node = TestNode::with_ovs().unwrap();
+    let build = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/image/build");
+    let [agent, plugin] = [agent_binary().unwrap(), plugin_binary().unwrap()];
+    let outputs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [first, second] = outputs.each_ref().map(|output| {
+        let mut command = Command::new(build);
+        command
+            .args([&agent, &plugin])
+            .arg("0.1.0")
+            .arg(output.path());
+        let built = finish(command, b"", Duration::from_secs(60)).unwrap();
+        let archive = built.success("deploy/image/build").unwrap();
+        PathBuf::from(archive.trim())
+    });
+    let archive = std::fs::read(&first).unwrap();
+    assert!(
+        archive == std::fs::read(second).unwrap(),
+        "the builds differ"
+    );
+    let parts = std::fs::read_to_string(first.with_extension("").with_extension("cdx.json"));
+    let parts = parts.unwrap();
+    for part in [
+        "pkg:cargo/tokio@",
+        "pkg:deb/debian/libc6@",
+        "pkg:deb/debian/nftables@",
+    ] {
+        assert!(
+            parts.contains(part),
+            "{part} is not in the bill of materials"
+        );
+    }
+    std::fs::write(node.path("/run/podwire.oci.tar"), archive).unwrap();
+
+    let podman = Podman::start(&node, &documented("podman").unwrap()).unwrap();
+    let loaded = podman
+        .run(&["load", "--quiet", "--input", "/run/podwire.oci.tar"])
+        .unwrap();
+    let image = loaded.trim().rsplit(' ').next().unwrap().to_owned();
+    let run = |arguments: &[&str]| {
+        let isolated = ["run", "--rm", "--network=none", "--read-only"];
+        podman.run(&[&isolated, arguments].concat()).unwrap()
+    };
+    assert!(run(&[&image, "--version"]).contains("podwire 0.1.0"));
+    assert!(run(&["--entrypoint=/usr/sbin/nft", &image, "--version"]).contains("nftables"));
     node.leftovers().unwrap().assert_none();
 }

@@ -42,35 +42,17 @@ impl<'node> Image<'node> {
         image
     }
 
-    /// deploy/Containerfile: the two binaries, on what distroless/cc has of a Debian.
+    /// The image's root directory.
     fn fill(&self) {
-        let agent = agent_binary().unwrap();
-        let libraries = self.node.run("ldd", &[agent.to_str().unwrap()]).unwrap();
-        let libraries = libraries
-            .split_whitespace()
-            .filter(|word| word.starts_with('/'));
-        for library in libraries {
-            self.node
-                .run("install", &["-D", library, &format!("{ROOT}{library}")])
-                .unwrap();
-        }
-        for directory in ["usr/bin", "usr/lib/podwire", "proc", "dev", "run", "var"] {
-            fs::create_dir_all(self.node.path(&format!("{ROOT}/{directory}"))).unwrap();
-        }
+        let rootfs = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/image/rootfs");
+        let [agent, plugin] = [agent_binary().unwrap(), plugin_binary().unwrap()];
+        let stripped = "/run/podwire.stripped";
         self.node
-            .run("ln", &["-s", "../run", &format!("{ROOT}/var/run")])
+            .run("strip", &["-o", stripped, agent.to_str().unwrap()])
             .unwrap();
-        let binary = format!("{ROOT}/usr/bin/podwire");
         self.node
-            .run("strip", &["-o", &binary, agent.to_str().unwrap()])
+            .run(rootfs, &[ROOT, stripped, plugin.to_str().unwrap()])
             .unwrap();
-        let plugin = plugin_binary().unwrap();
-        fs::copy(
-            plugin,
-            self.node
-                .path(&format!("{ROOT}/usr/lib/podwire/podwire-cni")),
-        )
-        .unwrap();
     }
 
     /// Writes a program that is the container's start, and says where.
