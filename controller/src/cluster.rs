@@ -36,6 +36,8 @@ pub struct Node {
     pub subnets: Option<String>,
     /// `k8s.ovn.org/node-chassis-id`: the node's name in OVN, once it has one.
     pub chassis: Option<String>,
+    /// `spec.podCIDRs`: what kube-controller-manager has given it.
+    pub pod_cidrs: Vec<String>,
     /// The addresses of the node itself (`status.addresses`, InternalIP).
     pub addresses: Vec<IpAddr>,
     /// Whether the condition NetworkUnavailable says `False`.
@@ -53,13 +55,29 @@ pub struct Pod {
     pub node: String,
     /// `k8s.ovn.org/pod-networks`, as it stands.
     pub networks: Option<String>,
+    /// [`WISHED_ADDRESSES`], as it stands.
+    pub wished_addresses: Option<Box<str>>,
+    /// [`WISHED_MAC`], as it stands.
+    pub wished_mac: Option<Box<str>>,
 }
+
+/// The annotation by which a pod asks for addresses, with commas between them.
+pub const WISHED_ADDRESSES: &str = "podwire.io/ip-addresses";
+/// The annotation by which a pod asks for a MAC address.
+pub const WISHED_MAC: &str = "podwire.io/mac-address";
 
 /// A service that has at least one cluster IP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// Where it listens, by whichever address: cluster IPs, external IPs, load balancers' addresses.
-    pub addresses: Vec<IpAddr>,
+    /// Which of several services of this name it is.
+    pub uid: String,
+    /// Its cluster IPs.
+    pub cluster_ips: Vec<IpAddr>,
+    /// The other addresses that it listens on: external IPs, load balancers' addresses.
+    pub external_ips: Vec<IpAddr>,
+    /// Whether its cluster IPs lead to endpoints on the client's node alone
+    /// (`internalTrafficPolicy: Local`).
+    pub is_internal_local: bool,
     /// What it listens on.
     pub ports: Vec<ServicePort>,
     /// Session affinity by client address, for so many seconds.
@@ -95,6 +113,8 @@ pub struct Slice {
 pub struct Endpoint {
     /// Its address.
     pub address: Option<IpAddr>,
+    /// The node that it is on.
+    pub node: Option<Box<str>>,
     /// Takes new connections.
     pub ready: bool,
     /// Still answers, while it ends.
@@ -131,6 +151,21 @@ impl Cluster {
             .chain(services)
             .chain([Key::Cluster])
             .collect()
+    }
+
+    /// The uid of an object; empty when it is not there, or none is kept.
+    pub fn uid(&self, key: &Key) -> &str {
+        let pair = |namespace: &String, name: &String| (namespace.clone(), name.clone());
+        let uid = match key {
+            Key::Cluster => None,
+            Key::Node(name) => self.nodes.get(name).map(|node| &node.uid),
+            Key::Pod(namespace, name) => self.pods.get(&pair(namespace, name)).map(|pod| &pod.uid),
+            Key::Service(namespace, name) => {
+                let service = self.services.get(&pair(namespace, name));
+                service.map(|service| &service.uid)
+            }
+        };
+        uid.map_or("", String::as_str)
     }
 
     /// The slices of a service.
@@ -197,6 +232,7 @@ impl From<&ApiNode> for Node {
             subnets: annotation(crate::ipam::NODE_SUBNETS),
             chassis: annotation("k8s.ovn.org/node-chassis-id")
                 .filter(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic())),
+            pod_cidrs: pod_cidrs(node),
             addresses: addresses
                 .into_iter()
                 .flatten()
@@ -227,8 +263,22 @@ impl Pod {
             version: version(&pod.metadata),
             node: spec.node_name.clone().filter(|name| !name.is_empty())?,
             networks: pod.annotations().get(crate::ipam::POD_NETWORKS).cloned(),
+            wished_addresses: annotation(pod, WISHED_ADDRESSES),
+            wished_mac: annotation(pod, WISHED_MAC),
         })
     }
+}
+
+fn annotation(pod: &ApiPod, name: &str) -> Option<Box<str>> {
+    pod.annotations().get(name).map(|it| it.as_str().into())
+}
+
+/// `podCIDRs`, or the older `podCIDR`.
+fn pod_cidrs(node: &ApiNode) -> Vec<String> {
+    let spec = node.spec.as_ref();
+    let list = spec.and_then(|spec| spec.pod_cidrs.clone());
+    let one = || spec.and_then(|spec| spec.pod_cidr.clone());
+    list.unwrap_or_else(|| one().into_iter().collect())
 }
 
 impl Service {
@@ -239,11 +289,11 @@ impl Service {
             Some(ips @ [_, ..]) => ips,
             _ => std::slice::from_ref(spec.cluster_ip.as_ref()?),
         };
-        let own: Vec<IpAddr> = cluster_ips
+        let cluster_ips: Vec<IpAddr> = cluster_ips
             .iter()
             .filter_map(|ip| ip.parse().ok())
             .collect();
-        if own.is_empty() {
+        if cluster_ips.is_empty() {
             return None;
         }
         let ingress = service
@@ -262,10 +312,10 @@ impl Service {
             .and_then(|config| config.client_ip.as_ref()?.timeout_seconds)
             .and_then(|seconds| u32::try_from(seconds).ok());
         Some(Self {
-            addresses: own
-                .into_iter()
-                .chain(external.filter_map(|ip| ip.parse().ok()))
-                .collect(),
+            uid: service.uid().unwrap_or_default(),
+            cluster_ips,
+            external_ips: external.filter_map(|ip| ip.parse().ok()).collect(),
+            is_internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
             ports: spec
                 .ports
                 .iter()
@@ -302,6 +352,7 @@ impl Slice {
             Endpoint {
                 // Further addresses of one endpoint are not to be used (discovery/v1).
                 address: endpoint.addresses.first().and_then(|it| it.parse().ok()),
+                node: endpoint.node_name.as_deref().map(Into::into),
                 ready,
                 serving: is(conditions.map(|it| it.serving), ready),
             }

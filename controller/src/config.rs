@@ -3,9 +3,11 @@
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::PathBuf;
 
+use ipnet::IpNet;
 use podwire_ovs::client::{Remote, RemoteError, TlsKeys};
 
 use crate::ipam::ClusterSubnet;
+use crate::run::Rules;
 
 /// Gives nodes their subnets, pods their addresses, and OVN its logical network
 #[derive(Clone, Debug, clap::Parser)]
@@ -15,19 +17,26 @@ pub struct Config {
     /// cluster's members
     #[arg(long, env = "OVN_NB_DB", default_value = "unix:/run/ovn/ovnnb_db.sock")]
     pub nb_db: String,
+    /// OVN's southbound database, where the chassis of nodes that are gone are removed; an empty one
+    /// leaves them
+    #[arg(long, env = "OVN_SB_DB", default_value = "unix:/run/ovn/ovnsb_db.sock")]
+    pub sb_db: String,
     /// This end's private key, for ssl: remotes
     #[arg(long, requires_all = ["nb_certificate", "nb_ca_certificate"])]
     pub nb_private_key: Option<PathBuf>,
     /// This end's certificate
     #[arg(long, requires = "nb_private_key")]
     pub nb_certificate: Option<PathBuf>,
-    /// The certificate of the CA that has signed the database's
+    /// The certificate of the CA that has signed the databases'
     #[arg(long, requires = "nb_private_key")]
     pub nb_ca_certificate: Option<PathBuf>,
     /// Networks that nodes get their subnets of, each with the length of a node's prefix; one or
     /// more of each family
     #[arg(long, value_delimiter = ',', default_value = "10.244.0.0/16/24")]
     pub cluster_subnets: Vec<ClusterSubnet>,
+    /// Nodes' subnets are their spec.podCIDRs, which kube-controller-manager gives them, instead
+    #[arg(long, conflicts_with = "cluster_subnets")]
+    pub use_pod_cidrs: bool,
     /// The API server's URL; without one, the kubeconfig that KUBECONFIG names, or the pod's own
     /// service account
     #[arg(long)]
@@ -48,6 +57,27 @@ pub struct Config {
     pub log: String,
 }
 
+/// A setting can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingError {
+    /// A database's address.
+    #[error("{flag}: {source}")]
+    Remote {
+        /// The flag.
+        flag: &'static str,
+        /// What is wrong.
+        source: RemoteError,
+    },
+    /// Two networks.
+    #[error("--cluster-subnets: {one} and {other} overlap; nodes would get the same addresses")]
+    Overlap {
+        /// The first.
+        one: IpNet,
+        /// The second.
+        other: IpNet,
+    },
+}
+
 /// Another one for each process, as two that share an identity would share the lease.
 fn own_identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -56,8 +86,23 @@ fn own_identity() -> String {
 }
 
 impl Config {
-    pub(crate) fn remotes(&self) -> Result<Vec<Remote>, RemoteError> {
-        Remote::parse_list(&self.nb_db)
+    pub(crate) fn remotes(
+        &self,
+        flag: &'static str,
+        text: &str,
+    ) -> Result<Vec<Remote>, SettingError> {
+        Remote::parse_list(text).map_err(|source| SettingError::Remote { flag, source })
+    }
+
+    pub(crate) fn rules(&self) -> Result<Rules, SettingError> {
+        if let Some((one, other)) = ClusterSubnet::overlapping(&self.cluster_subnets) {
+            return Err(SettingError::Overlap { one, other });
+        }
+        Ok(Rules {
+            networks: self.cluster_subnets.clone(),
+            use_pod_cidrs: self.use_pod_cidrs,
+            adopt: self.adopt,
+        })
     }
 
     pub(crate) fn tls(&self) -> Option<TlsKeys> {

@@ -9,7 +9,7 @@ use podwire_ovs::value::{Atom, RowName, Uuid, Value};
 use podwire_ovs::vswitch::{StringMap, set_keys};
 
 use crate::cluster::Key;
-use crate::want::{Column, Parent, Row};
+use crate::want::{Column, Row};
 
 /// Says in external_ids that the controller made a row.
 const OWNER: (&str, &str) = ("podwire.io/owner", "controller");
@@ -45,10 +45,13 @@ pub struct Plan<'db> {
     adopt: bool,
     transaction: Transaction,
     inserted: HashMap<(Table, String), RowName>,
+    /// One operation for each column of references that changes, however many rows are concerned:
+    /// the database copies such a column for each.
+    links: BTreeMap<(Table, &'static str, Target), Vec<Target>>,
 }
 
 /// A row that can be referred to.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
     There(Uuid),
     Inserted(RowName),
@@ -62,22 +65,40 @@ impl<'db> Plan<'db> {
             adopt,
             transaction: Transaction::new(),
             inserted: HashMap::new(),
+            links: BTreeMap::new(),
         }
+    }
+
+    /// The replica that it compares with.
+    pub fn db(&self) -> &'db Db {
+        self.db
     }
 
     /// How many operations there are.
     pub fn len(&self) -> usize {
-        self.transaction.len()
+        self.transaction.len() + self.links.len()
     }
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.transaction.is_empty()
+        self.len() == 0
     }
 
     /// What there is to do.
-    pub fn into_transaction(self) -> Transaction {
+    pub fn into_transaction(mut self) -> Transaction {
+        for ((table, column, holder), children) in self.links {
+            let condition = Condition::equal("_uuid", Value::from(holder));
+            let mutation = Mutation::insert(column, Value::set(children));
+            self.transaction
+                .mutate(table.name(), condition, mutation)
+                .expect_count(1);
+        }
         self.transaction
+    }
+
+    /// Whether a row is there, or will be, that rows of ours may refer to.
+    pub fn has(&self, table: Table, name: &str) -> bool {
+        self.resolve(table, name).is_ok()
     }
 
     /// Adds what makes a key's rows those that are wanted. What the key's rows belong to has to be
@@ -102,10 +123,10 @@ impl<'db> Plan<'db> {
             if let Some(found) = &found {
                 there.remove(&(row.table, found.uuid()));
             }
-            if let Some(parent) = &row.parent
-                && !own.contains(&(parent.table, &parent.name))
-            {
-                self.resolve(parent.table, &parent.name)?;
+            for parent in &row.parents {
+                if !own.contains(&(parent.table, &*parent.name)) {
+                    self.resolve(parent.table, &parent.name)?;
+                }
             }
             for (_, column) in &row.columns {
                 self.value(column)?;
@@ -171,15 +192,22 @@ impl<'db> Plan<'db> {
             let table = row.table.name();
             set_keys(&mut self.transaction, table, uuid, "external_ids", &ids);
         }
-        let Some(parent) = &row.parent else {
-            return Ok(());
-        };
-        let holder = self.db.nb_parent(parent.table, parent.column, uuid);
-        if holder.is_none_or(|holder| holder.str("name") != Some(&parent.name)) {
-            if let Some(holder) = holder {
-                self.unlink(parent.table, parent.column, holder.uuid(), uuid);
+        let mut missing = Vec::new();
+        for parent in &row.parents {
+            let holder = self.resolve(parent.table, &parent.name)?;
+            missing.push((parent.table, parent.column, holder));
+        }
+        for &(table, column) in parents(row.table) {
+            for holder in self.db.nb_parents(table, column, uuid) {
+                let link = (table, column, Target::There(holder.uuid()));
+                match missing.iter().position(|wanted| *wanted == link) {
+                    Some(there) => drop(missing.swap_remove(there)),
+                    None => self.unlink(table, column, holder.uuid(), uuid),
+                }
             }
-            self.link(parent, Target::There(uuid))?;
+        }
+        for link in missing {
+            self.link(link, Target::There(uuid));
         }
         Ok(())
     }
@@ -201,10 +229,12 @@ impl<'db> Plan<'db> {
         let inserted = self.transaction.insert(row.table.name(), columns);
         self.inserted
             .insert((row.table, row.name.clone()), inserted);
-        match &row.parent {
-            Some(parent) => self.link(parent, Target::Inserted(inserted)),
-            None => Ok(()),
+        for parent in &row.parents {
+            let holder = self.resolve(parent.table, &parent.name)?;
+            let link = (parent.table, parent.column, holder);
+            self.link(link, Target::Inserted(inserted));
         }
+        Ok(())
     }
 
     /// Removes a row. One that is no root goes with the only reference to it.
@@ -214,21 +244,15 @@ impl<'db> Plan<'db> {
                 .delete(table.name(), Condition::uuid(row.uuid()));
             return;
         }
-        for (parent, column) in parents(table) {
-            if let Some(holder) = self.db.nb_parent(*parent, column, row.uuid()) {
-                self.unlink(*parent, column, holder.uuid(), row.uuid());
+        for &(parent, column) in parents(table) {
+            for holder in self.db.nb_parents(parent, column, row.uuid()) {
+                self.unlink(parent, column, holder.uuid(), row.uuid());
             }
         }
     }
 
-    fn link(&mut self, parent: &Parent, child: Target) -> Result<(), DiffError> {
-        let holder = self.resolve(parent.table, &parent.name)?;
-        let condition = Condition::equal("_uuid", Value::from(holder));
-        let mutation = Mutation::insert(parent.column, Value::from(child));
-        self.transaction
-            .mutate(parent.table.name(), condition, mutation)
-            .expect_count(1);
-        Ok(())
+    fn link(&mut self, link: (Table, &'static str, Target), child: Target) {
+        self.links.entry(link).or_default().push(child);
     }
 
     fn unlink(&mut self, table: Table, column: &'static str, holder: Uuid, child: Uuid) {
@@ -288,12 +312,12 @@ impl<'db> Plan<'db> {
     }
 }
 
-impl From<Target> for Value {
+impl From<Target> for Atom {
     fn from(target: Target) -> Self {
-        Self::Atom(match target {
-            Target::There(uuid) => Atom::from(uuid),
-            Target::Inserted(name) => Atom::from(name),
-        })
+        match target {
+            Target::There(uuid) => Self::from(uuid),
+            Target::Inserted(name) => Self::from(name),
+        }
     }
 }
 
@@ -305,7 +329,8 @@ fn external_ids(key: &str, row: &Row) -> StringMap {
         .collect()
 }
 
-/// Which columns refer to a table's rows, and keep them alive.
+/// Which columns refer to a table's rows; but for load balancers, which are roots, they keep them
+/// alive.
 fn parents(table: Table) -> &'static [(Table, &'static str)] {
     match table {
         Table::LogicalSwitchPort => &[(Table::LogicalSwitch, "ports")],
@@ -313,9 +338,10 @@ fn parents(table: Table) -> &'static [(Table, &'static str)] {
         Table::GatewayChassis => &[(Table::LogicalRouterPort, "gateway_chassis")],
         Table::StaticRoute => &[(Table::LogicalRouter, "static_routes")],
         Table::RouterPolicy => &[(Table::LogicalRouter, "policies")],
-        Table::LogicalSwitch
-        | Table::LogicalRouter
-        | Table::LoadBalancer
-        | Table::LoadBalancerGroup => &[],
+        Table::LoadBalancer => &[
+            (Table::LoadBalancerGroup, "load_balancer"),
+            (Table::LogicalSwitch, "load_balancer"),
+        ],
+        Table::LogicalSwitch | Table::LogicalRouter | Table::LoadBalancerGroup => &[],
     }
 }

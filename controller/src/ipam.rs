@@ -2,11 +2,13 @@
 //! database, from which it is built anew at every start.
 
 mod addresses;
+mod mac;
 mod subnets;
 #[cfg(test)]
 mod tests;
 
-pub use addresses::{AddressError, Addresses};
+pub use addresses::{AddressError, Addresses, Assigned, Had, Wish, WishError};
+pub use mac::Mac;
 pub use subnets::{ClusterSubnet, ClusterSubnetError, SubnetError, Subnets};
 
 use std::net::IpAddr;
@@ -35,7 +37,7 @@ pub fn nth(subnet: IpNet, place: u32) -> IpNet {
 }
 
 /// The MAC address that goes with an IP address: `0a:58` and its last four bytes.
-pub fn mac(address: IpAddr) -> String {
+pub fn mac(address: IpAddr) -> Mac {
     let [a, b, c, d] = match address {
         IpAddr::V4(address) => address.octets(),
         IpAddr::V6(address) => {
@@ -43,7 +45,7 @@ pub fn mac(address: IpAddr) -> String {
             [octets[12], octets[13], octets[14], octets[15]]
         }
     };
-    format!("0a:58:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
+    Mac([0x0a, 0x58, a, b, c, d])
 }
 
 /// A node's annotation: its subnets on the default network.
@@ -63,41 +65,41 @@ pub fn read_node_subnets(annotation: &str) -> Vec<IpNet> {
 }
 
 /// A pod's annotation, as ovn-kubernetes writes it: lists, and beside a list of one its only element.
-pub fn write_pod_networks(addresses: &[IpNet]) -> Option<String> {
-    let first = addresses.first()?;
+pub fn write_pod_networks(assigned: &Assigned) -> String {
+    let addresses = &assigned.addresses[..];
     let gateways: Vec<IpAddr> = addresses
         .iter()
         .map(|address| nth(address.trunc(), 1).addr())
         .collect();
     let mut entry = json!({
         "ip_addresses": addresses,
-        "mac_address": mac(first.addr()),
+        "mac_address": assigned.mac.to_string(),
         "gateway_ips": gateways,
     });
     if let ([address], [gateway]) = (addresses, &gateways[..]) {
         entry["ip_address"] = json!(address);
         entry["gateway_ip"] = json!(gateway);
     }
-    Some(json!({ "default": entry }).to_string())
+    json!({ "default": entry }).to_string()
 }
 
-/// The addresses that a pod's annotation names on the default network.
-pub fn read_pod_networks(annotation: &str) -> Vec<IpNet> {
-    let Ok(document) = serde_json::from_str::<Value>(annotation) else {
-        return Vec::new();
-    };
-    strings(&document["default"]["ip_addresses"])
-        .filter_map(|text| text.parse().ok())
-        .collect()
-}
-
-/// Whether a pod's annotation says that it has these addresses, and the MAC address that goes with
-/// them.
-pub fn pod_networks_say(annotation: &str, addresses: &[IpNet]) -> bool {
+/// What a pod's annotation says of the default network.
+pub fn read_pod_networks(annotation: &str) -> Had {
     let document: Value = serde_json::from_str(annotation).unwrap_or_default();
-    let mac = addresses.first().map(|first| mac(first.addr()));
-    read_pod_networks(annotation) == addresses
-        && document["default"]["mac_address"].as_str() == mac.as_deref()
+    let entry = &document["default"];
+    let addresses = strings(&entry["ip_addresses"]).chain(strings(&entry["ip_address"]));
+    let mut had = Had {
+        addresses: addresses.filter_map(|text| text.parse().ok()).collect(),
+        mac: strings(&entry["mac_address"]).find_map(|text| text.parse().ok()),
+    };
+    had.addresses.dedup();
+    had
+}
+
+/// Whether a pod's annotation says that it has these addresses and this MAC address.
+pub fn pod_networks_say(annotation: &str, assigned: &Assigned) -> bool {
+    let had = read_pod_networks(annotation);
+    had.addresses == assigned.addresses && had.mac == Some(assigned.mac)
 }
 
 /// A string, or the strings of a list.

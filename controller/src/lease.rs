@@ -2,9 +2,10 @@
 //! every transaction of the leader is fenced by, decides: one that was replaced can't write, whatever
 //! its clock says.
 
+use std::pin::Pin;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::api::coordination::v1::{Lease as ApiLease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -16,7 +17,7 @@ use podwire_ovs::nb::EPOCH;
 use podwire_ovs::transact::{Condition, TransactError, Transaction};
 use podwire_ovs::value::Value;
 use podwire_ovs::vswitch::{StringMap, set_keys};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
 /// The Lease's name.
@@ -28,6 +29,27 @@ const DURATION: Duration = Duration::from_secs(15);
 const RENEW_LIMIT: Duration = Duration::from_secs(10);
 /// How long after one renewal the next is due.
 const RENEW: Duration = Duration::from_secs(2);
+
+/// How long one request may take.
+const REQUEST: Duration = Duration::from_secs(5);
+
+/// The API server failed.
+#[derive(Debug, thiserror::Error)]
+enum LeaseError {
+    #[error("{0}")]
+    Api(#[from] kube::Error),
+    #[error("the API server did not answer in {} s", REQUEST.as_secs())]
+    Deadline,
+}
+
+async fn bounded<T>(
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, LeaseError> {
+    let answer = timeout(REQUEST, request).await;
+    answer
+        .map_err(|_| LeaseError::Deadline)?
+        .map_err(LeaseError::from)
+}
 
 /// The election.
 #[derive(Clone)]
@@ -45,16 +67,29 @@ impl Lease {
         }
     }
 
-    /// Waits until the lease is ours: it was free, or its holder has not renewed it in time.
-    ///
-    /// # Errors
-    /// The API server refuses, for a reason that waiting does not change.
-    pub async fn acquire(&self) -> Result<(), kube::Error> {
+    /// Waits until the lease is ours: it was free, or its holder has not renewed it in time. An API
+    /// server that fails is asked again.
+    pub async fn acquire(&self) {
         let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
         let changes = watcher(self.api.clone(), only).default_backoff();
         let mut changes = std::pin::pin!(changes);
         loop {
-            let lease = self.api.get_opt(NAME).await?;
+            if let Err(error) = self.try_acquire(changes.as_mut()).await {
+                warn!(%error, "the lease can't be acquired; it is tried again");
+                sleep(RENEW).await;
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// As [`Self::acquire`], until the API server fails.
+    async fn try_acquire<S>(&self, mut changes: Pin<&mut S>) -> Result<(), LeaseError>
+    where
+        S: Stream<Item = Result<watcher::Event<ApiLease>, watcher::Error>>,
+    {
+        loop {
+            let lease = self.current().await?;
             let held_by_other = lease.as_ref().and_then(|lease| {
                 let spec = lease.spec.as_ref()?;
                 let holder = spec.holder_identity.as_deref().unwrap_or_default();
@@ -115,23 +150,30 @@ impl Lease {
     /// Lets the next controller have it at once.
     pub async fn release(&self) {
         let released = async {
-            let Some(mut lease) = self.api.get_opt(NAME).await?.filter(|it| self.has(it)) else {
+            let Some(mut lease) = self.current().await?.filter(|it| self.has(it)) else {
                 return Ok(());
             };
             let spec = lease.spec.get_or_insert_default();
             spec.holder_identity = None;
             spec.lease_duration_seconds = Some(1);
             let params = PostParams::default();
-            self.api.replace(NAME, &params, &lease).await.map(drop)
+            bounded(self.api.replace(NAME, &params, &lease))
+                .await
+                .map(drop)
         };
         if let Err(error) = released.await {
-            let error: kube::Error = error;
+            let error: LeaseError = error;
             warn!(%error, "the lease could not be released; it runs out by itself");
         }
     }
 
-    async fn renew(&self) -> Result<bool, kube::Error> {
-        match self.api.get_opt(NAME).await? {
+    /// The lease as it is.
+    async fn current(&self) -> Result<Option<ApiLease>, LeaseError> {
+        bounded(self.api.get_opt(NAME)).await
+    }
+
+    async fn renew(&self) -> Result<bool, LeaseError> {
+        match self.current().await? {
             Some(lease) if self.has(&lease) => self.take(Some(lease)).await,
             _ => Ok(false),
         }
@@ -143,7 +185,7 @@ impl Lease {
     }
 
     /// Writes us into the lease; false when somebody else was quicker.
-    async fn take(&self, lease: Option<ApiLease>) -> Result<bool, kube::Error> {
+    async fn take(&self, lease: Option<ApiLease>) -> Result<bool, LeaseError> {
         let now = MicroTime(Timestamp::now());
         let params = PostParams::default();
         let is_ours = lease.as_ref().is_some_and(|lease| self.has(lease));
@@ -152,7 +194,7 @@ impl Lease {
                 let mut lease = ApiLease::default();
                 lease.metadata.name = Some(NAME.to_owned());
                 lease.spec = Some(self.spec(None, &now));
-                self.api.create(&params, &lease).await
+                bounded(self.api.create(&params, &lease)).await
             }
             Some(mut lease) => {
                 let before = lease.spec.take();
@@ -163,12 +205,12 @@ impl Lease {
                     },
                     before => self.spec(before, &now),
                 });
-                self.api.replace(NAME, &params, &lease).await
+                bounded(self.api.replace(NAME, &params, &lease)).await
             }
         };
         match taken {
             Ok(_) => Ok(true),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(LeaseError::Api(kube::Error::Api(status))) if status.code == 409 => Ok(false),
             Err(error) => Err(error),
         }
     }

@@ -10,6 +10,8 @@
 //! ```text
 //! run      the loop: changes in, passes out
 //! lease    who leads: a Lease, and an epoch in the database that fences every transaction
+//! rival    a control plane of ovn-kubernetes that must not run at the same time
+//! southbound  chassis of nodes that are gone
 //! write    what goes back to Kubernetes: annotations, conditions, Events
 //! diff     rows wanted x rows there -> operations
 //! want     objects -> rows, pure
@@ -23,7 +25,9 @@ pub mod config;
 pub mod diff;
 pub mod ipam;
 pub mod lease;
+mod rival;
 pub mod run;
+mod southbound;
 pub mod want;
 mod watch;
 mod write;

@@ -12,7 +12,7 @@ use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
 use crate::cluster::{Node, Pod};
-use crate::ipam::{mac, nth};
+use crate::ipam::{Assigned, mac, nth};
 
 pub use service::service;
 
@@ -32,8 +32,8 @@ pub struct Row {
     pub columns: Vec<(&'static str, Column)>,
     /// Entries of external_ids that others look for.
     pub external_ids: Vec<(&'static str, String)>,
-    /// The row that refers to it.
-    pub parent: Option<Parent>,
+    /// The rows that refer to it.
+    pub parents: Vec<Parent>,
 }
 
 /// What a column should hold.
@@ -63,7 +63,7 @@ impl Row {
             name: name.into(),
             columns: Vec::new(),
             external_ids: Vec::new(),
-            parent: None,
+            parents: Vec::new(),
         }
     }
 
@@ -74,7 +74,7 @@ impl Row {
 
     fn under(mut self, table: Table, name: &str, column: &'static str) -> Self {
         let name = name.to_owned();
-        self.parent = Some(Parent {
+        self.parents.push(Parent {
             table,
             name,
             column,
@@ -110,7 +110,7 @@ pub fn node(name: &str, node: &Node, subnets: &[IpNet]) -> Vec<Row> {
     let mut rows = vec![
         switch,
         Row::new(Table::LogicalRouterPort, &to_switch)
-            .set("mac", mac(nth(*first, 1).addr()))
+            .set("mac", mac(nth(*first, 1).addr()).to_string())
             .set("networks", Value::set(router(1).map(|it| it.to_string())))
             .under(Table::LogicalRouter, ROUTER, "ports"),
         Row::new(Table::LogicalSwitchPort, format!("stor-{name}"))
@@ -122,7 +122,7 @@ pub fn node(name: &str, node: &Node, subnets: &[IpNet]) -> Vec<Row> {
             .set("type", "")
             .set(
                 "addresses",
-                port_addresses(mac(nth(*first, 2).addr()), router(2)),
+                port_addresses(mac(nth(*first, 2).addr()).to_string(), router(2)),
             )
             .set("options", Value::map::<&str, &str>([]))
             .under(Table::LogicalSwitch, name, "ports"),
@@ -167,11 +167,9 @@ pub fn node(name: &str, node: &Node, subnets: &[IpNet]) -> Vec<Row> {
 }
 
 /// A pod with these addresses: its logical port.
-pub fn pod(namespace: &str, name: &str, pod: &Pod, addresses: &[IpNet]) -> Vec<Row> {
-    let Some(first) = addresses.first() else {
-        return Vec::new();
-    };
-    let all = port_addresses(mac(first.addr()), addresses.iter().copied());
+pub fn pod(namespace: &str, name: &str, pod: &Pod, assigned: &Assigned) -> Vec<Row> {
+    let addresses = assigned.addresses.iter().copied();
+    let all = port_addresses(assigned.mac.to_string(), addresses);
     let options = Value::map([
         ("iface-id-ver", &*pod.uid),
         ("requested-chassis", &*pod.node),

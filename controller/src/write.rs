@@ -1,13 +1,23 @@
 //! What goes back to Kubernetes: annotations, a node's condition, Events.
 
+use std::collections::VecDeque;
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::cluster::{Key, version};
 use crate::ipam::{NODE_SUBNETS, POD_NETWORKS};
+
+/// How long one request may take.
+const REQUEST: Duration = Duration::from_secs(15);
+/// How many requests are under way at once: as many as an API server grants one client without
+/// queueing them (priority and fairness, a flow of the default level).
+const AT_ONCE: usize = 32;
 
 /// Something to write about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,13 +40,30 @@ pub(crate) struct Written {
     pub(crate) key: Key,
     pub(crate) write: Write,
     /// The version of the object that it made.
-    pub(crate) result: Result<u64, kube::Error>,
+    pub(crate) result: Result<u64, WriteError>,
 }
 
-/// Writes, several at once.
+/// Why nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    #[error("{0}")]
+    Api(#[from] kube::Error),
+    #[error("the API server did not answer in {} s", REQUEST.as_secs())]
+    Deadline,
+}
+
+impl WriteError {
+    /// The object is gone, or another has its name.
+    pub(crate) fn is_too_late(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if matches!(status.code, 404 | 409))
+    }
+}
+
+/// Writes, a few at once, the others in their turn.
 pub(crate) struct Writer {
     client: Client,
     tasks: JoinSet<Written>,
+    waiting: VecDeque<(Key, Write)>,
     /// Sent so far.
     pub(crate) count: u64,
 }
@@ -46,17 +73,31 @@ impl Writer {
         Self {
             client,
             tasks: JoinSet::new(),
+            waiting: VecDeque::new(),
             count: 0,
         }
     }
 
     pub(crate) fn start(&mut self, key: Key, write: Write) {
         self.count += 1;
-        let client = self.client.clone();
-        self.tasks.spawn(async move {
-            let result = send(&client, &key, &write).await;
-            Written { key, write, result }
-        });
+        self.waiting.push_back((key, write));
+        self.fill();
+    }
+
+    fn fill(&mut self) {
+        while self.tasks.len() < AT_ONCE
+            && let Some((key, write)) = self.waiting.pop_front()
+        {
+            let client = self.client.clone();
+            self.tasks.spawn(async move {
+                let sent = timeout(REQUEST, send(&client, &key, &write)).await;
+                let result = match sent {
+                    Ok(sent) => sent.map_err(WriteError::from),
+                    Err(_) => Err(WriteError::Deadline),
+                };
+                Written { key, write, result }
+            });
+        }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -67,9 +108,12 @@ impl Writer {
     pub(crate) async fn next(&mut self) -> Written {
         loop {
             match self.tasks.join_next().await {
-                Some(Ok(written)) => return written,
+                Some(Ok(written)) => {
+                    self.fill();
+                    return written;
+                }
                 // Nobody cancels them, and they don't panic; one lost would be found by the next pass.
-                Some(Err(_)) => {}
+                Some(Err(_)) => self.fill(),
                 None => std::future::pending().await,
             }
         }

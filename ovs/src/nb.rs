@@ -76,11 +76,17 @@ impl Table {
                 &[
                     "name",
                     "ports",
+                    "load_balancer",
                     "load_balancer_group",
                     "other_config",
                     "external_ids",
                 ],
-                &[BY_NAME, BY_KEY, Index::Column("ports")],
+                &[
+                    BY_NAME,
+                    BY_KEY,
+                    Index::Column("ports"),
+                    Index::Column("load_balancer"),
+                ],
             ),
             Self::LogicalSwitchPort => (
                 "Logical_Switch_Port",
@@ -187,8 +193,13 @@ impl Db {
         self.find(table.name(), BY_KEY, key)
     }
 
-    /// The row that refers to another by this column.
-    pub fn nb_parent(&self, table: Table, column: &'static str, row: Uuid) -> Option<Row<'_>> {
-        self.find(table.name(), Index::Column(column), row).next()
+    /// The rows that refer to another by this column.
+    pub fn nb_parents(
+        &self,
+        table: Table,
+        column: &'static str,
+        row: Uuid,
+    ) -> impl Iterator<Item = Row<'_>> {
+        self.find(table.name(), Index::Column(column), row)
     }
 }

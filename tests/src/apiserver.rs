@@ -308,8 +308,8 @@ impl ApiServer {
         awaited: &str,
         wanted: impl Fn(&[Request]) -> bool,
     ) -> Result<Vec<Request>, Failure> {
-        let seen = self.await_state(awaited, |state| wanted(&state.requests))?;
-        Ok(seen)
+        self.await_state(awaited, |state| wanted(&state.requests))?;
+        Ok(self.requests())
     }
 
     /// Waits until so many watches are open at once.
@@ -317,14 +317,9 @@ impl ApiServer {
         self.await_state(&format!("{count} open watches"), |state| {
             state.watches == count
         })
-        .map(drop)
     }
 
-    fn await_state(
-        &self,
-        awaited: &str,
-        wanted: impl Fn(&State) -> bool,
-    ) -> Result<Vec<Request>, Failure> {
+    fn await_state(&self, awaited: &str, wanted: impl Fn(&State) -> bool) -> Result<(), Failure> {
         let began = Instant::now();
         let mut state = self.shared.lock();
         while !wanted(&state) {
@@ -338,7 +333,7 @@ impl ApiServer {
             }
             state = self.shared.wait(state, left);
         }
-        Ok(state.requests.clone())
+        Ok(())
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {

@@ -150,6 +150,22 @@ impl Central {
         Ok(())
     }
 
+    /// Ends ovn-northd: the databases alone stay.
+    pub fn end_northd(&self) {
+        drop(lock(&self.northd).take());
+    }
+
+    /// As [`Self::local_remote`], the northbound database's.
+    pub fn local_northbound(&self) -> String {
+        self.local(NORTHBOUND)
+    }
+
+    fn local(&self, socket: &str) -> String {
+        let path = self.machine.path(socket).display().to_string();
+        let own = format!("/proc/{}/", std::process::id());
+        format!("unix:{}", path.replace("/proc/self/", &own))
+    }
+
     /// The northbound database.
     pub fn northbound(&self) -> Ovsdb {
         Ovsdb::of(self.machine.path(NORTHBOUND), "OVN_Northbound")
@@ -163,9 +179,7 @@ impl Central {
     /// The southbound database's socket as every process on the real machine can open it, whatever
     /// its namespaces.
     pub fn local_remote(&self) -> String {
-        let path = self.machine.path(SOUTHBOUND).display().to_string();
-        let own = format!("/proc/{}/", std::process::id());
-        format!("unix:{}", path.replace("/proc/self/", &own))
+        self.local(SOUTHBOUND)
     }
 
     /// The machine.

@@ -3,6 +3,9 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
+/// How many bits of a node's subnet are its pods' at least: four addresses are not for pods.
+const SMALLEST: u8 = 3;
+
 /// A network of the cluster, and how long the prefix of each node's part of it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterSubnet {
@@ -34,6 +37,20 @@ pub enum SubnetError {
         subnet: IpNet,
         /// Who keeps it.
         holder: String,
+    },
+    /// Kubernetes has given it none.
+    #[error(
+        "its spec.podCIDRs are empty, and the controller runs with --use-pod-cidrs: start \
+         kube-controller-manager with --allocate-node-cidrs and --cluster-cidr"
+    )]
+    NoPodCidrs,
+    /// What Kubernetes has given it can't be its subnet.
+    #[error("{text:?} of its spec.podCIDRs can't be its subnet: {problem}")]
+    PodCidr {
+        /// What it says.
+        text: String,
+        /// What is wrong.
+        problem: String,
     },
 }
 
@@ -104,6 +121,45 @@ impl Subnets {
         Ok(())
     }
 
+    /// Gives a node the subnets that its `spec.podCIDRs` name, in place of those that it had.
+    ///
+    /// # Errors
+    /// [`SubnetError::NoPodCidrs`] and [`SubnetError::PodCidr`]; the node has none then.
+    pub fn assign(&mut self, node: &str, pod_cidrs: &[String]) -> Result<(), SubnetError> {
+        self.release(node);
+        if pod_cidrs.is_empty() {
+            return Err(SubnetError::NoPodCidrs);
+        }
+        let mut own = Vec::new();
+        for text in pod_cidrs {
+            let subnet = self.pod_cidr(text, &own);
+            own.push(subnet.map_err(|problem| SubnetError::PodCidr {
+                text: text.clone(),
+                problem,
+            })?);
+        }
+        for subnet in own {
+            self.give(node, subnet);
+        }
+        Ok(())
+    }
+
+    fn pod_cidr(&self, text: &str, own: &[IpNet]) -> Result<IpNet, String> {
+        let subnet: IpNet = text.parse().map_err(|_| "it is no network".to_owned())?;
+        let subnet = subnet.trunc();
+        if subnet.prefix_len() > subnet.max_prefix_len() - SMALLEST {
+            return Err("it has no room for pods".to_owned());
+        }
+        if own.iter().any(|other| is_v4(other) == is_v4(&subnet)) {
+            return Err("a node has one of each family".to_owned());
+        }
+        let mut holders = self.holders.iter();
+        match holders.find(|(other, _)| overlap(other, &subnet)) {
+            Some((other, holder)) => Err(format!("node {holder} has {other}")),
+            None => Ok(subnet),
+        }
+    }
+
     /// Takes a node's subnets back.
     pub fn release(&mut self, node: &str) {
         for subnet in self.of.remove(node).into_iter().flatten() {
@@ -120,6 +176,15 @@ impl Subnets {
 }
 
 impl ClusterSubnet {
+    /// The first two of several that have addresses in common.
+    pub fn overlapping(networks: &[Self]) -> Option<(IpNet, IpNet)> {
+        networks.iter().enumerate().find_map(|(number, one)| {
+            let mut later = networks[number + 1..].iter();
+            let other = later.find(|other| overlap(&one.net, &other.net))?;
+            Some((one.net, other.net))
+        })
+    }
+
     fn has(&self, subnet: IpNet) -> bool {
         is_v4(&self.net) == is_v4(&subnet)
             && subnet.prefix_len() == self.node_prefix
@@ -154,12 +219,15 @@ impl FromStr for ClusterSubnet {
         if net.trunc() != net {
             return Err(refused("the address has bits beyond the network's"));
         }
-        // Four addresses of a node's subnet are not for pods.
-        if node_prefix < net.prefix_len() || node_prefix > net.max_prefix_len() - 3 {
+        if node_prefix < net.prefix_len() || node_prefix > net.max_prefix_len() - SMALLEST {
             return Err(refused("a node's part does not fit"));
         }
         Ok(Self { net, node_prefix })
     }
+}
+
+fn overlap(one: &IpNet, other: &IpNet) -> bool {
+    one.contains(other) || other.contains(one)
 }
 
 fn is_v4(net: &IpNet) -> bool {

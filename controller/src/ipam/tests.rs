@@ -13,6 +13,21 @@ fn net(text: &str) -> IpNet {
     text.parse().unwrap()
 }
 
+fn claim(
+    addresses: &mut Addresses,
+    number: u32,
+    whose: (&str, &str),
+    had: &[IpNet],
+    now: Instant,
+) -> Result<Vec<IpNet>, AddressError> {
+    let had = Had {
+        addresses: had.to_vec(),
+        mac: None,
+    };
+    let claimed = addresses.claim(&pod(number), whose, &had, &Wish::default(), now);
+    claimed.map(|assigned| assigned.addresses.clone())
+}
+
 fn pod(number: u32) -> (String, String) {
     ("ns".to_owned(), format!("p{number}"))
 }
@@ -72,25 +87,25 @@ fn what_a_node_had_is_kept_unless_it_is_no_part_of_the_cluster_or_another_s() {
 fn a_freed_address_rests_before_another_pod_gets_it() {
     let (mut addresses, now) = (Addresses::default(), Instant::now());
     addresses.set_node("n", &[net("10.0.0.0/29")]);
-    let claim = |addresses: &mut Addresses, number, now| {
-        let claimed = addresses.claim(&pod(number), ("uid", "n"), &[], now);
+    let take = |addresses: &mut Addresses, number, now| {
+        let claimed = claim(addresses, number, ("uid", "n"), &[], now);
         claimed.map(|claimed| claimed[0].addr().to_string())
     };
     for (number, expected) in [(3, "10.0.0.3"), (4, "10.0.0.4"), (5, "10.0.0.5")] {
-        assert_eq!(claim(&mut addresses, number, now).as_deref(), Ok(expected));
+        assert_eq!(take(&mut addresses, number, now).as_deref(), Ok(expected));
     }
-    assert_eq!(claim(&mut addresses, 4, now).as_deref(), Ok("10.0.0.4"));
-    claim(&mut addresses, 6, now).unwrap();
+    assert_eq!(take(&mut addresses, 4, now).as_deref(), Ok("10.0.0.4"));
+    take(&mut addresses, 6, now).unwrap();
     assert!(matches!(
-        claim(&mut addresses, 7, now),
+        take(&mut addresses, 7, now),
         Err(AddressError::Full { .. })
     ));
     addresses.release(&pod(4), now);
-    let Err(AddressError::Resting { until, .. }) = claim(&mut addresses, 7, now) else {
+    let Err(AddressError::Resting { until, .. }) = take(&mut addresses, 7, now) else {
         panic!("the address is given at once");
     };
     assert_eq!(until - now, Duration::from_secs(30));
-    assert_eq!(claim(&mut addresses, 7, until).as_deref(), Ok("10.0.0.4"));
+    assert_eq!(take(&mut addresses, 7, until).as_deref(), Ok("10.0.0.4"));
 }
 
 #[test]
@@ -98,14 +113,14 @@ fn a_pod_keeps_what_it_had_where_it_can() {
     let (mut addresses, now) = (Addresses::default(), Instant::now());
     addresses.set_node("n", &[net("10.0.0.0/24"), net("fd00::/64")]);
     let had = ["10.0.0.77/24", "fd00::4d/64"].map(net);
-    let claimed = addresses.claim(&pod(1), ("uid", "n"), &had, now).unwrap();
+    let claimed = claim(&mut addresses, 1, ("uid", "n"), &had, now).unwrap();
     assert_eq!(claimed, had);
     // Another one's, one that is nobody's to have, and one of elsewhere.
     let had = ["10.0.0.77/24", "fd00::1/64", "192.0.2.9/24"].map(net);
-    let claimed = addresses.claim(&pod(2), ("uid", "n"), &had, now).unwrap();
+    let claimed = claim(&mut addresses, 2, ("uid", "n"), &had, now).unwrap();
     assert_eq!(claimed, ["10.0.0.78/24", "fd00::4e/64"].map(net));
     // Another pod of the name is another pod.
-    let claimed = addresses.claim(&pod(1), ("other", "n"), &[], now).unwrap();
+    let claimed = claim(&mut addresses, 1, ("other", "n"), &[], now).unwrap();
     assert_eq!(claimed[0], net("10.0.0.79/24"));
 }
 
@@ -122,11 +137,14 @@ proptest! {
             now += Duration::from_secs(seconds);
             let node = format!("n{node}");
             if is_there {
-                let _ = addresses.claim(&pod(number), (&node, &node), &[], now);
+                let _ = claim(&mut addresses, number, (&node, &node), &[], now);
             } else {
                 addresses.release(&pod(number), now);
             }
-            let mut all: Vec<_> = (0..20).flat_map(|it| addresses.of(&pod(it)).to_vec()).collect();
+            let mut all: Vec<_> = (0..20)
+                .filter_map(|it| Some(addresses.of(&pod(it))?.addresses.clone()))
+                .flatten()
+                .collect();
             let count = all.len();
             all.sort();
             all.dedup();
@@ -139,9 +157,104 @@ proptest! {
     #[test]
     fn an_annotation_says_what_was_written(places in proptest::collection::btree_set(3..200_u32, 1..3)) {
         let addresses: Vec<_> = places.iter().map(|place| nth(net("10.0.0.0/24"), *place)).collect();
-        let written = write_pod_networks(&addresses).unwrap();
-        prop_assert_eq!(read_pod_networks(&written), addresses.clone());
-        prop_assert!(pod_networks_say(&written, &addresses));
-        prop_assert!(!pod_networks_say(&written, &addresses[1..]));
+        let mac = "02:00:00:00:00:0A".parse().unwrap();
+        let mut assigned = Assigned { addresses, mac };
+        let written = write_pod_networks(&assigned);
+        let had = Had { addresses: assigned.addresses.clone(), mac: Some(mac) };
+        prop_assert_eq!(read_pod_networks(&written), had);
+        prop_assert!(pod_networks_say(&written, &assigned));
+        assigned.mac = super::mac(assigned.addresses[0].addr());
+        prop_assert!(!pod_networks_say(&written, &assigned));
     }
+}
+
+#[test]
+fn a_wish_is_fulfilled_or_refused_with_a_reason() {
+    let (mut addresses, now) = (Addresses::default(), Instant::now());
+    addresses.set_node("n", &[net("10.0.0.0/24"), net("fd00::/64")]);
+    let mut take = |number, ips, mac| {
+        let wish = Wish::parse(ips, mac).map_err(|error| error.to_string())?;
+        let claimed = addresses.claim(&pod(number), ("uid", "n"), &Had::default(), &wish, now);
+        let claimed = claimed.map_err(|error| error.to_string())?;
+        let first = claimed.addresses[0].addr();
+        Ok::<_, String>(format!(
+            "{first} {} {}",
+            claimed.addresses[1].addr(),
+            claimed.mac
+        ))
+    };
+    let given = take(1, Some("10.0.0.77, fd00::77"), Some("02:00:00:00:00:01"));
+    assert_eq!(given.unwrap(), "10.0.0.77 fd00::77 02:00:00:00:00:01");
+    // What it does not ask for it gets as any other.
+    let given = take(2, Some("fd00::9"), None);
+    assert_eq!(given.unwrap(), "10.0.0.78 fd00::9 0a:58:0a:00:00:4e");
+    let own = take(3, Some("10.0.0.80"), Some("0a:58:0a:00:00:50"));
+    assert!(own.is_ok(), "{own:?}");
+    for (ips, mac, reason) in [
+        (
+            Some("10.0.0.77"),
+            None,
+            "asks for 10.0.0.77, which pod ns/p1 has",
+        ),
+        (
+            Some("10.0.1.9"),
+            None,
+            "node's subnets are 10.0.0.0/24, fd00::/64",
+        ),
+        (Some("10.0.0.2"), None, "without their first three"),
+        (Some("10.0.0.255"), None, "and the last"),
+        (Some("10.0.0.9,10.0.0.10"), None, "one family"),
+        (
+            Some("ten"),
+            None,
+            "podwire.io/ip-addresses: \"ten\" is no IP address",
+        ),
+        (
+            None,
+            Some("02:00:00:00:00:01"),
+            "02:00:00:00:00:01, which pod ns/p1 has",
+        ),
+        (None, Some("0a:58:0a:00:00:63"), "begin with 0a:58"),
+        (None, Some("01:00:5e:00:00:01"), "podwire.io/mac-address"),
+    ] {
+        let refused = take(9, ips, mac).unwrap_err();
+        assert!(refused.contains(reason), "{refused}");
+    }
+    // One that another pod has left may be asked for at once.
+    addresses.release(&pod(1), now);
+    let wish = Wish::parse(Some("10.0.0.77"), Some("02:00:00:00:00:01")).unwrap();
+    let again = addresses.claim(&pod(4), ("uid", "n"), &Had::default(), &wish, now);
+    assert_eq!(again.unwrap().addresses[0], net("10.0.0.77/24"));
+}
+
+#[test]
+fn the_pod_cidrs_of_a_node_are_its_subnets_unless_another_has_a_part_of_them() {
+    let mut subnets = Subnets::new(Vec::new());
+    let texts = |list: &[&str]| list.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    subnets
+        .assign("a", &texts(&["fd00:1::/64", "10.1.0.0/24"]))
+        .unwrap();
+    assert_eq!(subnets.of("a"), ["10.1.0.0/24", "fd00:1::/64"].map(net));
+    subnets.assign("a", &texts(&["10.1.0.0/24"])).unwrap();
+    assert_eq!(subnets.of("a"), ["10.1.0.0/24"].map(net));
+    for (list, reason) in [
+        (&[][..], "--allocate-node-cidrs"),
+        (&["10.1.0.0/16"], "node a has 10.1.0.0/24"),
+        (&["10.2.0.0/30"], "no room"),
+        (&["10.2.0.0/24", "10.3.0.0/24"], "one of each family"),
+        (&["ten"], "no network"),
+    ] {
+        let refused = subnets.assign("b", &texts(list)).unwrap_err().to_string();
+        assert!(refused.contains(reason), "{refused}");
+        assert_eq!(subnets.of("b"), []);
+    }
+}
+
+#[test]
+fn networks_that_overlap_are_found() {
+    let networks =
+        ["10.0.0.0/16/24", "fd00::/48/64", "10.0.9.0/24/26"].map(|it| it.parse().unwrap());
+    assert_eq!(ClusterSubnet::overlapping(&networks[..2]), None);
+    let found = ClusterSubnet::overlapping(&networks);
+    assert_eq!(found, Some((net("10.0.0.0/16"), net("10.0.9.0/24"))));
 }

@@ -1,28 +1,38 @@
 //! What the controller knows and what it still has to look at. No IO: objects and rows in; a
 //! transaction and writes out.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod wanted;
 
-use ipnet::IpNet;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
 use podwire_ovs::client::{Changed, Client as Ovsdb};
 use podwire_ovs::nb::{KEY, Table};
-use podwire_ovs::replica::{Db, Row as Found};
+use podwire_ovs::replica::Row as Found;
 use podwire_ovs::transact::Transaction;
 use podwire_ovs::value::Uuid;
 use tokio::time::Instant;
 
-use crate::cluster::{Cluster, Key, Pod};
+use crate::cluster::{Cluster, Key};
 use crate::diff::Plan;
-use crate::ipam::{self, AddressError, Addresses, ClusterSubnet, SubnetError, Subnets};
-use crate::want;
+use crate::ipam::{Addresses, ClusterSubnet, Subnets};
 use crate::watch::Change;
 use crate::write::Write;
+use wanted::{Look, Problem};
 
-pub(super) struct State {
-    pub(super) cluster: Cluster,
+/// The settings that decide what is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    pub(crate) networks: Vec<ClusterSubnet>,
+    /// Nodes' subnets are their `spec.podCIDRs`.
+    pub(crate) use_pod_cidrs: bool,
+    pub(crate) adopt: bool,
+}
+
+pub(crate) struct State {
+    pub(crate) cluster: Cluster,
+    rules: Rules,
     subnets: Subnets,
     addresses: Addresses,
-    adopt: bool,
     dirty: BTreeSet<Key>,
     /// To be looked at again at a certain time.
     retries: BTreeSet<(Instant, Key)>,
@@ -30,49 +40,51 @@ pub(super) struct State {
     blocked: BTreeSet<Key>,
     /// Whose each row is: the object of one that was deleted is known by nothing else.
     rows: HashMap<(&'static str, Uuid), Key>,
+    /// The load balancers of each switch and of the group, for those that somebody takes out.
+    balancers: HashMap<Uuid, HashSet<Uuid>>,
     /// What people were warned of when the key was last looked at.
     warned: HashMap<Key, String>,
-    /// That of the key which is looked at now.
-    warned_before: Option<String>,
     /// What is on its way to the API server.
-    writing: HashMap<Key, Vec<Write>>,
-    /// Nodes whose network will be there when the pass is done.
-    prepared: BTreeSet<String>,
+    under_way: HashMap<Key, Vec<Write>>,
 }
 
 /// A part of a pass.
 #[derive(Default)]
-pub(super) struct Step {
-    pub(super) keys: Vec<Key>,
-    pub(super) transaction: Transaction,
-    pub(super) writes: Vec<(Key, Write)>,
+pub(crate) struct Step {
+    pub(crate) keys: Vec<Key>,
+    pub(crate) transaction: Transaction,
+    /// For when the transaction is committed.
+    pub(crate) writes: Vec<(Key, Write)>,
+    /// Chassis that are to be gone from the southbound database first, each with the node whose it
+    /// was: the row by which it is known goes with the transaction.
+    pub(crate) chassis: Vec<(Key, String)>,
 }
 
 impl State {
-    pub(super) fn new(networks: Vec<ClusterSubnet>, adopt: bool) -> Self {
+    pub(crate) fn new(rules: Rules) -> Self {
         Self {
             cluster: Cluster::default(),
-            subnets: Subnets::new(networks),
+            subnets: Subnets::new(rules.networks.clone()),
             addresses: Addresses::default(),
-            adopt,
+            rules,
             dirty: BTreeSet::new(),
             retries: BTreeSet::new(),
             blocked: BTreeSet::new(),
             rows: HashMap::new(),
+            balancers: HashMap::new(),
             warned: HashMap::new(),
-            warned_before: None,
-            writing: HashMap::new(),
-            prepared: BTreeSet::new(),
+            under_way: HashMap::new(),
         }
     }
 
     /// Takes a change of an object.
-    pub(super) fn learn(&mut self, change: Change) {
+    pub(crate) fn learn(&mut self, change: Change) {
         let key = match change {
             Change::Node(name, node) => {
                 let is_new = !self.cluster.nodes.contains_key(&name);
                 if is_new || node.is_none() {
                     self.mark_pods_of(&name);
+                    self.mark_local_services();
                 }
                 let known = self.cluster.nodes.get(&name);
                 let is_old = known.zip(node.as_ref()).is_some_and(|(known, node)| {
@@ -116,22 +128,25 @@ impl State {
 
     /// Learns from objects and rows who has which addresses, and marks everything. What is there
     /// goes before what is new, and of two nodes with one subnet the older keeps it.
-    pub(super) fn begin(&mut self, ovsdb: &Ovsdb) {
+    pub(crate) fn begin(&mut self, ovsdb: &Ovsdb) {
         let mut nodes: Vec<_> = self.cluster.nodes.iter().collect();
         nodes.sort_by_key(|(name, node)| (node.created, *name));
         for (name, node) in nodes {
-            let had = node.subnets.as_deref().map(ipam::read_node_subnets);
             // A conflict is found again, and told, when the node is looked at.
-            let _ = self.subnets.keep(name, &had.unwrap_or_default());
+            let _ = match self.rules.use_pod_cidrs {
+                true => self.subnets.assign(name, &node.pod_cidrs),
+                false => self.subnets.keep(name, &wanted::subnets_before(node)),
+            };
             self.addresses.set_node(name, self.subnets.of(name));
         }
         ovsdb.read(|db| {
             let now = Instant::now().into_std();
             for (name, pod) in &self.cluster.pods {
-                let had = addresses_before(name, pod, db);
-                if !had.is_empty() {
+                let had = wanted::addresses_before(name, pod, db);
+                if !had.addresses.is_empty() {
+                    let whose = (&*pod.uid, &*pod.node);
                     // One that can't keep its own gets another when it is looked at.
-                    let _ = self.addresses.claim(name, (&pod.uid, &pod.node), &had, now);
+                    self.addresses.keep(name, whose, &had, now);
                 }
             }
             for table in Table::ALL {
@@ -139,58 +154,100 @@ impl State {
                 let rows = rows.filter_map(|row| Some(((table.name(), row.uuid()), key_of(&row)?)));
                 self.rows.extend(rows);
             }
+            for table in [Table::LogicalSwitch, Table::LoadBalancerGroup] {
+                for row in db.rows(table.name()) {
+                    let own = row.references("load_balancer").collect();
+                    self.balancers.insert(row.uuid(), own);
+                }
+            }
         });
         self.mark_all();
     }
 
     /// Takes a change of rows, whoever made it.
-    pub(super) fn rows_changed(&mut self, ovsdb: &Ovsdb, changed: &Changed) {
+    pub(crate) fn rows_changed(&mut self, ovsdb: &Ovsdb, changed: &Changed) {
+        let is_switch = |table| table == Table::LogicalSwitch.name();
+        let mut switches_changed = false;
         ovsdb.read(|db| {
             for &(table, uuid) in &changed.rows {
-                let is = db.row(table, uuid).and_then(|row| key_of(&row));
+                let row = db.row(table, uuid);
+                if is_switch(table) || table == Table::LoadBalancerGroup.name() {
+                    self.balancers_changed(row, uuid);
+                }
+                let is = row.and_then(|row| key_of(&row));
                 let was = match &is {
                     Some(key) => self.rows.insert((table, uuid), key.clone()),
                     None => self.rows.remove(&(table, uuid)),
                 };
+                switches_changed |= is_switch(table) && is != was;
                 self.dirty.extend(is.into_iter().chain(was));
             }
         });
+        if switches_changed {
+            self.mark_local_services();
+        }
         self.unblock();
         if changed.resynced {
             self.mark_all();
         }
     }
 
-    pub(super) fn is_clean(&self) -> bool {
+    /// Marks whose load balancers are no longer in a group, or a switch: their own rows don't show
+    /// it.
+    fn balancers_changed(&mut self, row: Option<Found<'_>>, uuid: Uuid) {
+        let is: HashSet<Uuid> = row
+            .into_iter()
+            .flat_map(|row| row.references("load_balancer"))
+            .collect();
+        let was = match is.is_empty() {
+            true => self.balancers.remove(&uuid),
+            false => self.balancers.insert(uuid, is.clone()),
+        };
+        let lost = was.into_iter().flatten().filter(|it| !is.contains(it));
+        let table = Table::LoadBalancer.name();
+        let keys = lost.filter_map(|it| self.rows.get(&(table, it)).cloned());
+        self.dirty.extend(keys);
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
         self.dirty.is_empty()
     }
 
-    pub(super) fn take_dirty(&mut self) -> BTreeSet<Key> {
+    pub(crate) fn take_dirty(&mut self) -> BTreeSet<Key> {
         std::mem::take(&mut self.dirty)
     }
 
     /// Compares keys, until their operations are enough for a transaction.
-    pub(super) fn step(&mut self, ovsdb: &Ovsdb, keys: &mut BTreeSet<Key>, most: usize) -> Step {
+    pub(crate) fn step(&mut self, ovsdb: &Ovsdb, keys: &mut BTreeSet<Key>, most: usize) -> Step {
         let mut step = Step::default();
-        let adopt = self.adopt;
         ovsdb.read(|db| {
-            let mut plan = Plan::new(db, adopt);
+            let mut plan = Plan::new(db, self.rules.adopt);
             while plan.len() < most
                 && let Some(key) = keys.pop_first()
             {
-                self.warned_before = self.warned.remove(&key);
-                let written = step.writes.len();
-                let wanted = self.wanted(&key, db, &mut step.writes);
+                let before = self.warned.remove(&key);
+                let mut look = Look::default();
+                let wanted = self.wanted(&key, &plan, &mut look);
                 let compared = wanted.and_then(|rows| {
                     let compared = plan.compare(&key, &rows);
                     compared.map_err(|error| Problem::blocked("RowConflict", error.to_string()))
                 });
+                if let Err(problem) = &compared {
+                    // Nothing is announced of an object that has no rows.
+                    look = Look::default();
+                    look.warning = Some((problem.reason, problem.message.clone()));
+                }
+                let warning = look.warning.and_then(|it| self.warning(&key, it, before));
+                let writes = look.writes.into_iter().chain(warning);
+                step.writes.extend(writes.map(|write| (key.clone(), write)));
+                let chassis = look.chassis.into_iter().map(|name| (key.clone(), name));
+                step.chassis.extend(chassis);
                 match compared {
                     Ok(()) => step.keys.push(key),
-                    Err(problem) => {
-                        self.withdraw(&key, step.writes.split_off(written), &mut step.writes);
-                        self.take_problem(key, problem, &mut step.writes);
-                    }
+                    Err(Problem { until, .. }) => match until {
+                        Some(until) => drop(self.retries.insert((until, key))),
+                        None => drop(self.blocked.insert(key)),
+                    },
                 }
             }
             step.transaction = plan.into_transaction();
@@ -198,125 +255,50 @@ impl State {
         step
     }
 
-    /// The rows that an object should have; on the way it gets its addresses, and what is to be
-    /// written about it is added to `writes`.
-    fn wanted(
+    /// Warns people once of each thing.
+    fn warning(
         &mut self,
         key: &Key,
-        db: &Db,
-        writes: &mut Vec<(Key, Write)>,
-    ) -> Result<Vec<want::Row>, Problem> {
-        match key {
-            Key::Cluster => Ok(want::cluster()),
-            Key::Node(name) => self.wanted_of_node(name, writes),
-            Key::Pod(namespace, name) => self.wanted_of_pod(namespace, name, db, writes),
-            Key::Service(namespace, name) => {
-                let id = (namespace.clone(), name.clone());
-                let service = self.cluster.services.get(&id);
-                Ok(service.map_or_else(Vec::new, |service| {
-                    let slices: Vec<_> = self.cluster.slices_of(namespace, name).collect();
-                    want::service(namespace, name, service, slices.iter().copied())
-                }))
-            }
+        (reason, message): (&'static str, String),
+        before: Option<String>,
+    ) -> Option<Write> {
+        self.warned.insert(key.clone(), message.clone());
+        if before.as_ref() == Some(&message) {
+            return None;
         }
-    }
-
-    fn wanted_of_node(
-        &mut self,
-        name: &str,
-        writes: &mut Vec<(Key, Write)>,
-    ) -> Result<Vec<want::Row>, Problem> {
-        let key = Key::Node(name.to_owned());
-        let Some(node) = self.cluster.nodes.get(name).cloned() else {
-            self.subnets.release(name);
-            self.addresses.set_node(name, &[]);
-            return Ok(Vec::new());
-        };
-        let had = node.subnets.as_deref().map(ipam::read_node_subnets);
-        let had = had.unwrap_or_default();
-        if let Err(error @ SubnetError::Taken { .. }) = self.subnets.keep(name, &had) {
-            let problem = Problem::blocked("SubnetConflict", error.to_string());
-            self.warn(&key, &problem, writes);
-        }
-        self.subnets
-            .complete(name)
-            .map_err(|error| Problem::blocked("NoSubnet", error.to_string()))?;
-        let subnets = self.subnets.of(name).to_vec();
-        if self.addresses.set_node(name, &subnets) {
-            self.mark_pods_of(name);
-        }
-        if had != subnets {
-            let (uid, value) = (node.uid.clone(), ipam::write_node_subnets(&subnets));
-            self.write(&key, Write::Annotation { uid, value }, writes);
-        }
-        if !node.network_available {
-            self.prepared.insert(name.to_owned());
-        }
-        Ok(want::node(name, &node, &subnets))
-    }
-
-    fn wanted_of_pod(
-        &mut self,
-        namespace: &str,
-        name: &str,
-        db: &Db,
-        writes: &mut Vec<(Key, Write)>,
-    ) -> Result<Vec<want::Row>, Problem> {
-        let id = (namespace.to_owned(), name.to_owned());
-        let now = Instant::now().into_std();
-        let Some(pod) = self.cluster.pods.get(&id) else {
-            self.addresses.release(&id, now);
-            return Ok(Vec::new());
-        };
-        let had = addresses_before(&id, pod, db);
-        let whose = (&*pod.uid, &*pod.node);
-        let claimed = match self.addresses.claim(&id, whose, &had, now) {
-            Ok(claimed) => claimed,
-            // When it has one its pods are looked at; when it can't have one, that is said of it.
-            Err(AddressError::NoSubnet(_)) => return Ok(Vec::new()),
-            Err(error @ AddressError::Resting { until, .. }) => {
-                return Err(Problem::until(until.into(), "NoAddress", error.to_string()));
-            }
-            Err(error @ AddressError::Full { .. }) => {
-                return Err(Problem::blocked("NoAddress", error.to_string()));
-            }
-        };
-        let rows = want::pod(namespace, name, pod, claimed);
-        let is_written = pod
-            .networks
-            .as_deref()
-            .is_some_and(|annotation| ipam::pod_networks_say(annotation, claimed));
-        if !is_written && let Some(value) = ipam::write_pod_networks(claimed) {
-            let (key, uid) = (Key::Pod(id.0, id.1), pod.uid.clone());
-            self.write(&key, Write::Annotation { uid, value }, writes);
-        }
-        Ok(rows)
+        tracing::warn!(%key, message, "can't be done");
+        Some(Write::Warning {
+            uid: self.cluster.uid(key).to_owned(),
+            reason,
+            message,
+        })
     }
 
     /// These are to be looked at again.
-    pub(super) fn failed(&mut self, keys: Vec<Key>, at: Instant) {
-        for key in keys {
-            self.writing.remove(&key);
-            if let Key::Node(name) = &key {
-                self.prepared.remove(name);
-            }
-            self.retries.insert((at, key));
-        }
+    pub(crate) fn failed(&mut self, keys: impl IntoIterator<Item = Key>, at: Instant) {
+        self.retries.extend(keys.into_iter().map(|key| (at, key)));
     }
 
-    /// What could only be written when the pass was done.
-    pub(super) fn after_pass(&mut self) -> Vec<(Key, Write)> {
-        let mut writes = Vec::new();
-        for name in std::mem::take(&mut self.prepared) {
-            self.write(&Key::Node(name), Write::NetworkAvailable, &mut writes);
+    /// Whether a write is to be sent: it is not on its way already.
+    pub(crate) fn begins(&mut self, key: &Key, write: &Write) -> bool {
+        let under_way = self.under_way.entry(key.clone()).or_default();
+        let is_new = !under_way.contains(write);
+        if is_new {
+            under_way.push(write.clone());
         }
-        writes
+        is_new
+    }
+
+    /// A warning that was not written is to be written when its key is looked at again.
+    pub(crate) fn untold(&mut self, key: &Key, write: &Write) {
+        if let Write::Warning { .. } = write {
+            self.warned.remove(key);
+        }
     }
 
     /// The object says what was written, though the watch may tell so only later, and may tell what
     /// was before first.
-    pub(super) fn was_written(&mut self, key: &Key, write: &Write, version: u64) {
-        self.was_refused(key, write);
+    pub(crate) fn was_written(&mut self, key: &Key, write: &Write, version: u64) {
         match (key, write) {
             (Key::Node(name), write) => {
                 let Some(node) = self.cluster.nodes.get_mut(name) else {
@@ -343,21 +325,21 @@ impl State {
         }
     }
 
-    /// A write is over, and nothing of it is there.
-    pub(super) fn was_refused(&mut self, key: &Key, write: &Write) {
-        if let Some(writing) = self.writing.get_mut(key) {
-            writing.retain(|other| other != write);
-            if writing.is_empty() {
-                self.writing.remove(key);
+    /// A write is over, whatever became of it.
+    pub(crate) fn is_over(&mut self, key: &Key, write: &Write) {
+        if let Some(under_way) = self.under_way.get_mut(key) {
+            under_way.retain(|other| other != write);
+            if under_way.is_empty() {
+                self.under_way.remove(key);
             }
         }
     }
 
-    pub(super) fn next_retry(&self) -> Option<Instant> {
+    pub(crate) fn next_retry(&self) -> Option<Instant> {
         self.retries.first().map(|(at, _)| *at)
     }
 
-    pub(super) fn retry(&mut self, now: Instant) {
+    pub(crate) fn retry(&mut self, now: Instant) {
         while self.retries.first().is_some_and(|(at, _)| *at <= now) {
             self.dirty
                 .extend(self.retries.pop_first().map(|(_, key)| key));
@@ -376,107 +358,18 @@ impl State {
         self.unblock();
     }
 
+    /// Marks the services that have load balancers of single nodes.
+    fn mark_local_services(&mut self) {
+        let services = self.cluster.services.iter();
+        let local = services.filter(|(_, service)| service.is_internal_local);
+        let keys =
+            local.map(|((namespace, name), _)| Key::Service(namespace.clone(), name.clone()));
+        self.dirty.extend(keys);
+    }
+
     fn unblock(&mut self) {
         self.dirty.append(&mut self.blocked);
     }
-
-    /// Adds a write, unless it is on its way already.
-    fn write(&mut self, key: &Key, write: Write, writes: &mut Vec<(Key, Write)>) {
-        let writing = self.writing.entry(key.clone()).or_default();
-        if !writing.contains(&write) {
-            writing.push(write.clone());
-            writes.push((key.clone(), write));
-        }
-    }
-
-    fn take_problem(&mut self, key: Key, problem: Problem, writes: &mut Vec<(Key, Write)>) {
-        self.warn(&key, &problem, writes);
-        match problem.until {
-            Some(until) => drop(self.retries.insert((until, key))),
-            None => drop(self.blocked.insert(key)),
-        }
-    }
-
-    /// Announces nothing of an object that has no rows: of its writes only warnings remain.
-    fn withdraw(&mut self, key: &Key, new: Vec<(Key, Write)>, writes: &mut Vec<(Key, Write)>) {
-        if let Key::Node(name) = key {
-            self.prepared.remove(name);
-        }
-        for (key, write) in new {
-            match write {
-                Write::Warning { .. } => writes.push((key, write)),
-                _ => self.was_refused(&key, &write),
-            }
-        }
-    }
-
-    /// Warns people once of each thing.
-    fn warn(&mut self, key: &Key, problem: &Problem, writes: &mut Vec<(Key, Write)>) {
-        let message = problem.message.clone();
-        self.warned.insert(key.clone(), message.clone());
-        if self.warned_before.as_ref() == Some(&message) {
-            return;
-        }
-        tracing::warn!(%key, message, "can't be done");
-        let uid = match key {
-            Key::Node(name) => self.cluster.nodes.get(name).map(|node| &node.uid),
-            Key::Pod(namespace, name) => {
-                let id = (namespace.clone(), name.clone());
-                self.cluster.pods.get(&id).map(|pod| &pod.uid)
-            }
-            Key::Cluster | Key::Service(..) => None,
-        };
-        let (uid, reason) = (uid.cloned().unwrap_or_default(), problem.reason);
-        let warning = Write::Warning {
-            uid,
-            reason,
-            message,
-        };
-        self.write(key, warning, writes);
-    }
-}
-
-/// Why an object's rows can't be as wanted now.
-struct Problem {
-    reason: &'static str,
-    message: String,
-    /// When to look again; without a time, when something changes.
-    until: Option<Instant>,
-}
-
-impl Problem {
-    fn blocked(reason: &'static str, message: String) -> Self {
-        Self {
-            reason,
-            message,
-            until: None,
-        }
-    }
-
-    fn until(until: Instant, reason: &'static str, message: String) -> Self {
-        Self {
-            until: Some(until),
-            ..Self::blocked(reason, message)
-        }
-    }
-}
-
-/// The addresses that a pod had: by its annotation, else by its logical port, where a crash came
-/// between the two.
-fn addresses_before((namespace, name): &(String, String), pod: &Pod, db: &Db) -> Vec<IpNet> {
-    if let Some(annotation) = &pod.networks {
-        return ipam::read_pod_networks(annotation);
-    }
-    let key = Key::Pod(namespace.clone(), name.clone()).to_string();
-    let rows = db.nb_of_object(Table::LogicalSwitchPort, &key);
-    let addresses = rows
-        .filter(|row| row.map("options").str("iface-id-ver") == Some(&pod.uid))
-        .filter_map(|row| row.str("addresses"));
-    addresses
-        .flat_map(str::split_whitespace)
-        .filter_map(|word| word.parse().ok())
-        .map(|address: std::net::IpAddr| address.into())
-        .collect()
 }
 
 fn key_of(row: &Found<'_>) -> Option<Key> {

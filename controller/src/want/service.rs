@@ -5,48 +5,90 @@ use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
 use super::{GROUP, Row};
-use crate::cluster::{Service, ServicePort, Slice};
+use crate::cluster::{Endpoint, Service, ServicePort, Slice};
 
-/// A service: a load balancer for each of its protocols, in the one group of all switches.
+/// A service: a load balancer for each of its protocols, in the one group of all switches. Where
+/// cluster IPs lead to endpoints on the client's node alone, each node with endpoints has a load
+/// balancer of its own for them, and all others share one without endpoints. `nodes` are those that
+/// have a switch.
 pub fn service<'a>(
     namespace: &str,
     name: &str,
     service: &Service,
     slices: impl Iterator<Item = &'a Slice> + Clone,
+    nodes: &[&str],
 ) -> Vec<Row> {
-    let mut by_protocol: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
-    for port in &service.ports {
-        let vips = by_protocol.entry(&port.protocol).or_default();
-        let endpoints = endpoints(service, port, slices.clone());
-        for &address in &service.addresses {
-            // An empty list makes OVN reject, as Kubernetes wants it of a service without endpoints.
-            let of_family: Vec<_> = endpoints
-                .iter()
-                .filter(|endpoint| endpoint.is_ipv4() == address.is_ipv4())
-                .map(SocketAddr::to_string)
-                .collect();
-            let vip = SocketAddr::new(address, port.port).to_string();
-            vips.insert(vip, of_family.join(","));
-        }
-    }
-    by_protocol
-        .into_iter()
-        .map(|(protocol, vips)| {
-            let mut row = Row::new(
-                Table::LoadBalancer,
-                format!("Service_{namespace}/{name}_{protocol}_cluster"),
-            )
-            .set("protocol", protocol.to_lowercase())
-            .set("vips", Value::map(vips))
-            .set("options", options(service))
-            .under(Table::LoadBalancerGroup, GROUP, "load_balancer");
+    let protocols: BTreeSet<&str> = service.ports.iter().map(|it| &*it.protocol).collect();
+    let mut rows = Vec::new();
+    for protocol in protocols {
+        let row = |suffix: &str, vips: BTreeMap<String, String>| {
+            let full_name = format!("Service_{namespace}/{name}_{protocol}_{suffix}");
+            let mut row = Row::new(Table::LoadBalancer, full_name)
+                .set("protocol", protocol.to_lowercase())
+                .set("vips", Value::map(vips))
+                .set("options", options(service));
             row.external_ids = vec![
                 ("k8s.ovn.org/kind", "Service".to_owned()),
                 ("k8s.ovn.org/owner", format!("{namespace}/{name}")),
             ];
             row
-        })
-        .collect()
+        };
+        let vips = |addresses: &[IpAddr], node: Option<&str>| {
+            let ports = service.ports.iter().filter(|it| it.protocol == protocol);
+            ports
+                .flat_map(|port| {
+                    let on_node =
+                        |it: &Endpoint| node.is_none_or(|node| it.node.as_deref() == Some(node));
+                    let endpoints = endpoints(service, port, slices.clone(), on_node);
+                    let vips = addresses
+                        .iter()
+                        .map(|&address| vip(address, port, &endpoints));
+                    vips.collect::<Vec<_>>()
+                })
+                .collect::<BTreeMap<_, _>>()
+        };
+        let everywhere = match service.is_internal_local {
+            true => service.external_ips.clone(),
+            false => [&service.cluster_ips[..], &service.external_ips].concat(),
+        };
+        if !everywhere.is_empty() {
+            let row = row("cluster", vips(&everywhere, None));
+            rows.push(row.under(Table::LoadBalancerGroup, GROUP, "load_balancer"));
+        }
+        if !service.is_internal_local {
+            continue;
+        }
+        let mut without = row(WITHOUT, vips(&service.cluster_ips, Some("")));
+        for node in nodes {
+            let vips = vips(&service.cluster_ips, Some(node));
+            if vips.values().all(String::is_empty) {
+                without = without.under(Table::LogicalSwitch, node, "load_balancer");
+            } else {
+                let own = row(&format!("node_switch_{node}"), vips);
+                rows.push(own.under(Table::LogicalSwitch, node, "load_balancer"));
+            }
+        }
+        if !without.parents.is_empty() {
+            rows.push(without);
+        }
+    }
+    rows
+}
+
+/// Ends the name of the load balancer of nodes without endpoints. No node is called so: names of
+/// nodes have no underscore.
+const WITHOUT: &str = "node_switch_without_endpoints";
+
+/// A virtual address, and the endpoints of its family. An empty list makes OVN reject, as Kubernetes
+/// wants it of a service without endpoints.
+fn vip(address: IpAddr, port: &ServicePort, endpoints: &BTreeSet<SocketAddr>) -> (String, String) {
+    let of_family: Vec<_> = endpoints
+        .iter()
+        .filter(|endpoint| endpoint.is_ipv4() == address.is_ipv4())
+        .map(SocketAddr::to_string)
+        .collect();
+    let vip = SocketAddr::new(address, port.port).to_string();
+    (vip, of_family.join(","))
 }
 
 /// Those that are ready; where none is, those that still serve while they end.
@@ -54,6 +96,7 @@ fn endpoints<'a>(
     service: &Service,
     port: &ServicePort,
     slices: impl Iterator<Item = &'a Slice>,
+    is_wanted: impl Fn(&Endpoint) -> bool,
 ) -> BTreeSet<SocketAddr> {
     let (mut ready, mut ending) = (BTreeSet::new(), BTreeSet::new());
     for slice in slices {
@@ -63,7 +106,7 @@ fn endpoints<'a>(
         if *protocol != port.protocol {
             continue;
         }
-        for endpoint in &slice.endpoints {
+        for endpoint in slice.endpoints.iter().filter(|it| is_wanted(it)) {
             let Some(address) = endpoint.address.filter(|it| !is_of_a_host(it)) else {
                 continue;
             };

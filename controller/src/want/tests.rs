@@ -22,6 +22,7 @@ fn port(name: &str, protocol: &str, port: u16) -> ServicePort {
 fn endpoint(address: &str, state: &str) -> Endpoint {
     Endpoint {
         address: address.parse().ok(),
+        node: None,
         ready: state == "ready",
         serving: state != "gone",
     }
@@ -43,7 +44,7 @@ fn slice(endpoints: &[(&str, &str)], ports: &[(&str, &str, u16)]) -> Slice {
 
 fn of(addresses: &[&str], ports: &[ServicePort]) -> Service {
     Service {
-        addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
+        cluster_ips: addresses.iter().map(|it| it.parse().unwrap()).collect(),
         ports: ports.to_vec(),
         ..Service::default()
     }
@@ -51,7 +52,7 @@ fn of(addresses: &[&str], ports: &[ServicePort]) -> Service {
 
 /// The vips of a service's only load balancer, as `VIP=ENDPOINTS`.
 fn vips(wanted: &Service, slices: &[Slice]) -> Vec<String> {
-    let rows = service("ns", "svc", wanted, slices.iter());
+    let rows = service("ns", "svc", wanted, slices.iter(), &[]);
     let [row] = &rows[..] else {
         panic!("{rows:?}");
     };
@@ -130,7 +131,7 @@ fn each_protocol_of_a_service_is_a_load_balancer() {
         &[("10.0.0.3", "ready")],
         &[("u", "UDP", 5353), ("t", "TCP", 5353)],
     )];
-    let rows = service("ns", "svc", &wanted, slices.iter());
+    let rows = service("ns", "svc", &wanted, slices.iter(), &[]);
     let made: Vec<_> = rows
         .iter()
         .map(|row| (&*row.name, value(row, "protocol").unwrap().as_str()))
@@ -144,7 +145,58 @@ fn each_protocol_of_a_service_is_a_load_balancer() {
     );
     assert!(
         rows.iter()
-            .all(|row| row.parent.as_ref().unwrap().name == GROUP)
+            .all(|row| row.parents.len() == 1 && row.parents[0].name == GROUP)
+    );
+}
+
+#[test]
+fn a_service_of_local_endpoints_has_a_load_balancer_for_each_node_that_has_some() {
+    let mut wanted = of(&["10.96.0.1"], &[port("", "TCP", 80)]);
+    wanted.is_internal_local = true;
+    wanted.external_ips = vec!["192.0.2.7".parse().unwrap()];
+    let mut slices = [slice(
+        &[("10.0.1.3", "ready"), ("10.0.2.3", "ending")],
+        &[("", "TCP", 8080)],
+    )];
+    for (endpoint, node) in slices[0].endpoints.iter_mut().zip(["a", "b"]) {
+        endpoint.node = Some(node.into());
+    }
+    let rows = service("ns", "svc", &wanted, slices.iter(), &["a", "b", "c", "d"]);
+    let made: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let vips = value(row, "vips").unwrap().as_map().unwrap();
+            let vips: Vec<_> = vips.strings().collect();
+            let parents: Vec<_> = row.parents.iter().map(|it| &*it.name).collect();
+            (&*row.name, vips, parents)
+        })
+        .collect();
+    let both = "10.0.1.3:8080";
+    assert_eq!(
+        made,
+        [
+            (
+                "Service_ns/svc_TCP_cluster",
+                vec![("192.0.2.7:80", both)],
+                vec![GROUP]
+            ),
+            (
+                "Service_ns/svc_TCP_node_switch_a",
+                vec![("10.96.0.1:80", both)],
+                vec!["a"]
+            ),
+            // On each node those that end still serve where none is ready.
+            (
+                "Service_ns/svc_TCP_node_switch_b",
+                vec![("10.96.0.1:80", "10.0.2.3:8080")],
+                vec!["b"]
+            ),
+            (
+                "Service_ns/svc_TCP_node_switch_without_endpoints",
+                vec![("10.96.0.1:80", "")],
+                vec!["c", "d"]
+            ),
+        ]
     );
 }
 
@@ -152,7 +204,7 @@ fn each_protocol_of_a_service_is_a_load_balancer() {
 fn affinity_is_an_option_of_the_load_balancer() {
     let mut wanted = of(&["10.96.0.1"], &[port("", "TCP", 80)]);
     let timeout = |wanted: &Service| {
-        let rows = service("ns", "svc", wanted, [].iter());
+        let rows = service("ns", "svc", wanted, [].iter(), &[]);
         let options = value(&rows[0], "options")
             .unwrap()
             .as_map()

@@ -24,17 +24,20 @@ pub(crate) fn northbound(central: &Central) -> PathBuf {
     central.machine().path("/run/ovn/ovnnb_db.sock")
 }
 
+fn southbound(central: &Central) -> PathBuf {
+    central.machine().path("/run/ovn/ovnsb_db.sock")
+}
+
 impl Running {
     pub(crate) fn start(central: &Central, server: &ApiServer, flags: &[&str]) -> Self {
         let database = format!("unix:{}", northbound(central).display());
+        let southbound = format!("unix:{}", southbound(central).display());
         let url = server.url();
-        let own = [
-            "podwire-controller",
-            "--nb-db",
-            &database,
-            "--k8s-apiserver",
-            &url,
-        ];
+        let mut own = vec!["podwire-controller", "--nb-db", &database];
+        own.extend(["--k8s-apiserver", &url]);
+        if !flags.contains(&"--sb-db") {
+            own.extend(["--sb-db", &southbound]);
+        }
         let config = Config::try_parse_from(own.iter().chain(flags)).unwrap();
         let reporter = Reporter::default();
         let progress = reporter.subscribe();

@@ -1,5 +1,6 @@
 //! Who may write.
 
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use podwire_controller::lease::begin_term;
 use podwire_controller::run::RunError;
 use podwire_tests::apiserver::{ApiServer, node, pod};
@@ -24,6 +25,98 @@ async fn a_leader_that_was_replaced_writes_nothing_and_ends() {
         names(&central, "Logical_Switch_Port"),
         ["k8s-node-a", "stor-node-a"]
     );
+    // Nor does it write to the API server, whether there are rows to write or not.
+    let writes = |name| {
+        let requests = server.requests().into_iter();
+        let path = format!("/api/v1/namespaces/default/pods/{name}");
+        requests
+            .filter(|it| it.method == "PATCH" && it.path == path)
+            .count()
+    };
+    assert_eq!(writes("web"), 0);
+    let mut next = Running::start(&central, &server, &["--identity", "next"]);
+    next.idle().await;
+    begin_term(&successor, "new", soon()).await.unwrap();
+    server.apply(pod("node-a", "default", "web", "uid-of-web", json!({})));
+    let ended = next.end().await;
+    assert!(matches!(ended, Err(RunError::Deposed(_))), "{ended:?}");
+    assert_eq!(writes("web"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_waits_survives_an_api_server_that_fails() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    server.apply(node("node-a", "192.0.2.1"));
+    server.apply(json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": { "namespace": "kube-system", "name": "podwire-controller" },
+        "spec": { "holderIdentity": "dead", "leaseDurationSeconds": 1 },
+    }));
+    let mut controller = Running::start(&central, &server, &[]);
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/podwire-controller";
+    let await_lease = |method| {
+        server
+            .await_requests(method, |requests| {
+                let mut own = requests.iter().filter(|it| it.path == lease);
+                own.any(|it| it.method == method)
+            })
+            .unwrap()
+    };
+    await_lease("GET");
+    server.accept_tokens(Some(&[]));
+    // What it was refused it asks for again.
+    await_lease("PUT");
+    server.accept_tokens(None);
+    controller.idle().await;
+    controller.stop().await.unwrap();
+}
+
+fn lock(renewed: Timestamp) -> serde_json::Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": { "namespace": "ovn-kubernetes", "name": "ovn-kubernetes-master" },
+        "spec": {
+            "holderIdentity": "master-0", "leaseDurationSeconds": 60,
+            "renewTime": format!("{renewed:.6}"),
+        },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beside_a_live_control_plane_of_ovn_kubernetes_it_does_nothing() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    server.apply(node("node-a", "192.0.2.1"));
+    server.apply(lock(Timestamp::now()));
+    let refused = Running::start(&central, &server, &[]).end().await;
+    let Err(RunError::Rival(who)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(
+        who,
+        "master-0 holds Lease ovn-kubernetes/ovn-kubernetes-master"
+    );
+    assert_eq!(
+        server.object("Lease", "kube-system", "podwire-controller"),
+        None
+    );
+
+    // One that has gone is none; one that comes ends the controller.
+    server.apply(lock(Timestamp::now() - SignedDuration::from_secs(61)));
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let record = json!({
+        "holderIdentity": "master-1", "leaseDurationSeconds": 60,
+        "renewTime": Timestamp::now().to_string(),
+    });
+    server.apply(json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {
+            "namespace": "ovn-kubernetes", "name": "ovn-kubernetes-master",
+            "annotations": { "control-plane.alpha.kubernetes.io/leader": record.to_string() },
+        },
+    }));
+    let ended = controller.end().await;
+    assert!(matches!(ended, Err(RunError::Rival(_))), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

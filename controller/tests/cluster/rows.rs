@@ -340,3 +340,192 @@ async fn of_two_nodes_with_one_subnet_the_older_keeps_it_and_the_other_is_told()
     assert_eq!(events[0]["involvedObject"]["name"], "a-younger");
     controller.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_balancer_that_somebody_takes_out_of_the_group_is_put_back() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    populate(&server);
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let northbound = central.northbound();
+    let before = column(
+        &central,
+        "Load_Balancer_Group",
+        "clusterLBGroup",
+        "load_balancer",
+    );
+    central
+        .nbctl(&[
+            "clear",
+            "Load_Balancer_Group",
+            "clusterLBGroup",
+            "load_balancer",
+        ])
+        .unwrap();
+    let condition = json!([["load_balancer", "==", ["set", []]]]);
+    northbound
+        .wait("Load_Balancer_Group", condition, "==", &["name"], json!([]))
+        .unwrap();
+    let after = column(
+        &central,
+        "Load_Balancer_Group",
+        "clusterLBGroup",
+        "load_balancer",
+    );
+    assert_eq!(before, after);
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_chassis_of_a_node_that_is_gone_goes_too_though_nobody_watched() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    populate(&server);
+    for (chassis, address) in [
+        ("node-a", "192.0.2.1"),
+        ("node-b", "192.0.2.2"),
+        ("other", "192.0.2.3"),
+    ] {
+        let command = ["chassis-add", chassis, "geneve", address];
+        central.sbctl(&command).unwrap();
+    }
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    server.delete_object("Node", "", "node-a");
+    await_row(&central, "Logical_Switch", "node-a", false);
+    controller.stop().await.unwrap();
+    let chassis = || {
+        let rows = central.southbound().rows("Chassis").unwrap();
+        let mut names: Vec<_> = rows.iter().map(|row| row["name"].clone()).collect();
+        names.sort_by_key(ToString::to_string);
+        names
+    };
+    assert_eq!(chassis(), ["node-b", "other"]);
+
+    server.delete_object("Node", "", "node-b");
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    controller.stop().await.unwrap();
+    assert_eq!(chassis(), ["other"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_southbound_database_only_the_node_that_is_gone_waits() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    populate(&server);
+    let flags = ["--sb-db", "unix:/nonexistent"];
+    let mut controller = Running::start(&central, &server, &flags);
+    controller.idle().await;
+    server.delete_object("Node", "", "node-a");
+    server.apply(pod_of("node-b", "later"));
+    await_network(&server, "default", "later");
+    await_row(&central, "Logical_Switch", "node-a", true);
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_gets_what_it_asks_for_or_is_told_why_not() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    populate(&server);
+    let asking = |name: &str, address: &str| {
+        let mut pod = pod_of("node-a", name);
+        pod["metadata"]["annotations"] = json!({
+            "podwire.io/ip-addresses": address,
+            "podwire.io/mac-address": format!("02:00:00:00:00:{:02}", name.len()),
+        });
+        pod
+    };
+    server.apply(asking("fixed", "10.244.0.200"));
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let entry = await_network(&server, "default", "fixed");
+    assert_eq!(entry["ip_address"], "10.244.0.200/24");
+    assert_eq!(entry["mac_address"], "02:00:00:00:00:05");
+    assert_eq!(
+        column(
+            &central,
+            "Logical_Switch_Port",
+            "default_fixed",
+            "port_security"
+        ),
+        "02:00:00:00:00:05 10.244.0.200"
+    );
+    server.apply(asking("second", "10.244.0.200"));
+    let told = server
+        .await_events("a refusal", |events| !events.is_empty())
+        .unwrap();
+    let message = told[0]["message"].as_str().unwrap();
+    assert!(message.contains("which pod default/fixed has"), "{message}");
+    assert_eq!(told[0]["involvedObject"]["name"], "second");
+    // It gets it when it is free.
+    server.delete("default", "fixed");
+    let entry = await_network(&server, "default", "second");
+    assert_eq!(entry["ip_address"], "10.244.0.200/24");
+    controller.stop().await.unwrap();
+
+    // Both the address and the MAC address outlive a restart.
+    let mut again = Running::start(&central, &server, &[]);
+    let compared = again.idle().await;
+    assert_eq!((compared.operations, compared.writes), (0, 0));
+    again.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_may_have_their_pod_cidrs() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    populate(&server);
+    for (name, cidrs) in [
+        ("node-a", json!(["10.8.1.0/24", "fd08:1::/64"])),
+        ("node-b", json!(null)),
+    ] {
+        let mut node = server.object("Node", "", name).unwrap();
+        node["spec"]["podCIDRs"] = cidrs;
+        server.apply(node);
+    }
+    let mut controller = Running::start(&central, &server, &["--use-pod-cidrs"]);
+    controller.idle().await;
+    let entry = await_network(&server, "default", "web");
+    assert_eq!(
+        entry["ip_addresses"],
+        json!(["10.8.1.3/24", "fd08:1::3/64"])
+    );
+    let told = server
+        .await_events("a node without", |events| !events.is_empty())
+        .unwrap();
+    assert_eq!(told[0]["involvedObject"]["name"], "node-b");
+    let message = told[0]["message"].as_str().unwrap();
+    assert!(message.contains("--allocate-node-cidrs"), "{message}");
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_so_many_requests_are_under_way_and_none_is_forgotten() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    populate(&server);
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let patches = || {
+        server
+            .requests()
+            .iter()
+            .filter(|it| it.method == "PATCH")
+            .count()
+    };
+    let before = patches();
+    server.hold(true);
+    for number in 0..100 {
+        server.apply(pod_of("node-a", &format!("many-{number}")));
+    }
+    await_row(&central, "Logical_Switch_Port", "default_many-99", true);
+    server
+        .await_requests("32 of them", |requests| {
+            requests.iter().filter(|it| it.method == "PATCH").count() == before + 32
+        })
+        .unwrap();
+    server.hold(false);
+    for number in 0..100 {
+        await_network(&server, "default", &format!("many-{number}"));
+    }
+    let done = controller.idle().await;
+    assert_eq!(patches() as u64, done.writes);
+    controller.stop().await.unwrap();
+}

@@ -17,13 +17,14 @@ pub(super) struct Target {
 }
 
 /// The resources that there are, each with the kind and the API version of its objects.
-const RESOURCES: [(&str, &str, &str); 6] = [
+const RESOURCES: [(&str, &str, &str); 7] = [
     ("pods", "Pod", "v1"),
     ("nodes", "Node", "v1"),
     ("services", "Service", "v1"),
     ("namespaces", "Namespace", "v1"),
     ("endpointslices", "EndpointSlice", "discovery.k8s.io/v1"),
     ("leases", "Lease", "coordination.k8s.io/v1"),
+    ("configmaps", "ConfigMap", "v1"),
 ];
 
 impl Target {

@@ -74,12 +74,17 @@ impl Store {
     }
 
     /// The objects of a selection, in the order of their names.
-    pub(super) fn select(&self, target: &Target, selector: &Selector) -> Vec<Value> {
-        let objects = self.objects.iter();
-        let selected = objects.filter(|((resource, _), object)| {
-            *resource == target.resource && is_in(target, object) && selector.matches(object)
-        });
-        selected.map(|(_, object)| object.clone()).collect()
+    pub(super) fn select<'a>(
+        &'a self,
+        target: &'a Target,
+        selector: &'a Selector,
+    ) -> impl Iterator<Item = &'a Value> {
+        let from = (target.resource.clone(), String::new());
+        let objects = self.objects.range(from..);
+        objects
+            .take_while(|((resource, _), _)| *resource == target.resource)
+            .map(|(_, object)| object)
+            .filter(|object| is_in(target, object) && selector.matches(object))
     }
 
     /// What happened after a version; bookmarks are for every resource.

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Central, NORTHBOUND, OvnNode};
+use super::{Central, NORTHBOUND, OvnNode, SOUTHBOUND};
 use crate::Pod;
 use crate::failure::Failure;
 
@@ -75,13 +75,18 @@ fn gateway_v6(subnet: u8) -> String {
 impl Central {
     /// Runs ovn-nbctl.
     pub fn nbctl(&self, arguments: &[&str]) -> Result<String, Failure> {
-        let database = format!("--db=unix:{NORTHBOUND}");
-        let arguments: Vec<&str> = ["--timeout=15", &database]
-            .iter()
-            .chain(arguments)
-            .copied()
-            .collect();
-        self.machine().run("ovn-nbctl", &arguments)
+        self.ctl("ovn-nbctl", NORTHBOUND, arguments)
+    }
+
+    /// Runs ovn-sbctl.
+    pub fn sbctl(&self, arguments: &[&str]) -> Result<String, Failure> {
+        self.ctl("ovn-sbctl", SOUTHBOUND, arguments)
+    }
+
+    fn ctl(&self, tool: &str, socket: &str, arguments: &[&str]) -> Result<String, Failure> {
+        let database = format!("--db=unix:{socket}");
+        let own = ["--timeout=15", &database];
+        self.machine().run(tool, &[&own[..], arguments].concat())
     }
 
     /// Makes the switch of a node, behind the cluster's router.

@@ -1,0 +1,147 @@
+//! ovn-kubernetes' own control plane: two that write the same rows and annotations must not run
+//! beside each other. Its leader has a lock `ovn-kubernetes-master`: a Lease, or before 2023 an
+//! annotation of a ConfigMap.
+
+use std::pin::pin;
+
+use futures_util::{Stream, StreamExt as _};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::ObjectMeta;
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use serde::Deserialize;
+use tokio::sync::oneshot;
+use tracing::warn;
+
+const NAME: &str = "ovn-kubernetes-master";
+/// Where client-go's election keeps its record in an object that has no place for one.
+const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
+
+/// Who holds a lock, since when it is not renewed, and for how long it lasts.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    holder_identity: String,
+    lease_duration_seconds: i64,
+    renew_time: Option<Timestamp>,
+}
+
+impl Record {
+    /// Whether somebody holds it, by this machine's clock.
+    fn is_held(&self, now: Timestamp) -> bool {
+        let renewed = self.renew_time.map_or(0, Timestamp::as_second);
+        let seconds = self.lease_duration_seconds;
+        !self.holder_identity.is_empty() && now.as_second() - renewed <= seconds
+    }
+
+    fn of_lease(lease: &Lease) -> Option<Self> {
+        let spec = lease.spec.as_ref()?;
+        Some(Self {
+            holder_identity: spec.holder_identity.clone()?,
+            lease_duration_seconds: spec.lease_duration_seconds.unwrap_or_default().into(),
+            renew_time: spec.renew_time.as_ref().map(|time| time.0),
+        })
+    }
+
+    fn of_metadata(metadata: &ObjectMeta) -> Option<Self> {
+        let text = metadata.annotations.as_ref()?.get(RECORD)?;
+        serde_json::from_str(text).ok()
+    }
+}
+
+/// Ends when one is there, with who it is; `absent` is told when there was none at first.
+pub(crate) async fn appears(client: Client, absent: oneshot::Sender<()>) -> String {
+    let only = || watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+    let (lease_listed, no_lease) = oneshot::channel();
+    let (map_listed, no_map) = oneshot::channel();
+    let leases = watcher(Api::<Lease>::all(client.clone()), only()).default_backoff();
+    let leases = leases.map(|event| {
+        event.map(|event| sight(event, |lease| (lease.namespace(), Record::of_lease(lease))))
+    });
+    let maps = watcher(Api::<PartialObjectMeta<ConfigMap>>::all(client), only()).default_backoff();
+    let maps = maps.map(|event| {
+        event.map(|event| {
+            sight(event, |map| {
+                (map.namespace(), Record::of_metadata(&map.metadata))
+            })
+        })
+    });
+    let listed = async {
+        if no_lease.await.is_ok() && no_map.await.is_ok() {
+            let _ = absent.send(());
+        }
+        std::future::pending::<String>().await
+    };
+    tokio::select! {
+        holder = held("Lease", leases, lease_listed) => holder,
+        holder = held("ConfigMap", maps, map_listed) => holder,
+        holder = listed => holder,
+    }
+}
+
+/// What an event shows.
+enum Sight {
+    Listed,
+    Lock(Option<String>, Record),
+    Nothing,
+}
+
+fn sight<K>(
+    event: watcher::Event<K>,
+    read: impl Fn(&K) -> (Option<String>, Option<Record>),
+) -> Sight {
+    match event {
+        watcher::Event::InitDone => Sight::Listed,
+        watcher::Event::Apply(object) | watcher::Event::InitApply(object) => match read(&object) {
+            (namespace, Some(record)) => Sight::Lock(namespace, record),
+            (_, None) => Sight::Nothing,
+        },
+        watcher::Event::Init | watcher::Event::Delete(_) => Sight::Nothing,
+    }
+}
+
+async fn held(
+    kind: &'static str,
+    sights: impl Stream<Item = Result<Sight, watcher::Error>>,
+    listed: oneshot::Sender<()>,
+) -> String {
+    let mut sights = pin!(sights);
+    let mut listed = Some(listed);
+    while let Some(sight) = sights.next().await {
+        match sight {
+            Ok(Sight::Listed) => {
+                let _ = listed.take().map(|listed| listed.send(()));
+            }
+            Ok(Sight::Lock(namespace, record)) if record.is_held(Timestamp::now()) => {
+                let namespace = namespace.unwrap_or_default();
+                return format!("{} holds {kind} {namespace}/{NAME}", record.holder_identity);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                warn!(kind, %error, "the lock of ovn-kubernetes can't be read; tried again");
+            }
+        }
+    }
+    std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_held_until_it_runs_out_or_is_let_go() {
+        let record = |holder: &str, ago: i64| Record {
+            holder_identity: holder.to_owned(),
+            lease_duration_seconds: 60,
+            renew_time: Timestamp::from_second(1_000_000 - ago).ok(),
+        };
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        assert!(record("ovnkube", 59).is_held(now));
+        assert!(!record("ovnkube", 61).is_held(now));
+        assert!(!record("", 1).is_held(now));
+    }
+}
