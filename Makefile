@@ -33,6 +33,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 # Where the fixtures find the binaries under test; a value from the environment is kept.
 export PODWIRE_BIN ?= $(CURDIR)/target/debug/podwire
 export PODWIRE_FAULTS_BIN ?= $(CURDIR)/target/debug/podwire-faults
+export PODWIRE_CONTROLLER_BIN ?= $(CURDIR)/target/debug/podwire-controller
 export PODWIRE_PLUGIN ?= $(CURDIR)/target/plugin/podwire-cni
 export PODWIRE_CONFORMANCE ?= $(CURDIR)/target/debug/cni-conformance
 
@@ -55,6 +56,15 @@ demo-ovn: root ## two nodes in one OVN network: pods that talk through its tunne
 	@$(MAKE) --no-print-directory plugin
 	@$(CARGO) build -p podwire-tests --bin podwire-demo
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo ovn
+
+.PHONY: demo-cluster
+demo-cluster: root ## a cluster's network on podwire and OVN alone: controller, two nodes, pods, a service, the leader killed
+	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES) nftables
+	@$(CARGO) build --release -p podwire --bin podwire
+	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
+	@$(MAKE) --no-print-directory plugin
+	@$(CARGO) build -p podwire-tests --bin podwire-demo
+	@PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller target/debug/podwire-demo cluster
 
 # A foreign tool that can't be had (no network, another Debian) must not fail our own tests: what
 # needs it is left out by name, and the summary says so.
@@ -138,6 +148,14 @@ bench-build: root plugin
 	@$(CARGO) build --release -p podwire-bench --bin podwire-bench
 	@rustc --edition 2024 -O -C panic=abort -C strip=symbols $(PLUGIN_FLAGS) -o target/plugin/podwire-empty benches/empty.rs
 
+# The tests' API server and a real northbound database; the controller as it is shipped.
+.PHONY: bench-controller
+bench-controller: root ## podwire-controller with 500 nodes, 50,000 pods and 10,000 services; target/bench-controller.json (about three minutes)
+	@.ci/packages $(OVN_PACKAGES)
+	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
+	@$(CARGO) build --release -p podwire-tests --bin podwire-bench-controller
+	@PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller target/release/podwire-bench-controller target/bench-controller.json $(BENCH_FLAGS)
+
 .PHONY: conformance
 conformance: root ## check podwire and Debian's plugins against the CNI specification; writes docs/conformance.md
 	@.ci/packages $(CONFORMANCE_PACKAGES)
@@ -174,7 +192,7 @@ fuzz: ## fuzz each thing that is read from outside, DURATION seconds each (needs
 
 .PHONY: build
 build: plugin ## what the tests exec: the agent (also with fault points) and the conformance suite (debug), and the plugin (as shipped)
-	$(CARGO) build -p podwire --bin podwire -p cni-conformance --bin cni-conformance
+	$(CARGO) build -p podwire --bin podwire -p cni-conformance --bin cni-conformance -p podwire-controller --bin podwire-controller
 	$(CARGO) build -p podwire --bin podwire-faults --features fault-points,otel
 
 .PHONY: plugin

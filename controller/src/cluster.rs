@@ -10,6 +10,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 
+use crate::ipam::Had;
+
 /// Names an object, and with it all rows that are made for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
@@ -53,8 +55,8 @@ pub struct Pod {
     pub version: u64,
     /// The node it is on.
     pub node: String,
-    /// `k8s.ovn.org/pod-networks`, as it stands.
-    pub networks: Option<String>,
+    /// What `k8s.ovn.org/pod-networks` says.
+    pub networks: Option<Had>,
     /// [`WISHED_ADDRESSES`], as it stands.
     pub wished_addresses: Option<Box<str>>,
     /// [`WISHED_MAC`], as it stands.
@@ -80,8 +82,8 @@ pub struct Service {
     pub is_internal_local: bool,
     /// What it listens on.
     pub ports: Vec<ServicePort>,
-    /// Session affinity by client address, for so many seconds.
-    pub affinity: Option<u32>,
+    /// Session affinity by client address.
+    pub is_affine: bool,
     /// Whether endpoints that are not ready count as ready.
     pub publish_unready: bool,
 }
@@ -262,7 +264,10 @@ impl Pod {
             uid: pod.uid().unwrap_or_default(),
             version: version(&pod.metadata),
             node: spec.node_name.clone().filter(|name| !name.is_empty())?,
-            networks: pod.annotations().get(crate::ipam::POD_NETWORKS).cloned(),
+            networks: pod
+                .annotations()
+                .get(crate::ipam::POD_NETWORKS)
+                .map(|it| crate::ipam::read_pod_networks(it)),
             wished_addresses: annotation(pod, WISHED_ADDRESSES),
             wished_mac: annotation(pod, WISHED_MAC),
         })
@@ -305,12 +310,6 @@ impl Service {
             .flatten()
             .filter_map(|it| it.ip.as_ref());
         let external = spec.external_ips.iter().flatten().chain(ingress);
-        let is_client_ip = spec.session_affinity.as_deref() == Some("ClientIP");
-        let seconds = spec
-            .session_affinity_config
-            .as_ref()
-            .and_then(|config| config.client_ip.as_ref()?.timeout_seconds)
-            .and_then(|seconds| u32::try_from(seconds).ok());
         Some(Self {
             uid: service.uid().unwrap_or_default(),
             cluster_ips,
@@ -328,8 +327,7 @@ impl Service {
                     })
                 })
                 .collect(),
-            // Kubernetes' own default.
-            affinity: is_client_ip.then(|| seconds.unwrap_or(10_800)),
+            is_affine: spec.session_affinity.as_deref() == Some("ClientIP"),
             publish_unready: spec.publish_not_ready_addresses == Some(true),
         })
     }

@@ -1,6 +1,7 @@
 //! Flags and environment.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
@@ -8,52 +9,132 @@ use podwire_ovs::client::{Remote, RemoteError, TlsKeys};
 
 use crate::ipam::ClusterSubnet;
 use crate::run::Rules;
+use crate::tools::Target;
 
 /// Gives nodes their subnets, pods their addresses, and OVN its logical network
 #[derive(Clone, Debug, clap::Parser)]
-#[command(name = "podwire-controller", version, max_term_width = 100)]
+#[command(
+    name = "podwire-controller",
+    version,
+    max_term_width = 100,
+    args_override_self = true
+)]
+pub struct Arguments {
+    /// The settings.
+    #[command(flatten)]
+    pub config: Config,
+    /// Print what a leader would change now, in the database and in Kubernetes, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// What to do instead of leading or standing by.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What people ask.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    /// Who leads, what there is, and what is not as it should be
+    Status,
+    /// What there is of an object, in words
+    Explain {
+        /// The object.
+        #[command(subcommand)]
+        object: Object,
+    },
+}
+
+/// What can be explained.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Object {
+    /// A pod: its addresses, its logical port, the services in front of it, what it reaches
+    Pod {
+        /// NAMESPACE/NAME
+        #[arg(value_parser = pod_name)]
+        pod: (String, String),
+        /// NAMESPACE/POD, or an address: whether the pod reaches it, by ovn-trace
+        #[arg(long)]
+        to: Option<Target>,
+        /// A TCP port there, instead of ICMP echo
+        #[arg(long, requires = "to")]
+        port: Option<u16>,
+    },
+}
+
+fn pod_name(text: &str) -> Result<(String, String), String> {
+    match text.parse() {
+        Ok(Target::Pod(namespace, name)) => Ok((namespace, name)),
+        _ => Err("write NAMESPACE/NAME".to_owned()),
+    }
+}
+
+/// The settings.
+#[derive(Clone, Debug, clap::Args)]
 pub struct Config {
     /// OVN's northbound database: unix:/path, tcp:HOST:PORT or ssl:HOST:PORT, with commas between a
     /// cluster's members
-    #[arg(long, env = "OVN_NB_DB", default_value = "unix:/run/ovn/ovnnb_db.sock")]
+    #[arg(
+        long,
+        global = true,
+        env = "OVN_NB_DB",
+        default_value = "unix:/run/ovn/ovnnb_db.sock"
+    )]
     pub nb_db: String,
     /// OVN's southbound database, where the chassis of nodes that are gone are removed; an empty one
     /// leaves them
-    #[arg(long, env = "OVN_SB_DB", default_value = "unix:/run/ovn/ovnsb_db.sock")]
+    #[arg(
+        long,
+        global = true,
+        env = "OVN_SB_DB",
+        default_value = "unix:/run/ovn/ovnsb_db.sock"
+    )]
     pub sb_db: String,
     /// This end's private key, for ssl: remotes
-    #[arg(long, requires_all = ["nb_certificate", "nb_ca_certificate"])]
+    #[arg(long, global = true, requires_all = ["nb_certificate", "nb_ca_certificate"])]
     pub nb_private_key: Option<PathBuf>,
     /// This end's certificate
-    #[arg(long, requires = "nb_private_key")]
+    #[arg(long, global = true, requires = "nb_private_key")]
     pub nb_certificate: Option<PathBuf>,
     /// The certificate of the CA that has signed the databases'
-    #[arg(long, requires = "nb_private_key")]
+    #[arg(long, global = true, requires = "nb_private_key")]
     pub nb_ca_certificate: Option<PathBuf>,
     /// Networks that nodes get their subnets of, each with the length of a node's prefix; one or
     /// more of each family
-    #[arg(long, value_delimiter = ',', default_value = "10.244.0.0/16/24")]
+    #[arg(
+        long,
+        global = true,
+        value_delimiter = ',',
+        default_value = "10.244.0.0/16/24"
+    )]
     pub cluster_subnets: Vec<ClusterSubnet>,
     /// Nodes' subnets are their spec.podCIDRs, which kube-controller-manager gives them, instead
-    #[arg(long, conflicts_with = "cluster_subnets")]
+    #[arg(long, global = true, conflicts_with = "cluster_subnets")]
     pub use_pod_cidrs: bool,
     /// The API server's URL; without one, the kubeconfig that KUBECONFIG names, or the pod's own
     /// service account
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub k8s_apiserver: Option<String>,
     /// The namespace of the Lease podwire-controller
-    #[arg(long, default_value = "kube-system", env = "POD_NAMESPACE")]
+    #[arg(
+        long,
+        global = true,
+        default_value = "kube-system",
+        env = "POD_NAMESPACE"
+    )]
     pub lease_namespace: String,
     /// Who this controller is among its peers; without it and POD_NAME, the host's name and a number
     /// of its own
-    #[arg(long, env = "POD_NAME", default_value_t = own_identity(), hide_default_value = true)]
+    #[arg(long, global = true, env = "POD_NAME", default_value_t = own_identity(), hide_default_value = true)]
     pub identity: String,
     /// Take over rows of the northbound database that have the right names and were made by
     /// somebody who is gone
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub adopt: bool,
+    /// Serve metrics and /healthz there, such as 0.0.0.0:9413
+    #[arg(long, global = true, env = "PODWIRE_METRICS_ADDRESS")]
+    pub metrics_address: Option<SocketAddr>,
     /// What is logged: a level, or filters as in info,podwire_ovs=debug
-    #[arg(long, env = "PODWIRE_LOG", default_value = "info")]
+    #[arg(long, global = true, env = "PODWIRE_LOG", default_value = "info")]
     pub log: String,
 }
 

@@ -96,12 +96,6 @@ pub fn read_pod_networks(annotation: &str) -> Had {
     had
 }
 
-/// Whether a pod's annotation says that it has these addresses and this MAC address.
-pub fn pod_networks_say(annotation: &str, assigned: &Assigned) -> bool {
-    let had = read_pod_networks(annotation);
-    had.addresses == assigned.addresses && had.mac == Some(assigned.mac)
-}
-
 /// A string, or the strings of a list.
 fn strings(value: &Value) -> impl Iterator<Item = &str> {
     let list = value.as_array().into_iter().flatten();

@@ -8,8 +8,10 @@
 //! missed event are the same code.
 //!
 //! ```text
+//! tools    status, explain, a dry run
 //! run      the loop: changes in, passes out
 //! lease    who leads: a Lease, and an epoch in the database that fences every transaction
+//! metrics  the page of numbers
 //! rival    a control plane of ovn-kubernetes that must not run at the same time
 //! southbound  chassis of nodes that are gone
 //! write    what goes back to Kubernetes: annotations, conditions, Events
@@ -25,9 +27,11 @@ pub mod config;
 pub mod diff;
 pub mod ipam;
 pub mod lease;
+mod metrics;
 mod rival;
 pub mod run;
 mod southbound;
+pub mod tools;
 pub mod want;
 mod watch;
 mod write;

@@ -3,19 +3,46 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use podwire_controller::config::Config;
+use podwire_controller::config::{Arguments, Command, Config, Object};
 use podwire_controller::run::{Reporter, run};
+use podwire_controller::tools::{self, Question};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
-    let config = Config::parse();
+    let arguments = Arguments::parse();
+    let config = arguments.config;
     let filter = EnvFilter::new(&config.log);
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .init();
+    let answer = match arguments.command {
+        None if arguments.dry_run => tools::dry_run(&config).await.map(|text| (text, true)),
+        None => return lead(config).await,
+        Some(Command::Status) => tools::status(&config).await,
+        Some(Command::Explain {
+            object: Object::Pod { pod, to, port },
+        }) => {
+            let question = Question { pod, to, port };
+            let explained = tools::explain(&config, &question).await;
+            explained.map(|text| (text, true))
+        }
+    };
+    match answer {
+        Ok((text, is_well)) => {
+            print!("{text}");
+            match is_well {
+                true => ExitCode::SUCCESS,
+                false => ExitCode::FAILURE,
+            }
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+async fn lead(config: Config) -> ExitCode {
     let ended = match (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
@@ -30,15 +57,16 @@ async fn main() -> ExitCode {
             run(config, &Reporter::default(), shutdown).await
         }
         (Err(error), _) | (_, Err(error)) => {
-            eprintln!("podwire-controller: signals can't be received: {error}");
-            return ExitCode::FAILURE;
+            return failed(&format!("signals can't be received: {error}"));
         }
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("podwire-controller: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(&error),
     }
+}
+
+fn failed(error: &impl std::fmt::Display) -> ExitCode {
+    eprintln!("podwire-controller: {error}");
+    ExitCode::FAILURE
 }

@@ -3,6 +3,7 @@
 mod state;
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,13 +12,16 @@ use podwire_ovs::client::{Client as Ovsdb, ClientConfig, Follower};
 use podwire_ovs::nb;
 use podwire_ovs::transact::{TransactError, Transaction};
 use podwire_ovs::wire::Limits;
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use crate::cluster::Key;
 use crate::config::{Config, SettingError};
 use crate::lease::{self, Lease};
+use crate::metrics;
 use crate::rival;
 use crate::southbound::Southbound;
 use crate::watch::{Change, KINDS};
@@ -50,6 +54,14 @@ pub enum RunError {
     /// There is no way to the API server.
     #[error("the API server: {0}")]
     Api(Box<kube::Error>),
+    /// Nobody can be served metrics there.
+    #[error("--metrics-address {address}: {source}")]
+    Metrics {
+        /// Where.
+        address: SocketAddr,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
     /// The settings of the API server are wrong.
     #[error("the API server: {0}")]
     Access(String),
@@ -76,8 +88,22 @@ pub struct Progress {
     pub operations: u64,
     /// Writes to the API server.
     pub writes: u64,
+    /// Writes to the API server that failed.
+    pub write_failures: u64,
     /// Changes of objects taken.
     pub changes: u64,
+    /// This controller leads.
+    pub leads: bool,
+    /// Nodes that are known.
+    pub nodes: u64,
+    /// Pods on the pod network.
+    pub pods: u64,
+    /// Services with cluster IPs.
+    pub services: u64,
+    /// Objects that can't have what they should.
+    pub problems: u64,
+    /// Objects that are tried again in a moment.
+    pub retries: u64,
 }
 
 /// Where [`Progress`] is told.
@@ -101,6 +127,12 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let rules = config.rules()?;
+    let mut metrics = JoinSet::new();
+    if let Some(address) = config.metrics_address {
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|source| RunError::Metrics { address, source })?;
+        metrics.spawn(metrics::serve(listener, reporter.subscribe()));
+    }
     let client = api_client(&config).await?;
     let ovsdb = northbound(&config)?;
     let southbound = match config.sb_db.is_empty() {
@@ -181,13 +213,16 @@ struct Term {
 impl Term {
     async fn lead(self, identity: &str, reporter: &Reporter) -> Result<(), RunError> {
         let deadline = Instant::now() + TRANSACT;
-        lease::begin_term(&self.ovsdb, identity, deadline)
-            .await
-            .map_err(RunError::Database)?;
-        let follower = self.ovsdb.follow();
         let (mut changes, _tasks) = crate::watch::start(&self.client);
         let mut state = self.state;
-        list(&mut changes, &mut state).await;
+        let begun = lease::begin_term(&self.ovsdb, identity, deadline);
+        let listed = async {
+            list(&mut changes, &mut state).await;
+            Ok(())
+        };
+        tokio::try_join!(begun, listed).map_err(RunError::Database)?;
+        // From before the rows are read: a change in between is looked at twice.
+        let follower = self.ovsdb.follow();
         state.begin(&self.ovsdb);
         info!(
             nodes = state.cluster.nodes.len(),
@@ -201,7 +236,10 @@ impl Term {
             ovsdb: self.ovsdb,
             southbound: self.southbound,
             changes,
-            progress: Progress::default(),
+            progress: Progress {
+                leads: true,
+                ..Progress::default()
+            },
             most: OPERATIONS,
             api_failures: 0,
         };
@@ -241,6 +279,7 @@ impl Controller {
             self.pass().await?;
             self.progress.is_ready = true;
             self.progress.is_idle = self.state.is_clean() && self.writer.is_idle();
+            self.state.count(&mut self.progress);
             self.progress.writes = self.writer.count;
             if self.progress.is_idle && !std::mem::replace(&mut is_done, true) {
                 let Progress {
@@ -395,6 +434,7 @@ impl Controller {
                 warn!(%key, %error, "a write to the API server failed; it is tried again");
                 let pause = RETRY * (1 << self.api_failures.min(5));
                 self.api_failures += 1;
+                self.progress.write_failures += 1;
                 self.state.untold(&key, &write);
                 self.state
                     .failed([key], Instant::now() + pause.min(RETRY_MOST));

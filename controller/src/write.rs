@@ -1,6 +1,7 @@
 //! What goes back to Kubernetes: annotations, a node's condition, Events.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
@@ -32,6 +33,19 @@ pub(crate) enum Write {
         reason: &'static str,
         message: String,
     },
+}
+
+/// As a dry run shows it.
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Annotation { value, .. } => write!(f, "annotation {value}"),
+            Self::NetworkAvailable => f.write_str("condition NetworkUnavailable=False"),
+            Self::Warning {
+                reason, message, ..
+            } => write!(f, "Event {reason}: {message}"),
+        }
+    }
 }
 
 /// What became of it.

@@ -19,6 +19,16 @@ pub fn faulty_agent_binary() -> Result<PathBuf, Failure> {
     )
 }
 
+/// The `podwire-controller` binary: `$PODWIRE_CONTROLLER_BIN`, else the workspace's
+/// `target/debug/podwire-controller`.
+pub(crate) fn controller_binary() -> Result<PathBuf, Failure> {
+    find(
+        "podwire-controller",
+        "PODWIRE_CONTROLLER_BIN",
+        "target/debug/podwire-controller",
+    )
+}
+
 /// The plugin as it is shipped: `$PODWIRE_PLUGIN`, else the workspace's
 /// `target/plugin/podwire-cni`.
 pub fn plugin_binary() -> Result<PathBuf, Failure> {

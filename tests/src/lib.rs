@@ -30,6 +30,7 @@ pub mod annotation;
 pub mod apiserver;
 mod binaries;
 pub mod conformance;
+pub mod controller;
 pub mod cri;
 mod datapath;
 mod failure;

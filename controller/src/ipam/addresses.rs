@@ -36,6 +36,13 @@ pub struct Had {
     pub mac: Option<Mac>,
 }
 
+impl Had {
+    /// Whether it is just this.
+    pub fn is(&self, assigned: &Assigned) -> bool {
+        self.addresses == assigned.addresses && self.mac == Some(assigned.mac)
+    }
+}
+
 /// What a pod asks for by its annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {

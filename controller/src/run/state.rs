@@ -14,7 +14,8 @@ use tokio::time::Instant;
 
 use crate::cluster::{Cluster, Key};
 use crate::diff::Plan;
-use crate::ipam::{Addresses, ClusterSubnet, Subnets};
+use crate::ipam::{self, Addresses, ClusterSubnet, Subnets};
+use crate::run::Progress;
 use crate::watch::Change;
 use crate::write::Write;
 use wanted::{Look, Problem};
@@ -209,6 +210,15 @@ impl State {
         self.dirty.extend(keys);
     }
 
+    /// Counts what there is.
+    pub(crate) fn count(&self, progress: &mut Progress) {
+        progress.nodes = self.cluster.nodes.len() as u64;
+        progress.pods = self.cluster.pods.len() as u64;
+        progress.services = self.cluster.services.len() as u64;
+        progress.problems = self.warned.len() as u64;
+        progress.retries = self.retries.len() as u64;
+    }
+
     pub(crate) fn is_clean(&self) -> bool {
         self.dirty.is_empty()
     }
@@ -318,7 +328,7 @@ impl State {
                 let pod = self.cluster.pods.get_mut(&id);
                 if let Some(pod) = pod.filter(|pod| pod.uid == *uid) {
                     pod.version = pod.version.max(version);
-                    pod.networks = Some(value.clone());
+                    pod.networks = Some(ipam::read_pod_networks(value));
                 }
             }
             _ => {}

@@ -26,7 +26,8 @@ pub fn service<'a>(
             let mut row = Row::new(Table::LoadBalancer, full_name)
                 .set("protocol", protocol.to_lowercase())
                 .set("vips", Value::map(vips))
-                .set("options", options(service));
+                .set("options", options())
+                .set("selection_fields", selection_fields(service));
             row.external_ids = vec![
                 ("k8s.ovn.org/kind", "Service".to_owned()),
                 ("k8s.ovn.org/owner", format!("{namespace}/{name}")),
@@ -126,15 +127,21 @@ fn is_of_a_host(address: &IpAddr) -> bool {
     address.is_loopback() || address.is_unspecified()
 }
 
-fn options(service: &Service) -> Value {
-    let fixed = [
+fn options() -> Value {
+    Value::map([
         ("reject", "true"),
         ("event", "false"),
         ("skip_snat", "false"),
         ("neighbor_responder", "none"),
         ("hairpin_snat_ip", "169.254.169.5 fd69::5"),
-    ];
-    let affinity = service.affinity.map(|seconds| seconds.to_string());
-    let affinity = affinity.as_deref().map(|it| ("affinity_timeout", it));
-    Value::map(fixed.into_iter().chain(affinity))
+    ])
+}
+
+/// Affinity: what chooses the endpoint. `affinity_timeout` would keep the time as well, but with it
+/// OVN 23.03 loses a client's second connection (the test of services with packets shows it).
+fn selection_fields(service: &Service) -> Value {
+    match service.is_affine {
+        true => Value::set(["ip_dst", "ip_src"]),
+        false => Value::empty(),
+    }
 }

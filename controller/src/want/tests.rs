@@ -201,20 +201,15 @@ fn a_service_of_local_endpoints_has_a_load_balancer_for_each_node_that_has_some(
 }
 
 #[test]
-fn affinity_is_an_option_of_the_load_balancer() {
+fn affinity_has_the_client_s_address_choose_the_endpoint() {
     let mut wanted = of(&["10.96.0.1"], &[port("", "TCP", 80)]);
-    let timeout = |wanted: &Service| {
+    let fields = |wanted: &Service| {
         let rows = service("ns", "svc", wanted, [].iter(), &[]);
-        let options = value(&rows[0], "options")
-            .unwrap()
-            .as_map()
-            .unwrap()
-            .clone();
-        options.str("affinity_timeout").map(str::to_owned)
+        value(&rows[0], "selection_fields").unwrap().clone()
     };
-    assert_eq!(timeout(&wanted), None);
-    wanted.affinity = Some(600);
-    assert_eq!(timeout(&wanted).as_deref(), Some("600"));
+    assert_eq!(fields(&wanted), Value::empty());
+    wanted.is_affine = true;
+    assert_eq!(fields(&wanted), Value::set(["ip_src", "ip_dst"]));
 }
 
 #[test]

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser as _;
-use podwire_controller::config::Config;
+use podwire_controller::config::Arguments;
 use podwire_controller::run::{Progress, Reporter, RunError, run};
 use podwire_ovs::client::{Client, ClientConfig, Remote};
 use podwire_ovs::nb;
@@ -24,21 +24,24 @@ pub(crate) fn northbound(central: &Central) -> PathBuf {
     central.machine().path("/run/ovn/ovnnb_db.sock")
 }
 
-fn southbound(central: &Central) -> PathBuf {
-    central.machine().path("/run/ovn/ovnsb_db.sock")
+/// Where everything is.
+pub(crate) fn flags(central: &Central, server: &ApiServer) -> Vec<String> {
+    let database = format!("--nb-db={}", central.local_northbound());
+    let southbound = format!("--sb-db={}", central.local_remote());
+    vec![
+        database,
+        southbound,
+        format!("--k8s-apiserver={}", server.url()),
+    ]
 }
 
 impl Running {
     pub(crate) fn start(central: &Central, server: &ApiServer, flags: &[&str]) -> Self {
-        let database = format!("unix:{}", northbound(central).display());
-        let southbound = format!("unix:{}", southbound(central).display());
-        let url = server.url();
-        let mut own = vec!["podwire-controller", "--nb-db", &database];
-        own.extend(["--k8s-apiserver", &url]);
-        if !flags.contains(&"--sb-db") {
-            own.extend(["--sb-db", &southbound]);
-        }
-        let config = Config::try_parse_from(own.iter().chain(flags)).unwrap();
+        let mut own = vec!["podwire-controller".to_owned()];
+        own.extend(self::flags(central, server));
+        own.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        let arguments = Arguments::try_parse_from(own).unwrap();
+        let config = arguments.config;
         let reporter = Reporter::default();
         let progress = reporter.subscribe();
         let (stop, stopped) = oneshot::channel();

@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
+mod cutting;
+mod failures;
 mod fixture;
 mod history;
 mod leading;
 mod packets;
+mod rbac;
 mod rows;
+mod tools;

@@ -1,59 +1,229 @@
-//! What the rows are for: packets between pods on two nodes, and to a service.
+//! What the rows are for: packets between pods on two nodes, and to services.
 
-use std::net::{IpAddr, SocketAddr};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
+use nix::sys::socket::{Shutdown, shutdown};
 use podwire_tests::apiserver::{ApiServer, endpoints, node, pod_on, service};
 use podwire_tests::ovn::{Central, OvnNode};
-use podwire_tests::traffic;
-use serde_json::json;
+use podwire_tests::{Place, Pod, traffic};
+use serde_json::{Value, json};
 
-use crate::fixture::{Running, await_network};
+use crate::fixture::{Running, await_network, await_row};
 
-fn address(pod: &serde_json::Value) -> IpAddr {
-    let text = pod["ip_address"].as_str().unwrap();
-    text.split('/').next().unwrap().parse().unwrap()
+/// Two nodes with an agent each, and the controller.
+struct Network {
+    central: Central,
+    server: ApiServer,
+    nodes: [OvnNode; 2],
+}
+
+impl Network {
+    fn start() -> (Self, Running) {
+        let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+        let nodes = [("node-a", 1), ("node-b", 2)].map(|(name, number)| {
+            let machine = central.node(name, number).unwrap();
+            server.apply(node(name, &machine.tunnel_address()));
+            machine
+        });
+        let controller = Running::start(&central, &server, &[]);
+        let network = Self {
+            central,
+            server,
+            nodes,
+        };
+        (network, controller)
+    }
+
+    /// A pod on one of the nodes, wired.
+    fn pod(&self, node: usize, name: &str) -> (Pod<'_>, IpAddr) {
+        let node = &self.nodes[node];
+        let pod = node.pod(name).unwrap();
+        self.server.apply(pod_on(&node.name, &pod, json!({})));
+        let entry = await_network(&self.server, &pod.namespace, name);
+        let address = entry["ip_address"].as_str().unwrap();
+        let address = address.split('/').next().unwrap().parse().unwrap();
+        let pod = pod.on_default_network(&entry);
+        pod.add().unwrap().success().unwrap();
+        (pod, address)
+    }
+
+    /// A service on port 80 in front of port 8080 of endpoints, each of a node and ready or ending;
+    /// changed as its spec is wanted. Returns where it listens, once all nodes have it.
+    fn service(
+        &self,
+        number: u8,
+        ends: &[(IpAddr, &str, bool)],
+        spec: &Value,
+        row: &str,
+    ) -> SocketAddr {
+        let (name, vip) = (format!("s{number}"), format!("10.96.0.{number}"));
+        let addresses: Vec<_> = ends
+            .iter()
+            .map(|(address, ..)| address.to_string())
+            .collect();
+        let addresses: Vec<_> = addresses.iter().map(String::as_str).collect();
+        let mut slice = endpoints("default", &name, &addresses, 8080);
+        for (at, (_, node, is_ready)) in ends.iter().enumerate() {
+            slice["endpoints"][at]["nodeName"] = (*node).into();
+            let conditions =
+                json!({ "ready": is_ready, "serving": true, "terminating": !is_ready });
+            slice["endpoints"][at]["conditions"] = conditions;
+        }
+        self.server.apply(slice);
+        let mut service = service("default", &name, &vip, 80);
+        for (key, value) in spec.as_object().unwrap() {
+            service["spec"][key] = value.clone();
+        }
+        self.server.apply(service);
+        let row = format!("Service_default/{name}_TCP_{row}");
+        await_row(&self.central, "Load_Balancer", &row, true);
+        if !ends.is_empty() {
+            let empty = json!(["map", [[format!("{vip}:80"), ""]]]);
+            let condition = json!([["name", "==", row], ["vips", "!=", empty]]);
+            let northbound = self.central.northbound();
+            northbound
+                .wait("Load_Balancer", condition, "!=", &["name"], json!([]))
+                .unwrap();
+        }
+        self.central.sync().unwrap();
+        SocketAddr::new(vip.parse().unwrap(), 80)
+    }
+}
+
+/// Tells each client who it is, until it is dropped.
+struct Named {
+    listener: TcpListener,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Named {
+    fn start(place: &Place, address: IpAddr, name: &'static str) -> Self {
+        let listener = place
+            .run(|| TcpListener::bind((address, 8080)))
+            .unwrap()
+            .unwrap();
+        let accepting = listener.try_clone().unwrap();
+        let thread = thread::spawn(move || {
+            while let Ok((mut client, _)) = accepting.accept() {
+                let _ = client.write_all(name.as_bytes());
+            }
+        });
+        Self {
+            listener,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        // accept(2) returns EINVAL then.
+        let _ = shutdown(self.listener.as_raw_fd(), Shutdown::Both);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Who answers.
+fn ask(from: &Place, to: SocketAddr) -> Result<String, ErrorKind> {
+    let asked = from.run(|| {
+        let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(10))?;
+        let mut name = String::new();
+        stream.read_to_string(&mut name).map(|_| name)
+    });
+    asked.unwrap().map_err(|error: std::io::Error| error.kind())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_reach_each_other_across_nodes_and_the_service_in_front_of_one() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
-    let nodes = [("node-a", 1), ("node-b", 2)].map(|(name, number)| {
-        let machine = central.node(name, number).unwrap();
-        server.apply(node(name, &machine.tunnel_address()));
-        machine
-    });
-    let controller = Running::start(&central, &server, &[]);
-    let agents = nodes
+    let (network, controller) = Network::start();
+    let options = OvnNode::agent_options();
+    let agents = network
+        .nodes
         .each_ref()
-        .map(|node| node.start_agent(&OvnNode::agent_options()).unwrap());
-    let pods = [(&nodes[0], "web"), (&nodes[1], "db")].map(|(node, name)| {
-        let pod = node.pod(name).unwrap();
-        server.apply(pod_on(&node.name, &pod, json!({})));
-        let entry = await_network(&server, &pod.namespace, name);
-        (pod.on_default_network(&entry), address(&entry))
-    });
-    for (pod, _) in &pods {
-        pod.add().unwrap().success().unwrap();
-    }
-    let [(web, web_address), (db, db_address)] = &pods;
-    traffic::ping_until_answered(web.place(), *db_address).unwrap();
-    traffic::tcp_echo(web.place(), db.place(), *db_address, 1 << 20).unwrap();
-    traffic::tcp_echo(db.place(), web.place(), *web_address, 1 << 20).unwrap();
+        .map(|node| node.start_agent(&options).unwrap());
+    let (web, web_address) = network.pod(0, "web");
+    let (db, db_address) = network.pod(1, "db");
+    traffic::ping_until_answered(web.place(), db_address).unwrap();
+    traffic::tcp_echo(web.place(), db.place(), db_address, 1 << 20).unwrap();
+    traffic::tcp_echo(db.place(), web.place(), web_address, 1 << 20).unwrap();
 
-    let vip = "10.96.0.10";
-    server.apply(service(&db.namespace, "front", vip, 80));
-    server.apply(endpoints(
-        &db.namespace,
-        "front",
-        &[&db_address.to_string()],
-        8080,
-    ));
-    let row = "Service_default/front_TCP_cluster".replace("default", &db.namespace);
-    crate::fixture::await_row(&central, "Load_Balancer", &row, true);
-    central.sync().unwrap();
-    let listening = SocketAddr::new(*db_address, 8080);
-    let by = SocketAddr::new(vip.parse().unwrap(), 80);
+    let by = network.service(10, &[(db_address, "node-b", true)], &json!({}), "cluster");
+    let listening = SocketAddr::new(db_address, 8080);
     traffic::tcp_echo_by(web.place(), db.place(), listening, Some(by), 1 << 16).unwrap();
+    // The one that serves reaches itself through its own service.
+    traffic::tcp_echo_by(db.place(), db.place(), listening, Some(by), 1 << 16).unwrap();
     drop(agents);
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_kind_of_service_leads_to_the_endpoints_that_it_should() {
+    let (network, controller) = Network::start();
+    let options = OvnNode::agent_options();
+    let agents = network
+        .nodes
+        .each_ref()
+        .map(|node| node.start_agent(&options).unwrap());
+    let (a, a_address) = network.pod(0, "a");
+    let (b, b_address) = network.pod(1, "b");
+    let (client, _) = network.pod(0, "client");
+    let named = [
+        Named::start(a.place(), a_address, "a"),
+        Named::start(b.place(), b_address, "b"),
+    ];
+    traffic::ping_until_answered(client.place(), b_address).unwrap();
+    let (on_a, on_b) = ((a_address, "node-a", true), (b_address, "node-b", true));
+    let many = |from: &Place, to| -> Vec<String> {
+        let answers = (0..12).map(|_| ask(from, to));
+        answers
+            .map(|answer| answer.unwrap_or_else(|error| panic!("{to}: {error}")))
+            .collect()
+    };
+
+    // All endpoints in turn, and with affinity one of them.
+    let plain = network.service(1, &[on_a, on_b], &json!({}), "cluster");
+    let answers = many(client.place(), plain);
+    assert!(
+        answers.contains(&"a".into()) && answers.contains(&"b".into()),
+        "{answers:?}"
+    );
+    let affine = json!({ "sessionAffinity": "ClientIP" });
+    let affine = network.service(2, &[on_a, on_b], &affine, "cluster");
+    let mut answers = many(client.place(), affine);
+    answers.dedup();
+    assert_eq!(answers.len(), 1, "{answers:?}");
+
+    // Without endpoints a client is told at once.
+    let none = network.service(3, &[], &json!({}), "cluster");
+    assert_eq!(ask(client.place(), none), Err(ErrorKind::ConnectionRefused));
+
+    // Only where none is ready, those that end.
+    let ending = (a_address, "node-a", false);
+    let mixed = network.service(4, &[ending, on_b], &json!({}), "cluster");
+    assert!(many(client.place(), mixed).iter().all(|name| name == "b"));
+    let ending = network.service(5, &[ending], &json!({}), "cluster");
+    assert_eq!(ask(b.place(), ending).as_deref(), Ok("a"));
+
+    // Each node's own, and where a node has none, none.
+    let local = json!({ "internalTrafficPolicy": "Local" });
+    let both = network.service(6, &[on_a, on_b], &local, "node_switch_node-b");
+    assert!(many(client.place(), both).iter().all(|name| name == "a"));
+    assert!(many(b.place(), both).iter().all(|name| name == "b"));
+    let one = network.service(7, &[on_b], &local, "node_switch_node-b");
+    assert_eq!(ask(b.place(), one).as_deref(), Ok("b"));
+    assert_eq!(ask(client.place(), one), Err(ErrorKind::ConnectionRefused));
+
+    // Inside of the cluster an external address leads to all endpoints, whatever its policy.
+    let external = json!({
+        "type": "LoadBalancer", "externalTrafficPolicy": "Local", "externalIPs": ["198.51.100.7"],
+    });
+    network.service(8, &[on_b], &external, "cluster");
+    let external = SocketAddr::new("198.51.100.7".parse().unwrap(), 80);
+    assert_eq!(ask(client.place(), external).as_deref(), Ok("b"));
+    drop((named, agents));
     controller.stop().await.unwrap();
 }

@@ -52,6 +52,21 @@ impl Transaction {
         }
         Ok(Encoded { bytes, shapes })
     }
+
+    /// The operations as JSON (RFC 7047 §5.2), each on its own, for people to read.
+    ///
+    /// # Errors
+    /// [`TransactError::Invalid`].
+    pub fn to_json(&self) -> Result<Vec<String>, TransactError> {
+        let operations = self.operations.iter().enumerate();
+        let encoded = operations.map(|(index, operation)| {
+            let mut bytes = Vec::new();
+            let encoded = operation.encode(0, &mut bytes);
+            encoded.map_err(|source| TransactError::Invalid { index, source })?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        });
+        encoded.collect()
+    }
 }
 
 impl Operation {

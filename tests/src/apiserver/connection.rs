@@ -98,14 +98,15 @@ fn refusal(request: &Request, state: &State) -> Option<Value> {
 fn list(request: &Request, state: &State) -> Value {
     let target = target(request);
     let selector = selector(request);
-    let pods = || state.store.select(&target, &selector);
+    let pods: Vec<&Value> = state.store.select(&target, &selector).collect();
     let number = |name| request.parameter(name).and_then(|text| text.parse().ok());
     let from: usize = number("continue").unwrap_or(0);
     let limit = number("limit")
         .filter(|limit| *limit > 0)
         .unwrap_or(usize::MAX);
-    let rest = pods().count().saturating_sub(from.saturating_add(limit));
-    let items: Vec<Value> = pods()
+    let rest = pods.len().saturating_sub(from.saturating_add(limit));
+    let items: Vec<Value> = pods
+        .into_iter()
         .skip(from)
         .take(limit)
         .map(|pod| shown(pod.clone(), request))

@@ -146,10 +146,7 @@ impl State {
             }
             Err(error) => return Err(refused(error.to_string())),
         };
-        let is_written = pod
-            .networks
-            .as_deref()
-            .is_some_and(|annotation| ipam::pod_networks_say(annotation, claimed));
+        let is_written = pod.networks.as_ref().is_some_and(|had| had.is(claimed));
         if !is_written {
             let (uid, value) = (pod.uid.clone(), ipam::write_pod_networks(claimed));
             look.writes.push(Write::Annotation { uid, value });
@@ -184,8 +181,8 @@ pub(super) fn subnets_before(node: &Node) -> Vec<IpNet> {
 
 /// What a pod had: by its annotation, else by its logical port, where a crash came between the two.
 pub(super) fn addresses_before((namespace, name): &(String, String), pod: &Pod, db: &Db) -> Had {
-    if let Some(annotation) = &pod.networks {
-        return ipam::read_pod_networks(annotation);
+    if let Some(had) = &pod.networks {
+        return had.clone();
     }
     let key = Key::Pod(namespace.clone(), name.clone()).to_string();
     let rows = db.nb_of_object(Table::LogicalSwitchPort, &key);

@@ -1,10 +1,11 @@
-//! `make demo` and `make demo-ovn`: podwire's main job, shown on real components in a few seconds.
+//! `make demo`, `make demo-ovn` and `make demo-cluster`: podwire's main job, shown on real components in a few seconds.
 //!
 //! A private Open vSwitch and agent, two pods wired from their annotations by the plugin as a
 //! runtime would exec it, traffic between them, CHECK, DEL, and proof that nothing is left. All of
 //! it lives in namespaces of its own, which end with this process: an interrupt needs no handler,
 //! for the kernel takes the namespaces, the mounts and the daemons.
 
+mod cluster;
 mod ovn;
 mod picture;
 mod proof;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
     let started = Instant::now();
     let story = match std::env::args().nth(1).as_deref() {
         Some("ovn") => ovn::run,
+        Some("cluster") => cluster::run,
         _ => run,
     };
     match story(&stage) {

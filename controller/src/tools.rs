@@ -1,0 +1,109 @@
+//! What people ask: `status`, `explain`, and what a dry run would do. They read the objects and the
+//! rows as a leader does, by the same code, and write nothing.
+
+mod explain;
+mod status;
+mod trace;
+
+use std::time::Duration;
+
+use podwire_ovs::client::{Client as Ovsdb, WaitError};
+use podwire_ovs::transact::TransactError;
+use tokio::time::{Instant, timeout_at};
+
+use crate::config::{Config, SettingError};
+use crate::run::{RunError, State, Step, api_client, list, northbound};
+
+pub use explain::{Question, Target, TargetError, explain};
+pub use status::status;
+
+/// How long it may take to read everything.
+const READ: Duration = Duration::from_secs(60);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    /// A setting is wrong.
+    #[error("{0}")]
+    Setting(#[from] SettingError),
+    /// There is no way to the API server.
+    #[error("{0}")]
+    Run(#[from] RunError),
+    /// The API server refuses.
+    #[error("the API server: {0}")]
+    Api(#[from] kube::Error),
+    /// The API server does not answer, or refuses for reasons that were logged.
+    #[error("the API server has not listed everything in {} s", READ.as_secs())]
+    Deadline,
+    /// The database does not answer.
+    #[error("the northbound database: {0}")]
+    Database(#[from] WaitError),
+    /// What would be written can't be.
+    #[error("the northbound database: {0}")]
+    Transaction(#[from] TransactError),
+    /// The object is not there.
+    #[error("{0}")]
+    Unknown(String),
+    /// ovn-trace could not be run.
+    #[error("{0}")]
+    Trace(String),
+}
+
+/// Everything that a leader would know at its start.
+struct View {
+    state: State,
+    ovsdb: Ovsdb,
+    client: kube::Client,
+}
+
+impl View {
+    async fn open(config: &Config) -> Result<Self, ToolError> {
+        let deadline = Instant::now() + READ;
+        let mut state = State::new(config.rules()?);
+        let client = api_client(config).await?;
+        let ovsdb = northbound(config)?;
+        let (mut changes, _tasks) = crate::watch::start(&client);
+        let listed = timeout_at(deadline, list(&mut changes, &mut state)).await;
+        listed.map_err(|_| ToolError::Deadline)?;
+        ovsdb.synced(deadline).await?;
+        state.begin(&ovsdb);
+        Ok(Self {
+            state,
+            ovsdb,
+            client,
+        })
+    }
+
+    /// All that is to be done, as one transaction.
+    fn pending(&mut self) -> Step {
+        let mut keys = self.state.take_dirty();
+        self.state.step(&self.ovsdb, &mut keys, usize::MAX)
+    }
+}
+
+/// What a leader would do now: the transaction, one operation on each line, as RFC 7047 has it, then
+/// what it would write to Kubernetes.
+///
+/// # Errors
+/// See [`ToolError`].
+pub async fn dry_run(config: &Config) -> Result<String, ToolError> {
+    let step = View::open(config).await?.pending();
+    let mut text = format!(
+        "# {} operations in OVN_Northbound\n",
+        step.transaction.len()
+    );
+    for operation in step.transaction.to_json()? {
+        text.push_str(&operation);
+        text.push('\n');
+    }
+    for (_, chassis) in &step.chassis {
+        text.push_str(&format!(
+            "# Chassis {chassis} is removed from OVN_Southbound\n"
+        ));
+    }
+    text.push_str(&format!("# {} writes to Kubernetes\n", step.writes.len()));
+    for (key, write) in &step.writes {
+        text.push_str(&format!("{key}: {write}\n"));
+    }
+    Ok(text)
+}

@@ -1,0 +1,285 @@
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+use podwire_ovs::nb::Table;
+use podwire_ovs::replica::Db;
+
+use super::trace::{Packet, trace};
+use super::{ToolError, View};
+use crate::cluster::{Cluster, Key, Pod};
+use crate::config::Config;
+use crate::ipam::{self, Had, Mac, mac, nth};
+
+/// What is asked about a pod.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// Its namespace and name.
+    pub pod: (String, String),
+    /// Whether it reaches this.
+    pub to: Option<Target>,
+    /// A TCP port there; without one, ICMP echo.
+    pub port: Option<u16>,
+}
+
+/// Where a packet goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// To a pod.
+    Pod(String, String),
+    /// To an address: a node's, a service's, any.
+    Address(IpAddr),
+}
+
+/// The text names no [`Target`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is neither NAMESPACE/POD nor an IP address")]
+pub struct TargetError(String);
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        if let Ok(address) = text.parse() {
+            return Ok(Self::Address(address));
+        }
+        match text.split_once('/') {
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
+                Ok(Self::Pod(namespace.to_owned(), name.to_owned()))
+            }
+            _ => Err(TargetError(text.to_owned())),
+        }
+    }
+}
+
+/// What there is of a pod, and whether it reaches something, in words.
+///
+/// # Errors
+/// See [`ToolError`].
+pub async fn explain(config: &Config, question: &Question) -> Result<String, ToolError> {
+    let view = View::open(config).await?;
+    let (namespace, name) = &question.pod;
+    let cluster = &view.state.cluster;
+    let pod = pod_of(cluster, &question.pod)?;
+    let had = pod.networks.clone().unwrap_or_default();
+    let mut text = format!("pod {namespace}/{name} on node {}\n", pod.node);
+    let annotation = match (&*had.addresses, had.mac) {
+        ([], _) => "missing: the controller has not given it an address, see its Events".to_owned(),
+        (addresses, mac) => format!(
+            "{} {}",
+            join(addresses),
+            mac.map_or(String::new(), |it| it.to_string())
+        ),
+    };
+    line(&mut text, "annotation", &annotation);
+    view.ovsdb
+        .read(|db| describe_row(db, &question.pod, pod, &had, &mut text));
+    let services = services_of(cluster, &had);
+    let services = if services.is_empty() {
+        vec!["none".to_owned()]
+    } else {
+        services
+    };
+    for service in services {
+        line(&mut text, "service", &service);
+    }
+    let Some(target) = &question.to else {
+        return Ok(text);
+    };
+    let packet = packet(cluster, &question.pod, (pod, &had), target, question.port)?;
+    let verdict = trace(config, &packet).await?;
+    line(
+        &mut text,
+        "reaches",
+        &format!("{}: {}", shown(target, packet.to, question.port), verdict),
+    );
+    Ok(text)
+}
+
+fn pod_of<'a>(cluster: &'a Cluster, id: &(String, String)) -> Result<&'a Pod, ToolError> {
+    cluster.pods.get(id).ok_or_else(|| {
+        let (namespace, name) = id;
+        ToolError::Unknown(format!(
+            "pod {namespace}/{name} is not on the pod network: there is none, it has no node yet, it \
+             uses its node's network, or it is done"
+        ))
+    })
+}
+
+fn describe_row(
+    db: &Db,
+    (namespace, name): &(String, String),
+    pod: &Pod,
+    had: &Had,
+    text: &mut String,
+) {
+    let port = format!("{namespace}_{name}");
+    let Some(row) = db.nb_named(Table::LogicalSwitchPort, &port).next() else {
+        line(
+            text,
+            "row",
+            &format!("missing: there is no Logical_Switch_Port {port}"),
+        );
+        return;
+    };
+    let mut holders = db.nb_parents(Table::LogicalSwitch, "ports", row.uuid());
+    let switch = holders
+        .next()
+        .and_then(|it| it.str("name"))
+        .unwrap_or("no switch");
+    let addresses = row.str("addresses").unwrap_or_default();
+    line(
+        text,
+        "row",
+        &format!("Logical_Switch_Port {port} on {switch}: {addresses}"),
+    );
+    let expected = had.mac.map(|mac| {
+        let all = had.addresses.iter();
+        all.fold(mac.to_string(), |text, it| format!("{text} {}", it.addr()))
+    });
+    if expected.is_some_and(|expected| expected != addresses) {
+        line(text, "", "its addresses are not those of the annotation");
+    }
+    if switch != pod.node {
+        line(
+            text,
+            "",
+            &format!("its switch is not that of the node {}", pod.node),
+        );
+    }
+    let key = Key::Pod(namespace.clone(), name.clone()).to_string();
+    if db
+        .nb_of_object(Table::LogicalSwitchPort, &key)
+        .next()
+        .is_none()
+    {
+        line(text, "", "somebody else made it: --adopt takes it over");
+    }
+    if row.map("options").str("iface-id-ver") != Some(&pod.uid) {
+        line(
+            text,
+            "",
+            "its iface-id-ver is not the pod's uid: it is that of an earlier pod",
+        );
+    }
+}
+
+/// The services that have the pod among their endpoints.
+fn services_of(cluster: &Cluster, had: &Had) -> Vec<String> {
+    let mut found = Vec::new();
+    for ((namespace, _, _), slice) in &cluster.slices {
+        let is_its = |address: IpAddr| had.addresses.iter().any(|it| it.addr() == address);
+        let mut own = slice
+            .endpoints
+            .iter()
+            .filter(|it| it.address.is_some_and(is_its));
+        let Some(endpoint) = own.next() else {
+            continue;
+        };
+        let id = (namespace.clone(), slice.service.clone());
+        let Some(service) = cluster.services.get(&id) else {
+            found.push(format!(
+                "{namespace}/{}: it has no cluster IP",
+                slice.service
+            ));
+            continue;
+        };
+        let ips: Vec<_> = service
+            .cluster_ips
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let ports: Vec<_> = service
+            .ports
+            .iter()
+            .filter_map(|port| {
+                let (_, target) = slice.ports.get(&port.name)?;
+                Some(format!("{}/{} to {target}", port.port, port.protocol))
+            })
+            .collect();
+        let state = match (endpoint.ready, endpoint.serving) {
+            (true, _) => "ready",
+            (false, true) => "not ready, but serves: used where no endpoint is ready",
+            (false, false) => "not ready: not used",
+        };
+        found.push(format!(
+            "{namespace}/{} {} {}: {state}",
+            slice.service,
+            ips.join(","),
+            ports.join(", ")
+        ));
+    }
+    found
+}
+
+/// The packet that the pod would send.
+fn packet(
+    cluster: &Cluster,
+    (namespace, name): &(String, String),
+    (pod, had): (&Pod, &Had),
+    target: &Target,
+    port: Option<u16>,
+) -> Result<Packet, ToolError> {
+    let unknown = |what: &str| ToolError::Unknown(format!("{what} has no address yet"));
+    let peer = match target {
+        Target::Address(_) => None,
+        Target::Pod(namespace, name) => {
+            let id = (namespace.clone(), name.clone());
+            Some(pod_of(cluster, &id)?.networks.clone().unwrap_or_default())
+        }
+    };
+    let first = |had: &Had| had.addresses.first().map(IpNet::addr);
+    let to = match (target, &peer) {
+        (Target::Address(address), _) => *address,
+        (Target::Pod(..), peer) => {
+            let address = peer.as_ref().and_then(first);
+            address.ok_or_else(|| unknown("the other pod"))?
+        }
+    };
+    let mut own = had
+        .addresses
+        .iter()
+        .filter(|it| it.addr().is_ipv4() == to.is_ipv4());
+    let (from, source) = own.next().zip(had.mac).ok_or_else(|| unknown("the pod"))?;
+    // A neighbour is reached by its own MAC address, everything else by the router's.
+    let router = || mac(first_of(cluster, pod).map_or(from.addr(), |it| nth(it, 1).addr()));
+    let neighbour = peer
+        .and_then(|peer| peer.mac)
+        .filter(|_| from.contains(&to));
+    let destination: Mac = neighbour.unwrap_or_else(router);
+    Ok(Packet {
+        switch: pod.node.clone(),
+        port: format!("{namespace}_{name}"),
+        macs: (source, destination),
+        from: from.addr(),
+        to,
+        tcp: port,
+    })
+}
+
+/// The first subnet of the pod's node, whose router's MAC address is that of all of them.
+fn first_of(cluster: &Cluster, pod: &Pod) -> Option<IpNet> {
+    let node = cluster.nodes.get(&pod.node)?;
+    ipam::read_node_subnets(node.subnets.as_deref()?)
+        .first()
+        .copied()
+}
+
+fn shown(target: &Target, to: IpAddr, port: Option<u16>) -> String {
+    let by = port.map_or_else(|| "ICMP".to_owned(), |port| format!("TCP port {port}"));
+    match target {
+        Target::Pod(namespace, name) => format!("pod {namespace}/{name} ({to}, {by})"),
+        Target::Address(_) => format!("{to} ({by})"),
+    }
+}
+
+fn join(addresses: &[IpNet]) -> String {
+    let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+    texts.join(", ")
+}
+
+fn line(text: &mut String, name: &str, content: &str) {
+    // A String takes everything.
+    let _ = writeln!(text, "{name:<10} {content}");
+}

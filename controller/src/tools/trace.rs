@@ -1,0 +1,142 @@
+//! A packet's way through OVN's logical network, by ovn-trace(8), which reads the southbound
+//! database's flows as ovn-controller does.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::ToolError;
+use crate::config::Config;
+use crate::ipam::Mac;
+
+/// How long ovn-trace may take: it reads the whole database first.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What a pod sends.
+pub(super) struct Packet {
+    /// The logical switch that it enters.
+    pub(super) switch: String,
+    /// The logical port by which it enters.
+    pub(super) port: String,
+    /// From, and to.
+    pub(super) macs: (Mac, Mac),
+    pub(super) from: IpAddr,
+    pub(super) to: IpAddr,
+    /// To this port; otherwise ICMP echo.
+    pub(super) tcp: Option<u16>,
+}
+
+impl Packet {
+    fn microflow(&self) -> String {
+        let (source, destination) = self.macs;
+        let family = if self.to.is_ipv4() { "ip4" } else { "ip6" };
+        let transport = match (self.tcp, self.to.is_ipv4()) {
+            (Some(port), _) => format!("tcp.src == 40000 && tcp.dst == {port} && tcp.flags == 2"),
+            (None, true) => "icmp4.type == 8".to_owned(),
+            (None, false) => "icmp6.type == 128".to_owned(),
+        };
+        format!(
+            r#"inport == "{}" && eth.src == {source} && eth.dst == {destination} && {family}.src == {} && {family}.dst == {} && ip.ttl == 64 && {transport}"#,
+            self.port, self.from, self.to
+        )
+    }
+}
+
+/// What becomes of a packet, in words.
+pub(super) async fn trace(config: &Config, packet: &Packet) -> Result<String, ToolError> {
+    let mut command = Command::new("ovn-trace");
+    command
+        .arg(format!("--db={}", config.sb_db))
+        .args(["--no-leader-only", "--minimal"])
+        // Each lookup of a connection on the way finds a new one.
+        .args(["--ct=new"; 8])
+        .args([&packet.switch, &packet.microflow()])
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    if let Some(keys) = config.tls() {
+        let flags = [
+            ("--private-key", keys.private_key),
+            ("--certificate", keys.certificate),
+            ("--ca-cert", keys.ca_certificate),
+        ];
+        for (flag, path) in flags {
+            command.arg(flag).arg(path);
+        }
+    }
+    let failed = |problem: String| ToolError::Trace(format!("ovn-trace: {problem}"));
+    let output = match timeout(LIMIT, command.output()).await {
+        Ok(Ok(output)) => output,
+        Ok(Err(error)) => {
+            let hint = "it comes with OVN (package ovn-common)";
+            return Err(failed(format!("it can't be started: {error}; {hint}")));
+        }
+        Err(_) => return Err(failed(format!("it did not end in {} s", LIMIT.as_secs()))),
+    };
+    if !output.status.success() {
+        let problem = String::from_utf8_lossy(&output.stderr);
+        return Err(failed(problem.trim().to_owned()));
+    }
+    Ok(verdict(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// What the actions of a minimal trace come to.
+fn verdict(trace: &str) -> String {
+    let has = |actions: &[&str]| actions.iter().any(|action| trace.contains(action));
+    // The answers of a router or of a load balancer go out at the port that the packet came by.
+    if has(&[
+        "tcp_reset",
+        "icmp4 {",
+        "icmp6 {",
+        "icmp4_error",
+        "icmp6_error",
+        "reject",
+    ]) {
+        return "no, it is rejected".to_owned();
+    }
+    if has(&["icmp4.type = 0", "icmp6.type = 129", "icmp6_echo_reply"]) {
+        return "yes, a router answers".to_owned();
+    }
+    // What goes out then is the question who has the address, at every port.
+    if has(&["arp {", "nd_ns {"]) {
+        return "not as far as OVN knows: it asks who has the address".to_owned();
+    }
+    let outputs: BTreeSet<&str> = trace
+        .split("output(\"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .collect();
+    let ports: Vec<_> = outputs.into_iter().collect();
+    match ports.is_empty() {
+        true => "no, it is dropped".to_owned(),
+        false => format!(
+            "yes, it leaves the logical network at port {}",
+            ports.join(", ")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::verdict;
+
+    #[test]
+    fn a_trace_says_where_a_packet_leaves_or_that_it_does_not() {
+        for (trace, expected) in [
+            (
+                "ct_next(ct_state=new|trk) {\n  output(\"ns_b\");\n};",
+                "yes, it leaves the logical network at port ns_b",
+            ),
+            (
+                "ct_lb_mark { reg0 = 0; tcp_reset { output(\"ns_a\"); }; };",
+                "no, it is rejected",
+            ),
+            ("# icmp,reg14=0x1\nip.ttl--;", "no, it is dropped"),
+        ] {
+            assert_eq!(verdict(trace), expected);
+        }
+    }
+}

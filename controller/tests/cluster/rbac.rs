@@ -1,0 +1,140 @@
+//! The roles of deploy/controller allow what the controller asks for, and nothing else.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use podwire_tests::apiserver::{ApiServer, Request, endpoints, node, pod, service};
+use podwire_tests::ovn::Central;
+use serde_json::{Value, json};
+
+use crate::fixture::{Running, await_network};
+
+/// A verb, and a resource with its group, and the only name that it is for.
+type Right = (String, String, Option<String>);
+
+fn manifest(name: &str) -> Vec<Value> {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let text = std::fs::read_to_string(format!("{root}/../deploy/controller/{name}")).unwrap();
+    serde_saphyr::from_multiple(&text).unwrap()
+}
+
+fn rights(rules: &[PolicyRule]) -> BTreeSet<Right> {
+    let mut rights = BTreeSet::new();
+    for rule in rules {
+        let group = rule.api_groups.as_ref().unwrap()[0].clone();
+        let names = rule.resource_names.clone().unwrap_or_default();
+        let names: Vec<_> = names.into_iter().map(Some).chain([None]).collect();
+        let name = &names[0];
+        for resource in rule.resources.iter().flatten() {
+            for verb in &rule.verbs {
+                rights.insert((verb.clone(), format!("{group}/{resource}"), name.clone()));
+            }
+        }
+    }
+    rights
+}
+
+/// What a request needs, and whether in a namespace of its own or in all of them.
+fn needed(request: &Request) -> (bool, Right) {
+    let (group, rest) = match request.path.strip_prefix("/api/v1/") {
+        Some(rest) => ("", rest),
+        None => {
+            let rest = request.path.strip_prefix("/apis/").unwrap();
+            let (group, rest) = rest.split_once("/v1/").unwrap();
+            (group, rest)
+        }
+    };
+    let words: Vec<_> = rest.split('/').collect();
+    let (is_namespaced, words) = match words[..] {
+        ["namespaces", _, ref words @ ..] => (true, words.to_vec()),
+        _ => (false, words),
+    };
+    let selected = request.parameter("fieldSelector");
+    let selected = selected.and_then(|text| text.strip_prefix("metadata.name="));
+    let name = words.get(1).copied().or(selected);
+    let verb = match (&*request.method, words.len()) {
+        ("GET", 1) if request.is_watch() => "watch",
+        ("GET", 1) => "list",
+        ("GET", _) => "get",
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        other => panic!("{other:?}"),
+    };
+    let resource = match words[..] {
+        [resource, _, sub] => format!("{group}/{resource}/{sub}"),
+        _ => format!("{group}/{}", words[0]),
+    };
+    let is_by_name = matches!(resource.split_once('/').unwrap().1, "leases" | "configmaps");
+    let name = name.filter(|_| is_by_name && verb != "create");
+    let is_own = is_namespaced && resource == "coordination.k8s.io/leases";
+    (is_own, (verb.to_owned(), resource, name.map(str::to_owned)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_roles_allow_what_the_controller_asks_for_and_nothing_else() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    server.apply(node("node-a", "192.0.2.1"));
+    server.apply(pod("node-a", "default", "web", "uid-of-web", json!({})));
+    server.apply(service("default", "front", "10.96.0.10", 80));
+    server.apply(endpoints("default", "front", &["10.244.0.3"], 8080));
+    let wish = json!({ "podwire.io/ip-addresses": "192.0.2.9" });
+    server.apply(pod("node-a", "default", "wishful", "uid-of-wishful", wish));
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    await_network(&server, "default", "web");
+    // Its term includes a renewal.
+    let renewed = |requests: &[Request]| requests.iter().any(|it| it.method == "PUT");
+    server.await_requests("a renewal", renewed).unwrap();
+    let mut second = Running::start(&central, &server, &["--identity", "second"]);
+    let follows = |it: &Request| it.is_watch() && it.path.contains("/namespaces/");
+    server
+        .await_requests("a stand-by", |requests| requests.iter().any(follows))
+        .unwrap();
+    controller.stop().await.unwrap();
+    second.idle().await;
+    second.stop().await.unwrap();
+
+    let (mut cluster, mut own) = (BTreeSet::new(), BTreeSet::new());
+    for object in manifest("rbac.yaml") {
+        match object["kind"].as_str().unwrap() {
+            "ClusterRole" => {
+                let role: ClusterRole = serde_json::from_value(object).unwrap();
+                cluster.extend(rights(&role.rules.unwrap()));
+            }
+            "Role" => {
+                let role: Role = serde_json::from_value(object).unwrap();
+                own.extend(rights(&role.rules.unwrap()));
+            }
+            _ => {}
+        }
+    }
+    let (mut cluster_needed, mut own_needed) = (BTreeSet::new(), BTreeSet::new());
+    for request in server.requests() {
+        match needed(&request) {
+            (true, right) => own_needed.insert(right),
+            (false, right) => cluster_needed.insert(right),
+        };
+    }
+    assert_eq!(cluster, cluster_needed);
+    assert_eq!(own, own_needed);
+}
+
+#[test]
+fn the_deployment_is_one_that_kubernetes_knows_with_settings_that_the_controller_knows() {
+    let object = manifest("deployment.yaml").remove(0);
+    let deployment: Deployment = serde_json::from_value(object.clone()).unwrap();
+    // A field that the type does not know would be lost.
+    let known = serde_json::to_value(&deployment).unwrap();
+    assert_eq!(known, object);
+    let config = manifest("config.yaml").remove(0);
+    let command = <podwire_controller::config::Arguments as clap::CommandFactory>::command();
+    let variables: BTreeSet<_> = command
+        .get_arguments()
+        .filter_map(|it| it.get_env()?.to_str())
+        .collect();
+    for variable in config["data"].as_object().unwrap().keys() {
+        assert!(variables.contains(&**variable), "{variable}");
+    }
+}

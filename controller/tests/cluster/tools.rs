@@ -1,0 +1,149 @@
+//! What people ask, of a real network.
+
+use std::process::Command;
+
+use podwire_tests::apiserver::{ApiServer, endpoints, node, pod, service};
+use podwire_tests::ovn::Central;
+use serde_json::json;
+
+use crate::fixture::{Running, flags};
+
+fn ask(central: &Central, server: &ApiServer, arguments: &[&str]) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_podwire-controller"));
+    command.args(flags(central, server)).args(arguments);
+    let output = command.output().unwrap();
+    let text = match output.stdout.is_empty() {
+        true => output.stderr,
+        false => output.stdout,
+    };
+    (output.status.success(), String::from_utf8(text).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_see_what_is_and_what_would_be_done() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    for (name, address) in [("node-a", "192.0.2.1"), ("node-b", "192.0.2.2")] {
+        server.apply(node(name, address));
+        central
+            .sbctl(&["chassis-add", name, "geneve", address])
+            .unwrap();
+    }
+    for (on, name) in [("node-a", "web"), ("node-b", "db")] {
+        server.apply(pod(
+            on,
+            "default",
+            name,
+            &format!("uid-of-{name}"),
+            json!({}),
+        ));
+    }
+    server.apply(service("default", "front", "10.96.0.10", 80));
+    server.apply(endpoints("default", "front", &["10.244.1.3"], 8080));
+    server.apply(service("default", "empty", "10.96.0.11", 80));
+
+    // Before anybody leads.
+    let (_, planned) = ask(&central, &server, &["--dry-run"]);
+    assert!(
+        planned.contains(r#""op":"insert","table":"Logical_Switch""#),
+        "{planned}"
+    );
+    assert!(
+        planned.contains("\nnode/node-a: annotation {\"default\":[\"10.244.0.0/24\"]}\n"),
+        "{planned}"
+    );
+    let (is_well, status) = ask(&central, &server, &["status"]);
+    assert!(
+        !is_well && status.contains("there is no Lease podwire-controller"),
+        "{status}"
+    );
+    assert!(
+        central
+            .northbound()
+            .rows("Logical_Switch")
+            .unwrap()
+            .is_empty()
+    );
+
+    let mut controller = Running::start(&central, &server, &["--identity", "me"]);
+    controller.idle().await;
+    let (_, planned) = ask(&central, &server, &["--dry-run"]);
+    assert_eq!(
+        planned,
+        "# 0 operations in OVN_Northbound\n# 0 writes to Kubernetes\n"
+    );
+    let (is_well, status) = ask(&central, &server, &["status"]);
+    assert!(
+        is_well && status.starts_with("leader    me, which renewed its lease"),
+        "{status}"
+    );
+    assert!(
+        status.contains("2 nodes, 2 pods on the pod network, 2 services"),
+        "{status}"
+    );
+    assert!(status.contains("pending   nothing"), "{status}");
+
+    central.nbctl(&["--wait=sb", "sync"]).unwrap();
+    let explain = |arguments: &[&str]| {
+        let own = ["explain", "pod", "default/web"];
+        ask(&central, &server, &[&own[..], arguments].concat()).1
+    };
+    let text = explain(&["--to", "default/db"]);
+    for part in [
+        "pod default/web on node node-a\n",
+        "annotation 10.244.0.3/24 0a:58:0a:f4:00:03\n",
+        "row        Logical_Switch_Port default_web on node-a: 0a:58:0a:f4:00:03 10.244.0.3\n",
+        "service    none\n",
+        "pod default/db (10.244.1.3, ICMP): yes, it leaves the logical network at port default_db\n",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    let text = explain(&["--to", "10.96.0.10", "--port", "80"]);
+    assert!(
+        text.contains("yes, it leaves the logical network at port default_db"),
+        "{text}"
+    );
+    let text = explain(&["--to", "10.96.0.11", "--port", "80"]);
+    assert!(text.contains("no, it is rejected"), "{text}");
+    let text = explain(&["--to", "10.244.1.77"]);
+    assert!(text.contains("it asks who has the address"), "{text}");
+    let (_, text) = ask(&central, &server, &["explain", "pod", "default/db"]);
+    assert!(
+        text.contains("service    default/front 10.96.0.10 80/TCP to 8080: ready"),
+        "{text}"
+    );
+    let (is_well, text) = ask(&central, &server, &["explain", "pod", "default/none"]);
+    assert!(
+        !is_well && text.contains("is not on the pod network"),
+        "{text}"
+    );
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_metrics_say_what_was_done() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    server.apply(node("node-a", "192.0.2.1"));
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    let mut controller = Running::start(&central, &server, &["--metrics-address", &address]);
+    let done = controller.idle().await;
+    let page = |path: &str| {
+        let curl =
+            ["-s", "--max-time", "10", &format!("http://{address}{path}")].map(str::to_owned);
+        let output = Command::new("curl").args(curl).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let metrics = page("/metrics");
+    let operations = format!("podwire_controller_operations_total {}\n", done.operations);
+    for line in [
+        "podwire_controller_leading 1\n",
+        "podwire_controller_nodes 1\n",
+        &operations,
+    ] {
+        assert!(metrics.contains(line), "{line} is not in {metrics}");
+    }
+    assert_eq!(page("/healthz"), "ok\n");
+    assert!(page("/").contains("/metrics"));
+    controller.stop().await.unwrap();
+}

@@ -1,0 +1,298 @@
+//! `make demo-cluster`: a cluster's network on podwire and OVN alone. Two controllers, of which one
+//! leads; two nodes with `podwire node` and the agent; pods, a service, and the leader killed.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use podwire_tests::apiserver::{self, ApiServer};
+use podwire_tests::controller::Controller;
+use podwire_tests::ovn::{Central, OvnNode};
+use podwire_tests::{Agent, Pod, Step, TestNode, traffic};
+use serde_json::{Value, json};
+
+use crate::kept_logs;
+use crate::proof::{Proof, expect};
+use crate::stage::{self, Stage};
+
+const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
+const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
+const VIP: &str = "10.96.0.10";
+
+/// A pod that has been wired.
+struct Wired<'node> {
+    pod: Pod<'node>,
+    address: IpAddr,
+}
+
+/// Runs the demo. A failure has been told already; what is left of it is the directory of its logs.
+pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
+    let proof = stage.silent(Proof::start).map_err(|()| None)?;
+    let title = "central: OVN's databases, ovn-northd, a Kubernetes API (a stand-in)";
+    let central = stage.step(title, || Ok((Central::start()?, String::new())));
+    let central = central.map_err(|()| None)?;
+    let mut nodes = Vec::new();
+    for (name, number) in [("node-a", 1), ("node-b", 2)] {
+        let title = format!("{name}: Open vSwitch and ovn-controller, of no network yet");
+        let node = stage.step(&title, || {
+            let node = central.node_without_controller(name, number)?;
+            node.make_bridge()?;
+            node.start_controller()?;
+            let remark = format!("at {}", node.tunnel_address());
+            Ok((node, remark))
+        });
+        nodes.push(node.map_err(|()| kept_logs(&[central.machine()]))?);
+    }
+    let machines: Vec<&TestNode> = [central.machine()]
+        .into_iter()
+        .chain(nodes.iter().map(|node| &**node))
+        .collect();
+    let marks: Vec<String> = machines
+        .iter()
+        .map(|machine| machine.process_mark())
+        .collect();
+    let server = stage
+        .silent(|| ApiServer::start_in(central.machine().place()))
+        .map_err(|()| kept_logs(&machines))?;
+    in_cluster(stage, &central, &server, &nodes).map_err(|()| kept_logs(&machines))?;
+    // Whatever the machines had ends with them; only then can it be proven.
+    drop(server);
+    drop(nodes);
+    drop(central);
+    stage
+        .step("nothing is left on this machine", || {
+            proof.nothing_left(&marks, &[])
+        })
+        .map_err(|()| None)
+}
+
+fn in_cluster(
+    stage: &Stage,
+    central: &Central,
+    server: &ApiServer,
+    nodes: &[OvnNode],
+) -> Result<(), ()> {
+    let first = stage.step("podwire-controller one leads", || {
+        let controller = Controller::start(central, server, "one", &[])?;
+        controller.await_log("everything is as it should be")?;
+        Ok((controller, "epoch 1".to_owned()))
+    })?;
+    let second = stage.step("podwire-controller two stands by", || {
+        let controller = Controller::start(central, server, "two", &[])?;
+        let lease = |path: &str| path.ends_with("/leases/podwire-controller");
+        server.await_requests("two to read the lease", |requests| {
+            let read = requests
+                .iter()
+                .filter(|it| it.method == "GET" && lease(&it.path));
+            read.count() >= 2
+        })?;
+        Ok((controller, String::new()))
+    })?;
+    let mut agents = Vec::new();
+    for node in nodes {
+        agents.push(join(stage, central, server, node)?);
+    }
+    let mut pods = Vec::new();
+    for (node, name) in nodes.iter().zip(["web", "db"]) {
+        pods.push(add(stage, server, node, name)?);
+    }
+    let [web, db] = &pods[..] else {
+        unreachable!("two nodes, two pods")
+    };
+    talk(
+        stage,
+        "web to db, through the tunnel between the nodes",
+        web,
+        db,
+        None,
+    )?;
+    let vip = stage.step("a service in front of db", || {
+        let namespace = &db.pod.namespace;
+        server.apply(apiserver::service(namespace, "front", VIP, 80));
+        let ends = [&*db.address.to_string()];
+        server.apply(apiserver::endpoints(namespace, "front", &ends, 8080));
+        let row = format!("Service_{namespace}/front_TCP_cluster");
+        let vips = json!([
+            "map",
+            [[format!("{VIP}:80"), format!("{}:8080", db.address)]]
+        ]);
+        let condition = json!([["name", "==", row], ["vips", "==", vips]]);
+        let northbound = central.northbound();
+        northbound.wait("Load_Balancer", condition, "!=", &["name"], json!([]))?;
+        central.sync()?;
+        let vip: SocketAddr = SocketAddr::new(VIP.parse().unwrap_or(db.address), 80);
+        Ok((vip, format!("{vip}, one Load_Balancer row")))
+    })?;
+    talk(stage, "web to db by the service", web, db, Some(vip))?;
+    stage.step("node-a's own processes to db by the service", || {
+        let listening = SocketAddr::new(db.address, 8080);
+        let (host, pod) = (nodes[0].place(), db.pod.place());
+        traffic::tcp_echo_by(host, pod, listening, Some(vip), 1 << 16)?;
+        Ok(((), String::new()))
+    })?;
+    stage.step(
+        "the leader is killed; the stand-by takes over when its lease is over",
+        || {
+            first.kill()?;
+            second.await_log("everything is as it should be")?;
+            Ok(((), "epoch 2, 0 operations".to_owned()))
+        },
+    )?;
+    talk(
+        stage,
+        "web to db still, and by the service",
+        web,
+        db,
+        Some(vip),
+    )?;
+    let late = add(stage, server, &nodes[0], "late")?;
+    talk(stage, "late to web, on the same node", &late, web, None)?;
+    leave(stage, central, server, nodes, [&late, web, db])?;
+    stage.step("the agents and the controller stop", || {
+        agents
+            .into_iter()
+            .try_for_each(|agent| agent.stop().map(drop))?;
+        second.stop()?;
+        Ok(((), String::new()))
+    })
+}
+
+/// Has a node join: its object, its subnet, `podwire node init`, the agent.
+fn join<'node>(
+    stage: &Stage,
+    central: &Central,
+    server: &ApiServer,
+    node: &'node OvnNode,
+) -> Result<Agent<'node>, ()> {
+    let name = &*node.name;
+    let subnet = stage.step(
+        &format!("{name} joins: the controller gives it a subnet"),
+        || {
+            server.apply(apiserver::node(name, &node.tunnel_address()));
+            let object =
+                server.await_object(("Node", "", name), |it| entry(it, NODE_SUBNETS).is_some())?;
+            let subnets = entry(&object, NODE_SUBNETS).unwrap_or_default();
+            let subnet = subnets[0].as_str().unwrap_or_default().to_owned();
+            Ok((subnet.clone(), subnet))
+        },
+    )?;
+    stage.step(&format!("{name}: podwire node init"), || {
+        let remote = format!("tcp:{}:6642", "172.31.0.1");
+        let flags = [
+            ["--node-name", name],
+            ["--interface", node.uplink()],
+            ["--node-subnet", &subnet],
+            ["--cluster-subnet", "10.244.0.0/16"],
+            ["--service-cidr", "10.96.0.0/16"],
+            ["--ovn-remote", &remote],
+        ];
+        let line = [&["node", "init"][..], flags.as_flattened()].concat();
+        let done = node.podwire(&line)?.success("podwire node init")?;
+        central.await_chassis(name)?;
+        central.await_up(&format!("k8s-{name}"), true)?;
+        Ok(((), done.lines().last().unwrap_or_default().to_owned()))
+    })?;
+    stage.step(&format!("{name}: podwire agent --mode ovn"), || {
+        let agent = node.start_agent(&OvnNode::agent_options())?;
+        Ok((agent, String::new()))
+    })
+}
+
+/// Creates a pod in the API and wires it.
+fn add<'node>(
+    stage: &Stage,
+    server: &ApiServer,
+    node: &'node OvnNode,
+    name: &str,
+) -> Result<Wired<'node>, ()> {
+    let title = format!("{}: pod {name}: address, logical port, ADD", node.name);
+    stage.step(&title, || {
+        let pod = node.pod(name)?;
+        server.apply(apiserver::pod_on(&node.name, &pod, json!({})));
+        let place = ("Pod", &*pod.namespace, name);
+        let object = server.await_object(place, |it| entry(it, POD_NETWORKS).is_some())?;
+        let entry = entry(&object, POD_NETWORKS).unwrap_or_default();
+        let address = entry["ip_address"].as_str().unwrap_or_default();
+        let address: IpAddr = address
+            .split('/')
+            .next()
+            .and_then(|it| it.parse().ok())
+            .ok_or_else(|| std::io::Error::other(entry.to_string()))
+            .step(|| "read the pod's annotation")?;
+        let pod = pod.on_default_network(&entry);
+        let add = pod.add()?;
+        let took = stage::milliseconds(add.duration());
+        add.success()?;
+        Ok((Wired { pod, address }, format!("{address}, ADD in {took}")))
+    })
+}
+
+fn talk(
+    stage: &Stage,
+    title: &str,
+    from: &Wired<'_>,
+    to: &Wired<'_>,
+    by: Option<SocketAddr>,
+) -> Result<(), ()> {
+    stage.step(title, || {
+        traffic::ping_until_answered(from.pod.place(), to.address)?;
+        let listening = SocketAddr::new(to.address, 8080);
+        traffic::tcp_echo_by(from.pod.place(), to.pod.place(), listening, by, 1 << 20)?;
+        Ok(((), "1 MiB each way, byte for byte".to_owned()))
+    })
+}
+
+/// Deletes everything, and looks for what is left.
+fn leave(
+    stage: &Stage,
+    central: &Central,
+    server: &ApiServer,
+    nodes: &[OvnNode],
+    pods: [&Wired<'_>; 3],
+) -> Result<(), ()> {
+    stage.step("the pods, the service and the nodes are deleted", || {
+        for wired in pods {
+            wired.pod.del()?.success()?;
+            server.delete(&wired.pod.namespace, &wired.pod.name);
+        }
+        let namespace = &pods[0].pod.namespace;
+        server.delete_object("Service", namespace, "front");
+        server.delete_object("EndpointSlice", namespace, "front-1");
+        for node in nodes {
+            let cleaned = node.podwire(&["node", "cleanup"])?;
+            cleaned.success("podwire node cleanup")?;
+            server.delete_object("Node", "", &node.name);
+        }
+        Ok(((), String::new()))
+    })?;
+    stage.step(
+        "no row of theirs is left in OVN, no link and no port on a node",
+        || {
+            let northbound = central.northbound();
+            for table in [
+                "Logical_Switch",
+                "Logical_Switch_Port",
+                "Load_Balancer",
+                "Gateway_Chassis",
+            ] {
+                northbound.wait(table, json!([]), "==", &["_uuid"], json!([]))?;
+            }
+            for node in nodes {
+                let left = node.leftovers()?;
+                expect(&node.name, "nothing left", left.is_empty(), || {
+                    left.to_string()
+                })?;
+            }
+            Ok((
+                (),
+                "but the router and the group that all nodes share".to_owned(),
+            ))
+        },
+    )
+}
+
+/// The entry of the default network in an annotation.
+fn entry(object: &Value, name: &str) -> Option<Value> {
+    let text = object["metadata"]["annotations"][name].as_str()?;
+    let annotation: Value = serde_json::from_str(text).ok()?;
+    Some(annotation["default"].clone())
+}
