@@ -13,8 +13,8 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use super::files::{Place, Places};
 use super::layers::{Given, Layer, Origin};
-use super::settings::{Setting, Settings};
-use super::{AgentArgs, foreign};
+use super::settings::{Setting, Settings, key_of};
+use super::{foreign, settings};
 
 const CONFIG: &str = "config";
 const CONFIG_FILE: &str = "config-file";
@@ -44,7 +44,12 @@ pub struct AgentCommand {
 
 impl Args for AgentCommand {
     fn augment_args(command: Command) -> Command {
-        let command = AgentArgs::augment_args(command).mut_args(without_variable);
+        // The variable is named in the help alone: clap would take its value for the flag's own, and it
+        // is to stand below the files.
+        let command = settings::flags(command).mut_args(|flag| {
+            let variable = settings::variable_of(&key_of(&flag));
+            with_variable(flag, &variable)
+        });
         let usual = Places::default();
         let file = |name: &'static str, usual: &Place| {
             Arg::new(name)
@@ -160,17 +165,6 @@ fn token_at(arguments: &[OsString]) -> Option<(usize, OsString)> {
         let value = value.strip_prefix(b"=")?;
         Some((at, OsStr::from_bytes(value).to_owned()))
     })
-}
-
-/// clap would take the variable for the flag's own value; it is to stand below the files.
-fn without_variable(argument: Arg) -> Arg {
-    match argument
-        .get_env()
-        .map(|name| name.to_string_lossy().into_owned())
-    {
-        Some(variable) => with_variable(argument.env(None::<&'static str>), &variable),
-        None => argument,
-    }
 }
 
 /// Names the variable in the help.

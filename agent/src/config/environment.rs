@@ -53,8 +53,7 @@ impl Environment {
     /// What it says: our own variables, then those that others know as well, then the service account's.
     pub(super) fn layers(&self, settings: &Settings) -> [Layer; 3] {
         let own = settings.iter().filter_map(|setting| {
-            let name = setting.variable.as_deref()?;
-            let text = self.find(name)?;
+            let text = self.find(&setting.variable)?;
             let values = match setting.kind {
                 Kind::List(Some(separator)) => text
                     .split(separator)
@@ -63,7 +62,7 @@ impl Environment {
                     .collect(),
                 Kind::List(None) | Kind::One | Kind::Switch => vec![text.to_owned()],
             };
-            let origin = Origin::Variable(name.to_owned());
+            let origin = Origin::Variable(setting.variable.clone());
             Some((setting.key.clone(), Given { values, origin }))
         });
         let foreign = foreign::variables(|name| self.find(name).map(str::to_owned));
@@ -74,7 +73,7 @@ impl Environment {
     pub(super) fn unknown(&self, settings: &Settings) -> Vec<String> {
         let known: Vec<&str> = settings
             .iter()
-            .filter_map(|setting| setting.variable.as_deref())
+            .map(|setting| setting.variable.as_str())
             .chain(NO_SETTINGS)
             .collect();
         let is_unknown = |name: &&String| {

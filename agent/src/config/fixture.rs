@@ -1,4 +1,4 @@
-//! An agent that is told things in every way, none of which is this process's own.
+//! An agent that is inputs things in every way, none of which is this process's own.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ struct Cli {
     agent: AgentCommand,
 }
 
-/// What is told.
-pub(super) struct Told {
+/// What is inputs.
+pub(super) struct Inputs {
     dir: tempfile::TempDir,
     flags: Vec<String>,
     variables: Vec<(String, String)>,
@@ -26,7 +26,7 @@ pub(super) struct Told {
     pub(super) places: Places,
 }
 
-impl Told {
+impl Inputs {
     /// Nothing.
     pub(super) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();

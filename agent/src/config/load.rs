@@ -4,7 +4,7 @@ use std::num::ParseIntError;
 use std::path::{self, Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{Args as _, Command, FromArgMatches as _};
+use clap::{Command, FromArgMatches as _};
 
 use super::command::{AgentCommand, CONFIG_VARIABLE};
 use super::environment::Environment;
@@ -12,7 +12,7 @@ use super::error::{ConfigError, LoadError};
 use super::files::Place;
 use super::layers::{Layer, Merged};
 use super::live::{self, Change};
-use super::settings::{Kind, Settings};
+use super::settings::{self, Kind, Settings};
 use super::{AgentArgs, Config};
 
 /// Everything that settings come from, to be read as often as need be. The command line and the environment are as they were at
@@ -136,9 +136,7 @@ fn config(settings: &Settings, merged: &Merged) -> Result<Config, ConfigError> {
 /// Has the flags' own parser read the values, whatever place they are from.
 fn parse(settings: &Settings, merged: &Merged) -> Result<AgentArgs, ConfigError> {
     let command = Command::new("settings").no_binary_name(true);
-    let command = AgentArgs::augment_args(command)
-        // They are in what was merged, at their place.
-        .mut_args(|argument| argument.env(None::<&'static str>));
+    let command = settings::flags(command);
     let told = settings.iter().filter_map(|setting| {
         let given = merged.find(&setting.key)?;
         Some(given.values.iter().map(|value| {

@@ -55,12 +55,7 @@ const DEFAULT_SUBNETS: [&str; 2] = ["10.186.0.0/22", "fd70:6f64:7769:7265::/64"]
 #[derive(Debug, Clone, Args)]
 pub struct AgentArgs {
     /// Directory for the socket, the lock and the intent log; on tmpfs, as it must not outlive the links
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = "/run/podwire",
-        env = "PODWIRE_RUN_DIR"
-    )]
+    #[arg(long, value_name = "DIR", default_value = "/run/podwire")]
     pub run_dir: PathBuf,
     /// If another agent serves with this run directory, wait until it ends instead of failing: for rolling updates
     #[arg(
@@ -74,65 +69,34 @@ pub struct AgentArgs {
     )]
     pub standby: bool,
     /// Socket on which plugins are served [default: RUN_DIR/agent.sock]
-    #[arg(long, value_name = "PATH", env = "PODWIRE_SOCKET")]
+    #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Open vSwitch's database
-    #[arg(
-        long,
-        value_name = "REMOTE",
-        default_value = usual::OVSDB,
-        env = "PODWIRE_OVSDB"
-    )]
+    #[arg(long, value_name = "REMOTE", default_value = usual::OVSDB)]
     pub ovsdb: String,
     /// Directory of ovs-vswitchd's pidfile and control socket [default: the database socket's]
-    #[arg(long, value_name = "DIR", env = "PODWIRE_OVS_RUNDIR")]
+    #[arg(long, value_name = "DIR")]
     pub ovs_rundir: Option<PathBuf>,
     /// Who gives pods their addresses and the bridge its flows
     #[command(flatten)]
     pub ovn: OvnArgs,
     /// Bridge that pods' ports go on; made when missing, in plain mode
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = usual::BRIDGE,
-        env = "PODWIRE_BRIDGE"
-    )]
+    #[arg(long, value_name = "NAME", default_value = usual::BRIDGE)]
     pub bridge: String,
     /// Subnet for pods that nothing else gives an address: CIDR, then any of ",gateway=IP", ",range=IP-IP", ",exclude=IP"
     /// and ",exclude=CIDR"; may be repeated [default: 10.186.0.0/22 and fd70:6f64:7769:7265::/64]
-    #[arg(
-        long = "subnet",
-        value_name = "SPEC",
-        env = "PODWIRE_SUBNETS",
-        value_delimiter = ' '
-    )]
+    #[arg(long = "subnet", value_name = "SPEC", value_delimiter = ' ')]
     pub subnets: Vec<String>,
     /// Leave the bridge's local port alone: somebody else is the pods' gateway
-    #[arg(
-        long,
-        env = "PODWIRE_NO_GATEWAY",
-        default_value = "false",
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true,
-        value_parser = clap::builder::BoolishValueParser::new()
-    )]
+    #[arg(long)]
     pub no_gateway: bool,
     /// MTU of a pod's interface, in bytes, when neither its annotation nor the network configuration has one [default: the
     /// uplink's, less the tunnel's overhead in OVN mode]
-    #[arg(long, value_name = "BYTES", env = "PODWIRE_MTU")]
+    #[arg(long, value_name = "BYTES")]
     pub mtu: Option<u32>,
     /// Plain mode: let pods send with any MAC and IP address, answer DHCP and advertise routers; a network's own portSecurity
     /// goes before
-    #[arg(
-        long,
-        env = "PODWIRE_NO_PORT_SECURITY",
-        default_value = "false",
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true,
-        value_parser = clap::builder::BoolishValueParser::new()
-    )]
+    #[arg(long)]
     pub no_port_security: bool,
     /// Pods with an IPv6 address neither probe for their link-local address nor ask for routers; a network's own quietPods
     /// goes before [default: true in plain mode, false in OVN mode]
@@ -147,26 +111,16 @@ pub struct AgentArgs {
     )]
     pub quiet_pods: Option<bool>,
     /// Largest MTU that the node can carry, in bytes: what is asked for above it is brought down to it
-    #[arg(long, value_name = "BYTES", env = "PODWIRE_MAX_MTU")]
+    #[arg(long, value_name = "BYTES")]
     pub max_mtu: Option<u32>,
     /// Where pods' annotations come from
     #[command(flatten)]
     pub sources: SourceArgs,
     /// How long an ADD may wait in all, for its turn, its pod's annotation, Open vSwitch and OVN, in seconds
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 30,
-        env = "PODWIRE_ADD_TIMEOUT"
-    )]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub add_timeout: u64,
     /// Operations under way at once; more are told to try again later (code 11)
-    #[arg(
-        long,
-        value_name = "NUMBER",
-        default_value_t = 256,
-        env = "PODWIRE_MAX_OPERATIONS"
-    )]
+    #[arg(long, value_name = "NUMBER", default_value_t = 256)]
     pub max_operations: usize,
     /// The container runtime's directories
     #[command(flatten)]
@@ -178,15 +132,10 @@ pub struct AgentArgs {
     #[command(flatten)]
     pub observe: ObserveArgs,
     /// What is logged: a level, or filters as in `info,podwire_ovs=debug`
-    #[arg(
-        long,
-        value_name = "FILTER",
-        default_value = "info",
-        env = "PODWIRE_LOG"
-    )]
+    #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log: String,
     /// File that the log is appended to, and opened again on SIGHUP [default: standard error]
-    #[arg(long, value_name = "FILE", env = "PODWIRE_LOG_FILE")]
+    #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
 }
 

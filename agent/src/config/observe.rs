@@ -10,7 +10,7 @@ use super::{ConfigError, bad};
 #[derive(Debug, Clone, Default, Args)]
 pub struct ObserveArgs {
     /// Loopback address, IP:PORT, on which GET /metrics is served as well as on the socket
-    #[arg(long, value_name = "IP:PORT", env = "PODWIRE_METRICS_ADDRESS")]
+    #[arg(long, value_name = "IP:PORT")]
     pub metrics_address: Option<String>,
 }
 

@@ -49,36 +49,26 @@ impl Wait {
 #[derive(Debug, Clone, Args)]
 pub struct OvnArgs {
     /// plain: the agent makes the bridge and gives addresses; ovn: ovn-controller and annotations do
-    #[arg(
-        long,
-        value_name = "MODE",
-        default_value = "plain",
-        env = "PODWIRE_MODE"
-    )]
+    #[arg(long, value_name = "MODE", default_value = "plain")]
     pub mode: Mode,
     /// What an ADD waits for [default: ofport in plain mode, ovn-installed in OVN mode]
-    #[arg(long, value_name = "EVENT", env = "PODWIRE_WAIT")]
+    #[arg(long, value_name = "EVENT")]
     pub wait: Option<Wait>,
     /// Directory of ovn-controller's pidfile and control socket
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = usual::OVN_RUNDIR,
-        env = "PODWIRE_OVN_RUNDIR"
-    )]
+    #[arg(long, value_name = "DIR", default_value = usual::OVN_RUNDIR)]
     pub ovn_rundir: PathBuf,
     /// The southbound database, as in ssl:192.0.2.1:6642, asked when an ADD ends without its port installed [default: ovn-remote
     /// of Open vSwitch's external_ids, which ovn-controller goes by]
-    #[arg(long, value_name = "REMOTE", env = "PODWIRE_OVN_REMOTE")]
+    #[arg(long, value_name = "REMOTE")]
     pub ovn_remote: Option<String>,
     /// Private key for an ssl: southbound database [default: Open vSwitch's, as ovs-vsctl set-ssl wrote it]
-    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_PRIVATE_KEY")]
+    #[arg(long, value_name = "FILE")]
     pub ovn_private_key: Option<PathBuf>,
     /// Certificate that goes with it
-    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_CERTIFICATE")]
+    #[arg(long, value_name = "FILE")]
     pub ovn_certificate: Option<PathBuf>,
     /// Certificate of the CA that signed the southbound database's
-    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_CA_CERT")]
+    #[arg(long, value_name = "FILE")]
     pub ovn_ca_cert: Option<PathBuf>,
 }
 

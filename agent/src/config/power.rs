@@ -17,33 +17,12 @@ pub enum Seccomp {
 #[derive(Debug, Clone, Args)]
 pub struct PowerArgs {
     /// Runtimes name pods' namespaces by process (/proc/PID/ns/net, as cri-dockerd does): keep CAP_SYS_PTRACE
-    #[arg(
-        long,
-        env = "PODWIRE_PROC_NETNS",
-        default_value = "false",
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true,
-        value_parser = clap::builder::BoolishValueParser::new()
-    )]
+    #[arg(long)]
     pub proc_netns: bool,
     /// Make links at ordinary priority, not at the lowest of real time, by which ovs-vswitchd does not run between the steps
-    #[arg(
-        long,
-        env = "PODWIRE_NO_REALTIME",
-        default_value = "false",
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true,
-        value_parser = clap::builder::BoolishValueParser::new()
-    )]
+    #[arg(long)]
     pub no_realtime: bool,
     /// System calls that the agent is not known to make: enforce, log, off
-    #[arg(
-        long,
-        value_name = "ACTION",
-        default_value = "enforce",
-        env = "PODWIRE_SECCOMP"
-    )]
+    #[arg(long, value_name = "ACTION", default_value = "enforce")]
     pub seccomp: Seccomp,
 }

@@ -139,13 +139,12 @@ pub fn reference(settings: &Settings) -> String {
             (_, Kind::Switch) | (None, _) => setting.flag.clone(),
             (Some(value), _) => format!("{} {value}", setting.flag),
         };
-        let variable = setting.variable.as_deref().unwrap_or_default();
         let live = if setting.live { "yes" } else { "" };
         let key = &setting.key;
         let cells = [
             format!("`{key}`"),
             format!("`{flag}`"),
-            variable.to_owned(),
+            setting.variable.clone(),
             default,
             live.to_owned(),
             meaning,

@@ -10,24 +10,14 @@ use super::usual;
 #[derive(Debug, Clone, Args)]
 pub struct RuntimeArgs {
     /// Network configuration to install under its own name once an ADD can be served; for a DaemonSet
-    #[arg(long, value_name = "FILE", env = "PODWIRE_INSTALL_CONF")]
+    #[arg(long, value_name = "FILE")]
     pub install_conf: Option<PathBuf>,
     /// The runtime's network configurations: the log says when another takes the place of podwire's
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = usual::CNI_CONF_DIR,
-        env = "PODWIRE_CNI_CONF_DIR"
-    )]
+    #[arg(long, value_name = "DIR", default_value = usual::CNI_CONF_DIR)]
     pub cni_conf_dir: PathBuf,
     /// The runtime's plugins: IPAM plugins are run from here and below, beside the usual directories, and the log says when
     /// another plugin takes the place of podwire's
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = usual::CNI_BIN_DIR,
-        env = "PODWIRE_CNI_BIN_DIR"
-    )]
+    #[arg(long, value_name = "DIR", default_value = usual::CNI_BIN_DIR)]
     pub cni_bin_dir: PathBuf,
 }
 

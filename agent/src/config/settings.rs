@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, Args as _, Command};
 
 use super::AgentArgs;
@@ -16,6 +17,9 @@ pub(super) const LIVE: [&str; 6] = [
     "mtu",
     "subnets",
 ];
+
+/// What is never shown, by key.
+const SECRET: &str = "k8s-token";
 
 /// How a setting is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +40,7 @@ pub struct Setting {
     /// Its flag, with the dashes.
     pub flag: String,
     /// Its environment variable.
-    pub variable: Option<String>,
+    pub variable: String,
     /// What it is when nobody says; none for what follows from something else, or is nothing.
     pub defaults: Vec<String>,
     /// How it is written.
@@ -58,7 +62,7 @@ pub struct Settings(BTreeMap<String, Setting>);
 impl Settings {
     /// Those of `podwire agent`.
     pub fn of_agent() -> Self {
-        let command = AgentArgs::augment_args(Command::new("agent"));
+        let command = flags(Command::new("agent"));
         let settings = command.get_arguments().map(|argument| {
             let setting = Setting::of(argument);
             (setting.key.clone(), setting)
@@ -101,7 +105,7 @@ impl Setting {
         let key = key_of(argument);
         Self {
             flag: format!("--{}", argument.get_long().unwrap_or(&key)),
-            variable: argument.get_env().map(text),
+            variable: variable_of(&key),
             defaults: argument
                 .get_default_values()
                 .iter()
@@ -112,7 +116,7 @@ impl Setting {
                 _ if argument.get_default_values() == ["false"] => Kind::Switch,
                 _ => Kind::One,
             },
-            secret: argument.is_hide_env_values_set(),
+            secret: key == SECRET,
             live: LIVE.contains(&key.as_str()),
             help: argument
                 .get_help()
@@ -125,6 +129,26 @@ impl Setting {
             key,
         }
     }
+}
+
+/// Adds the settings' flags to a command. A switch takes a value too: a place may turn off what a
+/// lower one turns on.
+pub(super) fn flags(command: Command) -> Command {
+    AgentArgs::augment_args(command).mut_args(|flag| match flag.get_action() {
+        ArgAction::SetTrue => flag
+            .action(ArgAction::Set)
+            .value_parser(BoolishValueParser::new())
+            .default_value("false")
+            .default_missing_value("true")
+            .num_args(0..=1)
+            .require_equals(true),
+        _ => flag,
+    })
+}
+
+/// The environment variable of a setting.
+pub(super) fn variable_of(key: &str) -> String {
+    format!("PODWIRE_{}", key.replace('-', "_").to_uppercase())
 }
 
 /// The key of a setting that is this argument on the command line.

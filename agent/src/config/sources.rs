@@ -42,41 +42,31 @@ pub enum Need {
 #[derive(Debug, Clone, Default, Args)]
 pub struct SourceArgs {
     /// Sources of pods' annotations in the order in which they are asked [default: cni, then kube and dir if they are set up]
-    #[arg(
-        long,
-        value_name = "SOURCE",
-        value_delimiter = ',',
-        env = "PODWIRE_SOURCES"
-    )]
+    #[arg(long, value_name = "SOURCE", value_delimiter = ',')]
     pub sources: Vec<Source>,
     /// Whether an ADD waits for its pod's network annotation [default: required with kube or dir and in OVN mode, else optional]
-    #[arg(long, value_name = "NEED", env = "PODWIRE_ANNOTATIONS")]
+    #[arg(long, value_name = "NEED")]
     pub annotations: Option<Need>,
     /// Directory of pod manifests (YAML or JSON)
-    #[arg(long, value_name = "DIR", env = "PODWIRE_POD_DIR")]
+    #[arg(long, value_name = "DIR")]
     pub pod_dir: Option<PathBuf>,
     /// Kubeconfig with which the API server is watched
-    #[arg(long, value_name = "FILE", env = "PODWIRE_KUBECONFIG")]
+    #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// The API server, http:// or https:// [default: as the service account's environment has it]
-    #[arg(long, value_name = "URL", env = "PODWIRE_K8S_APISERVER")]
+    #[arg(long, value_name = "URL")]
     pub k8s_apiserver: Option<String>,
     /// Certificates of the CAs that may have signed the API server's, PEM [default: the service account's, else the system's]
-    #[arg(long, value_name = "FILE", env = "PODWIRE_K8S_CACERT")]
+    #[arg(long, value_name = "FILE")]
     pub k8s_cacert: Option<PathBuf>,
     /// Bearer token for the API server; better in the environment or in a file, as everybody sees flags
-    #[arg(
-        long,
-        value_name = "TOKEN",
-        env = "PODWIRE_K8S_TOKEN",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "TOKEN")]
     pub k8s_token: Option<String>,
     /// File with the bearer token, read again for each request [default: the service account's]
-    #[arg(long, value_name = "FILE", env = "PODWIRE_K8S_TOKEN_FILE")]
+    #[arg(long, value_name = "FILE")]
     pub k8s_token_file: Option<PathBuf>,
     /// This node's name in Kubernetes [default: the host name, in lower case]
-    #[arg(long, value_name = "NAME", env = "PODWIRE_NODE_NAME")]
+    #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
 }
 

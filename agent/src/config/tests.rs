@@ -1,10 +1,10 @@
 use clap::ValueEnum;
 
-use super::fixture::Told;
+use super::fixture::Inputs;
 use super::*;
 
 fn config(flags: &[&str]) -> Result<Config, ConfigError> {
-    match Told::new().flags(flags).load() {
+    match Inputs::new().flags(flags).load() {
         Ok(loaded) => Ok(loaded.config),
         Err(LoadError::Setting(error)) => Err(error),
         Err(LoadError::File(error)) => panic!("{error}"),

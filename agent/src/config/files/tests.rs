@@ -1,4 +1,4 @@
-use super::super::fixture::Told;
+use super::super::fixture::Inputs;
 /// The example of go-controller's README, with the keys of its sections filled in.
 const README: &str = "\
 [default]
@@ -39,8 +39,8 @@ server-cacert=path/to/server-ca.crt
 
 #[test]
 fn the_readmes_example_is_read_as_it_stands() {
-    let told = Told::new().ovn_k8s(README).flags(&["--node-name", "n1"]);
-    let loaded = told.load().unwrap();
+    let inputs = Inputs::new().ovn_k8s(README).flags(&["--node-name", "n1"]);
+    let loaded = inputs.load().unwrap();
     assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
     let config = loaded.config;
     assert_eq!(config.live.mtu, Some(1500));
@@ -63,10 +63,10 @@ fn the_readmes_example_is_read_as_it_stands() {
 fn keys_that_nobody_knows_are_named_in_one_warning() {
     let text =
         "[default]\nmtuu=1\ncluster-subnets=10.0.0.0/8\n[gateway]\nmode=shared\n[Extra \"x\"]\na";
-    let told = Told::new().ovn_k8s(text);
-    let path = told.places.ovn_k8s.path.display().to_string();
+    let inputs = Inputs::new().ovn_k8s(text);
+    let path = inputs.places.ovn_k8s.path.display().to_string();
     assert_eq!(
-        told.load().unwrap().warnings,
+        inputs.load().unwrap().warnings,
         [format!(
             "{path}: not used, for podwire knows no such key: [default] mtuu, [gateway] mode, [extra \"x\"] a"
         )]
@@ -75,24 +75,24 @@ fn keys_that_nobody_knows_are_named_in_one_warning() {
 
 #[test]
 fn numbers_may_be_hexadecimal_and_empty_values_say_nothing() {
-    let told =
-        Told::new().ovn_k8s("[default]\nmtu=0x57E\n[kubernetes]\ntoken=\n[logging]\nlogfile=\"\"");
-    let loaded = told.load().unwrap();
+    let inputs = Inputs::new()
+        .ovn_k8s("[default]\nmtu=0x57E\n[kubernetes]\ntoken=\n[logging]\nlogfile=\"\"");
+    let loaded = inputs.load().unwrap();
     assert_eq!(loaded.config.live.mtu, Some(1406));
     assert_eq!(loaded.merged.given.len(), 1);
 }
 
 #[test]
 fn microshifts_example_is_read_as_it_stands() {
-    let told = Told::new().microshift("disableOVSInit: true\nmtu: 1300\n");
-    let loaded = told.load().unwrap();
+    let inputs = Inputs::new().microshift("disableOVSInit: true\nmtu: 1300\n");
+    let loaded = inputs.load().unwrap();
     assert_eq!(loaded.config.live.mtu, Some(1300));
     assert!(loaded.warnings.is_empty());
     for nothing in ["", "# only a comment\n", "mtu:\n", "disableOVSInit: false"] {
-        let loaded = Told::new().microshift(nothing).load().unwrap();
+        let loaded = Inputs::new().microshift(nothing).load().unwrap();
         assert_eq!(loaded.config.live.mtu, None, "{nothing:?}");
     }
-    let unknown = Told::new()
+    let unknown = Inputs::new()
         .microshift("mtu: 1300\nipForwarding: true")
         .load()
         .unwrap();
@@ -104,14 +104,14 @@ fn microshifts_example_is_read_as_it_stands() {
 
 #[test]
 fn a_file_of_another_kind_or_size_is_refused() {
-    let dir = Told::new();
+    let dir = Inputs::new();
     std::fs::create_dir(&dir.places.own.path).unwrap();
     assert_eq!(dir.refusal(), "podwire.toml: not a regular file");
-    let large = Told::new()
+    let large = Inputs::new()
         .own(&"#".repeat(1 << 20).replace("##", "#\n"))
         .own(&"# \n".repeat(400_000));
     assert_eq!(large.refusal(), "podwire.toml: larger than 1048576 bytes");
-    let bytes = Told::new();
+    let bytes = Inputs::new();
     std::fs::write(&bytes.places.own.path, b"mtu = \xff").unwrap();
     assert_eq!(
         bytes.refusal(),

@@ -1,12 +1,16 @@
-use super::super::fixture::Told;
+use super::super::fixture::Inputs;
 use super::super::{Config, Mode, Source};
 
 fn config(flags: &[&str]) -> Config {
-    Told::new().flags(flags).load().unwrap().config
+    Inputs::new().flags(flags).load().unwrap().config
 }
 
 fn refusal(flags: &[&str]) -> String {
-    Told::new().flags(flags).command().unwrap_err().to_string()
+    Inputs::new()
+        .flags(flags)
+        .command()
+        .unwrap_err()
+        .to_string()
 }
 
 #[test]
@@ -108,7 +112,7 @@ fn a_plugin_that_is_not_podwires_is_refused() {
         other.contains("podwire-cni or ovn-k8s-cni-overlay"),
         "{other}"
     );
-    let other = Told::new().ovn_k8s("[cni]\nplugin=flannel").refusal();
+    let other = Inputs::new().ovn_k8s("[cni]\nplugin=flannel").refusal();
     assert!(
         other.contains("line 2: [cni] plugin: expected podwire-cni or"),
         "{other}"

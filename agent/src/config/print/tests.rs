@@ -1,17 +1,17 @@
-use super::super::fixture::Told;
+use super::super::fixture::Inputs;
 use super::*;
 
 #[test]
 fn every_setting_is_shown_with_its_value_and_where_it_comes_from() {
-    let told = Told::new()
+    let inputs = Inputs::new()
         .flags(&["-init-node", "n1", "--subnet=10.9.0.0/24", "--mode=plain"])
         .own("mtu = 1400\nno-gateway = true")
         .ovn_k8s("[logging]\nloglevel=5")
         .variable("PODWIRE_SOURCES", "cni,kube")
         .variable("K8S_APISERVER", "https://192.0.2.1:6443")
         .variable("K8S_TOKEN", "secret");
-    let printed = told.loader().print(&told.load().unwrap(), None);
-    let directory = told.path("");
+    let printed = inputs.loader().print(&inputs.load().unwrap(), None);
+    let directory = inputs.path("");
     insta::assert_snapshot!(printed.replace(directory.to_str().unwrap(), "/etc/"));
     for setting in Settings::of_agent().iter() {
         let key = &setting.key;
@@ -23,9 +23,9 @@ fn every_setting_is_shown_with_its_value_and_where_it_comes_from() {
 
 #[test]
 fn an_mtu_that_was_detected_is_shown_and_says_how() {
-    let line = |told: Told| {
+    let line = |inputs: Inputs| {
         let detected = Some((1442, "eth0's 1500 less 58 for the tunnel".to_owned()));
-        let printed = told.loader().print(&told.load().unwrap(), detected);
+        let printed = inputs.loader().print(&inputs.load().unwrap(), detected);
         let line = printed.lines().find(|line| line.contains("mtu = "));
         line.unwrap()
             .split_whitespace()
@@ -33,11 +33,11 @@ fn an_mtu_that_was_detected_is_shown_and_says_how() {
             .join(" ")
     };
     assert_eq!(
-        line(Told::new()),
+        line(Inputs::new()),
         "# mtu = 1442 # detected: eth0's 1500 less 58 for the tunnel"
     );
     assert_eq!(
-        line(Told::new().flags(&["--mtu=1400"])),
+        line(Inputs::new().flags(&["--mtu=1400"])),
         "mtu = 1400 # --mtu"
     );
 }
@@ -65,7 +65,7 @@ fn the_example_has_every_setting_and_turned_on_it_says_what_is_so_anyway() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/podwire.toml");
     let example = std::fs::read_to_string(path).unwrap();
     assert!(
-        Told::new()
+        Inputs::new()
             .own(&example)
             .load()
             .unwrap()
