@@ -81,6 +81,15 @@ impl<'a> Node<'a> {
         }))
     }
 
+    /// What `read` makes of the member `name`; `None` when it is absent.
+    pub(super) fn optional<T>(
+        &self,
+        name: &str,
+        read: impl FnOnce(&Self) -> Result<T, AnnotationError>,
+    ) -> Result<Option<T>, AnnotationError> {
+        self.member(name)?.as_ref().map(read).transpose()
+    }
+
     /// The member `name`, which must be there.
     pub(super) fn required(&self, name: &str) -> Result<Self, AnnotationError> {
         self.member(name)?.ok_or_else(|| AnnotationError {
@@ -194,8 +203,7 @@ impl<'a> Node<'a> {
         if dst.addr().is_unspecified() {
             return Err(dest.refuse(Problem::DefaultRoute(gateways)));
         }
-        let next_hop = self.member("nextHop")?;
-        let gateway = next_hop.map(|hop| hop.next_hop(dst)).transpose()?;
+        let gateway = self.optional("nextHop", |hop| hop.next_hop(dst))?;
         Ok(Route::new(dst, gateway))
     }
 

@@ -51,20 +51,14 @@ pub fn parse(name: &'static str, annotation: &str) -> Result<Vec<InterfaceSpec>,
 
 fn parse_interface(node: &Node<'_>) -> Result<InterfaceSpec, AnnotationError> {
     let addresses = vec![node.required("ip_address")?.interface_address()?];
-    let gateway = node
-        .member("gateway_ip")?
-        .map(|gateway| gateway.gateway())
-        .transpose()?;
+    let gateway = node.optional("gateway_ip", Node::gateway)?;
     let pod_ifname = node.required("interface")?.interface_name()?;
     Ok(InterfaceSpec {
         port_name: PortName::listed(pod_ifname.as_deref()),
         pod_ifname,
         mac: Some(node.required("mac_address")?.mac()?),
         gateways: default_gateway(node, gateway)?,
-        mtu: node
-            .member("mtu")?
-            .map(|mtu| mtu.mtu_or_text(&addresses))
-            .transpose()?,
+        mtu: node.optional("mtu", |mtu| mtu.mtu_or_text(&addresses))?,
         addresses,
         ..InterfaceSpec::default()
     })
@@ -74,10 +68,7 @@ fn default_gateway(
     node: &Node<'_>,
     gateway: Option<IpAddr>,
 ) -> Result<Vec<IpAddr>, AnnotationError> {
-    let wanted = node
-        .member("defaultGateway")?
-        .map(|flag| flag.flag())
-        .transpose()?;
+    let wanted = node.optional("defaultGateway", Node::flag)?;
     match (wanted.unwrap_or(false), gateway) {
         (false, _) => Ok(Vec::new()),
         (true, Some(gateway)) => Ok(vec![gateway]),

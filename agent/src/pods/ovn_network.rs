@@ -115,20 +115,18 @@ fn parse_interface(node: &Node<'_>) -> Result<InterfaceWish, AnnotationError> {
         Some(address) => (Vec::new(), Some(address.gateway()?)),
     };
     let mac = node.any_member(&["mac_address", "macAddress"])?;
-    let flag = node.member("defaultGateway")?;
-    let default_gateway = flag.map(|flag| flag.flag()).transpose()?.unwrap_or(false);
+    let default_gateway = node.optional("defaultGateway", Node::flag)?;
+    let default_gateway = default_gateway.unwrap_or(false);
     // Nobody here makes networks; but without its name the entry is none.
     node.required("name")?.text()?;
     let pod_ifname = node.required("interface")?.interface_name()?;
     let mac = mac.map(|mac| mac.mac()).transpose()?;
-    let gateway = node.member("gateway_ip")?;
-    let gateway = gateway.map(|gateway| gateway.gateway()).transpose()?;
+    let gateway = node.optional("gateway_ip", Node::gateway)?;
     let nets: Vec<IpNet> = addresses
         .iter()
         .copied()
         .chain(bare_address.map(IpNet::from))
         .collect();
-    let mtu = node.member("mtu")?;
     Ok(InterfaceWish {
         interface: InterfaceSpec {
             port_name: PortName::listed(pod_ifname.as_deref()),
@@ -136,7 +134,7 @@ fn parse_interface(node: &Node<'_>) -> Result<InterfaceWish, AnnotationError> {
             mac,
             addresses,
             gateways: gateway.filter(|_| default_gateway).into_iter().collect(),
-            mtu: mtu.map(|mtu| mtu.mtu_or_text(&nets)).transpose()?,
+            mtu: node.optional("mtu", |mtu| mtu.mtu_or_text(&nets))?,
             ..InterfaceSpec::default()
         },
         bare_address,

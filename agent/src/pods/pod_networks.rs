@@ -131,16 +131,10 @@ fn parse_interface(node: &Node<'_>) -> Result<InterfaceSpec, AnnotationError> {
         .iter()
         .map(|route| route.route("gateway_ips"))
         .collect::<Result<_, _>>()?;
-    let mtu = node
-        .member("mtu")?
-        .map(|mtu| mtu.mtu(&addresses))
-        .transpose()?;
+    let mtu = node.optional("mtu", |mtu| mtu.mtu(&addresses))?;
     // A network whose router advertises itself has a link-local gateway in place of an address of
     // the subnet.
-    let link_local = node
-        .member("ipv6_lla_gateway_ip")?
-        .map(|ip| ip.link_local())
-        .transpose()?;
+    let link_local = node.optional("ipv6_lla_gateway_ip", Node::link_local)?;
     if !gateways.iter().any(IpAddr::is_ipv6) {
         gateways.extend(link_local.map(IpAddr::V6));
     }
