@@ -28,7 +28,7 @@ pub(super) struct PodMetadata {
 impl PodMetadata {
     /// The interfaces, when annotations say which.
     pub(super) fn interfaces(&self) -> Option<&[InterfaceSpec]> {
-        self.answer.as_ref()?.said.as_deref()
+        self.answer.as_ref()?.value.as_deref()
     }
 
     /// What the plan needs to know of the call.

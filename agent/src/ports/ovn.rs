@@ -44,12 +44,12 @@ pub struct Diagnosis {
     /// What is wrong with ovn-controller.
     controller: Option<ControllerError>,
     /// What is wrong with each port, by its iface-id; or why that can't be told.
-    ports: Result<Vec<(String, Lack)>, SouthboundError>,
+    ports: Result<Vec<(String, Missing)>, SouthboundError>,
 }
 
 /// What a port lacks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum Lack {
+enum Missing {
     #[error(
         "no logical port: the southbound database has none of this name, so the controller has not made it yet, or ovn-northd not passed it on"
     )]
@@ -105,12 +105,12 @@ impl Ports {
         }
     }
 
-    /// Looks for what ports lack that ovn-controller has not installed.
+    /// Looks for what ports missing that ovn-controller has not installed.
     pub(super) async fn diagnose(&self, ports: &[&AddedPort], deadline: Instant) -> Diagnosis {
         let patience = deadline.saturating_duration_since(Instant::now());
         let (controller, ports) = tokio::join!(
             self.controller_connected(patience),
-            self.lacks(ports, deadline)
+            self.missing(ports, deadline)
         );
         Diagnosis {
             controller: controller.err(),
@@ -118,28 +118,28 @@ impl Ports {
         }
     }
 
-    async fn lacks(
+    async fn missing(
         &self,
         ports: &[&AddedPort],
         deadline: Instant,
-    ) -> Result<Vec<(String, Lack)>, SouthboundError> {
+    ) -> Result<Vec<(String, Missing)>, SouthboundError> {
         let southbound = self.southbound(deadline).await?;
         let iface_ids: Vec<&str> = ports.iter().map(|port| port.iface_id.as_str()).collect();
         let view = southbound.view(&iface_ids, deadline).await?;
         let other_bridge = self.client.read(|db| node_key(db, "ovn-bridge"));
         let other_bridge = other_bridge.filter(|theirs| *theirs != self.bridge);
-        let lacks = ports.iter().zip(&view.bindings).map(|(port, binding)| {
+        let missing = ports.iter().zip(&view.bindings).map(|(port, binding)| {
             let ours = port.iface_id_ver.as_deref();
-            let lack = match lack(&view, &southbound.chassis, binding.as_ref(), ours) {
-                Lack::Claim if let Some(theirs) = &other_bridge => Lack::Bridge {
+            let missing = match missing(&view, &southbound.chassis, binding.as_ref(), ours) {
+                Missing::Claim if let Some(theirs) = &other_bridge => Missing::Bridge {
                     ours: self.bridge.clone(),
                     theirs: theirs.clone(),
                 },
-                lack => lack,
+                missing => missing,
             };
-            (port.iface_id.clone(), lack)
+            (port.iface_id.clone(), missing)
         });
-        Ok(lacks.collect())
+        Ok(missing.collect())
     }
 
     async fn southbound(&self, deadline: Instant) -> Result<Southbound, SouthboundError> {
@@ -192,18 +192,18 @@ pub(super) fn node_key(db: &Db, name: &str) -> Option<String> {
 }
 
 /// The first thing that stands between a port and its flows, in the order in which OVN goes about it.
-fn lack(view: &View, this: &str, binding: Option<&Binding>, uid: Option<&str>) -> Lack {
+fn missing(view: &View, this: &str, binding: Option<&Binding>, uid: Option<&str>) -> Missing {
     let this = this.to_owned();
     let Some(hostname) = &view.this_chassis else {
-        return Lack::Chassis { this };
+        return Missing::Chassis { this };
     };
     let Some(binding) = binding else {
-        return Lack::LogicalPort;
+        return Missing::LogicalPort;
     };
     if let Some(theirs) = &binding.iface_id_ver
         && uid != Some(theirs)
     {
-        return Lack::OtherPod {
+        return Missing::OtherPod {
             theirs: theirs.clone(),
             ours: uid.map(str::to_owned),
         };
@@ -212,16 +212,16 @@ fn lack(view: &View, this: &str, binding: Option<&Binding>, uid: Option<&str>) -
         && *requested != this
         && requested != hostname
     {
-        return Lack::OtherRequested {
+        return Missing::OtherRequested {
             requested: requested.clone(),
             this,
             holder: binding.chassis.clone(),
         };
     }
     match &binding.chassis {
-        None => Lack::Claim,
-        Some(holder) if *holder == this => Lack::Flows,
-        Some(holder) => Lack::OtherChassis {
+        None => Missing::Claim,
+        Some(holder) if *holder == this => Missing::Flows,
+        Some(holder) => Missing::OtherChassis {
             holder: holder.clone(),
             this,
         },
@@ -236,7 +236,7 @@ impl fmt::Display for Diagnosis {
             Ok(ports) => parts.extend(
                 ports
                     .iter()
-                    .map(|(iface_id, lack)| format!("{iface_id}: {lack}")),
+                    .map(|(iface_id, missing)| format!("{iface_id}: {missing}")),
             ),
             Err(error) => parts.push(error.to_string()),
         }
@@ -281,7 +281,7 @@ mod tests {
 
     fn said(view: &View, uid: Option<&str>) -> String {
         let binding = view.bindings[0].as_ref();
-        lack(view, "node-a", binding, uid).to_string()
+        missing(view, "node-a", binding, uid).to_string()
     }
 
     fn bound(chassis: Option<&str>) -> Binding {
@@ -292,10 +292,10 @@ mod tests {
     }
 
     #[test]
-    fn each_lack_is_told_from_the_others() {
+    fn each_missing_thing_has_its_own_words() {
         let not_there = View::default();
         assert!(
-            lack(&not_there, "node-a", None, None)
+            missing(&not_there, "node-a", None, None)
                 .to_string()
                 .contains("no chassis node-a")
         );

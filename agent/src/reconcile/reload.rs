@@ -23,9 +23,9 @@ pub struct Configuration {
     loader: Arc<Loader>,
     /// What the agent runs by.
     in_force: Loaded,
-    /// What was told last; other than `in_force` where a restart is needed.
-    told: Loaded,
-    /// Why what is told now is refused, if it is: said once, and not at every change beside it.
+    /// What was loaded last; other than `in_force` where a restart is needed.
+    latest: Loaded,
+    /// Why what was loaded last is refused, if it is: said once, and not at every change beside it.
     refused: Option<String>,
     log: LogOutput,
 }
@@ -35,7 +35,7 @@ impl Configuration {
     pub fn new(loader: Loader, loaded: Loaded, log: LogOutput) -> Self {
         Self {
             loader: Arc::new(loader),
-            told: loaded.clone(),
+            latest: loaded.clone(),
             in_force: loaded,
             refused: None,
             log,
@@ -67,7 +67,7 @@ impl Configuration {
                 },
                 _ = hangup.recv() => {
                     tracing::info!("SIGHUP: reading the configuration");
-                    self.told.warnings.clear();
+                    self.latest.warnings.clear();
                     self.refused = None;
                     self.reopen_log();
                 }
@@ -86,13 +86,13 @@ impl Configuration {
         for warning in now
             .warnings
             .iter()
-            .filter(|warning| !self.told.warnings.contains(warning))
+            .filter(|warning| !self.latest.warnings.contains(warning))
         {
             tracing::warn!("{warning}");
         }
         self.refused = None;
-        if now.merged == self.told.merged {
-            self.told = now;
+        if now.merged == self.latest.merged {
+            self.latest = now;
             return;
         }
         match self.loader.without_restart(&self.in_force, &now) {
@@ -106,9 +106,9 @@ impl Configuration {
             }
         }
         // Compared with what runs, and said once: a change that was taken back needs no restart.
-        let told = self.loader.changes(&self.told, &now);
+        let changes = self.loader.changes(&self.latest, &now);
         let waits = self.loader.changes(&self.in_force, &now);
-        for change in told.iter().filter(|change| !change.live) {
+        for change in changes.iter().filter(|change| !change.live) {
             match waits.iter().find(|waiting| waiting.key == change.key) {
                 Some(waiting) => tracing::warn!(
                     setting = change.key,
@@ -121,7 +121,7 @@ impl Configuration {
                 ),
             }
         }
-        self.told = now;
+        self.latest = now;
     }
 
     fn refuse(&mut self, error: &dyn std::error::Error) {

@@ -31,11 +31,11 @@ pub(super) struct Waiting {
 struct Line {
     next: u64,
     bytes: usize,
-    guests: BTreeMap<u64, Guest>,
+    entries: BTreeMap<u64, Entry>,
 }
 
 #[derive(Debug)]
-struct Guest {
+struct Entry {
     /// Ends the connection.
     end: CancellationToken,
     bytes: usize,
@@ -81,7 +81,7 @@ impl Waiting {
 
     /// Whether the next one to come makes another one go.
     pub(super) fn is_full(&self) -> bool {
-        self.lock().guests.len() >= self.most
+        self.lock().entries.len() >= self.most
     }
 
     /// Ends the connection that has waited longest, when there is one.
@@ -97,15 +97,15 @@ impl Waiting {
 
 impl Line {
     fn end_oldest(&mut self) {
-        if let Some((_, guest)) = self.guests.pop_first() {
-            self.bytes -= guest.bytes;
-            guest.end.cancel();
+        if let Some((_, entry)) = self.entries.pop_first() {
+            self.bytes -= entry.bytes;
+            entry.end.cancel();
         }
     }
 
     fn leave(&mut self, number: u64) {
-        if let Some(guest) = self.guests.remove(&number) {
-            self.bytes -= guest.bytes;
+        if let Some(entry) = self.entries.remove(&number) {
+            self.bytes -= entry.bytes;
         }
     }
 }
@@ -132,13 +132,13 @@ impl Presence {
         }
         let place = line.next;
         line.next += 1;
-        let guest = Guest {
+        let entry = Entry {
             end: self.end.clone(),
             bytes: 0,
         };
-        line.guests.insert(place, guest);
+        line.entries.insert(place, entry);
         *number = Some(place);
-        if line.guests.len() > self.waiting.most {
+        if line.entries.len() > self.waiting.most {
             line.end_oldest();
         }
     }
@@ -147,8 +147,8 @@ impl Presence {
     pub(super) fn grew(&self, bytes: usize) {
         let number = self.number();
         let mut line = self.waiting.lock();
-        if let Some(guest) = number.and_then(|number| line.guests.get_mut(&number)) {
-            guest.bytes += bytes;
+        if let Some(entry) = number.and_then(|number| line.entries.get_mut(&number)) {
+            entry.bytes += bytes;
             line.bytes += bytes;
         }
         while line.bytes > self.waiting.most_bytes {
@@ -213,6 +213,6 @@ mod tests {
         next.is_heard();
         next.waits();
         assert!(!gone(&next));
-        assert_eq!(waiting.lock().guests.len(), 1);
+        assert_eq!(waiting.lock().entries.len(), 1);
     }
 }

@@ -72,7 +72,7 @@ pub struct Question<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer<T> {
     /// What was read from its annotations; None when they don't say, and need not.
-    pub said: Option<T>,
+    pub value: Option<T>,
     /// The annotations that it was read from.
     pub annotations: Annotations,
     /// The pod's uid in the API, when a watched source knows it: a static pod's runtime has
@@ -218,7 +218,7 @@ impl Sources {
                     let says = || read(&now.annotations).ok().flatten();
                     if !answer.is_from_request
                         && now.annotations != answer.annotations
-                        && says() != answer.said
+                        && says() != answer.value
                     {
                         return SourceError::AnnotationChanged { pod, place };
                     }
@@ -303,9 +303,9 @@ impl Sources {
             let watched = match origin {
                 Origin::Watched(watched) => watched,
                 Origin::Request => {
-                    if let Some(said) = read(question.request)? {
+                    if let Some(value) = read(question.request)? {
                         return Ok(Ok(Answer {
-                            said: Some(said),
+                            value: Some(value),
                             ..self.of_request(question, name, runtime_uid)
                         }));
                     }
@@ -316,16 +316,16 @@ impl Sources {
             let place = &watched.place;
             match watched.known.see(name) {
                 Seen::Pod(pod) if pod.is_meant_by(runtime_uid) => {
-                    let said = read(&pod.annotations)?;
-                    let is_said = said.is_some();
+                    let value = read(&pod.annotations)?;
+                    let is_answer = value.is_some();
                     let answer = Answer {
-                        said,
+                        value,
                         annotations: pod.annotations.clone(),
                         uid: pod.uid.clone(),
                         known_by: Some(watched.source),
                         is_from_request: false,
                     };
-                    if is_said {
+                    if is_answer {
                         return Ok(Ok(answer));
                     }
                     fallback = fallback.or(Some(answer));
@@ -370,7 +370,7 @@ impl Sources {
         };
         let (known_by, uid) = self.watched().find_map(knows).unzip();
         Answer {
-            said: None,
+            value: None,
             annotations: question.request.clone(),
             uid: uid.flatten(),
             known_by,

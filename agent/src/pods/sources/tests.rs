@@ -83,7 +83,7 @@ async fn the_first_source_in_order_that_answers_is_believed() {
         put(&sources, Kube, "u1", &[(ANNOTATION, "kube")]);
         put(&sources, Dir, "u1", &[(ANNOTATION, "dir")]);
         let answer = ask(&sources, &[(ANNOTATION, "request")]).await.unwrap();
-        assert_eq!(answer.said.as_deref(), Some(expected));
+        assert_eq!(answer.value.as_deref(), Some(expected));
         assert_eq!(
             answer.annotations[ANNOTATION], expected,
             "one source's word, unmixed"
@@ -97,7 +97,7 @@ async fn one_that_says_nothing_on_the_question_is_passed_over() {
     put(&sources, Source::Kube, "u1", &[("podwire.io/mtu", "1400")]);
     put(&sources, Source::Dir, "u1", &[(ANNOTATION, "dir")]);
     let answer = ask(&sources, &[("ovn", "{}")]).await.unwrap();
-    assert_eq!(answer.said.as_deref(), Some("dir"));
+    assert_eq!(answer.value.as_deref(), Some("dir"));
 }
 
 #[tokio::test]
@@ -125,14 +125,14 @@ async fn without_need_a_known_pod_is_enough_and_an_unknown_one_is_awaited() {
     );
     put(&sources, Source::Kube, "u1", &[("podwire.io/mtu", "1400")]);
     let answer = ask(&sources, &[]).await.unwrap();
-    assert_eq!((answer.said, answer.annotations.len()), (None, 1));
+    assert_eq!((answer.value, answer.annotations.len()), (None, 1));
 }
 
 #[tokio::test]
 async fn without_need_and_without_watched_source_the_request_is_all_there_is() {
     let optional = sources(&[Source::Cni], Need::Optional);
     let answer = ask(&optional, &[("podwire.io/mtu", "1400")]).await.unwrap();
-    assert_eq!((answer.said, answer.annotations.len()), (None, 1));
+    assert_eq!((answer.value, answer.annotations.len()), (None, 1));
     let required = sources(&[Source::Cni], Need::Required);
     let error = ask(&required, &[]).await.unwrap_err().to_string();
     let expected = format!(

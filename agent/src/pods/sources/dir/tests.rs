@@ -42,7 +42,7 @@ async fn ask(sources: &Sources, name: &str, looked: &Notify) -> Result<String, S
     let answer = sources
         .ask(&question, Duration::from_secs(30), read)
         .await?;
-    Ok(answer.said.unwrap_or_default())
+    Ok(answer.value.unwrap_or_default())
 }
 
 async fn said(sources: &Sources, name: &str) -> String {

@@ -100,7 +100,7 @@ async fn asking(
 }
 
 fn said(answer: Result<Answer<String>, SourceError>) -> String {
-    answer.unwrap().said.unwrap()
+    answer.unwrap().value.unwrap()
 }
 
 fn annotated(name: &str, uid: &str, value: &str) -> Value {
@@ -142,7 +142,7 @@ async fn pods_of_this_node_are_known_and_nothing_but_their_metadata_is_asked_for
     server.apply(pod("n2", "ns", "there", "u2", json!({ ANNOTATION: "b" })));
     let sources = watching(&server);
     let answer = ask(&sources, "here", "u1", LONG).await.unwrap();
-    assert_eq!(answer.said.as_deref(), Some("a"));
+    assert_eq!(answer.value.as_deref(), Some("a"));
     assert_eq!(answer.uid.as_deref(), Some("u1"));
     assert_eq!(answer.annotations.len(), 1, "{:?}", answer.annotations);
     let other = missing(ask(&sources, "there", "u2", SHORT).await);
