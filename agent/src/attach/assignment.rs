@@ -10,10 +10,9 @@ use podwire_cni::spec::{Dns, ErrorCode, NetConf, RequestedIp, SpecError};
 use super::add::Add;
 use super::metadata::PodMetadata;
 use super::undo::{Done, Undo};
-use super::{Call, Error};
+use super::{Call, Error, Node};
 use crate::fault::fault_point;
 use crate::ipam::delegate::{self, Delegate, DelegateError};
-use crate::ipam::spawner::Spawner;
 use crate::ipam::{Family, Owner};
 use crate::netns::Route;
 use crate::observe::WaitFor;
@@ -53,8 +52,8 @@ impl Add<'_> {
     }
 
     async fn source_of(&self, pod: &PodMetadata, undo: &mut Undo) -> Result<Assignment, Error> {
-        if let Some(plugin) = delegate_of(self.call, &self.node.spawner)? {
-            return self.delegated(&plugin, undo).await;
+        if let Some(plugin) = delegate_of(self.node, self.call)? {
+            return self.delegated(plugin, undo).await;
         }
         if let Some(interfaces) = pod.interfaces() {
             return self.annotated(interfaces, undo);
@@ -130,14 +129,15 @@ impl Add<'_> {
         })
     }
 
-    async fn delegated(&self, plugin: &Delegate, undo: &mut Undo) -> Result<Assignment, Error> {
+    async fn delegated(
+        &self,
+        mut plugin: Delegate<'_>,
+        undo: &mut Undo,
+    ) -> Result<Assignment, Error> {
         undo.push(Done::Delegated);
-        let asked = delegate::Call {
-            timeout: self.deadline.left().min(DELEGATE_DEADLINE),
-            ..delegate_call(self.call)
-        };
+        plugin.call.timeout = self.deadline.left().min(DELEGATE_DEADLINE);
         let waiting = self.node.metrics.wait(WaitFor::IpamPlugin);
-        let result = plugin.add(&self.node.spawner, asked).await?;
+        let result = plugin.add().await?;
         drop(waiting);
         fault_point!("add-delegated");
         let mut interface = requested(&self.call.conf);
@@ -252,27 +252,22 @@ pub(super) fn owner(call: &Call) -> Owner {
 /// How long a delegated plugin may take.
 const DELEGATE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// The call as a delegated plugin is to get it.
-pub(super) fn delegate_call(call: &Call) -> delegate::Call<'_> {
-    delegate::Call {
-        invocation: &call.invocation,
-        config: call.conf.raw.get(),
-        environment: &call.environment,
-        timeout: DELEGATE_DEADLINE,
-    }
-}
-
 /// The plugin that the configuration's `ipam` section names, if it has one.
-pub(super) fn delegate_of(
-    call: &Call,
-    spawner: &Spawner,
-) -> Result<Option<Delegate>, DelegateError> {
+pub(super) fn delegate_of<'a>(
+    node: &'a Node,
+    call: &'a Call,
+) -> Result<Option<Delegate<'a>>, DelegateError> {
     let Some(ipam) = &call.conf.ipam else {
         return Ok(None);
     };
-    let (path, directories) = (&call.invocation.path, spawner.directories());
-    let found = Delegate::find(&ipam.plugin_type, path, directories)?;
-    Ok(Some(found.heard_by(&call.remarks)))
+    let delegated = delegate::Call {
+        invocation: &call.invocation,
+        config: call.conf.raw.get(),
+        environment: &call.environment,
+        remarks: &call.remarks,
+        timeout: DELEGATE_DEADLINE,
+    };
+    Delegate::find(&ipam.plugin_type, delegated, &node.spawner).map(Some)
 }
 
 /// An interface with what the configuration says of it, without addresses.

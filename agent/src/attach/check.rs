@@ -16,7 +16,7 @@ use std::time::Instant;
 use podwire_cni::spec::{CniResult, Interface};
 use serde::{Deserialize, Serialize};
 
-use super::assignment::{delegate_call, delegate_of};
+use super::assignment::delegate_of;
 use super::{Call, Error, Node, READY_DEADLINE};
 use crate::journal::{Entry, EntryPort};
 use crate::netns::{LinkState, Netns, Observed};
@@ -109,8 +109,8 @@ pub(super) async fn check(node: &Node, call: &Call, trace: &mut Trace) -> Result
         none(other_source_mac(node, record, pod))?;
     }
     trace.phase("host links", looking);
-    if let Some(plugin) = delegate_of(call, &node.spawner)? {
-        plugin.check(&node.spawner, delegate_call(call)).await?;
+    if let Some(plugin) = delegate_of(node, call)? {
+        plugin.check().await?;
     }
     Ok(())
 }

@@ -6,12 +6,11 @@ use podwire_cni::spec::Attachment;
 use podwire_cni::spool::boottime;
 use serde_json::{Value, json};
 
-use super::assignment::{delegate_call, delegate_of};
+use super::assignment::delegate_of;
 use super::lines::sandbox_line;
 use super::removal::remove;
 use super::{Call, Error, Node, READY_DEADLINE};
 use crate::config::usual::{DROP_IN, DROP_IN_NETWORK};
-use crate::ipam::delegate;
 use crate::observe::{Mended, Trace};
 use crate::plan::{AttachmentKey, ids};
 
@@ -105,15 +104,11 @@ async fn of_ovn_kubernetes(node: &Node, call: &Call) -> BTreeSet<AttachmentKey> 
 
 /// Has a delegated IPAM plugin collect what it gave.
 async fn delegated_gc(node: &Node, call: &Call, under_way: &UnderWay) -> Result<(), Error> {
-    let Some(plugin) = delegate_of(call, &node.spawner)? else {
-        return Ok(());
-    };
     let config = with_valid(call, under_way);
-    let delegated = delegate::Call {
-        config: &config,
-        ..delegate_call(call)
-    };
-    plugin.gc(&node.spawner, delegated).await?;
+    if let Some(mut plugin) = delegate_of(node, call)? {
+        plugin.call.config = &config;
+        plugin.gc().await?;
+    }
     Ok(())
 }
 

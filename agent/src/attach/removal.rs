@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::assignment::{delegate_call, delegate_of};
+use super::assignment::delegate_of;
 use super::links::{link_names, remove_by_pod_ends, remove_link, remove_links};
 use super::{Call, Error, Node, READY_DEADLINE};
 use crate::fault::fault_point;
@@ -43,8 +43,8 @@ pub(super) async fn remove_rows(node: &Node, key: &AttachmentKey) -> Result<(), 
 
 /// Tells a delegated IPAM plugin that its addresses are free again; without one it is nothing.
 pub(super) async fn delegated_del(node: &Node, call: &Call) -> Result<(), Error> {
-    match delegate_of(call, &node.spawner) {
-        Ok(Some(plugin)) => Ok(plugin.del(&node.spawner, delegate_call(call)).await?),
+    match delegate_of(node, call) {
+        Ok(Some(plugin)) => Ok(plugin.del().await?),
         Ok(None) => Ok(()),
         // A DEL that fails is repeated without end, and the plugin will not come back by that.
         Err(error) => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::assignment::{delegate_call, delegate_of};
+use super::assignment::delegate_of;
 use super::{Call, Error, Node, READY_DEADLINE};
 use crate::config::Wait;
 use crate::flows::Flows;
@@ -22,8 +22,8 @@ pub(super) async fn status(node: &Node, call: &Call) -> Result<(), Error> {
         health.flows = health.flows_problem(node);
     }
     health.confirm()?;
-    if let Some(plugin) = delegate_of(call, &node.spawner)? {
-        plugin.status(&node.spawner, delegate_call(call)).await?;
+    if let Some(plugin) = delegate_of(node, call)? {
+        plugin.status().await?;
     }
     Ok(())
 }

@@ -27,12 +27,14 @@ use super::spawner::{Exec, Exit, Output, Spawner, is_within};
 pub use error::DelegateError;
 pub use remarks::Remarks;
 
-/// An IPAM plugin that was found.
+/// An IPAM plugin that was found, and the call that it is run for.
 #[derive(Debug, Clone)]
-pub struct Delegate {
-    kind: String,
+pub struct Delegate<'a> {
+    /// What it is called with.
+    pub call: Call<'a>,
+    kind: &'a str,
     path: PathBuf,
-    remarks: Remarks,
+    spawner: &'a Spawner,
 }
 
 /// What the agent was called with, for the plugin to be called with the same.
@@ -44,6 +46,8 @@ pub struct Call<'a> {
     pub config: &'a str,
     /// The other variables of the runtime's environment: the plugin gets the same ones.
     pub environment: &'a BTreeMap<String, String>,
+    /// Takes what the plugin writes to its standard error.
+    pub remarks: &'a Remarks,
     /// How long the plugin may take.
     pub timeout: Duration,
 }
@@ -57,67 +61,41 @@ pub enum Answer {
     NotServed,
 }
 
-impl Delegate {
-    /// Looks for the plugin `kind` in those directories of `cni_path` (CNI_PATH, separated by
-    /// colons) that are plugin directories, or below one: the spawner runs nothing else.
+impl<'a> Delegate<'a> {
+    /// Looks for the plugin `kind` in those directories of CNI_PATH that are plugin directories, or
+    /// below one: the spawner runs nothing else.
     ///
     /// # Errors
     /// [`DelegateError::NotAName`], [`DelegateError::NotFound`].
     pub fn find(
-        kind: &str,
-        cni_path: &str,
-        directories: &[PathBuf],
+        kind: &'a str,
+        call: Call<'a>,
+        spawner: &'a Spawner,
     ) -> Result<Self, DelegateError> {
-        if matches!(kind, "" | "." | "..") || kind.contains(['/', '\0']) {
-            return Err(DelegateError::NotAName {
-                kind: kind.to_owned(),
-            });
-        }
-        cni_path
-            .split(':')
-            .map(Path::new)
-            .map(|dir| dir.join(kind))
-            .find(|path| is_within(path, directories) && is_executable_file(path))
-            .map(|path| Self {
-                kind: kind.to_owned(),
-                path,
-                remarks: Remarks::default(),
-            })
-            .ok_or_else(|| DelegateError::NotFound {
-                kind: kind.to_owned(),
-                searched: cni_path.to_owned(),
-                directories: directories.to_vec(),
-            })
-    }
-
-    /// Has its remarks go there as well.
-    pub fn heard_by(self, remarks: &Remarks) -> Self {
-        Self {
-            remarks: remarks.clone(),
-            ..self
-        }
-    }
-
-    /// The file that will be run.
-    pub fn path(&self) -> &Path {
-        &self.path
+        let path = file(kind, &call.invocation.path, spawner.directories())?;
+        Ok(Self {
+            call,
+            kind,
+            path,
+            spawner,
+        })
     }
 
     /// ADD: the addresses, routes and DNS that the plugin chose.
     ///
     /// # Errors
     /// [`DelegateError`].
-    pub async fn add(&self, spawner: &Spawner, call: Call<'_>) -> Result<CniResult, DelegateError> {
-        let stdout = self.call(spawner, call, Command::Add).await?;
+    pub async fn add(&self) -> Result<CniResult, DelegateError> {
+        let stdout = self.run(Command::Add).await?;
         let result =
             CniResult::from_json(stdout.as_bytes()).map_err(|reason| DelegateError::Result {
-                kind: self.kind.clone(),
+                kind: self.kind.to_owned(),
                 command: Command::Add,
                 reason,
             })?;
         if result.ips.is_empty() {
             return Err(DelegateError::NoAddress {
-                kind: self.kind.clone(),
+                kind: self.kind.to_owned(),
             });
         }
         Ok(result)
@@ -127,8 +105,8 @@ impl Delegate {
     ///
     /// # Errors
     /// [`DelegateError`].
-    pub async fn del(&self, spawner: &Spawner, call: Call<'_>) -> Result<(), DelegateError> {
-        match self.call(spawner, call, Command::Del).await {
+    pub async fn del(&self) -> Result<(), DelegateError> {
+        match self.run(Command::Del).await {
             Ok(_) => Ok(()),
             Err(DelegateError::Refused { error, .. })
                 if error.code == ErrorCode::INCOMPATIBLE_VERSION =>
@@ -143,8 +121,8 @@ impl Delegate {
     ///
     /// # Errors
     /// [`DelegateError`].
-    pub async fn check(&self, spawner: &Spawner, call: Call<'_>) -> Result<(), DelegateError> {
-        self.call(spawner, call, Command::Check).await.map(drop)
+    pub async fn check(&self) -> Result<(), DelegateError> {
+        self.run(Command::Check).await.map(drop)
     }
 
     /// GC: gives back what belongs to none of the configuration's valid attachments. A plugin
@@ -152,8 +130,8 @@ impl Delegate {
     ///
     /// # Errors
     /// [`DelegateError`].
-    pub async fn gc(&self, spawner: &Spawner, call: Call<'_>) -> Result<Answer, DelegateError> {
-        match self.call(spawner, call, Command::Gc).await {
+    pub async fn gc(&self) -> Result<Answer, DelegateError> {
+        match self.run(Command::Gc).await {
             Ok(_) => Ok(Answer::Served),
             Err(DelegateError::Refused { error, .. })
                 if is_unknown_verb(&error) || error.code == ErrorCode::INCOMPATIBLE_VERSION =>
@@ -169,36 +147,32 @@ impl Delegate {
     ///
     /// # Errors
     /// [`DelegateError`].
-    pub async fn status(&self, spawner: &Spawner, call: Call<'_>) -> Result<Answer, DelegateError> {
-        match self.call(spawner, call, Command::Status).await {
+    pub async fn status(&self) -> Result<Answer, DelegateError> {
+        match self.run(Command::Status).await {
             Ok(_) => Ok(Answer::Served),
             Err(DelegateError::Refused { error, .. }) if is_unknown_verb(&error) => {
-                self.confirm_version(spawner, call).await?;
+                self.confirm_version().await?;
                 Ok(Answer::NotServed)
             }
             Err(error) => Err(error),
         }
     }
 
-    async fn confirm_version(
-        &self,
-        spawner: &Spawner,
-        call: Call<'_>,
-    ) -> Result<(), DelegateError> {
-        let stdout = self.call(spawner, call, Command::Version).await?;
+    async fn confirm_version(&self) -> Result<(), DelegateError> {
+        let stdout = self.run(Command::Version).await?;
         let supported = serde_json::from_str(&stdout)
             .map(|Versions { supported_versions }| supported_versions)
             .map_err(|error| DelegateError::Result {
-                kind: self.kind.clone(),
+                kind: self.kind.to_owned(),
                 command: Command::Version,
                 reason: ResultError::NotJson(error.to_string()),
             })?;
         // A configuration that has come this far has a version; without one the plugin decides.
-        match serde_json::from_str(call.config) {
+        match serde_json::from_str(self.call.config) {
             Ok(Versioned {
                 cni_version: version,
             }) if !supported.contains(&version) => Err(DelegateError::Version {
-                kind: self.kind.clone(),
+                kind: self.kind.to_owned(),
                 version,
                 supported,
             }),
@@ -207,25 +181,21 @@ impl Delegate {
     }
 
     /// Runs the plugin, and returns its standard output if it succeeded.
-    async fn call(
-        &self,
-        spawner: &Spawner,
-        call: Call<'_>,
-        command: Command,
-    ) -> Result<String, DelegateError> {
+    async fn run(&self, command: Command) -> Result<String, DelegateError> {
+        let call = self.call;
         let exec = Exec {
             path: self.path.to_string_lossy().into_owned(),
             env: environment(call, command),
             stdin: call.config.to_owned(),
             timeout: call.timeout,
         };
-        let kind = || self.kind.clone();
-        let ended = spawner.run(exec).await;
+        let kind = || self.kind.to_owned();
+        let ended = self.spawner.run(exec).await;
         if let Ok(Output { stderr, .. }) = &ended
             && !stderr.trim().is_empty()
         {
             tracing::debug!(plugin = self.kind, %command, "IPAM plugin: {}", stderr.trim());
-            self.remarks.add(stderr);
+            call.remarks.add(stderr);
         }
         match ended {
             Ok(Output {
@@ -262,6 +232,22 @@ impl Delegate {
 /// All variables of a call, as the specification has it (section 4: "the same environment"), of
 /// which the spawner leaves some out. An empty parameter counts as unset with every plugin, so it
 /// is left out here.
+/// The file of the plugin `kind`.
+fn file(kind: &str, cni_path: &str, directories: &[PathBuf]) -> Result<PathBuf, DelegateError> {
+    if matches!(kind, "" | "." | "..") || kind.contains(['/', '\0']) {
+        return Err(DelegateError::NotAName {
+            kind: kind.to_owned(),
+        });
+    }
+    let mut paths = cni_path.split(':').map(|it| Path::new(it).join(kind));
+    let found = paths.find(|path| is_within(path, directories) && is_executable_file(path));
+    found.ok_or_else(|| DelegateError::NotFound {
+        kind: kind.to_owned(),
+        searched: cni_path.to_owned(),
+        directories: directories.to_vec(),
+    })
+}
+
 fn environment(call: Call<'_>, command: Command) -> Vec<(String, String)> {
     let invocation = call.invocation;
     let mut environment = call.environment.clone();

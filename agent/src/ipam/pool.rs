@@ -147,7 +147,6 @@ impl Pools {
         let families = self.families();
         if families.is_empty() {
             return Err(PoolError::NoSubnet {
-                family: None,
                 owner: owner.clone(),
             });
         }
@@ -159,20 +158,6 @@ impl Pools {
             .into_iter()
             .map(|candidate| self.hand_out(candidate, owner))
             .collect())
-    }
-
-    /// Gives `owner` one address of `family`: for a request that brings a static address of the
-    /// other family.
-    ///
-    /// # Errors
-    /// [`PoolError::NoSubnet`] and [`PoolError::Exhausted`].
-    pub fn allocate_family(
-        &mut self,
-        family: Family,
-        owner: &Owner,
-    ) -> Result<Allocated, PoolError> {
-        let candidate = self.candidate(family, owner)?;
-        Ok(self.hand_out(candidate, owner))
     }
 
     /// Gives `owner` this very address: a static wish, or a record read back after a restart. It
@@ -294,17 +279,10 @@ impl Pools {
             }
             subnets.push(pool.usage());
         }
-        let owner = owner.clone();
-        Err(match subnets.is_empty() {
-            true => PoolError::NoSubnet {
-                family: Some(family),
-                owner,
-            },
-            false => PoolError::Exhausted {
-                family,
-                owner,
-                subnets,
-            },
+        Err(PoolError::Exhausted {
+            family,
+            owner: owner.clone(),
+            subnets,
         })
     }
 

@@ -8,44 +8,41 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::ipam::spawner::fixture::{LONG, TESTDATA, directories, spawner};
+use crate::ipam::spawner::fixture::{LONG, TESTDATA, spawner};
 
 const PLUGINS: &str = "/usr/lib/cni";
 
-fn invocation(command: Command) -> Invocation {
+fn invocation(cni_path: &str) -> Invocation {
     Invocation {
-        command,
+        command: Command::Add,
         container_id: "4f1c9be0a7d2".to_owned(),
         netns: "/run/netns/none".to_owned(),
         ifname: "eth0".to_owned(),
         args: "IgnoreUnknown=1".to_owned(),
-        path: PLUGINS.to_owned(),
+        path: cni_path.to_owned(),
     }
-}
-
-fn found(kind: &str, cni_path: &str) -> Result<Delegate, DelegateError> {
-    Delegate::find(kind, cni_path, &directories())
 }
 
 /// A call of a plugin with this `ipam` section, in version 1.0.0 unless told otherwise.
 struct Fixture {
     spawner: Spawner,
     invocation: Invocation,
-    delegate: Delegate,
+    kind: String,
     config: Value,
     environment: BTreeMap<String, String>,
+    remarks: Remarks,
     timeout: Duration,
 }
 
 impl Fixture {
     fn new(ipam: Value) -> Self {
-        let kind = ipam["type"].as_str().unwrap().to_owned();
         Self {
             spawner: spawner(),
-            invocation: invocation(Command::Add),
-            delegate: found(&kind, &format!("{PLUGINS}:{TESTDATA}")).unwrap(),
+            invocation: invocation(&format!("{PLUGINS}:{TESTDATA}")),
+            kind: ipam["type"].as_str().unwrap().to_owned(),
             config: json!({ "cniVersion": "1.0.0", "name": "pods", "type": "podwire-cni", "ipam": ipam }),
             environment: BTreeMap::new(),
+            remarks: Remarks::default(),
             timeout: LONG,
         }
     }
@@ -59,43 +56,36 @@ impl Fixture {
         Self::new(json!({ "type": "host-local", "ranges": range, "dataDir": dir.path() }))
     }
 
-    async fn call(&self, command: Command) -> Result<String, DelegateError> {
-        let config = self.config.to_string();
+    fn found<'a>(&'a self, config: &'a str) -> Result<Delegate<'a>, DelegateError> {
         let call = Call {
             invocation: &self.invocation,
-            config: &config,
+            config,
             environment: &self.environment,
+            remarks: &self.remarks,
             timeout: self.timeout,
         };
-        let (delegate, spawner) = (&self.delegate, &self.spawner);
+        Delegate::find(&self.kind, call, &self.spawner)
+    }
+
+    async fn call(&self, command: Command) -> Result<String, DelegateError> {
+        let config = self.config.to_string();
+        let delegate = self.found(&config)?;
+        let answer = |answer| format!("{answer:?}");
         match command {
-            Command::Add => delegate
-                .add(spawner, call)
-                .await
-                .map(|result| result.to_json(CniVersion::V1_1_0)),
-            Command::Del => delegate.del(spawner, call).await.map(|()| String::new()),
-            Command::Check => delegate.check(spawner, call).await.map(|()| String::new()),
-            Command::Gc => delegate
-                .gc(spawner, call)
-                .await
-                .map(|answer| format!("{answer:?}")),
-            Command::Status => delegate
-                .status(spawner, call)
-                .await
-                .map(|answer| format!("{answer:?}")),
+            Command::Add => {
+                let result = delegate.add().await?;
+                Ok(result.to_json(CniVersion::V1_1_0))
+            }
+            Command::Del => delegate.del().await.map(|()| String::new()),
+            Command::Check => delegate.check().await.map(|()| String::new()),
+            Command::Gc => delegate.gc().await.map(answer),
+            Command::Status => delegate.status().await.map(answer),
             Command::Version => unreachable!("nobody delegates it"),
         }
     }
 
     async fn add(&self) -> Result<CniResult, DelegateError> {
-        let config = self.config.to_string();
-        let call = Call {
-            invocation: &self.invocation,
-            config: &config,
-            environment: &self.environment,
-            timeout: self.timeout,
-        };
-        self.delegate.add(&self.spawner, call).await
+        self.found(&self.config.to_string())?.add().await
     }
 }
 
@@ -194,7 +184,11 @@ async fn the_plugin_gets_every_parameter_and_the_whole_configuration() {
         "CNI_CONTAINERID=4f1c9be0a7d2",
         "CNI_IFNAME=eth0",
         "CNI_NETNS=/run/netns/none",
-        "CNI_PATH=/usr/lib/cni",
+        concat!(
+            "CNI_PATH=/usr/lib/cni:",
+            env!("CARGO_MANIFEST_DIR"),
+            "/src/ipam/testdata"
+        ),
     ];
     assert_eq!(variables, expected);
     let config = std::fs::read_to_string(dir.path().join("conf")).unwrap();
@@ -268,7 +262,9 @@ async fn a_plugin_that_hangs_is_ended_and_worth_another_try() {
         ..Fixture::scripted("hangs")
     };
     let error = pod.call(Command::Add).await.unwrap_err();
-    let path = pod.delegate.path().display();
+    let config = pod.config.to_string();
+    let path = pod.found(&config).unwrap().path;
+    let path = path.display();
     let expected =
         format!("IPAM plugin scripted-ipam, ADD: {path} did not end within 200 ms and was killed");
     assert_eq!(error.to_string(), expected);
@@ -333,8 +329,7 @@ fn a_plugin_is_an_executable_file_in_a_plugin_directory_of_cni_path() {
     std::fs::write(dir.path().join("host-local"), "not executable").unwrap();
     std::fs::create_dir(dir.path().join("static")).unwrap();
     let directories = [PLUGINS.into(), dir.path().to_owned()];
-    let path =
-        |kind, cni_path: &str| Delegate::find(kind, cni_path, &directories).map(|it| it.path);
+    let path = |kind, cni_path: &str| file(kind, cni_path, &directories);
     let host_local = Path::new(PLUGINS).join("host-local");
     for cni_path in [
         format!("{here}:{PLUGINS}"),
@@ -368,7 +363,7 @@ fn a_plugin_is_named_by_its_file_name_alone() {
         "../cni/host-local",
         "host\0local",
     ] {
-        let error = found(kind, PLUGINS).unwrap_err();
+        let error = file(kind, PLUGINS, &[PLUGINS.into()]).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("ipam.type {kind:?} is not the file name of a plugin")

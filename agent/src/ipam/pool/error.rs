@@ -12,11 +12,9 @@ use crate::ipam::{Family, Owner};
 /// Why an address was not given, or not taken back.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
-    /// No subnet is configured, or none of the family.
-    #[error("no subnet is configured to take {} address from for {owner}", any_or(*.family))]
+    /// No subnet is configured.
+    #[error("no subnet is configured to take any address from for {owner}")]
     NoSubnet {
-        /// The family asked for; `None` for any.
-        family: Option<Family>,
         /// Who asked.
         owner: Owner,
     },
@@ -59,14 +57,6 @@ pub enum PoolError {
         /// What it is.
         reserved: Reserved,
     },
-}
-
-fn any_or(family: Option<Family>) -> &'static str {
-    match family {
-        None => "any",
-        Some(Family::V4) => "an IPv4",
-        Some(Family::V6) => "an IPv6",
-    }
 }
 
 /// A list for people, its members separated by commas.

@@ -44,21 +44,6 @@ fn an_attachment_gets_one_address_of_each_family_with_its_subnets_prefix_and_gat
 }
 
 #[test]
-fn one_family_alone_can_be_asked_for() {
-    let mut pools = pools(&["fd00::/64", "10.0.0.0/24"]);
-    let given = pools.allocate_family(Family::V6, &owner("a")).unwrap();
-    assert_eq!(given.address.to_string(), "fd00::2/64");
-    assert_eq!(
-        pools
-            .usage()
-            .iter()
-            .map(|usage| usage.used)
-            .collect::<Vec<_>>(),
-        [1, 0]
-    );
-}
-
-#[test]
 fn a_full_subnet_spills_over_into_the_next_of_its_family() {
     let mut pools = pools(&["10.0.0.0/30", "10.1.0.0/24"]);
     assert_eq!(allocate(&mut pools, "a"), ["10.0.0.2/30"]);
@@ -108,16 +93,6 @@ fn pools_without_a_subnet_say_so() {
         error,
         "no subnet is configured to take any address from for pod default/pod-a, sandbox a, eth0"
     );
-    let error = pools(&["10.0.0.0/24"])
-        .allocate_family(Family::V6, &owner("a"))
-        .unwrap_err();
-    assert!(matches!(
-        error,
-        PoolError::NoSubnet {
-            family: Some(Family::V6),
-            ..
-        }
-    ));
 }
 
 #[test]
