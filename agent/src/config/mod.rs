@@ -58,15 +58,7 @@ pub struct AgentArgs {
     #[arg(long, value_name = "DIR", default_value = "/run/podwire")]
     pub run_dir: PathBuf,
     /// If another agent serves with this run directory, wait until it ends instead of failing: for rolling updates
-    #[arg(
-        long,
-        env = "PODWIRE_STANDBY",
-        default_value = "false",
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true,
-        value_parser = clap::builder::BoolishValueParser::new()
-    )]
+    #[arg(long)]
     pub standby: bool,
     /// Socket on which plugins are served [default: RUN_DIR/agent.sock]
     #[arg(long, value_name = "PATH")]
