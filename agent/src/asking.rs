@@ -1,5 +1,5 @@
-//! A question to a running agent: HTTP/1.1 on its socket, one connection each. Those who ask say for how long they wait, and what
-//! an answer means.
+//! A question to a running agent: HTTP/1.1 on its socket, one connection each. Those who ask say
+//! for how long they wait, and what an answer means.
 
 use std::error::Error;
 use std::io;
@@ -47,7 +47,8 @@ fn errno_of(cause: &(dyn Error + 'static)) -> io::Error {
     )
 }
 
-/// Asks, and waits until the answer begins; its body may still be on the way. Needs a tokio runtime.
+/// Asks, and waits until the answer begins; its body may still be on the way. Needs a tokio
+/// runtime.
 ///
 /// # Errors
 /// There is no answer. One that refuses is an answer.

@@ -1,8 +1,8 @@
-//! The service manager's protocols, where there is one: the socket that it holds for us (sd_listen_fds(3)), and what it wants to
-//! be told (sd_notify(3)).
+//! The service manager's protocols, where there is one: the socket that it holds for us
+//! (sd_listen_fds(3)), and what it wants to be told (sd_notify(3)).
 //!
-//! A socket that the manager holds outlives the agent: what connects while one agent ends and the next begins waits in its queue
-//! and is served by the next.
+//! A socket that the manager holds outlives the agent: what connects while one agent ends and the
+//! next begins waits in its queue and is served by the next.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
@@ -23,7 +23,11 @@ pub enum InheritedError {
     #[error("there are {0} sockets, and only one is served")]
     Many(usize),
     /// Plugins would look for the agent elsewhere.
-    #[error("it is {found}, and --socket says {wanted}", found = shown(.found), wanted = .wanted.display())]
+    #[error(
+        "it is {}, and --socket says {}",
+        shown(.found),
+        .wanted.display()
+    )]
     Elsewhere {
         /// Its path; none when it has no name.
         found: Option<PathBuf>,
@@ -32,8 +36,8 @@ pub enum InheritedError {
     },
 }
 
-/// The socket that the service manager handed over, if it did. To be called while there is one thread, and before anything is
-/// started: no child may inherit it.
+/// The socket that the service manager handed over, if it did. To be called while there is one
+/// thread, and before anything is started: no child may inherit it.
 ///
 /// # Errors
 /// Something was handed over that can't be served.
@@ -113,7 +117,8 @@ impl Manager {
         self.tell("STOPPING=1\nSTATUS=ending; pods keep their network");
     }
 
-    /// Says again and again that the agent's one thread still comes round, for as long as it does; without a watchdog, never.
+    /// Says again and again that the agent's one thread still comes round, for as long as it does;
+    /// without a watchdog, never.
     pub async fn keep_alive(&self) {
         let Some(period) = self.watchdog else {
             return std::future::pending().await;

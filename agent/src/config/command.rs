@@ -1,4 +1,5 @@
-//! The command line of `podwire agent`: the settings' flags, where the files are, and what is to be shown.
+//! The command line of `podwire agent`: the settings' flags, where the files are, and what is to be
+//! shown.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -28,8 +29,8 @@ pub(super) const TOKEN_VARIABLE: &str = "PODWIRE_K8S_TOKEN_OF_FLAG";
 /// What stands in its place.
 const HIDDEN: &str = "(hidden)";
 
-/// What the command line of `podwire agent` says. Only what is on it: variables, files and defaults come in below, when the
-/// settings are loaded.
+/// What the command line of `podwire agent` says. Only what is on it: variables, files and defaults
+/// come in below, when the settings are loaded.
 #[derive(Debug, Clone, Default)]
 pub struct AgentCommand {
     /// The settings that it names.
@@ -44,8 +45,8 @@ pub struct AgentCommand {
 
 impl Args for AgentCommand {
     fn augment_args(command: Command) -> Command {
-        // The variable is named in the help alone: clap would take its value for the flag's own, and it
-        // is to stand below the files.
+        // The variable is named in the help alone: clap would take its value for the flag's own,
+        // and it is to stand below the files.
         let command = settings::flags(command).mut_args(|flag| {
             let variable = settings::variable_of(&key_of(&flag));
             with_variable(flag, &variable)
@@ -119,8 +120,9 @@ impl FromArgMatches for AgentCommand {
     }
 }
 
-/// Every user of the machine can read a process's arguments, and root alone its environment. So a token on the command line is
-/// moved there, by starting this very program anew in its own place; that one gets its arguments from here as they were.
+/// Every user of the machine can read a process's arguments, and root alone its environment. So a
+/// token on the command line is moved there, by starting this very program anew in its own place;
+/// that one gets its arguments from here as they were.
 ///
 /// # Errors
 /// Of execve(2); else it returns only with nothing to move.

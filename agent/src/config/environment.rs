@@ -1,4 +1,5 @@
-//! The environment: podwire's own variables, those that ovn-kubernetes knows, and a pod's service account.
+//! The environment: podwire's own variables, those that ovn-kubernetes knows, and a pod's service
+//! account.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,8 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const SERVICE_HOST: &str = "KUBERNETES_SERVICE_HOST";
 const SERVICE_PORT: &str = "KUBERNETES_SERVICE_PORT";
 
-/// Ours, and no settings: where the file is, where fault points are, what a token of the command line was moved to.
+/// Ours, and no settings: where the file is, where fault points are, what a token of the command
+/// line was moved to.
 const NO_SETTINGS: [&str; 3] = [CONFIG_VARIABLE, "PODWIRE_FAULT", TOKEN_VARIABLE];
 
 /// The process's surroundings.
@@ -50,7 +52,8 @@ impl Environment {
         }
     }
 
-    /// What it says: our own variables, then those that others know as well, then the service account's.
+    /// What it says: our own variables, then those that others know as well, then the service
+    /// account's.
     pub(super) fn layers(&self, settings: &Settings) -> [Layer; 3] {
         let own = settings.iter().filter_map(|setting| {
             let text = self.find(&setting.variable)?;
@@ -69,7 +72,8 @@ impl Environment {
         [own.collect(), foreign, self.service_account()]
     }
 
-    /// A warning of each variable that looks like a setting and is none: mistyped, it would silently do nothing.
+    /// A warning of each variable that looks like a setting and is none: mistyped, it would
+    /// silently do nothing.
     pub(super) fn unknown(&self, settings: &Settings) -> Vec<String> {
         let known: Vec<&str> = settings
             .iter()

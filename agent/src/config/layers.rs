@@ -1,7 +1,8 @@
 //! Where a setting's value comes from, and which of several values counts.
 //!
-//! Each place (the command line, a file, the environment) is a [`Layer`]: what it says, setting by setting, as text. The first
-//! layer that names a setting decides, even when what it says is the default.
+//! Each place (the command line, a file, the environment) is a [`Layer`]: what it says, setting by
+//! setting, as text. The first layer that names a setting decides, even when what it says is the
+//! default.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,8 +42,8 @@ pub struct Given {
 /// What one place says, by key.
 pub(super) type Layer = BTreeMap<String, Given>;
 
-/// Settings that answer the same question: of each group only what the highest layer says counts, and within one layer the
-/// first of the group.
+/// Settings that answer the same question: of each group only what the highest layer says counts,
+/// and within one layer the first of the group.
 const ALTERNATIVES: [[&str; 2]; 2] = [
     ["kubeconfig", "k8s-apiserver"],
     ["k8s-token", "k8s-token-file"],

@@ -12,7 +12,8 @@ use crate::ipam::subnet::SubnetSpec;
 pub struct Live {
     /// The pools that embedded addresses come from.
     pub subnets: Vec<SubnetSpec>,
-    /// MTU for a pod to which nobody gave one, in bytes; None when it is the node's own, less the tunnel's overhead.
+    /// MTU for a pod to which nobody gave one, in bytes; None when it is the node's own, less the
+    /// tunnel's overhead.
     pub mtu: Option<u32>,
     /// Largest MTU that the node can carry, in bytes; None when nobody said.
     pub max_mtu: Option<u32>,
@@ -73,7 +74,8 @@ fn shown(setting: &Setting, given: Option<&Given>) -> String {
     }
 }
 
-/// A filter's grammar takes any word for a module's name, and a mistyped level would silence the log.
+/// A filter's grammar takes any word for a module's name, and a mistyped level would silence the
+/// log.
 pub(super) fn check_log(filter: &str) -> Result<(), ConfigError> {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     let is_plain = |part: &str| part.chars().all(|c| c.is_ascii_alphanumeric());

@@ -15,8 +15,8 @@ use super::live::{self, Change};
 use super::settings::{self, Kind, Settings};
 use super::{AgentArgs, Config};
 
-/// Everything that settings come from, to be read as often as need be. The command line and the environment are as they were at
-/// the start; files are read anew.
+/// Everything that settings come from, to be read as often as need be. The command line and the
+/// environment are as they were at the start; files are read anew.
 #[derive(Debug, Clone)]
 pub struct Loader {
     command: AgentCommand,
@@ -64,8 +64,8 @@ impl Loader {
         self.command.places.paths()
     }
 
-    /// The file in which a setting can be changed: podwire's own, be it there or not. None when the command line names the setting:
-    /// then no file's value counts.
+    /// The file in which a setting can be changed: podwire's own, be it there or not. None when the
+    /// command line names the setting: then no file's value counts.
     pub fn file_for(&self, key: &str) -> Option<PathBuf> {
         let own = &self.command.places.own.path;
         let is_free = !self.command.given.contains_key(key);
@@ -75,7 +75,8 @@ impl Loader {
     /// Reads the files and puts all together.
     ///
     /// # Errors
-    /// The first file or setting that is not valid, with its value, what was expected, and where it stands.
+    /// The first file or setting that is not valid, with its value, what was expected, and where it
+    /// stands.
     pub fn load(&self) -> Result<Loaded, LoadError> {
         let files = self.command.places.read(&self.settings)?;
         let mut layers = vec![self.command.given.clone()];
@@ -96,8 +97,8 @@ impl Loader {
         })
     }
 
-    /// What of `now` can take effect in an agent that runs by `before`: the live settings, checked against the others as they
-    /// are in force.
+    /// What of `now` can take effect in an agent that runs by `before`: the live settings, checked
+    /// against the others as they are in force.
     ///
     /// # Errors
     /// A live setting that is not valid without a change which needs a restart.

@@ -1,9 +1,10 @@
-//! What the agent is told, from the command line, configuration files, the environment and a pod's service account, checked at
-//! start and again when a file changes.
+//! What the agent is told, from the command line, configuration files, the environment and a pod's
+//! service account, checked at start and again when a file changes.
 //!
-//! Every setting is defined once, as a flag ([`AgentArgs`]); the table of [`Settings`] is read off that definition. Each place
-//! gives its values as text (`layers`), the highest that names a setting counts, and what remains is parsed as if it had stood
-//! on the command line and checked as a whole ([`Config`]).
+//! Every setting is defined once, as a flag ([`AgentArgs`]); the table of [`Settings`] is read off
+//! that definition. Each place gives its values as text (`layers`), the highest that names a
+//! setting counts, and what remains is parsed as if it had stood on the command line and checked as
+//! a whole ([`Config`]).
 
 mod command;
 mod environment;
@@ -48,16 +49,19 @@ use crate::ipam::pool::Pools;
 use crate::ipam::subnet::SubnetSpec;
 use crate::plan::{MAX_MTU, MIN_MTU, MIN_MTU_IPV6};
 
-/// The subnets of a machine that nobody configured: private (RFC 1918, RFC 4193; the latter spells "podwire"), node-local.
+/// The subnets of a machine that nobody configured: private (RFC 1918, RFC 4193; the latter spells
+/// "podwire"), node-local.
 const DEFAULT_SUBNETS: [&str; 2] = ["10.186.0.0/22", "fd70:6f64:7769:7265::/64"];
 
 /// The flags of `podwire agent`.
 #[derive(Debug, Clone, Args)]
 pub struct AgentArgs {
-    /// Directory for the socket, the lock and the intent log; on tmpfs, as it must not outlive the links
+    /// Directory for the socket, the lock and the intent log; on tmpfs, as it must not outlive the
+    /// links
     #[arg(long, value_name = "DIR", default_value = "/run/podwire")]
     pub run_dir: PathBuf,
-    /// If another agent serves with this run directory, wait until it ends instead of failing: for rolling updates
+    /// If another agent serves with this run directory, wait until it ends instead of failing: for
+    /// rolling updates
     #[arg(long)]
     pub standby: bool,
     /// Socket on which plugins are served [default: RUN_DIR/agent.sock]
@@ -75,26 +79,26 @@ pub struct AgentArgs {
     /// Bridge that pods' ports go on; made when missing, in plain mode
     #[arg(long, value_name = "NAME", default_value = usual::BRIDGE)]
     pub bridge: String,
-    /// Subnet for pods that nothing else gives an address: CIDR, then any of ",gateway=IP", ",range=IP-IP", ",exclude=IP"
-    /// and ",exclude=CIDR"; may be repeated [default: 10.186.0.0/22 and fd70:6f64:7769:7265::/64]
+    /// Subnet for pods that nothing else gives an address: CIDR, then any of ",gateway=IP",
+    /// ",range=IP-IP", ",exclude=IP" and ",exclude=CIDR"; may be repeated [default: 10.186.0.0/22
+    /// and fd70:6f64:7769:7265::/64]
     #[arg(long = "subnet", value_name = "SPEC", value_delimiter = ' ')]
     pub subnets: Vec<String>,
     /// Leave the bridge's local port alone: somebody else is the pods' gateway
     #[arg(long)]
     pub no_gateway: bool,
-    /// MTU of a pod's interface, in bytes, when neither its annotation nor the network configuration has one [default: the
-    /// uplink's, less the tunnel's overhead in OVN mode]
+    /// MTU of a pod's interface, in bytes, when neither its annotation nor the network
+    /// configuration has one [default: the uplink's, less the tunnel's overhead in OVN mode]
     #[arg(long, value_name = "BYTES")]
     pub mtu: Option<u32>,
-    /// Plain mode: let pods send with any MAC and IP address, answer DHCP and advertise routers; a network's own portSecurity
-    /// goes before
+    /// Plain mode: let pods send with any MAC and IP address, answer DHCP and advertise routers; a
+    /// network's own portSecurity goes before
     #[arg(long)]
     pub no_port_security: bool,
-    /// Pods with an IPv6 address neither probe for their link-local address nor ask for routers; a network's own quietPods
-    /// goes before [default: true in plain mode, false in OVN mode]
+    /// Pods with an IPv6 address neither probe for their link-local address nor ask for routers; a
+    /// network's own quietPods goes before [default: true in plain mode, false in OVN mode]
     #[arg(
         long,
-        env = "PODWIRE_QUIET_PODS",
         default_missing_value = "true",
         num_args = 0..=1,
         require_equals = true,
@@ -102,13 +106,15 @@ pub struct AgentArgs {
         value_parser = clap::builder::BoolishValueParser::new()
     )]
     pub quiet_pods: Option<bool>,
-    /// Largest MTU that the node can carry, in bytes: what is asked for above it is brought down to it
+    /// Largest MTU that the node can carry, in bytes: what is asked for above it is brought down to
+    /// it
     #[arg(long, value_name = "BYTES")]
     pub max_mtu: Option<u32>,
     /// Where pods' annotations come from
     #[command(flatten)]
     pub sources: SourceArgs,
-    /// How long an ADD may wait in all, for its turn, its pod's annotation, Open vSwitch and OVN, in seconds
+    /// How long an ADD may wait in all, for its turn, its pod's annotation, Open vSwitch and OVN,
+    /// in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub add_timeout: u64,
     /// Operations under way at once; more are told to try again later (code 11)
@@ -150,10 +156,11 @@ pub struct Config {
     pub bridge: String,
     /// Whether the bridge's local port carries the subnets' gateway addresses.
     pub gateway: bool,
-    /// Whether the switch lets pods speak for themselves alone, where their network doesn't say; never in OVN mode, where
-    /// OVN's own port security does it.
+    /// Whether the switch lets pods speak for themselves alone, where their network doesn't say;
+    /// never in OVN mode, where OVN's own port security does it.
     pub port_security: bool,
-    /// Whether pods with IPv6 neither probe for their link-local address nor ask for routers, where their network doesn't say.
+    /// Whether pods with IPv6 neither probe for their link-local address nor ask for routers, where
+    /// their network doesn't say.
     pub quiet_pods: bool,
     /// Where annotations come from.
     pub sources: SourceConfig,
@@ -298,7 +305,8 @@ fn check_max_mtu(most: u32, mtu: Option<u32>, subnets: &[SubnetSpec]) -> Result<
 
 /// A bridge's name is its local port's, and so a link's.
 fn check_bridge(name: &str) -> Result<(), ConfigError> {
-    // The loopback is in every namespace; the others are no names of links (`dev_valid_name`, /proc/sys/net/ipv4/conf).
+    // The loopback is in every namespace; the others are no names of links (`dev_valid_name`,
+    // /proc/sys/net/ipv4/conf).
     let is_taken = ["lo", ".", "..", "all", "default"].contains(&name);
     let fits = (1..=15).contains(&name.len()) && !is_taken;
     if fits

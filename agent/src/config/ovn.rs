@@ -48,7 +48,8 @@ impl Wait {
 /// The flags about OVN.
 #[derive(Debug, Clone, Args)]
 pub struct OvnArgs {
-    /// plain: the agent makes the bridge and gives addresses; ovn: ovn-controller and annotations do
+    /// plain: the agent makes the bridge and gives addresses; ovn: ovn-controller and annotations
+    /// do
     #[arg(long, value_name = "MODE", default_value = "plain")]
     pub mode: Mode,
     /// What an ADD waits for [default: ofport in plain mode, ovn-installed in OVN mode]
@@ -57,11 +58,12 @@ pub struct OvnArgs {
     /// Directory of ovn-controller's pidfile and control socket
     #[arg(long, value_name = "DIR", default_value = usual::OVN_RUNDIR)]
     pub ovn_rundir: PathBuf,
-    /// The southbound database, as in ssl:192.0.2.1:6642, asked when an ADD ends without its port installed [default: ovn-remote
-    /// of Open vSwitch's external_ids, which ovn-controller goes by]
+    /// The southbound database, as in ssl:192.0.2.1:6642, asked when an ADD ends without its port
+    /// installed [default: ovn-remote of Open vSwitch's external_ids, which ovn-controller goes by]
     #[arg(long, value_name = "REMOTE")]
     pub ovn_remote: Option<String>,
-    /// Private key for an ssl: southbound database [default: Open vSwitch's, as ovs-vsctl set-ssl wrote it]
+    /// Private key for an ssl: southbound database [default: Open vSwitch's, as ovs-vsctl set-ssl
+    /// wrote it]
     #[arg(long, value_name = "FILE")]
     pub ovn_private_key: Option<PathBuf>,
     /// Certificate that goes with it
@@ -110,13 +112,15 @@ impl OvnConfig {
         })
     }
 
-    /// Subnets are plain mode's: in OVN mode an address that the annotation does not name is nobody's.
+    /// Subnets are plain mode's: in OVN mode an address that the annotation does not name is
+    /// nobody's.
     pub(super) fn check_subnets(&self, given: &[String]) -> Result<(), ConfigError> {
         match (self.mode, given.first()) {
             (Mode::Ovn, Some(subnet)) => Err(bad(
                 "--subnet",
                 subnet,
-                "in OVN mode pods have their addresses from annotations; leave it out, or use --mode plain",
+                "in OVN mode pods have their addresses from annotations; leave it out, or use \
+                 --mode plain",
             )),
             _ => Ok(()),
         }

@@ -16,10 +16,12 @@ pub enum Seccomp {
 /// The flags about power.
 #[derive(Debug, Clone, Args)]
 pub struct PowerArgs {
-    /// Runtimes name pods' namespaces by process (/proc/PID/ns/net, as cri-dockerd does): keep CAP_SYS_PTRACE
+    /// Runtimes name pods' namespaces by process (/proc/PID/ns/net, as cri-dockerd does): keep
+    /// CAP_SYS_PTRACE
     #[arg(long)]
     pub proc_netns: bool,
-    /// Make links at ordinary priority, not at the lowest of real time, by which ovs-vswitchd does not run between the steps
+    /// Make links at ordinary priority, not at the lowest of real time, by which ovs-vswitchd does
+    /// not run between the steps
     #[arg(long)]
     pub no_realtime: bool,
     /// System calls that the agent is not known to make: enforce, log, off

@@ -11,8 +11,8 @@ use super::{Config, Mode, Need};
 const COLUMN: usize = 44;
 
 impl Loader {
-    /// Every setting with its value and where that comes from, as a file that podwire would take: what is not set, and what is
-    /// secret, is a comment.
+    /// Every setting with its value and where that comes from, as a file that podwire would take:
+    /// what is not set, and what is secret, is a comment.
     ///
     /// `detected` is the MTU that fits the node, in bytes, and how it was found.
     pub fn print(&self, loaded: &Loaded, detected: Option<(u32, String)>) -> String {
@@ -132,7 +132,9 @@ impl Config {
 
 /// The table of all settings as docs/configuration.md has it.
 pub fn reference(settings: &Settings) -> String {
-    let mut text = "| key in the file | flag | variable | default | live | meaning |\n|---|---|---|---|---|---|\n".to_owned();
+    let mut text = "| key in the file | flag | variable | default | live | meaning |\n\
+                    |---|---|---|---|---|---|\n"
+        .to_owned();
     for setting in settings.iter() {
         let (meaning, default) = meaning_and_default(setting);
         let flag = match (&setting.value_name, setting.kind) {

@@ -1,5 +1,5 @@
-//! The settings as a table: how each is called in which place, and what it is when nobody says. It is read off the definition of
-//! the flags, so that there is no second list to keep.
+//! The settings as a table: how each is called in which place, and what it is when nobody says. It
+//! is read off the definition of the flags, so that there is no second list to keep.
 
 use std::collections::BTreeMap;
 
@@ -92,7 +92,8 @@ impl Settings {
     }
 }
 
-/// Of these names the one that differs least from what was written, if by no more than one slip in three letters.
+/// Of these names the one that differs least from what was written, if by no more than one slip in
+/// three letters.
 pub(super) fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let distance = |name: &&str| strsim::damerau_levenshtein(name, written);
     let found = names.min_by_key(distance)?;

@@ -41,10 +41,12 @@ pub enum Need {
 /// The flags about sources.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SourceArgs {
-    /// Sources of pods' annotations in the order in which they are asked [default: cni, then kube and dir if they are set up]
+    /// Sources of pods' annotations in the order in which they are asked [default: cni, then kube
+    /// and dir if they are set up]
     #[arg(long, value_name = "SOURCE", value_delimiter = ',')]
     pub sources: Vec<Source>,
-    /// Whether an ADD waits for its pod's network annotation [default: required with kube or dir and in OVN mode, else optional]
+    /// Whether an ADD waits for its pod's network annotation [default: required with kube or dir
+    /// and in OVN mode, else optional]
     #[arg(long, value_name = "NEED")]
     pub annotations: Option<Need>,
     /// Directory of pod manifests (YAML or JSON)
@@ -56,10 +58,12 @@ pub struct SourceArgs {
     /// The API server, http:// or https:// [default: as the service account's environment has it]
     #[arg(long, value_name = "URL")]
     pub k8s_apiserver: Option<String>,
-    /// Certificates of the CAs that may have signed the API server's, PEM [default: the service account's, else the system's]
+    /// Certificates of the CAs that may have signed the API server's, PEM [default: the service
+    /// account's, else the system's]
     #[arg(long, value_name = "FILE")]
     pub k8s_cacert: Option<PathBuf>,
-    /// Bearer token for the API server; better in the environment or in a file, as everybody sees flags
+    /// Bearer token for the API server; better in the environment or in a file, as everybody sees
+    /// flags
     #[arg(long, value_name = "TOKEN")]
     pub k8s_token: Option<String>,
     /// File with the bearer token, read again for each request [default: the service account's]

@@ -1,5 +1,5 @@
-//! Where things are on most nodes, and what they are called: what the agent's flags fall back on, and what is looked at by those
-//! who have no agent to ask.
+//! Where things are on most nodes, and what they are called: what the agent's flags fall back on,
+//! and what is looked at by those who have no agent to ask.
 
 /// Open vSwitch's database, as its packages have it.
 pub const OVSDB: &str = "unix:/var/run/openvswitch/db.sock";
@@ -23,5 +23,6 @@ pub const PLUGIN_DIRECTORIES: [&str; 5] = [
 pub const PLUGIN_NAMES: [&str; 2] = ["podwire-cni", DROP_IN];
 /// The plugin whose place podwire's can take.
 pub const DROP_IN: &str = "ovn-k8s-cni-overlay";
-/// The network's name in the configuration that ovn-kubernetes writes for it: runtimes keep what they know of a pod under it.
+/// The network's name in the configuration that ovn-kubernetes writes for it: runtimes keep what
+/// they know of a pod under it.
 pub const DROP_IN_NETWORK: &str = "ovn-kubernetes";

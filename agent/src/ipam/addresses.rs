@@ -1,4 +1,5 @@
-//! Who holds which address of the node's own subnets: the pools behind a lock, and their cursor on disk.
+//! Who holds which address of the node's own subnets: the pools behind a lock, and their cursor on
+//! disk.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -17,9 +18,10 @@ const LONGEST_CURSOR: usize = 1 << 20;
 
 /// The node's pools.
 ///
-/// What is held is recorded in the ports' external_ids and claimed back from there at start. Only where the search for a
-/// free address stands, and what was released last, is in no row; it is kept beside the intent log, so that an agent's
-/// restart does not hand out what was released a moment ago.
+/// What is held is recorded in the ports' external_ids and claimed back from there at start. Only
+/// where the search for a free address stands, and what was released last, is in no row; it is kept
+/// beside the intent log, so that an agent's restart does not hand out what was released a moment
+/// ago.
 #[derive(Debug)]
 pub struct Addresses {
     pools: Mutex<Pools>,
@@ -48,7 +50,8 @@ impl Addresses {
         })
     }
 
-    /// Goes on with other subnets. Whoever has an address keeps it, and holds it where one of the subnets has it.
+    /// Goes on with other subnets. Whoever has an address keeps it, and holds it where one of the
+    /// subnets has it.
     ///
     /// # Errors
     /// When two subnets overlap; then nothing has changed.
@@ -77,8 +80,8 @@ impl Addresses {
         self.lock().families()
     }
 
-    /// This very address. An older sandbox of the same pod gives it up, for it is about to be replaced; it is named, so that it
-    /// can have the address back if it is not.
+    /// This very address. An older sandbox of the same pod gives it up, for it is about to be
+    /// replaced; it is named, so that it can have the address back if it is not.
     ///
     /// # Errors
     /// Taken by another pod, not for pods, or in no subnet.
@@ -100,7 +103,8 @@ impl Addresses {
 
     /// Takes one address back, if `owner` still has it.
     pub fn release(&self, address: IpAddr, owner: &Owner) {
-        // Another holder took it over, as the newer sandbox of a pod does: then it is not this one's to give back.
+        // Another holder took it over, as the newer sandbox of a pod does: then it is not this
+        // one's to give back.
         let _ = self.lock().release(address, owner);
         self.moved.notify_one();
     }
@@ -109,7 +113,8 @@ impl Addresses {
     pub fn hand_back(&self, address: IpAddr, owner: &Owner, older: &Owner) {
         let mut pools = self.lock();
         if pools.release(address, owner).is_ok() {
-            // It was the older one's a moment ago, so nothing speaks against it but a configuration that changes under us.
+            // It was the older one's a moment ago, so nothing speaks against it but a configuration
+            // that changes under us.
             let _ = pools.claim(address, older);
         }
     }
@@ -138,7 +143,8 @@ impl Addresses {
 
     /// Writes the cursor down whenever it has moved. Never ends.
     ///
-    /// Off the path of every request: an agent that dies in between loses a courtesy to ARP caches, nothing else.
+    /// Off the path of every request: an agent that dies in between loses a courtesy to ARP caches,
+    /// nothing else.
     pub async fn keep_cursor(&self) {
         loop {
             self.moved.notified().await;

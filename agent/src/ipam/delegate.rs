@@ -101,7 +101,8 @@ impl<'a> Delegate<'a> {
         Ok(result)
     }
 
-    /// DEL: gives back what ADD took. A plugin that refuses the configuration's version gave nothing for it.
+    /// DEL: gives back what ADD took. A plugin that refuses the configuration's version gave
+    /// nothing for it.
     ///
     /// # Errors
     /// [`DelegateError`].

@@ -123,7 +123,8 @@ impl Pools {
         let mut pools = Self::new(subnets)?;
         for (owner, addresses) in self.holders() {
             for address in addresses {
-                // In no subnet, or not for pods any more: it stays its owner's all the same, and nobody else gets it.
+                // In no subnet, or not for pods any more: it stays its owner's all the same, and
+                // nobody else gets it.
                 let _ = pools.claim(*address, owner);
             }
         }

@@ -16,8 +16,9 @@
 //!
 //! Messages are JSON (see `wire`), requests and replies are matched by number, and any number may
 //! be under way. When the agent's end closes, for whatever reason, the worker kills what it still
-//! runs and exits, and the keeper with it. That is why neither asks for PR_SET_PDEATHSIG: the signal
-//! would end it before it could, and is sent when the *thread* that started it ends (prctl(2)).
+//! runs and exits, and the keeper with it. That is why neither asks for PR_SET_PDEATHSIG: the
+//! signal would end it before it could, and is sent when the *thread* that started it ends
+//! (prctl(2)).
 
 mod client;
 mod process;
@@ -134,7 +135,10 @@ pub enum SpawnError {
         limit: usize,
     },
     /// The spawner does not answer.
-    #[error("the spawner did not answer within {} ms of being asked to run {path}", waited.as_millis())]
+    #[error(
+        "the spawner did not answer within {} ms of being asked to run {path}",
+        waited.as_millis()
+    )]
     Unresponsive {
         /// The program.
         path: String,

@@ -1,9 +1,11 @@
-//! The intent log: one small file per attachment under the run directory, written before an ADD's first side effect.
+//! The intent log: one small file per attachment under the run directory, written before an ADD's
+//! first side effect.
 //!
-//! OVSDB is the record of what is there. The journal covers the two times when it can't be: between an ADD's first side
-//! effect and its row, so that an interrupted ADD is undone by the next agent; and after a DEL that OVSDB was not there to
-//! hear, so that the row goes as soon as it is. The files live on tmpfs, that is exactly as long as links and namespaces do,
-//! and so they need no fsync. A state is a file's suffix, so that changing it is one rename.
+//! OVSDB is the record of what is there. The journal covers the two times when it can't be: between
+//! an ADD's first side effect and its row, so that an interrupted ADD is undone by the next agent;
+//! and after a DEL that OVSDB was not there to hear, so that the row goes as soon as it is. The
+//! files live on tmpfs, that is exactly as long as links and namespaces do, and so they need no
+//! fsync. A state is a file's suffix, so that changing it is one rename.
 
 mod names;
 
@@ -78,8 +80,8 @@ pub struct Entry {
     pub pod: Option<String>,
     /// CNI_NETNS.
     pub netns: String,
-    /// When the ADD began, in nanoseconds since boot: of two sandboxes of one pod the newer has the port, and a DEL that was
-    /// spooled before it is none of this attachment's.
+    /// When the ADD began, in nanoseconds since boot: of two sandboxes of one pod the newer has the
+    /// port, and a DEL that was spooled before it is none of this attachment's.
     #[serde(default)]
     pub since: u64,
     /// Device and inode of the namespace: a path may be reused by another pod.
@@ -88,8 +90,9 @@ pub struct Entry {
     pub bridge: String,
     /// The ports, one per interface.
     pub ports: Vec<EntryPort>,
-    /// The DEL by which a delegated IPAM plugin gives its addresses back, as the plugin's spool has one: configuration and
-    /// environment are the runtime's, which asks nobody to end an ADD that was never answered.
+    /// The DEL by which a delegated IPAM plugin gives its addresses back, as the plugin's spool has
+    /// one: configuration and environment are the runtime's, which asks nobody to end an ADD that
+    /// was never answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipam_del: Option<String>,
 }
@@ -157,8 +160,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal in `run_dir/attachments`, making the directory (0700) when it is missing. What a killed agent had half
-    /// written is removed.
+    /// Opens the journal in `run_dir/attachments`, making the directory (0700) when it is missing.
+    /// What a killed agent had half written is removed.
     ///
     /// # Errors
     /// When the directory can't be made or used.
@@ -186,7 +189,8 @@ impl Journal {
         Ok(self.directory().remove(PROBE)?)
     }
 
-    /// Writes an entry in state [`State::Adding`], replacing what was there for this attachment but for a living one's.
+    /// Writes an entry in state [`State::Adding`], replacing what was there for this attachment but
+    /// for a living one's.
     ///
     /// # Errors
     /// When the file can't be written; nothing is left then.
@@ -237,7 +241,8 @@ impl Journal {
         states.find(|state| self.directory().size(&name(key, *state)).is_some())
     }
 
-    /// Removes the entry of an ADD that was undone; that of a living attachment of the same key stays.
+    /// Removes the entry of an ADD that was undone; that of a living attachment of the same key
+    /// stays.
     ///
     /// # Errors
     /// When the file is there and can't be removed.
@@ -260,12 +265,14 @@ impl Journal {
         Ok(())
     }
 
-    /// Remembers names of host ends that are gone, or about to be: no device gets one of them again.
+    /// Remembers names of host ends that are gone, or about to be: no device gets one of them
+    /// again.
     pub fn retire_names(&self, names: &[&str]) {
         self.retired_names.retire(names);
     }
 
-    /// Those of the names that no earlier attachment had, in their order, and one more that is new for certain.
+    /// Those of the names that no earlier attachment had, in their order, and one more that is new
+    /// for certain.
     pub fn unused_names(&self, names: &[String]) -> Vec<String> {
         self.retired_names.unused(names)
     }
@@ -307,7 +314,8 @@ impl Journal {
                 let directory = Arc::new(open(&self.run_dir)?);
                 tracing::error!(
                     directory = %directory.path().display(),
-                    "the intent log was removed, and with it what is known of the attachments that are there; it is made again"
+                    "the intent log was removed, and with it what is known of the attachments \
+                     that are there; it is made again"
                 );
                 *self.lock() = Arc::clone(&directory);
                 Ok(directory.write(name, &[text])?)
@@ -337,7 +345,8 @@ fn open(run_dir: &Path) -> Result<PrivateDir, DirError> {
 }
 
 fn name(key: &AttachmentKey, state: State) -> String {
-    // Neither part can hold a ':' (CNI spec: containerID and network name are [a-zA-Z0-9_.-]; an interface name has none).
+    // Neither part can hold a ':' (CNI spec: containerID and network name are [a-zA-Z0-9_.-]; an
+    // interface name has none).
     let mut name = format!("{}:{}:{}", key.container_id, key.ifname, key.network);
     if name.len() > LONGEST_PLAIN_NAME {
         name = format!(

@@ -47,8 +47,8 @@ pub(super) fn check_addresses(interface: &str, addresses: &[IpNet]) -> Result<()
     Ok(())
 }
 
-/// What an address with its prefix length is when no annotation may give it to an interface. The administrator's IPAM plugin
-/// may.
+/// What an address with its prefix length is when no annotation may give it to an interface. The
+/// administrator's IPAM plugin may.
 pub fn not_an_interfaces(net: &IpNet) -> Option<&'static str> {
     /// That of the largest networks there are: of 10.0.0.0/8, and of fd00::/8.
     const SHORTEST_PREFIX: u8 = 8;

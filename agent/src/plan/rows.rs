@@ -110,8 +110,9 @@ pub mod ids {
     pub const IFNAME: &str = "podwire.io/ifname";
     /// podwire: CNI_NETNS as the runtime gave it.
     pub const NETNS: &str = "podwire.io/netns";
-    /// podwire, in plain mode: `on` or `off` as the port's network says whether it has port security, `default` where it says
-    /// nothing and the node decides. A row without it is from before there was port security, and has none.
+    /// podwire, in plain mode: `on` or `off` as the port's network says whether it has port
+    /// security, `default` where it says nothing and the node decides. A row without it is from
+    /// before there was port security, and has none.
     pub const PORT_SECURITY: &str = "podwire.io/port-security";
     /// podwire: `namespace/name` of the pod.
     pub const POD: &str = "podwire.io/pod";

@@ -1,8 +1,8 @@
 //! One client's connection, as hyper reads and writes it, and as we watch it for its end.
 //!
-//! hyper learns of the client's end by reading, and while a request is served it reads no further than into its buffer: bytes
-//! that came behind the request (a pipelined one) hide the end from it. The kernel tells of the end apart from the bytes
-//! (EPOLLRDHUP), and that is what is watched here.
+//! hyper learns of the client's end by reading, and while a request is served it reads no further
+//! than into its buffer: bytes that came behind the request (a pipelined one) hide the end from it.
+//! The kernel tells of the end apart from the bytes (EPOLLRDHUP), and that is what is watched here.
 
 use std::io;
 use std::pin::Pin;
@@ -23,8 +23,8 @@ impl Client {
 
     /// Resolves when the client has closed its end, or shut down the half of it that it writes to.
     pub(super) async fn gone(&self) {
-        // Nobody sends urgent data over a unix socket: of what this interest stands for the end alone can come.
-        // It fails only with the runtime's end.
+        // Nobody sends urgent data over a unix socket: of what this interest stands for the end
+        // alone can come. It fails only with the runtime's end.
         let _ = self.0.ready(Interest::PRIORITY).await;
     }
 }

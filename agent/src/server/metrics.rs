@@ -1,6 +1,7 @@
 //! GET /metrics by TCP, for a monitoring system that can't speak through a unix socket.
 //!
-//! Only on a loopback address, and only this page: it holds no pod's name, and nothing can be changed by it.
+//! Only on a loopback address, and only this page: it holds no pod's name, and nothing can be
+//! changed by it.
 
 use std::convert::Infallible;
 use std::net::TcpListener as StdListener;
@@ -17,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 use super::{ACCEPT_BACKOFF, MAX_HEADER, REQUEST_DEADLINE, Response, metrics_page, text};
 use crate::attach::Agent;
 
-/// Connections at once; who comes on top of them waits until one ends, which takes no longer than a request may.
+/// Connections at once; who comes on top of them waits until one ends, which takes no longer than a
+/// request may.
 const MOST: usize = 16;
 
 /// Serves until `stop` is cancelled; a page under way then is of no use to anybody.
@@ -46,7 +48,10 @@ pub async fn serve(
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "accept of a metrics client failed; trying again shortly");
+                    tracing::warn!(
+                        %error,
+                        "accept of a metrics client failed; trying again shortly"
+                    );
                     tokio::time::sleep(ACCEPT_BACKOFF).await;
                 }
             }

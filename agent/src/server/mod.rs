@@ -1,9 +1,9 @@
 //! The agent's front door: HTTP/1.1 on a unix socket, one task per connection.
 //!
-//! A connection is looked at before a byte of it is read: whoever is not root is turned away. What one client can cost the
-//! others is bounded: connections, header and body in size and in time. Each verb runs in a task of its own, which the
-//! connection only waits for: when the client goes away (the runtime killed the plugin) the operation is told, and undoes
-//! itself.
+//! A connection is looked at before a byte of it is read: whoever is not root is turned away. What
+//! one client can cost the others is bounded: connections, header and body in size and in time.
+//! Each verb runs in a task of its own, which the connection only waits for: when the client goes
+//! away (the runtime killed the plugin) the operation is told, and undoes itself.
 
 mod client;
 pub mod metrics;
@@ -39,7 +39,8 @@ use crate::observe::PageFormat;
 
 /// A plugin sends its whole request at once; what takes longer is no plugin.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
-/// After an accept that failed for lack of descriptors or memory nothing tells when there will be some again.
+/// After an accept that failed for lack of descriptors or memory nothing tells when there will be
+/// some again.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// The longest that an answer about the agent's health is held back.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
@@ -49,7 +50,8 @@ const MAX_HEADER: usize = 16 * 1024;
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
 type Response = hyper::Response<Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>>;
 
-/// Serves until `stop` is cancelled, then whoever had connected by then, and waits for what is under way.
+/// Serves until `stop` is cancelled, then whoever had connected by then, and waits for what is
+/// under way.
 ///
 /// # Errors
 /// When the limit of open descriptors can't be read.
@@ -93,7 +95,8 @@ pub async fn serve(door: &mut Door, agent: Arc<Agent>, stop: CancellationToken) 
     Ok(())
 }
 
-/// Whether the peer is root, by the credentials that the kernel took when it connected (SO_PEERCRED, unix(7)).
+/// Whether the peer is root, by the credentials that the kernel took when it connected
+/// (SO_PEERCRED, unix(7)).
 fn is_root(stream: &UnixStream) -> Result<(), String> {
     match stream.peer_cred() {
         Ok(peer) if peer.uid() == 0 => Ok(()),
@@ -140,11 +143,14 @@ async fn connection(
             return;
         }
         () = presence.ended() => {
-            tracing::debug!("connection closed: it had waited longest when another needed its place");
+            tracing::debug!(
+                "connection closed: it had waited longest when another needed its place"
+            );
             return;
         }
         () = stop.cancelled() => {
-            // hyper would close at once a connection of which it has read nothing, and the request may be on its way.
+            // hyper would close at once a connection of which it has read nothing, and the request
+            // may be on its way.
             tokio::select! {
                 _ = connection.as_mut() => return,
                 () = begun.cancelled() => {}
@@ -261,8 +267,8 @@ async fn metrics_page(agent: &Agent, headers: &HeaderMap) -> Response {
     typed(StatusCode::OK, format.media_type(), page)
 }
 
-/// An answer to the plugin, with what it is to write to its standard error at the body's end. The answer goes before: one
-/// that leaves no room stands alone.
+/// An answer to the plugin, with what it is to write to its standard error at the body's end. The
+/// answer goes before: one that leaves no room stands alone.
 fn with_stderr(status: StatusCode, mut answer: String, stderr: &str) -> Response {
     if stderr.is_empty() || answer.len() + stderr.len() > wire::MAX_REPLY {
         return json(status, answer);

@@ -1,4 +1,5 @@
-//! What the socket serves beside CNI: pages for people, for their tools, and for those who watch over the node.
+//! What the socket serves beside CNI: pages for people, for their tools, and for those who watch
+//! over the node.
 
 use std::sync::Arc;
 use std::time::Duration;

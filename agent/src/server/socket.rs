@@ -1,6 +1,7 @@
 //! The agent's socket: in a directory that only root may enter, owned by one agent at a time.
 //!
-//! Cleaners of temporary files remove what is below /run as well. So both are watched, and made again when they were removed.
+//! Cleaners of temporary files remove what is below /run as well. So both are watched, and made
+//! again when they were removed.
 
 use std::fs;
 use std::io;
@@ -52,8 +53,9 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// Makes the directory (0700) when it is missing, checks whose it is, closes it to others, and locks it. The lock is on the
-    /// directory itself: on a file in it, whose removal nobody sees, two agents could have one each.
+    /// Makes the directory (0700) when it is missing, checks whose it is, closes it to others, and
+    /// locks it. The lock is on the directory itself: on a file in it, whose removal nobody sees,
+    /// two agents could have one each.
     ///
     /// # Errors
     /// When it can't be made, belongs to somebody else, or another agent holds it.
@@ -61,7 +63,8 @@ impl RunDir {
         Self::lock(path, FlockArg::LockExclusiveNonblock)
     }
 
-    /// The same, but waits until an agent that holds it has ended. Signals have their default effect meanwhile.
+    /// The same, but waits until an agent that holds it has ended. Signals have their default
+    /// effect meanwhile.
     ///
     /// # Errors
     /// When it can't be made or belongs to somebody else.
@@ -70,10 +73,14 @@ impl RunDir {
             Err(SocketError::Held { .. }) => {}
             other => return other,
         }
-        tracing::info!(run_dir = %path.display(), "another agent serves; standing by until it ends");
+        tracing::info!(
+            run_dir = %path.display(),
+            "another agent serves; standing by until it ends"
+        );
         loop {
             let dir = Self::lock(path, FlockArg::LockExclusive)?;
-            // The agent that serves has made the directory again, and this was the lock of the removed one.
+            // The agent that serves has made the directory again, and this was the lock of the
+            // removed one.
             if id_of(path) == Some(dir.id) {
                 return Ok(dir);
             }
@@ -189,7 +196,9 @@ impl Door {
                 }
             };
             tokio::select! {
-                accepted = self.listener.listener.accept() => return accepted.map(|(stream, _)| stream),
+                accepted = self.listener.listener.accept() => {
+                    return accepted.map(|(stream, _)| stream);
+                }
                 () = removed => self.watch(),
             }
         }
@@ -204,13 +213,23 @@ impl Door {
                 Ok(true) => continue,
                 Ok(false) => watch,
                 Err(error) => {
-                    tracing::error!(%error, "no plugin can reach this agent; it tries again when something changes there");
+                    tracing::error!(
+                        %error,
+                        "no plugin can reach this agent; it tries again when something changes \
+                         there"
+                    );
                     Changes::of_sockets(&self.run_dir.path)
                 }
             };
-            self.watch = watch
-                .inspect_err(|error| tracing::error!(%error, socket = %self.path.display(), "the socket can't be watched; should it be removed, restart the agent"))
-                .ok();
+            let socket = self.path.display();
+            let unwatched = |error: &io::Error| {
+                tracing::error!(
+                    %error,
+                    %socket,
+                    "the socket can't be watched; should it be removed, restart the agent"
+                );
+            };
+            self.watch = watch.inspect_err(unwatched).ok();
             return;
         }
     }
@@ -219,24 +238,34 @@ impl Door {
     fn restore(&mut self) -> Result<bool, SocketError> {
         let mut is_changed = self.run_dir.restore()?;
         if is_changed {
-            tracing::error!(directory = %self.run_dir.path.display(), "the run directory was removed; it is made again");
+            tracing::error!(
+                directory = %self.run_dir.path.display(),
+                "the run directory was removed; it is made again"
+            );
         }
         match id_of(&self.path) {
             None => {
                 self.listener = listen(&self.path)?;
                 is_changed = true;
-                tracing::error!(socket = %self.path.display(), "the agent's socket was removed; it is made again");
+                tracing::error!(
+                    socket = %self.path.display(),
+                    "the agent's socket was removed; it is made again"
+                );
             }
             id if id != self.listener.id => {
-                tracing::error!(socket = %self.path.display(), "another program has put something in the place of the agent's socket");
+                tracing::error!(
+                    socket = %self.path.display(),
+                    "another program has put something in the place of the agent's socket"
+                );
             }
             _ => {}
         }
         Ok(is_changed)
     }
 
-    /// Closes it, and gives those who stand in its queue: with a socket of our own nobody else would ever serve them. Who comes
-    /// now finds none, and tries again until our successor has made one. The queue of a socket that stays is our successor's.
+    /// Closes it, and gives those who stand in its queue: with a socket of our own nobody else
+    /// would ever serve them. Who comes now finds none, and tries again until our successor has
+    /// made one. The queue of a socket that stays is our successor's.
     pub fn close(&self) -> Vec<UnixStream> {
         if !self.listener.is_own {
             return Vec::new();
@@ -267,8 +296,9 @@ impl Listener {
     }
 }
 
-/// Binds the socket under a temporary name and moves it into place, so that it is never seen with other rights than 0600 and
-/// a plugin that connects meets either the old agent's socket or this one.
+/// Binds the socket under a temporary name and moves it into place, so that it is never seen with
+/// other rights than 0600 and a plugin that connects meets either the old agent's socket or this
+/// one.
 ///
 /// # Errors
 /// When it can't be bound, restricted or renamed.

@@ -1,9 +1,11 @@
-//! Connections whose request has not come whole, and what they may cost: so many, and so many bytes, all together.
+//! Connections whose request has not come whole, and what they may cost: so many, and so many
+//! bytes, all together.
 //!
-//! A plugin sends its request at once, so whoever makes the agent wait is slow, or silent, or no plugin. When there are too
-//! many of them, the one that has waited longest goes, and the new one comes in: that way they take nothing from a client
-//! that has something to say, and no limit refuses it. What comes after a request is whole is bounded by the operations that
-//! the agent admits at once.
+//! A plugin sends its request at once, so whoever makes the agent wait is slow, or silent, or no
+//! plugin. When there are too many of them, the one that has waited longest goes, and the new one
+//! comes in: that way they take nothing from a client that has something to say, and no limit
+//! refuses it. What comes after a request is whole is bounded by the operations that the agent
+//! admits at once.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,9 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nix::sys::resource::{Resource, getrlimit};
 use tokio_util::sync::CancellationToken;
 
-/// Connections that may wait at once, where there are descriptors enough; each costs one and some kilobytes.
+/// Connections that may wait at once, where there are descriptors enough; each costs one and some
+/// kilobytes.
 const MOST: usize = 1024;
-/// Of the descriptors that the process may open, one in this many may be a waiting connection's; the others are for wiring.
+/// Of the descriptors that the process may open, one in this many may be a waiting connection's;
+/// the others are for wiring.
 const SHARE_OF_DESCRIPTORS: u64 = 4;
 /// What the requests that have not come whole may hold, in bytes.
 const MOST_BYTES: usize = 32 << 20;
@@ -123,7 +127,8 @@ impl Presence {
         }
     }
 
-    /// Its answer is on the way: it waits again, for the client to take it and to say something else.
+    /// Its answer is on the way: it waits again, for the client to take it and to say something
+    /// else.
     pub(super) fn waits(&self) {
         let mut number = self.number();
         let mut line = self.waiting.lock();

@@ -1,5 +1,5 @@
-//! podwire's own file: TOML, each key a setting's. What is not one is refused, for a mistyped key would be a setting that
-//! silently does nothing.
+//! podwire's own file: TOML, each key a setting's. What is not one is refused, for a mistyped key
+//! would be a setting that silently does nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! Their files: `/etc/openvswitch/ovn_k8s.conf` and `/etc/microshift/ovn.yaml`. They are the cluster's as much as the node's: what
-//! is somebody else's is not used, and keys that nobody knows are named in a warning, as ovn-kubernetes does it.
+//! Their files: `/etc/openvswitch/ovn_k8s.conf` and `/etc/microshift/ovn.yaml`. They are the
+//! cluster's as much as the node's: what is somebody else's is not used, and keys that nobody knows
+//! are named in a warning, as ovn-kubernetes does it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -71,7 +72,8 @@ pub(in super::super) fn microshift(text: &str, path: &Path) -> Parsed {
                 let problem = format!("mtu: expected a number of bytes, and not {value}");
                 return Err(wrong(problem));
             }
-            // Whether microshift-ovs-init makes br-ex. podwire never does, and so has nothing to leave out.
+            // Whether microshift-ovs-init makes br-ex. podwire never does, and so has nothing to
+            // leave out.
             ("disableOVSInit", Value::Bool(_)) => {}
             ("disableOVSInit", _) => {
                 let problem = format!("disableOVSInit: expected true or false, and not {value}");

@@ -1,5 +1,5 @@
-//! The command line of ovn-kubernetes' `ovnkube`. A unit file or manifest that starts `ovnkube --init-node NAME …` is to start
-//! podwire with as little change as can be.
+//! The command line of ovn-kubernetes' `ovnkube`. A unit file or manifest that starts `ovnkube
+//! --init-node NAME …` is to start podwire with as little change as can be.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -12,8 +12,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use super::super::layers::{Given, Layer, Origin};
 use super::{Name, Node, NotOurs, flags};
 
-/// Makes ovnkube's command lines ours: one dash before a long flag counts as two, as Go's flags have it, and a program that is
-/// called `ovnkube` is `podwire agent`.
+/// Makes ovnkube's command lines ours: one dash before a long flag counts as two, as Go's flags
+/// have it, and a program that is called `ovnkube` is `podwire agent`.
 pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
     let called = arguments
@@ -34,7 +34,8 @@ pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsStri
     arguments
 }
 
-/// The agent has no short flag with a value, so that two letters behind one dash can be nothing else.
+/// The agent has no short flag with a value, so that two letters behind one dash can be nothing
+/// else.
 fn is_long_with_one_dash(argument: &OsStr) -> bool {
     matches!(argument.as_encoded_bytes(), [b'-', a, b, ..]
         if a.is_ascii_lowercase() && (b.is_ascii_alphanumeric() || *b == b'-'))
@@ -58,7 +59,8 @@ pub(in super::super) fn add(command: Command) -> Command {
 /// What ovnkube's flags say, and what follows from their being used.
 ///
 /// # Errors
-/// Every flag that is not podwire's with its reason, in one message, so that a unit file is fixed in one go; or a value.
+/// Every flag that is not podwire's with its reason, in one message, so that a unit file is fixed
+/// in one go; or a value.
 pub(in super::super) fn layers(matches: &ArgMatches) -> Result<(Layer, Layer), clap::Error> {
     let given: Vec<&Name> = flags()
         .filter(|name| matches.contains_id(name.flag))

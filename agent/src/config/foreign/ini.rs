@@ -1,9 +1,10 @@
 //! The INI dialect of ovn-kubernetes' files, which is git-config's as the Go package gcfg reads it.
 //!
-//! `[section]` or `[section "subsection"]`, then `name = value` on a line each. `;` and `#` begin a comment outside of quotes.
-//! A value may be quoted in part or whole; within quotes `\"`, `\\`, `\n` and `\t` stand for a character, outside of them only a
-//! backslash at the line's end means something: the value goes on in the next one. Names are letters, digits and `-`, and their
-//! case does not count. A name alone, without `=`, is a value of true.
+//! `[section]` or `[section "subsection"]`, then `name = value` on a line each. `;` and `#` begin a
+//! comment outside of quotes. A value may be quoted in part or whole; within quotes `\"`, `\\`,
+//! `\n` and `\t` stand for a character, outside of them only a backslash at the line's end means
+//! something: the value goes on in the next one. Names are letters, digits and `-`, and their case
+//! does not count. A name alone, without `=`, is a value of true.
 
 use std::iter::Peekable;
 use std::str::Chars;

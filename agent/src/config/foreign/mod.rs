@@ -1,7 +1,8 @@
 //! What ovn-kubernetes and MicroShift are configured by, converted into podwire's own settings.
 //!
-//! A node that changes over has their files, flags and variables already. Whatever they say comes out of here as a [`Layer`] of
-//! podwire's own keys, so that nothing above knows of them. [`NAMES`] is the one table of what they call things.
+//! A node that changes over has their files, flags and variables already. Whatever they say comes
+//! out of here as a [`Layer`] of podwire's own keys, so that nothing above knows of them. [`NAMES`]
+//! is the one table of what they call things.
 
 mod files;
 mod flags;
@@ -14,8 +15,8 @@ pub(super) use flags::{add as add_flags, layers as flag_layers};
 use super::layers::{Given, Layer, Origin};
 use super::usual::PLUGIN_NAMES;
 
-/// One thing that ovn-kubernetes can be told, and what it is to podwire. A name that it doesn't have is empty; a flag that
-/// podwire has under the same name is left out.
+/// One thing that ovn-kubernetes can be told, and what it is to podwire. A name that it doesn't
+/// have is empty; a flag that podwire has under the same name is left out.
 struct Name {
     flag: &'static str,
     /// In its file.
@@ -33,18 +34,22 @@ enum Meaning {
     Mtu,
     /// The log filter, as a number.
     LogLevel,
-    /// The plugin's name, which must be one of ours: the agent serves it under each, and there is nothing to choose.
+    /// The plugin's name, which must be one of ours: the agent serves it under each, and there is
+    /// nothing to choose.
     Plugin,
     /// The node's name; it makes ovnkube a node's.
     Node,
-    /// It is not podwire's, for this reason: refused as a flag, and not used in a file, which the whole cluster shares.
+    /// It is not podwire's, for this reason: refused as a flag, and not used in a file, which the
+    /// whole cluster shares.
     NotOurs(&'static str),
 }
 
 use Meaning::{LogLevel, Mtu, Node, NotOurs, Plugin, Setting};
 
-const CONTROL_PLANE: &str = "podwire is the node's half; the cluster's (network controller, address management) stays with ovnkube";
-const NORTHBOUND: &str = "the northbound database is written by the cluster's half; a node reads the southbound one alone";
+const CONTROL_PLANE: &str = "podwire is the node's half; the cluster's (network controller, \
+                             address management) stays with ovnkube";
+const NORTHBOUND: &str = "the northbound database is written by the cluster's half; a node reads \
+                          the southbound one alone";
 const GATEWAY: &str =
     "a node's gateway and services stay with ovnkube or whoever makes them; podwire wires pods";
 const SERVER: &str = "the databases are served by the cluster's half";

@@ -1,6 +1,7 @@
 //! What IPAM plugins write to their standard error during one operation.
 //!
-//! It would go to the CNI plugin's own standard error had that one started them, and through the agent's reply it does.
+//! It would go to the CNI plugin's own standard error had that one started them, and through the
+//! agent's reply it does.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

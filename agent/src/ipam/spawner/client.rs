@@ -205,7 +205,8 @@ async fn receive_all(
                     ended,
                     "the worker that runs IPAM plugins was replaced by a new one"
                 );
-                // The new one may find requests that the old one did not get to: nobody waits for them.
+                // The new one may find requests that the old one did not get to: nobody waits for
+                // them.
                 for id in waiting.fail_all() {
                     let cancel = wire::encode(&Request::Cancel { id });
                     requests.upgrade().map(|requests| requests.send(cancel));

@@ -36,7 +36,8 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 /// Pages of a list. Far more than a server needs for as many pods as are admitted; a chain without
 /// end would be followed for ever.
 const MOST_PAGES: usize = 1_000;
-/// The longest resourceVersion, in bytes: it goes into a request's URL. Those of servers are numbers.
+/// The longest resourceVersion, in bytes: it goes into a request's URL. Those of servers are
+/// numbers.
 const LONGEST_VERSION: usize = 256;
 /// The longest token of a list's next page, in bytes. It holds the next pod's name.
 const LONGEST_CONTINUE: usize = 8 << 10;

@@ -1,7 +1,7 @@
 //! Pods by name, as many as a source may know.
 //!
-//! The source is another program, or a directory that somebody fills: what it says must not make the
-//! agent grow without end.
+//! The source is another program, or a directory that somebody fills: what it says must not make
+//! the agent grow without end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
