@@ -5,6 +5,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::failure::{Failure, Step};
@@ -98,7 +100,13 @@ impl Live {
         }
     }
 
-    /// Waits until it has ended by itself.
+    /// Asks it to end (SIGTERM).
+    pub fn terminate(&self) -> Result<(), Failure> {
+        let pid = Pid::from_raw(self.child.id() as i32);
+        kill(pid, Signal::SIGTERM).step(|| "end podwire")
+    }
+
+    /// Waits until it has ended.
     pub fn await_end(mut self) -> Result<ExitStatus, Failure> {
         // Its output ends with it.
         while self.lines.recv_timeout(LIMIT).is_ok() {}

@@ -49,17 +49,36 @@ fn put(file: &Path, directory: &Path) -> Result<String, InstallError> {
 /// Says in the log, once each, what is amiss in the runtime's directories, for as long as the agent runs.
 pub async fn watch(settings: RuntimeArgs) {
     let mut known = BTreeSet::new();
+    let mut was_there = false;
     loop {
-        if let Err(error) = next_change(&settings, &mut known).await {
+        if let Err(error) = next_change(&settings, &mut known, &mut was_there).await {
             tracing::warn!(%error, "the runtime's directories are no longer watched");
             return;
         }
     }
 }
 
-async fn next_change(settings: &RuntimeArgs, known: &mut BTreeSet<Finding>) -> io::Result<()> {
+async fn next_change(
+    settings: &RuntimeArgs,
+    known: &mut BTreeSet<Finding>,
+    was_there: &mut bool,
+) -> io::Result<()> {
     let confs = Changes::of(&settings.cni_conf_dir)?;
     let plugins = Changes::of(&settings.cni_bin_dir)?;
+    if let Some(name) = settings.install_conf.as_deref().and_then(Path::file_name) {
+        let path = settings.cni_conf_dir.join(name);
+        let is_there = path.exists();
+        if *was_there && !is_there {
+            let remedy =
+                "restart the agent, which installs it again, unless podwire is being removed";
+            let path = path.display();
+            tracing::warn!(
+                remedy,
+                "{path} was removed: the runtime has no network configuration of podwire"
+            );
+        }
+        *was_there = is_there;
+    }
     let (conf_dir, bin_dir) = (settings.cni_conf_dir.clone(), settings.cni_bin_dir.clone());
     let seen = tokio::task::spawn_blocking(move || look(&conf_dir, &bin_dir)).await;
     match seen.map_err(io::Error::other)? {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use podwire_cni::wire;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::agent::AgentSocket;
 use super::conf::{self, Owner};
@@ -31,6 +32,9 @@ pub struct UninstallArgs {
     /// Say what would be done, and do nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Afterwards stay until SIGTERM: in a DaemonSet, whose containers must not end
+    #[arg(long)]
+    pub stay: bool,
 }
 
 /// Takes away what was installed; what was done, and what is left, is given to `say`, a line at a time.
@@ -40,6 +44,11 @@ pub struct UninstallArgs {
 pub fn uninstall(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<(), InstallError> {
     let agent = AgentSocket(args.socket.clone());
     let runtime = runtime()?;
+    let terminate = args
+        .stay
+        .then(|| runtime.block_on(async { signal(SignalKind::terminate()) }))
+        .transpose()
+        .map_err(InstallError::Runtime)?;
     let known = runtime.block_on(attachments(&agent));
     if args.pods
         && let Err(error) = known
@@ -56,7 +65,11 @@ pub fn uninstall(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<()
     };
     remove_plugins(args, say)?;
     say("left: the agent and its units, /etc/podwire, /run/podwire, the bridge".to_owned());
-    ports
+    ports?;
+    if let Some(mut terminate) = terminate {
+        runtime.block_on(terminate.recv());
+    }
+    Ok(())
 }
 
 /// The attachments of which there are ports. An agent that has just started does not know them yet.

@@ -20,7 +20,7 @@ use podwire_tests::{Agent, AgentOptions, TestNode, agent_binary, process};
 use serde_json::{Value, json};
 
 use image::{HOST, Image, ROOT};
-use render::{config, exact, manifests, of_kind, render};
+use render::{config, exact, manifests, of_kind, pod_spec, render};
 
 const OVERLAYS: [&str; 3] = ["plain", "ovn", "multus"];
 
@@ -355,4 +355,54 @@ fn init_step_agent_and_probes_work_with_the_mounts_of_the_manifest_and_without_a
         "pods keep their network while the agent is replaced"
     );
     node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn the_daemonset_that_uninstalls_takes_configuration_ports_and_plugin_off_the_node() {
+    let node = TestNode::with_ovs().unwrap();
+    // As systemd has it; the fixture's own is private.
+    node.run("mount", &["--make-rshared", "/run"]).unwrap();
+    let mut image = Image::new(&node, "plain");
+    image.run(&image.program("init", &image.pod.init_containers.as_ref().unwrap()[0]));
+    let start = image.program("agent", &image.pod.containers[0]);
+    let options = AgentOptions {
+        environment: image.environment.clone(),
+        ..AgentOptions::default()
+    }
+    .under(&[start.to_str().unwrap()]);
+    let agent = Agent::start(&node, &options).unwrap();
+    agent.await_log("10-podwire.conflist installed").unwrap();
+    let pod = node.pod("web").unwrap();
+    pod.add().unwrap().success().unwrap();
+
+    image.pod = pod_spec(&render(&manifests().join("uninstall")));
+    let containers = [
+        &image.pod.init_containers.as_ref().unwrap()[0],
+        &image.pod.containers[0],
+    ];
+    let words = containers.map(|container| container.command.clone().unwrap()[1..].join(" "));
+    assert_eq!(
+        words,
+        [
+            "uninstall --pods --root /host",
+            "uninstall --stay --root /host"
+        ]
+    );
+    let done = image.run(&image.program("uninstall", containers[0]));
+    assert!(done.status.success(), "{done:?}");
+    for directory in ["etc/cni/net.d", "opt/cni/bin"] {
+        let left = node.run("ls", &[&format!("{HOST}/{directory}")]).unwrap();
+        assert_eq!(left, "", "{directory}");
+    }
+    agent.await_log("10-podwire.conflist was removed").unwrap();
+    node.leftovers().unwrap().assert_none();
+
+    let stays = node
+        .podwire_live(&["uninstall", "--stay", "--root", HOST])
+        .unwrap();
+    stays
+        .await_line(&["left: the agent and its units"])
+        .unwrap();
+    stays.terminate().unwrap();
+    assert!(stays.await_end().unwrap().success());
 }
