@@ -1,0 +1,240 @@
+//! The loop of one term.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use kube::Client;
+use podwire_ovs::client::{Client as Ovsdb, Follower};
+use podwire_ovs::transact::{TransactError, Transaction};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, info, warn};
+
+use super::{Progress, Reporter, RunError, State, Step, TRANSACT};
+use crate::cluster::Key;
+use crate::southbound::Southbound;
+use crate::watch::Change;
+use crate::write::{Write, Writer, Written};
+
+/// When a key is looked at again that could not be done.
+const RETRY: Duration = Duration::from_secs(1);
+/// When at the latest, after the API server has failed several times.
+const RETRY_MOST: Duration = Duration::from_secs(32);
+/// How long the southbound database may take to remove a chassis.
+const SOUTHBOUND: Duration = Duration::from_secs(5);
+/// What one transaction may hold, roughly, in operations.
+const OPERATIONS: usize = 500;
+
+pub(super) struct Controller {
+    state: State,
+    ovsdb: Ovsdb,
+    southbound: Option<Southbound>,
+    writer: Writer,
+    changes: mpsc::Receiver<Change>,
+    progress: Progress,
+    /// How many operations the next transaction may have, roughly.
+    most: usize,
+    /// Writes to the API server that failed since one succeeded.
+    api_failures: u32,
+}
+
+impl Controller {
+    pub(super) fn new(
+        state: State,
+        (ovsdb, southbound): (Ovsdb, Option<Southbound>),
+        client: Client,
+        changes: mpsc::Receiver<Change>,
+    ) -> Self {
+        Self {
+            state,
+            ovsdb,
+            southbound,
+            writer: Writer::new(client),
+            changes,
+            progress: Progress {
+                leads: true,
+                ..Progress::default()
+            },
+            most: OPERATIONS,
+            api_failures: 0,
+        }
+    }
+
+    pub(super) async fn serve(
+        &mut self,
+        mut follower: Follower,
+        reporter: &Reporter,
+    ) -> Result<(), RunError> {
+        let mut is_done = false;
+        loop {
+            self.pass().await?;
+            self.progress.is_ready = true;
+            self.progress.is_idle = self.state.is_clean() && self.writer.is_idle();
+            self.state.count(&mut self.progress);
+            self.progress.writes = self.writer.count;
+            if self.progress.is_idle && !std::mem::replace(&mut is_done, true) {
+                let Progress {
+                    operations, writes, ..
+                } = self.progress;
+                info!(operations, writes, "everything is as it should be");
+            }
+            reporter.0.send_replace(self.progress.clone());
+            let retry = self.state.next_retry();
+            tokio::select! {
+                change = self.changes.recv() => match change {
+                    Some(change) => self.take(change),
+                    None => return Err(RunError::Access("the watches ended".to_owned())),
+                },
+                changed = follower.next() => match changed {
+                    Some(changed) => self.state.rows_changed(&self.ovsdb, &changed),
+                    None => return Err(RunError::Access("the database client ended".to_owned())),
+                },
+                written = self.writer.next() => self.written(written),
+                () = sleep_until(retry.unwrap_or_else(far)), if retry.is_some() => {
+                    self.state.retry(Instant::now());
+                }
+            }
+            // What came together is done together.
+            while let Ok(change) = self.changes.try_recv() {
+                self.take(change);
+            }
+        }
+    }
+
+    fn take(&mut self, change: Change) {
+        self.progress.changes += 1;
+        self.state.learn(change);
+    }
+
+    /// Compares the dirty keys with the database, and commits what differs.
+    async fn pass(&mut self) -> Result<(), RunError> {
+        if self.state.is_clean() {
+            return Ok(());
+        }
+        self.progress.passes += 1;
+        let mut keys = self.state.take_dirty();
+        while !keys.is_empty() {
+            let deadline = Instant::now() + TRANSACT;
+            // What a replica shows that is not in sync may lack what a lost reply was about.
+            if let Err(error) = self.ovsdb.synced(deadline).await {
+                warn!(%error, "the database can't be compared; its keys are tried again");
+                self.state.failed(keys, Instant::now() + RETRY);
+                break;
+            }
+            let mut step = self.state.step(&self.ovsdb, &mut keys, self.most);
+            self.progress.keys += step.keys.len() as u64;
+            if let Err(error) = self.remove_chassis(&step.chassis).await {
+                warn!(%error, "the chassis of nodes that are gone can't be removed from the southbound database; tried again");
+                let nodes: BTreeSet<Key> = step.chassis.into_iter().map(|(key, _)| key).collect();
+                step.keys.retain(|key| !nodes.contains(key));
+                self.state.failed(nodes, Instant::now() + RETRY);
+                keys.extend(step.keys);
+                continue;
+            }
+            if step.transaction.is_empty() && step.writes.is_empty() {
+                continue;
+            }
+            if step.transaction.is_empty() {
+                // For the fence: who was replaced writes nothing to the API server either.
+                step.transaction.select("NB_Global", [], &["_uuid"]);
+            } else {
+                self.progress.operations += step.transaction.len() as u64;
+            }
+            self.commit(step, &mut keys, deadline).await?;
+        }
+        Ok(())
+    }
+
+    async fn commit(
+        &mut self,
+        step: Step,
+        keys: &mut BTreeSet<Key>,
+        deadline: Instant,
+    ) -> Result<(), RunError> {
+        let operations = step.transaction.len();
+        let committed = self.ovsdb.transact(&step.transaction, deadline).await;
+        if let Err(error @ TransactError::Fenced { .. }) = committed {
+            return Err(RunError::Deposed(error.to_string()));
+        }
+        let Err(error) = committed else {
+            self.most = (self.most * 2).min(OPERATIONS);
+            debug!(operations, keys = step.keys.len(), "committed");
+            for (key, write) in step.writes {
+                self.start(key, write);
+            }
+            return Ok(());
+        };
+        for (key, write) in &step.writes {
+            self.state.untold(key, write);
+        }
+        match error {
+            // One key is to blame; in smaller transactions the others are done without it.
+            TransactError::Operation { .. }
+            | TransactError::Commit { .. }
+            | TransactError::Invalid { .. }
+            | TransactError::TooLarge { .. }
+                if self.most > 1 && step.keys.len() > 1 =>
+            {
+                debug!(%error, operations, "a transaction was refused; its keys are split");
+                self.most = (operations.min(self.most) / 2).max(1);
+                keys.extend(step.keys);
+            }
+            // Nobody knows what of it was done: the replica does, once it is in sync again.
+            error => {
+                warn!(%error, operations, "a transaction failed; its keys are tried again");
+                self.state.failed(step.keys, Instant::now() + RETRY);
+            }
+        }
+        Ok(())
+    }
+
+    /// Before the rows go by which they are known, and only while this controller leads.
+    async fn remove_chassis(&self, chassis: &[(Key, String)]) -> Result<(), TransactError> {
+        let Some(southbound) = self.southbound.as_ref().filter(|_| !chassis.is_empty()) else {
+            return Ok(());
+        };
+        let deadline = Instant::now() + SOUTHBOUND;
+        let mut fenced = Transaction::new();
+        fenced.select("NB_Global", [], &["_uuid"]);
+        self.ovsdb.transact(&fenced, deadline).await?;
+        let names: Vec<&str> = chassis.iter().map(|(_, name)| &**name).collect();
+        info!(
+            chassis = names.join(" "),
+            "removing from the southbound database"
+        );
+        southbound.remove(&names, deadline).await
+    }
+
+    fn start(&mut self, key: Key, write: Write) {
+        if self.state.begins(&key, &write) {
+            self.writer.start(key, write);
+        }
+    }
+
+    fn written(&mut self, Written { key, write, result }: Written) {
+        self.state.is_over(&key, &write);
+        match result {
+            Ok(version) => {
+                self.api_failures = 0;
+                self.state.was_written(&key, &write, version);
+            }
+            Err(error) if error.is_too_late() => {
+                debug!(%key, %error, "a write came too late; the watch tells");
+            }
+            Err(error) => {
+                warn!(%key, %error, "a write to the API server failed; it is tried again");
+                let pause = RETRY * (1 << self.api_failures.min(5));
+                self.api_failures += 1;
+                self.progress.write_failures += 1;
+                self.state.untold(&key, &write);
+                self.state
+                    .failed([key], Instant::now() + pause.min(RETRY_MOST));
+            }
+        }
+    }
+}
+
+/// Later than anything that is waited for.
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(1 << 30)
+}
