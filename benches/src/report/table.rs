@@ -107,9 +107,11 @@ fn lines(text: &mut String, title: &str, measured: &[Measured]) {
 /// What ovs-vswitchd did for one ADD and one DEL.
 fn switch_lines(text: &mut String, level: &PortsLevel) {
     for (verb, counts) in [("ADD", &level.switch.add), ("DEL", &level.switch.del)] {
+        let mut counts: Vec<(&String, &f64)> = counts.iter().filter(|it| *it.1 >= 1.0).collect();
+        counts.sort_by(|a, b| b.1.total_cmp(a.1));
         let counts: Vec<String> = counts
             .iter()
-            .map(|(name, count)| format!("{name} {count:.1}"))
+            .map(|(name, count)| format!("{name} {count:.0}"))
             .collect();
         let _ = writeln!(
             text,
