@@ -32,13 +32,13 @@ struct Cli {
 enum Command {
     /// Run the node agent, which serves the CNI plugin podwire-cni
     Agent(Box<AgentCommand>),
-    /// Install the plugin and, once the agent can serve it, the network configuration
+    /// Install the CNI plugin and its network configuration
     Install(Box<InstallArgs>),
-    /// Remove what `podwire install` installed, and report what is left
+    /// Remove what podwire install installed, and report what is left
     Uninstall(UninstallArgs),
-    /// Ask the agent whether it lives or is ready, by the exit code: for kubelet
+    /// Ask whether the agent is alive or ready, for kubelet's probes
     Probe(ProbeArgs),
-    /// Make this machine a part of the pod network, and undo it
+    /// Make this machine a part of the pod network, or undo that
     Node(Box<podwire_node::NodeCommand>),
     #[command(flatten)]
     Tool(Tool),

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use podwire_tests::ovn::{Central, OvnNode};
+use podwire_tests::ovn::{Central, LogicalPort, OvnNode};
 use podwire_tests::{Agent, AgentOptions, Pod, TestNode, links, plugin_binary};
 
 const PAGES: [&str; 2] = ["docs/tools.md", "docs/troubleshooting.md"];
@@ -19,7 +19,7 @@ const MARK: &str = "<!-- run on: ";
 type Make = fn(&mut dyn FnMut(&TestNode));
 
 /// The kinds of nodes that pages tell of.
-const NODES: [(&str, Make); 8] = [
+const NODES: [(&str, Make); 9] = [
     ("a healthy node", |run| {
         with_pods(|node, _, _| run(node));
     }),
@@ -29,6 +29,24 @@ const NODES: [(&str, Make); 8] = [
         let (web, _) = central.schedule(&node, "web", 11).unwrap();
         web.add().unwrap().success().unwrap();
         run(&node);
+    }),
+    ("a node in OVN mode with an ACL", |run| {
+        let (central, node) = Central::with_node().unwrap();
+        let _agent = node.start_agent(&OvnNode::agent_options()).unwrap();
+        let pods = [("web", 11), ("db", 12)].map(|(name, number)| {
+            let mut pod = node.pod(name).unwrap();
+            pod.namespace = "shop".to_owned();
+            let port = LogicalPort::of(&pod, &node, number);
+            central.add_port(&port).unwrap();
+            let pod = pod.on_default_network(&port.entry());
+            pod.add().unwrap().success().unwrap();
+            pod
+        });
+        let packets = "outport==\"shop_db\" && tcp.dst==80";
+        let acl = ["acl-add", &node.name, "to-lport", "1000", packets, "drop"];
+        central.nbctl(&[&["--wait=hv"][..], &acl].concat()).unwrap();
+        run(&node);
+        drop(pods);
     }),
     ("a node with a link down and an address gone", |run| {
         with_pods(|node, [web, db], _| {
@@ -232,11 +250,11 @@ fn what_the_pages_show_is_what_the_commands_print() {
 
 /// The page of traces, for its picture.
 fn keep_page(node: &TestNode, writes: bool) {
-    let page = node.path("/run/trace.html");
+    let page = node.path("/run/timings.html");
     if writes && page.exists() {
         let kept = root().join("target/docs");
         std::fs::create_dir_all(&kept).unwrap();
-        std::fs::copy(page, kept.join("trace.html")).unwrap();
+        std::fs::copy(page, kept.join("timings.html")).unwrap();
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
+use std::path::Path;
+
 use nix::sys::signal::Signal;
 use podwire_tests::process::Finished;
 use podwire_tests::{Agent, AgentOptions, Pod, TestNode, links};
@@ -82,7 +84,7 @@ fn status_tells_of_a_healthy_node_and_of_each_thing_that_is_not() {
 #[test]
 fn every_tool_says_what_to_do_when_there_is_no_agent_or_no_right_to_ask() {
     let node = TestNode::with_ovs().unwrap();
-    for tool in ["status", "ports", "trace", "check", "gc"] {
+    for tool in ["status", "ports", "timings", "check", "gc"] {
         let done = node.podwire(&[tool]).unwrap();
         assert_says(
             &done,
@@ -133,6 +135,14 @@ fn ports_are_listed_filtered_and_told_as_failed_when_their_link_is_gone() {
         assert_eq!(json["ports"].as_array().unwrap().len(), count, "{filter}");
     }
 
+    let done = node.podwire(&["ports", "--no-headers", "tests/b"]).unwrap();
+    let words: Vec<&str> = done.stdout.split_whitespace().collect();
+    assert_eq!(words[..3], ["tests/b", "eth0", "up"]);
+    let age = words[3]
+        .strip_suffix('s')
+        .and_then(|it| it.parse::<u32>().ok());
+    assert!(age.is_some_and(|it| it < 120), "{}", done.stdout);
+
     let live = node.podwire_live(&["ports", "--watch"]).unwrap();
     live.await_line(&["up", "tests/a"]).unwrap();
     node.run("ip", &["link", "del", &a_port]).unwrap();
@@ -176,6 +186,22 @@ fn watched_ports_come_and_go_by_themselves_until_the_agent_ends() {
 }
 
 #[test]
+fn version_tells_the_agents_own_and_fails_without_one() {
+    let node = TestNode::with_ovs().unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let done = node.podwire(&["version"]).unwrap();
+    assert_says(
+        &done,
+        NO_AGENT,
+        &[&format!("podwire       {version}"), "no agent answers"],
+    );
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let done = node.podwire(&["version"]).unwrap();
+    let running = format!("agent         {version} (pid {})", agent.pid());
+    assert_says(&done, WELL, &[&running, "Open vSwitch  3.1.0"]);
+}
+
+#[test]
 fn dels_in_the_spool_are_told_while_they_wait() {
     let node = TestNode::new().unwrap();
     let pod = node.pod("web").unwrap();
@@ -193,12 +219,12 @@ fn dels_in_the_spool_are_told_while_they_wait() {
 }
 
 #[test]
-fn traces_show_every_step_as_text_page_and_json() {
+fn timings_show_every_step_as_text_page_and_json() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node.start_agent(&AgentOptions::default()).unwrap();
     let [a, _b] = node_with_pods(&node, ["a", "b"]);
     a.del().unwrap().success().unwrap();
-    let done = node.podwire(&["trace", "tests/a"]).unwrap();
+    let done = node.podwire(&["timings", "tests/a"]).unwrap();
     let steps = [
         "ADD tests/a",
         "make pair",
@@ -210,7 +236,7 @@ fn traces_show_every_step_as_text_page_and_json() {
     assert_says(&done, WELL, &steps);
     assert!(!done.stdout.contains("tests/b"), "{}", done.stdout);
     let (_, json) = node
-        .podwire_json(&["trace", "--json", "--verbs", "add"])
+        .podwire_json(&["timings", "-o", "json", "--verbs", "add"])
         .unwrap();
     let operations = json["operations"].as_array().unwrap();
     assert!(
@@ -218,10 +244,10 @@ fn traces_show_every_step_as_text_page_and_json() {
         "{json}"
     );
     let (_, json) = node
-        .podwire_json(&["trace", "--json", "--last", "1"])
+        .podwire_json(&["timings", "-o", "json", "--last", "1"])
         .unwrap();
     assert_eq!(json["operations"][0]["verb"], "DEL");
-    let done = node.podwire(&["trace", "--html"]).unwrap();
+    let done = node.podwire(&["timings", "-o", "html"]).unwrap();
     assert_says(
         &done,
         WELL,
@@ -232,7 +258,7 @@ fn traces_show_every_step_as_text_page_and_json() {
             "</html>",
         ],
     );
-    let done = node.podwire(&["trace", "nobody"]).unwrap();
+    let done = node.podwire(&["timings", "nobody"]).unwrap();
     assert_says(&done, NOT_FOUND, &["nothing for a pod nobody"]);
 }
 
@@ -363,14 +389,20 @@ fn completions_manual_pages_and_help_come_from_one_source() {
     for page in ["podwire.1", "podwire-agent.1", "podwire-doctor.1"] {
         assert!(pages.join(page).exists(), "{page}");
     }
+    for page in std::fs::read_dir(&pages).unwrap() {
+        assert_page(&node, &pages, &page.unwrap().path());
+    }
     for tool in [
         "",
         "status",
         "ports",
+        "timings",
         "trace",
         "check",
         "gc",
         "doctor",
+        "bundle",
+        "version",
         "completions",
         "man",
     ] {
@@ -383,6 +415,43 @@ fn completions_manual_pages_and_help_come_from_one_source() {
     }
     let done = node.podwire(&["stats"]).unwrap();
     assert_says(&done, Some(2), &["similar subcommand exists: 'status'"]);
+}
+
+/// A manual page has examples that podwire understands, files, and references to pages that are there.
+fn assert_page(node: &TestNode, pages: &Path, page: &Path) {
+    let text = std::fs::read_to_string(page).unwrap();
+    let place = page.display();
+    for section in ["NAME", "SYNOPSIS", "EXAMPLES", "FILES", "\"SEE ALSO\""] {
+        assert!(
+            text.contains(&format!(".SH {section}\n")),
+            "{place} lacks {section}:\n{text}"
+        );
+    }
+    let (_, rest) = text.split_once(".SH EXAMPLES").unwrap();
+    let (examples, rest) = rest.split_once(".SH FILES").unwrap();
+    let examples = examples
+        .lines()
+        .filter_map(|it| it.strip_prefix("\\fBpodwire "));
+    for example in examples {
+        let example = example.replace("\\fR", "").replace("\\-", "-");
+        let command = example.split(" > ").next().unwrap();
+        let done = node.shell(&format!("podwire {command} --help")).unwrap();
+        assert_eq!(
+            done.status.code(),
+            WELL,
+            "{place}: {example}: {}",
+            done.stderr
+        );
+    }
+    let (_, also) = rest.split_once(".SH \"SEE ALSO\"").unwrap();
+    let also = also.replace("\\-", "-");
+    let ours = also
+        .split([',', ' ', '\n'])
+        .filter(|it| it.starts_with("podwire"));
+    for name in ours {
+        let file = pages.join(name.replace("(1)", ".1"));
+        assert!(file.exists(), "{place}: {name} has no page");
+    }
 }
 
 #[test]
@@ -441,9 +510,9 @@ fn the_step_in_which_an_add_failed_has_its_bar() {
     node.signal_vswitchd(Signal::SIGSTOP).unwrap();
     node.pod("web").unwrap().add().unwrap().error().unwrap();
     node.signal_vswitchd(Signal::SIGCONT).unwrap();
-    let done = node.podwire(&["trace"]).unwrap();
+    let done = node.podwire(&["timings"]).unwrap();
     assert_says(&done, WELL, &["! ovs-vswitchd: ofport", "failed, code"]);
-    let (_, json) = node.podwire_json(&["trace", "--json"]).unwrap();
+    let (_, json) = node.podwire_json(&["timings", "-o", "json"]).unwrap();
     let steps = json["operations"][0]["phases"].as_array().unwrap();
     let failed: Vec<&Value> = steps.iter().filter(|it| it["failed"] == true).collect();
     assert_eq!(failed.len(), 1, "{steps:#?}");

@@ -68,6 +68,24 @@ pub struct Surroundings {
     pub others: bool,
 }
 
+/// Whether a flow is podwire's, by its cookie.
+pub fn is_ours(cookie: u64) -> bool {
+    cookie & OURS.mask == OURS.value
+}
+
+/// What it means that a packet ends in a table of ours.
+pub fn refusal(table: u8) -> Option<&'static str> {
+    Some(match table {
+        ADMISSION => "port security: the frame does not bear its port's MAC address",
+        SOURCE => "port security: the source address is not one of the port's",
+        KIND => "port security: no pod may be a DHCP server, a router or a multicast querier",
+        NEIGHBOUR => {
+            "port security: the neighbour message speaks of an address that is not the port's"
+        }
+        _ => return None,
+    })
+}
+
 /// The flows of one port.
 pub fn port_flows(ofport: u16, port: &SecuredPort) -> Vec<Flow> {
     let mac = port.mac.into_array();

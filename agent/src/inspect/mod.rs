@@ -7,6 +7,8 @@ mod ports;
 mod status;
 mod watch;
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use serde::{Deserialize, Serialize};
 
 pub use filter::{Filter, UnknownFilter};
@@ -80,4 +82,12 @@ pub fn traces(recorder: &Recorder, filter: &Filter) -> String {
     let last = filter.last.unwrap_or(usize::MAX);
     operations.drain(..operations.len().saturating_sub(last));
     serde_json::json!({ "operations": operations }).to_string()
+}
+
+/// Microseconds since 1970, now.
+pub(crate) fn now_micros() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    })
 }

@@ -1,11 +1,13 @@
 //! The ports as people see them: whose each is, and how it is doing.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use ipnet::IpNet;
+use podwire_cni::spool::boottime;
 use serde::{Deserialize, Serialize};
 
-use super::{Filter, PortList};
+use super::{Filter, PortList, now_micros};
 use crate::attach::{Error, Node, mute_ports};
 use crate::config::Wait;
 use crate::netns::LinkState;
@@ -20,6 +22,9 @@ pub struct PortView {
     pub name: String,
     /// How it is doing.
     pub state: PortState,
+    /// When its ADD began, in microseconds since 1970; none without a record in the intent log.
+    #[serde(default)]
+    pub added_unix_micros: Option<u64>,
     /// What is wrong with its link, by the kernel or by Open vSwitch.
     pub error: Option<String>,
     /// `namespace/name` of the pod.
@@ -50,7 +55,13 @@ impl PortView {
     /// A port as its row has it; `link` is its host link, where there is one.
     ///
     /// Open vSwitch notices that a link is gone only when it looks at its ports again, which may be much later.
-    fn of(record: PortRecord, wait: Wait, link: Option<&LinkState>, is_mute: bool) -> Self {
+    fn of(
+        record: PortRecord,
+        wait: Wait,
+        link: Option<&LinkState>,
+        is_mute: bool,
+        added_unix_micros: Option<u64>,
+    ) -> Self {
         let id = |name: &str| record.external_ids.get(name).cloned();
         let link_error = match link {
             None => Some(format!("the host has no link {}", record.name)),
@@ -66,6 +77,7 @@ impl PortView {
             mac: id(ids::ATTACHED_MAC),
             netns: id(ids::NETNS),
             name: record.name,
+            added_unix_micros,
             error: link_error.or(record.error),
             pod: record.pod,
             pod_ifname: record.pod_ifname,
@@ -84,6 +96,15 @@ impl PortView {
 /// # Errors
 /// The kernel does not tell of the host's links.
 pub async fn ports(node: &Node, filter: &Filter) -> Result<PortList, Error> {
+    ports_after(node, filter, &BTreeMap::new()).await
+}
+
+/// The same for one who watches. What was shown before need not be looked up again where it can't change.
+pub(super) async fn ports_after(
+    node: &Node,
+    filter: &Filter,
+    before: &BTreeMap<String, PortView>,
+) -> Result<PortList, Error> {
     let wait = node.config.ovn.wait;
     let links = node.netlink.host_links().await?;
     let mut records = node.ports.all();
@@ -95,7 +116,11 @@ pub async fn ports(node: &Node, filter: &Filter) -> Result<PortList, Error> {
     let view = |record: PortRecord| {
         let link = links.get(&record.name);
         let is_mute = mute.contains(&record.name);
-        PortView::of(record, wait, link, is_mute)
+        let added = match before.get(&record.name) {
+            Some(shown) if shown.key == record.key => shown.added_unix_micros,
+            _ => added_unix_micros(node, record.key.as_ref()),
+        };
+        PortView::of(record, wait, link, is_mute, added)
     };
     let ports = records.into_iter().map(view);
     let mut ports: Vec<PortView> = ports
@@ -103,6 +128,15 @@ pub async fn ports(node: &Node, filter: &Filter) -> Result<PortList, Error> {
         .collect();
     sort(&mut ports);
     Ok(PortList { ports })
+}
+
+/// When the ADD of an attachment began, by the intent log.
+fn added_unix_micros(node: &Node, key: Option<&AttachmentKey>) -> Option<u64> {
+    /// When the machine started, read once: two readings differ by what passes between two clocks.
+    static BOOT: LazyLock<u64> = LazyLock::new(|| now_micros().saturating_sub(boottime() / 1_000));
+    let (_, entry) = node.journal.find(key?).ok()??;
+    // An entry of an older agent has no time.
+    (entry.since > 0).then(|| *BOOT + entry.since / 1_000)
 }
 
 /// By pod and interface; without a pod, by name.

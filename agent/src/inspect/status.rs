@@ -3,12 +3,11 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use podwire_cni::spool::Spool;
 use serde::{Deserialize, Serialize};
 
-use super::{Filter, ports};
+use super::{Filter, now_micros, ports};
 use crate::attach::{Agent, Error, Health, Node};
 use crate::config::Wait;
 use crate::journal::State;
@@ -364,14 +363,6 @@ fn failures(
         }
     }
     failures
-}
-
-/// Microseconds since 1970.
-fn now_micros() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
-    })
 }
 
 #[cfg(test)]

@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{Filter, PortView, ports};
+use super::ports::ports_after;
+use super::{Filter, PortView};
 use crate::attach::Node;
 
 /// How many may watch at once.
@@ -51,6 +52,8 @@ impl Watchers {
         Arc::clone(&self.0).try_acquire_owned().ok()
     }
 }
+
+static NONE: BTreeMap<String, PortView> = BTreeMap::new();
 
 struct Watching {
     node: Arc<Node>,
@@ -107,7 +110,9 @@ impl Watching {
             self.versions.mark_unchanged();
             self.links.mark_unchanged();
             let (current, _) = self.node.ports.connection();
-            let seen = match ports(&self.node, &self.filter).await {
+            let before = self.shown.take();
+            let known = before.as_ref().map_or(&NONE, |(_, ports)| ports);
+            let seen = match ports_after(&self.node, &self.filter, known).await {
                 Ok(seen) => seen,
                 Err(error) => {
                     tracing::warn!(%error, "who watches the ports is told no more");
@@ -119,7 +124,7 @@ impl Watching {
                 .into_iter()
                 .map(|port| (port.name.clone(), port))
                 .collect();
-            let before = self.shown.replace((current, now.clone()));
+            self.shown = Some((current, now.clone()));
             let (was_current, before) = before.unwrap_or_default();
             let change = difference(current, &before, now);
             let says_nothing = change.changed.is_empty() && change.removed.is_empty();

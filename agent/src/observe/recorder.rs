@@ -1,4 +1,4 @@
-//! The last operations, kept in memory for `podwire trace` and benchmarks.
+//! The last operations, kept in memory for `podwire timings` and benchmarks.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};

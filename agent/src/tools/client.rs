@@ -65,6 +65,9 @@ pub enum ToolError {
     /// There is no such pod.
     #[error("{0}")]
     NotFound(String),
+    /// What a tool needs can't be had.
+    #[error("{0}")]
+    Unable(String),
     /// A file could not be written.
     #[error("write {}: {source}", path.display())]
     File {
@@ -123,6 +126,20 @@ impl AgentSocket {
         Self { patience, ..self }
     }
 
+    /// The socket's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// `GET`s a page as it is.
+    ///
+    /// # Errors
+    /// No agent, or it can't tell.
+    pub async fn text(&self, path: &str) -> Result<String, ToolError> {
+        let body = self.body(Method::GET, path).await?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
     /// `GET`s a page and reads it.
     ///
     /// # Errors
@@ -151,6 +168,12 @@ impl AgentSocket {
     }
 
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, ToolError> {
+        let body = self.body(method, path).await?;
+        serde_json::from_slice(&body)
+            .map_err(|error| self.broken(path, format!("not the answer it should be: {error}")))
+    }
+
+    async fn body(&self, method: Method, path: &str) -> Result<Bytes, ToolError> {
         let answer = async {
             let body = self.send(method, path).await?;
             let body = body.collect().await;
@@ -164,8 +187,7 @@ impl AgentSocket {
                     format!("no answer within {}", duration::text(self.patience)),
                 )
             })??;
-        serde_json::from_slice(&body.to_bytes())
-            .map_err(|error| self.broken(path, format!("not the answer it should be: {error}")))
+        Ok(body.to_bytes())
     }
 
     async fn send(&self, method: Method, path: &str) -> Result<Incoming, ToolError> {

@@ -17,6 +17,9 @@ pub struct GcArgs {
     /// Say what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
+    /// Leave the table's first line out
+    #[arg(long)]
+    no_headers: bool,
     #[command(flatten)]
     answer: AnswerArgs,
 }
@@ -28,8 +31,9 @@ impl GcArgs {
             true => agent.get("/v1/gc").await?,
             false => agent.post("/v1/gc").await?,
         };
-        self.answer
-            .show(&list, |paint| text(&list, self.dry_run, paint))?;
+        self.answer.show(&list, |paint| {
+            text(&list, self.dry_run, self.no_headers, paint)
+        })?;
         let remains = |it: &crate::reconcile::Leftover| !it.removed;
         let has_qos = self.dry_run && list.qos_rows > 0;
         Ok(Exit::by_health(
@@ -38,9 +42,12 @@ impl GcArgs {
     }
 }
 
-fn text(list: &LeftoverList, dry_run: bool, paint: Paint) -> String {
+fn text(list: &LeftoverList, dry_run: bool, bare: bool, paint: Paint) -> String {
     if list.leftovers.is_empty() && list.qos_rows == 0 {
-        return "nothing is left over\n".to_owned();
+        return match bare {
+            true => String::new(),
+            false => "nothing is left over\n".to_owned(),
+        };
     }
     let rows: Vec<[String; 5]> = list
         .leftovers
@@ -59,12 +66,19 @@ fn text(list: &LeftoverList, dry_run: bool, paint: Paint) -> String {
     let headings = ["POD", "CONTAINER", "PORT", "WHY", ""];
     let mut text = match rows.is_empty() {
         true => String::new(),
-        false => table(headings, &rows, |row, column, cell| match column {
-            4 if list.leftovers[row].problem.is_some() => paint.bad(cell),
-            4 => paint.good(cell),
-            _ => cell.to_owned(),
-        }),
+        false => table(
+            (!bare).then_some(headings),
+            &rows,
+            |row, column, cell| match column {
+                4 if list.leftovers[row].problem.is_some() => paint.bad(cell),
+                4 => paint.good(cell),
+                _ => cell.to_owned(),
+            },
+        ),
     };
+    if bare {
+        return text;
+    }
     if list.qos_rows > 0 {
         let done = if dry_run {
             "would be removed"
@@ -115,7 +129,7 @@ mod tests {
             leftovers: vec![leftover(Some("web/a"), false, None)],
             qos_rows: 0,
         };
-        insta::assert_snapshot!(text(&found, true, Paint::PLAIN));
+        insta::assert_snapshot!(text(&found, true, false, Paint::PLAIN));
         let done = LeftoverList {
             leftovers: vec![
                 leftover(Some("web/a"), true, None),
@@ -123,6 +137,6 @@ mod tests {
             ],
             qos_rows: 2,
         };
-        insta::assert_snapshot!(text(&done, false, Paint::PLAIN));
+        insta::assert_snapshot!(text(&done, false, false, Paint::PLAIN));
     }
 }

@@ -1,126 +1,62 @@
-//! The eyes for people: what `podwire status`, `ports`, `trace`, `check`, `gc` and `doctor` show.
+//! The commands that show the state of a node: `podwire status`, `ports`, `timings`, `trace`, `check`, `gc`, `doctor`,
+//! `bundle` and `version`.
 //!
-//! All but the doctor only ask the agent, over its socket, and show its answer. The doctor also looks for itself, so that it
-//! has something to say when no agent answers.
+//! Most only ask the agent, over its socket, and show its answer. `doctor` and `bundle` also look for themselves, so that they
+//! have something to say when no agent answers; `trace` asks the switch and OVN.
 
+mod bundle;
 mod check;
 mod client;
 mod doctor;
 mod exit;
 mod gc;
 mod help;
+mod man;
+mod output;
 mod paint;
 mod ports;
 mod status;
 mod table;
 mod time;
+mod timings;
 mod trace;
+mod version;
 
-use std::io::{self, Write as _};
+use std::io;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
-use podwire_cni::wire;
+use clap::Subcommand;
 
 pub use client::{AgentSocket, ToolError};
 pub use exit::{EXIT_CODES, Exit};
 pub use help::grouped;
-use paint::Paint;
+use output::{AnswerArgs, CommonArgs, Machine, show, show_as};
 
 /// The tools.
 #[derive(Debug, Subcommand)]
 pub enum Tool {
-    /// Show the node's state on one screen: Open vSwitch, OVN, API, ports, last errors
+    /// Show the node's state on one screen
     Status(status::StatusArgs),
     /// List the pods' ports, or follow them live
     Ports(ports::PortsArgs),
     /// Show where the last ADDs and DELs spent their time
-    Trace(trace::TraceArgs),
+    Timings(timings::TimingsArgs),
+    /// Follow a packet from one pod to another through the switch
+    Trace(Box<trace::TraceArgs>),
     /// Compare rows, links and addresses with what each ADD created
     Check(check::CheckArgs),
     /// Remove what pods left behind
     Gc(gc::GcArgs),
-    /// Find what is wrong on this node, and print the commands that fix it
+    /// Find what is wrong, and print the commands that fix it
     Doctor(Box<doctor::DoctorArgs>),
+    /// Collect everything about this node into one file, for support
+    Bundle(Box<bundle::BundleArgs>),
+    /// Show the versions of podwire, the running agent and Open vSwitch
+    Version(version::VersionArgs),
     /// Write a completion script for a shell
     Completions(help::CompletionsArgs),
     /// Write the manual pages
-    Man(help::ManArgs),
-}
-
-/// What all tools that speak to the agent have in common.
-#[derive(Debug, Clone, Args)]
-pub struct CommonArgs {
-    /// The agent's socket
-    #[arg(
-        long,
-        value_name = "PATH",
-        default_value = wire::DEFAULT_SOCKET,
-        env = "PODWIRE_SOCKET"
-    )]
-    pub socket: std::path::PathBuf,
-    /// auto (on a terminal, without NO_COLOR), always or never
-    #[arg(
-        long,
-        value_name = "WHEN",
-        default_value = "auto",
-        hide_possible_values = true
-    )]
-    pub color: paint::When,
-}
-
-impl CommonArgs {
-    fn agent(&self) -> AgentSocket {
-        AgentSocket::new(&self.socket)
-    }
-
-    fn paint(&self) -> Paint {
-        Paint::of_stdout(self.color)
-    }
-}
-
-/// What the tools have in common that show the agent's one answer.
-#[derive(Debug, Clone, Args)]
-pub struct AnswerArgs {
-    /// text, or json for programs
-    #[arg(
-        short,
-        long,
-        value_name = "FORMAT",
-        default_value = "text",
-        hide_possible_values = true
-    )]
-    output: Format,
-    #[command(flatten)]
-    common: CommonArgs,
-}
-
-impl AnswerArgs {
-    fn agent(&self) -> AgentSocket {
-        self.common.agent()
-    }
-
-    /// Shows an answer; `text` puts it into words.
-    fn show(
-        &self,
-        answer: &impl serde::Serialize,
-        text: impl FnOnce(Paint) -> String,
-    ) -> Result<(), ToolError> {
-        match self.output {
-            Format::Json => show_json(answer),
-            Format::Text => show(&text(self.common.paint())),
-        }
-    }
-}
-
-/// How an answer is shown.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people
-    #[default]
-    Text,
-    /// As the agent sent it, for programs
-    Json,
+    Man(man::ManArgs),
 }
 
 /// Runs a tool; `whole` is the command line that it is part of.
@@ -152,27 +88,14 @@ fn asynchronously(tool: Tool) -> Result<Exit, ToolError> {
         match tool {
             Tool::Status(arguments) => arguments.run().await,
             Tool::Ports(arguments) => arguments.run().await,
+            Tool::Timings(arguments) => arguments.run().await,
             Tool::Trace(arguments) => arguments.run().await,
+            Tool::Bundle(arguments) => arguments.run().await,
+            Tool::Version(arguments) => arguments.run().await,
             Tool::Check(arguments) => arguments.run().await,
             Tool::Gc(arguments) => arguments.run().await,
             Tool::Doctor(arguments) => arguments.run().await,
             Tool::Completions(_) | Tool::Man(_) => Ok(Exit::Well),
         }
     })
-}
-
-/// Writes to standard output; a pipe that is closed is an error like another, and no panic.
-fn show(text: &str) -> Result<(), ToolError> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(ToolError::Output)
-}
-
-/// Writes a value as indented JSON.
-fn show_json(value: &impl serde::Serialize) -> Result<(), ToolError> {
-    let mut text = serde_json::to_string_pretty(value)
-        .map_err(|error| ToolError::Output(io::Error::other(error)))?;
-    text.push('\n');
-    show(&text)
 }

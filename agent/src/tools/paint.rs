@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 /// When colours are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum When {
+pub(super) enum When {
     /// On a terminal, unless NO_COLOR is set
     Auto,
     /// Always
@@ -32,7 +32,7 @@ impl Paint {
         Self { on }
     }
 
-    #[cfg(test)]
+    /// No colours.
     pub(super) const PLAIN: Self = Self { on: false };
 
     pub(super) fn good(self, text: &str) -> String {

@@ -7,7 +7,8 @@ use clap::{Args, ValueEnum};
 
 use super::paint::{Paint, height, pod_or_container, printable, short_id};
 use super::table::table;
-use super::{CommonArgs, Exit, ToolError, show, show_json};
+use super::time::{age, now_micros};
+use super::{CommonArgs, Exit, Machine, ToolError, show, show_as};
 use crate::inspect::{Change, Filter, PortList, PortView};
 use crate::plan::ids;
 use crate::ports::PortState;
@@ -15,7 +16,8 @@ use crate::ports::PortState;
 /// The flags of `podwire ports`.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit code 1: a port of those shown has failed.\n\
-                  With --watch to a pipe each change is a line; with -o json, a JSON object.")]
+                  With --watch to a pipe each change is a line; with -o json, a JSON object;\n\
+                  with -o yaml, a document.")]
 pub struct PortsArgs {
     /// Only of this pod, as NAMESPACE/NAME or as NAME
     pod: Option<String>,
@@ -25,7 +27,7 @@ pub struct PortsArgs {
     /// Only those that are up, failed, awaits-ofport, or awaits-ovn
     #[arg(short, long, value_name = "STATE", hide_possible_values = true)]
     state: Option<PortState>,
-    /// text, wide, or json for programs
+    /// text, wide, or json or yaml for programs
     #[arg(
         short,
         long,
@@ -34,6 +36,9 @@ pub struct PortsArgs {
         hide_possible_values = true
     )]
     output: Output,
+    /// Leave the table's first line out
+    #[arg(long)]
+    no_headers: bool,
     /// Show changes as they happen
     #[arg(short, long)]
     watch: bool,
@@ -50,6 +55,8 @@ pub(super) enum Output {
     Wide,
     /// For programs
     Json,
+    /// The same as YAML
+    Yaml,
 }
 
 impl PortsArgs {
@@ -67,11 +74,22 @@ impl PortsArgs {
         }
         let list: PortList = self.common.agent().get(&path).await?;
         match self.output {
-            Output::Json => show_json(&list)?,
-            output => show(&text(&list.ports, output, self.common.paint()))?,
+            Output::Json => show_as(Machine::Json, &list)?,
+            Output::Yaml => show_as(Machine::Yaml, &list)?,
+            Output::Text | Output::Wide => show(&self.table(&list.ports))?,
         }
         let has_failed = |port: &PortView| port.state == PortState::Failed;
         Ok(Exit::by_health(!list.ports.iter().any(has_failed)))
+    }
+
+    fn table(&self, ports: &[PortView]) -> String {
+        let table = Table {
+            wide: self.output == Output::Wide,
+            headings: !self.no_headers,
+            now: now_micros(),
+            paint: self.common.paint(),
+        };
+        text(ports, &table)
     }
 
     async fn follow(&self, path: &str) -> Result<Exit, ToolError> {
@@ -82,15 +100,16 @@ impl PortsArgs {
         while let Some(change) = lines.next::<Change>().await {
             match self.output {
                 Output::Json => show(&format!("{}\n", serde_json::json!(change)))?,
-                output if on_terminal => {
-                    apply(&mut ports, change.clone());
+                Output::Yaml => {
+                    show("---\n")?;
+                    show_as(Machine::Yaml, &change)?;
+                }
+                _ if on_terminal => {
+                    let current = change.current;
+                    apply(&mut ports, change);
                     let mut shown: Vec<PortView> = ports.values().cloned().collect();
                     crate::inspect::sort(&mut shown);
-                    show(&picture(
-                        &text(&shown, output, paint),
-                        change.current,
-                        paint,
-                    ))?;
+                    show(&picture(&self.table(&shown), current, paint))?;
                 }
                 _ => {
                     show(&told(&ports, &change, paint))?;
@@ -164,57 +183,79 @@ fn told(before: &BTreeMap<String, PortView>, change: &Change, paint: Paint) -> S
     text
 }
 
-fn text(ports: &[PortView], output: Output, paint: Paint) -> String {
+/// How the table is drawn.
+struct Table {
+    wide: bool,
+    headings: bool,
+    /// Microseconds since 1970.
+    now: u64,
+    paint: Paint,
+}
+
+fn text(ports: &[PortView], how: &Table) -> String {
     if ports.is_empty() {
-        return "no ports\n".to_owned();
+        return match how.headings {
+            true => "no ports\n".to_owned(),
+            false => String::new(),
+        };
     }
-    let state = |row: usize, cell: &str| coloured(ports[row].state, cell, paint);
-    let mut text = match output {
-        Output::Wide => {
-            let headings = [
-                "POD",
-                "IF",
-                "STATE",
-                "ADDRESSES",
-                "MAC",
-                "PORT",
-                "OFPORT",
-                "MTU",
-                "NETWORK",
-                "CONTAINER",
-                "IFACE-ID",
-                "BRIDGE",
-                "NETNS",
-            ];
-            let rows: Vec<[String; 13]> = ports.iter().map(wide).collect();
-            table(headings, &rows, |row, column, cell| match column {
-                2 => state(row, cell),
-                _ => cell.to_owned(),
-            })
+    let paint = |row: usize, column, cell: &str| match column {
+        2 => coloured(ports[row].state, cell, how.paint),
+        _ => cell.to_owned(),
+    };
+    let narrow = |port| narrow(port, how.now);
+    let mut text = match how.wide {
+        true => {
+            let rows: Vec<_> = ports.iter().map(|port| wide(port, narrow(port))).collect();
+            table(how.headings.then_some(WIDE), &rows, paint)
         }
-        _ => {
-            let headings = ["POD", "IF", "STATE", "ADDRESSES", "MAC", "PORT", "OFPORT"];
-            let rows: Vec<[String; 7]> = ports.iter().map(narrow).collect();
-            table(headings, &rows, |row, column, cell| match column {
-                2 => state(row, cell),
-                _ => cell.to_owned(),
-            })
+        false => {
+            let rows: Vec<_> = ports.iter().map(narrow).collect();
+            table(how.headings.then_some(NARROW), &rows, paint)
         }
     };
     for port in ports {
         if let Some(error) = &port.error {
-            let said = format!("{}: {error}", port.name);
-            text.push_str(&format!("{}\n", paint.bad(&printable(&said))));
+            let line = format!("{}: {error}", port.name);
+            text.push_str(&format!("{}\n", how.paint.bad(&printable(&line))));
         }
     }
     text
 }
 
-fn narrow(port: &PortView) -> [String; 7] {
+const NARROW: [&str; 8] = [
+    "POD",
+    "IF",
+    "STATE",
+    "AGE",
+    "ADDRESSES",
+    "MAC",
+    "PORT",
+    "OFPORT",
+];
+const WIDE: [&str; 14] = [
+    "POD",
+    "IF",
+    "STATE",
+    "AGE",
+    "ADDRESSES",
+    "MAC",
+    "PORT",
+    "OFPORT",
+    "MTU",
+    "NETWORK",
+    "CONTAINER",
+    "IFACE-ID",
+    "BRIDGE",
+    "NETNS",
+];
+
+fn narrow(port: &PortView, now: u64) -> [String; 8] {
     [
         pod(port),
         or_dash(port.pod_ifname.as_deref()),
         port.state.name().to_owned(),
+        or_dash(port.added_unix_micros.map(|it| age(it, now)).as_deref()),
         addresses(port),
         or_dash(port.mac.as_deref()),
         port.name.clone(),
@@ -224,14 +265,15 @@ fn narrow(port: &PortView) -> [String; 7] {
     .map(|cell| printable(&cell))
 }
 
-fn wide(port: &PortView) -> [String; 13] {
-    let [pod, ifname, state, addresses, mac, name, ofport] = narrow(port);
+fn wide(port: &PortView, narrow: [String; 8]) -> [String; 14] {
+    let [pod, ifname, state, age, addresses, mac, name, ofport] = narrow;
     let key = port.key.as_ref();
     let container = key.map(|key| short_id(&key.container_id));
     [
         pod,
         ifname,
         state,
+        age,
         addresses,
         mac,
         name,

@@ -1,12 +1,14 @@
 //! A table of text: columns as wide as what is in them.
 
-/// Lays rows out under their headings. Widths are counted before colours are put on, by `paint(row, column, text)`.
+/// Lays rows out under their headings, if there are any. Widths are counted before `paint(row, column, text)` adds colours.
 pub(super) fn table<const N: usize>(
-    headings: [&str; N],
+    headings: Option<[&str; N]>,
     rows: &[[String; N]],
     paint: impl Fn(usize, usize, &str) -> String,
 ) -> String {
-    let mut widths = headings.map(|heading| heading.chars().count());
+    let mut widths = headings
+        .unwrap_or([""; N])
+        .map(|heading| heading.chars().count());
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
@@ -24,7 +26,9 @@ pub(super) fn table<const N: usize>(
         text.truncate(start + end);
         text.push('\n');
     };
-    line(headings, &|_, cell| cell.to_owned());
+    if let Some(headings) = headings {
+        line(headings, &|_, cell| cell.to_owned());
+    }
     for (number, row) in rows.iter().enumerate() {
         let cells = std::array::from_fn(|column| row[column].as_str());
         line(cells, &|column, cell| paint(number, column, cell));
@@ -39,7 +43,8 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_their_widest_cell_and_lines_end_with_text() {
         let rows = [["a", "1"], ["longer", ""]].map(|row| row.map(str::to_owned));
-        let text = table(["POD", "IP"], &rows, |_, _, cell| cell.to_owned());
-        assert_eq!(text, "POD     IP\na       1\nlonger\n");
+        let text = |headings| table(headings, &rows, |_, _, cell| cell.to_owned());
+        assert_eq!(text(Some(["POD", "IP"])), "POD     IP\na       1\nlonger\n");
+        assert_eq!(text(None), "a       1\nlonger\n");
     }
 }

@@ -1,19 +1,21 @@
 //! Times for people: how long ago, how long, and UTC where another clock than this one may read it.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-/// Microseconds since 1970, now.
-pub(super) fn now_micros() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
-    })
-}
+pub(super) use crate::inspect::now_micros;
 
 /// How long ago a time was, to one unit: `3 s ago`.
 pub(super) fn ago(then_micros: u64, now_micros: u64) -> String {
     let seconds = now_micros.saturating_sub(then_micros) / 1_000_000;
     format!("{} ago", about(Duration::from_secs(seconds)))
+}
+
+/// How old something is, as kubectl shows it: `3s`, `59m`, `25h`, `4d`.
+pub(super) fn age(then_micros: u64, now_micros: u64) -> String {
+    let seconds = now_micros.saturating_sub(then_micros) / 1_000_000;
+    about(Duration::from_secs(seconds))
+        .replace(" min", "m")
+        .replace(' ', "")
 }
 
 /// A length of time to one unit.
@@ -85,6 +87,7 @@ mod tests {
         assert_eq!(about_seconds(90_000), "25 h");
         assert_eq!(about_seconds(400_000), "4 d");
         assert_eq!(ago(5_000_000, 2_000_000), "0 s ago");
+        assert_eq!(age(0, 300_000_000), "5m");
         assert_eq!(milliseconds(3_419.0), "3.42 ms");
         assert_eq!(milliseconds(34_190.0), "34.2 ms");
         assert_eq!(milliseconds(30_000_000.0), "30.0 s");

@@ -9,7 +9,7 @@ use nix::sys::socket::sockopt::PeerCredentials;
 
 use super::service::{agent_log, restart_agent, start_agent};
 use super::switch::Seen;
-use super::{DoctorArgs, Examined, Finding, Kind};
+use super::{Examined, Finding, Kind};
 use crate::config::{Mode, Source};
 use crate::inspect::{AuditList, Failure, LeftoverList, StatusView};
 use crate::netns::Netlink;
@@ -21,12 +21,11 @@ use crate::tools::{AgentSocket, ToolError};
 
 /// Whether the agent answers, who could reach it, and what it says of itself.
 pub(super) async fn examine(
-    args: &DoctorArgs,
+    socket: &Path,
     asked: &Result<StatusView, ToolError>,
     seen: &Seen,
     netlink: &Netlink,
 ) -> Examined {
-    let socket = &args.answer.common.socket;
     let mut findings = rights(socket);
     let mut says = String::new();
     match asked {
@@ -166,9 +165,9 @@ fn failed(failure: &Failure) -> Finding {
     );
     match (failure.verb.as_str(), &failure.pod) {
         ("ADD", Some(pod)) => {
-            Finding::wrong(Kind::AddFailed, what).look(format!("podwire trace {pod}"))
+            Finding::wrong(Kind::AddFailed, what).look(format!("podwire timings {pod}"))
         }
-        ("ADD", None) => Finding::wrong(Kind::AddFailed, what).look("podwire trace"),
+        ("ADD", None) => Finding::wrong(Kind::AddFailed, what).look("podwire timings"),
         _ => Finding::note(Kind::OperationFailed, what),
     }
 }

@@ -20,12 +20,13 @@ use clap::Args;
 use serde::Serialize;
 
 use super::paint::{Paint, printable, width, wrapped};
-use super::{AnswerArgs, Exit, ToolError};
+use super::{AgentSocket, AnswerArgs, Exit, ToolError};
 use crate::config::usual;
 use crate::inspect::StatusView;
 use crate::netns::Netlink;
 use kind::Kind;
-pub(super) use service::start_agent;
+pub(super) use service::{replace_agent, start_agent};
+pub(super) use switch::vswitchd;
 
 /// The flags of `podwire doctor`.
 #[derive(Debug, Args)]
@@ -34,6 +35,15 @@ pub(super) use service::start_agent;
                   Fix them in this order: the first may be the cause of others."
 )]
 pub struct DoctorArgs {
+    #[command(flatten)]
+    places: Places,
+    #[command(flatten)]
+    answer: AnswerArgs,
+}
+
+/// Where a node's parts are.
+#[derive(Debug, Args)]
+pub(super) struct Places {
     /// Open vSwitch's database, when no agent says which
     #[arg(
         long,
@@ -49,7 +59,7 @@ pub struct DoctorArgs {
         default_value = usual::OVN_RUNDIR,
         env = "PODWIRE_OVN_RUNDIR"
     )]
-    ovn_rundir: PathBuf,
+    pub(super) ovn_rundir: PathBuf,
     /// The pods' bridge, when no agent says which
     #[arg(
         long,
@@ -65,7 +75,7 @@ pub struct DoctorArgs {
         default_value = usual::CNI_CONF_DIR,
         env = "PODWIRE_CNI_CONF_DIR"
     )]
-    conf_dir: PathBuf,
+    pub(super) conf_dir: PathBuf,
     /// Where the runtime looks for plugins
     #[arg(
         long,
@@ -73,9 +83,22 @@ pub struct DoctorArgs {
         default_value = usual::CNI_BIN_DIR,
         env = "PODWIRE_CNI_BIN_DIR"
     )]
-    bin_dir: PathBuf,
-    #[command(flatten)]
-    answer: AnswerArgs,
+    pub(super) bin_dir: PathBuf,
+}
+
+impl Places {
+    /// The socket of Open vSwitch's database, as the agent uses it where there is one.
+    pub(super) fn database(&self, status: Option<&StatusView>) -> PathBuf {
+        match status {
+            Some(status) => status.database.socket.clone(),
+            None => PathBuf::from(self.ovsdb.strip_prefix("unix:").unwrap_or(&self.ovsdb)),
+        }
+    }
+
+    /// The pods' bridge, likewise.
+    pub(super) fn bridge(&self, status: Option<&StatusView>) -> String {
+        status.map_or_else(|| self.bridge.clone(), |status| status.bridge.clone())
+    }
 }
 
 /// How long the agent may take to tell of itself: longer than what it asks the switch and OVN for that.
@@ -83,7 +106,7 @@ const AGENT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Something that is wrong, or worth a look.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Finding {
+pub(super) struct Finding {
     /// Which it is.
     kind: Kind,
     /// What was looked at.
@@ -130,7 +153,7 @@ impl Finding {
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
-struct Examined {
+pub(super) struct Examined {
     about: &'static str,
     /// What there is, when all is well with it.
     seen: String,
@@ -139,36 +162,48 @@ struct Examined {
 
 impl DoctorArgs {
     pub(super) async fn run(self) -> Result<Exit, ToolError> {
-        let uid = nix::unistd::geteuid();
-        if !uid.is_root() {
-            return Err(ToolError::NotRoot { uid: uid.as_raw() });
-        }
-        let netlink = Netlink::start(None).map_err(ToolError::Kernel)?;
-        let examined = self.examine(&netlink).await;
+        let (examined, _) = examine(&self.places, &self.answer.agent()).await?;
         self.answer
             .show(&examined, |paint| text(&examined, width(), paint))?;
         let findings = || examined.iter().flat_map(|it| &it.findings);
         Ok(Exit::by_health(!findings().any(|finding| finding.wrong)))
     }
+}
 
-    async fn examine(&self, netlink: &Netlink) -> Vec<Examined> {
-        let agent = self.answer.agent().answering_within(AGENT_PATIENCE);
-        let asked: Result<StatusView, ToolError> = agent.get("/v1/status").await;
-        let status = asked.as_ref().ok();
-        let seen = switch::look(self, status).await;
-        let mut examined = vec![switch::examine(&seen)];
-        examined.extend(switch::examine_ovn(&seen));
-        examined.push(agent::examine(self, &asked, &seen, netlink).await);
-        examined.push(cni::examine(&cni::Directories {
-            conf: &self.conf_dir,
-            bin: &self.bin_dir,
-        }));
-        examined.extend(mtu::examine(&seen, status, netlink).await);
-        if status.is_some() {
-            examined.extend(agent::examine_pods(&self.answer.agent(), &seen).await);
-        }
-        examined
+/// Looks at everything, and gives on what the agent says of itself.
+pub(super) async fn examine(
+    places: &Places,
+    agent: &AgentSocket,
+) -> Result<(Vec<Examined>, Result<StatusView, ToolError>), ToolError> {
+    let uid = nix::unistd::geteuid();
+    if !uid.is_root() {
+        return Err(ToolError::NotRoot { uid: uid.as_raw() });
     }
+    let netlink = Netlink::start(None).map_err(ToolError::Kernel)?;
+    let asked: Result<StatusView, ToolError> = agent
+        .clone()
+        .answering_within(AGENT_PATIENCE)
+        .get("/v1/status")
+        .await;
+    let status = asked.as_ref().ok();
+    let seen = switch::look(places, status).await;
+    let mut examined = vec![switch::examine(&seen)];
+    examined.extend(switch::examine_ovn(&seen));
+    examined.push(agent::examine(agent.path(), &asked, &seen, &netlink).await);
+    examined.push(cni::examine(&cni::Directories {
+        conf: &places.conf_dir,
+        bin: &places.bin_dir,
+    }));
+    examined.extend(mtu::examine(&seen, status, &netlink).await);
+    if status.is_some() {
+        examined.extend(agent::examine_pods(agent, &seen).await);
+    }
+    Ok((examined, asked))
+}
+
+/// What was found, in words.
+pub(super) fn report(examined: &[Examined]) -> String {
+    text(examined, 100, Paint::PLAIN)
 }
 
 fn text(examined: &[Examined], width: usize, paint: Paint) -> String {

@@ -22,6 +22,18 @@ pub(in super::super) fn start_agent() -> String {
     }
 }
 
+/// The command that lets another agent take over from that of this process, which works.
+pub(in super::super) fn replace_agent(pid: u32) -> String {
+    let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    if cgroup.contains("kubepods") {
+        format!("kill {pid}")
+    } else if is_systemd() && has_unit("podwire") {
+        "systemctl restart podwire".to_owned()
+    } else {
+        format!("kill {pid}; podwire agent &")
+    }
+}
+
 /// The command that replaces the agent of this process, which hangs.
 pub(super) fn restart_agent(pid: u32, socket: &Path) -> String {
     let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();

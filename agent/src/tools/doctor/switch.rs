@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use super::service::{agent_log, restart_controller, restart_switch, start_agent};
-use super::{DoctorArgs, Examined, Finding, Kind};
+use super::{Examined, Finding, Kind, Places};
 use crate::config::Wait;
 use crate::inspect::StatusView;
 use crate::ports::{PortRecord, SwitchView, version_of};
@@ -43,12 +43,9 @@ pub(super) struct Seen {
 }
 
 /// Looks at the database, the daemons and their limits.
-pub(super) async fn look(args: &DoctorArgs, status: Option<&StatusView>) -> Seen {
-    let socket = match status {
-        Some(status) => status.database.socket.clone(),
-        None => PathBuf::from(args.ovsdb.strip_prefix("unix:").unwrap_or(&args.ovsdb)),
-    };
-    let bridge = status.map_or_else(|| args.bridge.clone(), |status| status.bridge.clone());
+pub(super) async fn look(places: &Places, status: Option<&StatusView>) -> Seen {
+    let socket = places.database(status);
+    let bridge = places.bridge(status);
     let rundir = socket.parent().unwrap_or(Path::new("/"));
     let client = Client::start(ClientConfig::new(
         Remote::Unix(socket.clone()),
@@ -79,7 +76,7 @@ pub(super) async fn look(args: &DoctorArgs, status: Option<&StatusView>) -> Seen
         None => switch.ovn.remote.is_some(),
     };
     let controller = match uses_ovn {
-        true => Some(connected(&args.ovn_rundir, status).await),
+        true => Some(connected(&places.ovn_rundir, status).await),
         false => None,
     };
     Seen {
@@ -117,6 +114,12 @@ async fn ask(rundir: &Path, daemon: &str, command: &str) -> Result<String, Unixc
     Unixctl::for_daemon(rundir, daemon)?
         .call(command, &[], Instant::now() + PATIENCE)
         .await
+}
+
+/// The process of ovs-vswitchd that goes with a database's socket.
+pub(in super::super) fn vswitchd(socket: &Path) -> Option<u32> {
+    let pid = socket.parent()?.join("ovs-vswitchd.pid");
+    std::fs::read_to_string(pid).ok()?.trim().parse().ok()
 }
 
 /// The soft limit of open files of ovs-vswitchd, of which each port takes one or more.

@@ -5,6 +5,7 @@ fn port(pod: &str, state: PortState) -> PortView {
     PortView {
         name: "3f2b9c0d1e4a5b6".into(),
         state,
+        added_unix_micros: Some(0),
         error: None,
         pod: Some(pod.into()),
         pod_ifname: Some("eth0".into()),
@@ -33,12 +34,33 @@ fn failed() -> PortView {
     }
 }
 
+fn table(wide: bool) -> Table {
+    Table {
+        wide,
+        headings: true,
+        now: 300_000_000,
+        paint: Paint::PLAIN,
+    }
+}
+
 #[test]
 fn the_table_has_a_line_for_each_port_and_what_failed_is_told_below() {
     let ports = [port("web/a", PortState::Up), failed()];
-    insta::assert_snapshot!(text(&ports, Output::Text, Paint::PLAIN));
-    insta::assert_snapshot!(text(&ports[..1], Output::Wide, Paint::PLAIN));
-    assert_eq!(text(&[], Output::Text, Paint::PLAIN), "no ports\n");
+    insta::assert_snapshot!(text(&ports, &table(false)));
+    insta::assert_snapshot!(text(&ports[..1], &table(true)));
+    assert_eq!(text(&[], &table(false)), "no ports\n");
+}
+
+#[test]
+fn without_headings_a_table_has_only_its_ports() {
+    let bare = Table {
+        headings: false,
+        ..table(false)
+    };
+    let shown = text(&[port("web/a", PortState::Up)], &bare);
+    assert!(shown.starts_with("web/a "), "{shown}");
+    assert_eq!(shown.lines().count(), 1);
+    assert_eq!(text(&[], &bare), "");
 }
 
 #[test]
@@ -74,7 +96,7 @@ fn what_a_row_says_can_do_nothing_to_the_terminal() {
         removed: Vec::new(),
     };
     let lines = told(&BTreeMap::new(), &change, Paint::PLAIN);
-    for shown in [text(&[hostile], Output::Wide, Paint::PLAIN), lines] {
+    for shown in [text(&[hostile], &table(true)), lines] {
         assert!(
             !shown.contains('\x1b') && !shown.contains('\x07'),
             "{shown:?}"

@@ -1,154 +1,519 @@
-//! `podwire trace`: where the time of the last operations went, as a waterfall in the terminal, as a page, or as JSON.
+//! `podwire trace`: follows one packet of a pod through the switch, and in OVN mode through the logical network, and says in
+//! words where it ends.
+//!
+//! Nothing is sent. ovs-vswitchd and ovn-trace tell what would become of such a packet now.
 
-mod html;
-mod waterfall;
+mod openflow;
+mod ovn;
+mod packet;
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
-use serde::{Deserialize, Serialize};
+use ipnet::IpNet;
+use macaddr::MacAddr6;
+use podwire_ovs::unixctl::Unixctl;
+use serde::Serialize;
+use tokio::time::Instant;
 
-use super::paint::width;
-use super::time::now_micros;
-use super::{CommonArgs, Exit, ToolError, show, show_json};
-use crate::inspect::Filter;
+use super::paint::{Paint, printable};
+use super::timings::{self, TimingsArgs};
+use super::{AnswerArgs, Exit, ToolError, show};
+use crate::config::Mode;
+use crate::inspect::{PortList, PortView, StatusView};
+use crate::netns::{Netlink, Netns};
+use crate::plan::ids;
+use openflow::End;
+use packet::{Packet, Proto};
+
+/// How long ovs-vswitchd may take; it does so in its main loop.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A web server's.
+const PORT: u16 = 80;
 
 /// The flags of `podwire trace`.
 #[derive(Debug, Args)]
-#[command(after_help = super::EXIT_CODES)]
+#[command(
+    after_help = "Exit code 0: it reaches POD-B, or leaves the node on its way there; 1: it does not.\n\
+                  Nothing is sent. How long ADDs took is shown by podwire timings."
+)]
 pub struct TraceArgs {
-    /// Only of this pod, as NAMESPACE/NAME or as NAME
-    pod: Option<String>,
-    /// How many operations, the newest
-    #[arg(short = 'l', long, value_name = "NUMBER", default_value_t = 10)]
-    last: usize,
-    /// Which verbs
-    #[arg(
-        long,
-        value_name = "VERBS",
-        value_delimiter = ',',
-        default_value = "ADD,DEL"
-    )]
-    verbs: Vec<String>,
-    /// Write one page that needs nothing else, for a browser
-    #[arg(long, conflicts_with = "json")]
-    html: bool,
-    /// Write what the agent sent, for programs
-    #[arg(long)]
-    json: bool,
+    /// The pod that sends: NAMESPACE/NAME, NAME or container ID
+    #[arg(value_name = "POD-A")]
+    from: Option<String>,
+    /// The pod of this node that receives, or any IP address
+    #[arg(value_name = "POD-B")]
+    to: Option<String>,
+    /// icmp, tcp or udp [default: icmp, with --port tcp]
+    #[arg(long, hide_possible_values = true)]
+    proto: Option<Proto>,
+    /// The destination's port [default: 80]
+    #[arg(long, value_name = "NUMBER")]
+    port: Option<u16>,
+    /// Use the pods' IPv6 addresses
+    #[arg(short = '6', long)]
+    ipv6: bool,
+    /// POD-A's interface, if it has several
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// Another source address than POD-A's
+    #[arg(long, value_name = "ADDRESS")]
+    src: Option<IpAddr>,
+    /// Another source MAC address than POD-A's
+    #[arg(long, value_name = "MAC")]
+    src_mac: Option<MacAddr6>,
+    /// The next hop's MAC address, if podwire can't find it
+    #[arg(long, value_name = "MAC")]
+    dst_mac: Option<MacAddr6>,
+    /// List each flow that the packet meets
+    #[arg(short, long)]
+    verbose: bool,
+    /// Print what ofproto/trace and ovn-trace print
+    #[arg(long, conflicts_with = "output")]
+    raw: bool,
     #[command(flatten)]
-    common: CommonArgs,
+    answer: AnswerArgs,
+
+    // `podwire trace [POD]` was the name of `podwire timings`.
+    #[arg(long, hide = true, default_value_t = timings::LAST)]
+    last: usize,
+    #[arg(long, hide = true, value_delimiter = ',', default_value = timings::VERBS)]
+    verbs: Vec<String>,
+    #[arg(long, hide = true)]
+    html: bool,
+    #[arg(long, hide = true)]
+    json: bool,
 }
 
-/// What `GET /v1/traces` answers.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct TraceList {
-    operations: Vec<Traced>,
-}
-
-/// A finished operation, as the agent sends [`crate::observe::Operation`].
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// What became of the packet.
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Traced {
-    verb: String,
-    container: String,
-    ifname: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The packet in words.
+    packet: String,
+    from: Place,
+    to: Place,
+    /// None in plain mode.
+    ovn: Option<Stretch<ovn::Way>>,
+    open_vswitch: Stretch<openflow::Way>,
+    /// Whether it reaches its destination, or leaves the node on its way there.
+    arrives: bool,
+}
+
+/// An end of the packet's way.
+#[derive(Debug, Serialize)]
+struct Place {
     pod: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    traceparent: Option<String>,
-    started_unix_micros: u64,
-    duration_micros: f64,
-    outcome: Ended,
-    phases: Vec<Step>,
+    /// The name of the port on the bridge; none outside the node.
+    port: Option<String>,
+    address: IpAddr,
+    #[serde(serialize_with = "as_text")]
+    mac: MacAddr6,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(untagged)]
-enum Ended {
-    Failed { code: u32, msg: String },
-    Ok(String),
+/// What one component does with the packet.
+#[derive(Debug, Serialize)]
+struct Stretch<W> {
+    /// In words: what it does with the packet, or why that is not known.
+    what: String,
+    verdict: Verdict,
+    way: Option<W>,
+    #[serde(skip)]
+    raw: String,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Step {
-    name: String,
-    start_micros: f64,
-    duration_micros: f64,
-    /// The operation failed in this step.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    failed: bool,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Arrives,
+    Dropped,
+    /// It goes where the destination is not.
+    Astray,
+    /// It could not be asked.
+    Unknown,
 }
 
-/// Whose time a step is, for its colour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Waiting for somebody else: a turn, an annotation, the switch, OVN.
-    Wait,
-    Kernel,
-    Database,
-    Agent,
-}
-
-impl Kind {
-    const ALL: [Self; 4] = [Self::Wait, Self::Kernel, Self::Database, Self::Agent];
-
-    fn of(step: &str) -> Self {
-        match step.split(':').next().unwrap_or_default() {
-            "queue" | "annotations" | "ovs-vswitchd" | "ovn-controller" => Self::Wait,
-            "ovsdb" => Self::Database,
-            "make pair" | "link and rows" | "host links" | "pod" => Self::Kernel,
-            end if end.starts_with("host end") || end.starts_with("pod ") => Self::Kernel,
-            _ => Self::Agent,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Wait => "waiting",
-            Self::Kernel => "kernel",
-            Self::Database => "OVSDB",
-            Self::Agent => "agent",
-        }
-    }
+fn as_text<S: serde::Serializer>(mac: &MacAddr6, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&crate::plan::mac_text(*mac))
 }
 
 impl TraceArgs {
     pub(super) async fn run(self) -> Result<Exit, ToolError> {
-        let filter = Filter {
-            pod: self.pod.clone(),
-            last: Some(self.last),
-            verbs: self.verbs.iter().map(|verb| verb.to_uppercase()).collect(),
-            ..Filter::default()
+        let (Some(from), Some(to)) = (&self.from, &self.to) else {
+            return self.timings().await;
         };
-        let path = format!("/v1/traces{filter}");
-        let list: TraceList = self.common.agent().get(&path).await?;
-        if let Some(pod) = self.pod.filter(|_| list.operations.is_empty()) {
-            return Err(ToolError::NotFound(format!(
-                "the agent has done nothing for a pod {pod} since it started\nlook: podwire ports"
-            )));
+        let agent = self.answer.agent();
+        let status: StatusView = agent.get("/v1/status").await?;
+        let list: PortList = agent.get("/v1/ports").await?;
+        let to_address: Option<IpAddr> = to.parse().ok();
+        let wants_v6 = to_address.map_or(self.ipv6, |ip| ip.is_ipv6());
+        let from = sender(&list.ports, from, self.interface.as_deref())?;
+        let receiver = match to_address {
+            Some(ip) => list.ports.iter().find(|port| address_is(port, ip)),
+            None => Some(sender(&list.ports, to, None)?),
+        };
+        let src = match self.src {
+            Some(src) => src,
+            None => address_of(from, wants_v6)?,
+        };
+        let dst = match (to_address, receiver) {
+            (Some(ip), _) => ip,
+            (None, Some(port)) => address_of(port, wants_v6)?,
+            (None, None) => unreachable_pod(to)?,
+        };
+        if src.is_ipv4() != dst.is_ipv4() {
+            let what = format!("--src {src} and destination {dst} are of different families");
+            return Err(ToolError::Unable(what));
         }
-        if self.json {
-            show_json(&list)?;
-        } else if self.html {
-            show(&html::page(&list.operations, now_micros()))?;
-        } else {
-            let paint = self.common.paint();
-            show(&waterfall::text(
-                &list.operations,
-                now_micros(),
-                width(),
-                paint,
-            ))?;
+        let dst_mac = match self.dst_mac {
+            Some(mac) => mac,
+            None => next_hop_mac(from, dst, receiver, &status).await?,
+        };
+        let packet = Packet {
+            proto: match (self.proto, self.port) {
+                (Some(proto), _) => proto,
+                (None, Some(_)) => Proto::Tcp,
+                (None, None) => Proto::Icmp,
+            },
+            src_mac: match self.src_mac {
+                Some(mac) => mac,
+                None => mac_of(from)?,
+            },
+            dst_mac,
+            src,
+            dst,
+            port: self.port.unwrap_or(PORT),
+        };
+        let ovn = match status.mode == Mode::Ovn.name() {
+            true => Some(through_ovn(&packet, from, receiver, &status).await),
+            false => None,
+        };
+        let open_vswitch = through_switch(&packet, from, receiver, &status).await?;
+        let goes_on = |verdict| matches!(verdict, Verdict::Arrives | Verdict::Unknown);
+        let traced = Traced {
+            packet: packet.to_string(),
+            from: place(Some(from), src, packet.src_mac),
+            to: place(receiver, dst, packet.dst_mac),
+            arrives: open_vswitch.verdict == Verdict::Arrives
+                && ovn.as_ref().is_none_or(|it| goes_on(it.verdict)),
+            ovn,
+            open_vswitch,
+        };
+        match self.raw {
+            true => show(&raw(&traced))?,
+            false => self.answer.show(&traced, |paint| {
+                text(&traced, &status.bridge, self.verbose, paint)
+            })?,
         }
-        Ok(Exit::Well)
+        Ok(Exit::by_health(traced.arrives))
+    }
+
+    /// What `podwire trace` was before it followed packets.
+    async fn timings(self) -> Result<Exit, ToolError> {
+        eprintln!(
+            "podwire: timings are shown by podwire timings; podwire trace POD-A POD-B follows a packet"
+        );
+        let output = match (self.html, self.json) {
+            (true, _) => timings::Output::Html,
+            (_, true) => timings::Output::Json,
+            _ => timings::Output::Text,
+        };
+        let timings = TimingsArgs {
+            pod: self.from,
+            last: self.last,
+            verbs: self.verbs,
+            output,
+            common: self.answer.common,
+        };
+        timings.run().await
     }
 }
 
-/// Steps in the order in which they began.
-fn in_order(operation: &Traced) -> Vec<&Step> {
-    let mut steps: Vec<&Step> = operation.phases.iter().collect();
-    steps.sort_by(|a, b| a.start_micros.total_cmp(&b.start_micros));
-    steps
+/// The port of a pod, by its name or its container's id.
+fn sender<'a>(
+    ports: &'a [PortView],
+    wanted: &str,
+    interface: Option<&str>,
+) -> Result<&'a PortView, ToolError> {
+    let is_wanted = |port: &&PortView| {
+        let pod = port.pod.as_deref().unwrap_or_default();
+        let name = pod.rsplit('/').next().unwrap_or_default();
+        let id = port.key.as_ref().map(|key| key.container_id.as_str());
+        let is_named = pod == wanted || name == wanted;
+        (is_named || id.is_some_and(|id| wanted.len() >= 6 && id.starts_with(wanted)))
+            && interface.is_none_or(|name| port.pod_ifname.as_deref() == Some(name))
+    };
+    let found: Vec<&PortView> = ports.iter().filter(is_wanted).collect();
+    let first = found
+        .iter()
+        .find(|it| it.pod_ifname.as_deref() == Some("eth0"));
+    let other = match found.iter().any(|it| it.pod != found[0].pod) {
+        true => {
+            let what = format!("several pods are called {wanted}; give it as NAMESPACE/NAME");
+            return Err(ToolError::Unable(what));
+        }
+        false => found.first(),
+    };
+    first.or(other).copied().ok_or_else(|| {
+        let interface = interface.map_or_else(String::new, |name| format!(" with interface {name}"));
+        ToolError::NotFound(format!(
+            "no pod {wanted}{interface} on this node\nlook: podwire ports; a pod of another node is given by its address"
+        ))
+    })
+}
+
+fn unreachable_pod(pod: &str) -> Result<IpAddr, ToolError> {
+    Err(ToolError::NotFound(format!("no pod {pod} on this node")))
+}
+
+fn address_is(port: &PortView, ip: IpAddr) -> bool {
+    port.addresses.iter().any(|net| net.addr() == ip)
+}
+
+fn address_of(port: &PortView, wants_v6: bool) -> Result<IpAddr, ToolError> {
+    let of_family = |net: &&IpNet| net.addr().is_ipv6() == wants_v6;
+    let found = port.addresses.iter().find(of_family);
+    // A node may have IPv6 alone.
+    let any = port.addresses.first().filter(|_| !wants_v6);
+    found.or(any).map(IpNet::addr).ok_or_else(|| {
+        let family = if wants_v6 { "IPv6 address" } else { "address" };
+        ToolError::Unable(format!("port {} has no {family}", port.name))
+    })
+}
+
+fn mac_of(port: &PortView) -> Result<MacAddr6, ToolError> {
+    let mac = port.mac.as_deref().and_then(|mac| mac.parse().ok());
+    mac.ok_or_else(|| {
+        let key = ids::ATTACHED_MAC;
+        ToolError::Unable(format!(
+            "port {} has no MAC address in external_ids:{key}",
+            port.name
+        ))
+    })
+}
+
+/// To which MAC address the pod would send: the receiver's own, or its gateway's.
+async fn next_hop_mac(
+    from: &PortView,
+    dst: IpAddr,
+    receiver: Option<&PortView>,
+    status: &StatusView,
+) -> Result<MacAddr6, ToolError> {
+    let is_on_link = from.addresses.iter().any(|net| net.contains(&dst));
+    if let (true, Some(receiver)) = (is_on_link, receiver) {
+        return mac_of(receiver);
+    }
+    let hop = match is_on_link {
+        true => dst,
+        false => gateway(from, dst).await?,
+    };
+    let found = match status.switch.ovn.remote.as_deref() {
+        Some(southbound) if status.mode == Mode::Ovn.name() => {
+            ovn::router_mac(southbound, hop).await
+        }
+        _ => bridge_mac(&status.bridge),
+    };
+    found.map_err(|problem| {
+        ToolError::Unable(format!(
+            "the MAC address of {hop}, the next hop to {dst}, is not known: {problem}\n\
+             give it with --dst-mac; in the pod, ip neigh shows it"
+        ))
+    })
+}
+
+/// The gateway that the pod's routes name for a destination.
+async fn gateway(from: &PortView, dst: IpAddr) -> Result<IpAddr, ToolError> {
+    let no_way = |why: String| ToolError::Unable(format!("the pod's route to {dst}: {why}"));
+    let netns = from.netns.as_deref().unwrap_or_default();
+    let netns = Netns::open(netns).map_err(|error| no_way(error.to_string()))?;
+    let netlink = Netlink::start(None).map_err(ToolError::Kernel)?;
+    let ifname = from.pod_ifname.as_deref().unwrap_or_default();
+    let seen = netlink.observe(Arc::new(netns), ifname).await;
+    let seen = seen.map_err(ToolError::Kernel)?;
+    let routes = seen.map(|it| it.routes).unwrap_or_default();
+    let ways = routes.iter().filter(|route| route.dst.contains(&dst));
+    let best = ways.max_by_key(|route| route.dst.prefix_len());
+    let gateway = best.and_then(|route| route.gateway);
+    gateway.ok_or_else(|| no_way(format!("its interface {ifname} has none")))
+}
+
+/// The MAC address of the bridge's local port, which is the pods' gateway in plain mode.
+fn bridge_mac(bridge: &str) -> Result<MacAddr6, String> {
+    let path = format!("/sys/class/net/{bridge}/address");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    text.trim()
+        .parse()
+        .map_err(|_| format!("{path}: no MAC address"))
+}
+
+fn place(port: Option<&PortView>, address: IpAddr, mac: MacAddr6) -> Place {
+    Place {
+        pod: port.and_then(|port| port.pod.clone()),
+        port: port.map(|port| port.name.clone()),
+        address,
+        mac,
+    }
+}
+
+async fn through_switch(
+    packet: &Packet,
+    from: &PortView,
+    receiver: Option<&PortView>,
+    status: &StatusView,
+) -> Result<Stretch<openflow::Way>, ToolError> {
+    let unable = |why: String| ToolError::Unable(format!("ofproto/trace: {why}"));
+    let Some(in_port) = from.ofport.filter(|number| *number > 0) else {
+        let why = format!("port {} has no OpenFlow port number", from.name);
+        return Err(unable(why));
+    };
+    let bridge = from.bridge.as_deref().unwrap_or(&status.bridge);
+    let rundir = status.database.socket.parent().unwrap_or(Path::new("/"));
+    let vswitchd = Unixctl::for_daemon(rundir, "ovs-vswitchd");
+    let vswitchd = vswitchd.map_err(|error| unable(error.to_string()))?;
+    let flow = packet.openflow(in_port);
+    let arguments = ["--names", bridge, &flow];
+    let printed = vswitchd
+        .call("ofproto/trace", &arguments, Instant::now() + PATIENCE)
+        .await
+        .map_err(|error| unable(error.to_string()))?;
+    let way = openflow::Way::read(&printed);
+    let (what, verdict) = switch_verdict(&way, receiver, bridge);
+    let command = arguments.map(|it| format!("'{it}'")).join(" ");
+    Ok(Stretch {
+        what,
+        verdict,
+        way: Some(way),
+        raw: format!("# ovs-appctl ofproto/trace {command}\n{printed}\n"),
+    })
+}
+
+fn switch_verdict(
+    way: &openflow::Way,
+    receiver: Option<&PortView>,
+    bridge: &str,
+) -> (String, Verdict) {
+    if way.ends.is_empty() {
+        return (format!("drops it: {}", way.reason()), Verdict::Dropped);
+    }
+    let count = way.ends.len();
+    if let Some(receiver) = receiver {
+        let whose = receiver.pod.as_deref().unwrap_or("its pod");
+        let name = &receiver.name;
+        if way.ports().any(|port| port == name) {
+            let what = match count {
+                1 => format!("delivers it to {whose} by port {name}"),
+                _ => format!("floods it to {count} ports, of which {name} is {whose}'s"),
+            };
+            return (what, Verdict::Arrives);
+        }
+    }
+    let ends: Vec<String> = way.ends.iter().map(|end| end_text(end, bridge)).collect();
+    let ends = ends.join(", ");
+    match (receiver, &way.ends[0]) {
+        (Some(receiver), End::Port(_)) => {
+            let wanted = &receiver.name;
+            (
+                format!("sends it {ends}, and not to port {wanted}"),
+                Verdict::Astray,
+            )
+        }
+        _ => (format!("sends it {ends}"), Verdict::Arrives),
+    }
+}
+
+fn end_text(end: &End, bridge: &str) -> String {
+    match end {
+        End::Port(name) if name == bridge => format!("to the node itself ({bridge})"),
+        End::Port(name) => format!("out by port {name}"),
+        End::Tunnel(peer) => format!("through the tunnel to {peer}"),
+        End::Controller => "to ovn-controller, which answers or resolves it".to_owned(),
+    }
+}
+
+async fn through_ovn(
+    packet: &Packet,
+    from: &PortView,
+    receiver: Option<&PortView>,
+    status: &StatusView,
+) -> Stretch<ovn::Way> {
+    let unknown = |why: String| Stretch {
+        what: format!("was not asked: {why}"),
+        verdict: Verdict::Unknown,
+        way: None,
+        raw: String::new(),
+    };
+    let Some(southbound) = status.switch.ovn.remote.as_deref() else {
+        return unknown("external_ids:ovn-remote is not set".to_owned());
+    };
+    let Some(iface_id) = from.external_ids.get(ids::IFACE_ID) else {
+        return unknown(format!("port {} has no iface-id", from.name));
+    };
+    let microflow = packet.ovn(iface_id);
+    let printed = match ovn::trace(southbound, &microflow).await {
+        Ok(printed) => printed,
+        Err(why) => return unknown(why),
+    };
+    let way = ovn::Way::read(&printed);
+    let wanted = receiver.and_then(|port| port.external_ids.get(ids::IFACE_ID));
+    let ports = way.ports.join(", ");
+    let (what, verdict) = match wanted {
+        _ if way.ports.is_empty() => (format!("drops it: {}", way.reason()), Verdict::Dropped),
+        Some(wanted) if !way.ports.contains(wanted) => {
+            let what = format!("sends it to logical port {ports}, and not to {wanted}");
+            (what, Verdict::Astray)
+        }
+        _ => (
+            format!("delivers it to logical port {ports}"),
+            Verdict::Arrives,
+        ),
+    };
+    Stretch {
+        what,
+        verdict,
+        way: Some(way),
+        raw: format!("# ovn-trace --db={southbound} '{microflow}'\n{printed}\n"),
+    }
+}
+
+fn raw(traced: &Traced) -> String {
+    let ovn = traced.ovn.as_ref().map_or("", |stretch| &stretch.raw);
+    format!("{ovn}{}", traced.open_vswitch.raw)
+}
+
+fn text(traced: &Traced, bridge: &str, verbose: bool, paint: Paint) -> String {
+    let from = traced.from.pod.as_deref().unwrap_or("the pod");
+    let port = traced.from.port.as_deref().unwrap_or_default();
+    let head = format!("{}, from {from} by port {port} of {bridge}", traced.packet);
+    let mut text = format!("{}\n", printable(&head));
+    let mut put = |who: &str, what: &str, verdict: Verdict, steps: Vec<String>| {
+        for step in steps.iter().filter(|_| verbose) {
+            text.push_str(&format!("  {}\n", printable(step)));
+        }
+        let what = printable(what);
+        let what = match verdict {
+            Verdict::Arrives => paint.good(&what),
+            Verdict::Unknown => paint.doubtful(&what),
+            Verdict::Dropped | Verdict::Astray => paint.bad(&what),
+        };
+        text.push_str(&format!("{who} {what}\n"));
+    };
+    if let Some(ovn) = &traced.ovn {
+        let steps = ovn.way.iter().flat_map(|way| &way.steps);
+        put(
+            "OVN",
+            &ovn.what,
+            ovn.verdict,
+            steps.map(ovn::Step::text).collect(),
+        );
+    }
+    let switch = &traced.open_vswitch;
+    let steps = switch.way.iter().flat_map(|way| &way.steps);
+    let steps = steps.map(openflow::Step::text).collect();
+    put("Open vSwitch", &switch.what, switch.verdict, steps);
+    text
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub(super) fn page(operations: &[Traced], now: u64) -> String {
     let count = operations.len();
     let _ = write!(
         page,
-        "<header><h1>podwire trace</h1><p>{count} operations, {}</p></header>\n<main>\n",
+        "<header><h1>podwire timings</h1><p>{count} operations, {}</p></header>\n<main>\n",
         utc(now)
     );
     summary(&mut page, operations);
@@ -64,7 +64,7 @@ fn legend(page: &mut String) {
     for kind in Kind::ALL {
         let _ = write!(page, "<i class=\"{}\"></i>{} ", class(kind), kind.name());
     }
-    page.push_str("</p>\n");
+    page.push_str("<i class=\"gap\"></i>in no step</p>\n");
 }
 
 fn article(page: &mut String, operation: &Traced, open: bool) {
@@ -95,25 +95,101 @@ fn article(page: &mut String, operation: &Traced, open: bool) {
             escaped(traceparent)
         );
     }
-    page.push_str("<ol>\n");
     let whole = operation.duration_micros.max(0.1);
-    for step in in_order(operation) {
-        let share = |micros: f64| (micros / whole * 100.0).clamp(0.0, 100.0);
+    let share = |micros: f64| (micros / whole * 100.0).clamp(0.0, 100.0);
+    let tick = tick(whole);
+    let _ = write!(
+        page,
+        "<ol style=\"--tick:{:.2}%\">\n<li class=\"axis\"><span></span><span></span><span class=\"lane\">",
+        share(tick)
+    );
+    let mut at = 0.0;
+    while at < whole * 0.95 {
+        let _ = write!(
+            page,
+            "<b style=\"left:{:.2}%\">{}</b>",
+            share(at),
+            label(at, tick)
+        );
+        at += tick;
+    }
+    page.push_str("</span></li>\n");
+    for row in rows(operation) {
         let _ = writeln!(
             page,
-            "<li><span>{}</span><span>{}</span><span class=\"lane\"><i class=\"{}\" \
+            "<li{}><span>{}</span><span>{}</span><span class=\"lane\"><i class=\"{}\" \
              style=\"left:{:.2}%;width:{:.2}%\"></i></span></li>",
-            escaped(&step.name),
-            milliseconds(step.duration_micros),
-            match step.failed {
-                true => "failed",
-                false => class(Kind::of(&step.name)),
+            if row.class == GAP {
+                " class=\"gap\""
+            } else {
+                ""
             },
-            share(step.start_micros),
-            share(step.duration_micros),
+            escaped(row.name),
+            milliseconds(row.micros),
+            row.class,
+            share(row.start),
+            share(row.micros),
         );
     }
     page.push_str("</ol></details>\n");
+}
+
+const GAP: &str = "gap";
+/// A gap is shown from this share of the whole on.
+const VISIBLE: f64 = 0.01;
+
+/// A step, or the time between two, in microseconds.
+struct Row<'a> {
+    name: &'a str,
+    class: &'static str,
+    start: f64,
+    micros: f64,
+}
+
+/// The steps in their order, with the time that no step accounts for.
+fn rows(operation: &Traced) -> Vec<Row<'_>> {
+    let mut rows = Vec::new();
+    let mut seen = 0.0;
+    let gap = |from: f64, to: f64| {
+        (to - from > operation.duration_micros * VISIBLE).then_some(Row {
+            name: "",
+            class: GAP,
+            start: from,
+            micros: to - from,
+        })
+    };
+    for step in in_order(operation) {
+        rows.extend(gap(seen, step.start_micros));
+        rows.push(Row {
+            name: &step.name,
+            class: match step.failed {
+                true => "failed",
+                false => class(Kind::of(&step.name)),
+            },
+            start: step.start_micros,
+            micros: step.duration_micros,
+        });
+        seen = f64::max(seen, step.start_micros + step.duration_micros);
+    }
+    rows.extend(gap(seen, operation.duration_micros));
+    rows
+}
+
+/// The distance of the scale's lines: 1, 2 or 5 of a power of ten, so that there are four to ten of them.
+fn tick(whole: f64) -> f64 {
+    let power = 10_f64.powf((whole / 10.0).log10().ceil());
+    let fits = |factor: &f64| whole / (power * factor) >= 4.0;
+    [1.0, 0.5, 0.2].into_iter().find(fits).unwrap_or(0.1) * power
+}
+
+/// A place on the scale: with as many decimals as its lines are apart.
+fn label(micros: f64, tick: f64) -> String {
+    let (value, unit, tick) = match tick {
+        1_000_000.0.. => (micros / 1e6, "s", tick / 1e6),
+        _ => (micros / 1e3, "ms", tick / 1e3),
+    };
+    let decimals = (-tick.log10()).ceil().clamp(0.0, 4.0) as usize;
+    format!("{value:.decimals$} {unit}")
 }
 
 fn class(kind: Kind) -> &'static str {

@@ -1,0 +1,107 @@
+//! The files of a bundle, and how they are written.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde::Serialize;
+
+use super::redact::Redactor;
+use crate::tools::paint::shortened;
+
+/// The longest file, in bytes; what is longer loses its end.
+const LONGEST: usize = 4 << 20;
+
+/// What was collected.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    pub(super) redactor: Redactor,
+    files: Vec<(String, String)>,
+    missing: Vec<Missing>,
+}
+
+/// What could not be had.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Missing {
+    pub(super) file: String,
+    pub(super) why: String,
+}
+
+impl Files {
+    /// Puts a file in, without its secrets, or notes why there is none.
+    pub(super) fn put(&mut self, file: &str, text: Result<String, impl ToString>) {
+        match text {
+            Ok(mut text) => {
+                if text.len() > LONGEST {
+                    text.truncate(text.floor_char_boundary(LONGEST));
+                    text.push_str("\n(cut off here)\n");
+                }
+                self.files.push((file.to_owned(), text));
+            }
+            Err(why) => self.missing.push(Missing {
+                file: file.to_owned(),
+                why: shortened(why.to_string().lines().next().unwrap_or_default(), 200),
+            }),
+        }
+    }
+
+    /// Puts a value in, as indented JSON.
+    pub(super) fn put_json(&mut self, file: &str, value: &impl Serialize) {
+        self.put(file, serde_json::to_string_pretty(value));
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// What could not be had.
+    pub(super) fn missing(&self) -> &[Missing] {
+        &self.missing
+    }
+
+    /// Writes a directory, or an archive where the path ends with `.tar.gz`. Only root can read it.
+    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        match name.strip_suffix(".tar.gz") {
+            Some(directory) => self.archive(path, directory),
+            None => self.directory(path),
+        }
+    }
+
+    fn directory(&self, path: &Path) -> io::Result<()> {
+        let mut builder = fs::DirBuilder::new();
+        builder.mode(0o700).create(path)?;
+        builder.recursive(true);
+        for (name, text) in &self.files {
+            let file = path.join(name);
+            builder.create(file.parent().unwrap_or(path))?;
+            new_file(&file)?.write_all(self.redactor.text(text).as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn archive(&self, path: &Path, directory: &str) -> io::Result<()> {
+        let encoder = GzEncoder::new(new_file(path)?, Compression::default());
+        let mut archive = tar::Builder::new(encoder);
+        for (name, text) in &self.files {
+            let text = self.redactor.text(text);
+            let mut header = tar::Header::new_gnu();
+            header.set_size(text.len() as u64);
+            header.set_mode(0o600);
+            archive.append_data(&mut header, format!("{directory}/{name}"), text.as_bytes())?;
+        }
+        archive.into_inner()?.finish()?.sync_all()
+    }
+}
+
+fn new_file(path: &Path) -> io::Result<fs::File> {
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+}

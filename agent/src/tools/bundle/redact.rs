@@ -1,0 +1,210 @@
+//! Takes secrets out of text of any kind: JSON, YAML, TOML, logs, command lines.
+
+const REMOVED: &str = "(removed)";
+/// Shorter ones would be found in words.
+const SHORTEST: usize = 6;
+/// A value under a key that ends so is a secret, unless it is a path.
+const KEYS: [&str; 9] = [
+    "token",
+    "password",
+    "passwd",
+    "secret",
+    "psk",
+    "private-key",
+    "key-data",
+    "credentials",
+    "api-key",
+];
+
+/// Removes secrets.
+#[derive(Debug, Default)]
+pub(super) struct Redactor {
+    /// Secrets that are known by their value.
+    known: Vec<String>,
+}
+
+impl Redactor {
+    /// Removes this value too, wherever it stands.
+    pub(super) fn knows(&mut self, secret: &str) {
+        if secret.len() >= SHORTEST {
+            self.known.push(secret.to_owned());
+        }
+    }
+
+    /// The text without secrets.
+    pub(super) fn text(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for secret in &self.known {
+            text = text.replace(secret.as_str(), REMOVED);
+        }
+        values(&tokens(&without_users(&without_keys(&text))))
+    }
+}
+
+/// Whether a name, such as `K8S_TOKEN` or `client-key-data`, is a secret's.
+pub(super) fn names_secret(name: &str) -> bool {
+    let name = name.to_lowercase().replace('_', "-");
+    KEYS.iter().any(|key| name.ends_with(key))
+}
+
+/// Removes private keys in PEM (RFC 7468).
+fn without_keys(text: &str) -> String {
+    const BEGIN: &str = "-----BEGIN ";
+    const END: &str = "-----END ";
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(BEGIN) {
+        let (before, block) = rest.split_at(at);
+        out.push_str(before);
+        let label = block[BEGIN.len()..]
+            .split("-----")
+            .next()
+            .unwrap_or_default();
+        // One that was cut off goes to the end of the text.
+        let end = block.find(END).map_or(block.len(), |at| {
+            let after = &block[at + END.len()..];
+            at + END.len() + after.find("-----").map_or(after.len(), |it| it + 5)
+        });
+        match label.ends_with("PRIVATE KEY") {
+            true => out.push_str(REMOVED),
+            false => out.push_str(&block[..end]),
+        }
+        rest = &block[end..];
+    }
+    out + rest
+}
+
+/// Removes what is before the `@` of a URL's host (RFC 3986 §3.2.1).
+fn without_users(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        out.push_str(before);
+        let is_end = |c: char| c.is_whitespace() || "/\"'?#,".contains(c);
+        let authority = &after[..after.find(is_end).unwrap_or(after.len())];
+        rest = match authority.rfind('@') {
+            Some(at) => {
+                out.push_str(REMOVED);
+                &after[at..]
+            }
+            None => after,
+        };
+    }
+    out + rest
+}
+
+/// Removes JSON web tokens (RFC 7519), which begin with `{"` in base64.
+fn tokens(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("eyJ") {
+        let (before, token) = rest.split_at(at);
+        out.push_str(before);
+        let is_end = |c: char| !(c.is_ascii_alphanumeric() || "-_.=".contains(c));
+        let (token, after) = token.split_at(token.find(is_end).unwrap_or(token.len()));
+        match token.contains('.') {
+            true => out.push_str(REMOVED),
+            false => out.push_str(token),
+        }
+        rest = after;
+    }
+    out + rest
+}
+
+/// Removes the values of keys whose names say that they are secret, and what follows `Bearer`.
+fn values(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut written, mut from) = (0, 0);
+    while let Some(at) = text[from..].find([':', '=', ' ']).map(|it| from + it) {
+        from = at + 1;
+        let key = text[written..at].trim_end_matches(['"', '\'', '\\', ' ']);
+        let is_word = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        let key = key.rsplit(|c| !is_word(c)).next().unwrap_or_default();
+        let is_secret = match text.as_bytes()[at] {
+            b' ' => key == "Bearer" || (key.starts_with("--") && names_secret(key)),
+            _ => names_secret(key),
+        };
+        if !is_secret {
+            continue;
+        }
+        let opened = text[from..].trim_start_matches([' ', '"', '\'', '\\']);
+        let start = text.len() - opened.len();
+        let quote = text[from..start].chars().find(|c| "\"'".contains(*c));
+        let is_end = |c: char| match quote {
+            Some(quote) => c == quote || c == '\\' || c == '\n',
+            None => c.is_whitespace() || ",}])\"'".contains(c),
+        };
+        let end = opened.find(is_end).unwrap_or(opened.len());
+        let is_none = ["", "null", "true", "false", "…", "="].contains(&&opened[..end]);
+        if is_none || opened.starts_with(['/', '(', '[', '{', '-']) {
+            continue;
+        }
+        out.push_str(&text[written..start]);
+        out.push_str(REMOVED);
+        written = start + end;
+        from = written;
+    }
+    out + &text[written..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_removed_and_everything_else_stays() {
+        let mut redactor = Redactor::default();
+        redactor.knows("opensesame");
+        for (text, shown) in [
+            ("said opensesame!", "said (removed)!"),
+            (
+                r#"{"token": "abc def", "a": 1}"#,
+                r#"{"token": "(removed)", "a": 1}"#,
+            ),
+            (
+                r#"{\"password\":\"x\",\"b\":2}"#,
+                r#"{\"password\":\"(removed)\",\"b\":2}"#,
+            ),
+            ("k8s-token = 's3'\n", "k8s-token = '(removed)'\n"),
+            ("K8S_TOKEN=abc NEXT=1", "K8S_TOKEN=(removed) NEXT=1"),
+            (
+                "podwire agent --k8s-token abc --mtu 1",
+                "podwire agent --k8s-token (removed) --mtu 1",
+            ),
+            (
+                "client-key-data: QUJD\nserver: x",
+                "client-key-data: (removed)\nserver: x",
+            ),
+            (
+                "options {psk=swordfish, remote_ip=1.2.3.4}",
+                "options {psk=(removed), remote_ip=1.2.3.4}",
+            ),
+            (
+                "Authorization: Bearer abc.def",
+                "Authorization: Bearer (removed)",
+            ),
+            ("got eyJhbGciOi.eyJpc3M.sig-_1, then", "got (removed), then"),
+            ("https://me:pw@host:6443/x", "https://(removed)@host:6443/x"),
+            (
+                "a\n-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----\nb",
+                "a\n(removed)\nb",
+            ),
+            ("-----BEGIN PRIVATE KEY-----\nMII", "(removed)"),
+        ] {
+            assert_eq!(redactor.text(text), shown);
+        }
+        for harmless in [
+            "k8s-token-file = /run/token",
+            "token: /run/secrets/token",
+            "# k8s-token = … # $K8S_TOKEN (secret)",
+            "https://host:6443/a@b",
+            "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n",
+            "reads the token of the pod, mac=0a:58:0a:ba:00:02 eyJ",
+            r#""secret": null, "tokens": 3"#,
+            "",
+        ] {
+            assert_eq!(redactor.text(harmless), harmless);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! `podwire bundle`: one file with everything about a node, and no secret in it.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use podwire_tests::{AgentOptions, TestNode};
+use serde_json::Value;
+
+/// Where the test puts each of them.
+const SECRETS: [&str; 4] = ["opensesame", "swordfish", "sim-sala-bim", "hunter2hunter2"];
+
+/// All files below a directory, by their path in it.
+fn files(directory: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut todo = vec![directory.to_owned()];
+    while let Some(next) = todo.pop() {
+        for entry in fs::read_dir(&next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                todo.push(path);
+                continue;
+            }
+            let mode = path.metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{}", path.display());
+            let name = path.strip_prefix(directory).unwrap().display().to_string();
+            found.push((name, fs::read_to_string(&path).unwrap()));
+        }
+    }
+    found
+}
+
+#[track_caller]
+fn of<'a>(files: &'a [(String, String)], name: &str) -> &'a str {
+    let found = files.iter().find(|(file, _)| file == name);
+    let names: Vec<&String> = files.iter().map(|(name, _)| name).collect();
+    &found.unwrap_or_else(|| panic!("no {name} in {names:?}")).1
+}
+
+#[test]
+fn a_bundle_has_everything_and_no_secret() {
+    let node = TestNode::with_ovs().unwrap();
+    let options = AgentOptions::default()
+        .with(["--log-file", "/run/podwire.log"])
+        .variable("K8S_TOKEN", SECRETS[0]);
+    let _agent = node.start_agent(&options).unwrap();
+    let pod = node.pod("web").unwrap();
+    pod.add().unwrap().success().unwrap();
+    let tunnel = "type=geneve options:remote_ip=192.0.2.1";
+    let psk = format!("options:psk={}", SECRETS[1]);
+    let tunnel: Vec<&str> = tunnel.split(' ').collect();
+    let add = ["add-port", "br-int", "tun", "--", "set", "interface", "tun"];
+    node.vsctl(&[&add[..], &tunnel, &[&psk]].concat()).unwrap();
+    fs::create_dir_all(node.path("/run/cni/net.d")).unwrap();
+    let conf = format!(
+        r#"{{"name":"pods","type":"other","k8s_auth_token":"{}"}}"#,
+        SECRETS[2]
+    );
+    fs::write(node.path("/run/cni/net.d/20-other.conf"), conf).unwrap();
+    let log = node.path("/run/podwire.log");
+    let said = format!(
+        "{}url=https://me:{}@api:6443\n",
+        fs::read_to_string(&log).unwrap(),
+        SECRETS[3]
+    );
+    fs::write(&log, said).unwrap();
+
+    let line = "cd /run && podwire bundle b.tar.gz --conf-dir /run/cni/net.d && tar -xzf b.tar.gz";
+    let done = node.shell(line).unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert!(
+        done.stdout.starts_with("wrote b.tar.gz with "),
+        "{}",
+        done.stdout
+    );
+    let mode = node
+        .path("/run/b.tar.gz")
+        .metadata()
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let files = files(&node.path("/run/b"));
+    for (name, text) in &files {
+        for secret in SECRETS {
+            assert!(!text.contains(secret), "{secret} is in {name}:\n{text}");
+        }
+    }
+    for (name, words) in [
+        ("agent/status.json", "\"ready\": true"),
+        ("agent/ports.json", "tests/web"),
+        ("agent/timings.json", "make pair"),
+        ("agent/check.json", "tests/web"),
+        ("agent/leftovers.json", "qosRows"),
+        ("agent/metrics.txt", "podwire_operations"),
+        ("agent/config.txt", "# k8s-token = …"),
+        ("agent/log.txt", "url=https://(removed)@api:6443"),
+        ("doctor.txt", "ok    Open vSwitch"),
+        ("version.json", env!("CARGO_PKG_VERSION")),
+        ("openvswitch/rows.txt", "psk=(removed)"),
+        ("openvswitch/dpif-show.txt", "br-int"),
+        ("openvswitch/bridge-dump-flows.txt", "table_id=240"),
+        ("machine/ovs-vswitchd-limits.txt", "Max open files"),
+        ("machine/links.txt", &pod.container[..15]),
+        ("machine/sysctls.txt", "net.ipv4.ip_forward = "),
+        ("cni/20-other.conf", r#""k8s_auth_token":"(removed)""#),
+    ] {
+        let text = of(&files, name);
+        assert!(text.contains(words), "{words} is not in {name}:\n{text}");
+    }
+    let index: Value = serde_json::from_str(of(&files, "bundle.json")).unwrap();
+    let missing = index["missing"].as_array().unwrap();
+    assert!(missing.iter().all(|it| it["why"].is_string()), "{index:#}");
+
+    let again = node.shell("cd /run && podwire bundle b.tar.gz").unwrap();
+    assert_eq!(again.status.code(), Some(1), "{again:?}");
+    assert!(
+        again.stderr.contains("write b.tar.gz: "),
+        "{}",
+        again.stderr
+    );
+}
+
+#[test]
+fn without_an_agent_the_rest_is_written_and_what_is_missing_is_said() {
+    let node = TestNode::with_ovs().unwrap();
+    let done = node.podwire(&["bundle", "/run/b"]).unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let missing = "without agent/status.json: no agent answers on /run/podwire/agent.sock";
+    assert!(done.stdout.contains(missing), "{}", done.stdout);
+    let files = files(&node.path("/run/b"));
+    assert!(of(&files, "openvswitch/rows.txt").contains("Open_vSwitch"));
+    assert!(of(&files, "doctor.txt").contains("WRONG agent"));
+}

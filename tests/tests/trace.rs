@@ -1,0 +1,210 @@
+//! `podwire trace`: what it says of a packet is what becomes of one, in plain mode and through OVN.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use podwire_tests::ovn::{Central, OvnNode};
+use podwire_tests::process::Finished;
+use podwire_tests::{AgentOptions, Pod, TestNode, traffic};
+
+const ARRIVES: Option<i32> = Some(0);
+const DOES_NOT: Option<i32> = Some(1);
+
+#[track_caller]
+fn assert_says(done: &Finished, code: Option<i32>, words: &[&str]) {
+    let said = format!("{}{}", done.stdout, done.stderr);
+    assert_eq!(done.status.code(), code, "{said}");
+    for word in words {
+        assert!(said.contains(word), "{word:?} is not in:\n{said}");
+    }
+}
+
+fn trace(node: &TestNode, line: &str) -> Finished {
+    let arguments: Vec<&str> = ["trace"].into_iter().chain(line.split(' ')).collect();
+    node.podwire(&arguments).unwrap()
+}
+
+fn wired<'node>(node: &'node TestNode, name: &str) -> Pod<'node> {
+    let pod = node.pod(name).unwrap();
+    pod.add().unwrap().success().unwrap();
+    pod
+}
+
+#[test]
+fn a_packet_between_two_pods_is_followed_to_the_port_of_the_second() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let [web, db] = ["web", "db"].map(|name| wired(&node, name));
+    let (from, to) = (&web.container[..15], &db.container[..15]);
+    traffic::ping(web.place(), "10.186.0.3".parse().unwrap(), 1).unwrap();
+
+    let delivered = format!("Open vSwitch delivers it to tests/db by port {to}");
+    let head = format!("ICMP echo request 10.186.0.2 > 10.186.0.3, from tests/web by port {from}");
+    assert_says(&trace(&node, "tests/web db"), ARRIVES, &[&head, &delivered]);
+    let by_id = format!("{} db --proto udp --port 53", &web.container[..12]);
+    let udp = ["UDP 10.186.0.2 > 10.186.0.3 port 53", &delivered];
+    assert_says(&trace(&node, &by_id), ARRIVES, &udp);
+    let tcp6 = [
+        "TCP SYN fd70:6f64:7769:7265::2 > fd70:6f64:7769:7265::3 port 443",
+        &delivered,
+    ];
+    assert_says(&trace(&node, "web db -6 --port 443"), ARRIVES, &tcp6);
+    let steps = [
+        "br-int table 0",
+        "br-int table 240",
+        "nw_src=10.186.0.2",
+        "goto_table:241",
+    ];
+    assert_says(&trace(&node, "web db --verbose"), ARRIVES, &steps);
+    let raw = trace(&node, "web db --raw");
+    assert_says(
+        &raw,
+        ARRIVES,
+        &[
+            "# ovs-appctl ofproto/trace '--names' 'br-int'",
+            "Datapath actions: ",
+        ],
+    );
+    let (code, json) = node
+        .podwire_json(&["trace", "web", "db", "-o", "json"])
+        .unwrap();
+    assert_eq!(
+        (code, &json["arrives"]),
+        (ARRIVES, &true.into()),
+        "{json:#}"
+    );
+    assert_eq!(json["openVswitch"]["way"]["ends"][0]["port"], to);
+}
+
+#[test]
+fn what_port_security_drops_is_told_as_dropped_by_it() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let [_web, _db] = ["web", "db"].map(|name| wired(&node, name));
+    let forged = "drops it: port security: the source address is not one of the port's";
+    let done = trace(&node, "web db --src 10.186.3.9");
+    assert_says(
+        &done,
+        DOES_NOT,
+        &["10.186.3.9 > 10.186.0.3", forged, "table 240 of br-int"],
+    );
+    let forged = "drops it: port security: the frame does not bear its port's MAC address";
+    let done = trace(&node, "web db --src-mac 0a:58:de:ad:be:ef");
+    assert_says(&done, DOES_NOT, &[forged]);
+    let (_, json) = node
+        .podwire_json(&["trace", "web", "db", "--src", "10.186.3.9", "-o", "json"])
+        .unwrap();
+    assert_eq!(json["openVswitch"]["verdict"], "dropped");
+}
+
+#[test]
+fn a_packet_to_the_world_goes_to_the_node_which_is_the_pods_gateway() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let _web = wired(&node, "web");
+    let done = trace(&node, "web 192.0.2.1 --port 443");
+    assert_says(
+        &done,
+        ARRIVES,
+        &[
+            "10.186.0.2 > 192.0.2.1 port 443",
+            "to the node itself (br-int)",
+        ],
+    );
+    let done = trace(&node, "web nobody");
+    assert_says(
+        &done,
+        Some(4),
+        &["no pod nobody on this node", "podwire ports"],
+    );
+    let done = trace(&node, "web 2001:db8::1 --src 192.0.2.7");
+    assert_says(&done, DOES_NOT, &["different families"]);
+}
+
+#[test]
+fn with_less_than_two_pods_it_shows_timings_and_says_their_name() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let _web = wired(&node, "web");
+    let done = trace(&node, "tests/web --last 1");
+    assert!(
+        done.stdout.starts_with("ADD tests/web eth0"),
+        "{}",
+        done.stdout
+    );
+    assert_says(&done, ARRIVES, &["timings are shown by podwire timings"]);
+    let (_, json) = node.podwire_json(&["trace", "--json", "web"]).unwrap();
+    assert_eq!(json["operations"][0]["verb"], "ADD");
+}
+
+#[test]
+fn ovn_tells_whether_an_acl_drops_a_packet_and_which_logical_port_it_reaches() {
+    let (central, node) = Central::with_node().unwrap();
+    let _agent = node.start_agent(&OvnNode::agent_options()).unwrap();
+    let pods = [("web", 11), ("db", 12)].map(|(name, number)| {
+        let (pod, port) = central.schedule(&node, name, number).unwrap();
+        pod.add().unwrap().success().unwrap();
+        (pod, port)
+    });
+    let [(web, _), (db, db_port)] = &pods;
+    let address = db_port.ipv4().parse().unwrap();
+    traffic::ping_until_answered(web.place(), address).unwrap();
+    let by_port = format!(
+        "Open vSwitch delivers it to tests/db by port {}",
+        &db.container[..15]
+    );
+    let delivered = ["OVN delivers it to logical port tests_db", &by_port];
+    assert_says(&trace(&node, "web db --port 80"), ARRIVES, &delivered);
+
+    let drop = "outport==\"tests_db\" && ip4 && tcp.dst==80";
+    central
+        .nbctl(&[
+            "--wait=hv",
+            "acl-add",
+            &node.name,
+            "to-lport",
+            "1000",
+            drop,
+            "drop",
+        ])
+        .unwrap();
+    let done = trace(&node, "web db --port 80");
+    let words = [
+        "OVN drops it: an ACL: ls_out_acl of node-a",
+        "tcp.dst==80",
+        "Open vSwitch drops it",
+    ];
+    assert_says(&done, DOES_NOT, &words);
+    assert_says(&trace(&node, "web db --port 81"), ARRIVES, &delivered);
+
+    central.remove_port("tests_web").unwrap();
+    central.nbctl(&["--wait=hv", "sync"]).unwrap();
+    let done = trace(&node, "web db --port 81");
+    let words = [
+        "OVN was not asked: its southbound database has no logical port",
+        "Open vSwitch drops it",
+    ];
+    assert_says(&done, DOES_NOT, &words);
+}
+
+#[test]
+fn a_packet_to_a_pod_of_another_node_is_followed_into_the_tunnel() {
+    let (central, nodes) = Central::with_two_nodes().unwrap();
+    let _agents = nodes
+        .each_ref()
+        .map(|node| node.start_agent(&OvnNode::agent_options()).unwrap());
+    let (web, _) = central.schedule(&nodes[0], "web", 11).unwrap();
+    let (db, db_port) = central.schedule(&nodes[1], "db", 12).unwrap();
+    for pod in [&web, &db] {
+        pod.add().unwrap().success().unwrap();
+    }
+    let address = db_port.ipv4();
+    traffic::ping_until_answered(web.place(), address.parse().unwrap()).unwrap();
+    let done = trace(&nodes[0], &format!("web {address} --port 80"));
+    let peer = nodes[1].tunnel_address();
+    let tunnel = format!("Open vSwitch sends it through the tunnel to {peer}");
+    assert_says(
+        &done,
+        ARRIVES,
+        &["OVN delivers it to logical port tests_db", &tunnel],
+    );
+}
