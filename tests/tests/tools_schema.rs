@@ -1,0 +1,146 @@
+//! What the tools print for programs is what docs/tools.schema.json says, field by field.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use jsonschema::Validator;
+use nix::sys::signal::Signal;
+use podwire_tests::ovn::{Central, OvnNode};
+use podwire_tests::{AgentOptions, TestNode, links};
+use serde_json::{Value, json};
+
+const SCHEMA: &str = include_str!("../../docs/tools.schema.json");
+
+fn schema() -> Value {
+    serde_json::from_str(SCHEMA).unwrap()
+}
+
+/// The schema of one command's output.
+fn validator(name: &str) -> Validator {
+    let mut schema = schema();
+    schema["$ref"] = json!(format!("#/$defs/{name}"));
+    jsonschema::validator_for(&schema).unwrap()
+}
+
+#[track_caller]
+fn assert_valid(name: &str, value: &Value) {
+    let validator = validator(name);
+    let errors: Vec<String> = validator
+        .iter_errors(value)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{name}: {errors:#?}\n{value:#}");
+}
+
+/// Runs a tool, and compares its JSON with the schema.
+#[track_caller]
+fn run(node: &TestNode, name: &str, arguments: &[&str]) -> Value {
+    let arguments = [arguments, &["-o", "json"]].concat();
+    let (_, json) = node.podwire_json(&arguments).unwrap();
+    assert_valid(name, &json);
+    json
+}
+
+#[test]
+fn each_tool_prints_what_its_schema_says() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let [web, db, mut job] = ["web", "db", "job"].map(|name| {
+        let pod = node.pod(name).unwrap();
+        pod.add().unwrap().success().unwrap();
+        pod
+    });
+    let ports = run(&node, "ports", &["ports"]);
+    assert!(ports["ports"][0]["addedUnixMicros"].as_u64() > Some(1_600_000_000_000_000));
+    run(&node, "trace", &["trace", "web", "db"]);
+    run(&node, "trace", &["trace", "web", "db", "--src", "10.9.9.9"]);
+    run(&node, "version", &["version"]);
+
+    let host_end = links::LinkRecorder::start(node.place()).unwrap();
+    job.remove_netns().unwrap();
+    host_end.await_gone(&job.container[..15]).unwrap();
+    node.run("ip", &["link", "del", &db.container[..15]])
+        .unwrap();
+    node.run("ip", &["link", "set", &web.container[..15], "down"])
+        .unwrap();
+    let mut conf = podwire_tests::conf();
+    conf["args"] = json!({"cni": {"ips": ["10.186.0.2/22"]}});
+    let failing = node.pod("failing").unwrap();
+    failing.exec("ADD", &conf).unwrap().error().unwrap();
+
+    run(&node, "ports", &["ports"]);
+    run(&node, "timings", &["timings", "--verbs", "add,del,status"]);
+    run(&node, "check", &["check"]);
+    run(&node, "doctor", &["doctor"]);
+    let left = run(&node, "gc", &["gc", "--dry-run"]);
+    assert_eq!(left["leftovers"][0]["pod"], "tests/job");
+    run(&node, "gc", &["gc"]);
+    let status = run(&node, "status", &["status"]);
+    assert_eq!(status["failures"][0]["pod"], "tests/failing");
+
+    let live = node
+        .podwire_live(&["ports", "--watch", "-o", "json"])
+        .unwrap();
+    let line = live.await_line(&["changed"]).unwrap();
+    assert_valid("portsChange", &serde_json::from_str(&line).unwrap());
+}
+
+#[test]
+fn each_tool_prints_what_its_schema_says_in_ovn_mode() {
+    let (central, node) = Central::with_node().unwrap();
+    let agent = node.start_agent(&OvnNode::agent_options()).unwrap();
+    for (name, number) in [("web", 11), ("db", 12)] {
+        let (pod, _) = central.schedule(&node, name, number).unwrap();
+        pod.add().unwrap().success().unwrap();
+    }
+    let status = run(&node, "status", &["status"]);
+    assert_eq!(status["controller"]["ok"], true);
+    run(&node, "doctor", &["doctor"]);
+    let traced = run(&node, "trace", &["trace", "web", "db"]);
+    assert!(
+        traced["ovn"]["way"]["steps"][0]["stage"].is_string(),
+        "{traced:#}"
+    );
+    node.end_controller(Signal::SIGKILL).unwrap();
+    run(&node, "status", &["status"]);
+    run(&node, "doctor", &["doctor"]);
+    agent.stop().unwrap();
+    run(&node, "version", &["version"]);
+    run(&node, "doctor", &["doctor"]);
+}
+
+#[test]
+fn yaml_says_the_same_as_json() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let pod = node.pod("web").unwrap();
+    pod.add().unwrap().success().unwrap();
+    for tool in ["ports", "timings", "check", "gc", "doctor", "version"] {
+        let (_, json) = node.podwire_json(&[tool, "-o", "json"]).unwrap();
+        let yaml = node.podwire(&[tool, "-o", "yaml"]).unwrap().stdout;
+        let read: Value = serde_saphyr::from_str(&yaml).unwrap();
+        assert_eq!(read, json, "{tool}:\n{yaml}");
+    }
+}
+
+/// A field that is not in the schema must fail the tests above, and one without a description tells nobody anything.
+#[test]
+fn the_schema_is_closed_and_describes_every_field() {
+    fn look(place: &str, value: &Value) {
+        if let Some(properties) = value.get("properties").and_then(Value::as_object) {
+            assert_eq!(value["additionalProperties"], false, "{place} is open");
+            for (name, property) in properties {
+                let described = property["description"].is_string();
+                assert!(described, "{place}.{name} has no description");
+            }
+        }
+        match value {
+            Value::Object(object) => object
+                .iter()
+                .for_each(|(name, inner)| look(&format!("{place}/{name}"), inner)),
+            Value::Array(list) => list.iter().for_each(|inner| look(place, inner)),
+            _ => {}
+        }
+    }
+    look("", &schema());
+    assert!(!validator("gc").is_valid(&json!({"leftovers": [], "qosRows": 0, "more": 1})));
+}
