@@ -10,10 +10,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tracing_subscriber::EnvFilter;
 
+use crate::cluster::{AccessError, Watch};
 use crate::journal::Journal;
 use crate::keep::{Eyes, Goal, Node, NodeError};
 use crate::kept::{self, Kept};
-use crate::settings::{PlaceArgs, SettingsArgs, SettingsError, loopback};
+use crate::settings::{ApiArgs, PlaceArgs, Places, SettingsArgs, SettingsError, loopback};
 use crate::{http, run, show};
 
 /// Make this machine a part of the pod network, and undo it
@@ -58,6 +59,8 @@ struct Wanted {
 struct RunArgs {
     #[command(flatten)]
     wanted: Wanted,
+    #[command(flatten)]
+    api: ApiArgs,
     /// Loopback address, IP:PORT, on which GET /metrics is served
     #[arg(long, value_name = "IP:PORT", env = "PODWIRE_NODE_METRICS_ADDRESS")]
     metrics_address: Option<String>,
@@ -108,6 +111,8 @@ enum Failure {
     Settings(#[from] SettingsError),
     #[error(transparent)]
     Node(#[from] NodeError),
+    #[error(transparent)]
+    Access(#[from] AccessError),
     #[error("start the asynchronous runtime: {0}")]
     Runtime(std::io::Error),
     #[error("write the answer: {0}")]
@@ -122,9 +127,14 @@ enum Failure {
 }
 
 impl Wanted {
-    fn goal(self) -> Result<(Goal, crate::settings::Places), SettingsError> {
+    fn goal(self) -> Result<(Goal, Places), SettingsError> {
+        self.goal_by(false)
+    }
+
+    /// With `by_annotation` the node's subnets may come later.
+    fn goal_by(self, by_annotation: bool) -> Result<(Goal, Places), SettingsError> {
         let goal = Goal {
-            settings: Some(self.settings.check()?),
+            settings: Some(self.settings.check(by_annotation)?),
             take_over: self.take_over,
         };
         Ok((goal, self.places.check()?))
@@ -211,7 +221,8 @@ impl Verb {
 impl RunArgs {
     async fn run(self, manager: &dyn Fn(&str)) -> Result<ExitCode, Failure> {
         let metrics_address = self.metrics_address.as_deref().map(loopback).transpose()?;
-        let (goal, places) = self.wanted.goal()?;
+        let access = self.api.access();
+        let (goal, places) = self.wanted.goal_by(access.is_some())?;
         tracing_subscriber::fmt()
             .with_env_filter(EnvFilter::new(&self.log))
             .with_writer(std::io::stderr)
@@ -234,8 +245,16 @@ impl RunArgs {
             let metrics = kept.metrics();
             pages.spawn(http::serve(listener, move |path: &str| metrics.page(path)));
         }
+        let settings = goal.settings.as_ref();
+        let node_name = settings
+            .map(|settings| settings.node_name.clone())
+            .unwrap_or_default();
         let node = Node::open(goal, &places).await?;
-        run::run(node, kept, manager, stop).await?;
+        let watch = match access {
+            Some(access) => Some(Watch::start(&access, &node_name).await?),
+            None => None,
+        };
+        run::run(node, kept, watch, manager, stop).await?;
         Ok(ExitCode::SUCCESS)
     }
 }

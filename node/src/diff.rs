@@ -87,6 +87,7 @@ impl Look<'_> {
             Item::Port(port) => self.of_switch(self.port(port)),
             Item::Sysctl { path, value } => self.sysctl(path, value),
             Item::Table(table) => self.table(table),
+            Item::Services => State::Well { ours: true },
             Item::LinkUp | Item::Address(_) | Item::Neighbour { .. } | Item::Route { .. } => {
                 // What is in our place elsewhere is known before our link is there.
                 match (self.on_link(item), self.without_link()) {
@@ -354,6 +355,10 @@ impl Look<'_> {
                     via,
                 });
             }
+        }
+        // Who keeps a node keeps its services.
+        if observed.services && self.plan.items.is_empty() {
+            items.push(Item::Services);
         }
         if observed.table.is_some() {
             items.push(Item::Table(Table::default()));

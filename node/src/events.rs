@@ -22,6 +22,7 @@ use podwire_ovs::client::{Client, Version};
 use rtnetlink::MulticastGroup;
 use tokio::sync::watch;
 
+use crate::wire::{NFGENMSG, attributes, messages};
 use crate::{LINK, PROTOCOL, nft};
 
 /// What has happened since the last look.
@@ -78,9 +79,6 @@ const NEW_GENERATION: u8 = 15;
 const GENERATION_PID: u16 = 2;
 const GENERATION_NAME: u16 = 3;
 const OBJECTS_TABLE: u16 = 1;
-/// `struct nlmsghdr` and `struct nfgenmsg`.
-const HEADER: usize = 16;
-const NFGENMSG: usize = 4;
 
 /// How long events that come together are gathered: a look is worth more than each of them.
 const TOGETHER: Duration = Duration::from_millis(5);
@@ -296,29 +294,7 @@ impl FirewallNotices {
 
 /// Whether a table of this name is ours.
 fn is_ours(table: &str) -> bool {
-    let ours = [crate::firewall::NAME];
+    let ours = [crate::firewall::NAME, crate::services::NAME];
     ours.iter()
         .any(|name| name.split_once(' ').is_some_and(|(_, name)| name == table))
-}
-
-/// The messages of a datagram: type and what follows the header (netlink(7)).
-fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    std::iter::from_fn(move || {
-        let length = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
-        let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
-        let message = bytes.get(HEADER..length)?;
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, message))
-    })
-}
-
-/// Attributes: type without its flags, and value.
-fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    std::iter::from_fn(move || {
-        let length = usize::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
-        let kind = u16::from_ne_bytes(bytes.get(2..4)?.try_into().ok()?) & 0x3fff;
-        let value = bytes.get(4..length)?;
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, value))
-    })
 }

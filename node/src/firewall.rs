@@ -34,6 +34,13 @@ impl Table {
         for subnet in subnets {
             let ip = if subnet.addr().is_ipv4() { "ip" } else { "ip6" };
             let management = management(subnet).addr();
+            // A pod of this node answers to whom a service's client came as, by OVN's router and this
+            // host; so it may see the client's own address. One that asks itself or its neighbour may
+            // not, as the answer would not come back here.
+            rules.push(format!(
+                "oifname \"{LINK}\" ct status dnat {ip} daddr {subnet} {ip} saddr != {subnet} fib \
+                 saddr type != local return"
+            ));
             // OVN's router sends replies to the management port's address alone.
             rules.push(format!(
                 "oifname \"{LINK}\" {ip} saddr != {management} snat {ip} to {management}"
@@ -86,7 +93,7 @@ pub(crate) fn delete() -> String {
 }
 
 /// By which a rule is known: FNV-1a (64 bits) of its text.
-fn mark(text: &str) -> String {
+pub(crate) fn mark(text: &str) -> String {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

@@ -14,7 +14,7 @@ use crate::apply::{ApplyError, Counts, Machine};
 use crate::diff::{self, Finding, State, Step};
 use crate::events::{Changes, Events, Links};
 use crate::journal::{Journal, JournalError, Undo};
-use crate::observe::{ObserveError, Observed, SwitchSeen, TableSeen, tables};
+use crate::observe::{ObserveError, Observed, SwitchSeen, Tables, tables};
 use crate::plan::{Item, Plan};
 use crate::settings::{Places, Settings};
 
@@ -110,7 +110,7 @@ impl Eyes {
         &self,
         goal: &Goal,
         journal: &[Undo],
-        known: Option<Option<TableSeen>>,
+        known: Option<Tables>,
     ) -> Result<Look, NodeError> {
         let settings = goal.settings.as_ref();
         let interface = settings.and_then(|settings| settings.interface.as_deref());
@@ -143,8 +143,8 @@ pub(crate) struct Node {
     machine: Machine,
     events: Events,
     eyes: Eyes,
-    /// The nftables table as last seen, until something happens to it.
-    table: Option<Option<TableSeen>>,
+    /// The nftables tables as last seen, until something happens to them.
+    tables: Option<Tables>,
     /// Open vSwitch's database as last seen.
     switch: SwitchSeen,
 }
@@ -165,9 +165,14 @@ impl Node {
             machine,
             events,
             eyes,
-            table: None,
+            tables: None,
             switch: SwitchSeen::default(),
         })
+    }
+
+    /// What the node is to be, from now on.
+    pub(crate) fn settings(&mut self) -> Option<&mut Settings> {
+        self.goal.settings.as_mut()
     }
 
     /// What was done so far.
@@ -253,7 +258,7 @@ impl Node {
 
     /// Looks at everything; at the nftables table when something may have happened to it.
     pub(crate) async fn look(&mut self) -> Result<Look, NodeError> {
-        let known = self.table.take();
+        let known = self.tables.take();
         let journal = self.machine.journal.undos();
         let look = self.eyes.look(&self.goal, journal, known).await?;
         let index = |name: &str| look.observed.links.get(name).map(|link| link.index);
@@ -261,7 +266,7 @@ impl Node {
             management: index(crate::LINK),
             uplink: look.plan.uplink.as_deref().and_then(index),
         });
-        self.table = Some(look.observed.table.clone());
+        self.tables = Some((look.observed.table.clone(), look.observed.services));
         self.switch = look.observed.switch.clone();
         Ok(look)
     }
@@ -275,11 +280,11 @@ impl Node {
         let of_table = |step: &Step| {
             matches!(
                 step,
-                Step::Make(Item::Table(_)) | Step::Remove(Item::Table(_))
+                Step::Make(Item::Table(_)) | Step::Remove(Item::Table(_) | Item::Services)
             )
         };
         if steps.iter().any(of_table) {
-            self.table = None;
+            self.tables = None;
         }
         Ok(self.machine.take(steps, observed).await?)
     }
@@ -289,7 +294,7 @@ impl Node {
         loop {
             let changes = self.events.next().await?;
             if !changes.firewall.is_empty() {
-                self.table = None;
+                self.tables = None;
             }
             let only_switch = Changes {
                 switch: true,

@@ -105,12 +105,17 @@ impl Kept {
     }
 }
 
-fn now() -> String {
+/// Milliseconds since 1970.
+pub(crate) fn timestamp() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let milliseconds = since
         .ok()
         .and_then(|since| since.as_millis().try_into().ok());
-    let time = Timestamp::from_millisecond(milliseconds.unwrap_or_default()).unwrap_or_default();
+    milliseconds.unwrap_or_default()
+}
+
+fn now() -> String {
+    let time = Timestamp::from_millisecond(timestamp()).unwrap_or_default();
     format!("{time:.3}")
 }
 

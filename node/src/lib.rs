@@ -8,10 +8,16 @@
 //! From the top: `command` is the command line, `run` keeps what `keep` has made, `apply` takes
 //! steps, `journal` remembers their inverses, `diff` and `plan` are pure, `firewall` is the text of
 //! the nftables table, `observe` looks at the machine and `events` says when to look again; `kept`
-//! counts what was put back, and `http` serves that.
+//! counts what was put back, and `http` serves that. `cluster` follows the Kubernetes API, `services`
+//! are reachable on the host by it, `conntrack` forgets connections to endpoints that are gone, and
+//! `announce` tells the control plane of the node. `nft` and `wire` are the ways to nft(8) and to
+//! netlink messages that rtnetlink does not know.
 
+mod announce;
 mod apply;
+mod cluster;
 mod command;
+mod conntrack;
 mod diff;
 mod events;
 mod firewall;
@@ -24,8 +30,10 @@ mod nft;
 mod observe;
 mod plan;
 mod run;
+mod services;
 mod settings;
 mod show;
+mod wire;
 
 pub use command::{NodeCommand, main};
 

@@ -32,22 +32,47 @@ pub(crate) fn was_ours(pid: u32) -> bool {
         .remove(&pid)
 }
 
+/// The tables of this machine, each with its family before it.
+pub(crate) async fn tables() -> Result<BTreeSet<String>, NftError> {
+    let listed = nft("to list tables", &["-j", "list", "tables"], None).await?;
+    let listed = parse("the tables", &listed)?;
+    let tables = objects(&listed).filter_map(|object| {
+        let table = object.get("table")?;
+        Some(format!(
+            "{} {}",
+            table["family"].as_str()?,
+            table["name"].as_str()?
+        ))
+    });
+    Ok(tables.collect())
+}
+
 /// Lists a table of ours; none when it is not there.
 pub(crate) async fn list(table: &'static str) -> Result<Option<Value>, NftError> {
     let (family, name) = table.split_once(' ').unwrap_or(("inet", table));
-    let tables = nft("to list tables", &["-j", "list", "tables"], None).await?;
-    let tables = parse(table, &tables)?;
-    let ours = |value: &Value| value["table"]["family"] == family && value["table"]["name"] == name;
-    if !objects(&tables).any(ours) {
-        return Ok(None);
-    }
-    let arguments = ["-j", "list", "table", family, name];
-    match nft("to list our table", &arguments, None).await {
+    match nft(
+        "to list our table",
+        &["-j", "list", "table", family, name],
+        None,
+    )
+    .await
+    {
         Ok(listed) => Ok(Some(parse(table, &listed)?)),
-        // It went between the two.
         Err(NftError::Refused { said, .. }) if said.contains("No such file") => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Lists a map of a table of ours.
+pub(crate) async fn list_map(table: &'static str, map: &str) -> Result<Value, NftError> {
+    let (family, name) = table.split_once(' ').unwrap_or(("inet", table));
+    let listed = nft(
+        "to list a map",
+        &["-j", "list", "map", family, name, map],
+        None,
+    )
+    .await?;
+    parse(table, &listed)
 }
 
 /// The objects of a list.

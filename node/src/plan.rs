@@ -47,6 +47,8 @@ pub(crate) enum Item {
     Sysctl { path: String, value: String },
     /// The nftables table.
     Table(Table),
+    /// The nftables table of services, which `run` keeps by itself: here for its removal.
+    Services,
 }
 
 /// What to do about somebody else's value.
@@ -311,6 +313,7 @@ impl Item {
             Self::Route { destination, .. } => format!("route {destination}"),
             Self::Sysctl { path, .. } => format!("sysctl {}", path.replace('/', ".")),
             Self::Table(_) => format!("nftables table {}", crate::firewall::NAME),
+            Self::Services => format!("nftables table {}", crate::services::NAME),
         }
     }
 }
@@ -331,6 +334,7 @@ impl fmt::Display for Item {
             Self::Neighbour { mac, .. } => write!(f, " at {mac}, permanent"),
             Self::Route { via, .. } => write!(f, " via {via} dev {LINK}"),
             Self::Table(table) => write!(f, ", {} rules", table.rules.len()),
+            Self::Services => Ok(()),
         }
     }
 }

@@ -8,14 +8,18 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use tokio::time::{Instant, sleep_until};
 use tracing::{error, info, warn};
 
+use crate::announce::{self, Announced, NODE_SUBNETS};
+use crate::cluster::{OwnNode, Watch};
 use crate::diff::{self, Finding, State, Step};
 use crate::events::Changes;
-use crate::keep::{Node, NodeError, awaited, refuse_foreign};
+use crate::keep::{Look, Node, NodeError, awaited, refuse_foreign};
 use crate::kept::Kept;
 use crate::plan::Item;
+use crate::services::{self, Here, Services, Settled};
 
 /// How often an item is put back within `FIGHT_TIME` before it is left alone for `TRUCE`.
 const FIGHTS: usize = 10;
@@ -24,19 +28,24 @@ const TRUCE: Duration = Duration::from_secs(60);
 /// When a step or look is tried again that failed.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Keeps the node until `stop`. `manager` takes what the service manager is to know (sd_notify(3)).
+/// Keeps the node until `stop`, and its services by what `watch` tells. `manager` takes what the service manager is to know (sd_notify(3)).
 ///
 /// # Errors
 /// Before the node is ready, what init fails for; later, that there are no more events.
 pub(crate) async fn run(
     node: Node,
     kept: Kept,
+    watch: Option<Watch>,
     manager: &dyn Fn(&str),
     stop: impl Future<Output = ()>,
 ) -> Result<(), NodeError> {
     let mut keeper = Keeper {
         node,
         kept,
+        watch,
+        services: Services::default(),
+        annotation: None,
+        told: None,
         manager,
         is_ready: false,
         planned: Vec::new(),
@@ -51,6 +60,7 @@ pub(crate) async fn run(
         changes = tokio::select! {
             () = &mut stop => break,
             changes = keeper.node.changes() => changes?,
+            () = told(&mut keeper.watch) => Changes::default(),
             () = sleep_until(again.unwrap_or(never)), if again.is_some() => Changes::default(),
         };
     }
@@ -58,9 +68,23 @@ pub(crate) async fn run(
     Ok(())
 }
 
+/// Waits until the API server tells of something; without one, forever.
+async fn told(watch: &mut Option<Watch>) {
+    match watch {
+        Some(watch) => watch.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
 struct Keeper<'a> {
     node: Node,
     kept: Kept,
+    watch: Option<Watch>,
+    services: Services,
+    /// The annotation with the node's subnets, as last taken.
+    annotation: Option<String>,
+    /// The Node when its annotations were written last, and what they were to be.
+    told: Option<(OwnNode, Announced)>,
     manager: &'a dyn Fn(&str),
     is_ready: bool,
     /// The plan's items at the last look.
@@ -82,6 +106,14 @@ struct Fight {
 impl Keeper<'_> {
     /// Looks and takes steps until nothing is left to do; and when to look again without an event.
     async fn settle(&mut self, mut changes: Changes) -> Result<Option<Instant>, NodeError> {
+        if let Err(text) = self.take_subnets() {
+            self.say(false, text);
+            return Ok(None);
+        }
+        if !changes.firewall.is_empty() {
+            self.services.look_again();
+        }
+        let by = changes.clone();
         loop {
             let look = match self.node.look().await {
                 Ok(look) => look,
@@ -92,9 +124,11 @@ impl Keeper<'_> {
             }
             let steps = self.allowed(&look.findings);
             if steps.is_empty() {
+                let troubles = self.follow(&look, &by).await;
+                let again = (!troubles.is_empty()).then(|| Instant::now() + RETRY);
+                self.report(&look.findings, troubles);
                 self.planned = look.plan.items;
-                self.report(&look.findings);
-                return Ok(self.truce_ends());
+                return Ok(again.into_iter().chain(self.truce_ends()).min());
             }
             if let Err(error) = self.node.take(&steps, &look.observed).await {
                 return Ok(Some(self.failed(&error)));
@@ -109,13 +143,108 @@ impl Keeper<'_> {
 
     /// What could not be done is tried again soon, and said once.
     fn failed(&mut self, error: &NodeError) -> Instant {
-        let text = format!("it failed and is tried again: {error}");
-        if self.status != text {
-            error!("{text}");
-            (self.manager)(&format!("STATUS={}", text.replace('\n', " ")));
-            self.status = text;
-        }
+        self.say(false, format!("it failed and is tried again: {error}"));
         Instant::now() + RETRY
+    }
+
+    /// Takes the node's subnets from its annotation, unless flags name them.
+    fn take_subnets(&mut self) -> Result<(), String> {
+        let Some(watch) = &self.watch else {
+            return Ok(());
+        };
+        let Some(settings) = self.node.settings() else {
+            return Ok(());
+        };
+        if !settings.node_subnets.is_empty() && self.annotation.is_none() {
+            return Ok(());
+        }
+        let node = watch.cluster.nodes.objects.get(&settings.node_name);
+        let annotation = node.and_then(|node| node.annotations.get(NODE_SUBNETS));
+        match annotation {
+            // What was given once stays until something else is.
+            _ if annotation == self.annotation.as_ref() && annotation.is_some() => Ok(()),
+            None if self.annotation.is_some() => Ok(()),
+            None => Err(format!(
+                "waiting for annotation {NODE_SUBNETS} of node {}, which the control plane writes",
+                settings.node_name
+            )),
+            Some(annotation) => {
+                let taken = settings.take_subnets(annotation);
+                taken.map_err(|error| error.to_string())?;
+                info!("the node's subnets are {annotation}");
+                self.annotation = Some(annotation.clone());
+                Ok(())
+            }
+        }
+    }
+
+    /// Has services follow the cluster, and tells the control plane of the node; what failed, in
+    /// words.
+    async fn follow(&mut self, look: &Look, changes: &Changes) -> Vec<String> {
+        let Some(watch) = &self.watch else {
+            return Vec::new();
+        };
+        let Some(settings) = self.node.settings().cloned() else {
+            return Vec::new();
+        };
+        let mut troubles = Vec::new();
+        let here = Here {
+            node: settings.node_name.clone(),
+            addresses: services::addresses(look.observed.addresses.iter()),
+        };
+        let pods: Vec<IpNet> = settings
+            .node_subnets
+            .iter()
+            .chain(&settings.cluster_subnets)
+            .copied()
+            .collect();
+        match self.services.settle(&watch.cluster, &here, &pods).await {
+            Ok(Settled::PutBack) => {
+                let by = by_whom(&Item::Services, changes);
+                let identity = Item::Services.identity();
+                warn!("put back {identity}, which was changed; changed by {by}");
+                self.kept
+                    .put_back(kind(&Item::Services), &identity, "was changed", &by);
+            }
+            Ok(Settled::Changed | Settled::Nothing) => {}
+            Err(error) => troubles.push(format!("services: {error}")),
+        }
+        let Some(node) = watch.cluster.nodes.objects.get(&settings.node_name) else {
+            return troubles;
+        };
+        let wanted = announce::annotations(look);
+        // Until the watch has told of what was written, the Node looks as it did before.
+        let told = (node.clone(), wanted.clone());
+        let is_told = self.told.as_ref() == Some(&told);
+        if !is_told {
+            match announce::announce(&watch.client, &settings.node_name, node, &wanted).await {
+                Ok(0) => {}
+                Ok(count) => {
+                    info!(count, "annotations written");
+                    self.told = Some(told);
+                }
+                Err(error) => troubles.push(format!("write annotations of the Node: {error}")),
+            }
+        }
+        for text in std::mem::take(&mut self.kept.fights) {
+            let posted = announce::warn(&watch.client, &settings.node_name, node, &text).await;
+            if let Err(error) = posted {
+                warn!(%error, "an Event could not be posted");
+            }
+        }
+        troubles
+    }
+
+    /// Says how it stands, when that has changed.
+    fn say(&mut self, is_well: bool, status: String) {
+        if status != self.status {
+            match is_well {
+                true => info!("{status}"),
+                false => warn!("{status}"),
+            }
+            (self.manager)(&format!("STATUS={}", status.replace('\n', " ")));
+            self.status = status;
+        }
     }
 
     /// The steps that are not left alone for a while.
@@ -179,8 +308,8 @@ impl Keeper<'_> {
         self.fights.values().filter_map(|fight| fight.truce).min()
     }
 
-    /// Says how it stands, when that has changed; and once, that the node is ready.
-    fn report(&mut self, findings: &[Finding]) {
+    /// Says how it stands; and once, that the node is ready.
+    fn report(&mut self, findings: &[Finding], troubles: Vec<String>) {
         let foreign = refuse_foreign(findings, true).err();
         let awaited = awaited(findings);
         let left: BTreeSet<&String> = self
@@ -189,7 +318,7 @@ impl Keeper<'_> {
             .filter(|(_, fight)| fight.truce.is_some())
             .map(|(identity, _)| identity)
             .collect();
-        let mut status = Vec::new();
+        let mut status = troubles;
         status.extend(foreign.map(|error| error.to_string()));
         status.extend(
             awaited
@@ -208,15 +337,7 @@ impl Keeper<'_> {
             ));
         }
         self.kept.well(is_well);
-        let status = status.join("; ");
-        if status != self.status {
-            match is_well {
-                true => info!("{status}"),
-                false => warn!("{status}"),
-            }
-            (self.manager)(&format!("STATUS={}", status.replace('\n', " ")));
-            self.status = status;
-        }
+        self.say(is_well, status.join("; "));
         if is_well && !std::mem::replace(&mut self.is_ready, true) {
             info!("ready");
             (self.manager)("READY=1");
@@ -235,6 +356,7 @@ fn kind(item: &Item) -> &'static str {
         Item::Route { .. } => "route",
         Item::Sysctl { .. } => "sysctl",
         Item::Table(_) => "table",
+        Item::Services => "services",
     }
 }
 
@@ -244,7 +366,7 @@ fn by_whom(item: &Item, changes: &Changes) -> String {
         Item::Key { .. } | Item::Port(_) => {
             return "a client of Open vSwitch's database".to_owned();
         }
-        Item::Table(_) => &changes.firewall,
+        Item::Table(_) | Item::Services => &changes.firewall,
         _ => &changes.processes,
     };
     match names.len() {

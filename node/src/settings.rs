@@ -1,11 +1,14 @@
 //! What the command line and the environment say, checked before anything is looked at.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
 use ipnet::IpNet;
 use podwire_ovs::client::Remote;
+
+use crate::cluster::Access;
 
 /// The flags that say what the node is to be.
 #[derive(Debug, Clone, Args)]
@@ -83,11 +86,41 @@ pub(crate) struct PlaceArgs {
     run_dir: PathBuf,
 }
 
+/// The flags that say where the Kubernetes API is.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ApiArgs {
+    /// The Kubernetes API server, by this URL: the node's subnets come from its annotation, services
+    /// are made reachable on the host, and the control plane is told of this node
+    #[arg(long, value_name = "URL", env = "PODWIRE_K8S_APISERVER")]
+    k8s_apiserver: Option<String>,
+    /// The same, as this kubeconfig says
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PODWIRE_KUBECONFIG",
+        conflicts_with = "k8s_apiserver"
+    )]
+    kubeconfig: Option<PathBuf>,
+    /// The same, by the service account of this pod
+    #[arg(long, conflicts_with_all = ["k8s_apiserver", "kubeconfig"])]
+    in_cluster: bool,
+}
+
+impl ApiArgs {
+    pub(crate) fn access(self) -> Option<Access> {
+        let by_url = self.k8s_apiserver.map(Access::Server);
+        let by_file = || self.kubeconfig.map(Access::Kubeconfig);
+        by_url
+            .or_else(by_file)
+            .or(self.in_cluster.then_some(Access::InCluster))
+    }
+}
+
 /// What the node is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) node_name: String,
-    /// At least one, at most one of each family.
+    /// At most one of each family. Empty while an annotation has yet to tell them.
     pub(crate) node_subnets: Vec<IpNet>,
     pub(crate) cluster_subnets: Vec<IpNet>,
     pub(crate) service_cidrs: Vec<IpNet>,
@@ -124,41 +157,19 @@ fn bad(flag: &'static str, value: &str, problem: impl Into<String>) -> SettingsE
 }
 
 impl SettingsArgs {
-    /// Checks the flags, each by itself and against the others.
+    /// Checks the flags, each by itself and against the others. With `by_annotation` the node's
+    /// subnets may come later.
     ///
     /// # Errors
     /// Names the flag, its value and what would do.
-    pub(crate) fn check(self) -> Result<Settings, SettingsError> {
+    pub(crate) fn check(self, by_annotation: bool) -> Result<Settings, SettingsError> {
         let node_subnets = nets("--node-subnet", &self.node_subnets)?;
-        if node_subnets.is_empty() {
+        if node_subnets.is_empty() && !by_annotation {
             let problem = "name the node's part of the pod network, as in 10.244.1.0/24";
             return Err(bad("--node-subnet", "is missing", problem));
         }
-        for (at, subnet) in node_subnets.iter().enumerate() {
-            let same = |other: &&IpNet| other.addr().is_ipv4() == subnet.addr().is_ipv4();
-            if let Some(other) = node_subnets[..at].iter().find(same) {
-                let problem =
-                    format!("{other} is of the same family, and there may be one of each");
-                return Err(bad("--node-subnet", &subnet.to_string(), problem));
-            }
-            // Network, gateway, the host's own, one pod, broadcast.
-            if subnet.max_prefix_len() - subnet.prefix_len() < 3 {
-                let most = subnet.max_prefix_len() - 3;
-                let problem = format!("too small for a node's pods: /{most} at most");
-                return Err(bad("--node-subnet", &subnet.to_string(), problem));
-            }
-        }
         let cluster_subnets = nets("--cluster-subnet", &self.cluster_subnets)?;
-        for subnet in &node_subnets {
-            let mut of_family = cluster_subnets
-                .iter()
-                .filter(|net| net.addr().is_ipv4() == subnet.addr().is_ipv4())
-                .peekable();
-            if of_family.peek().is_some() && !of_family.any(|net| net.contains(subnet)) {
-                let problem = "it is in none of --cluster-subnet";
-                return Err(bad("--node-subnet", &subnet.to_string(), problem));
-            }
-        }
+        check_subnets("--node-subnet", &node_subnets, &cluster_subnets)?;
         let service_cidrs = nets("--service-cidr", &self.service_cidrs)?;
         for service in &service_cidrs {
             let mut pods = node_subnets.iter().chain(&cluster_subnets);
@@ -194,6 +205,72 @@ impl SettingsArgs {
             ovn_remote: self.ovn_remote,
             bridge: self.bridge,
         })
+    }
+}
+
+/// Checks a node's subnets, by themselves and against the cluster's.
+fn check_subnets(
+    flag: &'static str,
+    subnets: &[IpNet],
+    cluster_subnets: &[IpNet],
+) -> Result<(), SettingsError> {
+    for (at, subnet) in subnets.iter().enumerate() {
+        let same = |other: &&IpNet| other.addr().is_ipv4() == subnet.addr().is_ipv4();
+        if let Some(other) = subnets[..at].iter().find(same) {
+            let problem = format!("{other} is of the same family, and there may be one of each");
+            return Err(bad(flag, &subnet.to_string(), problem));
+        }
+        // Network, gateway, the host's own, one pod, broadcast.
+        if subnet.max_prefix_len() - subnet.prefix_len() < 3 {
+            let most = subnet.max_prefix_len() - 3;
+            let problem = format!("too small for a node's pods: /{most} at most");
+            return Err(bad(flag, &subnet.to_string(), problem));
+        }
+    }
+    for subnet in subnets {
+        let mut of_family = cluster_subnets
+            .iter()
+            .filter(|net| net.addr().is_ipv4() == subnet.addr().is_ipv4())
+            .peekable();
+        if of_family.peek().is_some() && !of_family.any(|net| net.contains(subnet)) {
+            let problem = "it is in none of --cluster-subnet";
+            return Err(bad(flag, &subnet.to_string(), problem));
+        }
+    }
+    Ok(())
+}
+
+impl Settings {
+    /// Takes the node's subnets from the annotation that the control plane gives them by: by
+    /// network, one or several.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(crate) fn take_subnets(&mut self, annotation: &str) -> Result<(), SettingsError> {
+        #[derive(serde::Deserialize)]
+        #[serde(untagged)]
+        enum Subnets {
+            One(String),
+            Several(Vec<String>),
+        }
+        let flag = crate::announce::NODE_SUBNETS;
+        let parsed: Result<BTreeMap<String, Subnets>, _> = serde_json::from_str(annotation);
+        let default = parsed
+            .ok()
+            .and_then(|mut networks| networks.remove("default"));
+        let texts = match default {
+            Some(Subnets::One(text)) => vec![text],
+            Some(Subnets::Several(texts)) if !texts.is_empty() => texts,
+            _ => {
+                let problem =
+                    r#"expected a network's subnets, as in {"default":["10.244.1.0/24"]}"#;
+                return Err(bad(flag, annotation, problem));
+            }
+        };
+        let subnets = nets(flag, &texts)?;
+        check_subnets(flag, &subnets, &self.cluster_subnets)?;
+        self.node_subnets = subnets;
+        Ok(())
     }
 }
 

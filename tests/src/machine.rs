@@ -109,22 +109,7 @@ impl Machine {
 
     /// Waits until `podwire node show` finds every item as it should be.
     pub fn await_well(&self) -> Result<(), Failure> {
-        let until = Instant::now() + LIMIT;
-        loop {
-            let (code, shown) = self.show()?;
-            if code == Some(0) {
-                return Ok(());
-            }
-            if Instant::now() > until {
-                let items = shown["items"].as_array().into_iter().flatten();
-                let ill = items.filter(|item| item["state"] != "ok");
-                return Err(Failure::Deadline {
-                    awaited: "every item to be as it should be".to_owned(),
-                    waited: LIMIT,
-                    seen: format!("{:#?}", ill.collect::<Vec<_>>()),
-                });
-            }
-        }
+        await_well(&self.node, &self.arguments("show", &[]))
     }
 
     /// What `podwire node show` says, and its exit code.
@@ -162,6 +147,13 @@ impl Machine {
     /// Everything that is set: links, addresses, routes of all tables, rules, neighbours, nftables,
     /// forwarding, the switch's rows, files.
     pub fn snapshot(&self) -> Result<Snapshot, Failure> {
+        Snapshot::of(&self.node)
+    }
+}
+
+impl Snapshot {
+    /// Everything that is set on a machine.
+    pub fn of(node: &TestNode) -> Result<Self, Failure> {
         let mut all = BTreeMap::new();
         for (what, arguments) in [
             ("links", &["-j", "-d", "link"][..]),
@@ -181,7 +173,7 @@ impl Machine {
                 &["-j", "neighbour", "show", "nud", "permanent"],
             ),
         ] {
-            let shown = self.node.run("ip", arguments)?;
+            let shown = node.run("ip", arguments)?;
             let mut shown = serde_json::from_str(&shown).unwrap_or(Value::String(shown));
             // Open vSwitch lowers a bridge's own MTU to its smallest port's, and leaves it so.
             let links = shown.as_array_mut().into_iter().flatten();
@@ -190,15 +182,15 @@ impl Machine {
             }
             all.insert(what.to_owned(), shown);
         }
-        let ruleset = self.node.run("nft", &["list", "ruleset"])?;
+        let ruleset = node.run("nft", &["list", "ruleset"])?;
         all.insert("nftables".to_owned(), ruleset.into());
         let sysctls = "grep -rs . /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf \
                        /proc/sys/net/ipv4/ip_forward | grep -v -e stable_secret -e conf/br-int/mtu | sort";
-        let sysctls = self.node.run("sh", &["-c", sysctls])?;
+        let sysctls = node.run("sh", &["-c", sysctls])?;
         all.insert("sysctls".to_owned(), sysctls.lines().collect());
         let files =
             "find /run/podwire /etc/openvswitch /var/lib/podwire -ls 2>/dev/null | sort; true";
-        let files = self.node.run("sh", &["-c", files])?;
+        let files = node.run("sh", &["-c", files])?;
         all.insert("files".to_owned(), files.lines().collect());
         for (table, columns) in [
             ("Open_vSwitch", &["external_ids", "other_config"][..]),
@@ -225,8 +217,7 @@ impl Machine {
                 ],
             ),
         ] {
-            let mut rows: Vec<Value> = self
-                .node
+            let mut rows: Vec<Value> = node
                 .ovsdb_rows(table)?
                 .iter()
                 .map(|row| {
@@ -239,30 +230,57 @@ impl Machine {
             rows.sort_by_key(Value::to_string);
             all.insert(format!("table {table}"), rows.into());
         }
-        Ok(Snapshot(all))
+        Ok(Self(all))
     }
-}
 
-impl Snapshot {
     /// Panics when anything differs, and says what.
     #[track_caller]
     pub fn assert_same(&self, later: &Self) {
+        let differences = self.differences(later);
+        assert!(differences.is_empty(), "{}", differences.join("\n"));
+    }
+
+    /// What differs, and how.
+    pub fn differences(&self, later: &Self) -> Vec<String> {
         let lines = |value: &Value| -> BTreeSet<String> {
             let text = value
                 .as_str()
                 .map_or_else(|| format!("{value:#}"), str::to_owned);
             text.lines().map(str::to_owned).collect()
         };
-        for (what, before) in &self.0 {
-            let after = &later.0[what];
-            let (gone, new) = (
-                &lines(before) - &lines(after),
-                &lines(after) - &lines(before),
-            );
-            assert!(
-                before == after,
-                "{what} differ: gone {gone:#?}, new {new:#?}"
-            );
+        let differing = self
+            .0
+            .iter()
+            .filter(|(what, before)| **before != later.0[*what]);
+        differing
+            .map(|(what, before)| {
+                let after = &later.0[what];
+                let gone = &lines(before) - &lines(after);
+                let new = &lines(after) - &lines(before);
+                format!("{what} differ: gone {gone:#?}, new {new:#?}")
+            })
+            .collect()
+    }
+}
+
+/// Waits until `podwire node show`, with this command line, finds every item as it should be.
+pub fn await_well(node: &TestNode, arguments: &[String]) -> Result<(), Failure> {
+    let until = Instant::now() + LIMIT;
+    let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    arguments.extend(["-o", "json"]);
+    loop {
+        let (code, shown) = node.podwire_json(&arguments)?;
+        if code == Some(0) {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            let items = shown["items"].as_array().into_iter().flatten();
+            let ill = items.filter(|item| item["state"] != "ok");
+            return Err(Failure::Deadline {
+                awaited: "every item to be as it should be".to_owned(),
+                waited: LIMIT,
+                seen: format!("{:#?}", ill.collect::<Vec<_>>()),
+            });
         }
     }
 }

@@ -7,6 +7,7 @@
 //! bridge that has the tunnel's address: on each node a netdev bridge `br-phy` holds its end.
 
 mod controller;
+mod host;
 mod pki;
 
 use std::ops::Deref;

@@ -92,15 +92,27 @@ pub fn tcp_echo_by(
 /// Sends one UDP datagram of `bytes` to an address of the other place, which sends it back; fails
 /// unless it comes back as sent.
 pub fn udp_echo(from: &Place, to: &Place, address: IpAddr, bytes: usize) -> Result<(), Failure> {
-    let traffic = format!("UDP to {address}, {bytes} bytes each way");
+    udp_echo_by(from, to, SocketAddr::new(address, 0), None, bytes)
+}
+
+/// The same, to a socket address that leads to the one on which the other place listens: `by` it,
+/// or to that itself.
+pub fn udp_echo_by(
+    from: &Place,
+    to: &Place,
+    listening: SocketAddr,
+    by: Option<SocketAddr>,
+    bytes: usize,
+) -> Result<(), Failure> {
+    let traffic = format!("UDP to {}, {bytes} bytes each way", by.unwrap_or(listening));
     let failed = |end: &str, error: std::io::Error| Failure::Traffic {
         traffic: traffic.clone(),
         detail: format!("{end}: {error}"),
     };
     let server = to
-        .run(|| UdpSocket::bind((address, 0)))?
+        .run(|| UdpSocket::bind(listening))?
         .map_err(|e| failed("bind", e))?;
-    let any = if address.is_ipv4() {
+    let any = if by.unwrap_or(listening).is_ipv4() {
         "0.0.0.0:0"
     } else {
         "[::]:0"
@@ -108,7 +120,10 @@ pub fn udp_echo(from: &Place, to: &Place, address: IpAddr, bytes: usize) -> Resu
     let client = from
         .run(|| UdpSocket::bind(any))?
         .map_err(|e| failed("bind", e))?;
-    let target = server.local_addr().map_err(|e| failed("bind", e))?;
+    let target = match by {
+        Some(by) => by,
+        None => server.local_addr().map_err(|e| failed("bind", e))?,
+    };
     for socket in [&server, &client] {
         socket
             .set_read_timeout(Some(LIMIT))

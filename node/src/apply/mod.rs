@@ -11,11 +11,11 @@ use podwire_ovs::client::Client;
 use podwire_ovs::transact::TransactError;
 
 use crate::diff::Step;
-use crate::firewall;
 use crate::journal::{Journal, JournalError, Undo};
 use crate::nft::{self, NftError};
 use crate::observe::{Observed, read_sysctl, written_with};
 use crate::plan::Item;
+use crate::{firewall, services};
 
 /// How long a transaction may take.
 const DATABASE_LIMIT: Duration = Duration::from_secs(10);
@@ -93,7 +93,7 @@ impl Machine {
 
     async fn make(&mut self, item: &Item, observed: &Observed) -> Result<(), ApplyError> {
         match item {
-            Item::Key { .. } => Ok(()),
+            Item::Key { .. } | Item::Services => Ok(()),
             Item::Port(port) => {
                 self.note(Undo::Made(item.clone()))?;
                 self.write_port(port, observed).await
@@ -119,9 +119,13 @@ impl Machine {
             Item::Key { .. } => Ok(()),
             Item::Port(_) => self.remove_port(observed).await,
             Item::Sysctl { path, value } => self.write_back(path, value),
-            Item::Table(_) => {
+            Item::Table(_) | Item::Services => {
                 self.counts.netlink += 1;
-                nft::run("to delete our table", &firewall::delete()).await?;
+                let script = match item {
+                    Item::Services => services::delete(),
+                    _ => firewall::delete(),
+                };
+                nft::run("to delete our table", &script).await?;
                 fault();
                 Ok(())
             }

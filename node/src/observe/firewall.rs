@@ -2,14 +2,18 @@
 
 use serde_json::Value;
 
-use super::TableSeen;
+use super::{TableSeen, Tables};
 use crate::firewall::NAME;
-use crate::nft::{NftError, list, objects};
+use crate::nft::{self, NftError, objects};
 
-/// Lists our table; none when it is not there.
-pub(super) async fn table() -> Result<Option<TableSeen>, NftError> {
-    let listed = list(NAME).await?;
-    Ok(listed.map(|listed| read(&listed)))
+/// Lists our table; none when it is not there; and whether that of services is.
+pub(super) async fn tables() -> Result<Tables, NftError> {
+    let there = nft::tables().await?;
+    let table = match there.contains(NAME) {
+        true => nft::list(NAME).await?.map(|listed| read(&listed)),
+        false => None,
+    };
+    Ok((table, there.contains(crate::services::NAME)))
 }
 
 fn read(listed: &Value) -> TableSeen {

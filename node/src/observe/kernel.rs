@@ -131,6 +131,7 @@ fn address(message: &AddressMessage, names: &BTreeMap<u32, String>) -> Option<Ad
         link: names.get(&message.header.index)?.clone(),
         address: IpNet::new(ip, message.header.prefix_len).ok()?,
         ours: message.attributes.contains(&ours),
+        universe: message.header.scope == AddressScope::Universe,
         global: message.header.scope == AddressScope::Universe && !secondary,
     })
 }

@@ -42,6 +42,8 @@ pub(crate) struct Observed {
     pub(crate) sysctls: BTreeMap<String, String>,
     /// The nftables table; none when it is not there.
     pub(crate) table: Option<TableSeen>,
+    /// Whether the table of services is there.
+    pub(crate) services: bool,
 }
 
 /// Our part of Open vSwitch's database.
@@ -93,7 +95,9 @@ pub(crate) struct AddressSeen {
     pub(crate) link: String,
     pub(crate) address: IpNet,
     pub(crate) ours: bool,
-    /// Of global scope, and neither secondary nor temporary.
+    /// Of global scope.
+    pub(crate) universe: bool,
+    /// The same, and neither secondary nor temporary.
     pub(crate) global: bool,
 }
 
@@ -117,6 +121,9 @@ pub(crate) struct RouteSeen {
     pub(crate) metric: u32,
 }
 
+/// The nftables table, and whether the one of services is there.
+pub(crate) type Tables = (Option<TableSeen>, bool);
+
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TableSeen {
     /// Chains, each with its hook's type and name.
@@ -138,12 +145,12 @@ pub(crate) enum ObserveError {
 }
 
 impl Observed {
-    /// Looks at everything; at the nftables table unless it is known already.
+    /// Looks at everything; at the nftables tables unless they are known already.
     pub(crate) async fn all(
         client: &Client,
         handle: &rtnetlink::Handle,
         interface: Option<&str>,
-        table: Option<Option<TableSeen>>,
+        tables: Option<Tables>,
     ) -> Result<Self, ObserveError> {
         let mut observed = Self {
             switch: SwitchSeen::of(client),
@@ -154,10 +161,11 @@ impl Observed {
         let uplink = interface.or(observed.default_link.as_deref());
         observed.accept_ra =
             uplink.and_then(|link| read_sysctl(&format!("net/ipv6/conf/{link}/accept_ra")).ok());
-        observed.table = match table {
+        let tables = match tables {
             Some(known) => known,
-            None => firewall::table().await?,
+            None => firewall::tables().await?,
         };
+        (observed.table, observed.services) = tables;
         Ok(observed)
     }
 

@@ -39,6 +39,7 @@ fn machine() -> Observed {
             link: "eth0".to_owned(),
             address: "192.0.2.11/24".parse().unwrap(),
             ours: false,
+            universe: true,
             global: true,
         }],
         default_link: Some("eth0".to_owned()),
@@ -103,6 +104,7 @@ fn take(observed: &mut Observed, step: &Step) {
                     link: LINK.to_owned(),
                     address: *net,
                     ours: true,
+                    universe: true,
                     global: true,
                 });
             }
@@ -137,6 +139,7 @@ fn take(observed: &mut Observed, step: &Step) {
         Item::Sysctl { path, value } => {
             observed.sysctls.insert(path.clone(), value.clone());
         }
+        Item::Services => {}
         Item::Table(table) => {
             observed.table = made.then(|| TableSeen {
                 chains: table.chains.iter().map(|(name, _)| name.clone()).collect(),

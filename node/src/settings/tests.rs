@@ -11,7 +11,9 @@ struct Line {
 fn check(flags: &[&str]) -> Result<Settings, String> {
     let line = ["podwire"].iter().chain(flags);
     let line = Line::try_parse_from(line).unwrap();
-    line.settings.check().map_err(|error| error.to_string())
+    line.settings
+        .check(false)
+        .map_err(|error| error.to_string())
 }
 
 #[test]

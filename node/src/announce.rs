@@ -1,0 +1,139 @@
+//! What the control plane is told of this node: annotations of its Node, under the names and in the
+//! forms of ovn-kubernetes.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Event, EventSource, Node, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::cluster::OwnNode;
+use crate::keep::Look;
+use crate::kept::timestamp;
+use crate::plan::Item;
+use crate::services;
+
+/// The annotation by which the control plane gives the node its subnets.
+pub(crate) const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
+
+/// Annotations by key.
+pub(crate) type Announced = BTreeMap<&'static str, String>;
+
+/// The annotations of a node that is as it should be.
+pub(crate) fn annotations(look: &Look) -> Announced {
+    let observed = &look.observed;
+    let mut all = BTreeMap::new();
+    if let Some(chassis) = observed.key("system-id") {
+        all.insert("k8s.ovn.org/node-chassis-id", chassis.to_owned());
+    }
+    let port = look.plan.items.iter().find_map(|item| match item {
+        Item::Port(port) => Some(port),
+        _ => None,
+    });
+    if let Some(port) = port {
+        let key = "k8s.ovn.org/node-mgmt-port-mac-address";
+        all.insert(key, port.mac.clone());
+        let by_network = json!({"default": port.mac}).to_string();
+        all.insert("k8s.ovn.org/node-mgmt-port-mac-addresses", by_network);
+    }
+    if let Some(ips) = observed.key("ovn-encap-ip") {
+        let ips: Vec<&str> = ips.split(',').collect();
+        all.insert("k8s.ovn.org/node-encap-ips", json!(ips).to_string());
+    }
+    // The profile has no gateway router: the host routes.
+    let gateway = json!({"default": {"mode": ""}});
+    all.insert("k8s.ovn.org/l3-gateway-config", gateway.to_string());
+    let own = services::addresses(observed.addresses.iter());
+    all.insert("k8s.ovn.org/host-addresses", json!(own).to_string());
+    let nets = observed.addresses.iter();
+    let nets = nets.filter(|seen| own.contains(&seen.address.addr()));
+    let nets: std::collections::BTreeSet<_> = nets.map(|seen| seen.address).collect();
+    all.insert("k8s.ovn.org/host-cidrs", json!(nets).to_string());
+    let mut primary = serde_json::Map::new();
+    for (family, v4) in [("ipv4", true), ("ipv6", false)] {
+        let mut of_uplink = observed.addresses.iter().filter(|seen| {
+            Some(&seen.link) == look.plan.uplink.as_ref()
+                && seen.global
+                && seen.address.addr().is_ipv4() == v4
+        });
+        if let Some(seen) = of_uplink.next() {
+            primary.insert(family.to_owned(), json!(seen.address));
+        }
+    }
+    all.insert(
+        "k8s.ovn.org/node-primary-ifaddr",
+        Value::from(primary).to_string(),
+    );
+    all
+}
+
+/// Writes those annotations that the Node does not have so, if there are any; tells how many.
+///
+/// # Errors
+/// The API server's.
+pub(crate) async fn announce(
+    client: &Client,
+    name: &str,
+    node: &OwnNode,
+    wanted: &Announced,
+) -> kube::Result<usize> {
+    let differs = |(key, value): &(&&str, &String)| node.annotations.get(**key) != Some(value);
+    let changed: BTreeMap<_, _> = wanted.iter().filter(differs).collect();
+    if changed.is_empty() {
+        return Ok(0);
+    }
+    let patch = json!({"metadata": {"annotations": changed}});
+    let nodes = Api::<Node>::all(client.clone());
+    nodes
+        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await?;
+    Ok(changed.len())
+}
+
+/// Posts an Event on the Node.
+///
+/// # Errors
+/// The API server's.
+pub(crate) async fn warn(
+    client: &Client,
+    name: &str,
+    node: &OwnNode,
+    text: &str,
+) -> kube::Result<()> {
+    let milliseconds = timestamp();
+    let now = Timestamp::from_millisecond(milliseconds).unwrap_or_default();
+    let event = Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{name}.{milliseconds:x}")),
+            // Where Events on what has no namespace are.
+            namespace: Some("default".to_owned()),
+            ..ObjectMeta::default()
+        },
+        involved_object: ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(name.to_owned()),
+            uid: Some(node.uid.clone()),
+            ..ObjectReference::default()
+        },
+        type_: Some("Warning".to_owned()),
+        reason: Some("PutBackTooOften".to_owned()),
+        message: Some(text.to_owned()),
+        source: Some(EventSource {
+            component: Some("podwire-node".to_owned()),
+            host: Some(name.to_owned()),
+        }),
+        count: Some(1),
+        first_timestamp: Some(Time(now)),
+        last_timestamp: Some(Time(now)),
+        ..Event::default()
+    };
+    let events = Api::<Event>::namespaced(client.clone(), "default");
+    events
+        .create(&PostParams::default(), &event)
+        .await
+        .map(drop)
+}

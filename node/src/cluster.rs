@@ -1,0 +1,420 @@
+//! What of the Kubernetes API the node role goes by: services, their endpoints and its own Node;
+//! followed by watches.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use futures_util::StreamExt as _;
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::{Node, Service as ApiService};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tracing::warn;
+
+/// Namespace and name.
+pub(crate) type Name = (String, String);
+
+/// A service, as far as the host's part of it goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Service {
+    pub(crate) cluster_ips: Vec<IpAddr>,
+    /// External IPs, and those of a load balancer that leaves packets to the node.
+    pub(crate) external_ips: Vec<IpAddr>,
+    pub(crate) balancer_ips: Vec<IpAddr>,
+    /// Who may use the load balancer's addresses; everybody when it is empty.
+    pub(crate) source_ranges: Vec<IpNet>,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) external_local: bool,
+    pub(crate) internal_local: bool,
+    /// In seconds.
+    pub(crate) affinity: Option<u32>,
+    pub(crate) health_port: Option<u16>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Port {
+    pub(crate) name: String,
+    /// As nft has it: `tcp`, `udp`, `sctp`.
+    pub(crate) protocol: String,
+    pub(crate) port: u16,
+    pub(crate) node_port: Option<u16>,
+}
+
+/// A part of a service's endpoints.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Slice {
+    pub(crate) endpoints: Vec<Endpoint>,
+    /// By the port's name: protocol and number.
+    pub(crate) ports: BTreeMap<String, (String, u16)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub(crate) address: IpAddr,
+    pub(crate) node: Option<String>,
+    pub(crate) ready: bool,
+    pub(crate) serving: bool,
+}
+
+/// The own Node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct OwnNode {
+    pub(crate) uid: String,
+    pub(crate) annotations: BTreeMap<String, String>,
+}
+
+/// All that was told so far.
+#[derive(Debug, Default)]
+pub(crate) struct Cluster {
+    pub(crate) services: Kind<Name, Service>,
+    /// By namespace, service and the slice's own name.
+    pub(crate) slices: Kind<(String, String, String), Slice>,
+    pub(crate) nodes: Kind<String, OwnNode>,
+}
+
+/// The objects of one kind.
+#[derive(Debug)]
+pub(crate) struct Kind<N, V> {
+    pub(crate) objects: BTreeMap<N, V>,
+    /// Whether all were told at least once.
+    pub(crate) is_listed: bool,
+    /// Those that a list has named so far, while it is told.
+    named: Option<BTreeSet<N>>,
+}
+
+/// What a watch tells.
+#[derive(Debug)]
+pub(crate) enum Told<N, V> {
+    /// All follow.
+    Begin,
+    /// One object; none when it is gone.
+    One(N, Option<V>),
+    /// All were told.
+    End,
+}
+
+#[derive(Debug)]
+enum Change {
+    Service(Told<Name, Service>),
+    Slice(Told<(String, String, String), Slice>),
+    Node(Told<String, OwnNode>),
+}
+
+/// The watches.
+pub(crate) struct Watch {
+    pub(crate) client: Client,
+    pub(crate) cluster: Cluster,
+    changes: mpsc::Receiver<Change>,
+    _tasks: JoinSet<()>,
+}
+
+/// Why the API server can't be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{setting}: {source}")]
+pub(crate) struct AccessError {
+    setting: String,
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// Where the API server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Access {
+    Server(String),
+    Kubeconfig(PathBuf),
+    /// By a pod's service account.
+    InCluster,
+}
+
+/// How many changes may wait to be taken.
+const QUEUE: usize = 4096;
+
+impl Access {
+    async fn client(&self) -> Result<Client, AccessError> {
+        let failed = |setting: String| {
+            move |source: Box<dyn std::error::Error + Send + Sync>| AccessError { setting, source }
+        };
+        let config = match self {
+            Self::Server(url) => {
+                let failed = failed(format!("--k8s-apiserver {url}"));
+                let url: http::Uri = url.parse().map_err(|error| failed(Box::new(error)))?;
+                kube::Config::new(url)
+            }
+            Self::Kubeconfig(path) => {
+                let failed = failed(format!("--kubeconfig {}", path.display()));
+                let read = kube::config::Kubeconfig::read_from(path);
+                let config = match read {
+                    Ok(read) => {
+                        kube::Config::from_custom_kubeconfig(read, &Default::default()).await
+                    }
+                    Err(error) => Err(error),
+                };
+                config.map_err(|error| failed(Box::new(error)))?
+            }
+            Self::InCluster => kube::Config::incluster()
+                .map_err(|error| failed("--in-cluster".to_owned())(Box::new(error)))?,
+        };
+        Client::try_from(config).map_err(|error| failed("API server".to_owned())(Box::new(error)))
+    }
+}
+
+impl Watch {
+    /// Follows all that concerns this node, for as long as it lives.
+    pub(crate) async fn start(access: &Access, node: &str) -> Result<Self, AccessError> {
+        let client = access.client().await?;
+        let (sender, changes) = mpsc::channel(QUEUE);
+        let mut tasks = JoinSet::new();
+        let all = watcher::Config::default();
+        let own = watcher::Config::default().fields(&format!("metadata.name={node}"));
+        tasks.spawn(follow(
+            Api::<Node>::all(client.clone()),
+            own,
+            sender.clone(),
+            |node| node.name_any(),
+            |node| Some(OwnNode::from(node)),
+            Change::Node,
+        ));
+        tasks.spawn(follow(
+            Api::<ApiService>::all(client.clone()),
+            all.clone(),
+            sender.clone(),
+            |service| (service.namespace().unwrap_or_default(), service.name_any()),
+            Service::of,
+            Change::Service,
+        ));
+        tasks.spawn(follow(
+            Api::<EndpointSlice>::all(client.clone()),
+            all,
+            sender,
+            |slice| {
+                let service = slice
+                    .labels()
+                    .get(SERVICE_NAME)
+                    .cloned()
+                    .unwrap_or_default();
+                (
+                    slice.namespace().unwrap_or_default(),
+                    service,
+                    slice.name_any(),
+                )
+            },
+            |slice| {
+                slice
+                    .labels()
+                    .contains_key(SERVICE_NAME)
+                    .then(|| Slice::from(slice))
+            },
+            Change::Slice,
+        ));
+        Ok(Self {
+            client,
+            cluster: Cluster::default(),
+            changes,
+            _tasks: tasks,
+        })
+    }
+
+    /// Waits for a change, and takes with it what has come meanwhile.
+    pub(crate) async fn changed(&mut self) {
+        let Some(change) = self.changes.recv().await else {
+            return std::future::pending().await;
+        };
+        self.cluster.take(change);
+        while let Ok(change) = self.changes.try_recv() {
+            self.cluster.take(change);
+        }
+    }
+}
+
+impl Cluster {
+    fn take(&mut self, change: Change) {
+        match change {
+            Change::Service(told) => self.services.take(told),
+            Change::Slice(told) => self.slices.take(told),
+            Change::Node(told) => self.nodes.take(told),
+        }
+    }
+
+    /// Whether services and their endpoints were told at least once.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.services.is_listed && self.slices.is_listed
+    }
+
+    /// The slices of a service.
+    pub(crate) fn slices_of(&self, (namespace, service): &Name) -> impl Iterator<Item = &Slice> {
+        let from = (namespace.clone(), service.clone(), String::new());
+        let slices = self.slices.objects.range(from..);
+        slices
+            .take_while(move |((of, name, _), _)| of == namespace && name == service)
+            .map(|(_, slice)| slice)
+    }
+}
+
+impl<N, V> Default for Kind<N, V> {
+    fn default() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            is_listed: false,
+            named: None,
+        }
+    }
+}
+
+impl<N: Ord + Clone, V> Kind<N, V> {
+    pub(crate) fn take(&mut self, told: Told<N, V>) {
+        match told {
+            Told::Begin => self.named = Some(BTreeSet::new()),
+            Told::One(name, Some(object)) => {
+                if let Some(named) = &mut self.named {
+                    named.insert(name.clone());
+                }
+                self.objects.insert(name, object);
+            }
+            Told::One(name, None) => drop(self.objects.remove(&name)),
+            Told::End => {
+                if let Some(named) = self.named.take() {
+                    self.objects.retain(|name, _| named.contains(name));
+                }
+                self.is_listed = true;
+            }
+        }
+    }
+}
+
+async fn follow<K, N, V>(
+    api: Api<K>,
+    config: watcher::Config,
+    changes: mpsc::Sender<Change>,
+    name: fn(&K) -> N,
+    reduce: fn(&K) -> Option<V>,
+    change: fn(Told<N, V>) -> Change,
+) where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let events = watcher(api, config).default_backoff();
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        let told = match event {
+            Ok(watcher::Event::Init) => Told::Begin,
+            Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
+                Told::One(name(&object), reduce(&object))
+            }
+            Ok(watcher::Event::Delete(object)) => Told::One(name(&object), None),
+            Ok(watcher::Event::InitDone) => Told::End,
+            Err(error) => {
+                let kind = std::any::type_name::<K>().rsplit("::").next();
+                warn!(kind, %error, "the watch broke; it begins anew");
+                continue;
+            }
+        };
+        if changes.send(change(told)).await.is_err() {
+            return;
+        }
+    }
+}
+
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+impl Service {
+    /// None for one that is headless, an alias or another proxy's.
+    fn of(service: &ApiService) -> Option<Self> {
+        let spec = service.spec.as_ref()?;
+        let own = "service.kubernetes.io/service-proxy-name";
+        if service.labels().contains_key(own) {
+            return None;
+        }
+        let cluster_ips = match spec.cluster_ips.as_deref() {
+            Some(ips @ [_, ..]) => ips,
+            _ => std::slice::from_ref(spec.cluster_ip.as_ref()?),
+        };
+        let cluster_ips = parsed(cluster_ips.iter());
+        if cluster_ips.is_empty() {
+            return None;
+        }
+        let balancer = service
+            .status
+            .as_ref()
+            .and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
+        let balancer = balancer.into_iter().flatten();
+        // One that is a proxy sends packets to node ports (KEP-1860).
+        let balancer = balancer.filter(|it| it.ip_mode.as_deref() != Some("Proxy"));
+        let local = |policy: &Option<String>| policy.as_deref() == Some("Local");
+        let seconds = spec
+            .session_affinity_config
+            .as_ref()
+            .and_then(|config| config.client_ip.as_ref()?.timeout_seconds)
+            .and_then(|seconds| u32::try_from(seconds).ok());
+        let is_client_ip = spec.session_affinity.as_deref() == Some("ClientIP");
+        let ports = spec.ports.iter().flatten().filter_map(|port| {
+            let number = |number: i32| u16::try_from(number).ok().filter(|port| *port != 0);
+            Some(Port {
+                name: port.name.clone().unwrap_or_default(),
+                protocol: protocol(port.protocol.as_deref()),
+                port: number(port.port)?,
+                node_port: port.node_port.and_then(number),
+            })
+        });
+        Some(Self {
+            cluster_ips,
+            external_ips: parsed(spec.external_ips.iter().flatten()),
+            balancer_ips: parsed(balancer.filter_map(|it| it.ip.as_ref())),
+            source_ranges: parsed(spec.load_balancer_source_ranges.iter().flatten()),
+            ports: ports.collect(),
+            external_local: local(&spec.external_traffic_policy),
+            internal_local: local(&spec.internal_traffic_policy),
+            // Kubernetes' own default.
+            affinity: is_client_ip.then(|| seconds.unwrap_or(10_800)),
+            health_port: spec
+                .health_check_node_port
+                .and_then(|port| u16::try_from(port).ok())
+                .filter(|port| *port != 0 && local(&spec.external_traffic_policy)),
+        })
+    }
+}
+
+fn parsed<'a, T: std::str::FromStr>(texts: impl Iterator<Item = &'a String>) -> Vec<T> {
+    texts.filter_map(|text| text.trim().parse().ok()).collect()
+}
+
+fn protocol(name: Option<&str>) -> String {
+    name.unwrap_or("TCP").to_lowercase()
+}
+
+impl From<&EndpointSlice> for Slice {
+    fn from(slice: &EndpointSlice) -> Self {
+        let ports = slice.ports.iter().flatten().filter_map(|port| {
+            let number = u16::try_from(port.port?).ok()?;
+            let name = port.name.clone().unwrap_or_default();
+            Some((name, (protocol(port.protocol.as_deref()), number)))
+        });
+        let endpoints = slice.endpoints.iter().filter_map(|endpoint| {
+            let conditions = endpoint.conditions.as_ref();
+            let ready = conditions.and_then(|it| it.ready).unwrap_or(true);
+            Some(Endpoint {
+                // Further addresses of one endpoint are not to be used (discovery/v1).
+                address: endpoint.addresses.first()?.parse().ok()?,
+                node: endpoint.node_name.clone(),
+                ready,
+                serving: conditions.and_then(|it| it.serving).unwrap_or(ready),
+            })
+        });
+        Self {
+            endpoints: endpoints.collect(),
+            ports: ports.collect(),
+        }
+    }
+}
+
+impl From<&Node> for OwnNode {
+    fn from(node: &Node) -> Self {
+        Self {
+            uid: node.uid().unwrap_or_default(),
+            annotations: node.annotations().clone(),
+        }
+    }
+}

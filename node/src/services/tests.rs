@@ -1,0 +1,153 @@
+use super::table::Contents;
+use super::*;
+use crate::cluster::{Endpoint, Kind, Port, Service, Slice, Told};
+
+fn here() -> Here {
+    Here {
+        node: "node-a".to_owned(),
+        addresses: [
+            "192.0.2.11".parse().unwrap(),
+            "2001:db8::11".parse().unwrap(),
+        ]
+        .into(),
+    }
+}
+
+fn kind<N: Ord + Clone, V>(objects: Vec<(N, V)>) -> Kind<N, V> {
+    let mut kind = Kind::default();
+    kind.take(Told::Begin);
+    for (name, object) in objects {
+        kind.take(Told::One(name, Some(object)));
+    }
+    kind.take(Told::End);
+    kind
+}
+
+/// A service on 10.96.0.10:80 and node port 30080, with endpoints on these nodes.
+fn cluster(service: Service, endpoints: &[(&str, &str)]) -> Cluster {
+    let endpoints = endpoints.iter().map(|(address, node)| Endpoint {
+        address: address.parse().unwrap(),
+        node: Some((*node).to_owned()),
+        ready: true,
+        serving: true,
+    });
+    let slice = Slice {
+        endpoints: endpoints.collect(),
+        ports: [("web".to_owned(), ("tcp".to_owned(), 8080))].into(),
+    };
+    let service = Service {
+        cluster_ips: vec!["10.96.0.10".parse().unwrap()],
+        ports: vec![Port {
+            name: "web".to_owned(),
+            protocol: "tcp".to_owned(),
+            port: 80,
+            node_port: Some(30080),
+        }],
+        ..service
+    };
+    let name = |name: &str| ("ns".to_owned(), name.to_owned());
+    Cluster {
+        services: kind(vec![(name("web"), service)]),
+        slices: kind(vec![(
+            ("ns".to_owned(), "web".to_owned(), "web-1".to_owned()),
+            slice,
+        )]),
+        ..Cluster::default()
+    }
+}
+
+fn contents(cluster: &Cluster) -> Contents {
+    let here = here();
+    let pods: IpNet = "10.244.0.0/16".parse().unwrap();
+    Contents::of(&Fronts::of(cluster, &here), &[pods], &here.addresses)
+}
+
+#[test]
+fn an_endpoint_that_comes_is_a_few_elements_and_one_that_goes_too() {
+    let one = [("10.244.1.5", "node-a")];
+    let two = [("10.244.1.5", "node-a"), ("10.244.2.5", "node-b")];
+    let before = contents(&cluster(Service::default(), &one));
+    let after = contents(&cluster(Service::default(), &two));
+    let script = after.script(Some(&before.seen()));
+    let expected = "\
+add chain inet podwire-services any-of-2-v4
+add rule inet podwire-services any-of-2-v4 dnat ip to meta l4proto . ip daddr . th dport . numgen \
+random mod 2 map @endpoints4 comment \"podwire 7ffc6c0d1c5a3c11\"
+delete element inet podwire-services services4 { tcp . 10.96.0.10 . 80 }
+delete element inet podwire-services services4 { tcp . 192.0.2.11 . 30080 }
+add element inet podwire-services endpoints4 { tcp . 10.96.0.10 . 80 . 1 : 10.244.2.5 . 8080 }
+add element inet podwire-services endpoints4 { tcp . 192.0.2.11 . 30080 . 1 : 10.244.2.5 . 8080 }
+add element inet podwire-services services4 { tcp . 10.96.0.10 . 80 : goto any-of-2-v4 }
+add element inet podwire-services services4 { tcp . 192.0.2.11 . 30080 : goto any-of-2-v4 }
+flush chain inet podwire-services any-of-1-v4
+delete chain inet podwire-services any-of-1-v4
+";
+    let unmarked = |script: &str| -> Vec<String> {
+        let lines = script.lines();
+        lines
+            .map(|line| line.split(" comment ").next().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(unmarked(&script), unmarked(expected));
+    let back = before.script(Some(&after.seen()));
+    assert_eq!(back.lines().count(), script.lines().count(), "{back}");
+    assert_eq!(after.script(Some(&after.seen())), "");
+}
+
+#[test]
+fn with_a_local_policy_the_outside_gets_endpoints_of_this_node_alone() {
+    let service = Service {
+        external_local: true,
+        ..Service::default()
+    };
+    let ends = [("10.244.1.5", "node-a"), ("10.244.2.5", "node-b")];
+    let fronts = Fronts::of(&cluster(service.clone(), &ends), &here());
+    let key = |address: &str, port| Key {
+        protocol: "tcp".to_owned(),
+        address: address.parse().unwrap(),
+        port,
+    };
+    let all: Vec<SocketAddr> = vec![
+        "10.244.1.5:8080".parse().unwrap(),
+        "10.244.2.5:8080".parse().unwrap(),
+    ];
+    let front = &fronts.by_key[&key("192.0.2.11", 30080)];
+    assert_eq!(front.endpoints, all[..1]);
+    // A client on this node is not of the outside.
+    assert_eq!(front.inner, all);
+    assert_eq!(fronts.by_key[&key("10.96.0.10", 80)].endpoints, all);
+
+    let fronts = Fronts::of(&cluster(service, &ends[1..]), &here());
+    let front = &fronts.by_key[&key("192.0.2.11", 30080)];
+    assert!(front.endpoints.is_empty() && front.elsewhere, "{front:?}");
+}
+
+#[test]
+fn what_nft_lists_is_read_as_it_was_written() {
+    // As nft 1.0.6 prints it.
+    let listed = serde_json::json!({"nftables": [
+        {"set": {"name": "ranges4", "flags": ["interval"],
+            "elem": [{"concat": ["tcp", "10.0.0.1", 80, {"prefix": {"addr": "10.9.0.0", "len": 16}}]}]}},
+        {"map": {"name": "services4", "map": "verdict",
+            "elem": [[{"concat": ["tcp", "10.0.0.1", 80]}, {"goto": {"target": "any-of-2-v4"}}]]}},
+        {"map": {"name": "clients-01", "elem": [[{"elem": {"val": "10.9.9.9"}}, {"concat": ["10.1.0.1", 80]}]]}},
+        {"chain": {"name": "any-of-2-v4"}},
+        {"rule": {"chain": "any-of-2-v4", "comment": "podwire 01"}},
+    ]});
+    let seen = read(&listed);
+    let element = |set: &str, key: &str| {
+        seen.elements
+            .get(&(set.to_owned(), key.to_owned()))
+            .map(String::as_str)
+    };
+    assert_eq!(
+        element("ranges4", "tcp . 10.0.0.1 . 80 . 10.9.0.0/16"),
+        Some("")
+    );
+    assert_eq!(
+        element("services4", "tcp . 10.0.0.1 . 80"),
+        Some("goto any-of-2-v4")
+    );
+    assert_eq!(seen.elements.len(), 2);
+    assert_eq!(seen.chains["any-of-2-v4"], ["podwire 01"]);
+}

@@ -1,0 +1,139 @@
+//! Nodes that `podwire node run` makes a part of the network, and what a controller does for them.
+
+use serde_json::{Value, json};
+
+use super::{CENTRAL_ADDRESS, Central, OvnNode};
+use crate::apiserver::{self, ApiServer};
+use crate::failure::Failure;
+
+/// The central machine's IPv6 address on the underlay; the nodes' follow it.
+const CENTRAL_IPV6: &str = "fd00:31::1";
+
+impl Central {
+    /// A machine with Open vSwitch and an empty br-int on the underlay that knows of no OVN yet. It
+    /// reaches the outside, which is the central machine, by a default route of each family.
+    pub fn bare_node(&self, name: &str, number: u8) -> Result<OvnNode, Failure> {
+        let outside = format!("{CENTRAL_IPV6}/64");
+        let add = ["address", "replace", &outside, "dev", "underlay", "nodad"];
+        self.machine().run("ip", &add)?;
+        let node = self.node_without_controller(name, number)?;
+        let address = format!("{}/64", node.underlay_ipv6());
+        let add = ["address", "add", &address, "dev", node.uplink(), "nodad"];
+        node.run("ip", &add)?;
+        for (family, by) in [("-4", CENTRAL_ADDRESS), ("-6", CENTRAL_IPV6)] {
+            node.run("ip", &[family, "route", "add", "default", "via", by])?;
+        }
+        // A userspace datapath's links answer ARP for addresses of the host, which are not theirs.
+        let quiet = "echo 8 >/proc/sys/net/ipv4/conf/default/arp_ignore";
+        node.run("sh", &["-c", quiet])?;
+        node.make_bridge()?;
+        Ok(node)
+    }
+
+    /// The controller's part for a node's host: its switch and the logical port of its management
+    /// port, the way out by it, and the way of its own pods to its own addresses.
+    pub fn add_host(&self, node: &OvnNode) -> Result<(), Failure> {
+        let (number, name) = (node.number, node.name.as_str());
+        self.add_switch(node)?;
+        let (v4, v6) = (
+            format!("10.128.{number}.2"),
+            format!("fd00:10:128:{number}::2"),
+        );
+        let port = format!("k8s-{name}");
+        let addresses = format!("0a:58:0a:80:{number:02x}:02 {v4} {v6}");
+        self.nbctl(&[
+            "lsp-add",
+            name,
+            &port,
+            "--",
+            "lsp-set-addresses",
+            &port,
+            &addresses,
+        ])?;
+        for (net, by, ip, own) in [
+            (
+                format!("10.128.{number}.0/24"),
+                &v4,
+                "ip4",
+                node.tunnel_address(),
+            ),
+            (
+                format!("fd00:10:128:{number}::/64"),
+                &v6,
+                "ip6",
+                node.underlay_ipv6(),
+            ),
+        ] {
+            self.nbctl(&["--policy=src-ip", "lr-route-add", "cluster", &net, by])?;
+            let matching = format!("inport == \"rtos-{name}\" && {ip}.dst == {own}");
+            self.nbctl(&["lr-policy-add", "cluster", "1004", &matching, "reroute", by])?;
+        }
+        Ok(())
+    }
+}
+
+impl OvnNode {
+    /// The node's IPv6 address on the underlay, where it has one.
+    pub fn underlay_ipv6(&self) -> String {
+        format!("fd00:31::{}", 1 + u16::from(self.number))
+    }
+
+    /// The Node in the API, with the subnets that a controller has given it.
+    pub fn api_object(&self) -> Value {
+        let number = self.number;
+        let subnets = [
+            format!("10.128.{number}.0/24"),
+            format!("fd00:10:128:{number}::/64"),
+        ];
+        let mut object = apiserver::node(&self.name, &self.tunnel_address());
+        object["metadata"]["annotations"] = json!({
+            "k8s.ovn.org/node-subnets": json!({"default": subnets}).to_string(),
+        });
+        object
+    }
+
+    /// The command line of `podwire node VERB` here. It takes the node's subnets from `server`, or
+    /// without one by flags.
+    pub fn host_arguments(&self, verb: &str, server: Option<&ApiServer>) -> Vec<String> {
+        let mut line: Vec<String> = [
+            &[
+                "node",
+                verb,
+                "--node-name",
+                &self.name,
+                "--interface",
+                self.uplink(),
+            ][..],
+            &[
+                "--cluster-subnet",
+                "10.128.0.0/14",
+                "--cluster-subnet",
+                "fd00:10:128::/48",
+            ],
+            &[
+                "--service-cidr",
+                "10.96.0.0/16",
+                "--service-cidr",
+                "fd00:10:96::/112",
+            ],
+            &["--ovn-remote", "tcp:172.31.0.1:6642", "--mtu", "1400"],
+        ]
+        .concat()
+        .iter()
+        .map(|word| (*word).to_owned())
+        .collect();
+        let number = self.number;
+        match server {
+            Some(server) => line.extend(["--k8s-apiserver".to_owned(), server.url()]),
+            None => {
+                for net in [
+                    format!("10.128.{number}.0/24"),
+                    format!("fd00:10:128:{number}::/64"),
+                ] {
+                    line.extend(["--node-subnet".to_owned(), net]);
+                }
+            }
+        }
+        line
+    }
+}
