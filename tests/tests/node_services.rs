@@ -360,7 +360,7 @@ fn endpoints_come_and_go_and_clients_are_led_where_they_are() {
     traffic::tcp_echo_by(outside, pods[1], listening, by, 1000).unwrap();
 
     // The control plane is told of the node.
-    let told = cluster.servers[0].object("nodes", "", "node-a").unwrap();
+    let told = cluster.servers[0].object("Node", "", "node-a").unwrap();
     let annotations = &told["metadata"]["annotations"];
     assert_eq!(annotations["k8s.ovn.org/node-chassis-id"], "node-a");
     assert_eq!(
