@@ -383,6 +383,23 @@ fn a_secured_network_on_a_node_without_port_security_needs_flows_as_well() {
 
 /// What `ovs-ctl restart` does about flows: it saves them, and replaces those of the new ovs-vswitchd by them.
 #[test]
+fn a_bridge_that_ends_its_connections_gets_its_flows_over_the_next() {
+    let node = TestNode::with_ovs().unwrap();
+    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let web = wired(&node, "web");
+    for id in 1..=5 {
+        // ovs-vswitchd closes the connections of a bridge whose datapath id changes, and listens on.
+        let id = format!("other-config:datapath-id={id:016x}");
+        node.run("ovs-vsctl", &["set", "bridge", "br-int", &id])
+            .unwrap();
+        let db = wired(&node, "db");
+        agent.await_ready(true).unwrap();
+        traffic::ping(web.place(), db.v4.into(), 1).unwrap();
+        db.pod.del().unwrap().success().unwrap();
+    }
+}
+
+#[test]
 fn flows_that_ovs_ctl_restores_are_replaced_by_those_of_now() {
     let node = TestNode::with_ovs().unwrap();
     let agent = node.start_agent(&AgentOptions::default()).unwrap();

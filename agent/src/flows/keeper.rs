@@ -77,12 +77,18 @@ impl Keeper {
     /// Runs until the agent ends.
     pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
         let mut versions = self.ports.subscribe();
+        let mut is_retry = false;
         while !commands.is_closed() {
             let socket = self.ports.management_socket();
             // Before the attempt: what comes into being from here on is not missed, also while a connection lasts.
             let coming = socket.parent().map(Changes::of_sockets);
+            versions.mark_unchanged();
+            let mut was_open = false;
             let error = match Connection::open(socket).await {
-                Ok(connection) => self.serve(connection, &mut commands, &mut versions).await,
+                Ok(connection) => {
+                    was_open = true;
+                    self.serve(connection, &mut commands, &mut versions).await
+                }
                 Err(error) => error,
             };
             tracing::debug!(%error, "no OpenFlow connection");
@@ -92,6 +98,8 @@ impl Keeper {
             );
             let error = Arc::new(error);
             let before = self.problem.send_replace(Some(Arc::clone(&error)));
+            // A switch may end a connection and listen on, as when a bridge's datapath id changes: no event would tell.
+            let may_listen = was_open && (before.is_none() || !is_retry);
             if is_final {
                 let before = before.map(|it| it.to_string());
                 // Each update of the database brings another attempt.
@@ -99,7 +107,11 @@ impl Keeper {
                     tracing::error!(%error, "pods' port security can't be kept");
                 }
                 self.answer(&Err(error));
+            } else if may_listen {
+                is_retry = true;
+                continue;
             }
+            is_retry = false;
             self.wait_for_switch(coming, &mut commands, &mut versions)
                 .await;
         }
@@ -112,7 +124,6 @@ impl Keeper {
         commands: &mut mpsc::UnboundedReceiver<Command>,
         versions: &mut watch::Receiver<Version>,
     ) {
-        versions.mark_unchanged();
         let coming = async {
             match coming {
                 Some(Ok(changes)) => drop(changes.next().await),
