@@ -127,6 +127,7 @@ fn without_an_agent_the_plugin_names_the_socket() {
     let pod = node.pod("web").unwrap();
     for command in ["ADD", "CHECK", "GC"] {
         let mut conf = conf();
+        conf["timeoutSeconds"] = 1.into();
         conf["prevResult"] =
             serde_json::json!({"cniVersion": "1.1.0", "interfaces": [], "ips": []});
         try_again(

@@ -209,7 +209,7 @@ async fn updates_that_do_not_fit_the_schema_end_the_connection() {
         ),
         (
             row("Interface", r#"{"insert":{"name":1}}"#),
-            "column name: an integer where String belongs",
+            "column name: an integer where a value of type string belongs",
         ),
         (
             row("Interface", r#"{"insert":{"name":["set",[]]}}"#),
@@ -251,7 +251,7 @@ async fn updates_that_do_not_fit_the_schema_end_the_connection() {
         ),
         (
             row("Bridge", r#"{"insert":{"ports":["set",["a","b"]]}}"#),
-            "column ports: a string where Uuid belongs",
+            "column ports: a string where a value of type uuid belongs",
         ),
         (
             row("Bridge", r#"{"insert":{"ports":["uuid","1"]}}"#),
