@@ -183,6 +183,32 @@ fn an_ipam_plugin_that_is_not_there_is_named_and_nothing_is_made() {
 }
 
 #[test]
+fn a_program_outside_the_plugin_directories_is_not_run_though_cni_path_names_it() {
+    let node = TestNode::with_ovs().unwrap();
+    let script = "#!/bin/sh\n>/run/plugins/ran\n";
+    // Without the options by which this would be a plugin directory.
+    let _ = script_of_ipam(&node, "stray-ipam", script);
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let mut conf = conf();
+    conf["ipam"] = json!({"type": "stray-ipam"});
+    for path in ["/run/plugins", "/opt/cni/bin/../../../run/plugins"] {
+        let pod = node.pod("web").unwrap();
+        let error = pod
+            .exec_with(
+                "ADD",
+                conf.to_string().as_bytes(),
+                &[("CNI_PATH", Some(path))],
+            )
+            .unwrap()
+            .error()
+            .unwrap();
+        error.assert_names(&["stray-ipam", path, "--cni-bin-dir"]);
+        assert!(!node.path("/run/plugins/ran").exists(), "{path}");
+    }
+    node.leftovers().unwrap().assert_none();
+}
+
+#[test]
 fn the_error_of_an_ipam_plugin_that_knows_older_versions_alone_is_handed_on() {
     // What host-local of containernetworking-plugins 1.1.1 answers to a configuration of 1.1.0.
     let script = r#"#!/bin/sh

@@ -140,9 +140,47 @@ fn check_gc_and_status_are_refused_to_versions_that_lack_them() {
                 .unwrap()
                 .error()
                 .unwrap();
-            assert_eq!(error.code, 1, "{command} of {version}: {error:?}");
+            let seen = (error.code, error.cni_version.as_str());
+            assert_eq!(seen, (1, *version), "{command}: {error:?}");
         }
     }
+}
+
+/// Of each verb: what the plugin refuses by itself, what the agent refuses, and an operation that
+/// fails.
+#[test]
+fn every_error_is_in_the_configurations_version() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node
+        .start_agent(&AgentOptions::for_numbered_pods())
+        .unwrap();
+    let pod = node.pod("web").unwrap();
+    let long = "A".repeat(100_000);
+    let long_args = [("CNI_ARGS", Some(long.as_str()))];
+    let no_netns = [("CNI_NETNS", Some("/run/netns/none"))];
+    let mut in_another = Vec::new();
+    for version in VERSIONS {
+        let conf = conf_of_version(version);
+        let mut wrong = conf.clone();
+        wrong["mtu"] = json!("large");
+        let mut refused = |command: &str, conf: &Value, changes: &[(&str, Option<&str>)]| {
+            let run = pod.exec_with(command, conf.to_string().as_bytes(), changes);
+            let error = run.unwrap().error().unwrap();
+            if error.cni_version != version {
+                in_another.push(format!("{command} of {version}: {error:?}"));
+            }
+        };
+        for command in ["ADD", "DEL", "CHECK", "GC", "STATUS"] {
+            refused(command, &conf, &long_args);
+        }
+        // A DEL is carried out all the same.
+        for command in ["ADD", "CHECK", "GC", "STATUS"] {
+            refused(command, &wrong, &[]);
+        }
+        refused("ADD", &conf, &no_netns);
+        refused("CHECK", &conf, &[]);
+    }
+    assert!(in_another.is_empty(), "{}", in_another.join("\n"));
 }
 
 #[test]
