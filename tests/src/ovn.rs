@@ -298,11 +298,19 @@ impl OvnNode {
         Ok(())
     }
 
-    /// Makes br-int as ovn-controller would. One that has to make it looks for its OpenFlow socket
-    /// before ovs-vswitchd has that, and then pauses for a second.
+    /// Makes br-int as ovn-controller would, unless it is there already. One that has to make it
+    /// looks for its OpenFlow socket before ovs-vswitchd has that, and then pauses for a second.
     pub fn make_bridge(&self) -> Result<(), Failure> {
         let kind = format!("datapath_type={}", datapath().name());
-        let command = ["add-br", "br-int", "--", "set", "bridge", "br-int"];
+        let command = [
+            "--may-exist",
+            "add-br",
+            "br-int",
+            "--",
+            "set",
+            "bridge",
+            "br-int",
+        ];
         let command: Vec<&str> = command
             .into_iter()
             .chain([&*kind, "fail_mode=secure"])

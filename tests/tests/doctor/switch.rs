@@ -116,7 +116,7 @@ fn ovn_controller_gone_and_with_it_the_bridge_and_what_it_was_told() {
         let is_theirs = asked == "systemctl restart ovn-controller";
         if is_theirs {
             let _ = node.end_controller(Signal::SIGKILL);
-            let _ = node.make_bridge();
+            node.make_bridge().unwrap();
             node.start_controller().unwrap();
             central.await_chassis("node-a").unwrap();
         }
