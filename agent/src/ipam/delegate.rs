@@ -230,9 +230,6 @@ impl<'a> Delegate<'a> {
     }
 }
 
-/// All variables of a call, as the specification has it (section 4: "the same environment"), of
-/// which the spawner leaves some out. An empty parameter counts as unset with every plugin, so it
-/// is left out here.
 /// The file of the plugin `kind`.
 fn file(kind: &str, cni_path: &str, directories: &[PathBuf]) -> Result<PathBuf, DelegateError> {
     if matches!(kind, "" | "." | "..") || kind.contains(['/', '\0']) {
@@ -249,6 +246,9 @@ fn file(kind: &str, cni_path: &str, directories: &[PathBuf]) -> Result<PathBuf, 
     })
 }
 
+/// All variables of a call, as the specification has it (section 4: "the same environment"), of
+/// which the spawner leaves some out. An empty parameter counts as unset with every plugin, so it
+/// is left out here.
 fn environment(call: Call<'_>, command: Command) -> Vec<(String, String)> {
     let invocation = call.invocation;
     let mut environment = call.environment.clone();
