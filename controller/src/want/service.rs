@@ -138,7 +138,7 @@ fn options() -> Value {
 }
 
 /// Affinity: what chooses the endpoint. `affinity_timeout` would keep the time as well, but with it
-/// OVN 23.03 loses a client's second connection (the test of services with packets shows it).
+/// a connection timed out on OVN 23.03 (decision 0043).
 fn selection_fields(service: &Service) -> Value {
     match service.is_affine {
         true => Value::set(["ip_dst", "ip_src"]),
