@@ -57,6 +57,14 @@ demo-ovn: root ## two nodes in one OVN network: pods that talk through its tunne
 	@$(CARGO) build -p podwire-tests --bin podwire-demo
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo ovn
 
+.PHONY: demo-node
+demo-node: root ## two machines with a router between them made nodes by podwire node: every way a packet takes, damage put back, cleanup, and proof of it
+	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES) nftables
+	@$(CARGO) build --release -p podwire --bin podwire
+	@$(MAKE) --no-print-directory plugin
+	@$(CARGO) build -p podwire-tests --bin podwire-demo
+	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo node
+
 .PHONY: demo-cluster
 demo-cluster: root ## a cluster's network on podwire and OVN alone: controller, two nodes, pods, a service, the leader killed
 	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES) nftables

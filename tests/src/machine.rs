@@ -233,6 +233,37 @@ impl Snapshot {
         Ok(Self(all))
     }
 
+    /// Without what others write down for themselves: ovn-controller its connection tracking zones,
+    /// its progress and its limit of VLAN tags, in the rows of bridges and of the switch; the agent
+    /// its files.
+    pub fn without_notes_of_others(mut self) -> Self {
+        let is_note = |key: &str| {
+            let notes = [
+                "ct-zone-",
+                "ovn-nb-cfg",
+                "ovn-startup-ts",
+                "ovn-chassis-idx-",
+                "vlan-limit",
+            ];
+            notes.iter().any(|note| key.starts_with(note))
+        };
+        for rows in ["table Bridge", "table Open_vSwitch"] {
+            let rows = self.0.get_mut(rows).and_then(Value::as_array_mut);
+            let columns = rows.into_iter().flatten().filter_map(Value::as_array_mut);
+            for column in columns.flatten().filter_map(Value::as_object_mut) {
+                for map in column.values_mut().filter_map(Value::as_object_mut) {
+                    map.retain(|key, _| !is_note(key));
+                }
+            }
+        }
+        let is_of_agent =
+            |line: &str| line.contains("/run/podwire") && !line.contains("/run/podwire/node");
+        if let Some(files) = self.0.get_mut("files").and_then(Value::as_array_mut) {
+            files.retain(|line| !line.as_str().is_some_and(is_of_agent));
+        }
+        self
+    }
+
     /// Panics when anything differs, and says what.
     #[track_caller]
     pub fn assert_same(&self, later: &Self) {

@@ -19,13 +19,15 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 pub use controller::LogicalPort;
+pub use host::Router;
 pub use pki::TlsFiles;
 
 use crate::failure::{Failure, Step};
+use crate::node::run_in;
 use crate::node::{DAEMON_LIMIT, OVSDB_SOCKET};
 use crate::ovsdb::Ovsdb;
 use crate::process::Daemon;
-use crate::{AgentOptions, Datapath, Leftovers, TestNode, datapath};
+use crate::{AgentOptions, Datapath, Leftovers, Place, TestNode, datapath};
 
 /// Where OVN's daemons of one machine have their sockets and databases.
 const RUN_DIR: &str = "/run/ovn";
@@ -50,6 +52,8 @@ pub struct Central {
 pub struct OvnNode {
     controller: Mutex<Option<Daemon>>,
     machine: TestNode,
+    /// What its underlay subnet, which is then its own, is a link of.
+    router: Option<Place>,
     /// The chassis' name, and the host's as OVN knows it.
     pub name: String,
     /// Counts the nodes from 1; a part of its addresses.
@@ -206,11 +210,16 @@ impl Central {
 
     /// A machine with Open vSwitch on the underlay that knows of no OVN yet.
     pub fn node_without_controller(&self, name: &str, number: u8) -> Result<OvnNode, Failure> {
+        self.plugged(name, number, None)
+    }
+
+    fn plugged(&self, name: &str, number: u8, router: Option<Place>) -> Result<OvnNode, Failure> {
         let machine = TestNode::with_ovs()?;
         make_run_dir(&machine)?;
         let node = OvnNode {
             controller: Mutex::new(None),
             machine,
+            router,
             name: name.to_owned(),
             number,
         };
@@ -226,12 +235,16 @@ impl Central {
             std::process::id(),
             node.place().network().as_raw_fd()
         );
-        let run = |arguments: &[&str]| self.machine.run("ip", arguments);
+        let far = node.router.as_ref().unwrap_or(self.machine.place());
+        let run = |arguments: &[&str]| run_in(far, "ip", arguments);
         run(&[
             "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &target,
         ])?;
-        run(&["link", "set", &port, "master", "underlay", "up"])?;
-        self.machine.run("ethtool", &["-K", &port, "tx", "off"])?;
+        if node.router.is_none() {
+            run(&["link", "set", &port, "master", "underlay"])?;
+        }
+        run(&["link", "set", &port, "up"])?;
+        run_in(far, "ethtool", &["-K", &port, "tx", "off"])?;
         node.run("ip", &["link", "set", "eth0", "up"])?;
         match datapath() {
             Datapath::System => {}
@@ -279,7 +292,8 @@ impl OvnNode {
 
     /// The node's address on the underlay.
     pub fn tunnel_address(&self) -> String {
-        format!("172.31.0.{}", 1 + u16::from(self.number))
+        let subnet = self.router.as_ref().map_or(0, |_| self.number);
+        format!("172.31.{subnet}.{}", 1 + u16::from(self.number))
     }
 
     /// Tells ovn-controller, by the database, where the southbound one is and who it is there.
@@ -367,6 +381,18 @@ impl OvnNode {
             Some(daemon) => daemon.end_by(signal, DAEMON_LIMIT).map(drop),
             None => Ok(()),
         }
+    }
+
+    /// Has ovn-controller leave the network, as its service's stop does: with its tunnels' ports.
+    pub fn leave_network(&self) -> Result<(), Failure> {
+        let Some(daemon) = lock(&self.controller).take() else {
+            return Ok(());
+        };
+        let socket = format!("{RUN_DIR}/ovn-controller.{}.ctl", daemon.pid());
+        self.run("ovn-appctl", &["-t", &socket, "exit"])?;
+        daemon.await_end(DAEMON_LIMIT)?;
+        // A command without effect, but ovs-vsctl waits until ovs-vswitchd has followed the database.
+        self.vsctl(&["init"]).map(drop)
     }
 
     /// Sends ovn-controller a signal, such as SIGSTOP.

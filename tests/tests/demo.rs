@@ -59,6 +59,28 @@ fn the_ovn_demo_draws_its_network_and_ends_well() {
 }
 
 #[test]
+fn the_node_demo_shows_every_path_and_leaves_the_machines_as_they_were() {
+    let mut demo = Command::new(DEMO);
+    demo.arg("node");
+    let shown = [
+        "+ port ovn-k8s-mp0 on br-int",
+        "✓ pod to pod",
+        "✓ pod to outside",
+        "✓ outside to node-b's node port",
+        "✓ node-b's host to cluster IP",
+        "┌─ router",
+        "┌─ node-a",
+        "══ geneve ══",
+        "✓ node-a: nft flush ruleset",
+        "✓ node-a: ip address del",
+        "✓ node-a: byte for byte as before",
+        "✓ node-b: byte for byte as before",
+        "✓ nothing is left",
+    ];
+    ends_well(demo, &shown);
+}
+
+#[test]
 fn an_interrupted_demo_leaves_no_process() {
     // Orphans come to this process, which can then wait for their end.
     set_child_subreaper(true).unwrap();

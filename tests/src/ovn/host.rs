@@ -1,26 +1,125 @@
 //! Nodes that `podwire node run` makes a part of the network, and what a controller does for them.
 
+use std::os::fd::AsRawFd;
+
 use serde_json::{Value, json};
 
 use super::{CENTRAL_ADDRESS, Central, OvnNode};
 use crate::apiserver::{self, ApiServer};
 use crate::failure::Failure;
+use crate::node::run_in;
+use crate::place::Place;
 
 /// The central machine's IPv6 address on the underlay; the nodes' follow it.
 const CENTRAL_IPV6: &str = "fd00:31::1";
+
+/// A router between underlay subnets: a namespace that forwards.
+#[derive(Debug)]
+pub struct Router(Place);
+
+impl Router {
+    /// Its namespace.
+    pub fn place(&self) -> &Place {
+        &self.0
+    }
+}
 
 impl Central {
     /// A machine with Open vSwitch and an empty br-int on the underlay that knows of no OVN yet. It
     /// reaches the outside, which is the central machine, by a default route of each family.
     pub fn bare_node(&self, name: &str, number: u8) -> Result<OvnNode, Failure> {
+        let node = self.node_without_controller(name, number)?;
+        self.bare(node, CENTRAL_ADDRESS, CENTRAL_IPV6)
+    }
+
+    /// The same, on an underlay subnet of its own: all others are reached by the router.
+    pub fn bare_node_behind(
+        &self,
+        router: &Router,
+        name: &str,
+        number: u8,
+    ) -> Result<OvnNode, Failure> {
+        let node = self.plugged(name, number, Some(router.0.clone()))?;
+        let (v4, v6) = (
+            format!("172.31.{number}.1"),
+            format!("fd00:31:0:{number}::1"),
+        );
+        let link = format!("to-{name}");
+        for address in [format!("{v4}/24"), format!("{v6}/64")] {
+            let add = ["address", "add", &address, "dev", &link];
+            // An option of IPv6 alone.
+            let nodad: &[&str] = if address.contains(':') {
+                &["nodad"]
+            } else {
+                &[]
+            };
+            run_in(&router.0, "ip", &[&add[..], nodad].concat())?;
+        }
+        // What the kernel makes by itself comes at a time of its own.
+        for link in ["eth0", node.uplink()] {
+            node.run("ip", &["link", "set", link, "addrgenmode", "none"])?;
+            node.run(
+                "ip",
+                &["-6", "address", "flush", "dev", link, "scope", "link"],
+            )?;
+        }
+        self.bare(node, &v4, &v6)
+    }
+
+    /// A router between the outside and the underlay subnets of nodes.
+    pub fn router(&self) -> Result<Router, Failure> {
+        let place = self.machine().place().with_new_network()?;
+        let target = format!(
+            "/proc/{}/fd/{}",
+            std::process::id(),
+            place.network().as_raw_fd()
+        );
+        let central = |arguments: &[&str]| self.machine().run("ip", arguments);
+        central(&[
+            "link",
+            "add",
+            "to-router",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "outside",
+            "netns",
+            &target,
+        ])?;
+        central(&["link", "set", "to-router", "master", "underlay", "up"])?;
+        self.machine()
+            .run("ethtool", &["-K", "to-router", "tx", "off"])?;
+        let router = |arguments: &[&str]| run_in(&place, "ip", arguments);
+        router(&["link", "set", "outside", "up"])?;
+        let (v4, v6) = ("172.31.0.254", "fd00:31::fe");
+        router(&["address", "add", &format!("{v4}/24"), "dev", "outside"])?;
+        router(&[
+            "address",
+            "add",
+            &format!("{v6}/64"),
+            "dev",
+            "outside",
+            "nodad",
+        ])?;
+        let forward = "echo 1 >/proc/sys/net/ipv4/ip_forward; \
+                       echo 1 >/proc/sys/net/ipv6/conf/all/forwarding";
+        run_in(&place, "sh", &["-c", forward])?;
+        central(&["route", "add", "172.31.0.0/16", "via", v4])?;
+        let outside = format!("{CENTRAL_IPV6}/64");
+        central(&["address", "replace", &outside, "dev", "underlay", "nodad"])?;
+        central(&["-6", "route", "add", "fd00:31::/48", "via", v6])?;
+        Ok(Router(place))
+    }
+
+    fn bare(&self, node: OvnNode, v4: &str, v6: &str) -> Result<OvnNode, Failure> {
         let outside = format!("{CENTRAL_IPV6}/64");
         let add = ["address", "replace", &outside, "dev", "underlay", "nodad"];
         self.machine().run("ip", &add)?;
-        let node = self.node_without_controller(name, number)?;
         let address = format!("{}/64", node.underlay_ipv6());
         let add = ["address", "add", &address, "dev", node.uplink(), "nodad"];
         node.run("ip", &add)?;
-        for (family, by) in [("-4", CENTRAL_ADDRESS), ("-6", CENTRAL_IPV6)] {
+        for (family, by) in [("-4", v4), ("-6", v6)] {
             node.run("ip", &[family, "route", "add", "default", "via", by])?;
         }
         // A userspace datapath's links answer ARP for addresses of the host, which are not theirs.
@@ -75,7 +174,11 @@ impl Central {
 impl OvnNode {
     /// The node's IPv6 address on the underlay, where it has one.
     pub fn underlay_ipv6(&self) -> String {
-        format!("fd00:31::{}", 1 + u16::from(self.number))
+        let host = 1 + u16::from(self.number);
+        match self.router {
+            Some(_) => format!("fd00:31:0:{}::{host}", self.number),
+            None => format!("fd00:31::{host}"),
+        }
     }
 
     /// The Node in the API, with the subnets that a controller has given it.

@@ -1,4 +1,5 @@
-//! `make demo`, `make demo-ovn` and `make demo-cluster`: podwire's main job, shown on real components in a few seconds.
+//! `make demo`, `make demo-ovn`, `make demo-node` and `make demo-cluster`: podwire's main job, shown
+//! on real components in a few seconds.
 //!
 //! A private Open vSwitch and agent, two pods wired from their annotations by the plugin as a
 //! runtime would exec it, traffic between them, CHECK, DEL, and proof that nothing is left. All of
@@ -6,6 +7,7 @@
 //! for the kernel takes the namespaces, the mounts and the daemons.
 
 mod cluster;
+mod node;
 mod ovn;
 mod picture;
 mod proof;
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
     let stage = Stage::new();
     let started = Instant::now();
     let story = match std::env::args().nth(1).as_deref() {
+        Some("node") => node::run,
         Some("ovn") => ovn::run,
         Some("cluster") => cluster::run,
         _ => run,
