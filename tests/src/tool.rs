@@ -46,6 +46,40 @@ impl TestNode {
         self.place().run(|| finish(command, b"", LIMIT))?
     }
 
+    /// Makes a pod's pair anew by the same names and addresses, and its row in the same turn of
+    /// ovs-vswitchd's main loop: the switch keeps its socket on the old link, and says that all is
+    /// well. `shell` runs a line in which $H is the host end and $N the pod's namespace.
+    pub fn deafen_port(&self, container: &str, shell: impl FnOnce(&str)) -> Result<(), Failure> {
+        let row = self
+            .interface_of(container)?
+            .expect("a wired pod has its row");
+        let ids = row["external_ids"].as_object().expect("ids are a map");
+        let ids: Vec<String> = ids
+            .iter()
+            .map(|(key, value)| format!("'external_ids:\"{key}\"={value}'"))
+            .collect();
+        self.signal_vswitchd(Signal::SIGSTOP)?;
+        shell(&format!(
+            "HM=$(cat /sys/class/net/$H/address)
+         inside() {{ nsenter --net=$N \"$@\"; }}
+         PM=$(inside ip -o link show eth0 | sed 's/.*ether \\([0-9a-f:]*\\).*/\\1/')
+         A=$(inside ip -o addr show eth0 scope global | awk '{{print $4}}')
+         R=$(inside ip route show default; inside ip -6 route show default)
+         ovs-vsctl --no-wait del-port $H -- add-port br-int $H -- set interface $H {}
+         ip link del $H
+         ip link add $H address $HM mtu 1500 type veth peer name eth0 netns $N address $PM mtu 1500
+         ip link set $H up
+         inside ip link set eth0 up
+         inside ethtool -K eth0 tx off
+         for a in $A; do inside ip addr add $a dev eth0; done
+         echo \"$R\" | sed 's/ metric.*//' | while read route; do inside ip route add $route; done",
+            ids.join(" ")
+        ));
+        self.signal_vswitchd(Signal::SIGCONT)?;
+        self.await_ofport_of(container)?;
+        Ok(())
+    }
+
     /// Starts `podwire` on the node and goes on reading what it prints.
     pub fn podwire_live(&self, arguments: &[&str]) -> Result<Live, Failure> {
         let mut command = Command::new(agent_binary()?);

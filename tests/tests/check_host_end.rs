@@ -176,33 +176,8 @@ fn another_link_of_the_host_ends_name_is_not_taken_for_it() {
 fn a_port_that_carries_no_packets_is_seen_and_its_printed_command_opens_it_again() {
     let node = TestNode::with_ovs().unwrap();
     let wired = Wired::on(&node);
-    let row = node.interface_of(&wired.pod.container).unwrap().unwrap();
-    let ids = row["external_ids"].as_object().unwrap();
-    let ids: Vec<String> = ids
-        .iter()
-        .map(|(key, value)| format!("'external_ids:\"{key}\"={value}'"))
-        .collect();
-    node.signal_vswitchd(nix::sys::signal::Signal::SIGSTOP)
+    node.deafen_port(&wired.pod.container, |line| wired.shell(line))
         .unwrap();
-    wired.shell(&format!(
-        "HM=$(cat /sys/class/net/$H/address)
-         inside() {{ nsenter --net=$N \"$@\"; }}
-         PM=$(inside ip -o link show eth0 | sed 's/.*ether \\([0-9a-f:]*\\).*/\\1/')
-         A=$(inside ip -o addr show eth0 scope global | awk '{{print $4}}')
-         R=$(inside ip route show default; inside ip -6 route show default)
-         ovs-vsctl --no-wait del-port $H -- add-port br-int $H -- set interface $H {}
-         ip link del $H
-         ip link add $H address $HM mtu 1500 type veth peer name eth0 netns $N address $PM mtu 1500
-         ip link set $H up
-         inside ip link set eth0 up
-         inside ethtool -K eth0 tx off
-         for a in $A; do inside ip addr add $a dev eth0; done
-         echo \"$R\" | sed 's/ metric.*//' | while read route; do inside ip route add $route; done",
-        ids.join(" ")
-    ));
-    node.signal_vswitchd(nix::sys::signal::Signal::SIGCONT)
-        .unwrap();
-    node.await_ofport_of(&wired.pod.container).unwrap();
     wired.is_seen("carries no packets");
     let done = node.podwire(&["ports", "--state", "failed"]).unwrap();
     assert!(done.stdout.contains("tests/web"), "{}", done.stdout);

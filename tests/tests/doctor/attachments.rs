@@ -125,33 +125,7 @@ fn a_port_that_carries_no_packets() {
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     patient.wire("web");
     let container = patient.pods.borrow()[0].container.clone();
-    let row = node.interface_of(&container).unwrap().unwrap();
-    let ids = row["external_ids"].as_object().unwrap();
-    let ids: Vec<String> = ids
-        .iter()
-        .map(|(key, value)| format!("'external_ids:\"{key}\"={value}'"))
-        .collect();
-    node.signal_vswitchd(nix::sys::signal::Signal::SIGSTOP)
+    node.deafen_port(&container, |line| spoil(&node, &patient, line))
         .unwrap();
-    let line = format!(
-        "HM=$(cat /sys/class/net/$H/address)
-         inside() {{ nsenter --net=$N \"$@\"; }}
-         PM=$(inside ip -o link show eth0 | sed 's/.*ether \\([0-9a-f:]*\\).*/\\1/')
-         A=$(inside ip -o addr show eth0 scope global | awk '{{print $4}}')
-         R=$(inside ip route show default; inside ip -6 route show default)
-         ovs-vsctl --no-wait del-port $H -- add-port br-int $H -- set interface $H {}
-         ip link del $H
-         ip link add $H address $HM mtu 1500 type veth peer name eth0 netns $N address $PM mtu 1500
-         ip link set $H up
-         inside ip link set eth0 up
-         inside ethtool -K eth0 tx off
-         for a in $A; do inside ip addr add $a dev eth0; done
-         echo \"$R\" | sed 's/ metric.*//' | while read route; do inside ip route add $route; done",
-        ids.join(" ")
-    );
-    spoil(&node, &patient, &line);
-    node.signal_vswitchd(nix::sys::signal::Signal::SIGCONT)
-        .unwrap();
-    node.await_ofport_of(&container).unwrap();
     patient.healthy_after(&["carries-nothing"]);
 }

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::controller::Controller;
 use podwire_tests::ovn::{Central, OvnNode};
-use podwire_tests::{Agent, Pod, Step, TestNode, traffic};
+use podwire_tests::{Agent, Pod, Step, traffic};
 use serde_json::{Value, json};
 
-use crate::kept_logs;
 use crate::proof::{Proof, expect};
 use crate::stage::{self, Stage};
+use crate::{kept_logs, machines, marks, nothing_left};
 
 const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
 const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
@@ -42,14 +42,8 @@ pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
         });
         nodes.push(node.map_err(|()| kept_logs(&[central.machine()]))?);
     }
-    let machines: Vec<&TestNode> = [central.machine()]
-        .into_iter()
-        .chain(nodes.iter().map(|node| &**node))
-        .collect();
-    let marks: Vec<String> = machines
-        .iter()
-        .map(|machine| machine.process_mark())
-        .collect();
+    let machines = machines(&central, &nodes);
+    let marks = marks(&machines);
     let server = stage
         .silent(|| ApiServer::start_in(central.machine().place()))
         .map_err(|()| kept_logs(&machines))?;
@@ -63,11 +57,7 @@ pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
     drop(server);
     drop(nodes);
     drop(central);
-    stage
-        .step("nothing is left on this machine", || {
-            proof.nothing_left(&marks, &namespaces)
-        })
-        .map_err(|()| None)
+    nothing_left(stage, &proof, &marks, &namespaces)
 }
 
 fn in_cluster(

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use podwire_tests::ovn::{Central, OvnNode};
 use podwire_tests::{AgentOptions, Failure, Pod, Step, TestNode, conf, links, traffic};
 use serde_json::{Value, json};
 
@@ -100,11 +101,7 @@ fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
     let namespaces = on_node(stage, &node).map_err(|()| kept_logs(&[&node]))?;
     // Whatever the node had ends with it; only then can it be proven.
     drop(node);
-    stage
-        .step("nothing is left on this machine", || {
-            proof.nothing_left(&[mark], &namespaces)
-        })
-        .map_err(|_| None)
+    nothing_left(stage, &proof, &[mark], &namespaces)
 }
 
 fn on_node(stage: &Stage, node: &TestNode) -> Result<Vec<u64>, ()> {
@@ -285,6 +282,34 @@ fn parsed(address: &str) -> Result<IpAddr, Failure> {
         .parse()
         .map_err(std::io::Error::other)
         .step(|| format!("read the address {address}"))
+}
+
+/// The machine of the central programs, and the nodes.
+fn machines<'all>(central: &'all Central, nodes: &'all [OvnNode]) -> Vec<&'all TestNode> {
+    std::iter::once(central.machine())
+        .chain(nodes.iter().map(|node| &**node))
+        .collect()
+}
+
+fn marks(machines: &[&TestNode]) -> Vec<String> {
+    machines
+        .iter()
+        .map(|machine| machine.process_mark())
+        .collect()
+}
+
+/// The last step, once whatever the machines had has ended with them.
+fn nothing_left(
+    stage: &Stage,
+    proof: &Proof,
+    marks: &[String],
+    namespaces: &[u64],
+) -> Result<(), Option<PathBuf>> {
+    stage
+        .step("nothing is left on this machine", || {
+            proof.nothing_left(marks, namespaces)
+        })
+        .map_err(|()| None)
 }
 
 fn kept_logs(nodes: &[&TestNode]) -> Option<PathBuf> {

@@ -9,13 +9,13 @@ use std::time::Instant;
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::machine::Snapshot;
 use podwire_tests::ovn::{Central, OvnNode, Router};
-use podwire_tests::{Failure, NodeRun, Place, Pod, TestNode, traffic};
+use podwire_tests::{Failure, NodeRun, Place, Pod, traffic};
 use serde_json::json;
 
-use crate::kept_logs;
 use crate::picture::Block;
 use crate::proof::{Proof, expect};
 use crate::stage::{self, Stage};
+use crate::{kept_logs, machines, marks, nothing_left};
 
 /// TCP payload each way.
 const BYTES: usize = 1 << 20;
@@ -53,23 +53,14 @@ pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
         });
         nodes.push(node.map_err(|()| kept_logs(&[central.machine()]))?);
     }
-    let machines: Vec<&TestNode> = std::iter::once(central.machine())
-        .chain(nodes.iter().map(|node| &**node))
-        .collect();
-    let marks: Vec<String> = machines
-        .iter()
-        .map(|machine| machine.process_mark())
-        .collect();
+    let machines = machines(&central, &nodes);
+    let marks = marks(&machines);
     let namespaces =
         in_network(stage, &central, &router, &nodes).map_err(|()| kept_logs(&machines))?;
     drop(nodes);
     drop(router);
     drop(central);
-    stage
-        .step("nothing is left on this machine", || {
-            proof.nothing_left(&marks, &namespaces)
-        })
-        .map_err(|()| None)
+    nothing_left(stage, &proof, &marks, &namespaces)
 }
 
 fn in_network(

@@ -4,12 +4,12 @@
 use std::path::PathBuf;
 
 use podwire_tests::ovn::{Central, LogicalPort, OvnNode, POD_MTU};
-use podwire_tests::{Agent, Failure, Pod, TestNode};
+use podwire_tests::{Agent, Failure, Pod};
 
 use crate::picture::Block;
 use crate::proof::{Proof, expect};
 use crate::stage::{self, Stage};
-use crate::{kept_logs, table, talk};
+use crate::{kept_logs, machines, marks, nothing_left, table, talk};
 
 /// A pod that has been wired.
 struct Wired<'node> {
@@ -47,23 +47,13 @@ pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
         });
         nodes.push(node.map_err(|()| kept_logs(&[central.machine()]))?);
     }
-    let machines: Vec<&TestNode> = [central.machine()]
-        .into_iter()
-        .chain(nodes.iter().map(|node| &**node))
-        .collect();
-    let marks: Vec<String> = machines
-        .iter()
-        .map(|machine| machine.process_mark())
-        .collect();
+    let machines = machines(&central, &nodes);
+    let marks = marks(&machines);
     let namespaces = in_network(stage, &central, &nodes).map_err(|()| kept_logs(&machines))?;
     // Whatever the machines had ends with them; only then can it be proven.
     drop(nodes);
     drop(central);
-    stage
-        .step("nothing is left on this machine", || {
-            proof.nothing_left(&marks, &namespaces)
-        })
-        .map_err(|()| None)
+    nothing_left(stage, &proof, &marks, &namespaces)
 }
 
 fn in_network(stage: &Stage, central: &Central, nodes: &[OvnNode]) -> Result<Vec<u64>, ()> {
