@@ -78,6 +78,8 @@ impl Keeper {
     pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
         let mut versions = self.ports.subscribe();
         let mut is_retry = false;
+        // Each update of the database brings another attempt; a switch that restarts, other errors in between.
+        let mut logged = None;
         while !commands.is_closed() {
             let socket = self.ports.management_socket();
             // Before the attempt: what comes into being from here on is not missed, also while a connection lasts.
@@ -100,11 +102,14 @@ impl Keeper {
             let before = self.problem.send_replace(Some(Arc::clone(&error)));
             // A switch may end a connection and listen on, as when a bridge's datapath id changes: no event would tell.
             let may_listen = was_open && (before.is_none() || !is_retry);
+            if before.is_none() {
+                logged = None;
+            }
             if is_final {
-                let before = before.map(|it| it.to_string());
-                // Each update of the database brings another attempt.
-                if before.as_deref() != Some(error.to_string().as_str()) {
+                let message = Some(error.to_string());
+                if logged != message {
                     tracing::error!(%error, "pods' port security can't be kept");
+                    logged = message;
                 }
                 self.answer(&Err(error));
             } else if may_listen {
