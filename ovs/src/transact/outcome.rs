@@ -145,7 +145,7 @@ pub enum TransactError {
     },
     /// The deadline came first. When `sent`, **the transaction may yet be committed**; when not, it
     /// never will be.
-    #[error("no answer of OVSDB after {} ms: {seen}", .waited.as_millis())]
+    #[error("{}: {seen}", unanswered(*.waited))]
     Timeout {
         /// Whether it had left for the server.
         sent: bool,
@@ -166,6 +166,14 @@ pub enum TransactError {
         /// Why the connection ended.
         reason: String,
     },
+}
+
+/// A caller may come with its time used up by what it did before.
+fn unanswered(waited: Duration) -> String {
+    match waited.as_millis() {
+        0 => "no time was left to ask OVSDB".to_owned(),
+        waited => format!("no answer of OVSDB after {waited} ms"),
+    }
 }
 
 impl TransactError {

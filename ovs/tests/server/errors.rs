@@ -205,10 +205,13 @@ async fn more_callers_than_allowed_are_turned_away_and_those_who_left_make_room(
             Err(TransactError::Overloaded { queued: 2 })
         );
     }
-    assert!(matches!(
-        client.transact(&transaction, now).await,
-        Err(TransactError::Timeout { sent: false, .. })
-    ));
+    let error = client.transact(&transaction, now).await.unwrap_err();
+    assert!(matches!(error, TransactError::Timeout { sent: false, .. }));
+    let said = error.to_string();
+    assert!(
+        said.starts_with("no time was left to ask OVSDB: "),
+        "{said}"
+    );
 }
 
 #[tokio::test]
