@@ -9,6 +9,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use listenfd::ListenFd;
@@ -72,6 +73,8 @@ fn shown(path: &Option<PathBuf>) -> String {
 #[derive(Debug)]
 pub struct Manager {
     socket: Option<(UnixDatagram, SocketAddr)>,
+    /// What a manager that takes nothing at the moment is told with the next message.
+    unsent: Mutex<String>,
     /// How often it wants to hear that we live.
     watchdog: Option<Duration>,
 }
@@ -88,7 +91,10 @@ impl Manager {
                     Some(abstract_name) => SocketAddr::from_abstract_name(abstract_name)?,
                     None => SocketAddr::from_pathname(&name)?,
                 };
-                Some((UnixDatagram::unbound()?, address))
+                let socket = UnixDatagram::unbound()?;
+                // The agent's one thread waits for no manager.
+                socket.set_nonblocking(true)?;
+                Some((socket, address))
             }
             _ => None,
         };
@@ -97,6 +103,7 @@ impl Manager {
         let limit = number("WATCHDOG_USEC").filter(|limit| is_ours && *limit > 0);
         Ok(Self {
             socket,
+            unsent: Mutex::default(),
             // sd_watchdog_enabled(3): half of the time after which it would end us.
             watchdog: limit.map(|limit| Duration::from_micros(limit / 2)),
         })
@@ -126,16 +133,33 @@ impl Manager {
         let mut beat = tokio::time::interval(period);
         loop {
             beat.tick().await;
-            self.tell("WATCHDOG=1");
+            self.tell(WATCHDOG);
         }
     }
 
     /// Sends assignments, one on each line (sd_notify(3)).
     pub fn tell(&self, message: &str) {
-        if let Some((socket, address)) = &self.socket
-            && let Err(error) = socket.send_to_addr(message.as_bytes(), address)
-        {
-            tracing::warn!(%error, message, "the service manager can't be told");
+        let Some((socket, address)) = &self.socket else {
+            return;
+        };
+        let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_beat = message == WATCHDOG;
+        // The last status counts, and systemd takes the first of a message.
+        let kept = unsent
+            .lines()
+            .filter(|line| is_beat || !line.starts_with("STATUS="));
+        let lines: Vec<&str> = kept.chain(message.lines()).collect();
+        let whole = lines.join("\n");
+        match socket.send_to_addr(whole.as_bytes(), address) {
+            Ok(_) => unsent.clear(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if !is_beat {
+                    *unsent = whole;
+                }
+            }
+            Err(error) => tracing::warn!(%error, message, "the service manager can't be told"),
         }
     }
 }
+
+const WATCHDOG: &str = "WATCHDOG=1";

@@ -212,6 +212,24 @@ fn the_service_manager_is_told_of_the_start_at_each_half_of_the_watchdogs_time_a
 }
 
 #[test]
+fn a_service_manager_that_takes_nothing_holds_nobody_up_and_is_told_later() {
+    let node = TestNode::with_ovs().unwrap();
+    let manager = Manager::new(&node);
+    let fill = || {
+        let sender = UnixDatagram::unbound().unwrap();
+        sender.set_nonblocking(true).unwrap();
+        while sender.send_to(b"of another unit", "/run/notify").is_ok() {}
+    };
+    node.place().run(fill).unwrap();
+    let agent = node.start_agent(&Manager::options()).unwrap();
+    let pod = node.pod("web").unwrap();
+    pod.add().unwrap().success().unwrap();
+    manager.hears("READY=1");
+    manager.hears("WATCHDOG=1");
+    agent.stop().unwrap();
+}
+
+#[test]
 fn who_was_let_in_before_the_end_is_served_though_his_request_comes_after() {
     let node = TestNode::with_ovs().unwrap();
     let manager = Manager::new(&node);
