@@ -61,7 +61,7 @@ struct RunArgs {
     wanted: Wanted,
     #[command(flatten)]
     api: ApiArgs,
-    /// Loopback address, IP:PORT, on which GET /metrics is served
+    /// Loopback address, IP:PORT, on which GET /metrics and /healthz are served
     #[arg(long, value_name = "IP:PORT", env = "PODWIRE_NODE_METRICS_ADDRESS")]
     metrics_address: Option<String>,
     /// What is logged: a level, or filters as in info,podwire_ovs=debug

@@ -159,14 +159,21 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The page of this path: the metrics, in the text format of OpenMetrics.
+    /// The page of this path: the metrics, in the text format of OpenMetrics, or whether every item is as it should be.
     pub(crate) fn page(&self, path: &str) -> Page {
-        if path != "/metrics" {
-            return (
-                StatusCode::NOT_FOUND,
-                "text/plain",
-                "see /metrics\n".to_owned(),
-            );
+        match path {
+            "/metrics" => {}
+            "/healthz" if self.well.get() == 1 => {
+                return (StatusCode::OK, "text/plain", "ok\n".to_owned());
+            }
+            "/healthz" => {
+                let text = "see podwire node show\n".to_owned();
+                return (StatusCode::SERVICE_UNAVAILABLE, "text/plain", text);
+            }
+            _ => {
+                let text = "see /metrics and /healthz\n".to_owned();
+                return (StatusCode::NOT_FOUND, "text/plain", text);
+            }
         }
         let mut page = String::new();
         // Writing to a string can't fail.

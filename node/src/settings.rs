@@ -16,7 +16,7 @@ pub(crate) struct SettingsArgs {
     /// This node's name in Kubernetes [default: the host name, in lower case]
     #[arg(long, value_name = "NAME", env = "PODWIRE_NODE_NAME")]
     node_name: Option<String>,
-    /// The node's part of the pod network, one for each family; may be repeated
+    /// The node's part of the pod network, one for each family; may be repeated, or have commas
     #[arg(
         long = "node-subnet",
         value_name = "CIDR",
@@ -299,7 +299,9 @@ pub(crate) fn loopback(text: &str) -> Result<SocketAddr, SettingsError> {
 }
 
 fn nets(flag: &'static str, texts: &[String]) -> Result<Vec<IpNet>, SettingsError> {
-    let nets = texts.iter().map(|text| {
+    // Kubernetes' own lists have commas.
+    let texts = texts.iter().flat_map(|text| text.split(',').map(str::trim));
+    let nets = texts.filter(|text| !text.is_empty()).map(|text| {
         let net: IpNet = text
             .parse()
             .map_err(|_| bad(flag, text, "expected a network, as in 10.244.0.0/16"))?;

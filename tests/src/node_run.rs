@@ -32,16 +32,22 @@ impl NodeRun {
 
     /// Starts it with this command line.
     pub fn launch(node: &TestNode, arguments: &[String]) -> Result<Self, Failure> {
-        let _ = std::fs::remove_file(node.path(NOTIFY));
-        let manager = node.place().run(|| UnixDatagram::bind(NOTIFY))?;
-        let manager = manager.step(|| "bind the service manager's socket")?;
         let mut command = Command::new(agent_binary()?);
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with("PODWIRE_") {
                 command.env_remove(variable);
             }
         }
-        command.args(arguments).env("NOTIFY_SOCKET", NOTIFY);
+        command.args(arguments);
+        Self::launch_by(node, command)
+    }
+
+    /// Starts it by this command.
+    pub fn launch_by(node: &TestNode, mut command: Command) -> Result<Self, Failure> {
+        let _ = std::fs::remove_file(node.path(NOTIFY));
+        let manager = node.place().run(|| UnixDatagram::bind(NOTIFY))?;
+        let manager = manager.step(|| "bind the service manager's socket")?;
+        command.env("NOTIFY_SOCKET", NOTIFY);
         let daemon = Daemon::start(node.keeper(), &command, &node.path(LOG))?;
         Ok(Self { daemon, manager })
     }

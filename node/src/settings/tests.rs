@@ -71,3 +71,27 @@ fn a_node_subnet_outside_of_the_cluster_s_of_the_other_family_is_fine() {
     ]);
     assert_eq!(settings.unwrap().mtu, Some(1400));
 }
+
+#[test]
+fn networks_may_be_repeated_or_have_commas_or_spaces() {
+    let of_each = |flags: &[&str]| check(flags).unwrap().cluster_subnets;
+    let twice = [
+        "--cluster-subnet",
+        "10.1.0.0/16",
+        "--cluster-subnet",
+        "fd00::/48",
+    ];
+    let node = ["--node-subnet", "10.1.0.0/24"];
+    let apart = of_each(&[&node[..], &twice].concat());
+    assert_eq!(apart.len(), 2);
+    for one in [
+        "10.1.0.0/16,fd00::/48",
+        "10.1.0.0/16, fd00::/48",
+        "10.1.0.0/16 fd00::/48",
+    ] {
+        assert_eq!(
+            of_each(&[&node[..], &["--cluster-subnet", one]].concat()),
+            apart
+        );
+    }
+}

@@ -9,6 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, PodSpec, VolumeMount};
 use podwire_tests::process::{Finished, finish};
 use podwire_tests::{Agent, TestNode, agent_binary, plugin_binary};
+use serde_json::Value;
 
 use super::render::{config, manifests, pod_spec, render};
 
@@ -31,11 +32,16 @@ impl<'node> Image<'node> {
         for (file, text) in config(&objects, "podwire-network") {
             fs::write(network.join(file), text).unwrap();
         }
-        let mut environment: Vec<_> = config(&objects, "podwire").into_iter().collect();
-        environment.push(("PODWIRE_NODE_NAME".into(), "node1".into()));
+        Image::of(node, &objects, "podwire", "node1")
+    }
+
+    /// The image for the DaemonSet among these objects, with the settings of the ConfigMap of this name.
+    pub(super) fn of(node: &'node TestNode, objects: &[Value], settings: &str, name: &str) -> Self {
+        let mut environment: Vec<_> = config(objects, settings).into_iter().collect();
+        environment.push(("PODWIRE_NODE_NAME".into(), name.into()));
         let image = Image {
             node,
-            pod: pod_spec(&objects),
+            pod: pod_spec(objects),
             environment,
         };
         image.fill();

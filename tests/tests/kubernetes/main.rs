@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 mod image;
+mod node_role;
 mod render;
 
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount, Toleration};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use podwire_tests::apiserver::{self, ApiServer, Request};
 use podwire_tests::{Agent, AgentOptions, TestNode, agent_binary, process};
 use serde_json::{Value, json};
@@ -138,17 +139,25 @@ fn what_the_agent_asks_the_api_server_for_its_role_allows() {
     let asked: BTreeSet<_> = server.requests().iter().map(asked_for).collect();
     let verbs: Vec<_> = asked.iter().map(|[_, _, verb]| verb.as_str()).collect();
     assert_eq!(verbs, ["create", "list", "watch"], "{asked:?}");
-    let objects = render(&manifests().join("overlays/ovn"));
-    let role = of_kind::<ClusterRole>(&objects, "ClusterRole").remove(0);
-    let rules = role.rules.unwrap();
-    for [group, resource, verb] in asked {
-        let allows = |rule: &PolicyRule| {
-            rule.api_groups.iter().flatten().any(|it| *it == group)
-                && rule.resources.iter().flatten().any(|it| *it == resource)
-                && rule.verbs.contains(&verb)
-        };
-        assert!(rules.iter().any(allows), "{verb} {resource} of {group:?}");
+    let role = rules(&render(&manifests().join("overlays/ovn")));
+    for request in asked {
+        assert!(role.contains(&request), "{request:?}");
     }
+}
+
+/// What the only ClusterRole allows, as [`asked_for`] has it.
+fn rules(objects: &[Value]) -> BTreeSet<[String; 3]> {
+    let role = of_kind::<ClusterRole>(objects, "ClusterRole").remove(0);
+    let mut all = BTreeSet::new();
+    for rule in role.rules.unwrap() {
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                let verbs = rule.verbs.iter();
+                all.extend(verbs.map(|verb| [group, resource, verb].map(String::clone)));
+            }
+        }
+    }
+    all
 }
 
 #[test]

@@ -1,0 +1,72 @@
+//! The manifests of the node role, and their container as a process of a machine.
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Command;
+
+use podwire_tests::NodeRun;
+use podwire_tests::apiserver::{self, ApiServer};
+use podwire_tests::machine::Machine;
+use serde_json::json;
+
+use super::image::Image;
+use super::render::{manifests, render};
+use super::{asked_for, rules};
+
+#[test]
+fn the_node_role_works_from_its_manifest_and_asks_for_all_that_its_role_allows_and_for_nothing_else()
+ {
+    let machine = Machine::new().unwrap();
+    let before = machine.snapshot().unwrap();
+    let node = machine.node();
+    // As systemd has it; the fixture's own is private.
+    node.run("mount", &["--make-rshared", "/run"]).unwrap();
+    let server = ApiServer::start_in(node.place()).unwrap();
+    let mut object = apiserver::node("node-a", "192.0.2.11");
+    let subnets = json!({"default": ["10.244.1.0/24", "fd00:10:244:1::/64"]});
+    object["metadata"]["annotations"] = json!({"k8s.ovn.org/node-subnets": subnets.to_string()});
+    server.apply(object);
+
+    let objects = render(&manifests().join("../node"));
+    let image = Image::of(node, &objects, "podwire-node", "node-a");
+    let mut container = image.pod.containers[0].clone();
+    let command = container.command.as_mut().unwrap();
+    assert_eq!(command.pop().unwrap(), "--in-cluster");
+    // The stand-in has no service accounts.
+    command.push(format!("--k8s-apiserver={}", server.url()));
+    let mut start = Command::new(image.program("node-role", &container));
+    start.envs(image.environment.iter().cloned());
+    start.env("PODWIRE_OVN_REMOTE", "tcp:192.0.2.9:6642");
+    let run = NodeRun::launch_by(node, start).unwrap();
+    run.await_log("services follow the cluster", 1).unwrap();
+    machine.await_well().unwrap();
+
+    let probe = container.readiness_probe.unwrap().http_get.unwrap();
+    let get = format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", probe.path.unwrap());
+    let answer = node.place().run(|| {
+        let mut stream = TcpStream::connect((probe.host.unwrap(), 9477)).unwrap();
+        stream.write_all(get.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    });
+    assert!(answer.unwrap().starts_with("HTTP/1.1 200 OK"));
+
+    // Again and again, until there is an Event of it.
+    let delete = ["address", "del", "10.244.1.2/24", "dev", "ovn-k8s-mp0"];
+    let mut deleted = 0;
+    while run.count("left alone").unwrap() == 0 {
+        node.run("ip", &delete).unwrap();
+        deleted += 1;
+        run.await_log("10.244.1.2/24", deleted).unwrap();
+    }
+    server
+        .await_events("an Event", |events| !events.is_empty())
+        .unwrap();
+    let asked: BTreeSet<_> = server.requests().iter().map(asked_for).collect();
+    assert_eq!(asked, rules(&objects));
+    run.stop().unwrap();
+    machine.cleanup(&[]).unwrap();
+    before.assert_same(&machine.snapshot().unwrap());
+}
