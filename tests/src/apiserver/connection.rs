@@ -98,23 +98,24 @@ fn refusal(request: &Request, state: &State) -> Option<Value> {
 fn list(request: &Request, state: &State) -> Value {
     let target = target(request);
     let selector = selector(request);
-    let pods: Vec<&Value> = state.store.select(&target, &selector).collect();
-    let number = |name| request.parameter(name).and_then(|text| text.parse().ok());
-    let from: usize = number("continue").unwrap_or(0);
-    let limit = number("limit")
+    // As etcd's: where a page ends the next begins, whatever has changed before it.
+    let after = request.parameter("continue").unwrap_or_default();
+    let limit = request
+        .parameter("limit")
+        .and_then(|text| text.parse().ok())
         .filter(|limit| *limit > 0)
         .unwrap_or(usize::MAX);
-    let rest = pods.len().saturating_sub(from.saturating_add(limit));
-    let items: Vec<Value> = pods
-        .into_iter()
-        .skip(from)
-        .take(limit)
-        .map(|pod| shown(pod.clone(), request))
-        .collect();
+    let mut objects = state.store.select(&target, &selector, after).peekable();
+    let (mut items, mut last) = (Vec::new(), "");
+    while items.len() < limit
+        && let Some((key, object)) = objects.next()
+    {
+        last = key;
+        items.push(shown(object.clone(), request));
+    }
     let mut metadata = json!({ "resourceVersion": state.store.version().to_string() });
-    if rest > 0 {
-        metadata["continue"] = (from + limit).to_string().into();
-        metadata["remainingItemCount"] = rest.into();
+    if objects.peek().is_some() {
+        metadata["continue"] = last.into();
     }
     let (kind, version) = match is_metadata_only(request) {
         true => ("PartialObjectMetadataList", "meta.k8s.io/v1"),

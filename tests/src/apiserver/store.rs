@@ -1,6 +1,7 @@
 //! The objects and the log of their changes.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use serde_json::{Value, json};
 
@@ -73,18 +74,21 @@ impl Store {
         self.log.clear();
     }
 
-    /// The objects of a selection, in the order of their names.
+    /// The objects of a selection whose `namespace/name` comes after another, in that order.
     pub(super) fn select<'a>(
         &'a self,
         target: &'a Target,
         selector: &'a Selector,
-    ) -> impl Iterator<Item = &'a Value> {
-        let from = (target.resource.clone(), String::new());
-        let objects = self.objects.range(from..);
+        after: &str,
+    ) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        let after = (target.resource.clone(), after.to_owned());
+        let objects = self
+            .objects
+            .range((Bound::Excluded(after), Bound::Unbounded));
         objects
             .take_while(|((resource, _), _)| *resource == target.resource)
-            .map(|(_, object)| object)
-            .filter(|object| is_in(target, object) && selector.matches(object))
+            .map(|((_, key), object)| (key.as_str(), object))
+            .filter(|(_, object)| is_in(target, object) && selector.matches(object))
     }
 
     /// What happened after a version; bookmarks are for every resource.
