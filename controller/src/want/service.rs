@@ -137,8 +137,8 @@ fn options() -> Value {
     ])
 }
 
-/// Affinity: what chooses the endpoint. `affinity_timeout` would keep the time as well, but with it
-/// a connection timed out on OVN 23.03 (decision 0043).
+/// Affinity: what chooses the endpoint. `affinity_timeout` would keep the time as well, but OVN drops
+/// the first packet of each client for it (decision 0043).
 fn selection_fields(service: &Service) -> Value {
     match service.is_affine {
         true => Value::set(["ip_dst", "ip_src"]),
