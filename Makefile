@@ -229,9 +229,11 @@ rpm: release ## the same as an RPM
 	@deploy/rpm/build $(RELEASE_BIN) $(RELEASE_PLUGIN) $(VERSION) $(PACKAGES)
 
 .PHONY: image
-image: release ## the DaemonSet's image as an OCI archive in target/image, with its bill of materials
+image: release ## the DaemonSet's image and the controller's as OCI archives in target/image, with bills of materials
 	@.ci/packages nftables ca-certificates jq binutils
 	@CARGO=$(CARGO) deploy/image/build $(RELEASE_BIN) $(RELEASE_PLUGIN) $(VERSION) target/image
+	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
+	@CARGO=$(CARGO) deploy/image/build target/release/podwire-controller "" $(VERSION) target/image
 
 .PHONY: cnitool
 cnitool: target/tools/cnitool ## the reference client of the CNI project, built from Debian's source package

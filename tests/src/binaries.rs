@@ -21,7 +21,7 @@ pub fn faulty_agent_binary() -> Result<PathBuf, Failure> {
 
 /// The `podwire-controller` binary: `$PODWIRE_CONTROLLER_BIN`, else the workspace's
 /// `target/debug/podwire-controller`.
-pub(crate) fn controller_binary() -> Result<PathBuf, Failure> {
+pub fn controller_binary() -> Result<PathBuf, Failure> {
     find(
         "podwire-controller",
         "PODWIRE_CONTROLLER_BIN",

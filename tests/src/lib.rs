@@ -56,7 +56,9 @@ pub mod walkthrough;
 mod watch;
 
 pub use agent::{Agent, AgentOptions, CONFIG};
-pub use binaries::{agent_binary, conformance_binary, faulty_agent_binary, plugin_binary};
+pub use binaries::{
+    agent_binary, conformance_binary, controller_binary, faulty_agent_binary, plugin_binary,
+};
 pub use datapath::{Datapath, datapath};
 pub use failure::{Failure, Step, tail};
 pub use neighbour::Neighbour;

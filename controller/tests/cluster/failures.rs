@@ -300,6 +300,8 @@ async fn the_rows_of_ovn_kubernetes_are_taken_over_where_they_are_and_pods_keep_
     let mut host = node("node-a", "192.0.2.1");
     host["metadata"]["annotations"]["k8s.ovn.org/node-subnets"] =
         r#"{"default":"10.244.5.0/24"}"#.into();
+    host["metadata"]["annotations"]["k8s.ovn.org/node-mgmt-port-mac-address"] =
+        "ba:d0:00:00:00:02".into();
     host["status"]["conditions"] = json!([{ "type": "NetworkUnavailable", "status": "False" }]);
     server.apply(host);
     let annotation = json!({ "default": {
@@ -350,6 +352,11 @@ async fn the_rows_of_ovn_kubernetes_are_taken_over_where_they_are_and_pods_keep_
     assert_eq!(
         of("default_web")["addresses"],
         "0a:58:0a:f4:05:09 10.244.5.9"
+    );
+    // The node's interface has this MAC address, and keeps it.
+    assert_eq!(
+        of("k8s-node-a")["addresses"],
+        "ba:d0:00:00:00:02 10.244.5.2"
     );
     assert_eq!(
         names(&central, "Logical_Switch_Port"),

@@ -6,7 +6,7 @@ use podwire_controller::config::Arguments;
 use podwire_controller::run::{Progress, Reporter, RunError, run};
 use podwire_ovs::client::{Client, ClientConfig, Remote};
 use podwire_ovs::nb;
-use podwire_tests::apiserver::ApiServer;
+use podwire_tests::apiserver::{ApiServer, endpoints, node, pod, service};
 use podwire_tests::ovn::Central;
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
@@ -144,4 +144,29 @@ pub(crate) fn await_network(server: &ApiServer, namespace: &str, name: &str) -> 
         .await_object(("Pod", namespace, name), is_there)
         .unwrap();
     annotation(&pod, "k8s.ovn.org/pod-networks").unwrap()["default"].clone()
+}
+
+pub(crate) fn pod_of(node: &str, name: &str) -> Value {
+    pod(node, "default", name, &format!("uid-of-{name}"), json!({}))
+}
+
+pub(crate) fn column(central: &Central, table: &str, name: &str, column: &str) -> Value {
+    let rows = central.northbound().rows(table).unwrap();
+    let row = rows.into_iter().find(|row| row["name"] == name);
+    row.unwrap()[column].clone()
+}
+
+/// Two nodes, two pods and a service of theirs.
+pub(crate) fn populate(server: &ApiServer) {
+    server.apply(node("node-a", "192.0.2.1"));
+    server.apply(node("node-b", "192.0.2.2"));
+    server.apply(pod_of("node-a", "web"));
+    server.apply(pod_of("node-b", "db"));
+    server.apply(service("default", "front", "10.96.0.10", 80));
+    server.apply(endpoints(
+        "default",
+        "front",
+        &["10.244.0.3", "10.244.1.3"],
+        8080,
+    ));
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::sys::socket::{Shutdown, shutdown};
 use podwire_tests::apiserver::{ApiServer, endpoints, node, pod_on, service};
 use podwire_tests::ovn::{Central, OvnNode};
-use podwire_tests::{Place, Pod, traffic};
+use podwire_tests::{Agent, Place, Pod, traffic};
 use serde_json::{Value, json};
 
 use crate::fixture::{Running, await_network, await_row};
@@ -36,6 +36,12 @@ impl Network {
             nodes,
         };
         (network, controller)
+    }
+
+    fn start_agents(&self) -> [Agent<'_>; 2] {
+        let options = OvnNode::agent_options();
+        let nodes = self.nodes.each_ref();
+        nodes.map(|node| node.start_agent(&options).unwrap())
     }
 
     /// A pod on one of the nodes, wired.
@@ -140,11 +146,7 @@ fn ask(from: &Place, to: SocketAddr) -> Result<String, ErrorKind> {
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_reach_each_other_across_nodes_and_the_service_in_front_of_one() {
     let (network, controller) = Network::start();
-    let options = OvnNode::agent_options();
-    let agents = network
-        .nodes
-        .each_ref()
-        .map(|node| node.start_agent(&options).unwrap());
+    let agents = network.start_agents();
     let (web, web_address) = network.pod(0, "web");
     let (db, db_address) = network.pod(1, "db");
     traffic::ping_until_answered(web.place(), db_address).unwrap();
@@ -163,11 +165,7 @@ async fn pods_reach_each_other_across_nodes_and_the_service_in_front_of_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_kind_of_service_leads_to_the_endpoints_that_it_should() {
     let (network, controller) = Network::start();
-    let options = OvnNode::agent_options();
-    let agents = network
-        .nodes
-        .each_ref()
-        .map(|node| node.start_agent(&options).unwrap());
+    let agents = network.start_agents();
     let (a, a_address) = network.pod(0, "a");
     let (b, b_address) = network.pod(1, "b");
     let (client, _) = network.pod(0, "client");

@@ -13,7 +13,7 @@ use crate::fixture::{Running, await_network};
 /// A verb, and a resource with its group, and the only name that it is for.
 type Right = (String, String, Option<String>);
 
-fn manifest(name: &str) -> Vec<Value> {
+pub(crate) fn manifest(name: &str) -> Vec<Value> {
     let root = env!("CARGO_MANIFEST_DIR");
     let text = std::fs::read_to_string(format!("{root}/../deploy/controller/{name}")).unwrap();
     serde_saphyr::from_multiple(&text).unwrap()

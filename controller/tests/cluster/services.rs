@@ -1,0 +1,118 @@
+//! Load balancers, and where they are.
+
+use podwire_tests::apiserver::{ApiServer, endpoints, node, service};
+use podwire_tests::ovn::Central;
+use serde_json::json;
+
+use crate::fixture::{Running, await_row, column, names, populate};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_balancer_that_somebody_takes_out_of_the_group_is_put_back() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    populate(&server);
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let northbound = central.northbound();
+    let before = column(
+        &central,
+        "Load_Balancer_Group",
+        "clusterLBGroup",
+        "load_balancer",
+    );
+    central
+        .nbctl(&[
+            "clear",
+            "Load_Balancer_Group",
+            "clusterLBGroup",
+            "load_balancer",
+        ])
+        .unwrap();
+    let condition = json!([["load_balancer", "==", ["set", []]]]);
+    northbound
+        .wait("Load_Balancer_Group", condition, "==", &["name"], json!([]))
+        .unwrap();
+    let after = column(
+        &central,
+        "Load_Balancer_Group",
+        "clusterLBGroup",
+        "load_balancer",
+    );
+    assert_eq!(before, after);
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_headless_service_and_an_alias_have_no_load_balancer() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    populate(&server);
+    server.apply(service("default", "headless", "None", 80));
+    server.apply(endpoints("default", "headless", &["10.244.0.3"], 8080));
+    let mut alias = service("default", "alias", "", 80);
+    alias["spec"] = json!({ "type": "ExternalName", "externalName": "example.org" });
+    server.apply(alias);
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    assert_eq!(
+        names(&central, "Load_Balancer"),
+        ["Service_default/front_TCP_cluster"]
+    );
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_of_local_endpoints_follows_nodes_and_switches() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    populate(&server);
+    let mut local = service("default", "front", "10.96.0.10", 80);
+    local["spec"]["internalTrafficPolicy"] = "Local".into();
+    server.apply(local);
+    let mut slice = endpoints("default", "front", &["10.244.0.3"], 8080);
+    slice["endpoints"][0]["nodeName"] = "node-a".into();
+    server.apply(slice);
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let balancers = |switch| {
+        let row = column(&central, "Logical_Switch", switch, "load_balancer");
+        let rows = central.northbound().rows("Load_Balancer").unwrap();
+        let own = rows.iter().find(|it| it["_uuid"] == row);
+        own.map(|it| {
+            it["name"]
+                .as_str()
+                .unwrap()
+                .replace("Service_default/front_TCP_", "")
+        })
+    };
+    let without = Some("node_switch_without_endpoints".to_owned());
+    assert_eq!(balancers("node-a").as_deref(), Some("node_switch_node-a"));
+    assert_eq!(balancers("node-b"), without);
+    server.apply(node("node-c", "192.0.2.3"));
+    await_row(&central, "Logical_Switch", "node-c", true);
+    let is_out = json!([
+        ["name", "==", "node-c"],
+        ["load_balancer", "==", ["set", []]]
+    ]);
+    let northbound = central.northbound();
+    let awaited = |condition| {
+        northbound
+            .wait("Logical_Switch", condition, "==", &["name"], json!([]))
+            .unwrap();
+    };
+    awaited(is_out.clone());
+    assert_eq!(balancers("node-c"), without);
+    // Somebody takes one out, or removes the switch.
+    central
+        .nbctl(&["clear", "Logical_Switch", "node-c", "load_balancer"])
+        .unwrap();
+    awaited(is_out.clone());
+    central.nbctl(&["ls-del", "node-c"]).unwrap();
+    await_row(&central, "Logical_Switch", "node-c", true);
+    awaited(is_out);
+    server.delete_object("Node", "", "node-a");
+    await_row(
+        &central,
+        "Load_Balancer",
+        "Service_default/front_TCP_node_switch_node-a",
+        false,
+    );
+    controller.stop().await.unwrap();
+}
