@@ -9,8 +9,15 @@ use k8s_openapi::api::core::v1::{Node as ApiNode, Pod as ApiPod, Service as ApiS
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
+use smol_str::SmolStr;
 
-use crate::ipam::Had;
+use crate::ipam::{Had, Mac};
+
+/// A name or a uid. One is kept in many places, which share it.
+pub type Name = SmolStr;
+
+/// A namespace, and the name of an object in it.
+pub type ObjectName = (Name, Name);
 
 /// Names an object, and with it all rows that are made for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,18 +25,18 @@ pub enum Key {
     /// What the whole cluster shares: the router and the group of load balancers.
     Cluster,
     /// A node.
-    Node(String),
+    Node(Name),
     /// A pod: namespace and name.
-    Pod(String, String),
+    Pod(Name, Name),
     /// A service: namespace and name.
-    Service(String, String),
+    Service(Name, Name),
 }
 
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// Which of several nodes of this name it is.
-    pub uid: String,
+    pub uid: Name,
     /// See [`version`].
     pub version: u64,
     /// Seconds since 1970. Of two nodes with one subnet the older keeps it.
@@ -38,6 +45,9 @@ pub struct Node {
     pub subnets: Option<String>,
     /// `k8s.ovn.org/node-chassis-id`: the node's name in OVN, once it has one.
     pub chassis: Option<String>,
+    /// The MAC address of the node's own interface in the network, where the node has said it
+    /// ([`management_mac`]).
+    pub mac: Option<Mac>,
     /// `spec.podCIDRs`: what kube-controller-manager has given it.
     pub pod_cidrs: Vec<String>,
     /// The addresses of the node itself (`status.addresses`, InternalIP).
@@ -50,11 +60,11 @@ pub struct Node {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
     /// Which of several pods of this name it is.
-    pub uid: String,
+    pub uid: Name,
     /// See [`version`].
     pub version: u64,
     /// The node it is on.
-    pub node: String,
+    pub node: Name,
     /// What `k8s.ovn.org/pod-networks` says.
     pub networks: Option<Had>,
     /// [`WISHED_ADDRESSES`], as it stands.
@@ -72,7 +82,7 @@ pub const WISHED_MAC: &str = "podwire.io/mac-address";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     /// Which of several services of this name it is.
-    pub uid: String,
+    pub uid: Name,
     /// Its cluster IPs.
     pub cluster_ips: Vec<IpAddr>,
     /// The other addresses that it listens on: external IPs, load balancers' addresses.
@@ -103,7 +113,7 @@ pub struct ServicePort {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
     /// The service's name.
-    pub service: String,
+    pub service: Name,
     /// The endpoints.
     pub endpoints: Vec<Endpoint>,
     /// By the port's name: protocol and number.
@@ -127,13 +137,13 @@ pub struct Endpoint {
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
     /// By name.
-    pub nodes: BTreeMap<String, Node>,
+    pub nodes: BTreeMap<Name, Node>,
     /// By namespace and name; those alone that have an address of the cluster's network.
-    pub pods: BTreeMap<(String, String), Pod>,
+    pub pods: BTreeMap<ObjectName, Pod>,
     /// By namespace and name.
-    pub services: BTreeMap<(String, String), Service>,
+    pub services: BTreeMap<ObjectName, Service>,
     /// By namespace, service and the slice's own name.
-    pub slices: BTreeMap<(String, String, String), Slice>,
+    pub slices: BTreeMap<(Name, Name, Name), Slice>,
 }
 
 impl Cluster {
@@ -157,7 +167,7 @@ impl Cluster {
 
     /// The uid of an object; empty when it is not there, or none is kept.
     pub fn uid(&self, key: &Key) -> &str {
-        let pair = |namespace: &String, name: &String| (namespace.clone(), name.clone());
+        let pair = |namespace: &Name, name: &Name| (namespace.clone(), name.clone());
         let uid = match key {
             Key::Cluster => None,
             Key::Node(name) => self.nodes.get(name).map(|node| &node.uid),
@@ -167,17 +177,21 @@ impl Cluster {
                 service.map(|service| &service.uid)
             }
         };
-        uid.map_or("", String::as_str)
+        uid.map_or("", Name::as_str)
     }
 
     /// The slices of a service.
     pub fn slices_of(&self, namespace: &str, service: &str) -> impl Iterator<Item = &Slice> {
-        let from = (namespace.to_owned(), service.to_owned(), String::new());
+        let from = (namespace.into(), service.into(), Name::default());
         self.slices
             .range(from..)
             .take_while(move |((ns, name, _), _)| ns == namespace && name == service)
             .map(|(_, slice)| slice)
     }
+}
+
+fn uid(metadata: &ObjectMeta) -> Name {
+    metadata.uid.as_deref().unwrap_or_default().into()
 }
 
 /// The resourceVersion of an object as a number, by which an event from before our own write is told
@@ -206,12 +220,10 @@ impl Key {
         let mut next = || parts.next().filter(|part| !part.is_empty());
         let key = match (next()?, next(), next()) {
             ("cluster", None, None) => Self::Cluster,
-            ("node", Some(name), None) => Self::Node(name.to_owned()),
-            ("pod", Some(namespace), Some(name)) => {
-                Self::Pod(namespace.to_owned(), name.to_owned())
-            }
+            ("node", Some(name), None) => Self::Node(name.into()),
+            ("pod", Some(namespace), Some(name)) => Self::Pod(namespace.into(), name.into()),
             ("service", Some(namespace), Some(name)) => {
-                Self::Service(namespace.to_owned(), name.to_owned())
+                Self::Service(namespace.into(), name.into())
             }
             _ => return None,
         };
@@ -226,7 +238,7 @@ impl From<&ApiNode> for Node {
         let addresses = status.and_then(|status| status.addresses.as_ref());
         let conditions = status.and_then(|status| status.conditions.as_ref());
         Self {
-            uid: node.uid().unwrap_or_default(),
+            uid: uid(&node.metadata),
             version: version(&node.metadata),
             created: node
                 .creation_timestamp()
@@ -234,6 +246,7 @@ impl From<&ApiNode> for Node {
             subnets: annotation(crate::ipam::NODE_SUBNETS),
             chassis: annotation("k8s.ovn.org/node-chassis-id")
                 .filter(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic())),
+            mac: management_mac(node),
             pod_cidrs: pod_cidrs(node),
             addresses: addresses
                 .into_iter()
@@ -261,9 +274,13 @@ impl Pod {
             return None;
         }
         Some(Self {
-            uid: pod.uid().unwrap_or_default(),
+            uid: uid(&pod.metadata),
             version: version(&pod.metadata),
-            node: spec.node_name.clone().filter(|name| !name.is_empty())?,
+            node: spec
+                .node_name
+                .as_deref()
+                .filter(|name| !name.is_empty())?
+                .into(),
             networks: pod
                 .annotations()
                 .get(crate::ipam::POD_NETWORKS)
@@ -276,6 +293,22 @@ impl Pod {
 
 fn annotation(pod: &ApiPod, name: &str) -> Option<Box<str>> {
     pod.annotations().get(name).map(|it| it.as_str().into())
+}
+
+/// What ovn-kubernetes' nodes write of their interface: since 2023 for each network, before that for
+/// the one that there was.
+fn management_mac(node: &ApiNode) -> Option<Mac> {
+    let annotation = |name: &str| node.annotations().get(name);
+    let by_network = annotation("k8s.ovn.org/node-mgmt-port-mac-addresses").and_then(|text| {
+        let all: BTreeMap<String, String> = serde_json::from_str(text).ok()?;
+        all.get("default")?.parse().ok()
+    });
+    let only = || {
+        annotation("k8s.ovn.org/node-mgmt-port-mac-address")?
+            .parse()
+            .ok()
+    };
+    by_network.or_else(only)
 }
 
 /// `podCIDRs`, or the older `podCIDR`.
@@ -311,7 +344,7 @@ impl Service {
             .filter_map(|it| it.ip.as_ref());
         let external = spec.external_ips.iter().flatten().chain(ingress);
         Some(Self {
-            uid: service.uid().unwrap_or_default(),
+            uid: uid(&service.metadata),
             cluster_ips,
             external_ips: external.filter_map(|ip| ip.parse().ok()).collect(),
             is_internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
@@ -336,7 +369,11 @@ impl Service {
 impl Slice {
     /// The endpoints of a slice; `None` when it belongs to no service.
     pub(crate) fn of(slice: &EndpointSlice) -> Option<Self> {
-        let service = slice.labels().get("kubernetes.io/service-name")?.clone();
+        let service: Name = slice
+            .labels()
+            .get("kubernetes.io/service-name")?
+            .as_str()
+            .into();
         let ports = slice.ports.iter().flatten().filter_map(|port| {
             let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
             let number = u16::try_from(port.port?).ok()?;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use podwire_ovs::client::{Remote, RemoteError, TlsKeys};
 
+use crate::cluster::ObjectName;
 use crate::ipam::ClusterSubnet;
 use crate::run::Rules;
 use crate::tools::Target;
@@ -51,7 +52,7 @@ pub enum Object {
     Pod {
         /// NAMESPACE/NAME
         #[arg(value_parser = pod_name)]
-        pod: (String, String),
+        pod: ObjectName,
         /// NAMESPACE/POD, or an address: whether the pod reaches it, by ovn-trace
         #[arg(long)]
         to: Option<Target>,
@@ -61,7 +62,7 @@ pub enum Object {
     },
 }
 
-fn pod_name(text: &str) -> Result<(String, String), String> {
+fn pod_name(text: &str) -> Result<ObjectName, String> {
     match text.parse() {
         Ok(Target::Pod(namespace, name)) => Ok((namespace, name)),
         _ => Err("write NAMESPACE/NAME".to_owned()),

@@ -7,6 +7,7 @@ use podwire_ovs::replica::{Db, Row as Found};
 use podwire_ovs::transact::{Columns, Condition, Mutation, Transaction};
 use podwire_ovs::value::{Atom, RowName, Uuid, Value};
 use podwire_ovs::vswitch::{StringMap, set_keys};
+use smol_str::SmolStr;
 
 use crate::cluster::Key;
 use crate::want::{Column, Row};
@@ -107,11 +108,12 @@ impl<'db> Plan<'db> {
     /// # Errors
     /// See [`DiffError`].
     pub fn compare(&mut self, key: &Key, wanted: &[Row]) -> Result<(), DiffError> {
-        let key = key.to_string();
-        let mut there: BTreeMap<(Table, Uuid), Found<'db>> = Table::ALL
-            .into_iter()
-            .flat_map(|table| {
-                let rows = self.db.nb_of_object(table, &key);
+        let tables = tables(key);
+        let key = SmolStr::from(key.to_string());
+        let mut there: BTreeMap<(Table, Uuid), Found<'db>> = tables
+            .iter()
+            .flat_map(|&table| {
+                let rows = self.db.nb_of_object(table, key.clone());
                 rows.map(move |row| ((table, row.uuid()), row))
             })
             .collect();
@@ -318,6 +320,23 @@ impl From<Target> for Atom {
             Target::There(uuid) => Self::from(uuid),
             Target::Inserted(name) => Self::from(name),
         }
+    }
+}
+
+/// The tables that a key's rows are in.
+fn tables(key: &Key) -> &'static [Table] {
+    match key {
+        Key::Cluster => &[Table::LogicalRouter],
+        Key::Node(_) => &[
+            Table::LogicalSwitch,
+            Table::LogicalSwitchPort,
+            Table::LogicalRouterPort,
+            Table::GatewayChassis,
+            Table::StaticRoute,
+            Table::RouterPolicy,
+        ],
+        Key::Pod(..) => &[Table::LogicalSwitchPort],
+        Key::Service(..) => &[Table::LoadBalancer],
     }
 }
 

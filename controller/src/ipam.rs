@@ -3,13 +3,16 @@
 
 mod addresses;
 mod mac;
+mod pool;
 mod subnets;
 #[cfg(test)]
 mod tests;
+mod wish;
 
-pub use addresses::{AddressError, Addresses, Assigned, Had, Wish, WishError};
+pub use addresses::{AddressError, Addresses, Assigned, Had};
 pub use mac::Mac;
 pub use subnets::{ClusterSubnet, ClusterSubnetError, SubnetError, Subnets};
+pub use wish::{Wish, WishError};
 
 use std::net::IpAddr;
 

@@ -9,7 +9,9 @@ use podwire_controller::tools::{self, Question};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+// One thread: what a pod needs goes through several tasks, and each change of threads would wait for
+// a processor again.
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let config = arguments.config;

@@ -101,6 +101,7 @@ pub fn node(name: &str, node: &Node, subnets: &[IpNet]) -> Vec<Row> {
     let router = |place: u32| subnets.iter().map(move |subnet| nth(*subnet, place));
     let to_switch = format!("rtos-{name}");
     let management: Vec<IpAddr> = router(2).map(|address| address.addr()).collect();
+    let management_mac = node.mac.unwrap_or_else(|| mac(nth(*first, 2).addr()));
     let mut switch = Row::new(Table::LogicalSwitch, name)
         .set("other_config", Value::map(switch_config(subnets)));
     switch.columns.push((
@@ -122,7 +123,7 @@ pub fn node(name: &str, node: &Node, subnets: &[IpNet]) -> Vec<Row> {
             .set("type", "")
             .set(
                 "addresses",
-                port_addresses(mac(nth(*first, 2).addr()).to_string(), router(2)),
+                port_addresses(management_mac.to_string(), router(2)),
             )
             .set("options", Value::map::<&str, &str>([]))
             .under(Table::LogicalSwitch, name, "ports"),

@@ -9,21 +9,21 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{Node as ApiNode, Pod as ApiPod, Service as ApiService};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::warn;
 
-use crate::cluster::{Node, Pod, Service, Slice};
+use crate::cluster::{Name, Node, ObjectName, Pod, Service, Slice};
 
 /// A change of an object that matters; `None` when it is gone, or no longer of interest.
 #[derive(Debug)]
 pub(crate) enum Change {
-    Node(String, Option<Node>),
-    Pod((String, String), Option<Pod>),
-    Service((String, String), Option<Service>),
-    Slice((String, String, String), Option<Slice>),
+    Node(Name, Option<Node>),
+    Pod(ObjectName, Option<Pod>),
+    Service(ObjectName, Option<Service>),
+    Slice((Name, Name, Name), Option<Slice>),
     /// All objects of one more kind were told once.
     Listed,
 }
@@ -41,7 +41,7 @@ pub(crate) fn start(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
     tasks.spawn(follow(
         Api::<ApiNode>::all(client.clone()),
         sender.clone(),
-        |node| node.name_any(),
+        name_of,
         |node| Some(Node::from(node)),
         Change::Node,
     ));
@@ -73,8 +73,13 @@ pub(crate) fn start(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
     (changes, tasks)
 }
 
-fn namespaced<K: Resource>(object: &K) -> (String, String) {
-    (object.namespace().unwrap_or_default(), object.name_any())
+fn name_of<K: Resource>(object: &K) -> Name {
+    object.meta().name.as_deref().unwrap_or_default().into()
+}
+
+fn namespaced<K: Resource>(object: &K) -> ObjectName {
+    let namespace = object.meta().namespace.as_deref();
+    (namespace.unwrap_or_default().into(), name_of(object))
 }
 
 async fn follow<K, N, V>(

@@ -8,10 +8,11 @@ use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use smol_str::SmolStr;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::cluster::{Key, version};
+use crate::cluster::{Key, Name, version};
 use crate::ipam::{NODE_SUBNETS, POD_NETWORKS};
 
 /// How long one request may take.
@@ -19,19 +20,21 @@ const REQUEST: Duration = Duration::from_secs(15);
 /// How many requests are under way at once: as many as an API server grants one client without
 /// queueing them (priority and fairness, a flow of the default level).
 const AT_ONCE: usize = 32;
+/// How many wait at most, roughly: while there are more, nothing is computed that would add to them.
+const WAITING: usize = 1024;
 
 /// Something to write about an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Write {
     /// The annotation of its addresses, for the node or pod with this uid alone.
-    Annotation { uid: String, value: String },
+    Annotation { uid: Name, value: SmolStr },
     /// NetworkUnavailable=False, of a node.
     NetworkAvailable,
     /// A warning for people.
     Warning {
-        uid: String,
+        uid: Name,
         reason: &'static str,
-        message: String,
+        message: SmolStr,
     },
 }
 
@@ -118,6 +121,10 @@ impl Writer {
         self.tasks.is_empty()
     }
 
+    pub(crate) fn has_room(&self) -> bool {
+        self.waiting.len() < WAITING
+    }
+
     /// The next one that is done; pending while there is none.
     pub(crate) async fn next(&mut self) -> Written {
         loop {
@@ -193,11 +200,11 @@ async fn warn_of(
     };
     let now = k8s_openapi::jiff::Timestamp::now();
     // An Event on an object without a namespace is in the one that is always there.
-    let place = namespace.map_or("default", String::as_str);
+    let place = namespace.map_or("default", Name::as_str);
     let event = json!({
         "metadata": { "name": format!("{name}.{:x}", now.as_nanosecond()), "namespace": place },
         "involvedObject": {
-            "apiVersion": "v1", "kind": kind, "namespace": namespace, "name": name, "uid": uid,
+            "apiVersion": "v1", "kind": kind, "namespace": namespace.map(Name::as_str), "name": name.as_str(), "uid": uid,
         },
         "type": "Warning",
         "reason": reason,

@@ -6,7 +6,7 @@
 //! …) are not watched: they would wake a replica for every change of a port.
 
 use crate::replica::{Db, Index, Row, TableSpec};
-use crate::value::Uuid;
+use crate::value::{Atom, Uuid};
 
 /// The database's name.
 pub const DATABASE: &str = "OVN_Northbound";
@@ -189,7 +189,11 @@ impl Db {
     }
 
     /// The rows that were made for an object.
-    pub fn nb_of_object(&self, table: Table, key: &str) -> impl Iterator<Item = Row<'_>> {
+    pub fn nb_of_object(
+        &self,
+        table: Table,
+        key: impl Into<Atom>,
+    ) -> impl Iterator<Item = Row<'_>> {
         self.find(table.name(), BY_KEY, key)
     }
 

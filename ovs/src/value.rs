@@ -14,6 +14,8 @@ mod uuid;
 use std::collections::BTreeSet;
 use std::fmt;
 
+use smol_str::SmolStr;
+
 pub use json::EncodeError;
 pub(crate) use json::{append, each_entry, encode_str};
 pub use map::Map;
@@ -37,8 +39,8 @@ pub enum Atom {
     Integer(i64),
     /// `boolean`.
     Boolean(bool),
-    /// `string`.
-    String(Box<str>),
+    /// `string`. Most are short, and lie in place; a longer one is shared by its clones.
+    String(SmolStr),
     /// `uuid`.
     Uuid(Uuid),
     /// `named-uuid`: a row that the same transaction inserts. Only ever sent, never received.
@@ -215,7 +217,13 @@ impl From<&str> for Atom {
 
 impl From<&String> for Atom {
     fn from(string: &String) -> Self {
-        Self::String(string.as_str().into())
+        Self::String(string.into())
+    }
+}
+
+impl From<SmolStr> for Atom {
+    fn from(string: SmolStr) -> Self {
+        Self::String(string)
     }
 }
 

@@ -3,6 +3,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
+use crate::cluster::ObjectName;
 
 fn subnets(text: &str) -> Subnets {
     let networks = text.split(',').map(|one| one.parse().unwrap()).collect();
@@ -24,12 +25,13 @@ fn claim(
         addresses: had.to_vec(),
         mac: None,
     };
+    let whose = (&whose.0.into(), &whose.1.into());
     let claimed = addresses.claim(&pod(number), whose, &had, &Wish::default(), now);
     claimed.map(|assigned| assigned.addresses.clone())
 }
 
-fn pod(number: u32) -> (String, String) {
-    ("ns".to_owned(), format!("p{number}"))
+fn pod(number: u32) -> ObjectName {
+    ("ns".into(), format!("p{number}").into())
 }
 
 #[test]
@@ -174,7 +176,13 @@ fn a_wish_is_fulfilled_or_refused_with_a_reason() {
     addresses.set_node("n", &[net("10.0.0.0/24"), net("fd00::/64")]);
     let mut take = |number, ips, mac| {
         let wish = Wish::parse(ips, mac).map_err(|error| error.to_string())?;
-        let claimed = addresses.claim(&pod(number), ("uid", "n"), &Had::default(), &wish, now);
+        let claimed = addresses.claim(
+            &pod(number),
+            (&"uid".into(), &"n".into()),
+            &Had::default(),
+            &wish,
+            now,
+        );
         let claimed = claimed.map_err(|error| error.to_string())?;
         let first = claimed.addresses[0].addr();
         Ok::<_, String>(format!(
@@ -223,7 +231,13 @@ fn a_wish_is_fulfilled_or_refused_with_a_reason() {
     // One that another pod has left may be asked for at once.
     addresses.release(&pod(1), now);
     let wish = Wish::parse(Some("10.0.0.77"), Some("02:00:00:00:00:01")).unwrap();
-    let again = addresses.claim(&pod(4), ("uid", "n"), &Had::default(), &wish, now);
+    let again = addresses.claim(
+        &pod(4),
+        (&"uid".into(), &"n".into()),
+        &Had::default(),
+        &wish,
+        now,
+    );
     assert_eq!(again.unwrap().addresses[0], net("10.0.0.77/24"));
 }
 

@@ -68,7 +68,7 @@ impl Controller {
         let mut is_done = false;
         loop {
             self.pass().await?;
-            self.progress.is_ready = true;
+            self.progress.is_ready |= self.state.is_clean();
             self.progress.is_idle = self.state.is_clean() && self.writer.is_idle();
             self.state.count(&mut self.progress);
             self.progress.writes = self.writer.count;
@@ -108,12 +108,16 @@ impl Controller {
 
     /// Compares the dirty keys with the database, and commits what differs.
     async fn pass(&mut self) -> Result<(), RunError> {
-        if self.state.is_clean() {
+        if self.state.is_clean() || !self.writer.has_room() {
             return Ok(());
         }
         self.progress.passes += 1;
         let mut keys = self.state.take_dirty();
         while !keys.is_empty() {
+            if !self.writer.has_room() {
+                self.state.put_back(keys);
+                return Ok(());
+            }
             let deadline = Instant::now() + TRANSACT;
             // What a replica shows that is not in sync may lack what a lost reply was about.
             if let Err(error) = self.ovsdb.synced(deadline).await {

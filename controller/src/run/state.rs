@@ -9,10 +9,10 @@ use podwire_ovs::client::{Changed, Client as Ovsdb};
 use podwire_ovs::nb::{KEY, Table};
 use podwire_ovs::replica::Row as Found;
 use podwire_ovs::transact::Transaction;
-use podwire_ovs::value::Uuid;
+use podwire_ovs::value::{Atom, Uuid};
 use tokio::time::Instant;
 
-use crate::cluster::{Cluster, Key};
+use crate::cluster::{Cluster, Key, Name};
 use crate::diff::Plan;
 use crate::ipam::{self, Addresses, ClusterSubnet, Subnets};
 use crate::run::Progress;
@@ -39,14 +39,14 @@ pub(crate) struct State {
     retries: BTreeSet<(Instant, Key)>,
     /// To be looked at again when something changes that they may depend on.
     blocked: BTreeSet<Key>,
-    /// Whose each row is: the object of one that was deleted is known by nothing else.
-    rows: HashMap<(&'static str, Uuid), Key>,
+    /// The [`KEY`] of each row: whose one was that was deleted is known by nothing else.
+    rows: HashMap<Uuid, Name>,
     /// The load balancers of each switch and of the group, for those that somebody takes out.
     balancers: HashMap<Uuid, HashSet<Uuid>>,
     /// What people were warned of when the key was last looked at.
     warned: HashMap<Key, String>,
     /// What is on its way to the API server.
-    under_way: HashMap<Key, Vec<Write>>,
+    under_way: HashSet<(Key, Write)>,
 }
 
 /// A part of a pass.
@@ -74,7 +74,7 @@ impl State {
             rows: HashMap::new(),
             balancers: HashMap::new(),
             warned: HashMap::new(),
-            under_way: HashMap::new(),
+            under_way: HashSet::new(),
         }
     }
 
@@ -145,14 +145,14 @@ impl State {
             for (name, pod) in &self.cluster.pods {
                 let had = wanted::addresses_before(name, pod, db);
                 if !had.addresses.is_empty() {
-                    let whose = (&*pod.uid, &*pod.node);
+                    let whose = (&pod.uid, &pod.node);
                     // One that can't keep its own gets another when it is looked at.
                     self.addresses.keep(name, whose, &had, now);
                 }
             }
             for table in Table::ALL {
                 let rows = db.rows(table.name());
-                let rows = rows.filter_map(|row| Some(((table.name(), row.uuid()), key_of(&row)?)));
+                let rows = rows.filter_map(|row| Some((row.uuid(), key_of(&row)?)));
                 self.rows.extend(rows);
             }
             for table in [Table::LogicalSwitch, Table::LoadBalancerGroup] {
@@ -177,11 +177,12 @@ impl State {
                 }
                 let is = row.and_then(|row| key_of(&row));
                 let was = match &is {
-                    Some(key) => self.rows.insert((table, uuid), key.clone()),
-                    None => self.rows.remove(&(table, uuid)),
+                    Some(key) => self.rows.insert(uuid, key.clone()),
+                    None => self.rows.remove(&uuid),
                 };
                 switches_changed |= is_switch(table) && is != was;
-                self.dirty.extend(is.into_iter().chain(was));
+                let keys = is.iter().chain(&was);
+                self.dirty.extend(keys.filter_map(|key| Key::parse(key)));
             }
         });
         if switches_changed {
@@ -205,8 +206,7 @@ impl State {
             false => self.balancers.insert(uuid, is.clone()),
         };
         let lost = was.into_iter().flatten().filter(|it| !is.contains(it));
-        let table = Table::LoadBalancer.name();
-        let keys = lost.filter_map(|it| self.rows.get(&(table, it)).cloned());
+        let keys = lost.filter_map(|it| Key::parse(self.rows.get(&it)?));
         self.dirty.extend(keys);
     }
 
@@ -225,6 +225,11 @@ impl State {
 
     pub(crate) fn take_dirty(&mut self) -> BTreeSet<Key> {
         std::mem::take(&mut self.dirty)
+    }
+
+    /// Takes back what there was no time for.
+    pub(crate) fn put_back(&mut self, mut keys: BTreeSet<Key>) {
+        self.dirty.append(&mut keys);
     }
 
     /// Compares keys, until their operations are enough for a transaction.
@@ -278,9 +283,9 @@ impl State {
         }
         tracing::warn!(%key, message, "can't be done");
         Some(Write::Warning {
-            uid: self.cluster.uid(key).to_owned(),
+            uid: self.cluster.uid(key).into(),
             reason,
-            message,
+            message: message.into(),
         })
     }
 
@@ -291,12 +296,7 @@ impl State {
 
     /// Whether a write is to be sent: it is not on its way already.
     pub(crate) fn begins(&mut self, key: &Key, write: &Write) -> bool {
-        let under_way = self.under_way.entry(key.clone()).or_default();
-        let is_new = !under_way.contains(write);
-        if is_new {
-            under_way.push(write.clone());
-        }
-        is_new
+        self.under_way.insert((key.clone(), write.clone()))
     }
 
     /// A warning that was not written is to be written when its key is looked at again.
@@ -317,7 +317,7 @@ impl State {
                 node.version = node.version.max(version);
                 match write {
                     Write::Annotation { uid, value } if *uid == node.uid => {
-                        node.subnets = Some(value.clone());
+                        node.subnets = Some(value.to_string());
                     }
                     Write::NetworkAvailable => node.network_available = true,
                     _ => {}
@@ -337,12 +337,7 @@ impl State {
 
     /// A write is over, whatever became of it.
     pub(crate) fn is_over(&mut self, key: &Key, write: &Write) {
-        if let Some(under_way) = self.under_way.get_mut(key) {
-            under_way.retain(|other| other != write);
-            if under_way.is_empty() {
-                self.under_way.remove(key);
-            }
-        }
+        self.under_way.remove(&(key.clone(), write.clone()));
     }
 
     pub(crate) fn next_retry(&self) -> Option<Instant> {
@@ -358,11 +353,16 @@ impl State {
 
     fn mark_all(&mut self) {
         self.dirty.extend(self.cluster.keys());
-        self.dirty.extend(self.rows.values().cloned());
+        let keys = self.rows.values().filter_map(|key| Key::parse(key));
+        self.dirty.extend(keys);
     }
 
     fn mark_pods_of(&mut self, node: &str) {
-        let pods = self.cluster.pods.iter().filter(|(_, pod)| pod.node == node);
+        let pods = self
+            .cluster
+            .pods
+            .iter()
+            .filter(|(_, pod)| pod.node == *node);
         let keys = pods.map(|((namespace, name), _)| Key::Pod(namespace.clone(), name.clone()));
         self.dirty.extend(keys);
         self.unblock();
@@ -382,8 +382,11 @@ impl State {
     }
 }
 
-fn key_of(row: &Found<'_>) -> Option<Key> {
-    Key::parse(row.map("external_ids").str(KEY)?)
+fn key_of(row: &Found<'_>) -> Option<Name> {
+    match row.map("external_ids").get(KEY)? {
+        Atom::String(key) => Some(key.clone()),
+        _ => None,
+    }
 }
 
 fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {

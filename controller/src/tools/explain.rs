@@ -8,7 +8,7 @@ use podwire_ovs::replica::Db;
 
 use super::trace::{Packet, trace};
 use super::{ToolError, View};
-use crate::cluster::{Cluster, Key, Pod};
+use crate::cluster::{Cluster, Key, Name, ObjectName, Pod};
 use crate::config::Config;
 use crate::ipam::{self, Had, Mac, mac, nth};
 
@@ -16,7 +16,7 @@ use crate::ipam::{self, Had, Mac, mac, nth};
 #[derive(Clone, Debug)]
 pub struct Question {
     /// Its namespace and name.
-    pub pod: (String, String),
+    pub pod: ObjectName,
     /// Whether it reaches this.
     pub to: Option<Target>,
     /// A TCP port there; without one, ICMP echo.
@@ -27,7 +27,7 @@ pub struct Question {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// To a pod.
-    Pod(String, String),
+    Pod(Name, Name),
     /// To an address: a node's, a service's, any.
     Address(IpAddr),
 }
@@ -46,7 +46,7 @@ impl FromStr for Target {
         }
         match text.split_once('/') {
             Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
-                Ok(Self::Pod(namespace.to_owned(), name.to_owned()))
+                Ok(Self::Pod(namespace.into(), name.into()))
             }
             _ => Err(TargetError(text.to_owned())),
         }
@@ -97,7 +97,7 @@ pub async fn explain(config: &Config, question: &Question) -> Result<String, Too
     Ok(text)
 }
 
-fn pod_of<'a>(cluster: &'a Cluster, id: &(String, String)) -> Result<&'a Pod, ToolError> {
+fn pod_of<'a>(cluster: &'a Cluster, id: &ObjectName) -> Result<&'a Pod, ToolError> {
     cluster.pods.get(id).ok_or_else(|| {
         let (namespace, name) = id;
         ToolError::Unknown(format!(
@@ -107,13 +107,7 @@ fn pod_of<'a>(cluster: &'a Cluster, id: &(String, String)) -> Result<&'a Pod, To
     })
 }
 
-fn describe_row(
-    db: &Db,
-    (namespace, name): &(String, String),
-    pod: &Pod,
-    had: &Had,
-    text: &mut String,
-) {
+fn describe_row(db: &Db, (namespace, name): &ObjectName, pod: &Pod, had: &Had, text: &mut String) {
     let port = format!("{namespace}_{name}");
     let Some(row) = db.nb_named(Table::LogicalSwitchPort, &port).next() else {
         line(
@@ -216,7 +210,7 @@ fn services_of(cluster: &Cluster, had: &Had) -> Vec<String> {
 /// The packet that the pod would send.
 fn packet(
     cluster: &Cluster,
-    (namespace, name): &(String, String),
+    (namespace, name): &ObjectName,
     (pod, had): (&Pod, &Had),
     target: &Target,
     port: Option<u16>,
@@ -249,7 +243,7 @@ fn packet(
         .filter(|_| from.contains(&to));
     let destination: Mac = neighbour.unwrap_or_else(router);
     Ok(Packet {
-        switch: pod.node.clone(),
+        switch: pod.node.to_string(),
         port: format!("{namespace}_{name}"),
         macs: (source, destination),
         from: from.addr(),

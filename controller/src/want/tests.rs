@@ -33,7 +33,7 @@ fn slice(endpoints: &[(&str, &str)], ports: &[(&str, &str, u16)]) -> Slice {
         .iter()
         .map(|(name, protocol, number)| ((*name).to_owned(), ((*protocol).to_owned(), *number)));
     Slice {
-        service: "svc".to_owned(),
+        service: "svc".into(),
         endpoints: endpoints
             .iter()
             .map(|(address, state)| endpoint(address, state))
@@ -242,6 +242,22 @@ fn a_node_s_way_out_is_by_its_own_address_of_each_family() {
         })
         .collect();
     assert_eq!(hops, ["10.0.1.2", "fd00::2", "10.0.1.2", "fd00::2"]);
+    // Its own interface has the MAC address that it says, else the one of its address.
+    let ports = |node: &Node| {
+        let rows = super::node("n", node, &subnets);
+        let port = rows.iter().find(|row| row.name == "k8s-n").unwrap();
+        value(port, "addresses")
+            .unwrap()
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(ports(&wanted), "0a:58:0a:00:01:02 10.0.1.2 fd00::2");
+    let own = Node {
+        mac: "02:00:00:00:00:07".parse().ok(),
+        ..wanted.clone()
+    };
+    assert_eq!(ports(&own), "02:00:00:00:00:07 10.0.1.2 fd00::2");
     // Without a chassis there is no row that names one, and without a subnet nothing.
     assert!(rows.iter().all(|row| row.table != Table::GatewayChassis));
     assert_eq!(node("n", &wanted, &[]), []);

@@ -3,6 +3,7 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
+use smol_str::SmolStr;
 
 use super::ReplicaError;
 use crate::value::{Atom, Map, Uuid, Value};
@@ -161,7 +162,7 @@ impl AtomType {
             Self::Integer => Some(Atom::Integer(0)),
             Self::Real => None,
             Self::Boolean => Some(Atom::Boolean(false)),
-            Self::String => Some(Atom::String(Box::default())),
+            Self::String => Some(Atom::String(SmolStr::default())),
             Self::Uuid => Some(Atom::Uuid(Uuid::from_bytes([0; 16]))),
         }
     }

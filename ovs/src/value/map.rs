@@ -11,7 +11,7 @@ impl Map {
     /// The value under a string key.
     pub fn get(&self, key: &str) -> Option<&Atom> {
         let order = |entry: &(Atom, Atom)| match &entry.0 {
-            Atom::String(string) => (**string).cmp(key),
+            Atom::String(string) => string.as_str().cmp(key),
             // Keys of one map have one type; other types order before or after all strings.
             other => other.rank().cmp(&STRING_RANK),
         };

@@ -6,7 +6,7 @@ use podwire_ovs::replica::Db;
 use tokio::time::Instant;
 
 use super::State;
-use crate::cluster::{Key, Node, Pod};
+use crate::cluster::{Key, Name, Node, ObjectName, Pod};
 use crate::diff::Plan;
 use crate::ipam::{self, AddressError, Had, SubnetError, Wish};
 use crate::want;
@@ -88,7 +88,7 @@ impl State {
         }
         let subnets = self.subnets.of(name).to_vec();
         if had != subnets {
-            let (uid, value) = (node.uid.clone(), ipam::write_node_subnets(&subnets));
+            let (uid, value) = (node.uid.clone(), ipam::write_node_subnets(&subnets).into());
             look.writes.push(Write::Annotation { uid, value });
         }
         if !node.network_available {
@@ -103,7 +103,7 @@ impl State {
 
     /// What OVN keeps of a chassis would outlive it, tunnels to it included.
     fn find_old_chassis(&self, name: &str, db: &Db, look: &mut Look) {
-        let key = Key::Node(name.to_owned()).to_string();
+        let key = Key::Node(name.into()).to_string();
         let named = db.nb_of_object(Table::GatewayChassis, &key);
         let is_used = |chassis: &str| {
             let mut nodes = self.cluster.nodes.values();
@@ -118,19 +118,19 @@ impl State {
 
     fn wanted_of_pod(
         &mut self,
-        namespace: &str,
-        name: &str,
+        namespace: &Name,
+        name: &Name,
         db: &Db,
         look: &mut Look,
     ) -> Result<Vec<want::Row>, Problem> {
-        let id = (namespace.to_owned(), name.to_owned());
+        let id = (namespace.clone(), name.clone());
         let now = Instant::now().into_std();
         let Some(pod) = self.cluster.pods.get(&id) else {
             self.addresses.release(&id, now);
             return Ok(Vec::new());
         };
         let had = addresses_before(&id, pod, db);
-        let whose = (&*pod.uid, &*pod.node);
+        let whose = (&pod.uid, &pod.node);
         let refused = |message| Problem::blocked("NoAddress", message);
         let wish = match self.addresses.keep(&id, whose, &had, now) {
             true => Wish::default(),
@@ -148,20 +148,20 @@ impl State {
         };
         let is_written = pod.networks.as_ref().is_some_and(|had| had.is(claimed));
         if !is_written {
-            let (uid, value) = (pod.uid.clone(), ipam::write_pod_networks(claimed));
+            let (uid, value) = (pod.uid.clone(), ipam::write_pod_networks(claimed).into());
             look.writes.push(Write::Annotation { uid, value });
         }
         Ok(want::pod(namespace, name, pod, claimed))
     }
 
-    fn wanted_of_service(&self, namespace: &str, name: &str, plan: &Plan<'_>) -> Vec<want::Row> {
-        let id = (namespace.to_owned(), name.to_owned());
+    fn wanted_of_service(&self, namespace: &Name, name: &Name, plan: &Plan<'_>) -> Vec<want::Row> {
+        let id = (namespace.clone(), name.clone());
         let Some(service) = self.cluster.services.get(&id) else {
             return Vec::new();
         };
         let nodes: Vec<&str> = match service.is_internal_local {
             true => {
-                let nodes = self.cluster.nodes.keys().map(String::as_str);
+                let nodes = self.cluster.nodes.keys().map(Name::as_str);
                 nodes
                     .filter(|node| plan.has(Table::LogicalSwitch, node))
                     .collect()
@@ -180,7 +180,7 @@ pub(super) fn subnets_before(node: &Node) -> Vec<IpNet> {
 }
 
 /// What a pod had: by its annotation, else by its logical port, where a crash came between the two.
-pub(super) fn addresses_before((namespace, name): &(String, String), pod: &Pod, db: &Db) -> Had {
+pub(super) fn addresses_before((namespace, name): &ObjectName, pod: &Pod, db: &Db) -> Had {
     if let Some(had) = &pod.networks {
         return had.clone();
     }

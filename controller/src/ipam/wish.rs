@@ -1,0 +1,61 @@
+//! What a pod asks for.
+
+use std::net::IpAddr;
+
+use super::Mac;
+use super::mac::MacError;
+use crate::cluster::{WISHED_ADDRESSES, WISHED_MAC};
+
+/// What a pod asks for by its annotations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) mac: Option<Mac>,
+}
+
+/// An annotation is no [`Wish`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the annotation {annotation}: {problem}")]
+pub struct WishError {
+    annotation: &'static str,
+    problem: String,
+}
+
+impl Wish {
+    /// Reads the annotations; those that are not there ask for nothing.
+    ///
+    /// # Errors
+    /// [`WishError`].
+    pub fn parse(addresses: Option<&str>, mac: Option<&str>) -> Result<Self, WishError> {
+        let refused = |annotation, problem| WishError {
+            annotation,
+            problem,
+        };
+        let mut wish = Self::default();
+        for text in addresses.into_iter().flat_map(|list| list.split(',')) {
+            let parsed: Result<IpAddr, _> = text.trim().parse();
+            let address = parsed.map_err(|_| {
+                let problem =
+                    format!("{text:?} is no IP address; write 10.244.0.9 or 10.244.0.9,fd00::9");
+                refused(WISHED_ADDRESSES, problem)
+            })?;
+            if let Some(other) = wish.of_family(address.is_ipv4()) {
+                let problem =
+                    format!("{other} and {address} are of one family, and a pod has one of each");
+                return Err(refused(WISHED_ADDRESSES, problem));
+            }
+            wish.addresses.push(address);
+        }
+        if let Some(text) = mac {
+            let parsed = text.parse();
+            let own = parsed.map_err(|error: MacError| refused(WISHED_MAC, error.to_string()))?;
+            wish.mac = Some(own);
+        }
+        Ok(wish)
+    }
+
+    pub(super) fn of_family(&self, is_ipv4: bool) -> Option<IpAddr> {
+        let mut own = self.addresses.iter().copied();
+        own.find(|address| address.is_ipv4() == is_ipv4)
+    }
+}
