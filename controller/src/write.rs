@@ -202,7 +202,7 @@ async fn warn_of(
     // An Event on an object without a namespace is in the one that is always there.
     let place = namespace.map_or("default", Name::as_str);
     let event = json!({
-        "metadata": { "name": format!("{name}.{:x}", now.as_nanosecond()), "namespace": place },
+        "metadata": { "name": name_of_event(name, now.as_nanosecond()), "namespace": place },
         "involvedObject": {
             "apiVersion": "v1", "kind": kind, "namespace": namespace.map(Name::as_str), "name": name.as_str(), "uid": uid,
         },
@@ -221,3 +221,15 @@ async fn warn_of(
         .await
         .map(drop)
 }
+
+/// As client-go names them: the object's name and the time; together no longer than a name may be.
+fn name_of_event(name: &str, now: i128) -> String {
+    let time = format!("{now:x}");
+    // Names are ASCII (DNS subdomains).
+    let end = name.len().min(LONGEST_NAME - 1 - time.len());
+    let name = name.get(..end).unwrap_or_default();
+    format!("{}.{time}", name.trim_end_matches(['-', '.']))
+}
+
+/// What a name may have in characters (RFC 1123 as Kubernetes has it).
+const LONGEST_NAME: usize = 253;

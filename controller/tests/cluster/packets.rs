@@ -22,14 +22,14 @@ struct Network {
 }
 
 impl Network {
-    fn start() -> (Self, Running) {
+    fn start(flags: &[&str]) -> (Self, Running) {
         let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
         let nodes = [("node-a", 1), ("node-b", 2)].map(|(name, number)| {
             let machine = central.node(name, number).unwrap();
             server.apply(node(name, &machine.tunnel_address()));
             machine
         });
-        let controller = Running::start(&central, &server, &[]);
+        let controller = Running::start(&central, &server, flags);
         let network = Self {
             central,
             server,
@@ -50,7 +50,7 @@ impl Network {
         let pod = node.pod(name).unwrap();
         self.server.apply(pod_on(&node.name, &pod, json!({})));
         let entry = await_network(&self.server, &pod.namespace, name);
-        let address = entry["ip_address"].as_str().unwrap();
+        let address = entry["ip_addresses"][0].as_str().unwrap();
         let address = address.split('/').next().unwrap().parse().unwrap();
         let pod = pod.on_default_network(&entry);
         pod.add().unwrap().success().unwrap();
@@ -145,7 +145,7 @@ fn ask(from: &Place, to: SocketAddr) -> Result<String, ErrorKind> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_reach_each_other_across_nodes_and_the_service_in_front_of_one() {
-    let (network, controller) = Network::start();
+    let (network, controller) = Network::start(&[]);
     let agents = network.start_agents();
     let (web, web_address) = network.pod(0, "web");
     let (db, db_address) = network.pod(1, "db");
@@ -164,7 +164,7 @@ async fn pods_reach_each_other_across_nodes_and_the_service_in_front_of_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_kind_of_service_leads_to_the_endpoints_that_it_should() {
-    let (network, controller) = Network::start();
+    let (network, controller) = Network::start(&[]);
     let agents = network.start_agents();
     let (a, a_address) = network.pod(0, "a");
     let (b, b_address) = network.pod(1, "b");
@@ -223,5 +223,62 @@ async fn each_kind_of_service_leads_to_the_endpoints_that_it_should() {
     let external = SocketAddr::new("198.51.100.7".parse().unwrap(), 80);
     assert_eq!(ask(client.place(), external).as_deref(), Ok("b"));
     drop((named, agents));
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_of_both_families_and_protocols_leads_to_its_endpoint_by_each() {
+    let subnets = "10.244.0.0/16/24,fd00:10:244::/48/64";
+    let (network, controller) = Network::start(&["--cluster-subnets", subnets]);
+    let agents = network.start_agents();
+    let (client, _) = network.pod(0, "client");
+    let (web, _) = network.pod(1, "web");
+    let entry = await_network(&network.server, &web.namespace, "web");
+    let vips = ["10.96.0.20", "fd00:10:96::20"];
+    let mut service = service("default", "both", vips[0], 80);
+    service["spec"]["clusterIPs"] = json!(vips);
+    service["spec"]["ports"] = json!([
+        { "name": "t", "protocol": "TCP", "port": 80 },
+        { "name": "u", "protocol": "UDP", "port": 80 },
+    ]);
+    network.server.apply(service);
+    let addresses: [IpAddr; 2] = [0, 1].map(|at| {
+        let text = entry["ip_addresses"][at].as_str().unwrap();
+        text.split('/').next().unwrap().parse().unwrap()
+    });
+    for (family, address) in ["IPv4", "IPv6"].iter().zip(&addresses) {
+        let mut slice = endpoints("default", "both", &[&address.to_string()], 8080);
+        slice["metadata"]["name"] = format!("both-{}", family.to_lowercase()).into();
+        slice["addressType"] = (*family).into();
+        slice["ports"] = json!([
+            { "name": "t", "protocol": "TCP", "port": 8080 },
+            { "name": "u", "protocol": "UDP", "port": 8080 },
+        ]);
+        network.server.apply(slice);
+    }
+    for protocol in ["TCP", "UDP"] {
+        let row = format!("Service_default/both_{protocol}_cluster");
+        let vips = [
+            [format!("{}:80", vips[0]), format!("{}:8080", addresses[0])],
+            [
+                format!("[{}]:80", vips[1]),
+                format!("[{}]:8080", addresses[1]),
+            ],
+        ];
+        let condition = json!([["name", "==", row], ["vips", "==", ["map", vips]]]);
+        let northbound = network.central.northbound();
+        northbound
+            .wait("Load_Balancer", condition, "!=", &["name"], json!([]))
+            .unwrap();
+    }
+    network.central.sync().unwrap();
+    for (vip, address) in vips.iter().zip(addresses) {
+        traffic::ping_until_answered(client.place(), address).unwrap();
+        let by = Some(SocketAddr::new(vip.parse().unwrap(), 80));
+        let listening = SocketAddr::new(address, 8080);
+        traffic::tcp_echo_by(client.place(), web.place(), listening, by, 1 << 16).unwrap();
+        traffic::udp_echo_by(client.place(), web.place(), listening, by, 1000).unwrap();
+    }
+    drop(agents);
     controller.stop().await.unwrap();
 }

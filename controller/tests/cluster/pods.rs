@@ -1,10 +1,10 @@
 //! Addresses of pods, and the writes that announce them.
 
-use podwire_tests::apiserver::ApiServer;
+use podwire_tests::apiserver::{ApiServer, node, service};
 use podwire_tests::ovn::Central;
 use serde_json::json;
 
-use crate::fixture::{Running, await_network, await_row, column, pod_of, populate};
+use crate::fixture::{Running, await_network, await_row, column, names, pod_of, populate};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_gets_what_it_asks_for_or_is_told_why_not() {
@@ -83,5 +83,60 @@ async fn only_so_many_requests_are_under_way_and_none_is_forgotten() {
     }
     let done = controller.idle().await;
     assert_eq!(patches() as u64, done.writes);
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_on_its_node_s_network_is_left_alone() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    populate(&server);
+    let mut host = pod_of("node-a", "a-host");
+    host["spec"]["hostNetwork"] = true.into();
+    server.apply(host.clone());
+    let mut controller = Running::start(&central, &server, &[]);
+    let done = controller.idle().await;
+    assert_eq!(done.pods, 2);
+    assert_eq!(
+        names(&central, "Logical_Switch_Port"),
+        [
+            "default_db",
+            "default_web",
+            "k8s-node-a",
+            "k8s-node-b",
+            "stor-node-a",
+            "stor-node-b"
+        ]
+    );
+    let known = server.object("Pod", "default", "a-host").unwrap();
+    assert_eq!(
+        known["metadata"]["annotations"],
+        host["metadata"]["annotations"]
+    );
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_for_which_no_address_is_left_is_told_so_however_long_its_name_is() {
+    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    server.apply(node("node-a", "192.0.2.1"));
+    // Of eight addresses four are not for pods.
+    for number in 0..4 {
+        server.apply(pod_of("node-a", &format!("early-{number}")));
+    }
+    let flags = ["--cluster-subnets", "10.244.0.0/28/29"];
+    let mut controller = Running::start(&central, &server, &flags);
+    controller.idle().await;
+    let longest = format!("{}-{}", "a".repeat(231), "b".repeat(21));
+    server.apply(pod_of("node-a", &longest));
+    let told = server
+        .await_events("a refusal", |events| !events.is_empty())
+        .unwrap();
+    assert_eq!(told[0]["involvedObject"]["name"], longest);
+    let message = told[0]["message"].as_str().unwrap();
+    assert!(message.contains("give nodes larger subnets"), "{message}");
+    // Nothing else stops for it.
+    server.apply(service("default", "front", "10.96.0.10", 80));
+    let row = "Service_default/front_TCP_cluster";
+    await_row(&central, "Load_Balancer", row, true);
     controller.stop().await.unwrap();
 }
