@@ -16,7 +16,7 @@ mod store;
 mod tls;
 
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -81,6 +81,8 @@ struct State {
 /// A request as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
+    /// When it was read.
+    pub at: Instant,
     /// `GET`, `POST` or `PATCH`.
     pub method: String,
     /// The path, without the query.
@@ -118,7 +120,12 @@ impl ApiServer {
 
     /// One in another network namespace.
     pub fn start_in(place: &Place) -> Result<ApiServer, Failure> {
-        ApiServer::listen(place, None)
+        ApiServer::start_at(place, Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// One on an address of another network namespace, for whoever reaches that.
+    pub fn start_at(place: &Place, address: IpAddr) -> Result<ApiServer, Failure> {
+        ApiServer::listen(place, address, None)
     }
 
     /// A server that speaks TLS, by a certificate that its own CA signed.
@@ -128,7 +135,8 @@ impl ApiServer {
 
     /// As [`ApiServer::start_tls`], in another network namespace.
     pub fn start_tls_in(place: &Place) -> Result<ApiServer, Failure> {
-        ApiServer::listen(place, Some(tls::Identity::new()?))
+        let address = Ipv4Addr::LOCALHOST.into();
+        ApiServer::listen(place, address, Some(tls::Identity::new()?))
     }
 
     /// The port that it listens on.
@@ -136,9 +144,13 @@ impl ApiServer {
         self.address.port()
     }
 
-    fn listen(place: &Place, identity: Option<tls::Identity>) -> Result<ApiServer, Failure> {
+    fn listen(
+        place: &Place,
+        address: IpAddr,
+        identity: Option<tls::Identity>,
+    ) -> Result<ApiServer, Failure> {
         let listener = place
-            .run(|| TcpListener::bind("127.0.0.1:0"))?
+            .run(|| TcpListener::bind((address, 0)))?
             .step(|| "listen for the API server's clients")?;
         let address = listener.local_addr().step(|| "find the server's port")?;
         let shared = Arc::new(Shared::default());

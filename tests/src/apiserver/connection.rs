@@ -260,6 +260,7 @@ fn read_request(stream: &mut impl BufRead) -> io::Result<Option<Request>> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let mut length = 0;
     let mut request = Request {
+        at: Instant::now(),
         method: method.to_owned(),
         path: path.to_owned(),
         query: query
@@ -281,6 +282,7 @@ fn read_request(stream: &mut impl BufRead) -> io::Result<Option<Request>> {
             let mut body = vec![0; length];
             stream.read_exact(&mut body)?;
             request.body = serde_json::from_slice(&body).ok();
+            request.at = Instant::now();
             return Ok(Some(request));
         };
         match name.to_ascii_lowercase().as_str() {

@@ -45,6 +45,12 @@ fn make(namespace: &str, event: &Value, state: &mut State) -> Value {
     let Some(name) = event["metadata"]["name"].as_str() else {
         return status(422, "Invalid", "metadata.name: Required value");
     };
+    // A name is that of a DNS subdomain.
+    let is_label =
+        |label: &str| !label.is_empty() && !label.starts_with('-') && !label.ends_with('-');
+    if name.len() > 253 || !name.split('.').all(is_label) {
+        return status(422, "Invalid", "metadata.name: Invalid value");
+    }
     if find(namespace, name, state).is_some() {
         return status(
             409,

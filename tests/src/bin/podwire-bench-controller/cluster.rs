@@ -1,14 +1,17 @@
 //! A cluster of a certain size, and pods that come one by one.
 
+use std::collections::HashMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use podwire_tests::Failure;
 use podwire_tests::apiserver::{ApiServer, endpoints, node, pod, service};
 use podwire_tests::ovn::Central;
-use serde_json::json;
+use serde_json::{Value, json};
 
-const NETWORKS: &str = "k8s.ovn.org/pod-networks";
+use crate::floor::Floor;
+
+pub(crate) const NETWORKS: &str = "k8s.ovn.org/pod-networks";
 
 pub(crate) struct Cluster {
     pub(crate) central: Central,
@@ -76,37 +79,50 @@ impl Cluster {
         self.server.apply(pod);
     }
 
-    /// Creates pods one after the other; how long each took until its annotation was there, sorted.
-    pub(crate) fn create(&self, count: u32, every: Duration) -> Result<Vec<Duration>, Failure> {
-        let numbers = self.pods..self.pods + count;
-        let (sender, created) = std::sync::mpsc::channel();
-        let mut latencies = thread::scope(|scope| {
-            scope.spawn(move || {
-                let began = Instant::now();
-                for (turn, number) in numbers.enumerate() {
-                    let turn = u32::try_from(turn).unwrap_or(u32::MAX);
-                    thread::sleep((every * turn).saturating_sub(began.elapsed()));
-                    let created = Instant::now();
-                    self.apply_pod(number);
-                    if sender.send((number, created)).is_err() {
-                        return;
-                    }
-                }
-            });
-            let ends = created.into_iter().map(|(number, created)| {
-                let (namespace, name) = (namespace(number), name_of_pod(number));
-                let place = ("Pod", &*namespace, &*name);
-                let is_done = |pod: &serde_json::Value| {
-                    pod["metadata"]["annotations"].get(NETWORKS).is_some()
-                };
-                self.server.await_object(place, is_done)?;
-                Ok(created.elapsed())
-            });
-            ends.collect::<Result<Vec<_>, Failure>>()
-        })?;
-        latencies.sort();
+    /// Creates pods one after the other, and beside each one of the floor's; how long each took until
+    /// its annotation came, sorted: those of the controller, and those of the floor.
+    pub(crate) fn create(
+        &self,
+        count: u32,
+        every: Duration,
+    ) -> Result<[Vec<Duration>; 2], Failure> {
+        let floor = Floor::start(&self.central, &self.server)?;
+        let mut created = HashMap::new();
+        let began = Instant::now();
+        for turn in 0..count {
+            let number = self.pods + turn;
+            thread::sleep((every * turn).saturating_sub(began.elapsed()));
+            created.insert(path(number, &name_of_pod(number)), (0, Instant::now()));
+            self.apply_pod(number);
+            thread::sleep((every * turn + every / 2).saturating_sub(began.elapsed()));
+            let name = format!("floor-{number}");
+            created.insert(path(number, &name), (1, Instant::now()));
+            self.server.apply(floor.pod(&namespace(number), &name));
+        }
+        let is_done = |pod: &Value| pod["metadata"]["annotations"].get(NETWORKS).is_some();
+        for turn in 0..count {
+            let number = self.pods + turn;
+            for name in [name_of_pod(number), format!("floor-{number}")] {
+                self.server
+                    .await_object(("Pod", &namespace(number), &name), is_done)?;
+            }
+        }
+        let mut latencies = [Vec::new(), Vec::new()];
+        for request in self.server.requests() {
+            // Only the first is of interest: another would be a repetition.
+            if request.method == "PATCH"
+                && let Some((whose, created)) = created.remove(&request.path)
+            {
+                latencies[whose].push(request.at - created);
+            }
+        }
+        latencies.each_mut().map(|all| all.sort());
         Ok(latencies)
     }
+}
+
+fn path(number: u32, name: &str) -> String {
+    format!("/api/v1/namespaces/{}/pods/{name}", namespace(number))
 }
 
 fn namespace(number: u32) -> String {

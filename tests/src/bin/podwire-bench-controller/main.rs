@@ -5,6 +5,7 @@
 //! JSON to the path in the first argument. With `--enforce` a broken promise is a failure.
 
 mod cluster;
+mod floor;
 mod process;
 
 use std::process::ExitCode;
@@ -30,8 +31,10 @@ struct Measured {
     resident: [u64; 2],
     /// Processor time of the controller at each start.
     start_time: [Duration; 2],
-    /// From the object's creation until its annotation is there, after its row; sorted.
+    /// From the object's creation until the request with its annotation, after its row; sorted.
     latencies: Vec<Duration>,
+    /// The same of pods for which nothing is computed ([`floor`]).
+    floor: Vec<Duration>,
     /// Processor time of the controller for each pod created, in µs.
     each_pod: f64,
 }
@@ -73,7 +76,7 @@ fn measure(nodes: u32, pods_of_each: u32, services: u32) -> Result<Measured, Fai
     let from_empty = began.elapsed();
     let (resident, start_time) = (first.resident()?, first.processor_time()?);
     eprintln!("{size}: {CREATED} pods, {PER_SECOND} each second");
-    let latencies = cluster.create(CREATED, Duration::from_secs(1) / PER_SECOND)?;
+    let [latencies, floor] = cluster.create(CREATED, Duration::from_secs(1) / PER_SECOND)?;
     let used = first.processor_time()? - start_time;
     first.stop()?;
     eprintln!("{size}: restart");
@@ -91,6 +94,7 @@ fn measure(nodes: u32, pods_of_each: u32, services: u32) -> Result<Measured, Fai
         resident,
         start_time,
         latencies,
+        floor,
         each_pod: used.as_secs_f64() * 1e6 / f64::from(CREATED),
     })
 }
@@ -110,9 +114,9 @@ fn rows(small: &Measured, large: &Measured) -> Vec<Row> {
         measured,
         most,
     };
-    let quantile = |of: &Measured, percent: usize| {
-        let at = (of.latencies.len() * percent / 100).min(of.latencies.len() - 1);
-        of.latencies[at].as_secs_f64() * 1e3
+    let quantile = |of: &[Duration], percent: usize| {
+        let at = (of.len() * percent / 100).min(of.len() - 1);
+        of[at].as_secs_f64() * 1e3
     };
     #[expect(clippy::cast_precision_loss, reason = "less than 2^52 KiB")]
     let megabytes = |start: usize| large.resident[start] as f64 * 1024.0 / 1e6;
@@ -147,10 +151,22 @@ fn rows(small: &Measured, large: &Measured) -> Vec<Row> {
         row(
             "pod created to row and annotation, p50",
             "ms",
-            quantile(large, 50),
+            quantile(&large.latencies, 50),
             5.0,
         ),
-        row("the same, p99", "ms", quantile(large, 99), 20.0),
+        row("the same, p99", "ms", quantile(&large.latencies, 99), 20.0),
+        row(
+            "the same without a controller (the floor), p50",
+            "ms",
+            quantile(&large.floor, 50),
+            f64::INFINITY,
+        ),
+        row(
+            "the floor, p99",
+            "ms",
+            quantile(&large.floor, 99),
+            f64::INFINITY,
+        ),
         row(
             "processor time per pod at 50,000 pods, by that at 500",
             "",
@@ -181,8 +197,18 @@ fn rows(small: &Measured, large: &Measured) -> Vec<Row> {
             small.each_pod,
             f64::INFINITY,
         ),
-        row("p50 at 500 pods", "ms", quantile(small, 50), f64::INFINITY),
-        row("p99 at 500 pods", "ms", quantile(small, 99), f64::INFINITY),
+        row(
+            "p50 at 500 pods",
+            "ms",
+            quantile(&small.latencies, 50),
+            f64::INFINITY,
+        ),
+        row(
+            "p99 at 500 pods",
+            "ms",
+            quantile(&small.latencies, 99),
+            f64::INFINITY,
+        ),
     ]
 }
 
