@@ -1,13 +1,13 @@
 //! `make demo-cluster`: a cluster's network on podwire and OVN alone. Two controllers, of which one
 //! leads; two nodes with `podwire node` and the agent; pods, a service, and the leader killed.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::controller::Controller;
 use podwire_tests::ovn::{Central, OvnNode};
-use podwire_tests::{Agent, Pod, Step, traffic};
+use podwire_tests::{Agent, Failure, NodeRun, Pod, Step, traffic};
 use serde_json::{Value, json};
 
 use crate::proof::{Proof, expect};
@@ -17,6 +17,9 @@ use crate::{kept_logs, machines, marks, nothing_left};
 const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
 const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
 const VIP: &str = "10.96.0.10";
+const NODE_PORT: u16 = 30010;
+/// The central machine on the network of the machines; the outside of the cluster.
+const CENTRAL: IpAddr = IpAddr::V4(Ipv4Addr::new(172, 31, 0, 1));
 
 /// A pod that has been wired.
 struct Wired<'node> {
@@ -34,8 +37,7 @@ pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
     for (name, number) in [("node-a", 1), ("node-b", 2)] {
         let title = format!("{name}: Open vSwitch and ovn-controller, of no network yet");
         let node = stage.step(&title, || {
-            let node = central.node_without_controller(name, number)?;
-            node.make_bridge()?;
+            let node = central.bare_node(name, number)?;
             node.start_controller()?;
             let remark = format!("at {}", node.tunnel_address());
             Ok((node, remark))
@@ -45,7 +47,7 @@ pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
     let machines = machines(&central, &nodes);
     let marks = marks(&machines);
     let server = stage
-        .silent(|| ApiServer::start_in(central.machine().place()))
+        .silent(|| ApiServer::start_at(central.machine().place(), CENTRAL))
         .map_err(|()| kept_logs(&machines))?;
     in_cluster(stage, &central, &server, &nodes).map_err(|()| kept_logs(&machines))?;
     let namespaces = machines
@@ -82,9 +84,11 @@ fn in_cluster(
         })?;
         Ok((controller, String::new()))
     })?;
-    let mut agents = Vec::new();
+    let (mut runs, mut agents) = (Vec::new(), Vec::new());
     for node in nodes {
-        agents.push(join(stage, central, server, node)?);
+        let (run, agent) = join(stage, central, server, node)?;
+        runs.push(run);
+        agents.push(agent);
     }
     let mut pods = Vec::new();
     for (node, name) in nodes.iter().zip(["web", "db"]) {
@@ -102,7 +106,10 @@ fn in_cluster(
     )?;
     let vip = stage.step("a service in front of db", || {
         let namespace = &db.pod.namespace;
-        server.apply(apiserver::service(namespace, "front", VIP, 80));
+        let mut service = apiserver::service(namespace, "front", VIP, 80);
+        service["spec"]["type"] = "NodePort".into();
+        service["spec"]["ports"][0]["nodePort"] = NODE_PORT.into();
+        server.apply(service);
         let ends = [&*db.address.to_string()];
         server.apply(apiserver::endpoints(namespace, "front", &ends, 8080));
         let row = format!("Service_{namespace}/front_TCP_cluster");
@@ -115,7 +122,11 @@ fn in_cluster(
         northbound.wait("Load_Balancer", condition, "!=", &["name"], json!([]))?;
         central.sync()?;
         let vip: SocketAddr = SocketAddr::new(VIP.parse().unwrap_or(db.address), 80);
-        Ok((vip, format!("{vip}, one Load_Balancer row")))
+        for (node, run) in nodes.iter().zip(&runs) {
+            await_endpoint(node, run, db.address)?;
+        }
+        let remark = format!("{vip} and node port {NODE_PORT}, one Load_Balancer row");
+        Ok((vip, remark))
     })?;
     talk(stage, "web to db by the service", web, db, Some(vip))?;
     stage.step("node-a's own processes to db by the service", || {
@@ -123,6 +134,19 @@ fn in_cluster(
         let (host, pod) = (nodes[0].place(), db.pod.place());
         traffic::tcp_echo_by(host, pod, listening, Some(vip), 1 << 16)?;
         Ok(((), String::new()))
+    })?;
+    stage.step("a client outside to db by node-a's node port", || {
+        let node = nodes[0].tunnel_address().parse();
+        let node: IpAddr = node
+            .map_err(std::io::Error::other)
+            .step(|| "read node-a's address")?;
+        let (by, listening) = (
+            SocketAddr::new(node, NODE_PORT),
+            SocketAddr::new(db.address, 8080),
+        );
+        let (outside, pod) = (central.machine().place(), db.pod.place());
+        traffic::tcp_echo_by(outside, pod, listening, Some(by), 1 << 16)?;
+        Ok(((), format!("{CENTRAL} to {by}")))
     })?;
     stage.step(
         "the leader is killed; the stand-by takes over when its lease is over",
@@ -141,7 +165,7 @@ fn in_cluster(
     )?;
     let late = add(stage, server, &nodes[0], "late")?;
     talk(stage, "late to web, on the same node", &late, web, None)?;
-    leave(stage, central, server, nodes, [&late, web, db])?;
+    leave(stage, central, server, (nodes, runs), [&late, web, db])?;
     stage.step("the agents and the controller stop", || {
         agents
             .into_iter()
@@ -151,15 +175,28 @@ fn in_cluster(
     })
 }
 
-/// Has a node join: its object, its subnet, `podwire node init`, the agent.
+/// Waits until a node's table of services leads to an endpoint. Service and endpoints may come in
+/// either order.
+fn await_endpoint(node: &OvnNode, run: &NodeRun, address: IpAddr) -> Result<(), Failure> {
+    for settled in 1.. {
+        run.await_log("services follow the cluster", settled)?;
+        let table = node.run("nft", &["list", "table", "inet", "podwire-services"])?;
+        if table.contains(&address.to_string()) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Has a node join: its object, its subnet, `podwire node run`, the agent.
 fn join<'node>(
     stage: &Stage,
     central: &Central,
     server: &ApiServer,
     node: &'node OvnNode,
-) -> Result<Agent<'node>, ()> {
+) -> Result<(NodeRun, Agent<'node>), ()> {
     let name = &*node.name;
-    let subnet = stage.step(
+    stage.step(
         &format!("{name} joins: the controller gives it a subnet"),
         || {
             server.apply(apiserver::node(name, &node.tunnel_address()));
@@ -167,28 +204,32 @@ fn join<'node>(
                 server.await_object(("Node", "", name), |it| entry(it, NODE_SUBNETS).is_some())?;
             let subnets = entry(&object, NODE_SUBNETS).unwrap_or_default();
             let subnet = subnets[0].as_str().unwrap_or_default().to_owned();
-            Ok((subnet.clone(), subnet))
+            Ok(((), subnet))
         },
     )?;
-    stage.step(&format!("{name}: podwire node init"), || {
-        let remote = format!("tcp:{}:6642", "172.31.0.1");
-        let flags = [
-            ["--node-name", name],
-            ["--interface", node.uplink()],
-            ["--node-subnet", &subnet],
-            ["--cluster-subnet", "10.244.0.0/16"],
-            ["--service-cidr", "10.96.0.0/16"],
-            ["--ovn-remote", &remote],
-        ];
-        let line = [&["node", "init"][..], flags.as_flattened()].concat();
-        let done = node.podwire(&line)?.success("podwire node init")?;
-        central.await_chassis(name)?;
-        central.await_up(&format!("k8s-{name}"), true)?;
-        Ok(((), done.lines().last().unwrap_or_default().to_owned()))
-    })?;
+    let run = stage.step(
+        &format!("{name}: podwire node run, until it is ready"),
+        || {
+            let (remote, url) = (format!("tcp:{CENTRAL}:6642"), server.url());
+            let flags = [
+                ["--node-name", name],
+                ["--interface", node.uplink()],
+                ["--cluster-subnet", "10.244.0.0/16"],
+                ["--service-cidr", "10.96.0.0/16"],
+                ["--ovn-remote", &remote],
+                ["--k8s-apiserver", &url],
+            ];
+            let line = [&["node", "run"][..], flags.as_flattened()].concat();
+            let line: Vec<String> = line.into_iter().map(str::to_owned).collect();
+            let run = NodeRun::start(node, &line)?;
+            central.await_chassis(name)?;
+            central.await_up(&format!("k8s-{name}"), true)?;
+            Ok((run, format!("k8s-{name} is up")))
+        },
+    )?;
     stage.step(&format!("{name}: podwire agent --mode ovn"), || {
         let agent = node.start_agent(&OvnNode::agent_options())?;
-        Ok((agent, String::new()))
+        Ok(((run, agent), String::new()))
     })
 }
 
@@ -241,7 +282,7 @@ fn leave(
     stage: &Stage,
     central: &Central,
     server: &ApiServer,
-    nodes: &[OvnNode],
+    (nodes, runs): (&[OvnNode], Vec<NodeRun>),
     pods: [&Wired<'_>; 3],
 ) -> Result<(), ()> {
     stage.step("the pods, the service and the nodes are deleted", || {
@@ -252,7 +293,8 @@ fn leave(
         let namespace = &pods[0].pod.namespace;
         server.delete_object("Service", namespace, "front");
         server.delete_object("EndpointSlice", namespace, "front-1");
-        for node in nodes {
+        for (node, run) in nodes.iter().zip(runs) {
+            run.stop()?;
             let cleaned = node.podwire(&["node", "cleanup"])?;
             cleaned.success("podwire node cleanup")?;
             server.delete_object("Node", "", &node.name);
