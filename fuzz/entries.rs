@@ -1,8 +1,9 @@
-//! One entry point for each thing that podwire reads from outside. The fuzz targets call them with what libFuzzer makes up;
-//! agent/tests/corpus.rs calls them, in every test run, with the inputs that are kept in `corpus/`.
+//! One entry point for each thing that podwire reads from outside. The fuzz targets call them with
+//! what libFuzzer makes up; agent/tests/corpus.rs calls them, in every test run, with the inputs
+//! that are kept in `corpus/`.
 //!
-//! Each holds more than "no panic": what was accepted is accepted again when it is written out, and what a limit is for
-//! stays within it.
+//! Each holds more than "no panic": what was accepted is accepted again when it is written out, and
+//! what a limit is for stays within it.
 
 #![allow(
     dead_code,
@@ -36,10 +37,12 @@ use podwire_ovs::replica::{Db, MonitorMethod, Schema};
 use podwire_ovs::vswitch;
 use podwire_ovs::wire::{Event, Limits, Session};
 
-/// An error ends up in a pod's event and in the log; what was refused is shown in it, but not all of it.
+/// An error ends up in a pod's event and in the log; what was refused is shown in it, but not all
+/// of it.
 const LONGEST_ERROR: usize = 4096;
 
-/// What a runtime passes: the configuration, then, each after a NUL as in /proc/PID/environ, the variables.
+/// What a runtime passes: the configuration, then, each after a NUL as in /proc/PID/environ, the
+/// variables.
 pub(crate) fn cni(data: &[u8]) {
     let mut parts = data.split(|byte| *byte == 0);
     let stdin = parts.next().unwrap_or_default();
@@ -217,8 +220,8 @@ fn shown(error: &impl std::fmt::Display) {
     );
 }
 
-/// A server's bytes. The first one says in which pieces they come; each notification's parameters go to a replica of the
-/// tables that podwire watches, under the schema of a real server.
+/// A server's bytes. The first one says in which pieces they come; each notification's parameters
+/// go to a replica of the tables that podwire watches, under the schema of a real server.
 pub(crate) fn ovsdb(data: &[u8]) {
     let Some((pieces, stream)) = data.split_first() else {
         return;
@@ -295,8 +298,8 @@ fn schema() -> &'static Schema {
     &SCHEMA
 }
 
-/// What the operator writes (a configuration file, a `--subnet`), and what podwire wrote down and finds again: a record of the run directory, an
-/// external_ids value.
+/// What the operator writes (a configuration file, a `--subnet`), and what podwire wrote down and
+/// finds again: a record of the run directory, an external_ids value.
 pub(crate) fn config(data: &[u8]) {
     if let Ok(entry) = serde_json::from_slice::<Entry>(data) {
         let text = serde_json::to_vec(&entry).expect("an entry has only strings and numbers");
@@ -327,7 +330,8 @@ pub(crate) fn config(data: &[u8]) {
     ports::addresses(&ids).for_each(drop);
 }
 
-/// A file of the spool of DELs, which root alone can write to; but a plugin of another version may have.
+/// A file of the spool of DELs, which root alone can write to; but a plugin of another version may
+/// have.
 pub(crate) fn spool(data: &[u8]) {
     let spooled = match Spooled::parse(data) {
         Ok(spooled) => spooled,
@@ -342,7 +346,8 @@ pub(crate) fn spool(data: &[u8]) {
     }
 }
 
-/// A kubeconfig, as an operator or an installer writes it; the files that it names are not looked at.
+/// A kubeconfig, as an operator or an installer writes it; the files that it names are not looked
+/// at.
 pub(crate) fn kubeconfig(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         let checked = kubeconfig::check(text).now_or_never();

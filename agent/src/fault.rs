@@ -1,8 +1,9 @@
-//! Fault points: named steps at which a test has the agent die, or an ADD fail. Compiled in only with the feature
-//! `fault-points`, which no build for users has.
+//! Fault points: named steps at which a test has the agent die, or an ADD fail. Compiled in only
+//! with the feature `fault-points`, which no build for users has.
 //!
-//! `PODWIRE_FAULT=<step>:kill` ends the process by SIGKILL, as at that step, the first time that it comes there;
-//! `PODWIRE_FAULT=<step>:error` has the step fail once. `STEPS` lists what can be named.
+//! `PODWIRE_FAULT=<step>:kill` ends the process by SIGKILL, as at that step, the first time that it
+//! comes there; `PODWIRE_FAULT=<step>:error` has the step fail once. `STEPS` lists what can be
+//! named.
 
 /// Every step, in the order in which an ADD, and then a DEL, comes by.
 #[cfg(feature = "fault-points")]
@@ -22,7 +23,8 @@ pub const STEPS: [&str; 13] = [
     "del-forgotten",
 ];
 
-/// Comes by a step, in a function of `Result<_, attach::Error>` from which it may return; with a `_` only a kill counts.
+/// Comes by a step, in a function of `Result<_, attach::Error>` from which it may return; with a
+/// `_` only a kill counts.
 #[cfg(feature = "fault-points")]
 macro_rules! fault_point {
     ($step:literal) => {

@@ -1,7 +1,8 @@
-//! The podwire node agent, one room for each of its concerns. A request flows downward, and no room imports one above it:
-//! [`install`], [`server`], [`inspect`], [`reconcile`], [`attach`], [`pods`], [`ipam`], [`plan`], [`netns`], [`flows`],
-//! [`ports`], [`journal`], [`observe`], [`apiserver`], [`lockdown`], [`config`]. Beside them stand the [`tools`], which speak to a running
-//! agent over its socket.
+//! The podwire node agent, one room for each of its concerns. A request flows downward, and no room
+//! imports one above it: [`install`], [`server`], [`inspect`], [`reconcile`], [`attach`], [`pods`],
+//! [`ipam`], [`plan`], [`netns`], [`flows`], [`ports`], [`journal`], [`observe`], [`apiserver`],
+//! [`lockdown`], [`config`]. Beside them stand the [`tools`], which speak to a running agent over
+//! its socket.
 
 pub mod apiserver;
 mod asking;

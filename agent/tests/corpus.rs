@@ -1,5 +1,6 @@
-//! The fuzz targets' entry points, run over the inputs that are kept: those that each format was begun with, what fuzzing
-//! found worth keeping, and every input that once was a finding. `make fuzz` looks for more.
+//! The fuzz targets' entry points, run over the inputs that are kept: those that each format was
+//! begun with, what fuzzing found worth keeping, and every input that once was a finding. `make
+//! fuzz` looks for more.
 
 #[path = "../../fuzz/entries.rs"]
 #[allow(

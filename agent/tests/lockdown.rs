@@ -1,7 +1,8 @@
-//! What a locked-down process can and can't do, each shown by a process that locks itself down and tries.
+//! What a locked-down process can and can't do, each shown by a process that locks itself down and
+//! tries.
 //!
-//! A harness of its own: the usual one has threads, and the lock-down refuses to be done beside any. It knows the few
-//! arguments by which cargo and nextest list and choose tests.
+//! A harness of its own: the usual one has threads, and the lock-down refuses to be done beside
+//! any. It knows the few arguments by which cargo and nextest list and choose tests.
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 

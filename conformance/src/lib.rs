@@ -11,11 +11,10 @@
 //! use cni_conformance::{Selection, Subject, report, run};
 //!
 //! # fn main() -> Result<(), cni_conformance::Trouble> {
-//! let conf = br#"{"name": "pods", "type": "ptp", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}}"#;
-//! let subject = Subject::new("/usr/lib/cni/ptp", conf)?;
-//! let report = run(&subject, &Selection::default(), &mut |_, _| {})?;
-//! print!("{}", report::table(&report, false));
-//! assert!(report.conforms());
+//! let conf = br#"{"name": "pods", "type": "ptp", "ipam": {"type": "host-local", "subnet":
+//! "10.1.0.0/24"}}"#; let subject = Subject::new("/usr/lib/cni/ptp", conf)?; let report =
+//! run(&subject, &Selection::default(), &mut |_, _| {})?; print!("{}", report::table(&report,
+//! false)); assert!(report.conforms());
 //! # Ok(())
 //! # }
 //! ```

@@ -39,8 +39,8 @@ pub struct UnknownFilter {
 }
 
 impl Filter {
-    /// Reads a query, such as `namespace=web&state=failed`. Names of pods need no percent-encoding (RFC 1123 labels), and none is
-    /// read.
+    /// Reads a query, such as `namespace=web&state=failed`. Names of pods need no percent-encoding
+    /// (RFC 1123 labels), and none is read.
     ///
     /// # Errors
     /// A parameter is unknown, or its value is not one.

@@ -1,6 +1,6 @@
-//! What the agent shows people of itself, on `GET /v1/status`, `/v1/ports`, `/v1/traces`, `/v1/check`
-//! and `/v1/gc`: views of what the rooms below know, as JSON that the [`tools`](crate::tools) read back
-//! into the same types.
+//! What the agent shows people of itself, on `GET /v1/status`, `/v1/ports`, `/v1/traces`,
+//! `/v1/check` and `/v1/gc`: views of what the rooms below know, as JSON that the
+//! [`tools`](crate::tools) read back into the same types.
 
 mod filter;
 mod ports;

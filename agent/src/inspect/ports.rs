@@ -54,7 +54,8 @@ pub struct PortView {
 impl PortView {
     /// A port as its row has it; `link` is its host link, where there is one.
     ///
-    /// Open vSwitch notices that a link is gone only when it looks at its ports again, which may be much later.
+    /// Open vSwitch notices that a link is gone only when it looks at its ports again, which may be
+    /// much later.
     fn of(
         record: PortRecord,
         wait: Wait,
@@ -99,7 +100,8 @@ pub async fn ports(node: &Node, filter: &Filter) -> Result<PortList, Error> {
     ports_after(node, filter, &BTreeMap::new()).await
 }
 
-/// The same for one who watches. What was shown before need not be looked up again where it can't change.
+/// The same for one who watches. What was shown before need not be looked up again where it can't
+/// change.
 pub(super) async fn ports_after(
     node: &Node,
     filter: &Filter,

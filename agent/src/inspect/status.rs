@@ -1,5 +1,5 @@
-//! The node in one look: what an ADD needs and whether it is there, how many ports there are and how they are doing, what
-//! waits, and what failed last.
+//! The node in one look: what an ADD needs and whether it is there, how many ports there are and
+//! how they are doing, what waits, and what failed last.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,9 @@ use crate::ports::{PortError, PortState, SwitchView};
 const FAILURES: usize = 5;
 /// How long a failure is shown that nothing has repeated.
 const RECENT_MICROS: u64 = 10 * 60 * 1_000_000;
-/// How long it is shown when its pod seems to be gone. Runtimes send a DEL at once for a sandbox whose ADD failed, and kubelet
-/// makes another sandbox within 10 to 15 seconds (`backOffPeriod` in pkg/kubelet/kubelet.go): without one the pod is gone.
+/// How long it is shown when its pod seems to be gone. Runtimes send a DEL at once for a sandbox
+/// whose ADD failed, and kubelet makes another sandbox within 10 to 15 seconds (`backOffPeriod` in
+/// pkg/kubelet/kubelet.go): without one the pod is gone.
 const RETRY_MICROS: u64 = 60 * 1_000_000;
 
 /// What `GET /v1/status` answers.
@@ -65,7 +66,8 @@ pub struct StatusView {
     pub max_operations: usize,
     /// MTU of a pod to which nobody gave one, in bytes.
     pub mtu: u32,
-    /// The file in which `mtu` can be set; None when the command line names it, above which no file is.
+    /// The file in which `mtu` can be set; None when the command line names it, above which no file
+    /// is.
     pub mtu_file: Option<PathBuf>,
     /// The node's own subnets.
     pub subnets: Vec<SubnetView>,
@@ -73,8 +75,8 @@ pub struct StatusView {
     pub spool: SpoolView,
     /// Pods that an ADD waits for.
     pub awaited: Vec<String>,
-    /// Failures of the last ten minutes, of a pod that is gone for one minute; newest first; of one pod, or one verb without a
-    /// pod, only the newest.
+    /// Failures of the last ten minutes, of a pod that is gone for one minute; newest first; of one
+    /// pod, or one verb without a pod, only the newest.
     pub failures: Vec<Failure>,
 }
 
@@ -319,8 +321,9 @@ fn pod_name(pod: &str) -> Option<PodName> {
     })
 }
 
-/// The recent failures that nothing has made good since: a later success of the same verb for the same pod does, and in the
-/// end the pod's own end. Whether a pod exists `exists` says, where anybody knows it; else the DEL of its sandbox does.
+/// The recent failures that nothing has made good since: a later success of the same verb for the
+/// same pod does, and in the end the pod's own end. Whether a pod exists `exists` says, where
+/// anybody knows it; else the DEL of its sandbox does.
 fn failures(
     operations: &[Operation],
     exists: impl Fn(&str) -> Option<bool>,

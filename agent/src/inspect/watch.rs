@@ -1,7 +1,9 @@
-//! The ports as they change: the first message has all that are wanted, each later one what is new, different or gone.
+//! The ports as they change: the first message has all that are wanted, each later one what is new,
+//! different or gone.
 //!
-//! A message is sent when the replica or a host link has changed, and only then. Bursts are drawn together, for a person reads no more than
-//! some pictures a second, and the agent has better to do than to paint more.
+//! A message is sent when the replica or a host link has changed, and only then. Bursts are drawn
+//! together, for a person reads no more than some pictures a second, and the agent has better to do
+//! than to paint more.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

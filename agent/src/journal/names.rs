@@ -1,9 +1,10 @@
 //! The names that host ends of earlier attachments had. None is given to a new device.
 //!
-//! ovs-vswitchd knows a port by its name. While it is busy or stopped it may read the removal of a row and a new row of
-//! the same name together; it then keeps the old device open, and the new one passes no packet. It also restores the flags
-//! of a device that it lets go by name, and so sets a new device of that name down. Container ids come again with podman
-//! and cnitool, and with them the names that are derived from the ids.
+//! ovs-vswitchd knows a port by its name. While it is busy or stopped it may read the removal of a
+//! row and a new row of the same name together; it then keeps the old device open, and the new one
+//! passes no packet. It also restores the flags of a device that it lets go by name, and so sets a
+//! new device of that name down. Container ids come again with podman and cnitool, and with them
+//! the names that are derived from the ids.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -17,7 +18,8 @@ use podwire_cni::spool::boottime;
 
 use crate::plan::{derived_link_name, stable_hash};
 
-/// How many names are kept, about four for each attachment. ovs-vswitchd has let go of a name long before as many follow.
+/// How many names are kept, about four for each attachment. ovs-vswitchd has let go of a name long
+/// before as many follow.
 const KEPT: usize = 8192;
 /// The file in the run directory: one name per line, newest last.
 const FILE: &str = "retired-names";

@@ -53,8 +53,8 @@ impl Needs {
     }
 }
 
-/// Drops all others from every set. The bounding set goes first, since that takes CAP_SETPCAP; with it empty, with nothing
-/// inheritable and with no_new_privs, no exec can bring one back.
+/// Drops all others from every set. The bounding set goes first, since that takes CAP_SETPCAP; with
+/// it empty, with nothing inheritable and with no_new_privs, no exec can bring one back.
 pub(super) fn keep(wanted: &[Capability]) -> Result<Vec<Capability>, LockdownError> {
     let failed = |step| move |source| LockdownError::Capabilities { step, source };
     let held = caps::read(None, CapSet::Permitted).map_err(failed("read the capabilities"))?;
@@ -67,8 +67,8 @@ pub(super) fn keep(wanted: &[Capability]) -> Result<Vec<Capability>, LockdownErr
         return Err(LockdownError::Lacking { missing });
     }
     caps::clear(None, CapSet::Ambient).map_err(failed("clear the ambient capabilities"))?;
-    // A container may have been given no CAP_SETPCAP; then what its bounding set still holds can't be gained either, for
-    // no_new_privs keeps exec from granting anything.
+    // A container may have been given no CAP_SETPCAP; then what its bounding set still holds can't
+    // be gained either, for no_new_privs keeps exec from granting anything.
     if held.contains(&Capability::CAP_SETPCAP) {
         caps::clear(None, CapSet::Bounding).map_err(failed("clear the bounding set"))?;
     }

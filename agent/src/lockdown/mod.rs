@@ -1,9 +1,11 @@
-//! Gives up, before the first thread is started, all power that the agent does not need: no_new_privs, every capability but
-//! a few, and every system call but those that a network agent makes.
+//! Gives up, before the first thread is started, all power that the agent does not need:
+//! no_new_privs, every capability but a few, and every system call but those that a network agent
+//! makes.
 //!
-//! All three belong to threads and not to the process, and threads inherit them from the one that starts them. So
-//! [`apply`] is called once, by the only thread there is, and says so when there is another. The spawner of IPAM plugins is
-//! started before, for exec hands the lock-down on; it does [`apply_for_plugins`] itself.
+//! All three belong to threads and not to the process, and threads inherit them from the one that
+//! starts them. So [`apply`] is called once, by the only thread there is, and says so when there is
+//! another. The spawner of IPAM plugins is started before, for exec hands the lock-down on; it does
+//! [`apply_for_plugins`] itself.
 
 mod capabilities;
 mod seccomp;
@@ -71,7 +73,8 @@ pub enum LockdownError {
 /// Gives up everything but what `needs` asks for.
 ///
 /// # Errors
-/// When there is a second thread, when something needed is not there, or when the kernel refuses a step.
+/// When there is a second thread, when something needed is not there, or when the kernel refuses a
+/// step.
 pub fn apply(needs: &Needs, seccomp: Seccomp) -> Result<Held, LockdownError> {
     only_thread()?;
     // First: it lets seccomp be used without a capability.
@@ -122,10 +125,12 @@ impl Needs {
     }
 }
 
-/// The first of a path and the directories above it that is there, when it belongs to somebody other than this process.
+/// The first of a path and the directories above it that is there, when it belongs to somebody
+/// other than this process.
 ///
-/// Open vSwitch may start later than the agent, and then there is no socket yet; but its directory is made at boot, for the
-/// user that Open vSwitch runs as (tmpfiles.d), and tells as well whose socket it will be.
+/// Open vSwitch may start later than the agent, and then there is no socket yet; but its directory
+/// is made at boot, for the user that Open vSwitch runs as (tmpfiles.d), and tells as well whose
+/// socket it will be.
 fn foreign(path: &Path) -> Option<PathBuf> {
     use std::os::unix::fs::MetadataExt as _;
     let own = nix::unistd::geteuid().as_raw();

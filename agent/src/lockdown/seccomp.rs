@@ -1,8 +1,9 @@
 //! The seccomp filters, made of the lists of [`super::syscalls`].
 //!
-//! Two are installed, and the kernel obeys the stricter. One lets through what is on the list and answers ENOSYS to the rest:
-//! that is how a kernel without the call answers, so a newer libc falls back to an older call and the node goes on working.
-//! The other ends the process at calls that no version of podwire or libc would make, and by which an intruder would go on.
+//! Two are installed, and the kernel obeys the stricter. One lets through what is on the list and
+//! answers ENOSYS to the rest: that is how a kernel without the call answers, so a newer libc falls
+//! back to an older call and the node goes on working. The other ends the process at calls that no
+//! version of podwire or libc would make, and by which an intruder would go on.
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 

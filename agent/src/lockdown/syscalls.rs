@@ -1,5 +1,6 @@
-//! Which system calls the agent may make: what its tests were seen to make under strace, and what the same code makes on
-//! paths that they do not take (another architecture, another libc, an error).
+//! Which system calls the agent may make: what its tests were seen to make under strace, and what
+//! the same code makes on paths that they do not take (another architecture, another libc, an
+//! error).
 
 use std::collections::BTreeMap;
 
@@ -160,8 +161,8 @@ const ANY_ARGUMENTS_OLD: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ANY_ARGUMENTS_OLD: &[libc::c_long] = &[];
 
-/// Calls by which an intruder would start a program, take over another process, change the kernel or the mounts, or become
-/// somebody else.
+/// Calls by which an intruder would start a program, take over another process, change the kernel
+/// or the mounts, or become somebody else.
 const FATAL: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -221,7 +222,8 @@ const FATAL_OLD: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const FATAL_OLD: &[libc::c_long] = &[];
 
-/// asm-generic/ioctls.h and linux/sockios.h; what the netns room and Rust's own standard library ask for.
+/// asm-generic/ioctls.h and linux/sockios.h; what the netns room and Rust's own standard library
+/// ask for.
 const IOCTLS: [u64; 7] = [
     0xb703, // NS_GET_NSTYPE
     0x8946, // SIOCETHTOOL
@@ -232,7 +234,8 @@ const IOCTLS: [u64; 7] = [
     0x5401, // TCGETS, of isatty(3)
 ];
 
-/// OVSDB and our own socket; the kernel; gratuitous ARP and NA; ethtool, the Kubernetes API and remote databases.
+/// OVSDB and our own socket; the kernel; gratuitous ARP and NA; ethtool, the Kubernetes API and
+/// remote databases.
 const FAMILIES: [libc::c_int; 5] = [
     libc::AF_UNIX,
     libc::AF_NETLINK,
@@ -254,7 +257,8 @@ const WRITE: u64 = libc::PROT_WRITE.unsigned_abs() as u64;
 const EXEC: u64 = libc::PROT_EXEC.unsigned_abs() as u64;
 const THREAD: u64 = libc::CLONE_THREAD.unsigned_abs() as u64;
 
-/// What is let through. clone3(2) is not: its flags lie in memory, which a filter can't read, and on ENOSYS libc takes clone(2).
+/// What is let through. clone3(2) is not: its flags lie in memory, which a filter can't read, and
+/// on ENOSYS libc takes clone(2).
 pub(super) fn listed() -> Result<Rules, BackendError> {
     let mut rules: Rules = [ANY_ARGUMENTS, ANY_ARGUMENTS_OLD]
         .concat()
@@ -314,7 +318,8 @@ fn has(argument: u8, mask: u64, value: u64) -> Result<SeccompRule, BackendError>
     condition(argument, SeccompCmpOp::MaskedEq(mask), value)
 }
 
-/// The kernel takes all of these as 32 bits but for clone's flags, of which ours are in the lower half too.
+/// The kernel takes all of these as 32 bits but for clone's flags, of which ours are in the lower
+/// half too.
 fn condition(argument: u8, compare: SeccompCmpOp, value: u64) -> Result<SeccompRule, BackendError> {
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, compare, value)?;
     SeccompRule::new(vec![condition])

@@ -135,7 +135,8 @@ impl Trace {
         done
     }
 
-    /// Begins a step, which [`Self::phase`] ends. One that is still under way when the operation fails is the step that failed.
+    /// Begins a step, which [`Self::phase`] ends. One that is still under way when the operation
+    /// fails is the step that failed.
     pub fn begin(&mut self, name: &'static str) -> Instant {
         let now = Instant::now();
         self.under_way = Some((name, now));

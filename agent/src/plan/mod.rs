@@ -148,8 +148,8 @@ fn check_count(
     })
 }
 
-/// What IPv6 may say by itself on an interface. A network attachment definition's network may be routed by anybody, and an
-/// interface without an IPv6 address may have to ask for one.
+/// What IPv6 may say by itself on an interface. A network attachment definition's network may be
+/// routed by anybody, and an interface without an IPv6 address may have to ask for one.
 fn ipv6_of(spec: &InterfaceSpec, node: &NodeFacts) -> PodIpv6 {
     let has_address = spec.addresses.iter().any(|it| it.addr().is_ipv6());
     match spec.nad {

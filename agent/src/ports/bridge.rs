@@ -20,8 +20,8 @@ pub struct BridgeWanted {
 }
 
 impl Ports {
-    /// Makes the bridge when it is missing. One that is there keeps its datapath and fail mode; what its local port lacks to
-    /// be a gateway, a fixed address and MTU, is added.
+    /// Makes the bridge when it is missing. One that is there keeps its datapath and fail mode;
+    /// what its local port lacks to be a gateway, a fixed address and MTU, is added.
     ///
     /// # Errors
     /// The database refused, or there was no answer.
@@ -51,8 +51,9 @@ impl Ports {
                             &hwaddr,
                         );
                     }
-                    // A pod with a larger MTU than its gateway could send what the gateway can't answer. One that we made is
-                    // raised when the pods' MTU is; it is not lowered, for there are pods that have the old one.
+                    // A pod with a larger MTU than its gateway could send what the gateway can't
+                    // answer. One that we made is raised when the pods' MTU is; it is not lowered,
+                    // for there are pods that have the old one.
                     let ours = bridge.external_ids().str(MADE).is_some();
                     let is_too_small = |request: Option<i64>| match request {
                         None => true,

@@ -20,7 +20,8 @@ use crate::plan::{AttachmentKey, ids, mac_text};
 pub struct SecuredPort {
     /// The pod's MAC address.
     pub mac: MacAddr6,
-    /// The pod's addresses. Without any, nothing is known of what it may say beyond its MAC address.
+    /// The pod's addresses. Without any, nothing is known of what it may say beyond its MAC
+    /// address.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -59,9 +60,10 @@ fn number(interface: &Interface<'_>) -> u16 {
 }
 
 impl Ports {
-    /// Brings what is known of the bridge up to date with the rows that have changed since, and says whether anything was
-    /// new; none while the replica is not current, or the bridge not there. All rows are looked at only when ports came or
-    /// went: beside a thousand ports that is a millisecond, and an ADD changes rows of its own port five times.
+    /// Brings what is known of the bridge up to date with the rows that have changed since, and
+    /// says whether anything was new; none while the replica is not current, or the bridge not
+    /// there. All rows are looked at only when ports came or went: beside a thousand ports that is
+    /// a millisecond, and an ADD changes rows of its own port five times.
     pub fn on_bridge(&self, known: &mut BridgePorts, changed: &Changed) -> Option<bool> {
         if self.client.state() != State::Synced {
             return None;
@@ -88,7 +90,8 @@ impl Ports {
         })
     }
 
-    /// A port's external_ids don't change as long as its row lives, so what is `known` of a row is taken from there.
+    /// A port's external_ids don't change as long as its row lives, so what is `known` of a row is
+    /// taken from there.
     fn read_all(&self, db: &Db, bridge: &Bridge<'_>, known: &mut BridgePorts) {
         let mut before = std::mem::take(&mut known.read);
         let mut now = BridgePorts {
@@ -115,7 +118,8 @@ impl Ports {
         *known = now;
     }
 
-    /// Whether a row of a port that stayed says something new; none when all has to be read for that.
+    /// Whether a row of a port that stayed says something new; none when all has to be read for
+    /// that.
     fn read_again(&self, interface: Interface<'_>, known: &mut BridgePorts) -> Option<bool> {
         if interface.name() == self.bridge {
             let mac = interface.mac_in_use().and_then(|mac| mac.parse().ok());
@@ -137,8 +141,8 @@ impl Ports {
         }
     }
 
-    /// Whether ovs-vswitchd is being given back the flows that it had before a restart (`ovs-ctl restart`): what is sent to
-    /// it now, `ovs-ofctl replace-flows` overwrites.
+    /// Whether ovs-vswitchd is being given back the flows that it had before a restart (`ovs-ctl
+    /// restart`): what is sent to it now, `ovs-ofctl replace-flows` overwrites.
     pub fn are_flows_restored(&self) -> bool {
         self.client.read(|db| {
             let switch = db.open_vswitch();
@@ -146,8 +150,8 @@ impl Ports {
         })
     }
 
-    /// Who has a MAC address, other than the port of this iface-id (an older sandbox's port gives way)
-    /// and those that are leaving.
+    /// Who has a MAC address, other than the port of this iface-id (an older sandbox's port gives
+    /// way) and those that are leaving.
     pub fn holder_of_mac(
         &self,
         mac: MacAddr6,
@@ -211,8 +215,8 @@ impl Ports {
         management_socket(&self.rundir, &self.bridge)
     }
 
-    /// Whether a row's network, or else its node, has port security. A row that says nothing is from before there was port
-    /// security: its pod was promised none, and may send what it drops.
+    /// Whether a row's network, or else its node, has port security. A row that says nothing is
+    /// from before there was port security: its pod was promised none, and may send what it drops.
     pub fn has_port_security(&self, said: Option<&str>) -> bool {
         match said {
             Some("default") => self.port_security,

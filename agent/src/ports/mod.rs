@@ -1,7 +1,8 @@
-//! A plan's ports as rows of Open vSwitch: made, found, awaited and removed by OVSDB transactions and updates.
+//! A plan's ports as rows of Open vSwitch: made, found, awaited and removed by OVSDB transactions
+//! and updates.
 //!
-//! Nothing here is remembered. What ports there are is asked of the replica, which an update keeps current; which of them are
-//! ours, and what they are for, is written in their external_ids.
+//! Nothing here is remembered. What ports there are is asked of the replica, which an update keeps
+//! current; which of them are ours, and what they are for, is written in their external_ids.
 
 mod bandwidth;
 mod bridge;
@@ -44,7 +45,8 @@ pub use wait::version_of;
 use crate::config::{Config, Mode, OvnConfig};
 use crate::plan::{AttachmentKey, NodeFacts, PortPlan, ids};
 
-/// How long one transaction may take; ovsdb-server answers in less than a millisecond, a loaded one in some.
+/// How long one transaction may take; ovsdb-server answers in less than a millisecond, a loaded one
+/// in some.
 const TRANSACTION_DEADLINE: Duration = Duration::from_secs(15);
 
 /// The switch's database and its daemon.
@@ -217,13 +219,16 @@ impl Ports {
         self.client.read(PortRecord::ours)
     }
 
-    /// Makes ports, by `deadline`; rows that bear a port's iface-id go in the transaction that makes it.
+    /// Makes ports, by `deadline`; rows that bear a port's iface-id go in the transaction that
+    /// makes it.
     ///
     /// # Errors
-    /// The bridge is gone, the database refused, or there was no answer; in the last case the rows may be there.
+    /// The bridge is gone, the database refused, or there was no answer; in the last case the rows
+    /// may be there.
     pub async fn add(&self, new: &[NewPort<'_>], deadline: Instant) -> Result<Added, PortError> {
         self.refuse_foreign_ids(new)?;
-        // Handed over together they go in one request; each is waited for, since an unanswered one may still commit.
+        // Handed over together they go in one request; each is waited for, since an unanswered one
+        // may still commit.
         let outcomes = join_all(new.iter().map(|port| self.add_one(port, deadline))).await;
         let mut ports = Vec::with_capacity(new.len());
         let mut replaced: Vec<PortRecord> = Vec::new();
@@ -238,8 +243,9 @@ impl Ports {
         Ok(Added { ports, replaced })
     }
 
-    /// Makes one port, on the bridge that is there: when it was made anew since the replica showed it, the database refuses
-    /// the transaction whole, and it is made again from what the replica shows next.
+    /// Makes one port, on the bridge that is there: when it was made anew since the replica showed
+    /// it, the database refuses the transaction whole, and it is made again from what the replica
+    /// shows next.
     async fn add_one(
         &self,
         port: &NewPort<'_>,
@@ -289,8 +295,9 @@ impl Ports {
         }
     }
 
-    /// Refuses an iface-id that another pod's port bears: outside of Kubernetes a pod's name may hold the `_` that joins the
-    /// parts, so that `web` on eth1 and `web_eth1` on eth0 make the same one.
+    /// Refuses an iface-id that another pod's port bears: outside of Kubernetes a pod's name may
+    /// hold the `_` that joins the parts, so that `web` on eth1 and `web_eth1` on eth0 make the
+    /// same one.
     fn refuse_foreign_ids(&self, new: &[NewPort<'_>]) -> Result<(), PortError> {
         self.client.read(|db| {
             for port in new {
@@ -327,7 +334,8 @@ impl Ports {
             .await
     }
 
-    /// Removes ports of a sandbox, and the QoS rows that ports of it left behind which somebody else removed.
+    /// Removes ports of a sandbox, and the QoS rows that ports of it left behind which somebody
+    /// else removed.
     ///
     /// # Errors
     /// The database refused, or there was no answer.
@@ -344,7 +352,8 @@ impl Ports {
         self.client.read(|db| bandwidth::all_unused_qos(db).len())
     }
 
-    /// Removes the QoS rows that were left behind by ports that somebody else removed, and says how many.
+    /// Removes the QoS rows that were left behind by ports that somebody else removed, and says how
+    /// many.
     ///
     /// # Errors
     /// The database refused, or there was no answer.

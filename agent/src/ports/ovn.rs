@@ -1,4 +1,5 @@
-//! OVN's part of a port: whether ovn-controller does its work, and what a port lacks that it has not installed.
+//! OVN's part of a port: whether ovn-controller does its work, and what a port lacks that it has
+//! not installed.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -164,7 +165,8 @@ impl Ports {
         })
     }
 
-    /// The keys of Open vSwitch's own TLS connections. They are in no replica, for nothing else ever needs them.
+    /// The keys of Open vSwitch's own TLS connections. They are in no replica, for nothing else
+    /// ever needs them.
     async fn switch_keys(&self, deadline: Instant) -> Option<TlsKeys> {
         let mut transaction = Transaction::new();
         let columns = &["private_key", "certificate", "ca_cert"];
@@ -180,8 +182,9 @@ impl Ports {
     }
 }
 
-/// A key of the node's own external_ids. One with the chassis' name after it goes before (`get_chassis_external_id_value` in OVN's
-/// lib/ovn-util.c): several chassis may share one Open vSwitch.
+/// A key of the node's own external_ids. One with the chassis' name after it goes before
+/// (`get_chassis_external_id_value` in OVN's lib/ovn-util.c): several chassis may share one Open
+/// vSwitch.
 pub(super) fn node_key(db: &Db, name: &str) -> Option<String> {
     let root = db.open_vswitch()?;
     let own = root
@@ -191,7 +194,8 @@ pub(super) fn node_key(db: &Db, name: &str) -> Option<String> {
     value.filter(|it| !it.is_empty()).map(str::to_owned)
 }
 
-/// The first thing that stands between a port and its flows, in the order in which OVN goes about it.
+/// The first thing that stands between a port and its flows, in the order in which OVN goes about
+/// it.
 fn missing(view: &View, this: &str, binding: Option<&Binding>, uid: Option<&str>) -> Missing {
     let this = this.to_owned();
     let Some(hostname) = &view.this_chassis else {

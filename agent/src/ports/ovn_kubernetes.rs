@@ -1,8 +1,10 @@
-//! Ports that ovn-kubernetes' node process made, on a node that was its before or where it still runs.
+//! Ports that ovn-kubernetes' node process made, on a node that was its before or where it still
+//! runs.
 //!
-//! Its rows say `sandbox`, `iface-id` and `attached_mac`, and nothing of the network's name. Newer ones name the pod's interface
-//! (`pod-if-name`); an older one without `k8s.ovn.org/nad` is of the cluster's default network, hence the pod's eth0. That much is
-//! enough to find the port that a DEL or a CHECK is for, as its own DEL finds it.
+//! Its rows say `sandbox`, `iface-id` and `attached_mac`, and nothing of the network's name. Newer
+//! ones name the pod's interface (`pod-if-name`); an older one without `k8s.ovn.org/nad` is of the
+//! cluster's default network, hence the pod's eth0. That much is enough to find the port that a DEL
+//! or a CHECK is for, as its own DEL finds it.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +27,8 @@ impl Ports {
         })
     }
 
-    /// The port of a network attachment definition that ovn-kubernetes made before its rows named the pod's interface.
+    /// The port of a network attachment definition that ovn-kubernetes made before its rows named
+    /// the pod's interface.
     pub fn of_definition(&self, container_id: &str, definition: &str) -> Vec<PortRecord> {
         let ports = self.of_sandbox(container_id).into_iter();
         ports
@@ -40,7 +43,8 @@ impl Ports {
 }
 
 impl PortRecord {
-    /// The interface in the pod that a port of ovn-kubernetes is for, where its row lets that be known.
+    /// The interface in the pod that a port of ovn-kubernetes is for, where its row lets that be
+    /// known.
     pub fn ovn_kubernetes_ifname(&self) -> Option<&str> {
         is_ovn_kubernetes(self)
             .then(|| ifname(&self.external_ids))

@@ -96,7 +96,8 @@ impl PortRecord {
     }
 }
 
-/// `tag 7`, `trunks 1, 2`, `vlan_mode access` (ovs-vswitchd.conf.db(5), Port, "VLAN Configuration").
+/// `tag 7`, `trunks 1, 2`, `vlan_mode access` (ovs-vswitchd.conf.db(5), Port, "VLAN
+/// Configuration").
 fn vlan(port: Port<'_>) -> Option<String> {
     let trunks: Vec<String> = port.trunks().map(|vlan| vlan.to_string()).collect();
     let set = [
@@ -108,7 +109,8 @@ fn vlan(port: Port<'_>) -> Option<String> {
     (!set.is_empty()).then(|| set.join(", "))
 }
 
-/// The attachment that a row is for, by its external_ids; a row without podwire's keys is somebody else's.
+/// The attachment that a row is for, by its external_ids; a row without podwire's keys is somebody
+/// else's.
 pub(super) fn key<'a>(id: impl Fn(&str) -> Option<&'a str>) -> Option<AttachmentKey> {
     Some(AttachmentKey {
         network: id(ids::NETWORK)?.to_owned(),

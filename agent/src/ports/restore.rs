@@ -1,5 +1,5 @@
-//! Ports that were there and are to be again: when an ADD that had replaced them fails, and when the
-//! database was lost.
+//! Ports that were there and are to be again: when an ADD that had replaced them fails, and when
+//! the database was lost.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,7 +14,8 @@ use super::record::key;
 use super::{PortError, PortRecord, Ports};
 use crate::plan::{AttachmentKey, Bandwidth, ids};
 
-/// The life of a database and of its bridge. When another begins, the ports of the old one may be gone.
+/// The life of a database and of its bridge. When another begins, the ports of the old one may be
+/// gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Epoch {
     resyncs: u64,
@@ -103,8 +104,8 @@ impl Ports {
             .await
     }
 
-    /// What ovn-controller had written of its flows is left out: it would be believed before they are there. The QoS row that
-    /// the port had, if it outlived it, is removed.
+    /// What ovn-controller had written of its flows is left out: it would be believed before they
+    /// are there. The QoS row that the port had, if it outlived it, is removed.
     async fn make_again(
         &self,
         bridge: &str,

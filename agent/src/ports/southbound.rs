@@ -1,6 +1,8 @@
-//! What only OVN's southbound database knows of a logical port: whether it is there, for which pod, and which chassis has it.
+//! What only OVN's southbound database knows of a logical port: whether it is there, for which pod,
+//! and which chassis has it.
 //!
-//! It is asked when a wait has failed and never before: a database that every node of a cluster follows has better things to do.
+//! It is asked when a wait has failed and never before: a database that every node of a cluster
+//! follows has better things to do.
 
 use std::time::Duration;
 
@@ -13,7 +15,8 @@ use tokio::time::Instant;
 
 const DATABASE: &str = "OVN_Southbound";
 
-/// Where the southbound database is, and who we are in it: what the node tells ovn-controller in `Open_vSwitch` external_ids.
+/// Where the southbound database is, and who we are in it: what the node tells ovn-controller in
+/// `Open_vSwitch` external_ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Southbound {
     /// `ovn-remote`, with commas between a cluster's members.
@@ -64,7 +67,8 @@ pub(super) enum SouthboundError {
 }
 
 impl Southbound {
-    /// Reads what it says of these logical ports. Of a cluster's members the first to answer will do.
+    /// Reads what it says of these logical ports. Of a cluster's members the first to answer will
+    /// do.
     pub(super) async fn view(
         &self,
         iface_ids: &[&str],

@@ -1,4 +1,5 @@
-//! How a port is doing, how many ports are in which state, and what the client of the database has counted.
+//! How a port is doing, how many ports are in which state, and what the client of the database has
+//! counted.
 
 use podwire_ovs::client::{State, Stats};
 use podwire_ovs::vswitch::Interface;
@@ -9,7 +10,8 @@ use super::record::key;
 use crate::config::Wait;
 use crate::plan::ids;
 
-/// How a port is doing, in the order in which it passes through these; a failed one may still come up.
+/// How a port is doing, in the order in which it passes through these; a failed one may still come
+/// up.
 #[derive(
     Debug,
     Clone,
@@ -60,7 +62,8 @@ impl PortState {
 }
 
 impl Ports {
-    /// How many of our ports are in each state, by their rows alone: what the kernel knows of their links is not asked for.
+    /// How many of our ports are in each state, by their rows alone: what the kernel knows of their
+    /// links is not asked for.
     pub fn states(&self) -> Vec<(&'static str, usize)> {
         let mut counts = PortState::ALL.map(|state| (state.name(), 0));
         self.client.read(|db| {
@@ -90,8 +93,8 @@ pub(super) fn is_installed(interface: &Interface<'_>) -> bool {
     says_installed(interface.external_id(ids::OVN_INSTALLED))
 }
 
-/// ovn-controller writes this key, as text, when it has seen the switch confirm the port's flows (`if_status_mgr` in
-/// controller/if-status.c).
+/// ovn-controller writes this key, as text, when it has seen the switch confirm the port's flows
+/// (`if_status_mgr` in controller/if-status.c).
 pub(super) fn says_installed(value: Option<&str>) -> bool {
     value == Some("true")
 }

@@ -34,8 +34,8 @@ impl Encapsulation {
         }
     }
 
-    /// What the headers between the uplink's packet and the pod's take, in bytes; of several kinds the most, since OVN chooses for
-    /// each pair of nodes.
+    /// What the headers between the uplink's packet and the pod's take, in bytes; of several kinds
+    /// the most, since OVN chooses for each pair of nodes.
     pub fn overhead(&self) -> u32 {
         const IPV4: u32 = 20;
         const IPV6: u32 = 40;
@@ -51,7 +51,8 @@ impl Encapsulation {
             "stt" => 38,
             // GRE 4 and its key 4 (RFC 2890); OVN has none, but a switch of one's own may.
             "gre" => 8,
-            // UDP 8, Geneve 8 (RFC 8926), and OVN's one option, 8 (ovn-architecture(7), Tunnel Encapsulations).
+            // UDP 8, Geneve 8 (RFC 8926), and OVN's one option, 8 (ovn-architecture(7), Tunnel
+            // Encapsulations).
             _ => 24,
         };
         let most = self.kinds.iter().map(header).max().unwrap_or(24);

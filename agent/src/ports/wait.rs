@@ -1,4 +1,5 @@
-//! Waiting for the switch and for OVN to take up a port: ended by an update of its row, or by what says that none will come.
+//! Waiting for the switch and for OVN to take up a port: ended by an update of its row, or by what
+//! says that none will come.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,7 +27,8 @@ impl Ports {
     /// Waits until ovs-vswitchd has given every port an ofport.
     ///
     /// # Errors
-    /// The switch refused one, a row went away or lost its iface-id, ovs-vswitchd is not alive, or the time is up.
+    /// The switch refused one, a row went away or lost its iface-id, ovs-vswitchd is not alive, or
+    /// the time is up.
     pub async fn wait_ofports(
         &self,
         ports: &[AddedPort],
@@ -46,7 +48,8 @@ impl Ports {
         if waited.is_err() {
             match self.switch_alive(ANSWER_DEADLINE).await {
                 Ok(_) => {}
-                // Silent is not dead: with hundreds of new ports its main loop may take longer than that.
+                // Silent is not dead: with hundreds of new ports its main loop may take longer than
+                // that.
                 Err(error) if error.is_silence() => silent = Some(error),
                 Err(error) => return Err(error),
             }
@@ -62,10 +65,12 @@ impl Ports {
 
     /// Waits until ovn-controller has installed the flows of every port.
     ///
-    /// Only when the time is up does it look for the reason, in the southbound database too; the wait goes on meanwhile.
+    /// Only when the time is up does it look for the reason, in the southbound database too; the
+    /// wait goes on meanwhile.
     ///
     /// # Errors
-    /// A row went away, lost its iface-id or is not the only one with it; or the time is up, and then what is missing.
+    /// A row went away, lost its iface-id or is not the only one with it; or the time is up, and
+    /// then what is missing.
     pub async fn wait_installed(
         &self,
         ports: &[AddedPort],
@@ -139,8 +144,8 @@ impl Ports {
         })
     }
 
-    /// Whether ovsdb-server answers a read, where the connection stands: one that hangs keeps it until the probe of the
-    /// connection fails, some seconds later.
+    /// Whether ovsdb-server answers a read, where the connection stands: one that hangs keeps it
+    /// until the probe of the connection fails, some seconds later.
     ///
     /// # Errors
     /// [`PortError::DatabaseSilent`].
@@ -157,7 +162,8 @@ impl Ports {
         }
     }
 
-    /// The version of ovs-vswitchd, when its main loop answers; its socket alone says nothing, for a stopped process keeps it.
+    /// The version of ovs-vswitchd, when its main loop answers; its socket alone says nothing, for
+    /// a stopped process keeps it.
     ///
     /// # Errors
     /// [`PortError::SwitchDead`].

@@ -1,12 +1,13 @@
-//! Completion scripts, from the same source as the help texts, and the headings of the agent's flags.
+//! Completion scripts, from the same source as the help texts, and the headings of the agent's
+//! flags.
 
 use clap::{Args, Command};
 use clap_complete::Shell;
 
 use super::{Exit, ToolError, show};
 
-/// The agent's flags by what they are about, in the order in which its help has them; others are plain options. A name that
-/// ends with `_` is the beginning of several.
+/// The agent's flags by what they are about, in the order in which its help has them; others are
+/// plain options. A name that ends with `_` is the beginning of several.
 const HEADINGS: [(&str, &[&str]); 6] = [
     ("Open vSwitch", &["ovsdb", "ovs_", "bridge"]),
     ("OVN", &["mode", "wait", "ovn_"]),

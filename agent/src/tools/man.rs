@@ -1,5 +1,5 @@
-//! `podwire man`: a manual page for each command, from its help text and from what is told of it here: examples, files, and
-//! where to read on.
+//! `podwire man`: a manual page for each command, from its help text and from what is told of it
+//! here: examples, files, and where to read on.
 
 mod pages;
 
@@ -17,7 +17,8 @@ use pages::{EVERYWHERE, PAGES, Page};
 /// The flags of `podwire man`.
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Write one page for each command into this directory, and not podwire(1) alone to standard output
+    /// Write one page for each command into this directory, and not podwire(1) alone to standard
+    /// output
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

@@ -1,8 +1,9 @@
-//! The commands that show the state of a node: `podwire status`, `ports`, `timings`, `trace`, `check`, `gc`, `doctor`,
-//! `bundle` and `version`.
+//! The commands that show the state of a node: `podwire status`, `ports`, `timings`, `trace`,
+//! `check`, `gc`, `doctor`, `bundle` and `version`.
 //!
-//! Most only ask the agent, over its socket, and show its answer. `doctor` and `bundle` also look for themselves, so that they
-//! have something to say when no agent answers; `trace` asks the switch and OVN.
+//! Most only ask the agent, over its socket, and show its answer. `doctor` and `bundle` also look
+//! for themselves, so that they have something to say when no agent answers; `trace` asks the
+//! switch and OVN.
 
 mod bundle;
 mod check;

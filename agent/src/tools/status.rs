@@ -173,7 +173,8 @@ struct Screen {
 }
 
 impl Screen {
-    /// One thing and how it is, broken over as many lines as it needs. What follows another of its name bears it no more.
+    /// One thing and how it is, broken over as many lines as it needs. What follows another of its
+    /// name bears it no more.
     fn line(&mut self, label: &str, well: bool, what: &str) {
         let room = self.width.saturating_sub(LABEL + 3).max(40);
         for (number, part) in wrapped(&printable(what), room).iter().enumerate() {

@@ -1,6 +1,7 @@
 //! A table of text: columns as wide as what is in them.
 
-/// Lays rows out under their headings, if there are any. Widths are counted before `paint(row, column, text)` adds colours.
+/// Lays rows out under their headings, if there are any. Widths are counted before `paint(row,
+/// column, text)` adds colours.
 pub(super) fn table<const N: usize>(
     headings: Option<[&str; N]>,
     rows: &[[String; N]],

@@ -49,7 +49,8 @@ pub(super) fn utc(micros: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
 }
 
-/// Days since 1970 as a date of the Gregorian calendar; years are counted from March, so that the leap day is a year's last.
+/// Days since 1970 as a date of the Gregorian calendar; years are counted from March, so that the
+/// leap day is a year's last.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

@@ -1,5 +1,5 @@
-//! `podwire version`: this program's version, the running agent's and Open vSwitch's. An agent keeps the version it was started
-//! with: after an upgrade the two differ until it is restarted.
+//! `podwire version`: this program's version, the running agent's and Open vSwitch's. An agent
+//! keeps the version it was started with: after an upgrade the two differ until it is restarted.
 
 use clap::Args;
 use serde::{Deserialize, Serialize};

@@ -173,7 +173,8 @@ fn reopen(name: &str) -> String {
 
 /// The names of those of these ports that carry no packets although their rows look well. What
 /// ovs-vswitchd listens on counts only while it answers: it may be about to listen, and that it is
-/// silent is told of the switch and not of each port. The kernel's datapath has its ports without it.
+/// silent is told of the switch and not of each port. The kernel's datapath has its ports without
+/// it.
 pub(crate) async fn mute_ports<'a>(
     node: &Node,
     ports: impl IntoIterator<Item = (&'a PortRecord, &'a LinkState)>,

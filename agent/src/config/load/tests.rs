@@ -6,7 +6,8 @@ use super::*;
 /// Which places tell the agent something, the highest first.
 const PLACES: usize = 6;
 
-/// Has the places that are chosen name one setting, each its own value, and says whose value counts.
+/// Has the places that are chosen name one setting, each its own value, and says whose value
+/// counts.
 fn inputs(chosen: [bool; PLACES], tell: [fn(Inputs) -> Inputs; PLACES]) -> Inputs {
     let mut inputs = Inputs::new();
     for (tell, _) in tell.iter().zip(chosen).filter(|(_, chosen)| *chosen) {

@@ -54,7 +54,8 @@ struct Model {
 }
 
 impl Model {
-    /// All that a subnet could hand out now, the longest unused first: what was never used shares the first place.
+    /// All that a subnet could hand out now, the longest unused first: what was never used shares
+    /// the first place.
     fn best(&self, spec: &SubnetSpec) -> Vec<IpAddr> {
         let all = spec
             .assignable()
@@ -95,7 +96,8 @@ fn specs() -> Vec<SubnetSpec> {
     SUBNETS.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// What the caller does at start: claims what its records say, in any order, and restores the cursor.
+/// What the caller does at start: claims what its records say, in any order, and restores the
+/// cursor.
 fn rebuilt(pools: &Pools, backwards: bool) -> Pools {
     let mut records: Vec<(Owner, IpAddr)> = pools
         .holders()

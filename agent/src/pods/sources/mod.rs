@@ -272,7 +272,8 @@ impl Sources {
             .map(|watched| &watched.known)
     }
 
-    /// Whether the API server has a pod of this name; None where it is not watched, or can't be asked just now.
+    /// Whether the API server has a pod of this name; None where it is not watched, or can't be
+    /// asked just now.
     pub fn exists(&self, pod: &PodName) -> Option<bool> {
         let known = self.known(Source::Kube)?;
         let health = known.health().borrow().clone();

@@ -1,4 +1,5 @@
-//! The machine's part of a bundle: the agent's configuration and log, the runtime's directories, facts of the kernel.
+//! The machine's part of a bundle: the agent's configuration and log, the runtime's directories,
+//! facts of the kernel.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;

@@ -1,6 +1,8 @@
-//! `podwire bundle`: everything that somebody who was not there wants to see of a node, in one file, without secrets.
+//! `podwire bundle`: everything that somebody who was not there wants to see of a node, in one
+//! file, without secrets.
 //!
-//! It looks and changes nothing. What can't be had (no agent, no journal) is listed with the reason, and the rest is written.
+//! It looks and changes nothing. What can't be had (no agent, no journal) is listed with the
+//! reason, and the rest is written.
 
 mod files;
 mod machine;
@@ -36,7 +38,8 @@ const PAGES: [(&str, &str); 4] = [
     after_help = "Tokens, keys and passwords are removed. Names and addresses of pods and nodes are not."
 )]
 pub struct BundleArgs {
-    /// A file that ends with .tar.gz, or a directory; neither may exist [default: podwire-HOST-TIME.tar.gz]
+    /// A file that ends with .tar.gz, or a directory; neither may exist [default:
+    /// podwire-HOST-TIME.tar.gz]
     path: Option<PathBuf>,
     #[command(flatten)]
     places: Places,

@@ -1,4 +1,5 @@
-//! Open vSwitch's and OVN's part of a bundle: rows of the database, and what the daemons say of themselves.
+//! Open vSwitch's and OVN's part of a bundle: rows of the database, and what the daemons say of
+//! themselves.
 
 use std::fmt::Write as _;
 use std::path::Path;

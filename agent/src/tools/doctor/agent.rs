@@ -60,7 +60,8 @@ pub(super) async fn examine(
     }
 }
 
-/// The process that listens on the socket, which takes connections for one that hangs (unix(7), SO_PEERCRED).
+/// The process that listens on the socket, which takes connections for one that hangs (unix(7),
+/// SO_PEERCRED).
 fn listener(socket: &Path) -> Option<u32> {
     let stream = UnixStream::connect(socket).ok()?;
     let peer = getsockopt(&stream, PeerCredentials).ok()?;

@@ -1,4 +1,5 @@
-//! The runtime's side: which network configuration it takes, and whether the plugin that this one names is podwire's.
+//! The runtime's side: which network configuration it takes, and whether the plugin that this one
+//! names is podwire's.
 
 use std::path::{Path, PathBuf};
 
@@ -134,7 +135,8 @@ fn none_of_ours(seen: &Seen, directories: &Directories<'_>) -> Finding {
     Finding::wrong(Kind::NoConf, what).fix(command)
 }
 
-/// The command that takes a configuration out of the runtime's sight: it reads only names with certain endings.
+/// The command that takes a configuration out of the runtime's sight: it reads only names with
+/// certain endings.
 fn set_aside(conf: &Found) -> String {
     let path = conf.path.display();
     format!("mv {path} {path}.disabled")
@@ -156,7 +158,8 @@ fn not_first(first: &Found, ours: &Found) -> Finding {
     Finding::wrong(Kind::ConfNotFirst, what).fix(fix)
 }
 
-/// A name for ours that sorts before the other: `05-podwire.conf`, or one with `00-`; none where no number does.
+/// A name for ours that sorts before the other: `05-podwire.conf`, or one with `00-`; none where no
+/// number does.
 fn before(first: &Found, ours: &Found) -> Option<PathBuf> {
     let name = ours.path.file_name().and_then(|it| it.to_str());
     let is_rank = |c: char| c.is_ascii_digit() || c == '-';

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use crate::attach::Fault;
 
-/// What is wrong, for a program. tests/tests/doctor runs the fix of each; one that has none there fails a test.
+/// What is wrong, for a program. tests/tests/doctor runs the fix of each; one that has none there
+/// fails a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Kind {

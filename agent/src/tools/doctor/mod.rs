@@ -1,10 +1,13 @@
-//! `podwire doctor`: checks what usually goes wrong on a node, and prints for each finding the command that fixes it.
+//! `podwire doctor`: checks what usually goes wrong on a node, and prints for each finding the
+//! command that fixes it.
 //!
-//! It checks for itself what needs no agent (Open vSwitch, the runtime's directories, the socket), and asks the agent for the
-//! rest. Findings come in the order in which to fix them: causes before their effects.
+//! It checks for itself what needs no agent (Open vSwitch, the runtime's directories, the socket),
+//! and asks the agent for the rest. Findings come in the order in which to fix them: causes before
+//! their effects.
 //!
-//! A `fix` is a promise, which tests/tests/doctor holds: after the command the finding is gone. Where no command of this
-//! node can promise that, the finding has a `look` instead: a command that shows what to decide.
+//! A `fix` is a promise, which tests/tests/doctor holds: after the command the finding is gone.
+//! Where no command of this node can promise that, the finding has a `look` instead: a command that
+//! shows what to decide.
 
 mod agent;
 mod cni;
@@ -101,7 +104,8 @@ impl Places {
     }
 }
 
-/// How long the agent may take to tell of itself: longer than what it asks the switch and OVN for that.
+/// How long the agent may take to tell of itself: longer than what it asks the switch and OVN for
+/// that.
 const AGENT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Something that is wrong, or worth a look.

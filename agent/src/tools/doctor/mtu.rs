@@ -71,7 +71,8 @@ fn set_mtu(mtu: u32, file: &Path) -> String {
     }
 }
 
-/// OVN's tunnels, or else the first of the switch's own that has an address of its own and headers of a known length.
+/// OVN's tunnels, or else the first of the switch's own that has an address of its own and headers
+/// of a known length.
 fn tunnel(seen: &Seen) -> Option<Encapsulation> {
     let ovn = &seen.switch.ovn;
     if let Some(ends) = &ovn.encap_ip {

@@ -1,5 +1,5 @@
-//! The commands that start and restart daemons on this node: a unit's where the service manager has one, else Kubernetes' where
-//! the agent runs in a pod.
+//! The commands that start and restart daemons on this node: a unit's where the service manager has
+//! one, else Kubernetes' where the agent runs in a pod.
 
 use std::path::Path;
 

@@ -30,7 +30,8 @@ pub(super) struct Seen {
     pub(super) ports: Vec<PortRecord>,
     /// The version of ovs-vswitchd, or why it does not answer.
     vswitchd: Result<String, String>,
-    /// Whether ovs-vswitchd has made the bridge: what the database says of a bridge stays when it could not.
+    /// Whether ovs-vswitchd has made the bridge: what the database says of a bridge stays when it
+    /// could not.
     is_made: bool,
     /// Where ovs-vswitchd writes which process it is.
     pidfile: PathBuf,
@@ -133,7 +134,8 @@ fn descriptors(pidfile: &Path) -> Option<u64> {
 }
 
 impl Seen {
-    /// Whether what all pods depend on answers: without it each of them lacks something, and no new pod is better off.
+    /// Whether what all pods depend on answers: without it each of them lacks something, and no new
+    /// pod is better off.
     pub(super) fn is_well(&self) -> bool {
         let controller = self.controller.as_ref().is_none_or(Result::is_ok);
         self.database.is_ok() && self.vswitchd.is_ok() && controller && self.switch.bridge.is_some()

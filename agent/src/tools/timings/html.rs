@@ -175,7 +175,8 @@ fn rows(operation: &Traced) -> Vec<Row<'_>> {
     rows
 }
 
-/// The distance of the scale's lines: 1, 2 or 5 of a power of ten, so that there are four to ten of them.
+/// The distance of the scale's lines: 1, 2 or 5 of a power of ten, so that there are four to ten of
+/// them.
 fn tick(whole: f64) -> f64 {
     let power = 10_f64.powf((whole / 10.0).log10().ceil());
     let fits = |factor: &f64| whole / (power * factor) >= 4.0;

@@ -1,4 +1,5 @@
-//! `podwire timings`: where the last operations spent their time, as a waterfall in the terminal, as a page, or as JSON.
+//! `podwire timings`: where the last operations spent their time, as a waterfall in the terminal,
+//! as a page, or as JSON.
 
 mod html;
 mod waterfall;

@@ -1,5 +1,5 @@
-//! `podwire trace`: follows one packet of a pod through the switch, and in OVN mode through the logical network, and says in
-//! words where it ends.
+//! `podwire trace`: follows one packet of a pod through the switch, and in OVN mode through the
+//! logical network, and says in words where it ends.
 //!
 //! Nothing is sent. ovs-vswitchd and ovn-trace tell what would become of such a packet now.
 

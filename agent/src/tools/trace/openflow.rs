@@ -1,4 +1,5 @@
-//! What `ofproto/trace` of ovs-vswitchd prints, read: the flows that a packet meets, and where it ends.
+//! What `ofproto/trace` of ovs-vswitchd prints, read: the flows that a packet meets, and where it
+//! ends.
 
 use serde::Serialize;
 
@@ -136,8 +137,8 @@ fn is_frame(line: &str) -> bool {
     line.is_empty() || FRAMES.iter().any(|frame| line.starts_with(frame))
 }
 
-/// Where datapath actions (ovs-actions(7), as odp-util prints them) send a packet. A tunnel's header comes before the port
-/// that it goes out by.
+/// Where datapath actions (ovs-actions(7), as odp-util prints them) send a packet. A tunnel's
+/// header comes before the port that it goes out by.
 fn ends(actions: &str, tunnel: &mut Option<String>, found: &mut Vec<End>) {
     for action in split(actions) {
         let (name, inside) = match action.split_once('(') {

@@ -1,5 +1,5 @@
-//! The way through OVN's logical network, by ovn-trace(8): it knows the words for what OpenFlow flows only carry out, such as
-//! an ACL, and it goes on where another node takes over.
+//! The way through OVN's logical network, by ovn-trace(8): it knows the words for what OpenFlow
+//! flows only carry out, such as an ACL, and it goes on where another node takes over.
 
 use std::io;
 use std::net::IpAddr;

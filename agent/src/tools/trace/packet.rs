@@ -1,4 +1,5 @@
-//! The packet that is followed, in the words of ovs-ofctl (ovs-fields(7)) and of OVN (ovn-sb(5), Logical_Flow).
+//! The packet that is followed, in the words of ovs-ofctl (ovs-fields(7)) and of OVN (ovn-sb(5),
+//! Logical_Flow).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,7 +10,8 @@ use serde::Serialize;
 
 use crate::plan::mac_text;
 
-/// The client's port: the first of those that Linux gives programs that ask for none (ip_local_port_range).
+/// The client's port: the first of those that Linux gives programs that ask for none
+/// (ip_local_port_range).
 const SOURCE_PORT: u16 = 32768;
 /// What Linux sends with (ip_default_ttl).
 const TTL: u8 = 64;
