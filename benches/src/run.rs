@@ -70,8 +70,9 @@ impl Measured {
         }
     }
 
-    /// Processor seconds of one operation by process, of these of [`Self::add_cpu`] and [`Self::del_cpu`]: of the median
-    /// batch, for what daemons do of themselves now and then is no operation's.
+    /// Processor seconds of one operation by process, of these of [`Self::add_cpu`] and
+    /// [`Self::del_cpu`]: of the median batch, for what daemons do of themselves now and then is no
+    /// operation's.
     pub fn of_one<'a>(
         &self,
         cpu: &'a BTreeMap<String, Vec<f64>>,
@@ -144,6 +145,11 @@ fn one_round(
     daemons: &[(String, i32)],
     measured: &mut Measured,
 ) -> Result<(), Error> {
+    // Flows that were left by what was measured before would be translated again at each change
+    // until they expire, ten seconds later (other_config:max-idle): beside 300 ports that doubles
+    // what ovs-vswitchd takes, in some rounds and not in others.
+    node.appctl(&["revalidator/purge"])?;
+    await_idle(node)?;
     let meter = Meter { node, daemons };
     let (mut added, took) = meter.measure(&mut measured.add_cpu, || {
         batch(node, subject, seats, threads, Verb::Add)
@@ -172,7 +178,8 @@ struct Meter<'a> {
 }
 
 impl Meter<'_> {
-    /// Adds what an action costs, with what the daemons do for it after its end, and without what it takes to await that.
+    /// Adds what an action costs, with what the daemons do for it after its end, and without what
+    /// it takes to await that.
     fn measure<T>(
         &self,
         cpu: &mut BTreeMap<String, Vec<f64>>,
@@ -198,8 +205,9 @@ impl Meter<'_> {
     }
 }
 
-/// Waits until ovs-vswitchd has handled what it was told before, without giving it anything to apply: it answers its control
-/// socket once in each turn of its main loop, and one turn may start what the next one does.
+/// Waits until ovs-vswitchd has handled what it was told before, without giving it anything to
+/// apply: it answers its control socket once in each turn of its main loop, and one turn may start
+/// what the next one does.
 ///
 /// # Errors
 /// A fixture failed.

@@ -16,7 +16,10 @@ use crate::subject::Subject;
 
 /// Operations that are counted.
 const COUNTED: usize = 5;
-/// Each of its threads adds what it has counted to the totals once a second (COVERAGE_CLEAR_INTERVAL).
+/// Operations that strace sees; they take long.
+const TRACED: usize = 2;
+/// Each of its threads adds what it has counted to the totals once a second
+/// (COVERAGE_CLEAR_INTERVAL).
 const COUNTERS_LAG: Duration = Duration::from_millis(1100);
 
 /// Requests for a link's state, which strace names and no counter does.
@@ -52,8 +55,9 @@ pub fn work(node: &TestNode, subject: &dyn Subject, seat: &Seat<'_>) -> Result<S
             }
         }
     }
-    // strace slows the switch down, so that turns which would merge do not: it sees operations of its own.
-    for _ in 0..COUNTED {
+    // strace slows the switch down, so that turns which would merge do not: it sees operations of
+    // its own.
+    for _ in 0..TRACED {
         for (verb, means) in [(Verb::Add, &mut work.add), (Verb::Del, &mut work.del)] {
             settle(node)?;
             let strace = Strace::attach(node, vswitchd)?;
@@ -61,13 +65,14 @@ pub fn work(node: &TestNode, subject: &dyn Subject, seat: &Seat<'_>) -> Result<S
             await_idle(node)?;
             let record = strace.detach(node)?;
             let requests = record.lines().filter(|line| line.contains(GETLINK)).count();
-            *means.entry(GETLINK.to_owned()).or_default() += requests as f64 / COUNTED as f64;
+            *means.entry(GETLINK.to_owned()).or_default() += requests as f64 / TRACED as f64;
         }
     }
     Ok(work)
 }
 
-/// What has been counted until now, by the names of `coverage/show` (OVS, lib/coverage.h). There is no event to wait for.
+/// What has been counted until now, by the names of `coverage/show` (OVS, lib/coverage.h). There is
+/// no event to wait for.
 fn counters(node: &TestNode) -> Result<BTreeMap<String, u64>, Error> {
     thread::sleep(COUNTERS_LAG);
     // A thread that slept adds when it wakes.
