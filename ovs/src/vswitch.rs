@@ -22,6 +22,8 @@ pub const DATABASE: &str = "Open_vSwitch";
 const BY_NAME: Index = Index::Column("name");
 /// Files rows of `Interface` by the logical port that they are for.
 pub const BY_IFACE_ID: Index = Index::Key("external_ids", "iface-id");
+const BY_POD_MAC: Index = Index::Key("external_ids", "attached_mac");
+const BY_MAC: Index = Index::Column("mac_in_use");
 const BY_SANDBOX: Index = Index::Key("external_ids", "sandbox");
 const BY_PORT: Index = Index::Column("ports");
 const BY_INTERFACE: Index = Index::Column("interfaces");
@@ -89,7 +91,7 @@ pub fn tables() -> Vec<TableSpec> {
                 "ingress_policing_burst",
                 "options",
             ],
-            indexes: &[BY_NAME, BY_IFACE_ID, BY_SANDBOX],
+            indexes: &[BY_NAME, BY_IFACE_ID, BY_SANDBOX, BY_POD_MAC, BY_MAC],
         },
         TableSpec {
             name: "QoS",
@@ -164,6 +166,13 @@ impl Db {
     /// The interfaces whose `external_ids:sandbox` (the container id) this is.
     pub fn interfaces_with_sandbox(&self, sandbox: &str) -> impl Iterator<Item = Interface<'_>> {
         self.find("Interface", BY_SANDBOX, sandbox).map(Interface)
+    }
+
+    /// The interfaces that have a MAC address, or whose pods have it (`external_ids:attached_mac`).
+    pub fn interfaces_with_mac(&self, mac: &str) -> impl Iterator<Item = Interface<'_>> {
+        let of_pod = self.find("Interface", BY_POD_MAC, mac);
+        let own = self.find("Interface", BY_MAC, mac);
+        of_pod.chain(own).map(Interface)
     }
 
     /// All interfaces, in no order.

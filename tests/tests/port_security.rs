@@ -222,6 +222,37 @@ fn flows_come_with_their_port_go_with_it_and_leave_those_of_others() {
 }
 
 #[test]
+fn flows_follow_a_port_to_another_bridge_and_back_without_a_change_of_its_row() {
+    let node = TestNode::with_ovs().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let (web, _beside) = (wired(&node, "web"), wired(&node, "beside"));
+    let port = node
+        .vsctl(&["get", "Port", &web.pod.container[..15], "_uuid"])
+        .unwrap();
+    let other = "other -- set Bridge other datapath_type=netdev";
+    node.vsctl(
+        &["add-br"]
+            .into_iter()
+            .chain(other.split(' '))
+            .collect::<Vec<_>>(),
+    )
+    .unwrap();
+    let moved = |from: &str, to: &str| {
+        let moves = format!(
+            "remove Bridge {from} ports {0} -- add Bridge {to} ports {0}",
+            port.trim()
+        );
+        node.vsctl(&moves.split(' ').collect::<Vec<_>>()).unwrap();
+        // The fence: this ADD's flows come after what the move changes.
+        wired(&node, &format!("after-{to}"));
+    };
+    moved("br-int", "other");
+    assert_eq!(secured(&node, &web.mac), 0);
+    moved("other", "br-int");
+    assert_eq!(secured(&node, &web.mac), 1);
+}
+
+#[test]
 fn a_question_goes_to_the_one_port_that_has_the_answer() {
     let node = TestNode::with_ovs().unwrap();
     let _agent = node.start_agent(&AgentOptions::default()).unwrap();

@@ -1,6 +1,6 @@
 //! The task that keeps the switch's flows what the rows and the reservations say.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use podwire_ovs::client::{Changed, Follower, Version};
@@ -11,7 +11,7 @@ use super::rules::{self, Surroundings};
 use super::{Numbers, lock};
 use crate::changes::Changes;
 use crate::config::{Config, Live};
-use crate::ports::{BridgePorts, Ports, SecuredPort};
+use crate::ports::{BridgePorts, Ports, SecuredPort, Touched};
 
 /// What the keeper is asked for.
 #[derive(Debug)]
@@ -45,8 +45,9 @@ pub(super) struct Keeper {
     /// Which rows change, and which have changed since the bridge was looked at.
     follower: Follower,
     changed: Changed,
-    /// Whether the switch may have to be told something.
+    /// Whether the switch may have to be told something, and of which ports.
     is_stale: bool,
+    touched: Touched,
 }
 
 impl Keeper {
@@ -61,6 +62,7 @@ impl Keeper {
             follower: ports.follow(),
             changed: Changed::default(),
             is_stale: true,
+            touched: Touched::default(),
             ports,
             config,
             live,
@@ -82,7 +84,8 @@ impl Keeper {
         let mut logged = None;
         while !commands.is_closed() {
             let socket = self.ports.management_socket();
-            // Before the attempt: what comes into being from here on is not missed, also while a connection lasts.
+            // Before the attempt: what comes into being from here on is not missed, also while a
+            // connection lasts.
             let coming = socket.parent().map(Changes::of_sockets);
             versions.mark_unchanged();
             let mut was_open = false;
@@ -100,7 +103,8 @@ impl Keeper {
             );
             let error = Arc::new(error);
             let before = self.problem.send_replace(Some(Arc::clone(&error)));
-            // A switch may end a connection and listen on, as when a bridge's datapath id changes: no event would tell.
+            // A switch may end a connection and listen on, as when a bridge's datapath id changes:
+            // no event would tell.
             let may_listen = was_open && (before.is_none() || !is_retry);
             if before.is_none() {
                 logged = None;
@@ -122,7 +126,8 @@ impl Keeper {
         }
     }
 
-    /// Waits for anything that may mean that the switch can be reached. Who asks meanwhile waits on.
+    /// Waits for anything that may mean that the switch can be reached. Who asks meanwhile waits
+    /// on.
     async fn wait_for_switch(
         &mut self,
         coming: Option<std::io::Result<Changes>>,
@@ -167,7 +172,10 @@ impl Keeper {
             if is_restored {
                 changes = self.start_over();
             }
-            let is_synced = match self.ports.on_bridge(&mut self.bridge, &self.changed) {
+            let on_bridge =
+                self.ports
+                    .on_bridge(&mut self.bridge, &self.changed, &mut self.touched);
+            let is_synced = match on_bridge {
                 Some(is_new) => {
                     self.changed = Changed::default();
                     if is_new {
@@ -208,6 +216,7 @@ impl Keeper {
         self.installed.clear();
         self.around = None;
         self.is_stale = true;
+        self.touched.all = true;
         vec![FlowMod::Delete(rules::OURS)]
     }
 
@@ -215,10 +224,14 @@ impl Keeper {
         self.is_stale = true;
         match command {
             Command::Install { ofport, port, done } => {
+                self.touched.numbers.insert(ofport);
                 self.reserved.insert(ofport, port);
                 self.waiting.push(done);
             }
-            Command::Release(ofport) => drop(self.reserved.remove(&ofport)),
+            Command::Release(ofport) => {
+                self.touched.numbers.insert(ofport);
+                self.reserved.remove(&ofport);
+            }
         }
     }
 
@@ -240,6 +253,7 @@ impl Keeper {
                 changes.push(FlowMod::Delete(rules::OURS));
                 self.installed.clear();
             }
+            self.touched = Touched::default();
             return changes;
         }
         let around = Surroundings {
@@ -249,7 +263,7 @@ impl Keeper {
                 let gateways = self.config.gateway_addresses(&live);
                 gateways.iter().map(ipnet::IpNet::addr).collect()
             },
-            others: self.bridge.others,
+            others: self.bridge.has_others(),
         };
         if self.around.as_ref() != Some(&around) {
             changes.push(FlowMod::Delete(rules::cookie_of(0)));
@@ -260,18 +274,25 @@ impl Keeper {
             let of_row = self.bridge.secured.get(ofport);
             of_row.or_else(|| self.reserved.get(ofport))
         };
+        let touched = std::mem::take(&mut self.touched);
+        let mut numbers: BTreeSet<u16> = match touched.all {
+            true => {
+                let on_bridge = self.bridge.secured.keys();
+                let known = on_bridge.chain(self.reserved.keys());
+                known.chain(self.installed.keys()).copied().collect()
+            }
+            false => touched.numbers,
+        };
         let mut gone: Vec<Arc<SecuredPort>> = Vec::new();
-        let stale: Vec<u16> = self
-            .installed
-            .iter()
-            .filter(|(ofport, port)| wanted(ofport) != Some(port))
-            .map(|(ofport, _)| *ofport)
-            .collect();
-        for ofport in stale {
-            changes.push(FlowMod::Delete(rules::cookie_of(ofport)));
-            gone.extend(self.installed.remove(&ofport));
+        for &ofport in &numbers {
+            let installed = self.installed.get(&ofport);
+            if installed.is_some_and(|port| wanted(&ofport) != Some(port)) {
+                changes.push(FlowMod::Delete(rules::cookie_of(ofport)));
+                gone.extend(self.installed.remove(&ofport));
+            }
         }
-        // What a port that goes has in common with another, as the older sandbox of the same pod, was its alone.
+        // What a port that goes has in common with another, as the older sandbox of the same pod,
+        // was its alone.
         let shares = |port: &SecuredPort| {
             let same = |gone: &Arc<SecuredPort>| {
                 gone.mac == port.mac || gone.addresses.iter().any(|ip| port.addresses.contains(ip))
@@ -279,14 +300,13 @@ impl Keeper {
             gone.iter().any(same)
         };
         if !gone.is_empty() {
-            self.installed.retain(|_, port| !shares(port));
+            let again = self.installed.extract_if(|_, port| shares(port));
+            numbers.extend(again.map(|(ofport, _)| ofport));
         }
-        let known: HashSet<u16> = self.installed.keys().copied().collect();
-        let numbers = self.bridge.secured.keys().chain(self.reserved.keys());
-        let mut missing: Vec<u16> = numbers.filter(|it| !known.contains(it)).copied().collect();
-        missing.sort_unstable();
-        missing.dedup();
-        for ofport in missing {
+        for ofport in numbers {
+            if self.installed.contains_key(&ofport) {
+                continue;
+            }
             let Some(port) = wanted(&ofport).map(Arc::clone) else {
                 continue;
             };

@@ -1,6 +1,6 @@
 //! What is on the bridge, as its flows need to know it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -32,25 +32,57 @@ pub struct BridgePorts {
     pub local_mac: Option<MacAddr6>,
     /// By number, those of ours whose pods may only speak for themselves.
     pub secured: HashMap<u16, Arc<SecuredPort>>,
-    /// Whether there are other ports.
-    pub others: bool,
     /// Every number that is in use.
     pub numbers: HashSet<u16>,
+    /// How many ports switch NORMAL, ours and others.
+    others: usize,
     /// What was read of each row, by which a row that has not changed is not read again.
     read: HashMap<Uuid, (u16, Option<Arc<SecuredPort>>)>,
     /// Whether a bridge was read.
     is_read: bool,
 }
 
+/// Which ports are not as they were.
+#[derive(Debug, Default)]
+pub struct Touched {
+    /// It may be any.
+    pub all: bool,
+    /// Or those of these numbers.
+    pub numbers: BTreeSet<u16>,
+}
+
 impl BridgePorts {
+    /// Whether there are ports that nothing holds to addresses.
+    pub fn has_others(&self) -> bool {
+        self.others > 0
+    }
+
     fn insert(&mut self, row: Uuid, read: (u16, Option<Arc<SecuredPort>>)) {
         let (number, port) = &read;
-        if let Some(port) = port.as_ref().filter(|_| *number > 0) {
-            self.secured.insert(*number, Arc::clone(port));
+        match port {
+            Some(port) if *number > 0 => drop(self.secured.insert(*number, Arc::clone(port))),
+            Some(_) => {}
+            None => self.others += 1,
         }
-        self.numbers.insert(*number);
+        if *number > 0 {
+            self.numbers.insert(*number);
+        }
         self.read.insert(row, read);
     }
+
+    fn remove(&mut self, row: Uuid) -> Option<(u16, Option<Arc<SecuredPort>>)> {
+        let (number, port) = self.read.remove(&row)?;
+        self.numbers.remove(&number);
+        match port {
+            Some(_) => drop(self.secured.remove(&number)),
+            None => self.others -= 1,
+        }
+        Some((number, port))
+    }
+}
+
+fn mac_in_use(interface: &Interface<'_>) -> Option<MacAddr6> {
+    interface.mac_in_use()?.parse().ok()
 }
 
 /// The number of a port; 0 as long as it is not in service.
@@ -60,31 +92,54 @@ fn number(interface: &Interface<'_>) -> u16 {
 }
 
 impl Ports {
-    /// Brings what is known of the bridge up to date with the rows that have changed since, and
-    /// says whether anything was new; none while the replica is not current, or the bridge not
-    /// there. All rows are looked at only when ports came or went: beside a thousand ports that is
-    /// a millisecond, and an ADD changes rows of its own port five times.
-    pub fn on_bridge(&self, known: &mut BridgePorts, changed: &Changed) -> Option<bool> {
+    /// Brings what is known of the bridge up to date with the rows that have changed since, says
+    /// whether anything was new, and adds the ports that it is about; none while the replica is not
+    /// current, or the bridge not there. What it costs depends on those rows alone: an ADD changes
+    /// rows of its own port five times, and beside a thousand others that is all it looks at.
+    pub fn on_bridge(
+        &self,
+        known: &mut BridgePorts,
+        changed: &Changed,
+        touched: &mut Touched,
+    ) -> Option<bool> {
         if self.client.state() != State::Synced {
             return None;
         }
-        let are_ports_other = |(table, _): &(&str, Uuid)| ["Bridge", "Port"].contains(table);
         self.client.read(|db| {
             let bridge = db.bridge_by_name(&self.bridge)?;
-            if !known.is_read || changed.resynced || changed.rows.iter().any(are_ports_other) {
+            // A port goes from one bridge to another without a change of its own row.
+            let of_another =
+                |(table, row): &(&str, Uuid)| *table == "Bridge" && *row != bridge.uuid();
+            if !known.is_read || changed.resynced || changed.rows.iter().any(of_another) {
                 self.read_all(db, &bridge, known);
+                touched.all = true;
                 return Some(true);
             }
+            let interfaces: HashSet<Uuid> = changed
+                .rows
+                .iter()
+                .flat_map(|&(table, row)| {
+                    let port = (table == "Port").then(|| db.port(row)).flatten();
+                    let itself = (table == "Interface").then_some(row);
+                    port.into_iter()
+                        .flat_map(|port| port.interfaces())
+                        .chain(itself)
+                })
+                .collect();
+            let is_here = |interface: &Uuid| {
+                let port = db.port_of_interface(*interface);
+                let on = port.and_then(|port| db.bridge_of_port(port.uuid()));
+                on.is_some_and(|on| on.uuid() == bridge.uuid())
+            };
+            let (here, gone): (Vec<Uuid>, Vec<Uuid>) = interfaces.into_iter().partition(is_here);
             let mut is_new = false;
-            let interfaces = changed.rows.iter().filter(|row| row.0 == "Interface");
-            for interface in interfaces.filter_map(|row| db.interface(row.1)) {
-                match self.read_again(interface, known) {
-                    Some(is) => is_new |= is,
-                    None => {
-                        self.read_all(db, &bridge, known);
-                        return Some(true);
-                    }
-                }
+            // These first, for another may have their number by now.
+            for (number, _) in gone.into_iter().filter_map(|row| known.remove(row)) {
+                touched.numbers.insert(number);
+                is_new = true;
+            }
+            for interface in here.into_iter().filter_map(|row| db.interface(row)) {
+                is_new |= self.read_again(interface, known, touched);
             }
             Some(is_new)
         })
@@ -94,7 +149,7 @@ impl Ports {
     /// taken from there.
     fn read_all(&self, db: &Db, bridge: &Bridge<'_>, known: &mut BridgePorts) {
         let mut before = std::mem::take(&mut known.read);
-        let mut now = BridgePorts {
+        *known = BridgePorts {
             is_read: true,
             ..BridgePorts::default()
         };
@@ -105,40 +160,46 @@ impl Ports {
             .filter_map(|interface| db.interface(interface));
         for interface in interfaces {
             if interface.name() == self.bridge {
-                now.local_mac = interface.mac_in_use().and_then(|mac| mac.parse().ok());
+                known.local_mac = mac_in_use(&interface);
                 continue;
             }
-            let number = number(&interface);
-            let same = |read: &(u16, _)| read.0 == number;
-            let read = before.remove(&interface.uuid()).filter(same);
-            let read = read.unwrap_or_else(|| (number, self.secured(interface)));
-            now.others |= read.1.is_none();
-            now.insert(interface.uuid(), read);
+            let port = match before.remove(&interface.uuid()) {
+                Some((_, port)) => port,
+                None => self.secured(interface),
+            };
+            known.insert(interface.uuid(), (number(&interface), port));
         }
-        *known = now;
     }
 
-    /// Whether a row of a port that stayed says something new; none when all has to be read for
-    /// that.
-    fn read_again(&self, interface: Interface<'_>, known: &mut BridgePorts) -> Option<bool> {
+    /// Reads one row, and says whether it says something new.
+    fn read_again(
+        &self,
+        interface: Interface<'_>,
+        known: &mut BridgePorts,
+        touched: &mut Touched,
+    ) -> bool {
         if interface.name() == self.bridge {
-            let mac = interface.mac_in_use().and_then(|mac| mac.parse().ok());
-            let before = std::mem::replace(&mut known.local_mac, mac);
-            return Some(before != mac);
+            let mac = mac_in_use(&interface);
+            return std::mem::replace(&mut known.local_mac, mac) != mac;
         }
-        let now = number(&interface);
-        match known.read.get(&interface.uuid()) {
-            // One of another bridge.
-            None => Some(false),
-            Some((before, _)) if *before == now => Some(false),
-            // It has been put into service.
-            Some((0, port)) => {
-                let port = port.clone();
-                known.insert(interface.uuid(), (now, port));
-                Some(true)
+        let (row, now) = (interface.uuid(), number(&interface));
+        if known
+            .read
+            .get(&row)
+            .is_some_and(|(before, _)| *before == now)
+        {
+            return false;
+        }
+        let port = match known.remove(row) {
+            Some((before, port)) => {
+                touched.numbers.insert(before);
+                port
             }
-            Some(_) => None,
-        }
+            None => self.secured(interface),
+        };
+        touched.numbers.insert(now);
+        known.insert(row, (now, port));
+        true
     }
 
     /// Whether ovs-vswitchd is being given back the flows that it had before a restart (`ovs-ctl
@@ -158,10 +219,9 @@ impl Ports {
         except: &str,
         is_leaving: impl Fn(&AttachmentKey) -> bool,
     ) -> Option<String> {
-        let text = Some(mac_text(mac));
-        let text = text.as_deref();
-        self.holder(except, is_leaving, |interface| {
-            interface.external_id(ids::ATTACHED_MAC) == text || interface.mac_in_use() == text
+        let text = mac_text(mac);
+        self.holder(except, is_leaving, |db| {
+            db.interfaces_with_mac(&text).collect()
         })
     }
 
@@ -173,9 +233,12 @@ impl Ports {
         except: &str,
         is_leaving: impl Fn(&AttachmentKey) -> bool,
     ) -> Option<String> {
-        self.holder(except, is_leaving, |interface| {
+        let has = |interface: &Interface<'_>| {
             let list = interface.external_id(ids::IP_ADDRESSES).unwrap_or_default();
             parse_addresses(list).any(|held| held.addr() == address)
+        };
+        self.holder(except, is_leaving, |db| {
+            db.interfaces().filter(has).collect()
         })
     }
 
@@ -183,7 +246,7 @@ impl Ports {
         &self,
         except: &str,
         is_leaving: impl Fn(&AttachmentKey) -> bool,
-        has: impl Fn(&Interface<'_>) -> bool,
+        holding: impl for<'a> Fn(&'a Db) -> Vec<Interface<'a>>,
     ) -> Option<String> {
         self.client.read(|db| {
             let is_other = |it: &Interface<'_>| {
@@ -191,7 +254,7 @@ impl Ports {
                 it.external_id(ids::IFACE_ID) != Some(except)
                     && !key.is_some_and(|key| is_leaving(&key))
             };
-            let found = db.interfaces().find(|it| has(it) && is_other(it))?;
+            let found = holding(db).into_iter().find(is_other)?;
             Some(match found.external_id(ids::POD) {
                 Some(pod) => format!("pod {pod}"),
                 None if found.name() == self.bridge => {

@@ -32,7 +32,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use bridge::BridgeWanted;
-pub use bridge_ports::{BridgePorts, SecuredPort};
+pub use bridge_ports::{BridgePorts, SecuredPort, Touched};
 pub use error::PortError;
 pub use ovn::{ControllerError, Diagnosis};
 pub use record::{PortRecord, addresses};
