@@ -10,7 +10,7 @@ use podwire_ovs::client::{Remote, RemoteError, TlsKeys};
 use crate::cluster::ObjectName;
 use crate::ipam::ClusterSubnet;
 use crate::run::Rules;
-use crate::tools::Target;
+use crate::tools::{Format, Target};
 
 /// Gives nodes their subnets, pods their addresses, and OVN its logical network
 #[derive(Clone, Debug, clap::Parser)]
@@ -36,7 +36,17 @@ pub struct Arguments {
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
     /// Who leads, what there is, and what is not as it should be
-    Status,
+    Status {
+        /// text, or json or yaml for programs
+        #[arg(
+            short,
+            long,
+            value_name = "FORMAT",
+            default_value = "text",
+            hide_possible_values = true
+        )]
+        output: Format,
+    },
     /// What there is of an object, in words
     Explain {
         /// The object.

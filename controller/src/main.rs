@@ -23,7 +23,7 @@ async fn main() -> ExitCode {
     let answer = match arguments.command {
         None if arguments.dry_run => tools::dry_run(&config).await.map(|text| (text, true)),
         None => return lead(config).await,
-        Some(Command::Status) => tools::status(&config).await,
+        Some(Command::Status { output }) => tools::status(&config, output).await,
         Some(Command::Explain {
             object: Object::Pod { pod, to, port },
         }) => {

@@ -5,10 +5,12 @@ mod explain;
 mod status;
 mod trace;
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use podwire_ovs::client::{Client as Ovsdb, WaitError};
 use podwire_ovs::transact::TransactError;
+use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::{Config, SettingError};
@@ -47,6 +49,34 @@ pub enum ToolError {
     /// ovn-trace could not be run.
     #[error("{0}")]
     Trace(String),
+    /// The answer can't be written in the format that was asked for.
+    #[error("the answer as JSON or YAML: {0}")]
+    Format(String),
+}
+
+/// How an answer is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// The same as YAML.
+    Yaml,
+}
+
+impl Format {
+    fn show(self, answer: &(impl Serialize + Display)) -> Result<String, ToolError> {
+        let failed = |error: &dyn Display| ToolError::Format(error.to_string());
+        match self {
+            Self::Text => Ok(answer.to_string()),
+            Self::Json => match serde_json::to_string_pretty(answer) {
+                Ok(text) => Ok(text + "\n"),
+                Err(error) => Err(failed(&error)),
+            },
+            Self::Yaml => serde_saphyr::to_string(answer).map_err(|error| failed(&error)),
+        }
+    }
 }
 
 /// Everything that a leader would know at its start.

@@ -1,81 +1,139 @@
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
+use std::fmt;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use podwire_ovs::nb::{EPOCH, Table};
+use serde::Serialize;
 
-use super::{ToolError, View};
+use super::{Format, ToolError, View};
 use crate::config::Config;
 use crate::lease::NAME;
 use crate::write::Write;
 
-/// How many problems, and keys with something to do, are shown.
+/// How many problems are shown to people.
 const MOST: usize = 20;
+
+/// What a status says.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    /// Somebody leads, and nothing is amiss.
+    is_well: bool,
+    /// Who leads, or why nobody does.
+    leader: String,
+    /// The last term's.
+    epoch: Option<String>,
+    nodes: usize,
+    /// Those on the pod network.
+    pods: usize,
+    /// Those with cluster IPs.
+    services: usize,
+    /// By table.
+    rows: BTreeMap<&'static str, usize>,
+    /// What a leader would have to do now.
+    pending: Pending,
+    /// Objects that can't have what they should, each with the reason.
+    problems: Vec<Problem>,
+}
+
+#[derive(Debug, Serialize)]
+struct Pending {
+    operations: usize,
+    writes: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Problem {
+    object: String,
+    reason: &'static str,
+    message: String,
+}
 
 /// Who leads, what there is, and what is not as it should be; true when all of it is well.
 ///
 /// # Errors
 /// See [`ToolError`].
-pub async fn status(config: &Config) -> Result<(String, bool), ToolError> {
+pub async fn status(config: &Config, format: Format) -> Result<(String, bool), ToolError> {
     let mut view = View::open(config).await?;
     let leases: Api<Lease> = Api::namespaced(view.client.clone(), &config.lease_namespace);
     let lease = leases.get_opt(NAME).await?;
     let (leader, has_leader) = leader(lease.as_ref());
-    let mut text = format!("leader    {leader}\n");
-    let epoch = view.ovsdb.read(|db| {
-        let global = db.nb_global()?;
-        global.map("external_ids").str(EPOCH).map(str::to_owned)
+    let (epoch, rows) = view.ovsdb.read(|db| {
+        let global = db.nb_global();
+        let epoch = global.and_then(|row| row.map("external_ids").str(EPOCH));
+        let rows = Table::ALL.map(|table| (table.name(), db.len(table.name())));
+        (epoch.map(str::to_owned), rows.into())
     });
-    line(
-        &mut text,
-        "epoch",
-        epoch
-            .as_deref()
-            .unwrap_or("none: no controller has led yet"),
-    );
-    let cluster = &view.state.cluster;
-    let objects = format!(
-        "{} nodes, {} pods on the pod network, {} services with cluster IPs",
-        cluster.nodes.len(),
-        cluster.pods.len(),
-        cluster.services.len()
-    );
-    line(&mut text, "objects", &objects);
-    let rows = view.ovsdb.read(|db| {
-        let counts = Table::ALL.map(|table| format!("{} {}", table.name(), db.len(table.name())));
-        counts.join(", ")
-    });
-    line(&mut text, "rows", &rows);
     let step = view.pending();
-    let pending = match (step.transaction.len(), step.writes.len()) {
-        (0, 0) => "nothing: rows and annotations are as the objects ask for".to_owned(),
-        (operations, writes) => format!(
-            "{operations} operations and {writes} writes to Kubernetes; --dry-run shows them"
-        ),
-    };
-    line(&mut text, "pending", &pending);
     let problems = step.writes.iter().filter_map(|(key, write)| match write {
-        Write::Warning { message, .. } => Some(format!("{key}: {message}")),
+        Write::Warning {
+            reason, message, ..
+        } => Some(Problem {
+            object: key.to_string(),
+            reason,
+            message: message.to_string(),
+        }),
         _ => None,
     });
     let problems: Vec<_> = problems.collect();
-    for problem in problems.iter().take(MOST) {
-        line(&mut text, "problem", problem);
-    }
-    if problems.len() > MOST {
-        line(
-            &mut text,
-            "",
-            &format!("and {} more", problems.len() - MOST),
-        );
-    }
-    Ok((text, has_leader && problems.is_empty()))
+    let cluster = &view.state.cluster;
+    let status = Status {
+        is_well: has_leader && problems.is_empty(),
+        leader,
+        epoch,
+        nodes: cluster.nodes.len(),
+        pods: cluster.pods.len(),
+        services: cluster.services.len(),
+        rows,
+        pending: Pending {
+            operations: step.transaction.len(),
+            writes: step.writes.len(),
+        },
+        problems,
+    };
+    Ok((format.show(&status)?, status.is_well))
 }
 
-fn line(text: &mut String, name: &str, content: &str) {
-    // A String takes everything.
-    let _ = writeln!(text, "{name:<9} {content}");
+/// For people.
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = |name: &str, content: &str| writeln!(f, "{name:<9} {content}");
+        line("leader", &self.leader)?;
+        let none = "none: no controller has led yet";
+        line("epoch", self.epoch.as_deref().unwrap_or(none))?;
+        let objects = format!(
+            "{} nodes, {} pods on the pod network, {} services with cluster IPs",
+            self.nodes, self.pods, self.services
+        );
+        line("objects", &objects)?;
+        let rows = Table::ALL.map(|table| {
+            let count = self.rows.get(table.name()).copied().unwrap_or_default();
+            format!("{} {count}", table.name())
+        });
+        line("rows", &rows.join(", "))?;
+        let pending = match self.pending {
+            Pending {
+                operations: 0,
+                writes: 0,
+            } => "nothing: rows and annotations are as the objects ask for".to_owned(),
+            Pending { operations, writes } => format!(
+                "{operations} operations and {writes} writes to Kubernetes; --dry-run shows them"
+            ),
+        };
+        line("pending", &pending)?;
+        for Problem {
+            object, message, ..
+        } in self.problems.iter().take(MOST)
+        {
+            line("problem", &format!("{object}: {message}"))?;
+        }
+        if self.problems.len() > MOST {
+            line("", &format!("and {} more", self.problems.len() - MOST))?;
+        }
+        Ok(())
+    }
 }
 
 /// Who leads, and whether somebody does.

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use podwire_tests::apiserver::{ApiServer, endpoints, node, pod, service};
 use podwire_tests::ovn::Central;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::fixture::{Running, flags};
 
@@ -81,6 +81,14 @@ async fn people_see_what_is_and_what_would_be_done() {
         "{status}"
     );
     assert!(status.contains("pending   nothing"), "{status}");
+    let (_, status) = ask(&central, &server, &["status", "--output", "json"]);
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["isWell"], true);
+    assert_eq!(status["rows"]["Logical_Switch"], 2);
+    assert_eq!(status["problems"], json!([]));
+    let (_, yaml) = ask(&central, &server, &["status", "-o", "yaml"]);
+    let yaml: Value = serde_saphyr::from_str(&yaml).unwrap();
+    assert_eq!(yaml["pods"], 2);
 
     central.nbctl(&["--wait=sb", "sync"]).unwrap();
     let explain = |arguments: &[&str]| {
