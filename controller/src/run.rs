@@ -27,8 +27,12 @@ use crate::watch::{Change, KINDS};
 use controller::Controller;
 pub(crate) use state::{Rules, State, Step};
 
-/// How long a transaction, a term's begin included, may take.
+/// How long a transaction may take.
 const TRANSACT: Duration = Duration::from_secs(60);
+/// How long the database's contents may take to come, for the begin of a term; a loaded ovsdb-server
+/// writes those of a large cluster in a minute.
+const SYNC: Duration = Duration::from_secs(180);
+
 /// Why the controller ended.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -165,6 +169,7 @@ pub(crate) fn northbound(config: &Config) -> Result<Ovsdb, SettingError> {
         leader_only: true,
         tls: config.tls(),
         replica_bytes: 2 << 30,
+        sync_probe: SYNC / 3,
         // The replica's first contents come as one message.
         limits: Limits {
             message_bytes: 1 << 30,
@@ -202,7 +207,7 @@ struct Term {
 
 impl Term {
     async fn lead(self, identity: &str, reporter: &Reporter) -> Result<(), RunError> {
-        let deadline = Instant::now() + TRANSACT;
+        let deadline = Instant::now() + SYNC;
         let (mut changes, _tasks) = crate::watch::start(&self.client);
         let mut state = self.state;
         let begun = lease::begin_term(&self.ovsdb, identity, deadline);

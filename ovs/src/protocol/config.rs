@@ -29,6 +29,9 @@ pub struct ClientConfig {
     /// After this long without a byte from the server it is asked for an echo, and after as long
     /// again the connection is given up.
     pub probe: Duration,
+    /// The same until the replica is in sync. A server writes a large database's contents in one
+    /// go, for each connection anew: one that is given up for that makes the next wait longer.
+    pub sync_probe: Duration,
     /// How long one attempt to connect may take.
     pub connect_timeout: Duration,
     /// The pause before the third attempt; the second is immediate, and each later pause is twice
@@ -90,6 +93,7 @@ impl ClientConfig {
             limits: Limits::default(),
             replica_bytes: 256 << 20,
             probe: Duration::from_secs(5),
+            sync_probe: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(5),
             backoff_first: Duration::from_millis(50),
             backoff_max: Duration::from_secs(2),

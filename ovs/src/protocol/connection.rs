@@ -2,7 +2,7 @@
 //! snapshot, then updates and transactions.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -101,7 +101,14 @@ impl Connection {
     }
 
     pub(super) fn timeout(&self, config: &ClientConfig) -> Instant {
-        self.probe.unwrap_or(self.heard) + config.probe
+        self.probe.unwrap_or(self.heard) + self.patience(config)
+    }
+
+    fn patience(&self, config: &ClientConfig) -> Duration {
+        match self.is_synced() {
+            true => config.probe,
+            false => config.sync_probe,
+        }
     }
 
     pub(super) fn handle_timeout(
@@ -113,7 +120,7 @@ impl Connection {
             return Ok(());
         }
         if self.probe.is_some() {
-            return Err(ConnectionError::Silent(config.probe));
+            return Err(ConnectionError::Silent(self.patience(config)));
         }
         self.session
             .request("echo", |out| out.extend_from_slice(b"[]"));

@@ -109,6 +109,18 @@ fn a_silent_server_is_asked_after_the_probe_interval_and_given_up_after_another(
 }
 
 #[test]
+fn a_server_may_take_its_time_for_the_database_s_contents() {
+    let mut driven = Driven::new(|config| config.sync_probe = Duration::from_secs(60));
+    assert!(driven.connect().is_some());
+    driven.receive(&reply(0, SCHEMA));
+    driven.sent();
+    assert_eq!(driven.timeout(), Duration::from_secs(60));
+    assert!(driven.protocol.is_connected());
+    driven.receive(&reply(1, "{}"));
+    assert_eq!(driven.timeout(), Duration::from_secs(5));
+}
+
+#[test]
 fn an_attempt_that_takes_too_long_gives_way_to_the_next_remote() {
     let mut driven = Driven::new(|_| {});
     assert!(driven.protocol.poll_connect(driven.now).is_some());
