@@ -116,7 +116,7 @@ impl Cluster {
                 latencies[whose].push(request.at - created);
             }
         }
-        latencies.each_mut().map(|all| all.sort());
+        latencies.iter_mut().for_each(|all| all.sort());
         Ok(latencies)
     }
 }
