@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::{Event, EventSource, Node, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-use crate::cluster::OwnNode;
+use crate::cluster::ApiNode;
 use crate::keep::Look;
 use crate::kept::timestamp;
 use crate::plan::Item;
@@ -18,6 +18,18 @@ use crate::services;
 
 /// The annotation by which the control plane gives the node its subnets.
 pub(crate) const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
+
+/// All that is written.
+const WRITTEN: [&str; 8] = [
+    "k8s.ovn.org/node-chassis-id",
+    "k8s.ovn.org/node-mgmt-port-mac-address",
+    "k8s.ovn.org/node-mgmt-port-mac-addresses",
+    "k8s.ovn.org/node-encap-ips",
+    "k8s.ovn.org/l3-gateway-config",
+    "k8s.ovn.org/host-addresses",
+    "k8s.ovn.org/host-cidrs",
+    "k8s.ovn.org/node-primary-ifaddr",
+];
 
 /// Annotations by key.
 pub(crate) type Announced = BTreeMap<&'static str, String>;
@@ -77,7 +89,7 @@ pub(crate) fn annotations(look: &Look) -> Announced {
 pub(crate) async fn announce(
     client: &Client,
     name: &str,
-    node: &OwnNode,
+    node: &ApiNode,
     wanted: &Announced,
 ) -> kube::Result<usize> {
     let differs = |(key, value): &(&&str, &String)| node.annotations.get(**key) != Some(value);
@@ -93,6 +105,29 @@ pub(crate) async fn announce(
     Ok(changed.len())
 }
 
+/// Removes what was written, and tells how many annotations that were.
+///
+/// # Errors
+/// The API server's.
+pub(crate) async fn withdraw(client: &Client, name: &str) -> kube::Result<usize> {
+    let nodes = Api::<Node>::all(client.clone());
+    let Some(node) = nodes.get_opt(name).await? else {
+        return Ok(0);
+    };
+    let there = WRITTEN
+        .iter()
+        .filter(|key| node.annotations().contains_key(**key));
+    // A merge patch removes what it gives null for (RFC 7396).
+    let gone: BTreeMap<&str, Value> = there.map(|key| (*key, Value::Null)).collect();
+    if !gone.is_empty() {
+        let patch = json!({"metadata": {"annotations": gone}});
+        nodes
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await?;
+    }
+    Ok(gone.len())
+}
+
 /// Posts an Event on the Node.
 ///
 /// # Errors
@@ -100,7 +135,7 @@ pub(crate) async fn announce(
 pub(crate) async fn warn(
     client: &Client,
     name: &str,
-    node: &OwnNode,
+    node: &ApiNode,
     text: &str,
 ) -> kube::Result<()> {
     let milliseconds = timestamp();

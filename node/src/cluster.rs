@@ -17,6 +17,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::warn;
 
+use crate::settings::Mode;
+
 /// Namespace and name.
 pub(crate) type Name = (String, String);
 
@@ -62,11 +64,14 @@ pub(crate) struct Endpoint {
     pub(crate) serving: bool,
 }
 
-/// The own Node.
+/// A Node: the own one, and in plain mode those of the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct OwnNode {
+pub(crate) struct ApiNode {
     pub(crate) uid: String,
     pub(crate) annotations: BTreeMap<String, String>,
+    pub(crate) pod_cidrs: Vec<IpNet>,
+    /// InternalIPs.
+    pub(crate) addresses: Vec<IpAddr>,
 }
 
 /// All that was told so far.
@@ -75,7 +80,7 @@ pub(crate) struct Cluster {
     pub(crate) services: Kind<Name, Service>,
     /// By namespace, service and the slice's own name.
     pub(crate) slices: Kind<(String, String, String), Slice>,
-    pub(crate) nodes: Kind<String, OwnNode>,
+    pub(crate) nodes: Kind<String, ApiNode>,
 }
 
 /// The objects of one kind.
@@ -103,7 +108,7 @@ pub(crate) enum Told<N, V> {
 enum Change {
     Service(Told<Name, Service>),
     Slice(Told<(String, String, String), Slice>),
-    Node(Told<String, OwnNode>),
+    Node(Told<String, ApiNode>),
 }
 
 /// The watches.
@@ -135,7 +140,7 @@ pub(crate) enum Access {
 const QUEUE: usize = 4096;
 
 impl Access {
-    async fn client(&self) -> Result<Client, AccessError> {
+    pub(crate) async fn client(&self) -> Result<Client, AccessError> {
         let failed = |setting: String| {
             move |source: Box<dyn std::error::Error + Send + Sync>| AccessError { setting, source }
         };
@@ -164,21 +169,38 @@ impl Access {
 }
 
 impl Watch {
-    /// Follows all that concerns this node, for as long as it lives.
-    pub(crate) async fn start(access: &Access, node: &str) -> Result<Self, AccessError> {
+    /// Follows all that concerns this node, for as long as it lives: in plain mode the nodes, else
+    /// its own Node and services.
+    pub(crate) async fn start(
+        access: &Access,
+        node: &str,
+        mode: Mode,
+    ) -> Result<Self, AccessError> {
         let client = access.client().await?;
         let (sender, changes) = mpsc::channel(QUEUE);
         let mut tasks = JoinSet::new();
         let all = watcher::Config::default();
-        let own = watcher::Config::default().fields(&format!("metadata.name={node}"));
+        let nodes = match mode {
+            Mode::Plain => all.clone(),
+            Mode::Ovn => all.clone().fields(&format!("metadata.name={node}")),
+        };
         tasks.spawn(follow(
             Api::<Node>::all(client.clone()),
-            own,
+            nodes,
             sender.clone(),
             |node| node.name_any(),
-            |node| Some(OwnNode::from(node)),
+            |node| Some(ApiNode::from(node)),
             Change::Node,
         ));
+        let watch = |tasks| Self {
+            client: client.clone(),
+            cluster: Cluster::default(),
+            changes,
+            _tasks: tasks,
+        };
+        if mode == Mode::Plain {
+            return Ok(watch(tasks));
+        }
         tasks.spawn(follow(
             Api::<ApiService>::all(client.clone()),
             all.clone(),
@@ -211,28 +233,28 @@ impl Watch {
             },
             Change::Slice,
         ));
-        Ok(Self {
-            client,
-            cluster: Cluster::default(),
-            changes,
-            _tasks: tasks,
-        })
+        Ok(watch(tasks))
     }
 
-    /// Waits for a change, and takes with it what has come meanwhile.
+    /// Waits for a change, and takes with it what has come meanwhile. What is told again as it was,
+    /// such as a Node's heartbeat, is none.
     pub(crate) async fn changed(&mut self) {
-        let Some(change) = self.changes.recv().await else {
-            return std::future::pending().await;
-        };
-        self.cluster.take(change);
-        while let Ok(change) = self.changes.try_recv() {
-            self.cluster.take(change);
+        let mut is_new = false;
+        while !is_new {
+            let Some(change) = self.changes.recv().await else {
+                return std::future::pending().await;
+            };
+            is_new = self.cluster.take(change);
+            while let Ok(change) = self.changes.try_recv() {
+                is_new |= self.cluster.take(change);
+            }
         }
     }
 }
 
 impl Cluster {
-    fn take(&mut self, change: Change) {
+    /// Takes a change, and tells whether it is one.
+    fn take(&mut self, change: Change) -> bool {
         match change {
             Change::Service(told) => self.services.take(told),
             Change::Slice(told) => self.slices.take(told),
@@ -265,22 +287,30 @@ impl<N, V> Default for Kind<N, V> {
     }
 }
 
-impl<N: Ord + Clone, V> Kind<N, V> {
-    pub(crate) fn take(&mut self, told: Told<N, V>) {
+impl<N: Ord + Clone, V: PartialEq> Kind<N, V> {
+    /// Takes what is told, and tells whether anything is other than before.
+    pub(crate) fn take(&mut self, told: Told<N, V>) -> bool {
         match told {
-            Told::Begin => self.named = Some(BTreeSet::new()),
+            Told::Begin => {
+                self.named = Some(BTreeSet::new());
+                false
+            }
             Told::One(name, Some(object)) => {
                 if let Some(named) = &mut self.named {
                     named.insert(name.clone());
                 }
+                let is_new = self.objects.get(&name) != Some(&object);
                 self.objects.insert(name, object);
+                is_new
             }
-            Told::One(name, None) => drop(self.objects.remove(&name)),
+            Told::One(name, None) => self.objects.remove(&name).is_some(),
             Told::End => {
+                let count = self.objects.len();
                 if let Some(named) = self.named.take() {
                     self.objects.retain(|name, _| named.contains(name));
                 }
-                self.is_listed = true;
+                let is_first = !std::mem::replace(&mut self.is_listed, true);
+                is_first || self.objects.len() != count
             }
         }
     }
@@ -410,11 +440,23 @@ impl From<&EndpointSlice> for Slice {
     }
 }
 
-impl From<&Node> for OwnNode {
+impl From<&Node> for ApiNode {
     fn from(node: &Node) -> Self {
+        let spec = node.spec.as_ref();
+        let cidrs = spec.and_then(|spec| spec.pod_cidrs.as_deref());
+        let one = spec.and_then(|spec| spec.pod_cidr.as_ref());
+        let status = node.status.iter();
+        let addresses = status.flat_map(|status| status.addresses.iter().flatten());
+        let internal = addresses.filter(|address| address.type_ == "InternalIP");
         Self {
             uid: node.uid().unwrap_or_default(),
             annotations: node.annotations().clone(),
+            pod_cidrs: parsed(
+                cidrs
+                    .unwrap_or(one.map_or(&[], std::slice::from_ref))
+                    .iter(),
+            ),
+            addresses: parsed(internal.map(|address| &address.address)),
         }
     }
 }

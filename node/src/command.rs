@@ -3,19 +3,24 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use kube::Client;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 use tracing_subscriber::EnvFilter;
 
-use crate::cluster::{AccessError, Watch};
+use crate::cluster::{Access, AccessError, Watch};
 use crate::journal::Journal;
 use crate::keep::{Eyes, Goal, Node, NodeError};
 use crate::kept::{self, Kept};
+use crate::preflight::Preflight;
 use crate::settings::{ApiArgs, PlaceArgs, Places, SettingsArgs, SettingsError, loopback};
-use crate::{http, run, show};
+use crate::southbound::{Chassis, SouthboundError};
+use crate::{announce, http, run, settings, show};
 
 /// Make this machine a part of the pod network, and undo it
 #[derive(Debug, Args)]
@@ -29,6 +34,8 @@ const EXIT_CODES: &str = "\
 Exit codes: 0 all is well, 1 it failed, 2 there is something to do (plan, show) or wrong usage.";
 /// plan's and show's code when there is something to do.
 const TO_DO: u8 = 2;
+/// How long the API server may take to tell of the node.
+const API_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Subcommand)]
 enum Verb {
@@ -50,6 +57,8 @@ struct Wanted {
     settings: SettingsArgs,
     #[command(flatten)]
     places: PlaceArgs,
+    #[command(flatten)]
+    api: ApiArgs,
     /// Take over what ovn-kubernetes or others made in our place; cleanup gives it back
     #[arg(long)]
     take_over: bool,
@@ -59,8 +68,10 @@ struct Wanted {
 struct RunArgs {
     #[command(flatten)]
     wanted: Wanted,
-    #[command(flatten)]
-    api: ApiArgs,
+    /// If another `podwire node run` keeps this machine, wait until it ends instead of failing: for
+    /// rolling updates
+    #[arg(long, env = "PODWIRE_STANDBY")]
+    standby: bool,
     /// Loopback address, IP:PORT, on which GET /metrics and /healthz are served
     #[arg(long, value_name = "IP:PORT", env = "PODWIRE_NODE_METRICS_ADDRESS")]
     metrics_address: Option<String>,
@@ -102,6 +113,15 @@ struct CleanupArgs {
     /// Also when pods have ports on this node, which then lose their way out
     #[arg(long)]
     force: bool,
+    /// Also what the cluster has of this node: its annotations at the API server, its chassis in the
+    /// southbound database
+    #[arg(long)]
+    cluster: bool,
+    /// With --cluster: this node's name in Kubernetes [default: the host name, in lower case]
+    #[arg(long, value_name = "NAME", env = "PODWIRE_NODE_NAME")]
+    node_name: Option<String>,
+    #[command(flatten)]
+    api: ApiArgs,
 }
 
 /// Why a command failed.
@@ -113,6 +133,12 @@ enum Failure {
     Node(#[from] NodeError),
     #[error(transparent)]
     Access(#[from] AccessError),
+    #[error("after {limit} ms: {missing}", limit = API_LIMIT.as_millis())]
+    Api { missing: String },
+    #[error("remove the node's annotations: {0}")]
+    Withdraw(#[from] kube::Error),
+    #[error(transparent)]
+    Southbound(#[from] SouthboundError),
     #[error("start the asynchronous runtime: {0}")]
     Runtime(std::io::Error),
     #[error("write the answer: {0}")]
@@ -127,17 +153,30 @@ enum Failure {
 }
 
 impl Wanted {
-    fn goal(self) -> Result<(Goal, Places), SettingsError> {
-        self.goal_by(false)
-    }
-
-    /// With `by_annotation` the node's subnets may come later.
-    fn goal_by(self, by_annotation: bool) -> Result<(Goal, Places), SettingsError> {
+    /// What is wanted, and where the API server is that tells the rest.
+    fn check(self) -> Result<(Goal, Option<Access>, Places), SettingsError> {
+        let access = self.api.access();
         let goal = Goal {
-            settings: Some(self.settings.check(by_annotation)?),
+            settings: Some(self.settings.check(access.is_some())?),
             take_over: self.take_over,
         };
-        Ok((goal, self.places.check()?))
+        Ok((goal, access, self.places.check()?))
+    }
+
+    /// What is wanted, with what the API server tells of it where there is one.
+    async fn goal(self) -> Result<(Goal, Option<Client>, Places), Failure> {
+        let (mut goal, access, places) = self.check()?;
+        let mut api = None;
+        if let (Some(access), Some(settings)) = (access, &mut goal.settings) {
+            let mut watch = Watch::start(&access, &settings.node_name, settings.mode).await?;
+            let deadline = Instant::now() + API_LIMIT;
+            while let Err(missing) = settings.follow(&watch.cluster) {
+                let told = timeout_at(deadline, watch.changed()).await;
+                told.map_err(|_| Failure::Api { missing })?;
+            }
+            api = Some(watch.client);
+        }
+        Ok((goal, api, places))
     }
 }
 
@@ -170,11 +209,15 @@ impl Verb {
     async fn run(self, manager: &dyn Fn(&str)) -> Result<ExitCode, Failure> {
         match self {
             Self::Plan(wanted) => {
-                let (goal, places) = wanted.goal()?;
+                let (goal, api, places) = wanted.goal().await?;
                 let journal = Journal::read(&places.directory).map_err(NodeError::from)?;
                 let eyes = Eyes::open(&places).await?;
                 let look = eyes.look(&goal, journal.undos(), None).await?;
-                let (text, to_do) = show::plan(&look);
+                let preflight = match &goal.settings {
+                    Some(settings) => Preflight::look(settings, &look, api.as_ref()).await,
+                    None => Preflight::default(),
+                };
+                let (text, to_do) = show::plan(&look, &preflight);
                 say(&text)?;
                 Ok(if to_do {
                     TO_DO.into()
@@ -183,7 +226,7 @@ impl Verb {
                 })
             }
             Self::Show(ShowArgs { wanted, output }) => {
-                let (goal, places) = wanted.goal()?;
+                let (goal, _, places) = wanted.goal().await?;
                 let journal = Journal::read(&places.directory).map_err(NodeError::from)?;
                 let eyes = Eyes::open(&places).await?;
                 let look = eyes.look(&goal, journal.undos(), None).await?;
@@ -199,30 +242,59 @@ impl Verb {
                 })
             }
             Self::Init(wanted) => {
-                let (goal, places) = wanted.goal()?;
+                let (goal, api, places) = wanted.goal().await?;
                 let mut node = Node::open(goal, &places).await?;
+                for warning in node.preflight(api.as_ref()).await? {
+                    eprintln!("podwire node: note: {warning}");
+                }
                 let done = node.init().await?;
                 report(&done, &node)
             }
             Self::Run(arguments) => arguments.run(manager).await,
-            Self::Cleanup(CleanupArgs { places, force }) => {
-                let goal = Goal {
-                    settings: None,
-                    take_over: false,
-                };
-                let mut node = Node::open(goal, &places.check()?).await?;
-                let done = node.cleanup(force).await?;
-                report(&done, &node)
-            }
+            Self::Cleanup(arguments) => arguments.run().await,
         }
+    }
+}
+
+impl CleanupArgs {
+    async fn run(self) -> Result<ExitCode, Failure> {
+        let goal = Goal {
+            settings: None,
+            take_over: false,
+        };
+        let name = settings::node_name(self.node_name)?;
+        let access = self.api.access().filter(|_| self.cluster);
+        let client = match access {
+            Some(access) => Some(access.client().await?),
+            None => None,
+        };
+        let mut node = Node::open(goal, &self.places.check()?).await?;
+        let chassis = Chassis::of(&node.look().await?.observed.switch);
+        let done = node.cleanup(self.force).await?;
+        report(&done, &node)?;
+        if let Some(client) = client {
+            let count = announce::withdraw(&client, &name).await?;
+            say(&format!("removed {count} annotations of node {name}\n"))?;
+        }
+        if let Some(chassis) = chassis.filter(|_| self.cluster) {
+            // ovn-controller has left: it was told so by the key that is gone.
+            let text = match chassis.delete().await? {
+                0 => format!("no chassis {} in the southbound database\n", chassis.name),
+                _ => format!(
+                    "removed chassis {} from the southbound database\n",
+                    chassis.name
+                ),
+            };
+            say(&text)?;
+        }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
 impl RunArgs {
     async fn run(self, manager: &dyn Fn(&str)) -> Result<ExitCode, Failure> {
         let metrics_address = self.metrics_address.as_deref().map(loopback).transpose()?;
-        let access = self.api.access();
-        let (goal, places) = self.wanted.goal_by(access.is_some())?;
+        let (goal, access, places) = self.wanted.check()?;
         tracing_subscriber::fmt()
             .with_env_filter(EnvFilter::new(&self.log))
             .with_writer(std::io::stderr)
@@ -246,14 +318,26 @@ impl RunArgs {
             pages.spawn(http::serve(listener, move |path: &str| metrics.page(path)));
         }
         let settings = goal.settings.as_ref();
-        let node_name = settings
-            .map(|settings| settings.node_name.clone())
-            .unwrap_or_default();
-        let node = Node::open(goal, &places).await?;
-        let watch = match access {
-            Some(access) => Some(Watch::start(&access, &node_name).await?),
-            None => None,
+        let watch = match (access, settings) {
+            (Some(access), Some(settings)) => {
+                Some(Watch::start(&access, &settings.node_name, settings.mode).await?)
+            }
+            _ => None,
         };
+        let mut stop = std::pin::pin!(stop);
+        let directory = places.directory.clone();
+        let hold = match self.standby {
+            true => Journal::hold_when_free,
+            false => Journal::hold,
+        };
+        // Whoever waits for a lock can't be told to stop.
+        let held = tokio::task::spawn_blocking(move || hold(&directory));
+        let journal = tokio::select! {
+            held = held => held.map_err(|error| Failure::Runtime(error.into()))?,
+            () = &mut stop => std::process::exit(0),
+        };
+        let journal = journal.map_err(NodeError::from)?;
+        let node = Node::with_journal(goal, &places, journal).await?;
         run::run(node, kept, watch, manager, stop).await?;
         Ok(ExitCode::SUCCESS)
     }

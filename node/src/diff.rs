@@ -1,14 +1,14 @@
 //! What is compared with what should be: pure.
 
-use std::collections::BTreeSet;
+mod surplus;
 
-use netlink_packet_route::route::RouteHeader;
+use std::collections::BTreeSet;
 
 use crate::firewall::Table;
 use crate::journal::Undo;
 use crate::observe::{Observed, PortSeen, RouteSeen};
-use crate::plan::{Claim, Item, Plan, Port};
-use crate::{LINK, MADE, PROTOCOL};
+use crate::plan::{Bridge, Claim, Item, Plan, Port, Tunnel};
+use crate::{LINK, PROTOCOL, TUNNEL};
 
 /// An item, and how it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,12 +85,31 @@ impl Look<'_> {
         match item {
             Item::Key { key, value, claim } => self.of_switch(self.key(key, value, *claim)),
             Item::Port(port) => self.of_switch(self.port(port)),
+            Item::Ssl(wanted) => self.of_switch(match &self.observed.switch.ssl {
+                None if self.observed.switch.root.is_none() => {
+                    State::Waits("the database's row of Open_vSwitch".to_owned())
+                }
+                None => State::Missing,
+                Some(seen) if seen.keys == *wanted => State::Well { ours: seen.ours },
+                Some(seen) if seen.ours => State::Differs(seen.keys.private_key.clone()),
+                Some(seen) => State::Foreign(format!(
+                    "somebody else set {}: leave out ours, or remove theirs (ovs-vsctl del-ssl)",
+                    seen.keys.private_key
+                )),
+            }),
+            Item::Bridge(bridge) => self.of_switch(self.bridge(bridge)),
+            Item::Tunnel(tunnel) => self.of_switch(self.tunnel(tunnel)),
+            Item::File { path, text } => match self.observed.files.get(path) {
+                None => State::Missing,
+                Some(seen) if seen == text => State::Well { ours: true },
+                Some(seen) => State::Differs(format!("{} other bytes", seen.len())),
+            },
             Item::Sysctl { path, value } => self.sysctl(path, value),
             Item::Table(table) => self.table(table),
             Item::Services => State::Well { ours: true },
-            Item::LinkUp | Item::Address(_) | Item::Neighbour { .. } | Item::Route { .. } => {
+            Item::LinkUp(_) | Item::Address(_) | Item::Neighbour { .. } | Item::Route(_) => {
                 // What is in our place elsewhere is known before our link is there.
-                match (self.on_link(item), self.without_link()) {
+                match (self.on_link(item), self.lacks(item)) {
                     (foreign @ State::Foreign(_), _) => foreign,
                     (_, Some(awaited)) => State::Waits(awaited),
                     (state, None) => state,
@@ -157,26 +176,97 @@ impl Look<'_> {
             };
             return State::Foreign(whose);
         }
-        match differences(seen, wanted) {
-            differences if differences.is_empty() => State::Well { ours: true },
-            differences => State::Differs(differences.join(", ")),
+        state_of(differences(seen, wanted))
+    }
+
+    fn bridge(&self, wanted: &Bridge) -> State {
+        match self.observed.switch.bridges.get(&wanted.name) {
+            None if wanted.datapath.is_empty() => {
+                State::Waits("the pods' bridge, which the agent makes: is it running?".to_owned())
+            }
+            None => State::Missing,
+            Some(seen) if !seen.ours => State::Foreign(format!(
+                "it bears no mark of podwire: remove it (ovs-vsctl del-br {})",
+                wanted.name
+            )),
+            Some(seen) => {
+                let mut differences = Vec::new();
+                if seen.mac.as_ref() != Some(&wanted.mac) {
+                    differences.push(format!("MAC {}", seen.mac.as_deref().unwrap_or("none")));
+                }
+                if seen.mtu_request != Some(wanted.mtu) {
+                    differences.push(format!("MTU {:?}", seen.mtu_request.unwrap_or_default()));
+                }
+                state_of(differences)
+            }
         }
     }
 
-    /// What the management port's link lacks to take addresses.
-    fn without_link(&self) -> Option<String> {
-        let port = self.observed.switch.port.as_ref();
-        let said = port.and_then(|port| port.error.as_ref());
-        let said = said.map_or(String::new(), |error| format!(", which says: {error}"));
+    fn tunnel(&self, wanted: &Tunnel) -> State {
+        let switch = &self.observed.switch;
+        match switch.tunnels.get(&wanted.name) {
+            None if !switch.bridges.contains_key(TUNNEL) => {
+                State::Waits(format!("bridge {TUNNEL}"))
+            }
+            None => State::Missing,
+            Some(seen) => {
+                let mut differences = Vec::new();
+                if seen.remote.as_deref() != Some(&*wanted.remote.to_string()) {
+                    differences.push(format!(
+                        "to {}",
+                        seen.remote.as_deref().unwrap_or("nowhere")
+                    ));
+                }
+                if seen.node != wanted.node {
+                    differences.push(format!("of node {}", seen.node));
+                }
+                if !seen.protected {
+                    differences.push("not protected".to_owned());
+                }
+                state_of(differences)
+            }
+        }
+    }
+
+    /// What an item on a link lacks.
+    fn lacks(&self, item: &Item) -> Option<String> {
+        match item {
+            Item::LinkUp(link) | Item::Neighbour { link, .. } => self.without_link(link),
+            Item::Route(route) => self.without_link(&route.link).or_else(|| {
+                let source = route.source?;
+                let mut own = self.observed.addresses.iter();
+                let has = own.any(|seen| seen.address.addr() == source);
+                (!has).then(|| format!("address {source}, which the agent gives the pods' bridge"))
+            }),
+            _ => self.without_link(LINK),
+        }
+    }
+
+    /// What a link lacks to take addresses, neighbours and routes.
+    fn without_link(&self, name: &str) -> Option<String> {
+        let switch = &self.observed.switch;
+        let is_made = match name {
+            LINK => switch.port.is_some(),
+            TUNNEL => switch.bridges.contains_key(TUNNEL),
+            _ => true,
+        };
+        if !is_made {
+            let what = if name == LINK { "port" } else { "bridge" };
+            return Some(format!("{what} {name}"));
+        }
+        let error = switch.port.as_ref().and_then(|port| port.error.as_ref());
+        let error = error.filter(|_| name == LINK);
+        let said = error.map_or(String::new(), |error| format!(", which says: {error}"));
         let wanted = self.plan.items.iter().find_map(|item| match item {
-            Item::Port(port) => Some(port.mac.as_str()),
+            Item::Port(port) if name == LINK => Some(port.mac.as_str()),
+            Item::Bridge(bridge) if name == bridge.name => Some(bridge.mac.as_str()),
             _ => None,
         });
-        match self.observed.links.get(LINK) {
-            _ if port.is_none() => Some(format!("port {LINK}")),
-            None => Some(format!("link {LINK}, which ovs-vswitchd makes{said}")),
+        match self.observed.links.get(name) {
+            None if wanted.is_none() => Some(format!("link {name}")),
+            None => Some(format!("link {name}, which ovs-vswitchd makes{said}")),
             Some(link) if wanted.is_some_and(|mac| mac != link.mac) => {
-                Some(format!("the MAC of {LINK}, which ovs-vswitchd sets{said}"))
+                Some(format!("the MAC of {name}, which ovs-vswitchd sets{said}"))
             }
             Some(_) => None,
         }
@@ -185,7 +275,7 @@ impl Look<'_> {
     fn on_link(&self, item: &Item) -> State {
         let observed = self.observed;
         match item {
-            Item::LinkUp => match observed.links.get(LINK).is_some_and(|link| link.up) {
+            Item::LinkUp(link) => match observed.links.get(link).is_some_and(|link| link.up) {
                 true => State::Well { ours: true },
                 false => State::Missing,
             },
@@ -205,8 +295,9 @@ impl Look<'_> {
                     },
                 }
             }
-            Item::Neighbour { ip, mac } => {
-                match observed.neighbours.iter().find(|seen| seen.ip == *ip) {
+            Item::Neighbour { link, ip, mac } => {
+                let mut of_link = observed.neighbours.iter();
+                match of_link.find(|seen| seen.ip == *ip && seen.link == *link) {
                     Some(seen) if seen.permanent && seen.mac.as_ref() == Some(mac) => {
                         State::Well { ours: seen.ours }
                     }
@@ -216,14 +307,16 @@ impl Look<'_> {
                     _ => State::Missing,
                 }
             }
-            Item::Route { destination, via } => {
+            Item::Route(route) => {
                 let same: Vec<_> = observed
                     .routes
                     .iter()
-                    .filter(|seen| seen.destination == *destination)
+                    .filter(|seen| seen.destination == route.destination)
                     .collect();
                 let right = |seen: &&&RouteSeen| {
-                    seen.via == Some(*via) && seen.link.as_deref() == Some(LINK)
+                    seen.via == Some(route.via)
+                        && seen.link.as_ref() == Some(&route.link)
+                        && (route.source.is_none() || seen.source == route.source)
                 };
                 if let Some(seen) = same.iter().find(right) {
                     return State::Well { ours: seen.ours };
@@ -257,9 +350,17 @@ impl Look<'_> {
         match self.observed.sysctls.get(path) {
             Some(seen) if seen == value => State::Well { ours },
             Some(seen) => State::Differs(seen.clone()),
-            None if path.contains(LINK) => State::Waits(format!("link {LINK}")),
+            None if self.lacks_link_of(path).is_some() => {
+                State::Waits(self.lacks_link_of(path).unwrap_or_default())
+            }
             None => State::Foreign("the kernel has no such setting".to_owned()),
         }
+    }
+
+    /// Which link is missing for a setting, if one is.
+    fn lacks_link_of(&self, path: &str) -> Option<String> {
+        let link = path.split('/').nth(3)?;
+        (link != "all" && !self.observed.links.contains_key(link)).then(|| format!("link {link}"))
     }
 
     fn table(&self, wanted: &Table) -> State {
@@ -280,97 +381,12 @@ impl Look<'_> {
         }
         State::Well { ours: true }
     }
+}
 
-    /// What bears our mark, or stands in the journal, and is not in the plan; in the order in which
-    /// it would have been made.
-    fn surplus(&self) -> Vec<Finding> {
-        let observed = self.observed;
-        let wanted: BTreeSet<String> = self.plan.items.iter().map(Item::identity).collect();
-        let mut items: Vec<Item> = Vec::new();
-        let of_switch = observed.switch.answers;
-        for key in observed.switch.owned.keys().filter(|_| of_switch) {
-            items.push(Item::Key {
-                key: key.clone(),
-                value: observed.key(key).unwrap_or_default().to_owned(),
-                claim: Claim::Yield,
-            });
-        }
-        let port = observed.switch.port.as_ref();
-        if let Some(port) = port.filter(|port| of_switch && port.mark.is_some()) {
-            items.push(Item::Port(Port {
-                bridge: port
-                    .bridge
-                    .as_ref()
-                    .map(|(name, _)| name.clone())
-                    .unwrap_or_default(),
-                iface_id: port.iface_id.clone().unwrap_or_default(),
-                mac: port.mac.clone().unwrap_or_default(),
-                mtu: port.mtu_request.unwrap_or_default(),
-            }));
-        }
-        for undo in self.journal {
-            if let Undo::Sysctl { path, was, set } = undo
-                && observed.sysctls.get(path) == Some(set)
-                && was != set
-            {
-                items.push(Item::Sysctl {
-                    path: path.clone(),
-                    value: was.clone(),
-                });
-            }
-        }
-        // With a port that we made the link goes; one that we took over is as it was.
-        let taken_over = |port: &PortSeen| port.mark.as_deref().is_some_and(|mark| mark != MADE);
-        let is_up = observed.links.get(LINK).is_some_and(|link| link.up);
-        if is_up
-            && self.made(&Item::LinkUp)
-            && observed.switch.port.as_ref().is_some_and(taken_over)
-        {
-            items.push(Item::LinkUp);
-        }
-        for seen in observed.addresses.iter().filter(|seen| seen.link == LINK) {
-            let item = Item::Address(seen.address);
-            if seen.ours || self.made(&item) {
-                items.push(item);
-            }
-        }
-        for seen in &observed.neighbours {
-            let item = Item::Neighbour {
-                ip: seen.ip,
-                mac: seen.mac.clone().unwrap_or_default(),
-            };
-            if seen.ours || self.made(&item) {
-                items.push(item);
-            }
-        }
-        // Another's may bear the same protocol number: ours are on our link, in the main table.
-        let own = |seen: &&RouteSeen| {
-            let main = u32::from(RouteHeader::RT_TABLE_MAIN);
-            seen.ours && seen.link.as_deref() == Some(LINK) && seen.table == main
-        };
-        for seen in observed.routes.iter().filter(own) {
-            if let Some(via) = seen.via {
-                items.push(Item::Route {
-                    destination: seen.destination,
-                    via,
-                });
-            }
-        }
-        // Who keeps a node keeps its services.
-        if observed.services && self.plan.items.is_empty() {
-            items.push(Item::Services);
-        }
-        if observed.table.is_some() {
-            items.push(Item::Table(Table::default()));
-        }
-        items
-            .into_iter()
-            .filter(|item| !wanted.contains(&item.identity()))
-            .map(|item| Finding {
-                item,
-                state: State::Surplus,
-            })
-            .collect()
+fn state_of(differences: Vec<String>) -> State {
+    match differences.is_empty() {
+        true => State::Well { ours: true },
+        false => State::Differs(differences.join(", ")),
     }
 }
 

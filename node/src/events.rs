@@ -6,7 +6,9 @@
 //! that may be about an item of ours end a wait.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use futures_channel::mpsc::UnboundedReceiver;
@@ -18,12 +20,14 @@ use netlink_packet_route::link::LinkAttribute;
 use netlink_packet_route::route::{RouteAttribute, RouteProtocol};
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use netlink_sys::{AsyncSocket as _, AsyncSocketExt as _, SocketAddr, TokioSocket};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use podwire_ovs::client::{Client, Version};
 use rtnetlink::MulticastGroup;
+use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
 use crate::wire::{NFGENMSG, attributes, messages};
-use crate::{LINK, PROTOCOL, nft};
+use crate::{PROTOCOL, nft};
 
 /// What has happened since the last look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,21 +48,26 @@ pub(crate) struct Events {
     settings: Notices,
     firewall: FirewallNotices,
     switch: watch::Receiver<Version>,
+    /// Where a file of ours may change.
+    files: Option<FileNotices>,
     links: Links,
     /// The netlink port of our own changes.
     own: u32,
 }
 
 /// The indexes of the links that matter, as last seen.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Links {
-    pub(crate) management: Option<u32>,
-    pub(crate) uplink: Option<u32>,
+    /// The same by name: a link that is made anew has another index.
+    pub(crate) names: BTreeSet<String>,
+    /// Whose neighbours are ours.
+    pub(crate) own: Vec<u32>,
+    pub(crate) others: BTreeSet<u32>,
 }
 
 impl Links {
-    fn contain(self, index: u32) -> bool {
-        [self.management, self.uplink].contains(&Some(index))
+    fn contain(&self, index: u32) -> bool {
+        self.own.contains(&index) || self.others.contains(&index)
     }
 }
 
@@ -85,8 +94,8 @@ const TOGETHER: Duration = Duration::from_millis(5);
 
 impl Events {
     /// Listens from now on. To be called on the tokio runtime, before the first look. `own` is the
-    /// netlink port of our own changes.
-    pub(crate) fn listen(client: &Client, own: u32) -> io::Result<Self> {
+    /// netlink port of our own changes, `file` one that somebody may remove.
+    pub(crate) fn listen(client: &Client, own: u32, file: Option<&Path>) -> io::Result<Self> {
         let groups = [
             MulticastGroup::Link,
             MulticastGroup::Neigh,
@@ -102,6 +111,7 @@ impl Events {
             settings: Notices::listen(NETLINK_ROUTE, &SETTINGS_GROUPS)?,
             firewall: FirewallNotices::listen()?,
             switch: client.subscribe(),
+            files: file.map(FileNotices::listen).transpose()?,
             links: Links::default(),
             own,
         })
@@ -130,20 +140,25 @@ impl Events {
                 notice = self.kernel.next() => {
                     let (message, _) = notice.ok_or_else(|| io::Error::other("the kernel's notices have ended"))?;
                     let port = message.header.port_number;
-                    if port != self.own && concerns(&message, self.links) {
+                    if port != self.own && concerns(&message, &self.links) {
                         changes.kernel = true;
                         changes.processes.extend(process(port));
                         return Ok(());
                     }
                 }
                 datagram = self.settings.next() => {
-                    if datagram?.is_none_or(|bytes| are_settings_of(&bytes, self.links)) {
+                    if datagram?.is_none_or(|bytes| are_settings_of(&bytes, &self.links)) {
                         changes.kernel = true;
                         return Ok(());
                     }
                 }
                 by = self.firewall.next() => {
                     changes.firewall.insert(by?);
+                    return Ok(());
+                }
+                changed = file_changed(&self.files) => {
+                    changed?;
+                    changes.kernel = true;
                     return Ok(());
                 }
                 changed = self.switch.changed() => {
@@ -153,6 +168,14 @@ impl Events {
                 }
             }
         }
+    }
+}
+
+/// Waits until the file changes; without one, forever.
+async fn file_changed(files: &Option<FileNotices>) -> io::Result<()> {
+    match files {
+        Some(files) => files.next().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -171,22 +194,24 @@ fn process(port: u32) -> Option<String> {
     }
 }
 
-fn concerns(message: &NetlinkMessage<RouteNetlinkMessage>, links: Links) -> bool {
+fn concerns(message: &NetlinkMessage<RouteNetlinkMessage>, links: &Links) -> bool {
     let NetlinkPayload::InnerMessage(inner) = &message.payload else {
         // Notices were lost (ENOBUFS): anything may have changed.
         return true;
     };
     match inner {
         RouteNetlinkMessage::NewLink(it) | RouteNetlinkMessage::DelLink(it) => {
-            let name = LinkAttribute::IfName(LINK.to_owned());
-            it.attributes.contains(&name) || links.contain(it.header.index)
+            let mut attributes = it.attributes.iter();
+            attributes.any(|attribute| {
+                matches!(attribute, LinkAttribute::IfName(name) if links.names.contains(name))
+            }) || links.contain(it.header.index)
         }
         // Node ports are on every address of the machine.
         RouteNetlinkMessage::NewAddress(it) | RouteNetlinkMessage::DelAddress(it) => {
             links.contain(it.header.index) || it.header.scope == AddressScope::Universe
         }
         RouteNetlinkMessage::NewNeighbour(it) | RouteNetlinkMessage::DelNeighbour(it) => {
-            Some(it.header.ifindex) == links.management
+            links.own.contains(&it.header.ifindex)
         }
         RouteNetlinkMessage::NewRoute(it) | RouteNetlinkMessage::DelRoute(it) => it.header.protocol
             == RouteProtocol::Other(PROTOCOL)
@@ -199,7 +224,7 @@ fn concerns(message: &NetlinkMessage<RouteNetlinkMessage>, links: Links) -> bool
 }
 
 /// Whether a datagram tells of settings of one of these links, or of all.
-fn are_settings_of(bytes: &[u8], links: Links) -> bool {
+fn are_settings_of(bytes: &[u8], links: &Links) -> bool {
     messages(bytes).any(|(_, message)| {
         let attributes = attributes(message.get(NETCONFMSG..).unwrap_or_default());
         let mut of = attributes.filter(|(kind, _)| *kind == SETTINGS_LINK);
@@ -230,6 +255,63 @@ impl Notices {
             Err(error) if error.raw_os_error() == Some(nix::libc::ENOBUFS) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// Notices of changes to a file, by inotify(7).
+struct FileNotices {
+    name: OsString,
+    /// The descriptor is inotify's: tokio has no safe type for it, and this one only reads.
+    events: pipe::Receiver,
+}
+
+/// Of `struct inotify_event`: where the length of its name is, and where the name begins.
+const INOTIFY_LENGTH: usize = 12;
+const INOTIFY_NAME: usize = 16;
+
+impl FileNotices {
+    /// Of a file whose directory is there.
+    fn listen(file: &Path) -> io::Result<Self> {
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+        let events = AddWatchFlags::IN_CLOSE_WRITE
+            | AddWatchFlags::IN_MOVE
+            | AddWatchFlags::IN_DELETE
+            | AddWatchFlags::IN_ONLYDIR;
+        inotify.add_watch(file.parent().unwrap_or(Path::new("/")), events)?;
+        Ok(Self {
+            name: file.file_name().unwrap_or_default().to_owned(),
+            events: pipe::Receiver::from_owned_fd_unchecked(inotify.into())?,
+        })
+    }
+
+    async fn next(&self) -> io::Result<()> {
+        let mut bytes = [0; 4096];
+        loop {
+            self.events.readable().await?;
+            match self.events.try_read(&mut bytes) {
+                Ok(length) if self.concerns(&bytes[..length]) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether an event is about the file, or about none: then some were lost.
+    fn concerns(&self, mut events: &[u8]) -> bool {
+        let length = |event: &[u8]| {
+            let bytes = event.get(INOTIFY_LENGTH..INOTIFY_NAME)?.try_into().ok()?;
+            usize::try_from(u32::from_ne_bytes(bytes)).ok()
+        };
+        while let Some(length) = length(events) {
+            let name = events.get(INOTIFY_NAME..INOTIFY_NAME + length);
+            let name = name.unwrap_or_default().split(|byte| *byte == 0).next();
+            if name.is_none_or(|name| name.is_empty() || name == self.name.as_encoded_bytes()) {
+                return true;
+            }
+            events = events.get(INOTIFY_NAME + length..).unwrap_or_default();
+        }
+        false
     }
 }
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::LINK;
 use crate::plan::management;
+use crate::settings::Settings;
 
 /// The table's family and name.
 pub(crate) const NAME: &str = "inet podwire-node";
@@ -28,8 +29,6 @@ impl Table {
     /// The table of the profile *routed* for a node with these subnets, of which each family has at
     /// most one.
     pub(crate) fn routed(subnets: &[IpNet]) -> Self {
-        let chain = "postrouting".to_owned();
-        let hook = "nat hook postrouting priority srcnat".to_owned();
         let mut rules = Vec::new();
         for subnet in subnets {
             let ip = if subnet.addr().is_ipv4() { "ip" } else { "ip6" };
@@ -50,6 +49,38 @@ impl Table {
                 "oifname != \"{LINK}\" {ip} saddr {subnet} masquerade"
             ));
         }
+        Self::postrouting(rules)
+    }
+
+    /// The table of plain mode: the outside knows no way to pods, other nodes do.
+    pub(crate) fn plain(settings: &Settings) -> Self {
+        let peers = settings.peers.iter().flat_map(|peer| &peer.subnets);
+        let own = &settings.node_subnets;
+        let nets: Vec<IpNet> = own
+            .iter()
+            .chain(&settings.cluster_subnets)
+            .chain(peers)
+            .copied()
+            .collect();
+        let nets = IpNet::aggregate(&nets);
+        let rules = own.iter().map(|subnet| {
+            let ip = if subnet.addr().is_ipv4() { "ip" } else { "ip6" };
+            let nets = nets
+                .iter()
+                .filter(|net| net.addr().is_ipv4() == subnet.addr().is_ipv4());
+            let nets: Vec<String> = nets.map(ToString::to_string).collect();
+            format!(
+                "oifname != \"{}\" {ip} saddr {subnet} {ip} daddr != {{ {} }} masquerade",
+                settings.bridge,
+                nets.join(", ")
+            )
+        });
+        Self::postrouting(rules.collect())
+    }
+
+    fn postrouting(rules: Vec<String>) -> Self {
+        let chain = "postrouting".to_owned();
+        let hook = "nat hook postrouting priority srcnat".to_owned();
         Self {
             rules: rules
                 .into_iter()

@@ -97,13 +97,22 @@ impl Journal {
 
     /// Takes the lock and reads what is there. The directory is made when it is missing.
     pub(crate) fn hold(directory: &Path) -> Result<Self, JournalError> {
+        Self::hold_by(directory, FlockArg::LockExclusiveNonblock)
+    }
+
+    /// The same, once nobody else holds it.
+    pub(crate) fn hold_when_free(directory: &Path) -> Result<Self, JournalError> {
+        Self::hold_by(directory, FlockArg::LockExclusive)
+    }
+
+    fn hold_by(directory: &Path, how: FlockArg) -> Result<Self, JournalError> {
         let made = !directory.exists();
         if made {
             fs::create_dir_all(directory).map_err(failed("make", directory))?;
         }
         // A directory can be locked, so that a run with nothing to do writes no file.
         let opened = File::open(directory).map_err(failed("open", directory))?;
-        let lock = match Flock::lock(opened, FlockArg::LockExclusiveNonblock) {
+        let lock = match Flock::lock(opened, how) {
             Ok(lock) => lock,
             Err((_, Errno::EWOULDBLOCK)) => return Err(JournalError::Held(directory.to_owned())),
             Err((_, error)) => return Err(failed("lock", directory)(error.into())),
@@ -214,9 +223,17 @@ mod tests {
         let mut journal = Journal::hold(&directory.path().join("node")).unwrap();
         journal.note(sysctl("0")).unwrap();
         journal.note(sysctl("2")).unwrap();
-        journal.note(Undo::Made(Item::LinkUp)).unwrap();
+        journal
+            .note(Undo::Made(Item::LinkUp("ovn-k8s-mp0".to_owned())))
+            .unwrap();
         let read = Journal::read(&directory.path().join("node")).unwrap();
-        assert_eq!(read.undos(), [sysctl("0"), Undo::Made(Item::LinkUp)]);
+        assert_eq!(
+            read.undos(),
+            [
+                sysctl("0"),
+                Undo::Made(Item::LinkUp("ovn-k8s-mp0".to_owned()))
+            ]
+        );
     }
 
     #[test]
@@ -230,9 +247,17 @@ mod tests {
         drop(journal);
         let mut journal = Journal::hold(directory.path()).unwrap();
         assert_eq!(journal.undos(), [sysctl("0")]);
-        journal.note(Undo::Made(Item::LinkUp)).unwrap();
+        journal
+            .note(Undo::Made(Item::LinkUp("ovn-k8s-mp0".to_owned())))
+            .unwrap();
         let read = Journal::read(directory.path()).unwrap();
-        assert_eq!(read.undos(), [sysctl("0"), Undo::Made(Item::LinkUp)]);
+        assert_eq!(
+            read.undos(),
+            [
+                sysctl("0"),
+                Undo::Made(Item::LinkUp("ovn-k8s-mp0".to_owned()))
+            ]
+        );
     }
 
     #[test]

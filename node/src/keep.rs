@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use netlink_sys::AsyncSocket as _;
@@ -15,8 +16,10 @@ use crate::diff::{self, Finding, State, Step};
 use crate::events::{Changes, Events, Links};
 use crate::journal::{Journal, JournalError, Undo};
 use crate::observe::{ObserveError, Observed, SwitchSeen, Tables, tables};
-use crate::plan::{Item, Plan};
-use crate::settings::{Places, Settings};
+use crate::plan::{AGENT_FILE, Item, Plan};
+use crate::preflight::Preflight;
+use crate::settings::{Mode, Places, Settings};
+use crate::{LINK, TUNNEL};
 
 /// How long the database may take to answer.
 const DATABASE_LIMIT: Duration = Duration::from_secs(10);
@@ -44,6 +47,8 @@ pub(crate) enum NodeError {
     Apply(#[from] ApplyError),
     #[error("there is something of somebody else's in our place, so nothing {} changed:\n{}", if *.more { "more was" } else { "was" }, .foreign.join("\n"))]
     Foreign { foreign: Vec<String>, more: bool },
+    #[error("this machine can't join the network, so nothing was changed:\n  {}", .0.join("\n  "))]
+    Preflight(Vec<String>),
     #[error("waited {} ms for what others bring:\n{}", .limit.as_millis(), .awaited.join("\n"))]
     Awaited {
         limit: Duration,
@@ -116,7 +121,7 @@ impl Eyes {
         let interface = settings.and_then(|settings| settings.interface.as_deref());
         let mut observed = Observed::all(&self.client, &self.handle, interface, known).await?;
         let plan = match settings {
-            Some(settings) => Plan::routed(settings, &observed).map_err(NodeError::Plan)?,
+            Some(settings) => Plan::of(settings, &observed).map_err(NodeError::Plan)?,
             None => Plan::default(),
         };
         let planned = plan.items.iter().filter_map(|item| match item {
@@ -128,6 +133,15 @@ impl Eyes {
             Undo::Made(_) => None,
         });
         observed.see_sysctls(planned.chain(noted));
+        let made = journal.iter().filter_map(|undo| match undo {
+            Undo::Made(item) => Some(item),
+            Undo::Sysctl { .. } => None,
+        });
+        let files = plan.items.iter().chain(made).filter_map(|item| match item {
+            Item::File { path, .. } => Some(path.as_str()),
+            _ => None,
+        });
+        observed.see_files(files);
         let findings = diff::findings(&plan, &observed, journal, goal.take_over);
         Ok(Look {
             observed,
@@ -152,12 +166,28 @@ pub(crate) struct Node {
 impl Node {
     /// Takes the journal, and listens.
     pub(crate) async fn open(goal: Goal, places: &Places) -> Result<Self, NodeError> {
+        let journal = Journal::hold(&places.directory)?;
+        Self::with_journal(goal, places, journal).await
+    }
+
+    /// Listens, and goes on with a journal.
+    pub(crate) async fn with_journal(
+        goal: Goal,
+        places: &Places,
+        journal: Journal,
+    ) -> Result<Self, NodeError> {
         let eyes = Eyes::open(places).await?;
-        let events = Events::listen(&eyes.client, eyes.port)?;
+        let is_plain = |settings: &Settings| settings.mode == Mode::Plain;
+        let file = goal.settings.as_ref().filter(|settings| is_plain(settings));
+        let file = file.map(|_| Path::new(AGENT_FILE));
+        if let Some(directory) = file.and_then(Path::parent) {
+            std::fs::create_dir_all(directory)?;
+        }
+        let events = Events::listen(&eyes.client, eyes.port, file)?;
         let machine = Machine {
             client: eyes.client.clone(),
             handle: eyes.handle.clone(),
-            journal: Journal::hold(&places.directory)?,
+            journal,
             counts: Counts::default(),
         };
         Ok(Self {
@@ -168,6 +198,31 @@ impl Node {
             tables: None,
             switch: SwitchSeen::default(),
         })
+    }
+
+    /// Looks beside the machine, before anything is changed, and gives what may become a problem.
+    ///
+    /// # Errors
+    /// [`NodeError::Preflight`]; what a look fails for.
+    pub(crate) async fn preflight(
+        &mut self,
+        api: Option<&kube::Client>,
+    ) -> Result<Vec<String>, NodeError> {
+        let Some(settings) = self.goal.settings.clone() else {
+            return Ok(Vec::new());
+        };
+        if settings.node_subnets.is_empty() {
+            return Ok(Vec::new());
+        }
+        // What it lacks for a look, the first round says.
+        let Ok(look) = self.look().await else {
+            return Ok(Vec::new());
+        };
+        let found = Preflight::look(&settings, &look, api).await;
+        match found.refusals.is_empty() {
+            true => Ok(found.warnings),
+            false => Err(NodeError::Preflight(found.refusals)),
+        }
     }
 
     /// What the node is to be, from now on.
@@ -210,7 +265,8 @@ impl Node {
     pub(crate) async fn cleanup(&mut self, force: bool) -> Result<Vec<Step>, NodeError> {
         let deadline = Instant::now() + OTHERS_LIMIT;
         let look = self.look().await?;
-        let removes_port = |step: &Step| matches!(step, Step::Remove(Item::Port(_)));
+        let removes_port =
+            |step: &Step| matches!(step, Step::Remove(Item::Port(_) | Item::File { .. }));
         if diff::steps(&look.findings).iter().any(removes_port) && look.observed.pods > 0 && !force
         {
             return Err(NodeError::Pods(look.observed.pods));
@@ -231,13 +287,18 @@ impl Node {
                 self.await_event(deadline, vec![awaited]).await?;
                 continue;
             }
-            let noted = self.machine.journal.undos().iter();
-            let made_port = noted
-                .clone()
-                .any(|undo| matches!(undo, Undo::Made(Item::Port(_))));
-            let is_left = look.observed.links.contains_key(crate::LINK);
-            if made_port && look.observed.switch.port.is_none() && is_left {
-                let awaited = format!("  ovs-vswitchd to remove link {}", crate::LINK);
+            let switch = &look.observed.switch;
+            let mut noted = self.machine.journal.undos().iter();
+            let left = noted.find_map(|undo| {
+                let (link, has_row) = match undo {
+                    Undo::Made(Item::Port(_)) => (LINK, switch.port.is_some()),
+                    Undo::Made(Item::Bridge(_)) => (TUNNEL, switch.bridges.contains_key(TUNNEL)),
+                    _ => return None,
+                };
+                (!has_row && look.observed.links.contains_key(link)).then_some(link)
+            });
+            if let Some(link) = left {
+                let awaited = format!("  ovs-vswitchd to remove link {link}");
                 self.await_event(deadline, vec![awaited]).await?;
                 continue;
             }
@@ -262,9 +323,18 @@ impl Node {
         let journal = self.machine.journal.undos();
         let look = self.eyes.look(&self.goal, journal, known).await?;
         let index = |name: &str| look.observed.links.get(name).map(|link| link.index);
+        let planned = look.plan.items.iter().filter_map(|item| match item {
+            Item::Route(route) => Some(route.link.as_str()),
+            _ => None,
+        });
+        let settings = self.goal.settings.as_ref();
+        let bridge = settings.map(|settings| settings.bridge.as_str());
+        let others = planned.chain(bridge).chain(look.plan.uplink.as_deref());
+        let names = others.clone().chain([LINK, TUNNEL]);
         self.events.links_are(Links {
-            management: index(crate::LINK),
-            uplink: look.plan.uplink.as_deref().and_then(index),
+            names: names.map(str::to_owned).collect(),
+            own: [LINK, TUNNEL].into_iter().filter_map(index).collect(),
+            others: others.filter_map(index).collect(),
         });
         self.tables = Some((look.observed.table.clone(), look.observed.services));
         self.switch = look.observed.switch.clone();

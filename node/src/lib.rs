@@ -10,7 +10,7 @@
 //! the nftables table, `observe` looks at the machine and `events` says when to look again; `kept`
 //! counts what was put back, and `http` serves that. `cluster` follows the Kubernetes API, `services`
 //! are reachable on the host by it, `conntrack` forgets connections to endpoints that are gone, and
-//! `announce` tells the control plane of the node. `nft` and `wire` are the ways to nft(8) and to
+//! `announce` tells the control plane of the node. `preflight` looks for what no item tells. `nft` and `wire` are the ways to nft(8) and to
 //! netlink messages that rtnetlink does not know.
 
 mod announce;
@@ -29,10 +29,12 @@ mod mac;
 mod nft;
 mod observe;
 mod plan;
+mod preflight;
 mod run;
 mod services;
 mod settings;
 mod show;
+mod southbound;
 mod wire;
 
 pub use command::{NodeCommand, main};
@@ -41,11 +43,14 @@ pub use command::{NodeCommand, main};
 /// ovn-kubernetes and its tools know.
 const LINK: &str = "ovn-k8s-mp0";
 
+/// The bridge that ends the tunnels to other nodes in plain mode, and the link by which the host
+/// reaches it.
+const TUNNEL: &str = "podwire-tun";
+
 /// The key in `external_ids` by which rows of Open vSwitch's database are known as ours.
 const MARK: &str = "podwire.io/node";
 
-/// The mark of the management port's row when we made it; when we took it over, the mark tells how it
-/// was.
+/// The mark of a row that we made. That of a management port that we took over tells how it was.
 const MADE: &str = "made";
 
 /// Who made a route, an address or a neighbour: the number that `ip` shows after `proto`

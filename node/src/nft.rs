@@ -47,6 +47,12 @@ pub(crate) async fn tables() -> Result<BTreeSet<String>, NftError> {
     Ok(tables.collect())
 }
 
+/// The chains of all tables, without their rules.
+pub(crate) async fn chains() -> Result<Value, NftError> {
+    let listed = nft("to list chains", &["-j", "list", "chains"], None).await?;
+    parse("the chains", &listed)
+}
+
 /// Lists a table of ours; none when it is not there.
 pub(crate) async fn list(table: &'static str) -> Result<Option<Value>, NftError> {
     let (family, name) = table.split_once(' ').unwrap_or(("inet", table));

@@ -1,16 +1,21 @@
 //! What the machine should be: one pure value.
 
+mod item;
+mod plain;
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::IpAddr;
+use std::path::Path;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 
 use crate::firewall::Table;
 use crate::observe::Observed;
-use crate::settings::Settings;
+use crate::settings::{Mode, Settings};
 use crate::{LINK, mac};
+
+pub(crate) use item::{Bridge, Claim, Item, Port, Route, Ssl, Tunnel};
+pub(crate) use plain::AGENT_FILE;
 
 /// Everything that should be, in the order in which it is made. Without an item it is the plan of a
 /// machine that has nothing of ours.
@@ -23,58 +28,18 @@ pub(crate) struct Plan {
     pub(crate) verdict: Vec<String>,
 }
 
-/// One thing that should be so.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Item {
-    /// A key of the switch's own `external_ids`.
-    Key {
-        key: String,
-        value: String,
-        claim: Claim,
-    },
-    /// The management port's rows.
-    Port(Port),
-    /// The management port's link is up.
-    LinkUp,
-    /// An address of the management port's link.
-    Address(IpNet),
-    /// A permanent neighbour there: OVN's router answers no ARP for the node's own address.
-    Neighbour { ip: IpAddr, mac: String },
-    /// A route by the management port, in table main.
-    Route { destination: IpNet, via: IpAddr },
-    /// A value below /proc/sys.
-    Sysctl { path: String, value: String },
-    /// The nftables table.
-    Table(Table),
-    /// The nftables table of services, which `run` keeps by itself: here for its removal.
-    Services,
-}
-
-/// What to do about somebody else's value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Claim {
-    /// It is an error, unless we were told to take over.
-    Refuse,
-    /// It stays.
-    Yield,
-    /// It is replaced, and comes back with cleanup.
-    Replace,
-}
-
-/// The rows of the management port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Port {
-    pub(crate) bridge: String,
-    /// The logical port that it is.
-    pub(crate) iface_id: String,
-    pub(crate) mac: String,
-    /// In bytes.
-    pub(crate) mtu: u32,
-}
-
 impl Plan {
+    /// The plan of the mode that the settings name.
+    ///
+    /// # Errors
+    /// What is missing or can't be, in words.
+    pub(crate) fn of(settings: &Settings, observed: &Observed) -> Result<Self, String> {
+        match settings.mode {
+            Mode::Ovn => Self::routed(settings, observed),
+            Mode::Plain => Self::plain(settings, observed),
+        }
+    }
+
     /// The plan of the profile *routed*: the NIC is left alone, and what comes and goes between pods
     /// and the outside takes the host's own routing by the management port.
     ///
@@ -102,11 +67,13 @@ impl Plan {
             mac: own_mac,
             mtu,
         }));
-        plan.sysctls(settings, &uplink, observed);
-        plan.items.push(Item::LinkUp);
+        plan.ipv6_on(settings, LINK);
+        plan.forward(settings, &uplink, &[LINK, &uplink.link], observed);
+        plan.items.push(Item::LinkUp(LINK.to_owned()));
         plan.items.extend(addresses.into_iter().map(Item::Address));
         for subnet in &settings.node_subnets {
             plan.items.push(Item::Neighbour {
+                link: LINK.to_owned(),
                 ip: gateway(subnet),
                 mac: router_mac.clone(),
             });
@@ -118,10 +85,12 @@ impl Plan {
         for destination in beyond.filter(|net| !settings.node_subnets.contains(net)) {
             let of_family = |net: &&IpNet| net.addr().is_ipv4() == destination.addr().is_ipv4();
             if let Some(subnet) = settings.node_subnets.iter().find(of_family) {
-                plan.items.push(Item::Route {
+                plan.items.push(Item::Route(Route {
                     destination: *destination,
                     via: gateway(subnet),
-                });
+                    link: LINK.to_owned(),
+                    source: None,
+                }));
             }
         }
         plan.items
@@ -170,6 +139,18 @@ impl Plan {
                 );
             }
         }
+        let remote = settings
+            .ovn_remote
+            .as_deref()
+            .or(observed.key("ovn-remote"));
+        let needs_keys = remote.is_some_and(|remote| remote.contains("ssl:"));
+        if needs_keys && settings.tls.is_none() && observed.switch.ssl.is_none() {
+            return Err(format!(
+                "ovn-remote {}: ssl: needs keys, and Open vSwitch has none: name them by \
+                 --ovn-private-key, --ovn-certificate and --ovn-ca-cert",
+                remote.unwrap_or_default()
+            ));
+        }
         let claim = match settings.encap_ip {
             Some(_) => Claim::Refuse,
             None => Claim::Yield,
@@ -184,17 +165,41 @@ impl Plan {
         key("ovn-monitor-all", "true", Claim::Yield);
         key("ovn-ofctrl-wait-before-clear", "0", Claim::Yield);
         key("ovn-enable-lflow-cache", "true", Claim::Yield);
+        if let Some(keys) = &settings.tls {
+            let path = |path: &Path| path.display().to_string();
+            self.items.push(Item::Ssl(Ssl {
+                private_key: path(&keys.private_key),
+                certificate: path(&keys.certificate),
+                ca_cert: path(&keys.ca_certificate),
+            }));
+        }
         Ok(())
     }
 
-    fn sysctls(&mut self, settings: &Settings, uplink: &Uplink, observed: &Observed) {
+    /// IPv6 on a link of ours, which network managers switch off.
+    fn ipv6_on(&mut self, settings: &Settings, link: &str) {
+        if settings.node_subnets.iter().any(|net| net.addr().is_ipv6()) {
+            self.items.push(Item::Sysctl {
+                path: format!("net/ipv6/conf/{link}/disable_ipv6"),
+                value: "0".to_owned(),
+            });
+        }
+    }
+
+    /// Has the host forward between these links.
+    fn forward(
+        &mut self,
+        settings: &Settings,
+        uplink: &Uplink,
+        links: &[&str],
+        observed: &Observed,
+    ) {
         let mut set = |path: String, value: &str| {
             self.items.push(Item::Sysctl {
                 path,
                 value: value.to_owned(),
             });
         };
-        let links = [LINK, uplink.link.as_str()];
         let has = |v4| {
             settings
                 .node_subnets
@@ -298,44 +303,6 @@ fn nth(subnet: &IpNet, number: u8) -> IpAddr {
     match subnet.network() {
         IpAddr::V4(ip) => (u32::from(ip) + u32::from(number)).to_be_bytes().into(),
         IpAddr::V6(ip) => (u128::from(ip) + u128::from(number)).to_be_bytes().into(),
-    }
-}
-
-/// Of which kind and name an item is: two items of a machine with one identity can't both be.
-impl Item {
-    pub(crate) fn identity(&self) -> String {
-        match self {
-            Self::Key { key, .. } => format!("external_ids:{key}"),
-            Self::Port(_) => format!("port {LINK}"),
-            Self::LinkUp => format!("link {LINK}"),
-            Self::Address(net) => format!("address {net} of {LINK}"),
-            Self::Neighbour { ip, .. } => format!("neighbour {ip} of {LINK}"),
-            Self::Route { destination, .. } => format!("route {destination}"),
-            Self::Sysctl { path, .. } => format!("sysctl {}", path.replace('/', ".")),
-            Self::Table(_) => format!("nftables table {}", crate::firewall::NAME),
-            Self::Services => format!("nftables table {}", crate::services::NAME),
-        }
-    }
-}
-
-/// As `plan` and `show` print it.
-impl fmt::Display for Item {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.identity())?;
-        match self {
-            Self::Key { value, .. } | Self::Sysctl { value, .. } => write!(f, " = {value}"),
-            Self::Port(port) => write!(
-                f,
-                " on {}: iface-id {}, MAC {}, MTU {}",
-                port.bridge, port.iface_id, port.mac, port.mtu
-            ),
-            Self::LinkUp => write!(f, " up"),
-            Self::Address(_) => Ok(()),
-            Self::Neighbour { mac, .. } => write!(f, " at {mac}, permanent"),
-            Self::Route { via, .. } => write!(f, " via {via} dev {LINK}"),
-            Self::Table(table) => write!(f, ", {} rules", table.rules.len()),
-            Self::Services => Ok(()),
-        }
     }
 }
 

@@ -12,14 +12,15 @@ use ipnet::IpNet;
 use tokio::time::{Instant, sleep_until};
 use tracing::{error, info, warn};
 
-use crate::announce::{self, Announced, NODE_SUBNETS};
-use crate::cluster::{OwnNode, Watch};
+use crate::announce::{self, Announced};
+use crate::cluster::{ApiNode, Watch};
 use crate::diff::{self, Finding, State, Step};
 use crate::events::Changes;
 use crate::keep::{Look, Node, NodeError, awaited, refuse_foreign};
 use crate::kept::Kept;
 use crate::plan::Item;
 use crate::services::{self, Here, Services, Settled};
+use crate::settings::Mode;
 
 /// How often an item is put back within `FIGHT_TIME` before it is left alone for `TRUCE`.
 const FIGHTS: usize = 10;
@@ -44,9 +45,9 @@ pub(crate) async fn run(
         kept,
         watch,
         services: Services::default(),
-        annotation: None,
         told: None,
         manager,
+        is_checked: false,
         is_ready: false,
         planned: Vec::new(),
         fights: BTreeMap::new(),
@@ -81,13 +82,13 @@ struct Keeper<'a> {
     kept: Kept,
     watch: Option<Watch>,
     services: Services,
-    /// The annotation with the node's subnets, as last taken.
-    annotation: Option<String>,
     /// The Node when its annotations were written last, and what they were to be.
-    told: Option<(OwnNode, Announced)>,
+    told: Option<(ApiNode, Announced)>,
     manager: &'a dyn Fn(&str),
+    /// Whether it was looked beside the machine.
+    is_checked: bool,
     is_ready: bool,
-    /// The plan's items at the last look.
+    /// The plan's items at the last look, as far as they could be made.
     planned: Vec<Item>,
     /// When each item was put back last, by its identity.
     fights: BTreeMap<String, Fight>,
@@ -106,9 +107,15 @@ struct Fight {
 impl Keeper<'_> {
     /// Looks and takes steps until nothing is left to do; and when to look again without an event.
     async fn settle(&mut self, mut changes: Changes) -> Result<Option<Instant>, NodeError> {
-        if let Err(text) = self.take_subnets() {
+        if let Err(text) = self.take_cluster() {
             self.say(false, text);
             return Ok(None);
+        }
+        if !std::mem::replace(&mut self.is_checked, true) {
+            let api = self.watch.as_ref().map(|watch| watch.client.clone());
+            for warning in self.node.preflight(api.as_ref()).await? {
+                warn!("{warning}");
+            }
         }
         if !changes.firewall.is_empty() {
             self.services.look_again();
@@ -127,7 +134,7 @@ impl Keeper<'_> {
                 let troubles = self.follow(&look, &by).await;
                 let again = (!troubles.is_empty()).then(|| Instant::now() + RETRY);
                 self.report(&look.findings, troubles);
-                self.planned = look.plan.items;
+                self.remember(&look);
                 return Ok(again.into_iter().chain(self.truce_ends()).min());
             }
             if let Err(error) = self.node.take(&steps, &look.observed).await {
@@ -137,7 +144,22 @@ impl Keeper<'_> {
                 self.note(&look.findings, &steps, &changes);
             }
             changes = Changes::default();
-            self.planned = look.plan.items;
+            self.remember(&look);
+        }
+    }
+
+    /// Remembers the plan's items that were there or could be made: what has only waited was taken
+    /// away by nobody.
+    fn remember(&mut self, look: &Look) {
+        self.planned.retain(|item| look.plan.items.contains(item));
+        let made = look
+            .findings
+            .iter()
+            .filter(|finding| !matches!(finding.state, State::Waits(_) | State::Foreign(_)));
+        for Finding { item, .. } in made {
+            if !self.planned.contains(item) {
+                self.planned.push(item.clone());
+            }
         }
     }
 
@@ -147,35 +169,22 @@ impl Keeper<'_> {
         Instant::now() + RETRY
     }
 
-    /// Takes the node's subnets from its annotation, unless flags name them.
-    fn take_subnets(&mut self) -> Result<(), String> {
-        let Some(watch) = &self.watch else {
+    /// Takes what the API server tells of this node's subnets and of other nodes.
+    fn take_cluster(&mut self) -> Result<(), String> {
+        let (Some(watch), Some(settings)) = (&self.watch, self.node.settings()) else {
             return Ok(());
         };
-        let Some(settings) = self.node.settings() else {
-            return Ok(());
-        };
-        if !settings.node_subnets.is_empty() && self.annotation.is_none() {
-            return Ok(());
+        let before = settings.node_subnets.clone();
+        settings.follow(&watch.cluster)?;
+        if settings.node_subnets != before {
+            let nets: Vec<String> = settings
+                .node_subnets
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            info!("the node's subnets are {}", nets.join(", "));
         }
-        let node = watch.cluster.nodes.objects.get(&settings.node_name);
-        let annotation = node.and_then(|node| node.annotations.get(NODE_SUBNETS));
-        match annotation {
-            // What was given once stays until something else is.
-            _ if annotation == self.annotation.as_ref() && annotation.is_some() => Ok(()),
-            None if self.annotation.is_some() => Ok(()),
-            None => Err(format!(
-                "waiting for annotation {NODE_SUBNETS} of node {}, which the control plane writes",
-                settings.node_name
-            )),
-            Some(annotation) => {
-                let taken = settings.take_subnets(annotation);
-                taken.map_err(|error| error.to_string())?;
-                info!("the node's subnets are {annotation}");
-                self.annotation = Some(annotation.clone());
-                Ok(())
-            }
-        }
+        Ok(())
     }
 
     /// Has services follow the cluster, and tells the control plane of the node; what failed, in
@@ -187,6 +196,10 @@ impl Keeper<'_> {
         let Some(settings) = self.node.settings().cloned() else {
             return Vec::new();
         };
+        if settings.mode == Mode::Plain {
+            self.post_fights(&settings.node_name).await;
+            return Vec::new();
+        }
         let mut troubles = Vec::new();
         let here = Here {
             node: settings.node_name.clone(),
@@ -226,13 +239,24 @@ impl Keeper<'_> {
                 Err(error) => troubles.push(format!("write annotations of the Node: {error}")),
             }
         }
+        self.post_fights(&settings.node_name).await;
+        troubles
+    }
+
+    /// Posts an Event for each item that is left alone.
+    async fn post_fights(&mut self, name: &str) {
+        let Some(watch) = &self.watch else {
+            return;
+        };
+        let Some(node) = watch.cluster.nodes.objects.get(name) else {
+            return;
+        };
         for text in std::mem::take(&mut self.kept.fights) {
-            let posted = announce::warn(&watch.client, &settings.node_name, node, &text).await;
+            let posted = announce::warn(&watch.client, name, node, &text).await;
             if let Err(error) = posted {
                 warn!(%error, "an Event could not be posted");
             }
         }
-        troubles
     }
 
     /// Says how it stands, when that has changed.
@@ -338,7 +362,13 @@ impl Keeper<'_> {
         }
         self.kept.well(is_well);
         self.say(is_well, status.join("; "));
-        if is_well && !std::mem::replace(&mut self.is_ready, true) {
+        // What plain mode waits for the agent brings, which starts when this role is ready.
+        let settings = self.node.settings();
+        let is_plain = settings.is_some_and(|settings| settings.mode == Mode::Plain);
+        let is_done =
+            |finding: &Finding| matches!(finding.state, State::Well { .. } | State::Waits(_));
+        let is_ready = is_well || is_plain && findings.iter().all(is_done);
+        if is_ready && !std::mem::replace(&mut self.is_ready, true) {
             info!("ready");
             (self.manager)("READY=1");
         }
@@ -350,12 +380,16 @@ fn kind(item: &Item) -> &'static str {
     match item {
         Item::Key { .. } => "key",
         Item::Port(_) => "port",
-        Item::LinkUp => "link",
+        Item::Ssl(_) => "ssl",
+        Item::Bridge(_) => "bridge",
+        Item::Tunnel(_) => "tunnel",
+        Item::LinkUp(_) => "link",
         Item::Address(_) => "address",
         Item::Neighbour { .. } => "neighbour",
-        Item::Route { .. } => "route",
+        Item::Route(_) => "route",
         Item::Sysctl { .. } => "sysctl",
         Item::Table(_) => "table",
+        Item::File { .. } => "file",
         Item::Services => "services",
     }
 }
@@ -363,7 +397,7 @@ fn kind(item: &Item) -> &'static str {
 /// Who may have changed an item, by what the kernel says of the changes that came together.
 fn by_whom(item: &Item, changes: &Changes) -> String {
     let names = match item {
-        Item::Key { .. } | Item::Port(_) => {
+        Item::Key { .. } | Item::Ssl(_) | Item::Port(_) | Item::Bridge(_) | Item::Tunnel(_) => {
             return "a client of Open vSwitch's database".to_owned();
         }
         Item::Table(_) | Item::Services => &changes.firewall,

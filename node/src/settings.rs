@@ -1,18 +1,29 @@
 //! What the command line and the environment say, checked before anything is looked at.
 
-use std::collections::BTreeMap;
+mod follow;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use podwire_ovs::client::Remote;
+use podwire_ovs::client::{Remote, TlsKeys};
 
 use crate::cluster::Access;
 
 /// The flags that say what the node is to be.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SettingsArgs {
+    /// ovn: a part of an OVN network; plain: without OVN and controller, the nodes' podCIDRs reach
+    /// each other by routes and Open vSwitch's tunnels
+    #[arg(
+        long,
+        value_name = "MODE",
+        default_value = "ovn",
+        env = "PODWIRE_MODE",
+        hide_possible_values = true
+    )]
+    mode: Mode,
     /// This node's name in Kubernetes [default: the host name, in lower case]
     #[arg(long, value_name = "NAME", env = "PODWIRE_NODE_NAME")]
     node_name: Option<String>,
@@ -54,6 +65,18 @@ pub(crate) struct SettingsArgs {
     /// what Open vSwitch's external_ids say]
     #[arg(long, value_name = "REMOTE", env = "PODWIRE_OVN_REMOTE")]
     ovn_remote: Option<String>,
+    /// This node's private key for ssl: remotes, with its certificate and the CA's
+    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_PRIVATE_KEY")]
+    ovn_private_key: Option<PathBuf>,
+    /// The certificate that goes with it
+    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_CERTIFICATE")]
+    ovn_certificate: Option<PathBuf>,
+    /// The certificate of the southbound database's CA
+    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_CA_CERT")]
+    ovn_ca_cert: Option<PathBuf>,
+    /// Plain mode: reach every other node by a tunnel, for a network that drops pods' packets
+    #[arg(long, env = "PODWIRE_ALWAYS_TUNNEL")]
+    always_tunnel: bool,
     /// The integration bridge
     #[arg(
         long,
@@ -116,18 +139,45 @@ impl ApiArgs {
     }
 }
 
+/// Who runs the pod network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// ovn-controller, and a controller of the cluster.
+    Ovn,
+    /// Each node by itself.
+    Plain,
+}
+
+/// Another node, as plain mode reaches its pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub(crate) name: String,
+    /// At least one; at most one of each family.
+    pub(crate) subnets: Vec<IpNet>,
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
 /// What the node is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
+    pub(crate) mode: Mode,
     pub(crate) node_name: String,
     /// At most one of each family. Empty while an annotation has yet to tell them.
     pub(crate) node_subnets: Vec<IpNet>,
+    /// Whether flags name them.
+    pub(crate) subnets_by_flag: bool,
+    /// In plain mode.
+    pub(crate) peers: Vec<Peer>,
+    /// In plain mode: whether peers on the same network are reached by tunnels too.
+    pub(crate) always_tunnel: bool,
     pub(crate) cluster_subnets: Vec<IpNet>,
     pub(crate) service_cidrs: Vec<IpNet>,
     pub(crate) interface: Option<String>,
     pub(crate) mtu: Option<u32>,
     pub(crate) encap_ip: Option<IpAddr>,
     pub(crate) ovn_remote: Option<String>,
+    /// The files for ssl: remotes.
+    pub(crate) tls: Option<TlsKeys>,
     pub(crate) bridge: String,
 }
 
@@ -157,14 +207,16 @@ fn bad(flag: &'static str, value: &str, problem: impl Into<String>) -> SettingsE
 }
 
 impl SettingsArgs {
-    /// Checks the flags, each by itself and against the others. With `by_annotation` the node's
-    /// subnets may come later.
+    /// Checks the flags, each by itself and against the others. With `by_api` the node's subnets may
+    /// come later.
     ///
     /// # Errors
     /// Names the flag, its value and what would do.
-    pub(crate) fn check(self, by_annotation: bool) -> Result<Settings, SettingsError> {
+    pub(crate) fn check(self, by_api: bool) -> Result<Settings, SettingsError> {
         let node_subnets = nets("--node-subnet", &self.node_subnets)?;
-        if node_subnets.is_empty() && !by_annotation {
+        self.check_mode(by_api)?;
+        let tls = self.tls()?;
+        if node_subnets.is_empty() && !by_api {
             let problem = "name the node's part of the pod network, as in 10.244.1.0/24";
             return Err(bad("--node-subnet", "is missing", problem));
         }
@@ -195,16 +247,82 @@ impl SettingsArgs {
                 .map_err(|error| bad("--ovn-remote", remote, error.to_string()))?;
         }
         Ok(Settings {
+            mode: self.mode,
             node_name: node_name(self.node_name)?,
+            subnets_by_flag: !node_subnets.is_empty(),
             node_subnets,
+            peers: Vec::new(),
+            always_tunnel: self.always_tunnel,
             cluster_subnets,
             service_cidrs,
             interface: self.interface,
             mtu: self.mtu,
             encap_ip: encap_ip.transpose()?,
             ovn_remote: self.ovn_remote,
+            tls,
             bridge: self.bridge,
         })
+    }
+}
+
+impl SettingsArgs {
+    /// The three files, which are there, or none.
+    fn tls(&self) -> Result<Option<TlsKeys>, SettingsError> {
+        let files = [
+            ("--ovn-private-key", &self.ovn_private_key),
+            ("--ovn-certificate", &self.ovn_certificate),
+            ("--ovn-ca-cert", &self.ovn_ca_cert),
+        ];
+        for (flag, file) in &files {
+            match file {
+                None if files.iter().any(|(_, file)| file.is_some()) => {
+                    return Err(bad(flag, "is missing", "the three files go together"));
+                }
+                // ovs-vswitchd and ovn-controller open it later, from their own directory.
+                Some(file) if !file.is_absolute() || !file.is_file() => {
+                    let problem = "expected the absolute path of a file that is there";
+                    return Err(bad(flag, &file.display().to_string(), problem));
+                }
+                _ => {}
+            }
+        }
+        Ok(match files.map(|(_, file)| file.clone()) {
+            [Some(private_key), Some(certificate), Some(ca_certificate)] => Some(TlsKeys {
+                private_key,
+                certificate,
+                ca_certificate,
+            }),
+            _ => None,
+        })
+    }
+
+    fn check_mode(&self, by_api: bool) -> Result<(), SettingsError> {
+        let only_ovn = [
+            ("--ovn-remote", &self.ovn_remote),
+            ("--encap-ip", &self.encap_ip),
+        ];
+        match self.mode {
+            Mode::Plain if !by_api => {
+                let problem = "the other nodes are known from the Kubernetes API: name it by \
+                               --kubeconfig, --k8s-apiserver or --in-cluster";
+                Err(bad("--mode", "plain", problem))
+            }
+            Mode::Plain => match only_ovn
+                .iter()
+                .find_map(|(flag, it)| Some((flag, (*it).as_ref()?)))
+            {
+                Some((flag, value)) => {
+                    let problem = "it is of OVN: leave it out, or say --mode ovn";
+                    Err(bad(flag, value, problem))
+                }
+                None => Ok(()),
+            },
+            Mode::Ovn if self.always_tunnel => {
+                let problem = "OVN has nothing but tunnels: leave it out, or say --mode plain";
+                Err(bad("--always-tunnel", "true", problem))
+            }
+            Mode::Ovn => Ok(()),
+        }
     }
 }
 
@@ -238,40 +356,6 @@ fn check_subnets(
         }
     }
     Ok(())
-}
-
-impl Settings {
-    /// Takes the node's subnets from the annotation that the control plane gives them by: by
-    /// network, one or several.
-    ///
-    /// # Errors
-    /// What is wrong with them.
-    pub(crate) fn take_subnets(&mut self, annotation: &str) -> Result<(), SettingsError> {
-        #[derive(serde::Deserialize)]
-        #[serde(untagged)]
-        enum Subnets {
-            One(String),
-            Several(Vec<String>),
-        }
-        let flag = crate::announce::NODE_SUBNETS;
-        let parsed: Result<BTreeMap<String, Subnets>, _> = serde_json::from_str(annotation);
-        let default = parsed
-            .ok()
-            .and_then(|mut networks| networks.remove("default"));
-        let texts = match default {
-            Some(Subnets::One(text)) => vec![text],
-            Some(Subnets::Several(texts)) if !texts.is_empty() => texts,
-            _ => {
-                let problem =
-                    r#"expected a network's subnets, as in {"default":["10.244.1.0/24"]}"#;
-                return Err(bad(flag, annotation, problem));
-            }
-        };
-        let subnets = nets(flag, &texts)?;
-        check_subnets(flag, &subnets, &self.cluster_subnets)?;
-        self.node_subnets = subnets;
-        Ok(())
-    }
 }
 
 impl PlaceArgs {
@@ -315,7 +399,7 @@ fn nets(flag: &'static str, texts: &[String]) -> Result<Vec<IpNet>, SettingsErro
 }
 
 /// kubelet's own default: the host name in lower case.
-fn node_name(given: Option<String>) -> Result<String, SettingsError> {
+pub(crate) fn node_name(given: Option<String>) -> Result<String, SettingsError> {
     let name = given.unwrap_or_else(|| {
         let host = nix::unistd::gethostname().ok();
         let host = host.and_then(|name| name.into_string().ok());

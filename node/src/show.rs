@@ -9,9 +9,10 @@ use crate::journal::Undo;
 use crate::keep::Look;
 use crate::kept::PutBack;
 use crate::plan::Item;
+use crate::preflight::Preflight;
 
 /// What init would do, as a difference, with a verdict; and whether there is anything to do.
-pub(crate) fn plan(look: &Look) -> (String, bool) {
+pub(crate) fn plan(look: &Look, preflight: &Preflight) -> (String, bool) {
     let mut text = String::new();
     let mut changes = 0;
     let mut foreign = 0;
@@ -40,7 +41,14 @@ pub(crate) fn plan(look: &Look) -> (String, bool) {
     for line in &look.plan.verdict {
         let _ = writeln!(text, "{line}");
     }
+    for warning in &preflight.warnings {
+        let _ = writeln!(text, "note: {warning}");
+    }
+    for refusal in &preflight.refusals {
+        let _ = writeln!(text, "! {refusal}");
+    }
     let verdict = match (foreign, changes) {
+        _ if !preflight.refusals.is_empty() => "init would refuse: see above".to_owned(),
         (_, 0) => format!("nothing to do: all {well} items are as they should be"),
         (0, changes) => format!(
             "init would make {}; {} as it should be",
@@ -55,7 +63,7 @@ pub(crate) fn plan(look: &Look) -> (String, bool) {
         }
     };
     let _ = writeln!(text, "{verdict}");
-    (text, changes > 0)
+    (text, changes > 0 || !preflight.refusals.is_empty())
 }
 
 /// What a clause of an error's text says before its advice.

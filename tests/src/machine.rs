@@ -57,6 +57,8 @@ impl Machine {
             "dev",
             "eth0",
         ])?;
+        // The southbound database's machine is not there, and that is known at once.
+        run(&["route", "add", "unreachable", "192.0.2.9/32"])?;
         let kind = format!("datapath_type={}", datapath().name());
         node.vsctl(&["add-br", "br-int", "--", "set", "bridge", "br-int", &kind])?;
         let name = [

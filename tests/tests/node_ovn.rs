@@ -84,7 +84,82 @@ fn host_and_pod_reach_each_other_and_the_pod_reaches_the_outside() {
     traffic::udp_echo(pod.place(), outside, central_address, 1000).unwrap();
 
     pod.del().unwrap().success().unwrap();
-    let done = node.podwire(&["node", "cleanup"]).unwrap();
-    done.success("podwire node cleanup").unwrap();
+    let done = node.podwire(&["node", "cleanup", "--cluster"]).unwrap();
+    let done = done.success("podwire node cleanup").unwrap();
+    assert!(
+        done.contains("removed chassis node-a from the southbound"),
+        "{done}"
+    );
+    assert_eq!(
+        central
+            .sbctl(&["--bare", "--columns=name", "list", "chassis"])
+            .unwrap(),
+        ""
+    );
     node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn a_machine_that_is_another_s_twin_is_refused_before_anything_is_changed() {
+    let central = Central::start().unwrap();
+    let node = central.node_without_controller("node-a", 1).unwrap();
+    node.make_bridge().unwrap();
+    let settings = [
+        &["--node-name", "node-a", "--interface", node.uplink()][..],
+        &[
+            "--node-subnet",
+            "10.128.1.0/24",
+            "--ovn-remote",
+            "tcp:172.31.0.1:6642",
+        ],
+    ]
+    .concat();
+    let podwire = |verb| {
+        node.podwire(&[&["node", verb], &settings[..]].concat())
+            .unwrap()
+    };
+    let add = |name: &str, ip: &str, host: &str| {
+        central.sbctl(&["chassis-add", name, "geneve", ip]).unwrap();
+        let hostname = format!("hostname={host}");
+        central.sbctl(&["set", "chassis", name, &hostname]).unwrap();
+    };
+    for (name, ip, said) in [
+        (
+            "node-a",
+            "172.31.0.99",
+            "system-id node-a is the chassis of other in the southbound database",
+        ),
+        (
+            "old",
+            "172.31.0.2",
+            "tunnels of chassis old (other) end at 172.31.0.2 already: name another address by \
+             --encap-ip; or, if that chassis is gone, `ovn-sbctl chassis-del old`",
+        ),
+    ] {
+        add(name, ip, "other");
+        let planned = podwire("plan");
+        assert_eq!(planned.status.code(), Some(2), "{planned:?}");
+        assert!(planned.stdout.contains(said), "{planned:?}");
+        let refused = podwire("init");
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        assert!(refused.stderr.contains(said), "{refused:?}");
+        let keys = node
+            .vsctl(&["get", "open_vswitch", ".", "external_ids"])
+            .unwrap();
+        assert!(!keys.contains("ovn-encap-ip"), "{keys}");
+        central.sbctl(&["chassis-del", name]).unwrap();
+    }
+    // One's own, of an earlier start, is no other's.
+    add("node-a", "172.31.0.2", "node-a");
+    podwire("init").success("podwire node init").unwrap();
+    // A firewall of somebody else's that drops is told of.
+    node.run("nft", &["add table ip filter"]).unwrap();
+    let chain = "add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }";
+    node.run("nft", &[chain]).unwrap();
+    let planned = podwire("plan");
+    assert!(
+        planned.stdout.contains("nft list chain ip filter FORWARD"),
+        "{planned:?}"
+    );
+    assert_eq!(planned.status.code(), Some(0), "{planned:?}");
 }

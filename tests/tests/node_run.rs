@@ -5,9 +5,10 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
+use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::machine::Machine;
 use podwire_tests::scrape::Scrape;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const LINK: &str = "ovn-k8s-mp0";
 
@@ -204,7 +205,10 @@ fn open_vswitch_may_restart_and_lose_its_database() {
 #[test]
 fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
     let machine = Machine::new().unwrap();
-    let run = machine.start_run(&[]).unwrap();
+    let server = ApiServer::start_in(machine.node().place()).unwrap();
+    server.apply(apiserver::node("node-a", "192.0.2.11"));
+    let url = server.url();
+    let run = machine.start_run(&["--k8s-apiserver", &url]).unwrap();
     let text = "put back route 10.96.0.0/16";
     for round in 1..=11 {
         machine
@@ -227,7 +231,50 @@ fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
         .unwrap();
     run.await_log("put back route 10.244.0.0/16", 1).unwrap();
     assert_eq!(run.count(text).unwrap(), 11);
+    let is_told = |event: &Value| {
+        event["reason"] == "PutBackTooOften"
+            && event["involvedObject"]["kind"] == "Node"
+            && event["involvedObject"]["uid"] == "uid-of-node-a"
+            && event["message"]
+                .as_str()
+                .unwrap()
+                .starts_with("route 10.96.0.0/16 was put back")
+    };
+    let awaited = "an Event on the Node";
+    let events = server
+        .await_events(awaited, |events| events.iter().any(is_told))
+        .unwrap();
+    assert_eq!(
+        events.iter().filter(|event| is_told(event)).count(),
+        1,
+        "{events:#?}"
+    );
     run.stop().unwrap();
+
+    // What the API server was told goes with the node.
+    let annotation = "k8s.ovn.org/host-cidrs";
+    let annotations =
+        || server.object("Node", "", "node-a").unwrap()["metadata"]["annotations"].clone();
+    assert!(annotations().get(annotation).is_some(), "{}", annotations());
+    let flags = [
+        "--cluster",
+        "--node-name",
+        "node-a",
+        "--k8s-apiserver",
+        &url,
+    ];
+    let done = machine.podwire_node("cleanup", &flags).unwrap();
+    assert!(
+        done.stdout.contains("annotations of node node-a"),
+        "{done:?}"
+    );
+    // No southbound database answers here.
+    assert!(
+        done.stderr
+            .contains("later, there: ovn-sbctl chassis-del a-chassis"),
+        "{done:?}"
+    );
+    assert!(annotations().get(annotation).is_none(), "{}", annotations());
 }
 
 #[test]

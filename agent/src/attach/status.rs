@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::assignment::delegate_of;
 use super::{Call, Error, Node, READY_DEADLINE};
-use crate::config::Wait;
+use crate::config::{Mode, Wait};
 use crate::flows::Flows;
 use crate::journal;
 use crate::ports::{ControllerError, PortError};
@@ -49,6 +49,8 @@ pub(crate) struct Health {
     pub(crate) controller: Option<ControllerError>,
     /// The sources of annotations.
     pub(crate) sources: Vec<String>,
+    /// The subnets, where the node role has yet to tell them.
+    pub(crate) subnets: Option<&'static str>,
     /// Whether what was found at start has been looked through.
     pub(crate) settled: bool,
     /// The intent log, which an ADD begins with.
@@ -85,6 +87,7 @@ impl Health {
             switch: switch.err(),
             controller: controller.err(),
             sources: node.sources.problems(),
+            subnets: awaits_subnets(node),
             settled: node.is_settled(),
             journal: node.journal.confirm_writable().err(),
             spawner: node.spawner.is_alive(),
@@ -123,6 +126,7 @@ impl Health {
         reasons.extend(self.flows.clone());
         reasons.extend(self.controller.as_ref().map(ToString::to_string));
         reasons.extend(self.sources.iter().cloned());
+        reasons.extend(self.subnets.map(str::to_owned));
         reasons.extend(self.journal.as_ref().map(ToString::to_string));
         if !self.spawner {
             reasons
@@ -135,4 +139,13 @@ impl Health {
         }
         reasons
     }
+}
+
+/// Only `--subnet node` leaves plain mode without a subnet.
+fn awaits_subnets(node: &Node) -> Option<&'static str> {
+    let awaits = node.config.ovn.mode == Mode::Plain && node.live.borrow().subnets.is_empty();
+    awaits.then_some(
+        "the node's subnets are not known yet: `podwire node run --mode plain` tells them, by the \
+         Node's podCIDRs",
+    )
 }

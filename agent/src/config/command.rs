@@ -109,6 +109,7 @@ impl FromArgMatches for AgentCommand {
                 own: place(CONFIG, usual.own),
                 ovn_k8s: place(CONFIG_FILE, usual.ovn_k8s),
                 microshift: usual.microshift,
+                node: usual.node,
             },
             print_config: matches.get_flag(PRINT_CONFIG),
         })

@@ -39,6 +39,7 @@ impl Inputs {
                 own: place("podwire.toml"),
                 ovn_k8s: place("ovn_k8s.conf"),
                 microshift: place("ovn.yaml"),
+                node: place("node.toml"),
             },
             dir,
             flags: Vec::new(),
@@ -72,6 +73,11 @@ impl Inputs {
         self
     }
 
+    pub(super) fn node_role(self, text: &str) -> Self {
+        fs::write(&self.places.node.path, text).unwrap();
+        self
+    }
+
     pub(super) fn service_account(self, file: &str) -> Self {
         fs::write(self.dir.path().join(file), "").unwrap();
         self
@@ -98,6 +104,7 @@ impl Inputs {
         here(&mut given.own, &usual.own, &places.own);
         here(&mut given.ovn_k8s, &usual.ovn_k8s, &places.ovn_k8s);
         here(&mut given.microshift, &usual.microshift, &places.microshift);
+        here(&mut given.node, &usual.node, &places.node);
         Ok(command)
     }
 

@@ -39,6 +39,9 @@ pub struct Given {
     pub origin: Origin,
 }
 
+/// Subnets of this name are those that the node role tells.
+pub(super) const NODES: &str = "node";
+
 /// What one place says, by key.
 pub(super) type Layer = BTreeMap<String, Given>;
 
@@ -77,6 +80,16 @@ impl Merged {
             }
         }
         merged
+    }
+
+    /// Takes the subnets that the node role tells, where the setting leaves them to it.
+    pub(super) fn leave_to_node(&mut self, told: &Layer) {
+        let subnets = self.given.get_mut("subnets");
+        if let Some(subnets) = subnets.filter(|given| given.values == [NODES])
+            && let Some(told) = told.get("subnets")
+        {
+            subnets.clone_from(told);
+        }
     }
 
     /// What was given for a setting.

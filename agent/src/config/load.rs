@@ -60,7 +60,7 @@ impl Loader {
     }
 
     /// The files that may be there, the highest first.
-    pub fn files(&self) -> [&Path; 3] {
+    pub fn files(&self) -> [&Path; 4] {
         self.command.places.paths()
     }
 
@@ -83,7 +83,9 @@ impl Loader {
         layers.extend(files.layers);
         layers.extend(self.environment.layers(&self.settings));
         layers.push(self.command.implied.clone());
-        let merged = Merged::of(layers);
+        layers.push(files.node.clone());
+        let mut merged = Merged::of(layers);
+        merged.leave_to_node(&files.node);
         let mut warnings = files.warnings;
         warnings.extend(self.environment.unknown(&self.settings));
         warnings.extend(merged.passed_over.iter().map(|(key, counts)| {

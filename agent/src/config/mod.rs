@@ -80,8 +80,9 @@ pub struct AgentArgs {
     #[arg(long, value_name = "NAME", default_value = usual::BRIDGE)]
     pub bridge: String,
     /// Subnet for pods that nothing else gives an address: CIDR, then any of ",gateway=IP",
-    /// ",range=IP-IP", ",exclude=IP" and ",exclude=CIDR"; may be repeated [default: 10.186.0.0/22
-    /// and fd70:6f64:7769:7265::/64]
+    /// ",range=IP-IP", ",exclude=IP" and ",exclude=CIDR"; may be repeated; or node, for the node's
+    /// podCIDRs as `podwire node run --mode plain` tells them [default: 10.186.0.0/22 and
+    /// fd70:6f64:7769:7265::/64]
     #[arg(long = "subnet", value_name = "SPEC", value_delimiter = ' ')]
     pub subnets: Vec<String>,
     /// Leave the bridge's local port alone: somebody else is the pods' gateway
@@ -261,6 +262,9 @@ fn ovsdb_socket(remote: &str) -> Result<PathBuf, ConfigError> {
 }
 
 fn subnets(given: &[String]) -> Result<Vec<SubnetSpec>, ConfigError> {
+    if given == [layers::NODES] {
+        return Ok(Vec::new());
+    }
     let chosen: Vec<&str> = if given.is_empty() {
         let has_ipv6 = Path::new("/proc/sys/net/ipv6").exists();
         DEFAULT_SUBNETS

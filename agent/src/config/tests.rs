@@ -17,6 +17,29 @@ fn gateways(config: &Config) -> Vec<String> {
 }
 
 #[test]
+fn subnets_that_are_left_to_the_node_role_are_those_that_it_tells() {
+    let subnets = |inputs: &Inputs| -> Vec<String> {
+        let loaded = inputs.load().unwrap();
+        let nets = loaded.config.live.subnets.iter();
+        nets.map(|net| net.subnet().to_string()).collect()
+    };
+    let told = "subnets = [\"10.244.1.0/24\"]";
+    let empty: [&str; 0] = [];
+    // Nobody has told them yet, and defaults would be every node's.
+    assert_eq!(subnets(&Inputs::new().own("subnets = [\"node\"]")), empty);
+    for left in [
+        Inputs::new().own("subnets = [\"node\"]"),
+        Inputs::new().variable("PODWIRE_SUBNETS", "node"),
+        Inputs::new().flags(&["--subnet", "node"]),
+    ] {
+        assert_eq!(subnets(&left.node_role(told)), ["10.244.1.0/24"]);
+    }
+    // Who names them keeps them.
+    let named = Inputs::new().flags(&["--subnet", "10.1.0.0/24"]);
+    assert_eq!(subnets(&named.node_role(told)), ["10.1.0.0/24"]);
+}
+
+#[test]
 fn without_a_flag_it_is_the_systems_open_vswitch_and_addresses_of_our_own() {
     let config = config(&[]).unwrap();
     assert_eq!(config.socket, Path::new("/run/podwire/agent.sock"));

@@ -43,7 +43,9 @@ pub async fn keep_gateway(node: Arc<Node>) {
     loop {
         let seen = link.borrow_and_update().clone();
         // A port that somebody set down stays down; what was never up is new, and ours to set up.
-        if seen.is_some_and(|state| state.up || gateway.announced != Some(state.ifindex)) {
+        if !gateway.wanted.is_empty()
+            && seen.is_some_and(|state| state.up || gateway.announced != Some(state.ifindex))
+        {
             gateway.set_addresses().await;
         }
         let known = gateway.wanted.clone();

@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
 use netlink_packet_core::ErrorMessage;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{
@@ -11,14 +10,14 @@ use netlink_packet_route::address::{
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
-use netlink_packet_route::route::{RouteMessage, RouteProtocol};
+use netlink_packet_route::route::{RouteFlags, RouteMessage, RouteProtocol};
 use nix::errno::Errno;
 use rtnetlink::{LinkUnspec, RouteMessageBuilder};
 
 use super::{ApplyError, Machine, fault};
 use crate::observe::Observed;
-use crate::plan::Item;
-use crate::{LINK, PROTOCOL, mac};
+use crate::plan::{Item, Route};
+use crate::{LINK, PROTOCOL, TUNNEL, mac};
 
 impl Machine {
     pub(super) async fn make_in_kernel(
@@ -26,13 +25,16 @@ impl Machine {
         item: &Item,
         observed: &Observed,
     ) -> Result<(), ApplyError> {
-        let Some(index) = observed.links.get(LINK).map(|link| link.index) else {
+        let Some(index) = index(item, observed) else {
             return Ok(());
         };
+        if let Item::Route(wanted) = item {
+            self.make_way(wanted, observed).await?;
+        }
         self.counts.netlink += 1;
         let handle = &self.handle;
         let result = match item {
-            Item::LinkUp => {
+            Item::LinkUp(_) => {
                 let up = LinkUnspec::new_with_index(index).up().build();
                 handle.link().set(up).execute().await
             }
@@ -48,7 +50,7 @@ impl Machine {
                 }
                 request.execute().await
             }
-            Item::Neighbour { ip, mac } => {
+            Item::Neighbour { ip, mac, .. } => {
                 let lladdr = mac::bytes(mac).unwrap_or_default();
                 let mut request = handle
                     .neighbours()
@@ -59,8 +61,8 @@ impl Machine {
                 request.message_mut().attributes.push(ours);
                 request.execute().await
             }
-            Item::Route { destination, via } => {
-                let route = route(index, destination, *via);
+            Item::Route(wanted) => {
+                let route = route(index, wanted);
                 handle.route().add(route).replace().execute().await
             }
             _ => Ok(()),
@@ -69,18 +71,41 @@ impl Machine {
         result.map_err(|source| failed("make", item, source))
     }
 
+    /// Removes the route that one by a tunnel is to replace: the kernel takes no next hop on a link
+    /// while another route says that it is on another (`ip6_route_check_nh_onlink`).
+    async fn make_way(&mut self, wanted: &Route, observed: &Observed) -> Result<(), ApplyError> {
+        let others = observed.routes.iter().filter(|seen| {
+            wanted.link == TUNNEL
+                && seen.destination == wanted.destination
+                && seen.link.as_deref().is_some_and(|link| link != TUNNEL)
+        });
+        for seen in others {
+            let (Some(via), Some(link)) = (seen.via, seen.link.clone()) else {
+                continue;
+            };
+            let other = Item::Route(Route {
+                destination: seen.destination,
+                via,
+                link,
+                source: None,
+            });
+            self.remove_from_kernel(&other, observed).await?;
+        }
+        Ok(())
+    }
+
     pub(super) async fn remove_from_kernel(
         &mut self,
         item: &Item,
         observed: &Observed,
     ) -> Result<(), ApplyError> {
-        let Some(index) = observed.links.get(LINK).map(|link| link.index) else {
+        let Some(index) = index(item, observed) else {
             return Ok(());
         };
         self.counts.netlink += 1;
         let handle = &self.handle;
         let result = match item {
-            Item::LinkUp => {
+            Item::LinkUp(_) => {
                 let down = LinkUnspec::new_with_index(index).down().build();
                 handle.link().set(down).execute().await
             }
@@ -104,8 +129,8 @@ impl Machine {
                 message.attributes.push(of);
                 handle.neighbours().del(message).execute().await
             }
-            Item::Route { destination, via } => {
-                let route = route(index, destination, *via);
+            Item::Route(wanted) => {
+                let route = route(index, wanted);
                 handle.route().del(route).execute().await
             }
             _ => Ok(()),
@@ -123,15 +148,35 @@ fn protocol() -> AddressAttribute {
     AddressAttribute::Protocol(AddressProtocol::Other(PROTOCOL))
 }
 
-fn route(index: u32, destination: &IpNet, via: IpAddr) -> RouteMessage {
+/// The link that an item is on.
+fn index(item: &Item, observed: &Observed) -> Option<u32> {
+    let link = match item {
+        Item::LinkUp(link) | Item::Neighbour { link, .. } => link,
+        Item::Route(route) => &route.link,
+        _ => LINK,
+    };
+    observed.links.get(link).map(|link| link.index)
+}
+
+fn route(index: u32, wanted: &Route) -> RouteMessage {
+    let destination = wanted.destination;
     let builder = RouteMessageBuilder::<IpAddr>::new()
         .output_interface(index)
         .protocol(RouteProtocol::Other(PROTOCOL));
-    // Both are of one family: the plan pairs them so.
+    // All are of one family: the plan pairs them so.
     let builder = builder
         .destination_prefix(destination.addr(), destination.prefix_len())
-        .and_then(|builder| builder.gateway(via));
-    builder.map(RouteMessageBuilder::build).unwrap_or_default()
+        .and_then(|builder| builder.gateway(wanted.via))
+        .and_then(|builder| match wanted.source {
+            Some(source) => builder.pref_source(source),
+            None => Ok(builder),
+        });
+    let mut message = builder.map(RouteMessageBuilder::build).unwrap_or_default();
+    if wanted.link == TUNNEL {
+        // No address of the link's own tells that the next hop is there.
+        message.header.flags |= RouteFlags::Onlink;
+    }
+    message
 }
 
 fn family(ip: IpAddr) -> AddressFamily {

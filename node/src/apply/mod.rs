@@ -53,6 +53,12 @@ pub(crate) enum ApplyError {
     },
     #[error("change Open vSwitch's rows: {0}")]
     Database(#[from] TransactError),
+    #[error("{step} file {path}: {source}")]
+    File {
+        step: &'static str,
+        path: String,
+        source: std::io::Error,
+    },
     #[error("write {value} to /proc/sys/{path}: {source}")]
     Sysctl {
         path: String,
@@ -98,6 +104,17 @@ impl Machine {
                 self.note(Undo::Made(item.clone()))?;
                 self.write_port(port, observed).await
             }
+            Item::Ssl(ssl) => self.write_ssl(ssl, observed).await,
+            Item::Bridge(bridge) => {
+                self.note(Undo::Made(item.clone()))?;
+                self.write_bridge(bridge, observed).await
+            }
+            // Goes with the bridge.
+            Item::Tunnel(tunnel) => self.write_tunnel(tunnel, observed).await,
+            Item::File { path, text } => {
+                self.note(Undo::Made(item.clone()))?;
+                self.write_file(path, text)
+            }
             Item::Sysctl { path, value } => self.write_sysctl(path, value),
             Item::Table(table) => {
                 self.note(Undo::Made(item.clone()))?;
@@ -118,6 +135,15 @@ impl Machine {
         match item {
             Item::Key { .. } => Ok(()),
             Item::Port(_) => self.remove_port(observed).await,
+            Item::Ssl(_) => self.remove_ssl(observed).await,
+            Item::Bridge(bridge) => self.remove_bridge(bridge, observed).await,
+            Item::Tunnel(tunnel) => self.remove_tunnel(tunnel, observed).await,
+            Item::File { path, .. } => {
+                self.counts.files += 1;
+                let removed = std::fs::remove_file(path);
+                fault();
+                removed.map_err(in_file("remove", path))
+            }
             Item::Sysctl { path, value } => self.write_back(path, value),
             Item::Table(_) | Item::Services => {
                 self.counts.netlink += 1;
@@ -131,6 +157,18 @@ impl Machine {
             }
             _ => self.remove_from_kernel(item, observed).await,
         }
+    }
+
+    /// Whole or not at all: who reads it watches for its coming.
+    fn write_file(&mut self, path: &str, text: &str) -> Result<(), ApplyError> {
+        self.counts.files += 1;
+        let new = format!("{path}.new");
+        let directory = Path::new(path).parent().unwrap_or(Path::new("/"));
+        let written = std::fs::create_dir_all(directory)
+            .and_then(|()| std::fs::write(&new, text))
+            .and_then(|()| std::fs::rename(&new, path));
+        fault();
+        written.map_err(in_file("write", path))
     }
 
     fn write_sysctl(&mut self, path: &str, value: &str) -> Result<(), ApplyError> {
@@ -166,6 +204,11 @@ impl Machine {
         fault();
         Ok(())
     }
+}
+
+fn in_file(step: &'static str, path: &str) -> impl FnOnce(std::io::Error) -> ApplyError {
+    let path = path.to_owned();
+    move |source| ApplyError::File { step, path, source }
 }
 
 /// Ends the process as SIGKILL does, the n-th time that it comes by one of the boundaries between a

@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 
 use podwire_ovs::transact::{Columns, Condition, Mutation, Transaction};
 use podwire_ovs::value::Value;
-use podwire_ovs::vswitch::{StringMap, set_keys, unset_keys};
+use podwire_ovs::vswitch::{BridgeSpec, StringMap, add_bridge, set_keys, unset_keys};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::{ApplyError, DATABASE_LIMIT, Machine, fault};
 use crate::diff::Step;
 use crate::observe::{Observed, PortSeen};
-use crate::plan::{Item, Port};
-use crate::{LINK, MADE, MARK};
+use crate::plan::{Bridge, Item, Port, Ssl, Tunnel};
+use crate::{LINK, MADE, MARK, TUNNEL};
+
+/// The virtual network of our tunnels (RFC 8926, VNI), by which they are told from OVN's: "pw".
+const TUNNEL_KEY: &str = "28791";
 
 /// The mark of a port that we took over: what cleanup puts back.
 #[derive(Debug, Serialize, Deserialize)]
@@ -74,6 +77,50 @@ impl Machine {
         self.transact(transaction).await
     }
 
+    /// Makes the row of TLS keys, or brings it to what is wanted.
+    pub(super) async fn write_ssl(
+        &mut self,
+        wanted: &Ssl,
+        observed: &Observed,
+    ) -> Result<(), ApplyError> {
+        let Some(root) = observed.switch.root else {
+            return Ok(());
+        };
+        let ids = StringMap::from([(MARK.to_owned(), MADE.to_owned())]);
+        let columns = Columns::new()
+            .set("private_key", wanted.private_key.as_str())
+            .set("certificate", wanted.certificate.as_str())
+            .set("ca_cert", wanted.ca_cert.as_str())
+            .set("external_ids", Value::map(&ids));
+        let mut transaction = Transaction::new();
+        match &observed.switch.ssl {
+            Some(seen) => {
+                transaction
+                    .update("SSL", Condition::uuid(seen.uuid), columns)
+                    .expect_count(1);
+            }
+            None => {
+                let row = transaction.insert("SSL", columns);
+                let columns = Columns::new().set("ssl", row);
+                transaction
+                    .update("Open_vSwitch", Condition::uuid(root), columns)
+                    .expect_count(1);
+            }
+        }
+        self.transact(transaction).await
+    }
+
+    /// Removes the row of TLS keys.
+    pub(super) async fn remove_ssl(&mut self, observed: &Observed) -> Result<(), ApplyError> {
+        let Some(root) = observed.switch.root else {
+            return Ok(());
+        };
+        let mut transaction = Transaction::new();
+        let columns = Columns::new().set("ssl", Value::empty());
+        transaction.update("Open_vSwitch", Condition::uuid(root), columns);
+        self.transact(transaction).await
+    }
+
     /// Makes the management port, or brings its row to what is wanted.
     pub(super) async fn write_port(
         &mut self,
@@ -124,7 +171,7 @@ impl Machine {
                 transaction
                     .mutate(
                         "Bridge",
-                        Condition::uuid(*bridge),
+                        Condition::uuid(bridge.uuid),
                         Mutation::insert("ports", port),
                     )
                     .expect_count(1);
@@ -180,6 +227,134 @@ impl Machine {
                 }
             }
         }
+        self.transact(transaction).await
+    }
+
+    /// Makes the bridge for tunnels, or brings its rows to what is wanted.
+    pub(super) async fn write_bridge(
+        &mut self,
+        wanted: &Bridge,
+        observed: &Observed,
+    ) -> Result<(), ApplyError> {
+        let config = StringMap::from([
+            ("hwaddr".to_owned(), wanted.mac.clone()),
+            // In seconds, the most that there is: what is forgotten goes to every node.
+            ("mac-aging-time".to_owned(), "3600".to_owned()),
+        ]);
+        let Some(seen) = observed.switch.bridges.get(&wanted.name) else {
+            let Some(root) = observed.switch.root else {
+                return Ok(());
+            };
+            let spec = BridgeSpec {
+                name: wanted.name.clone(),
+                datapath_type: Some(wanted.datapath.clone()),
+                fail_mode: Some("standalone".to_owned()),
+                other_config: config,
+                external_ids: StringMap::from([(MARK.to_owned(), MADE.to_owned())]),
+                mtu_request: Some(wanted.mtu),
+            };
+            return self.transact(add_bridge(root, &spec).transaction).await;
+        };
+        let mut transaction = Transaction::new();
+        set_keys(
+            &mut transaction,
+            "Bridge",
+            seen.uuid,
+            "other_config",
+            &config,
+        );
+        if let Some(local) = seen.local {
+            let columns = Columns::new().set("mtu_request", wanted.mtu);
+            transaction.update("Interface", Condition::uuid(local), columns);
+        }
+        self.transact(transaction).await
+    }
+
+    /// Removes a bridge with all that is on it.
+    pub(super) async fn remove_bridge(
+        &mut self,
+        bridge: &Bridge,
+        observed: &Observed,
+    ) -> Result<(), ApplyError> {
+        let (Some(seen), Some(root)) = (
+            observed.switch.bridges.get(&bridge.name),
+            observed.switch.root,
+        ) else {
+            return Ok(());
+        };
+        let mut transaction = Transaction::new();
+        transaction.mutate(
+            "Open_vSwitch",
+            Condition::uuid(root),
+            Mutation::delete("bridges", seen.uuid),
+        );
+        self.transact(transaction).await
+    }
+
+    /// Makes a tunnel, or brings its rows to what is wanted.
+    pub(super) async fn write_tunnel(
+        &mut self,
+        wanted: &Tunnel,
+        observed: &Observed,
+    ) -> Result<(), ApplyError> {
+        let mut transaction = Transaction::new();
+        let options = StringMap::from([
+            ("remote_ip".to_owned(), wanted.remote.to_string()),
+            ("key".to_owned(), TUNNEL_KEY.to_owned()),
+        ]);
+        let ids = StringMap::from([(MARK.to_owned(), wanted.node.clone())]);
+        let columns = Columns::new()
+            .set("type", "geneve")
+            .set("options", Value::map(&options))
+            .set("external_ids", Value::map(&ids));
+        // What comes from one node is for this one, and goes to no other.
+        let alone = Columns::new().set("protected", true);
+        match observed.switch.tunnels.get(&wanted.name) {
+            Some(seen) => {
+                let interface = Condition::uuid(seen.interface);
+                transaction
+                    .update("Interface", interface, columns)
+                    .expect_count(1);
+                transaction.update("Port", Condition::uuid(seen.port), alone);
+            }
+            None => {
+                let Some(bridge) = observed.switch.bridges.get(TUNNEL) else {
+                    return Ok(());
+                };
+                let name = wanted.name.as_str();
+                let interface = transaction.insert("Interface", columns.set("name", name));
+                let columns = alone.set("name", name).set("interfaces", interface);
+                let port = transaction.insert("Port", columns);
+                transaction
+                    .mutate(
+                        "Bridge",
+                        Condition::uuid(bridge.uuid),
+                        Mutation::insert("ports", port),
+                    )
+                    .expect_count(1);
+            }
+        }
+        self.transact(transaction).await
+    }
+
+    /// Removes the tunnel to a node that is gone.
+    pub(super) async fn remove_tunnel(
+        &mut self,
+        tunnel: &Tunnel,
+        observed: &Observed,
+    ) -> Result<(), ApplyError> {
+        let switch = &observed.switch;
+        let (Some(seen), Some(bridge)) =
+            (switch.tunnels.get(&tunnel.name), switch.bridges.get(TUNNEL))
+        else {
+            return Ok(());
+        };
+        let mut transaction = Transaction::new();
+        transaction.mutate(
+            "Bridge",
+            Condition::uuid(bridge.uuid),
+            Mutation::delete("ports", seen.port),
+        );
         self.transact(transaction).await
     }
 

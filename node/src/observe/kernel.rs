@@ -20,7 +20,7 @@ use netlink_packet_route::route::{
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 
 use super::{AddressSeen, LinkSeen, NeighbourSeen, ObserveError, Observed, RouteSeen};
-use crate::{LINK, PROTOCOL, mac};
+use crate::{LINK, PROTOCOL, TUNNEL, mac};
 
 impl Observed {
     pub(super) async fn see_kernel(&mut self, handle: &Handle) -> Result<(), ObserveError> {
@@ -74,7 +74,11 @@ impl Observed {
         self.default_link = default.and_then(|route| route.link.clone());
         self.routes = routes;
         self.neighbours = Vec::new();
-        if let Some(index) = self.links.get(LINK).map(|link| link.index) {
+        let own: Vec<(u32, &str)> = [LINK, TUNNEL]
+            .iter()
+            .filter_map(|name| Some((self.links.get(*name)?.index, *name)))
+            .collect();
+        if !own.is_empty() {
             let neighbours: Vec<NeighbourMessage> = handle
                 .neighbours()
                 .get()
@@ -82,10 +86,11 @@ impl Observed {
                 .try_collect()
                 .await
                 .map_err(failed("neighbours"))?;
-            let of_link = neighbours
-                .iter()
-                .filter(|message| message.header.ifindex == index);
-            self.neighbours = of_link.filter_map(neighbour).collect();
+            let of_links = neighbours.iter().filter_map(|message| {
+                let (_, link) = own.iter().find(|(at, _)| *at == message.header.ifindex)?;
+                neighbour(message, link)
+            });
+            self.neighbours = of_links.collect();
         }
         self.force_forwarding = Path::new("/proc/sys/net/ipv6/conf/all/force_forwarding").exists();
         Ok(())
@@ -146,6 +151,7 @@ fn route(message: &RouteMessage, names: &BTreeMap<u32, String>) -> Option<RouteS
         },
         via: None,
         link: None,
+        source: None,
         ours: header.protocol == RouteProtocol::Other(PROTOCOL),
         protocol: header.protocol.into(),
         table: header.table.into(),
@@ -158,6 +164,7 @@ fn route(message: &RouteMessage, names: &BTreeMap<u32, String>) -> Option<RouteS
                     IpNet::new(ip(address)?, header.destination_prefix_length).ok()?;
             }
             RouteAttribute::Gateway(address) => seen.via = ip(address),
+            RouteAttribute::PrefSource(address) => seen.source = ip(address),
             RouteAttribute::Oif(index) => seen.link = names.get(index).cloned(),
             RouteAttribute::Table(table) => seen.table = *table,
             RouteAttribute::Priority(metric) => seen.metric = *metric,
@@ -176,8 +183,9 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-fn neighbour(message: &NeighbourMessage) -> Option<NeighbourSeen> {
+fn neighbour(message: &NeighbourMessage, link: &str) -> Option<NeighbourSeen> {
     let mut seen = NeighbourSeen {
+        link: link.to_owned(),
         ip: IpAddr::from([0, 0, 0, 0]),
         mac: None,
         permanent: message.header.state == NeighbourState::Permanent,

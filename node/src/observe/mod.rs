@@ -14,7 +14,7 @@ use podwire_ovs::client::Client;
 use podwire_ovs::value::Uuid;
 
 use crate::nft::NftError;
-use crate::plan::Owned;
+use crate::plan::{Owned, Ssl};
 
 pub(crate) use switch::tables;
 
@@ -28,7 +28,7 @@ pub(crate) struct Observed {
     /// Links by name.
     pub(crate) links: BTreeMap<String, LinkSeen>,
     pub(crate) addresses: Vec<AddressSeen>,
-    /// Of the management port's link.
+    /// Of the links that are ours.
     pub(crate) neighbours: Vec<NeighbourSeen>,
     /// Of table main, and ours in any.
     pub(crate) routes: Vec<RouteSeen>,
@@ -40,6 +40,8 @@ pub(crate) struct Observed {
     pub(crate) accept_ra: Option<String>,
     /// Values below /proc/sys by path, of those asked for and there.
     pub(crate) sysctls: BTreeMap<String, String>,
+    /// Files by path, of those asked for and there.
+    pub(crate) files: BTreeMap<String, String>,
     /// The nftables table; none when it is not there.
     pub(crate) table: Option<TableSeen>,
     /// Whether the table of services is there.
@@ -59,10 +61,44 @@ pub(crate) struct SwitchSeen {
     pub(crate) owned: Owned,
     /// What /etc/openvswitch/system-id.conf says, else the key.
     pub(crate) system_id: Option<String>,
+    /// Its TLS keys.
+    pub(crate) ssl: Option<SslSeen>,
     /// Bridges by name.
-    pub(crate) bridges: BTreeMap<String, Uuid>,
+    pub(crate) bridges: BTreeMap<String, BridgeSeen>,
     /// The port with the management port's name.
     pub(crate) port: Option<PortSeen>,
+    /// Ports on the bridge for tunnels that bear our mark, by name.
+    pub(crate) tunnels: BTreeMap<String, TunnelSeen>,
+}
+
+/// The row of `SSL`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SslSeen {
+    pub(crate) uuid: Uuid,
+    pub(crate) keys: Ssl,
+    pub(crate) ours: bool,
+}
+
+/// A row of `Bridge` with its local port's `Interface`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BridgeSeen {
+    pub(crate) uuid: Uuid,
+    pub(crate) datapath: String,
+    pub(crate) mac: Option<String>,
+    pub(crate) local: Option<Uuid>,
+    pub(crate) mtu_request: Option<u32>,
+    pub(crate) ours: bool,
+}
+
+/// A row of `Port` with the `Interface` that is a tunnel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TunnelSeen {
+    pub(crate) port: Uuid,
+    pub(crate) interface: Uuid,
+    pub(crate) remote: Option<String>,
+    /// The node at the other end.
+    pub(crate) node: String,
+    pub(crate) protected: bool,
 }
 
 /// A row of `Port` with its `Interface`.
@@ -103,6 +139,7 @@ pub(crate) struct AddressSeen {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NeighbourSeen {
+    pub(crate) link: String,
     pub(crate) ip: IpAddr,
     pub(crate) mac: Option<String>,
     pub(crate) permanent: bool,
@@ -114,6 +151,7 @@ pub(crate) struct RouteSeen {
     pub(crate) destination: IpNet,
     pub(crate) via: Option<IpAddr>,
     pub(crate) link: Option<String>,
+    pub(crate) source: Option<IpAddr>,
     pub(crate) ours: bool,
     /// The number of its maker, as `ip route` shows it after `proto`.
     pub(crate) protocol: u8,
@@ -178,6 +216,13 @@ impl Observed {
     pub(crate) fn see_sysctls<'a>(&mut self, paths: impl Iterator<Item = &'a str>) {
         let seen = paths.filter_map(|path| Some((path.to_owned(), read_sysctl(path).ok()?)));
         self.sysctls = seen.collect();
+    }
+
+    /// Looks at these files.
+    pub(crate) fn see_files<'a>(&mut self, paths: impl Iterator<Item = &'a str>) {
+        let seen =
+            paths.filter_map(|path| Some((path.to_owned(), std::fs::read_to_string(path).ok()?)));
+        self.files = seen.collect();
     }
 }
 

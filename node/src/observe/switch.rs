@@ -1,14 +1,16 @@
 //! The switch's rows, from the replica of its database.
 
-use podwire_ovs::client::{Client, State};
+use crate::plan::Ssl;
+use podwire_ovs::client::{Client, State, TlsKeys};
 use podwire_ovs::replica::{Db, Row, TableSpec};
 use podwire_ovs::value::Atom;
 use podwire_ovs::vswitch;
 
-use super::{PortSeen, SwitchSeen};
-use crate::{LINK, MARK};
+use super::{BridgeSeen, PortSeen, SslSeen, SwitchSeen, TunnelSeen};
+use crate::{LINK, MARK, TUNNEL};
 
-/// What is watched: what the agent watches, and the MAC address that an interface is to have.
+/// What is watched: what the agent watches, the MAC address that an interface is to have, and
+/// whether a port is one of those that get nothing from each other.
 pub(crate) fn tables() -> Vec<TableSpec> {
     let mut tables = vswitch::tables();
     for table in &mut tables {
@@ -22,27 +24,45 @@ pub(crate) fn tables() -> Vec<TableSpec> {
                 "mac",
                 "mac_in_use",
                 "mtu_request",
+                "options",
             ];
+        } else if table.name == "Port" {
+            table.columns = &["name", "interfaces", "external_ids", "protected"];
         }
     }
+    tables.push(TableSpec {
+        name: "SSL",
+        columns: &["private_key", "certificate", "ca_cert", "external_ids"],
+        indexes: &[],
+    });
     tables.retain(|table| !matches!(table.name, "QoS" | "Queue"));
     tables
 }
 
 impl SwitchSeen {
+    /// The keys that ovn-controller uses.
+    pub(crate) fn tls(&self) -> Option<TlsKeys> {
+        let keys = &self.ssl.as_ref()?.keys;
+        Some(TlsKeys {
+            private_key: keys.private_key.clone().into(),
+            certificate: keys.certificate.clone().into(),
+            ca_certificate: keys.ca_cert.clone().into(),
+        })
+    }
+
     pub(crate) fn of(client: &Client) -> Self {
         let mut seen = client.read(|db| {
             let root = db.rows("Open_vSwitch").next();
             let keys = root.map(|row| strings(&row)).unwrap_or_default();
             let mark = keys.get(MARK);
             let owned = mark.and_then(|mark| serde_json::from_str(mark).ok());
-            let bridges = db.rows("Bridge");
+            let bridges = db.rows("Bridge").filter_map(|row| bridge_seen(db, &row));
             Self {
                 root: root.map(|row| row.uuid()),
                 owned: owned.unwrap_or_default(),
-                bridges: bridges
-                    .filter_map(|row| Some((row.str("name")?.to_owned(), row.uuid())))
-                    .collect(),
+                bridges: bridges.collect(),
+                tunnels: tunnels(db),
+                ssl: db.rows("SSL").next().map(|row| ssl_seen(&row)),
                 port: db.port_by_name(LINK).map(|port| port_seen(db, port.uuid())),
                 keys,
                 ..Self::default()
@@ -58,10 +78,66 @@ impl SwitchSeen {
     }
 }
 
+fn ssl_seen(row: &Row<'_>) -> SslSeen {
+    let text = |column| row.str(column).unwrap_or_default().to_owned();
+    SslSeen {
+        uuid: row.uuid(),
+        keys: Ssl {
+            private_key: text("private_key"),
+            certificate: text("certificate"),
+            ca_cert: text("ca_cert"),
+        },
+        ours: strings(row).contains_key(MARK),
+    }
+}
+
+fn bridge_seen(db: &Db, row: &Row<'_>) -> Option<(String, BridgeSeen)> {
+    let name = row.str("name")?;
+    let local = interface_of(db, db.port_by_name(name)?.uuid());
+    let kind = row.str("datapath_type").filter(|kind| !kind.is_empty());
+    let seen = BridgeSeen {
+        uuid: row.uuid(),
+        datapath: kind.unwrap_or("system").to_owned(),
+        mac: row.map("other_config").str("hwaddr").map(str::to_owned),
+        local: local.map(|row| row.uuid()),
+        mtu_request: local.and_then(|row| mtu_request(&row)),
+        ours: strings(row).contains_key(MARK),
+    };
+    Some((name.to_owned(), seen))
+}
+
+fn tunnels(db: &Db) -> std::collections::BTreeMap<String, TunnelSeen> {
+    let bridge = db
+        .rows("Bridge")
+        .find(|row| row.str("name") == Some(TUNNEL));
+    let ports = bridge.into_iter().flat_map(|row| row.references("ports"));
+    let ours = ports.filter_map(|port| {
+        let (row, interface) = (db.row("Port", port)?, interface_of(db, port)?);
+        let node = strings(&interface).remove(MARK)?;
+        let seen = TunnelSeen {
+            port,
+            interface: interface.uuid(),
+            remote: interface.map("options").str("remote_ip").map(str::to_owned),
+            node,
+            protected: row.column("protected").and_then(|it| it.as_bool()) == Some(true),
+        };
+        Some((row.str("name")?.to_owned(), seen))
+    });
+    ours.collect()
+}
+
+fn interface_of(db: &Db, port: podwire_ovs::value::Uuid) -> Option<Row<'_>> {
+    let interface = db.row("Port", port)?.references("interfaces").next()?;
+    db.row("Interface", interface)
+}
+
+fn mtu_request(row: &Row<'_>) -> Option<u32> {
+    row.integer("mtu_request")
+        .and_then(|mtu| mtu.try_into().ok())
+}
+
 fn port_seen(db: &Db, uuid: podwire_ovs::value::Uuid) -> PortSeen {
-    let row = db.row("Port", uuid);
-    let interface = row.and_then(|row| row.references("interfaces").next());
-    let interface = interface.and_then(|uuid| db.row("Interface", uuid));
+    let interface = interface_of(db, uuid);
     let text = |column| {
         let text = interface.and_then(|row| row.str(column));
         text.map(str::to_owned)
@@ -77,9 +153,7 @@ fn port_seen(db: &Db, uuid: podwire_ovs::value::Uuid) -> PortSeen {
         kind: text("type").unwrap_or_default(),
         iface_id: ids.get("iface-id").cloned(),
         mac: text("mac"),
-        mtu_request: interface
-            .and_then(|row| row.integer("mtu_request"))
-            .and_then(|mtu| mtu.try_into().ok()),
+        mtu_request: interface.and_then(|row| mtu_request(&row)),
         mark: ids.get(MARK).cloned(),
         error: text("error"),
     }

@@ -1,20 +1,33 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::TUNNEL;
 use crate::diff::{self, State, Step};
+use crate::journal::Undo;
 use crate::observe::{
-    AddressSeen, LinkSeen, NeighbourSeen, PortSeen, RouteSeen, SwitchSeen, TableSeen,
+    AddressSeen, BridgeSeen, LinkSeen, NeighbourSeen, PortSeen, RouteSeen, SslSeen, SwitchSeen,
+    TableSeen, TunnelSeen,
 };
+use crate::settings::Peer;
 
 fn settings(subnets: &[&str]) -> Settings {
     Settings {
+        mode: Mode::Ovn,
         node_name: "node-a".to_owned(),
+        subnets_by_flag: true,
+        peers: Vec::new(),
+        always_tunnel: false,
         node_subnets: subnets.iter().map(|net| net.parse().unwrap()).collect(),
         cluster_subnets: vec!["10.244.0.0/16".parse().unwrap()],
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
         interface: None,
         mtu: None,
         encap_ip: None,
+        tls: Some(podwire_ovs::client::TlsKeys {
+            private_key: "/k".into(),
+            certificate: "/c".into(),
+            ca_certificate: "/a".into(),
+        }),
         ovn_remote: Some("tcp:192.0.2.9:6642".to_owned()),
         bridge: "br-int".to_owned(),
     }
@@ -31,7 +44,7 @@ fn machine() -> Observed {
         switch: SwitchSeen {
             answers: true,
             root: Some(uuid(1)),
-            bridges: [("br-int".to_owned(), uuid(2))].into(),
+            bridges: [("br-int".to_owned(), bridge(2, false))].into(),
             ..SwitchSeen::default()
         },
         links: [("eth0".to_owned(), link)].into(),
@@ -44,6 +57,17 @@ fn machine() -> Observed {
         }],
         default_link: Some("eth0".to_owned()),
         ..Observed::default()
+    }
+}
+
+fn bridge(number: u8, ours: bool) -> BridgeSeen {
+    BridgeSeen {
+        uuid: uuid(number),
+        datapath: "netdev".to_owned(),
+        mac: None,
+        local: None,
+        mtu_request: None,
+        ours,
     }
 }
 
@@ -92,8 +116,50 @@ fn take(observed: &mut Observed, step: &Step) {
             observed.switch.port = None;
             observed.links.remove(LINK);
         }
-        Item::LinkUp => {
-            if let Some(link) = observed.links.get_mut(LINK) {
+        Item::Ssl(keys) => {
+            observed.switch.ssl = made.then(|| SslSeen {
+                uuid: uuid(9),
+                keys: keys.clone(),
+                ours: true,
+            });
+        }
+        Item::Bridge(bridge) if made => {
+            let link = LinkSeen {
+                index: 8,
+                up: false,
+                mtu: bridge.mtu,
+                mac: bridge.mac.clone(),
+            };
+            observed.links.insert(TUNNEL.to_owned(), link);
+            let seen = BridgeSeen {
+                mac: Some(bridge.mac.clone()),
+                mtu_request: Some(bridge.mtu),
+                ..self::bridge(5, true)
+            };
+            observed.switch.bridges.insert(bridge.name.clone(), seen);
+        }
+        Item::Bridge(bridge) => {
+            observed.switch.bridges.remove(&bridge.name);
+            observed.switch.tunnels.clear();
+            observed.links.remove(TUNNEL);
+        }
+        Item::Tunnel(tunnel) if made => {
+            let seen = TunnelSeen {
+                port: uuid(6),
+                interface: uuid(7),
+                remote: Some(tunnel.remote.to_string()),
+                node: tunnel.node.clone(),
+                protected: true,
+            };
+            observed.switch.tunnels.insert(tunnel.name.clone(), seen);
+        }
+        Item::Tunnel(tunnel) => drop(observed.switch.tunnels.remove(&tunnel.name)),
+        Item::File { path, text } if made => {
+            observed.files.insert(path.clone(), text.clone());
+        }
+        Item::File { path, .. } => drop(observed.files.remove(path)),
+        Item::LinkUp(name) => {
+            if let Some(link) = observed.links.get_mut(name) {
                 link.up = made;
             }
         }
@@ -109,10 +175,11 @@ fn take(observed: &mut Observed, step: &Step) {
                 });
             }
         }
-        Item::Neighbour { ip, mac } => {
+        Item::Neighbour { link, ip, mac } => {
             observed.neighbours.retain(|seen| seen.ip != *ip);
             if made {
                 observed.neighbours.push(NeighbourSeen {
+                    link: link.clone(),
                     ip: *ip,
                     mac: Some(mac.clone()),
                     permanent: true,
@@ -120,15 +187,16 @@ fn take(observed: &mut Observed, step: &Step) {
                 });
             }
         }
-        Item::Route { destination, via } => {
+        Item::Route(route) => {
             observed
                 .routes
-                .retain(|seen| seen.destination != *destination);
+                .retain(|seen| seen.destination != route.destination);
             if made {
                 observed.routes.push(RouteSeen {
-                    destination: *destination,
-                    via: Some(*via),
-                    link: Some(LINK.to_owned()),
+                    destination: route.destination,
+                    via: Some(route.via),
+                    link: Some(route.link.clone()),
+                    source: route.source,
                     ours: true,
                     protocol: crate::PROTOCOL,
                     table: 254,
@@ -150,12 +218,15 @@ fn take(observed: &mut Observed, step: &Step) {
 }
 
 /// Takes all steps that there are, and those that follow from them.
-fn converge(plan: &Plan, observed: &mut Observed) -> Vec<Step> {
+fn converge(plan: &Plan, observed: &mut Observed, journal: &[Undo]) -> Vec<Step> {
     let mut done = Vec::new();
     for _ in 0..5 {
         for item in &plan.items {
             if let Item::Sysctl { path, .. } = item
-                && (!path.contains(LINK) || observed.links.contains_key(LINK))
+                && path
+                    .split('/')
+                    .nth(3)
+                    .is_some_and(|link| link == "all" || observed.links.contains_key(link))
             {
                 observed
                     .sysctls
@@ -163,7 +234,7 @@ fn converge(plan: &Plan, observed: &mut Observed) -> Vec<Step> {
                     .or_insert_with(|| "0".to_owned());
             }
         }
-        let steps = diff::steps(&diff::findings(plan, observed, &[], false));
+        let steps = diff::steps(&diff::findings(plan, observed, journal, false));
         steps.iter().for_each(|step| take(observed, step));
         done.extend(steps);
     }
@@ -199,6 +270,7 @@ fn routes_of_others_with_our_protocol_number_are_not_ours_to_remove() {
             destination: "198.51.100.0/24".parse().unwrap(),
             via: Some("192.0.2.1".parse().unwrap()),
             link: Some(link.to_owned()),
+            source: None,
             ours: true,
             protocol: crate::PROTOCOL,
             table,
@@ -207,6 +279,90 @@ fn routes_of_others_with_our_protocol_number_are_not_ours_to_remove() {
     }
     let steps = diff::steps(&diff::findings(&Plan::default(), &observed, &[], false));
     assert_eq!(steps.len(), 1, "{steps:?}");
+}
+
+/// Another node of plain mode.
+fn peer(name: &str, subnets: &[&str], addresses: &[&str]) -> Peer {
+    Peer {
+        name: name.to_owned(),
+        subnets: subnets.iter().map(|net| net.parse().unwrap()).collect(),
+        addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
+    }
+}
+
+fn plain(peers: Vec<Peer>) -> Settings {
+    Settings {
+        mode: Mode::Plain,
+        peers,
+        cluster_subnets: Vec::new(),
+        service_cidrs: Vec::new(),
+        ovn_remote: None,
+        tls: None,
+        ..settings(&["10.244.1.0/24", "fd00:10:244:1::/64"])
+    }
+}
+
+#[test]
+fn a_node_on_the_same_network_is_reached_by_a_route_and_others_by_tunnels() {
+    let near = peer(
+        "b",
+        &["10.244.2.0/24", "fd00:10:244:2::/64"],
+        &["192.0.2.12"],
+    );
+    let far = peer("c", &["10.244.3.0/24"], &["198.51.100.3"]);
+    let lines = |settings: &Settings| -> Vec<String> {
+        let plan = Plan::of(settings, &machine()).unwrap();
+        plan.items.iter().map(Item::to_string).collect()
+    };
+    let mut settings = plain(vec![near, far]);
+    let plan = lines(&settings);
+    for line in [
+        "file /run/podwire/node/agent.toml",
+        "bridge podwire-tun: MAC 0a:58:0a:f4:01:01, MTU 1442",
+        "route 10.244.2.0/24 via 192.0.2.12 dev eth0",
+        // It has no IPv6 address on our network.
+        "route fd00:10:244:2::/64 via fd00:10:244:2::1 dev podwire-tun",
+        "neighbour fd00:10:244:2::1 of podwire-tun at 0a:58:0a:f4:02:01, permanent",
+        "route 10.244.3.0/24 via 10.244.3.1 dev podwire-tun",
+        "sysctl net.ipv4.conf.podwire-tun.forwarding = 1",
+        "sysctl net.ipv4.conf.br-int.forwarding = 1",
+    ] {
+        assert!(plan.iter().any(|it| it == line), "{line}\n{plan:#?}");
+    }
+    settings.always_tunnel = true;
+    let plan = lines(&settings);
+    let line = "route 10.244.2.0/24 via 10.244.2.1 dev podwire-tun";
+    assert!(plan.iter().any(|it| it == line), "{plan:#?}");
+    settings.peers.clear();
+    let plan = lines(&settings);
+    assert!(
+        !plan.iter().any(|it| it.contains("podwire-tun")),
+        "{plan:#?}"
+    );
+}
+
+#[test]
+fn subnets_that_overlap_are_refused() {
+    for (peers, said) in [
+        (
+            vec![peer("b", &["10.244.0.0/16"], &[])],
+            "subnet 10.244.1.0/24 of node node-a overlaps 10.244.0.0/16 of node b",
+        ),
+        (
+            vec![
+                peer("b", &["10.1.0.0/24"], &[]),
+                peer("c", &["10.1.0.0/24"], &[]),
+            ],
+            "overlaps 10.1.0.0/24 of node",
+        ),
+        (
+            vec![peer("b", &["192.0.0.0/16"], &[])],
+            "subnet 192.0.0.0/16 of node b overlaps 192.0.2.11/24 of link eth0",
+        ),
+    ] {
+        let refused = Plan::of(&plain(peers), &machine()).unwrap_err();
+        assert!(refused.contains(said), "{refused}");
+    }
 }
 
 #[test]
@@ -234,7 +390,7 @@ fn what_the_operator_tuned_stays() {
         .keys
         .insert(probe.clone(), "5000".to_owned());
     let plan = Plan::routed(&settings(&["10.244.1.0/24"]), &observed).unwrap();
-    converge(&plan, &mut observed);
+    converge(&plan, &mut observed, &[]);
     assert_eq!(observed.switch.keys[&probe], "5000");
     assert!(!observed.switch.owned.contains_key(&probe));
 }
@@ -249,6 +405,7 @@ proptest! {
         ]),
         force_forwarding: bool,
         hostname: bool,
+        is_plain: bool,
         kept in prop::collection::vec(any::<bool>(), 40),
     ) {
         let mut observed = machine();
@@ -256,22 +413,42 @@ proptest! {
         if hostname {
             observed.switch.keys.insert("hostname".to_owned(), "other".to_owned());
         }
+        let settings = match is_plain {
+            true => plain(vec![
+                peer("b", &["10.244.2.0/24"], &["192.0.2.12"]),
+                peer("c", &["10.244.3.0/24", "fd00:3::/64"], &["198.51.100.3"]),
+            ]),
+            false => settings(&subnets),
+        };
+        if is_plain {
+            // The agent's part.
+            observed.links.insert("br-int".to_owned(), observed.links["eth0"].clone());
+            for gateway in ["10.244.1.1/24", "fd00:10:244:1::1/64"] {
+                observed.addresses.push(AddressSeen {
+                    link: "br-int".to_owned(),
+                    address: gateway.parse().unwrap(),
+                    ..observed.addresses[0].clone()
+                });
+            }
+        }
         let bare = observed.clone();
-        let plan = Plan::routed(&settings(&subnets), &observed).unwrap();
+        let plan = Plan::of(&settings, &observed).unwrap();
         let steps = diff::steps(&diff::findings(&plan, &observed, &[], false));
         for (step, keep) in steps.iter().zip(kept) {
             if keep {
                 take(&mut observed, step);
             }
         }
-        converge(&plan, &mut observed);
+        converge(&plan, &mut observed, &[]);
         let findings = diff::findings(&plan, &observed, &[], false);
         for finding in &findings {
             prop_assert!(matches!(finding.state, State::Well { .. }), "{finding:?}");
         }
-        prop_assert_eq!(converge(&plan, &mut observed), []);
+        prop_assert_eq!(converge(&plan, &mut observed, &[]), []);
 
-        converge(&Plan::default(), &mut observed);
+        let made = plan.items.iter().filter(|item| !matches!(item, Item::Sysctl { .. }));
+        let journal: Vec<Undo> = made.cloned().map(Undo::Made).collect();
+        converge(&Plan::default(), &mut observed, &journal);
         // Sysctls go by the journal, which this machine has none of.
         observed.sysctls.clear();
         prop_assert_eq!(format!("{:?}", observed), format!("{:?}", bare));

@@ -13,7 +13,7 @@ fn here() -> Here {
     }
 }
 
-fn kind<N: Ord + Clone, V>(objects: Vec<(N, V)>) -> Kind<N, V> {
+fn kind<N: Ord + Clone, V: PartialEq>(objects: Vec<(N, V)>) -> Kind<N, V> {
     let mut kind = Kind::default();
     kind.take(Told::Begin);
     for (name, object) in objects {

@@ -32,6 +32,12 @@ impl<'node> Image<'node> {
         for (file, text) in config(&objects, "podwire-network") {
             fs::write(network.join(file), text).unwrap();
         }
+        if overlay == "plain" {
+            // The node role's part, which its own tests run.
+            fs::create_dir_all(node.path("/run/podwire/node")).unwrap();
+            let told = "subnets = [\"10.244.1.0/24\", \"fd00:10:244:1::/64\"]\n";
+            fs::write(node.path("/run/podwire/node/agent.toml"), told).unwrap();
+        }
         Image::of(node, &objects, "podwire", "node1")
     }
 

@@ -62,6 +62,8 @@ pub struct Places {
     pub ovn_k8s: Place,
     /// That of MicroShift.
     pub microshift: Place,
+    /// What `podwire node` has found out of this node, in plain mode.
+    pub node: Place,
 }
 
 /// Where one file is.
@@ -79,6 +81,7 @@ impl Default for Places {
             own: Place::usual("/etc/podwire/podwire.toml"),
             ovn_k8s: Place::usual("/etc/openvswitch/ovn_k8s.conf"),
             microshift: Place::usual("/etc/microshift/ovn.yaml"),
+            node: Place::usual("/run/podwire/node/agent.toml"),
         }
     }
 }
@@ -97,6 +100,8 @@ impl Place {
 pub(super) struct Read {
     /// The highest first.
     pub(super) layers: Vec<Layer>,
+    /// What the node role has found out, below all others.
+    pub(super) node: Layer,
     /// Those that were there.
     pub(super) found: Vec<PathBuf>,
     /// What is not used, and what else an operator should know.
@@ -105,8 +110,8 @@ pub(super) struct Read {
 
 impl Places {
     /// Their paths, the highest first.
-    pub(super) fn paths(&self) -> [&Path; 3] {
-        [&self.own, &self.ovn_k8s, &self.microshift].map(|place| place.path.as_path())
+    pub(super) fn paths(&self) -> [&Path; 4] {
+        [&self.own, &self.ovn_k8s, &self.microshift, &self.node].map(|place| place.path.as_path())
     }
 
     /// Reads those that are there.
@@ -119,11 +124,15 @@ impl Places {
             (&self.own, Format::Own),
             (&self.ovn_k8s, Format::OvnK8s),
             (&self.microshift, Format::Microshift),
+            (&self.node, Format::Own),
         ] {
             let path = &place.path;
             let Some(text) = text(place)? else { continue };
             let (layer, warnings) = format.read(path, &text, settings)?;
-            read.layers.push(layer);
+            match std::ptr::eq(place, &self.node) {
+                true => read.node = layer,
+                false => read.layers.push(layer),
+            }
             read.found.push(path.clone());
             let named = |warning: String| format!("{}: {warning}", path.display());
             read.warnings.extend(warnings.into_iter().map(named));

@@ -13,7 +13,10 @@ use crate::ipam::{Family, Owner};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// No subnet is configured.
-    #[error("no subnet is configured to take any address from for {owner}")]
+    #[error(
+        "no subnet is configured to take any address from for {owner}; with `--subnet node`, \
+         `podwire node run --mode plain` tells the node's"
+    )]
     NoSubnet {
         /// Who asked.
         owner: Owner,

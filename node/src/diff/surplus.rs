@@ -1,0 +1,147 @@
+//! What is ours on the machine and not wanted any more.
+
+use std::collections::BTreeSet;
+
+use netlink_packet_route::route::RouteHeader;
+
+use super::{Finding, Look, State};
+use crate::firewall::Table;
+use crate::journal::Undo;
+use crate::observe::PortSeen;
+use crate::plan::{Bridge, Claim, Item, Port, Route, Tunnel};
+use crate::{LINK, MADE, TUNNEL};
+
+impl Look<'_> {
+    /// What bears our mark, or stands in the journal, and is not in the plan; in the order in which
+    /// it would have been made.
+    pub(super) fn surplus(&self) -> Vec<Finding> {
+        let observed = self.observed;
+        let wanted: BTreeSet<String> = self.plan.items.iter().map(Item::identity).collect();
+        let mut items: Vec<Item> = Vec::new();
+        let switch = &observed.switch;
+        let of_switch = switch.answers;
+        for key in observed.switch.owned.keys().filter(|_| of_switch) {
+            items.push(Item::Key {
+                key: key.clone(),
+                value: observed.key(key).unwrap_or_default().to_owned(),
+                claim: Claim::Yield,
+            });
+        }
+        if let Some(ssl) = switch.ssl.as_ref().filter(|ssl| of_switch && ssl.ours) {
+            items.push(Item::Ssl(ssl.keys.clone()));
+        }
+        let port = observed.switch.port.as_ref();
+        if let Some(port) = port.filter(|port| of_switch && port.mark.is_some()) {
+            items.push(Item::Port(Port {
+                bridge: port
+                    .bridge
+                    .as_ref()
+                    .map(|(name, _)| name.clone())
+                    .unwrap_or_default(),
+                iface_id: port.iface_id.clone().unwrap_or_default(),
+                mac: port.mac.clone().unwrap_or_default(),
+                mtu: port.mtu_request.unwrap_or_default(),
+            }));
+        }
+        for (name, seen) in switch
+            .bridges
+            .iter()
+            .filter(|(_, seen)| of_switch && seen.ours)
+        {
+            items.push(Item::Bridge(Bridge {
+                name: name.clone(),
+                datapath: seen.datapath.clone(),
+                mac: seen.mac.clone().unwrap_or_default(),
+                mtu: seen.mtu_request.unwrap_or_default(),
+            }));
+        }
+        // With the bridge its tunnels go.
+        let keeps_bridge = wanted.contains(&format!("bridge {TUNNEL}"));
+        for (name, seen) in switch.tunnels.iter().filter(|_| of_switch && keeps_bridge) {
+            let remote = seen.remote.as_ref().and_then(|remote| remote.parse().ok());
+            items.push(Item::Tunnel(Tunnel {
+                name: name.clone(),
+                node: seen.node.clone(),
+                remote: remote.unwrap_or(std::net::Ipv4Addr::UNSPECIFIED.into()),
+            }));
+        }
+        for undo in self.journal {
+            if let Undo::Made(item @ Item::File { path, .. }) = undo
+                && observed.files.contains_key(path)
+            {
+                items.push(item.clone());
+            }
+            if let Undo::Sysctl { path, was, set } = undo
+                && observed.sysctls.get(path) == Some(set)
+                && was != set
+            {
+                items.push(Item::Sysctl {
+                    path: path.clone(),
+                    value: was.clone(),
+                });
+            }
+        }
+        // With a port that we made the link goes; one that we took over is as it was.
+        let taken_over = |port: &PortSeen| port.mark.as_deref().is_some_and(|mark| mark != MADE);
+        let is_up = observed.links.get(LINK).is_some_and(|link| link.up);
+        if is_up
+            && self.made(&Item::LinkUp(LINK.to_owned()))
+            && observed.switch.port.as_ref().is_some_and(taken_over)
+        {
+            items.push(Item::LinkUp(LINK.to_owned()));
+        }
+        for seen in observed.addresses.iter().filter(|seen| seen.link == LINK) {
+            let item = Item::Address(seen.address);
+            if seen.ours || self.made(&item) {
+                items.push(item);
+            }
+        }
+        for seen in &observed.neighbours {
+            let item = Item::Neighbour {
+                link: seen.link.clone(),
+                ip: seen.ip,
+                mac: seen.mac.clone().unwrap_or_default(),
+            };
+            if seen.ours || self.made(&item) {
+                items.push(item);
+            }
+        }
+        // Another's may bear the same protocol number: ours are in the main table, on a link of ours,
+        // or stand in the journal.
+        let main = u32::from(RouteHeader::RT_TABLE_MAIN);
+        for seen in observed
+            .routes
+            .iter()
+            .filter(|seen| seen.ours && seen.table == main)
+        {
+            let (Some(via), Some(link)) = (seen.via, seen.link.clone()) else {
+                continue;
+            };
+            let is_ours = [LINK, TUNNEL].contains(&&*link);
+            let item = Item::Route(Route {
+                destination: seen.destination,
+                via,
+                link,
+                source: seen.source,
+            });
+            if is_ours || self.made(&item) {
+                items.push(item);
+            }
+        }
+        // Who keeps a node keeps its services.
+        if observed.services && self.plan.items.is_empty() {
+            items.push(Item::Services);
+        }
+        if observed.table.is_some() {
+            items.push(Item::Table(Table::default()));
+        }
+        items
+            .into_iter()
+            .filter(|item| !wanted.contains(&item.identity()))
+            .map(|item| Finding {
+                item,
+                state: State::Surplus,
+            })
+            .collect()
+    }
+}

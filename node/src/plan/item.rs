@@ -1,0 +1,162 @@
+//! The things that should be, and their names.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::LINK;
+use crate::firewall::Table;
+
+/// One thing that should be so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Item {
+    /// A key of the switch's own `external_ids`.
+    Key {
+        key: String,
+        value: String,
+        claim: Claim,
+    },
+    /// The switch's TLS keys, which ovn-controller uses too.
+    Ssl(Ssl),
+    /// The management port's rows.
+    Port(Port),
+    /// The bridge that ends tunnels, with its local port.
+    Bridge(Bridge),
+    /// A tunnel to another node.
+    Tunnel(Tunnel),
+    /// A link of ours is up.
+    LinkUp(String),
+    /// An address of the management port's link.
+    Address(IpNet),
+    /// A permanent neighbour: OVN's router answers no ARP for the node's own address, and tunnels
+    /// carry none.
+    Neighbour {
+        link: String,
+        ip: IpAddr,
+        mac: String,
+    },
+    /// A route in table main.
+    Route(Route),
+    /// A value below /proc/sys.
+    Sysctl { path: String, value: String },
+    /// The nftables table.
+    Table(Table),
+    /// A file for the agent.
+    File { path: String, text: String },
+    /// The nftables table of services, which `run` keeps by itself: here for its removal.
+    Services,
+}
+
+/// What to do about somebody else's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Claim {
+    /// It is an error, unless we were told to take over.
+    Refuse,
+    /// It stays.
+    Yield,
+    /// It is replaced, and comes back with cleanup.
+    Replace,
+}
+
+/// The rows of the management port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Port {
+    pub(crate) bridge: String,
+    /// The logical port that it is.
+    pub(crate) iface_id: String,
+    pub(crate) mac: String,
+    /// In bytes.
+    pub(crate) mtu: u32,
+}
+
+/// The switch's row of `SSL`: paths of files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ssl {
+    pub(crate) private_key: String,
+    pub(crate) certificate: String,
+    pub(crate) ca_cert: String,
+}
+
+/// A bridge of ours. Its local port bears its name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Bridge {
+    pub(crate) name: String,
+    /// As that of the pods' bridge.
+    pub(crate) datapath: String,
+    pub(crate) mac: String,
+    /// In bytes.
+    pub(crate) mtu: u32,
+}
+
+/// A tunnel of ours, on the bridge for tunnels.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Tunnel {
+    /// Of port and interface.
+    pub(crate) name: String,
+    /// The node at the other end.
+    pub(crate) node: String,
+    pub(crate) remote: IpAddr,
+}
+
+/// A route of ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Route {
+    pub(crate) destination: IpNet,
+    pub(crate) via: IpAddr,
+    pub(crate) link: String,
+    /// The source address of what the host itself sends; it is that of another link.
+    pub(crate) source: Option<IpAddr>,
+}
+
+/// Of which kind and name an item is: two items of a machine with one identity can't both be.
+impl Item {
+    pub(crate) fn identity(&self) -> String {
+        match self {
+            Self::Key { key, .. } => format!("external_ids:{key}"),
+            Self::Ssl(_) => "TLS keys of Open vSwitch".to_owned(),
+            Self::Port(_) => format!("port {LINK}"),
+            Self::Bridge(bridge) => format!("bridge {}", bridge.name),
+            Self::Tunnel(tunnel) => format!("tunnel {}", tunnel.name),
+            Self::LinkUp(link) => format!("link {link}"),
+            Self::Address(net) => format!("address {net} of {LINK}"),
+            Self::Neighbour { link, ip, .. } => format!("neighbour {ip} of {link}"),
+            Self::Route(route) => format!("route {}", route.destination),
+            Self::Sysctl { path, .. } => format!("sysctl {}", path.replace('/', ".")),
+            Self::Table(_) => format!("nftables table {}", crate::firewall::NAME),
+            Self::File { path, .. } => format!("file {path}"),
+            Self::Services => format!("nftables table {}", crate::services::NAME),
+        }
+    }
+}
+
+/// As `plan` and `show` print it.
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.identity())?;
+        match self {
+            Self::Key { value, .. } | Self::Sysctl { value, .. } => write!(f, " = {value}"),
+            Self::Ssl(ssl) => write!(
+                f,
+                ": {}, {}, {}",
+                ssl.private_key, ssl.certificate, ssl.ca_cert
+            ),
+            Self::Port(port) => write!(
+                f,
+                " on {}: iface-id {}, MAC {}, MTU {}",
+                port.bridge, port.iface_id, port.mac, port.mtu
+            ),
+            Self::Bridge(bridge) => write!(f, ": MAC {}, MTU {}", bridge.mac, bridge.mtu),
+            Self::Tunnel(tunnel) => write!(f, " to {} of node {}", tunnel.remote, tunnel.node),
+            Self::LinkUp(_) => write!(f, " up"),
+            Self::Address(_) => Ok(()),
+            Self::Neighbour { mac, .. } => write!(f, " at {mac}, permanent"),
+            Self::Route(route) => write!(f, " via {} dev {}", route.via, route.link),
+            Self::Table(table) => write!(f, ", {} rules", table.rules.len()),
+            Self::File { .. } | Self::Services => Ok(()),
+        }
+    }
+}

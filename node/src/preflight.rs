@@ -1,0 +1,209 @@
+//! What could go wrong here that no item tells: another machine that is this one in the southbound
+//! database, a way there that is none, a firewall that drops, a clock that is off.
+//!
+//! It is looked at once, before anything is changed. What makes two machines one is refused; the rest
+//! is told.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::fmt::rfc2822;
+use kube::Client as Api;
+use tokio::time::timeout;
+
+use crate::LINK;
+use crate::keep::Look;
+use crate::kept::timestamp;
+use crate::nft::{self, objects};
+use crate::plan::Item;
+use crate::settings::{Mode, Settings};
+use crate::southbound::{Twin, twins};
+
+/// How long each answer may take.
+pub(crate) const LIMIT: Duration = Duration::from_secs(1);
+/// How far the clocks of two machines may be apart: certificates and leases are valid to the second.
+const CLOCK: i64 = 30_000;
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Preflight {
+    /// Why this machine may not join.
+    pub(crate) refusals: Vec<String>,
+    /// What may become a problem.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Preflight {
+    /// Looks at what is beside this machine.
+    pub(crate) async fn look(settings: &Settings, look: &Look, api: Option<&Api>) -> Self {
+        let mut found = Self::default();
+        if settings.mode == Mode::Ovn {
+            found.see_southbound(settings, look).await;
+        }
+        found.warnings.extend(firewall().await);
+        found.warnings.extend(firewalld(settings).await);
+        if let Some(api) = api {
+            found.warnings.extend(clock(api).await);
+        }
+        found
+    }
+
+    async fn see_southbound(&mut self, settings: &Settings, look: &Look) {
+        let value = |wanted: &str| {
+            let observed = look.observed.key(wanted);
+            let planned = look.plan.items.iter().find_map(|item| match item {
+                Item::Key { key, value, .. } if key == wanted => Some(value.as_str()),
+                _ => None,
+            });
+            // Who tuned it keeps it, and is who will join.
+            match wanted {
+                "ovn-remote" => planned,
+                _ => observed.or(planned),
+            }
+        };
+        let (Some(remote), Some(chassis), Some(encap)) = (
+            value("ovn-remote"),
+            value("system-id"),
+            value("ovn-encap-ip"),
+        ) else {
+            return;
+        };
+        let ips: Vec<IpAddr> = encap
+            .split(',')
+            .filter_map(|ip| ip.trim().parse().ok())
+            .collect();
+        let tls = settings.tls.clone().or_else(|| look.observed.switch.tls());
+        match twins(remote, tls, chassis, &ips).await {
+            Ok((by_name, by_ip)) => {
+                // As which ovn-controller may have joined before.
+                let owned = look.observed.switch.owned.get("hostname");
+                let names = [
+                    Some(settings.node_name.as_str()),
+                    look.observed.key("hostname"),
+                    owned.and_then(Option::as_deref),
+                ];
+                self.judge(&names, chassis, by_name, by_ip);
+            }
+            Err(problem) => self.warnings.push(format!(
+                "the southbound database {remote} does not answer: {problem}; ovn-controller joins \
+                 when it does"
+            )),
+        }
+    }
+
+    fn judge(
+        &mut self,
+        names: &[Option<&str>],
+        chassis: &str,
+        by_name: Option<Twin>,
+        by_ip: Vec<(IpAddr, Twin)>,
+    ) {
+        if let Some(twin) = by_name.filter(|twin| !names.contains(&Some(&twin.host))) {
+            self.refusals.push(format!(
+                "system-id {chassis} is the chassis of {} in the southbound database: a cloned \
+                 machine has its twin's; remove /etc/openvswitch/system-id.conf, run `ovs-vsctl \
+                 remove open_vswitch . external_ids system-id`, and start again; or, if {0} is gone, \
+                 `ovn-sbctl chassis-del {chassis}`",
+                twin.host
+            ));
+        }
+        for (ip, twin) in by_ip
+            .into_iter()
+            .filter(|(_, twin)| twin.chassis != chassis)
+        {
+            self.refusals.push(format!(
+                "tunnels of chassis {} ({}) end at {ip} already: name another address by \
+                 --encap-ip; or, if that chassis is gone, `ovn-sbctl chassis-del {0}`",
+                twin.chassis, twin.host
+            ));
+        }
+    }
+}
+
+/// A chain of somebody else's that drops what it does not know: an accept of ours does not change
+/// that, for every table has its say.
+async fn firewall() -> Option<String> {
+    let listed = nft::chains().await.ok()?;
+    let drops = objects(&listed).filter_map(|object| {
+        let chain = object.get("chain")?;
+        let text = |key: &str| chain[key].as_str().unwrap_or_default();
+        let hooked = ["input", "forward"].contains(&text("hook"));
+        let drops = hooked && chain["policy"] == "drop";
+        drops.then(|| format!("{} {} {}", text("family"), text("table"), text("name")))
+    });
+    let drops: Vec<String> = drops.collect();
+    (!drops.is_empty()).then(|| {
+        format!(
+            "a firewall drops what it does not know (nft list chain {}): let packets of the pod \
+             network and UDP 6081 of the other nodes pass",
+            drops.join(", ")
+        )
+    })
+}
+
+/// What firewalld has to be told, where it runs: it rejects what it forwards between links that are in
+/// no zone of its own.
+async fn firewalld(settings: &Settings) -> Option<String> {
+    let listed = nft::list("inet firewalld").await.ok()??;
+    let link = match settings.mode {
+        Mode::Ovn => LINK,
+        Mode::Plain => settings.bridge.as_str(),
+    };
+    if listed.to_string().contains(&format!("\"{link}\"")) {
+        return None;
+    }
+    Some(format!(
+        "firewalld rejects what pods send and get: run `firewall-cmd --permanent --zone=trusted \
+         --add-interface={link}` and `firewall-cmd --reload`"
+    ))
+}
+
+/// How far this clock is from the API server's, where that is too far.
+async fn clock(api: &Api) -> Option<String> {
+    // Something that the role may ask for; the answer's head is enough.
+    let request = http::Request::get("/api/v1/nodes?limit=1")
+        .body(kube::client::Body::empty())
+        .ok()?;
+    let response = timeout(LIMIT, api.send(request)).await.ok()?.ok()?;
+    let date = response.headers().get(http::header::DATE)?.to_str().ok()?;
+    let theirs = rfc2822::parse(date).ok()?.timestamp();
+    let apart = Timestamp::from_millisecond(timestamp())
+        .ok()?
+        .as_millisecond()
+        - theirs.as_millisecond();
+    (apart.abs() > CLOCK).then(|| {
+        format!(
+            "this clock is {} s {} the API server's: certificates and leases go by it; is a time \
+             service running?",
+            apart.abs() / 1000,
+            if apart > 0 { "ahead of" } else { "behind" }
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chassis_of_this_host_is_this_machine_and_any_other_is_a_twin() {
+        let twin = |chassis: &str, host: &str| Twin {
+            chassis: chassis.to_owned(),
+            host: host.to_owned(),
+        };
+        let judged = |by_name, by_ip: Vec<Twin>| {
+            let mut found = Preflight::default();
+            let ip = "192.0.2.11".parse().unwrap();
+            let by_ip = by_ip.into_iter().map(|twin| (ip, twin)).collect();
+            found.judge(&[Some("node-a")], "a-chassis", by_name, by_ip);
+            found.refusals.len()
+        };
+        let own = twin("a-chassis", "node-a");
+        assert_eq!(judged(None, Vec::new()), 0);
+        assert_eq!(judged(Some(own.clone()), vec![own]), 0);
+        assert_eq!(judged(Some(twin("a-chassis", "node-b")), Vec::new()), 1);
+        // What was this machine before its system-id was made anew would keep ovn-controller out.
+        assert_eq!(judged(None, vec![twin("old-chassis", "node-a")]), 1);
+    }
+}

@@ -1,0 +1,175 @@
+//! OVN's southbound database: which machines are in it, and that this one no longer is.
+
+use std::net::IpAddr;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, select_ok};
+use podwire_ovs::client::{Client, ClientConfig, Remote, TlsKeys};
+use podwire_ovs::transact::{Condition, SelectedRow, TransactError, Transaction};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+
+use crate::observe::SwitchSeen;
+use crate::preflight::LIMIT;
+
+const DATABASE: &str = "OVN_Southbound";
+
+/// Why the southbound database can't be changed.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "remove chassis {chassis} from the southbound database {remote}: {problem}; later, there: \
+     ovn-sbctl chassis-del {chassis}"
+)]
+pub(crate) struct SouthboundError {
+    chassis: String,
+    remote: String,
+    problem: String,
+}
+
+/// This machine in the southbound database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Chassis {
+    pub(crate) name: String,
+    remote: String,
+    tls: Option<TlsKeys>,
+}
+
+impl Chassis {
+    /// As ovn-controller is told.
+    pub(crate) fn of(switch: &SwitchSeen) -> Option<Self> {
+        Some(Self {
+            name: switch.keys.get("system-id")?.clone(),
+            remote: switch.keys.get("ovn-remote")?.clone(),
+            tls: switch.tls(),
+        })
+    }
+
+    /// Deletes its rows, and tells how many chassis that were.
+    pub(crate) async fn delete(&self) -> Result<u64, SouthboundError> {
+        let failed = |problem: String| SouthboundError {
+            chassis: self.name.clone(),
+            remote: self.remote.clone(),
+            problem,
+        };
+        let delete = |client: Client| {
+            let name = self.name.clone();
+            async move {
+                let mut transaction = Transaction::new();
+                let is_it = || Condition::equal("name", name.as_str());
+                let chassis = transaction.delete("Chassis", is_it()).index();
+                transaction.delete("Chassis_Private", is_it());
+                let deadline = Instant::now() + LIMIT;
+                let done = client.transact(&transaction, deadline).await?;
+                Ok(done.count(chassis).unwrap_or_default())
+            }
+            .boxed()
+        };
+        with(&self.remote, self.tls.as_ref(), delete)
+            .await
+            .map_err(failed)
+    }
+}
+
+/// A machine of the network, as the southbound database has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Twin {
+    pub(crate) chassis: String,
+    pub(crate) host: String,
+}
+
+/// The chassis of this name, and those whose tunnels end at one of these addresses. Of a cluster's
+/// members the first to answer will do.
+pub(crate) async fn twins(
+    remotes: &str,
+    tls: Option<TlsKeys>,
+    chassis: &str,
+    ips: &[IpAddr],
+) -> Result<(Option<Twin>, Vec<(IpAddr, Twin)>), String> {
+    let ask = |client: Client| {
+        let (chassis, ips) = (chassis.to_owned(), ips.to_vec());
+        async move { ask(&client, &chassis, &ips, Instant::now() + LIMIT).await }.boxed()
+    };
+    with(remotes, tls.as_ref(), ask).await
+}
+
+/// Does it with the first of a cluster's members that answers.
+async fn with<T>(
+    remotes: &str,
+    tls: Option<&TlsKeys>,
+    work: impl Fn(Client) -> BoxFuture<'static, Result<T, TransactError>>,
+) -> Result<T, String> {
+    let remotes = Remote::parse_list(remotes).map_err(|error| error.to_string())?;
+    let work = &work;
+    let tasks = remotes.into_iter().map(|remote| {
+        Box::pin(async move {
+            reach(&remote).await?;
+            // One that follows no table.
+            let mut config = ClientConfig::new(remote, DATABASE, Vec::new());
+            config.tls = tls.cloned();
+            config.connect_timeout = LIMIT;
+            let done = work(Client::start(config)).await;
+            done.map_err(|error| error.to_string())
+        })
+    });
+    select_ok(tasks).await.map(|(done, _)| done)
+}
+
+/// Fails at once where a server refuses, or no way leads to it: a client would try again until its
+/// deadline.
+async fn reach(remote: &Remote) -> Result<(), String> {
+    let (Remote::Tcp(server) | Remote::Ssl(server)) = remote else {
+        return Ok(());
+    };
+    let connect = TcpStream::connect((server.host.as_str(), server.port));
+    match timeout(LIMIT, connect).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} ms", LIMIT.as_millis())),
+    }
+}
+
+async fn ask(
+    client: &Client,
+    chassis: &str,
+    ips: &[IpAddr],
+    deadline: Instant,
+) -> Result<(Option<Twin>, Vec<(IpAddr, Twin)>), TransactError> {
+    let columns = &["name", "hostname"];
+    let mut first = Transaction::new();
+    let same = first
+        .select("Chassis", Condition::equal("name", chassis), columns)
+        .index();
+    let asked: Vec<(IpAddr, usize)> = ips
+        .iter()
+        .map(|ip| {
+            let is_it = Condition::equal("ip", ip.to_string());
+            (*ip, first.select("Encap", is_it, &["chassis_name"]).index())
+        })
+        .collect();
+    let found = client.transact(&first, deadline).await?;
+    let mut second = Transaction::new();
+    let mut holders = Vec::new();
+    for (ip, index) in &asked {
+        for row in found.rows(*index) {
+            let name = text(row, "chassis_name");
+            let is_it = Condition::equal("name", name.as_str());
+            holders.push((*ip, name, second.select("Chassis", is_it, columns).index()));
+        }
+    }
+    let hosts = client.transact(&second, deadline).await?;
+    let twin = |row: &SelectedRow| Twin {
+        chassis: text(row, "name"),
+        host: text(row, "hostname"),
+    };
+    let holders = holders.into_iter().map(|(ip, chassis, index)| {
+        let host = hosts.rows(index).first().map(|row| text(row, "hostname"));
+        let host = host.unwrap_or_default();
+        (ip, Twin { chassis, host })
+    });
+    Ok((found.rows(same).first().map(twin), holders.collect()))
+}
+
+fn text(row: &SelectedRow, column: &str) -> String {
+    let text = row.column(column).and_then(|value| value.as_str());
+    text.unwrap_or_default().to_owned()
+}

@@ -1,0 +1,271 @@
+//! `podwire node` in plain mode: nodes of a cluster without OVN and without a controller, whose pods
+//! reach each other by routes and tunnels.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use std::net::IpAddr;
+
+use podwire_tests::apiserver::{self, ApiServer};
+use podwire_tests::machine::await_well;
+use podwire_tests::ovn::{Central, OvnNode};
+use podwire_tests::{Agent, AgentOptions, NodeRun, Pod, addresses, traffic};
+use serde_json::{Value, json};
+
+/// Nodes, each with its own stand-in of the one API server, and a pod on each.
+struct Cluster<'n> {
+    nodes: &'n [OvnNode],
+    servers: Vec<ApiServer>,
+    runs: Vec<NodeRun>,
+    agents: Vec<Agent<'n>>,
+    pods: Vec<(Pod<'n>, Vec<IpAddr>)>,
+}
+
+/// The Node as kube-controller-manager and kubelet leave it.
+fn api_object(node: &OvnNode) -> Value {
+    let mut object = apiserver::node(&node.name, &node.tunnel_address());
+    let number = node.number;
+    object["spec"]["podCIDRs"] = json!([
+        format!("10.244.{number}.0/24"),
+        format!("fd00:10:244:{number}::/64")
+    ]);
+    let addresses = object["status"]["addresses"].as_array_mut().unwrap();
+    addresses.push(json!({"type": "InternalIP", "address": node.underlay_ipv6()}));
+    addresses.push(json!({"type": "Hostname", "address": node.name}));
+    object
+}
+
+fn arguments(verb: &str, node: &OvnNode, server: &ApiServer) -> Vec<String> {
+    let words = [
+        &["node", verb, "--mode", "plain", "--node-name", &node.name][..],
+        &["--interface", node.uplink()],
+        &["--k8s-apiserver", &server.url()],
+    ];
+    words.concat().into_iter().map(str::to_owned).collect()
+}
+
+/// As an operator gets it, whose bridge the agent makes.
+fn bare(node: &OvnNode) {
+    node.vsctl(&["--if-exists", "del-br", "br-int"]).unwrap();
+    let usual = "echo 0 >/proc/sys/net/ipv4/conf/default/arp_ignore";
+    node.run("sh", &["-c", usual]).unwrap();
+    if node.uplink() != "eth0" {
+        // The userspace datapath's own port answers ARP for the bridge's address, as a tap would not.
+        let quiet = "echo 8 >/proc/sys/net/ipv4/conf/eth0/arp_ignore";
+        node.run("sh", &["-c", quiet]).unwrap();
+    }
+}
+
+impl<'n> Cluster<'n> {
+    fn start(nodes: &'n [OvnNode]) -> Self {
+        let mut cluster = Self {
+            nodes,
+            servers: Vec::new(),
+            runs: Vec::new(),
+            agents: Vec::new(),
+            pods: Vec::new(),
+        };
+        for node in nodes {
+            bare(node);
+            let server = ApiServer::start_in(node.place()).unwrap();
+            for object in nodes.iter().map(api_object) {
+                server.apply(object);
+            }
+            // Ready before the agent starts, whose unit waits for it.
+            let run = NodeRun::start(node, &arguments("run", node, &server)).unwrap();
+            let options = AgentOptions::default().with(["--subnet", "node"]);
+            cluster.agents.push(node.start_agent(&options).unwrap());
+            cluster.runs.push(run);
+            cluster.servers.push(server);
+        }
+        for (node, server) in nodes.iter().zip(&cluster.servers) {
+            await_well(node, &arguments("show", node, server)).unwrap();
+            let pod = node.pod(&format!("on-{}", node.name)).unwrap();
+            let result = pod.add().unwrap().success().unwrap();
+            let addresses = addresses(&result).unwrap();
+            cluster.pods.push((pod, addresses));
+        }
+        cluster
+    }
+
+    fn apply(&self, object: &Value) {
+        for server in &self.servers {
+            server.apply(object.clone());
+        }
+    }
+
+    fn routes(&self, at: usize) -> String {
+        let of = |family| {
+            let list = [family, "route", "show", "proto", "112"];
+            self.nodes[at].run("ip", &list).unwrap()
+        };
+        of("-4") + &of("-6")
+    }
+
+    fn end(self) {
+        for (pod, _) in &self.pods {
+            pod.del().unwrap().success().unwrap();
+        }
+        for (at, (run, node)) in self.runs.into_iter().zip(self.nodes).enumerate() {
+            assert!(run.stop().unwrap().success());
+            let done = node.podwire(&["node", "cleanup"]).unwrap();
+            done.success("podwire node cleanup").unwrap();
+            let links = node.run("ip", &["-o", "link"]).unwrap();
+            assert!(!links.contains("podwire-tun"), "{links}");
+            assert_eq!(node.run("nft", &["list", "ruleset"]).unwrap(), "");
+            // Nobody tells the agent a subnet any more, and it says so.
+            self.agents[at].await_ready(false).unwrap();
+        }
+        drop(self.agents);
+        for node in self.nodes {
+            node.leftovers().unwrap().assert_none();
+        }
+    }
+}
+
+#[test]
+fn pods_of_nodes_without_a_controller_reach_each_other_by_routes_and_tunnels() {
+    let central = Central::start().unwrap();
+    let router = central.router().unwrap();
+    let nodes = [
+        central.bare_node("node-a", 1).unwrap(),
+        central.bare_node("node-b", 2).unwrap(),
+        central.bare_node_behind(&router, "node-c", 3).unwrap(),
+    ];
+    for node in &nodes[..2] {
+        for (net, by) in [
+            ("172.31.3.0/24", "172.31.0.254"),
+            ("fd00:31:0:3::/64", "fd00:31::fe"),
+        ] {
+            node.run("ip", &["route", "add", net, "via", by]).unwrap();
+        }
+    }
+    let cluster = Cluster::start(&nodes);
+    // a and b share a network; c is behind a router.
+    let routes = cluster.routes(0);
+    for line in [
+        "10.244.2.0/24 via 172.31.0.3 dev",
+        "10.244.3.0/24 via 10.244.3.1 dev podwire-tun",
+        "fd00:10:244:2::/64 via fd00:31::3 dev",
+        "fd00:10:244:3::/64 via fd00:10:244:3::1 dev podwire-tun",
+    ] {
+        assert!(routes.contains(line), "{line}\n{routes}");
+    }
+    for (from, (pod, own)) in cluster.pods.iter().enumerate() {
+        let prefix = format!("10.244.{}.", from + 1);
+        assert!(own[0].to_string().starts_with(&prefix), "{own:?}");
+        for (to, (other, addresses)) in cluster.pods.iter().enumerate() {
+            for address in addresses.iter().filter(|_| from != to) {
+                traffic::ping_until_answered(pod.place(), *address).unwrap();
+                // More than a packet: a tunnel takes less than a pod's MTU.
+                traffic::tcp_echo(pod.place(), other.place(), *address, 1 << 18).unwrap();
+                let node = nodes[from].place();
+                traffic::tcp_echo(node, other.place(), *address, 1 << 12).unwrap();
+            }
+        }
+        // The outside knows no way to pods: its answers are to the node.
+        for outside in ["172.31.0.1", "fd00:31::1"] {
+            let (place, address) = (central.machine().place(), outside.parse().unwrap());
+            traffic::tcp_echo(pod.place(), place, address, 1 << 12).unwrap();
+        }
+    }
+
+    // A node that moves to another network, and back; one that goes.
+    let mut moved = api_object(&nodes[1]);
+    moved["status"]["addresses"] = json!([{"type": "InternalIP", "address": "172.31.9.9"}]);
+    cluster.apply(&moved);
+    cluster.runs[0]
+        .await_log(
+            "changed with the machine: route 10.244.2.0/24 via 10.244.2.1",
+            1,
+        )
+        .unwrap();
+    let show = arguments("show", &nodes[0], &cluster.servers[0]);
+    await_well(&nodes[0], &show).unwrap();
+    assert!(
+        nodes[0]
+            .vsctl(&["list", "interface"])
+            .unwrap()
+            .contains("172.31.9.9")
+    );
+    cluster.apply(&api_object(&nodes[1]));
+    let (a, b) = (&cluster.pods[0], &cluster.pods[1]);
+    for address in &b.1 {
+        traffic::ping_until_answered(a.0.place(), *address).unwrap();
+    }
+    await_well(&nodes[0], &show).unwrap();
+    assert!(
+        !nodes[0]
+            .vsctl(&["list", "interface"])
+            .unwrap()
+            .contains("172.31.9.9")
+    );
+    for server in &cluster.servers {
+        server.delete_object("Node", "", "node-c");
+    }
+    cluster.runs[0]
+        .await_log("changed with the machine: bridge podwire-tun", 2)
+        .unwrap();
+    await_well(&nodes[0], &show).unwrap();
+    assert!(!cluster.routes(0).contains("10.244.3.0/24"));
+    cluster.apply(&api_object(&nodes[2]));
+    for address in &cluster.pods[2].1 {
+        traffic::ping_until_answered(a.0.place(), *address).unwrap();
+    }
+    // What somebody deletes comes back.
+    nodes[0].vsctl(&["del-br", "podwire-tun"]).unwrap();
+    nodes[0]
+        .run("ip", &["route", "del", "10.244.2.0/24"])
+        .unwrap();
+    nodes[0]
+        .run("rm", &["/run/podwire/node/agent.toml"])
+        .unwrap();
+    cluster.runs[0]
+        .await_log("put back route 10.244.2.0/24", 1)
+        .unwrap();
+    cluster.runs[0]
+        .await_log("put back file /run/podwire/node/agent.toml", 1)
+        .unwrap();
+    for (_, addresses) in &cluster.pods[1..] {
+        for address in addresses {
+            traffic::ping_until_answered(a.0.place(), *address).unwrap();
+        }
+    }
+    cluster.end();
+}
+
+#[test]
+fn two_nodes_with_one_subnet_are_refused() {
+    let central = Central::start().unwrap();
+    let node = central.bare_node("node-a", 1).unwrap();
+    bare(&node);
+    let server = ApiServer::start_in(node.place()).unwrap();
+    server.apply(api_object(&node));
+    let mut twin = api_object(&node);
+    twin["metadata"]["name"] = json!("node-b");
+    twin["spec"]["podCIDRs"] = json!(["10.244.0.0/16"]);
+    server.apply(twin);
+    let said = "subnet 10.244.1.0/24 of node node-a overlaps 10.244.0.0/16 of node node-b: give \
+                each node podCIDRs of its own";
+    let line = arguments("plan", &node, &server);
+    let line: Vec<&str> = line.iter().map(String::as_str).collect();
+    let refused = node.podwire(&line).unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.stderr, format!("podwire node: {said}\n"));
+    let run = NodeRun::launch(&node, &arguments("run", &node, &server)).unwrap();
+    run.await_state(said).unwrap();
+    // The agent gives no pod an address that may be another's.
+    let options = AgentOptions::default().with(["--subnet", "node"]);
+    let agent = Agent::launch(&node, &options).unwrap();
+    let health = agent.await_health("the reason", |health| {
+        health["reasons"].to_string().contains("podCIDRs")
+    });
+    health.unwrap();
+    server.apply(json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-b", "uid": "b"},
+        "spec": {"podCIDRs": ["10.244.2.0/24"]},
+        "status": {"addresses": [{"type": "InternalIP", "address": "172.31.0.9"}]},
+    }));
+    run.await_state("READY=1").unwrap();
+    agent.await_ready(true).unwrap();
+    assert!(run.stop().unwrap().success());
+}
