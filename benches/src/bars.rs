@@ -84,8 +84,43 @@ pub fn bars(report: &Report) -> Vec<Bar> {
             what: "own time per ADD, 1000 ports present ÷ 10",
             good: Good::AtMost,
             limit: 1.2,
-            value: ratio(own_beside(report, 1000), own_beside(report, 10)),
+            value: ratio(
+                beside(report, 1000).and_then(own),
+                beside(report, 10).and_then(own),
+            ),
             unit: "×",
+        },
+        Bar {
+            key: "add-300-ports",
+            what: "whole ADD, p50, 300 ports present ÷ 10",
+            good: Good::AtMost,
+            limit: 3.0,
+            value: ratio(
+                beside(report, 300).and_then(whole),
+                beside(report, 10).and_then(whole),
+            ),
+            unit: "×",
+        },
+        Bar {
+            key: "agent-300-ports",
+            what: "agent's processor time of an ADD, 300 ports present ÷ 10",
+            good: Good::AtMost,
+            limit: 1.2,
+            value: ratio(
+                beside(report, 300).and_then(of_agent),
+                beside(report, 10).and_then(of_agent),
+            ),
+            unit: "×",
+        },
+        Bar {
+            key: "agent-burst",
+            what: "burst of 200: agent's processor time per pod",
+            good: Good::AtMost,
+            limit: 1.2,
+            value: measured(report, "burst", "podwire")
+                .and_then(of_agent)
+                .map(|seconds| seconds * 1e3),
+            unit: "ms",
         },
         Bar {
             key: "plugin-memory",
@@ -237,11 +272,24 @@ fn measured<'a>(report: &'a Report, cell: &str, subject: &str) -> Option<&'a Mea
     cell.measured.iter().find(|it| it.subject == subject)
 }
 
-/// podwire's own part of an ADD while so many other pods are there.
-fn own_beside(report: &Report, present: usize) -> Option<f64> {
+/// What was measured of podwire while so many other pods were there.
+fn beside(report: &Report, present: usize) -> Option<&Measured> {
     let level = report.ports.iter().find(|level| level.present == present)?;
-    let podwire = level.measured.iter().find(|it| it.subject == "podwire")?;
-    median(part(&podwire.add, OWN))
+    level.measured.iter().find(|it| it.subject == "podwire")
+}
+
+fn own(measured: &Measured) -> Option<f64> {
+    median(part(&measured.add, OWN))
+}
+
+fn whole(measured: &Measured) -> Option<f64> {
+    median(part(&measured.add, TOTAL))
+}
+
+/// The agent's processor time of one ADD, in seconds.
+fn of_agent(measured: &Measured) -> Option<f64> {
+    let mut processes = measured.of_one(&measured.add_cpu);
+    processes.find_map(|(name, seconds)| (name == "podwire").then_some(seconds))
 }
 
 /// One part of each sample that has it.
