@@ -38,6 +38,7 @@ pub mod frames;
 mod http;
 pub mod links;
 pub mod machine;
+pub mod managers;
 mod neighbour;
 mod node;
 mod node_run;

@@ -59,12 +59,14 @@ fn files(node: &TestNode, directory: &str) -> Vec<String> {
     found
 }
 
-const WANTED: [&str; 10] = [
+const WANTED: [&str; 12] = [
     "bin/podwire",
     "lib/podwire/podwire-cni",
     "lib/systemd/system/podwire.service",
     "lib/systemd/system/podwire.socket",
     "lib/systemd/system/podwire-node.service",
+    "lib/systemd/network/05-podwire.network",
+    "lib/NetworkManager/conf.d/90-podwire.conf",
     "share/doc/podwire/docs/security.md",
     "share/podwire/prometheus/podwire.rules.yml",
     "share/man/man1/podwire.1.gz",

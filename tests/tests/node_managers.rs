@@ -1,0 +1,121 @@
+//! `podwire node run` beside what else manages a machine's network: systemd-networkd, NetworkManager
+//! and firewalld. What they do to our items is put back, or prevented by the files that the package
+//! brings for them.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+use podwire_tests::TestNode;
+use podwire_tests::machine::Machine;
+use podwire_tests::managers::Manager;
+
+/// For every link: what clouds' images have, and worse.
+const ALL: &str = "[Match]\nName=*\n[Network]\nAddress=198.51.100.7/32\nLinkLocalAddressing=no\n\
+                   IPv6AcceptRA=no\nKeepConfiguration=no";
+
+/// A file that the package installs, as the repository has it.
+fn shipped(name: &str) -> String {
+    let path = format!("{}/../deploy/network/{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(path).unwrap()
+}
+
+fn addresses(node: &TestNode) -> String {
+    let show = ["-o", "address", "show", "dev", "ovn-k8s-mp0"];
+    node.run("ip", &show).unwrap()
+}
+
+#[test]
+fn what_networkd_takes_away_is_put_back_and_its_file_keeps_it_from_that() {
+    let machine = Machine::new().unwrap();
+    let node = machine.node();
+    let run = machine.start_run(&[]).unwrap();
+    {
+        let _networkd = Manager::networkd(node, &[("50-all.network", ALL)]).unwrap();
+        let configured = ["--timeout=20", "--interface=ovn-k8s-mp0:routable"];
+        node.run("/usr/lib/systemd/systemd-networkd-wait-online", &configured)
+            .unwrap();
+        node.run("networkctl", &["reconfigure", "ovn-k8s-mp0"])
+            .unwrap();
+        node.run("/usr/lib/systemd/systemd-networkd-wait-online", &configured)
+            .unwrap();
+        machine.await_well().unwrap();
+        // It did take the link.
+        assert!(addresses(node).contains("198.51.100.7"));
+        node.run("networkctl", &["reload"]).unwrap();
+        machine.await_well().unwrap();
+    }
+    let remove = ["address", "del", "198.51.100.7/32", "dev", "ovn-k8s-mp0"];
+    node.run("ip", &remove).unwrap();
+    let own = shipped("05-podwire.network");
+    let files = [("50-all.network", ALL), ("05-podwire.network", &own)];
+    let _networkd = Manager::networkd(node, &files).unwrap();
+    let configured = ["--timeout=20", "--interface=eth0:routable"];
+    node.run("/usr/lib/systemd/systemd-networkd-wait-online", &configured)
+        .unwrap();
+    let listed = node
+        .run("networkctl", &["list", "--no-pager", "--no-legend"])
+        .unwrap();
+    let link = listed
+        .lines()
+        .find(|line| line.contains("ovn-k8s-mp0"))
+        .unwrap();
+    assert!(link.contains("unmanaged"), "{listed}");
+    assert!(!addresses(node).contains("198.51.100.7"));
+    machine.await_well().unwrap();
+    assert!(run.stop().unwrap().success());
+}
+
+#[test]
+fn what_network_manager_takes_away_is_put_back_and_its_file_keeps_it_from_that() {
+    let machine = Machine::new().unwrap();
+    let node = machine.node();
+    let run = machine.start_run(&[]).unwrap();
+    let nmcli = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        node.run("nmcli", &words).unwrap()
+    };
+    {
+        let _manager = Manager::network_manager(node).unwrap();
+        // An operator who means well.
+        nmcli("device set ovn-k8s-mp0 managed yes");
+        nmcli(
+            "connection add type tun mode tap ifname ovn-k8s-mp0 con-name pods save no \
+             ipv4.method manual ipv4.addresses 198.51.100.7/32 ipv6.method disabled",
+        );
+        // It replaces what is set on the link by what is in the profile.
+        let _ = node.run("nmcli", &["connection", "up", "pods"]);
+        run.await_log("put back ", 1).unwrap();
+        machine.await_well().unwrap();
+    }
+    node.run("mkdir", &["-p", "/run/nm/lib"]).unwrap();
+    let write = format!(
+        "cat >/run/nm/lib/podwire.conf <<'END'\n{}\nEND",
+        shipped("podwire.conf")
+    );
+    node.run("sh", &["-c", &write]).unwrap();
+    let _manager = Manager::network_manager(node).unwrap();
+    let listed = nmcli("--terse --fields DEVICE,STATE device");
+    assert!(listed.contains("ovn-k8s-mp0:unmanaged"), "{listed}");
+    machine.await_well().unwrap();
+    assert!(run.stop().unwrap().success());
+}
+
+#[test]
+fn firewalld_s_reload_leaves_our_tables_and_plan_tells_what_it_needs() {
+    let machine = Machine::new().unwrap();
+    let node = machine.node();
+    let run = machine.start_run(&[]).unwrap();
+    let _firewalld = Manager::firewalld(node).unwrap();
+    let planned = machine.podwire_node("plan", &[]).unwrap().stdout;
+    let told = "firewall-cmd --permanent --zone=trusted --add-interface=ovn-k8s-mp0";
+    assert!(planned.contains(told), "{planned}");
+    node.run("sh", &["-c", told]).unwrap();
+    node.run("firewall-cmd", &["--reload"]).unwrap();
+    let trusted = ["--zone=trusted", "--list-all"];
+    let zone = node.run("firewall-cmd", &trusted).unwrap();
+    assert!(zone.contains("ovn-k8s-mp0"), "{zone}");
+    machine.await_well().unwrap();
+    assert_eq!(run.count("put back").unwrap(), 0, "{}", run.log().unwrap());
+    let planned = machine.podwire_node("plan", &[]).unwrap().stdout;
+    assert!(!planned.contains("firewall-cmd"), "{planned}");
+    assert!(run.stop().unwrap().success());
+}
