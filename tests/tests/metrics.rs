@@ -92,7 +92,7 @@ fn operations_their_steps_and_their_waits_are_counted() {
     assert_eq!(waited("ofport"), Some(1.0));
     assert_eq!(page.sum("podwire_waits", &[]), 0.0);
     assert_eq!(
-        page.value("podwire_mended_total", &[("what", "unlisted")]),
+        page.value("podwire_repairs_total", &[("what", "unlisted")]),
         Some(1.0)
     );
 }

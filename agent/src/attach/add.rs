@@ -15,7 +15,7 @@ use super::{Call, Error, Node, READY_DEADLINE};
 use crate::fault::fault_point;
 use crate::journal::State;
 use crate::netns::{Attaching, HostEnd, Netns, PodEnd};
-use crate::observe::{Mended, Trace, WaitFor};
+use crate::observe::{Repair, Trace, WaitFor};
 use crate::plan::{self, PortPlan};
 
 /// One ADD.
@@ -132,7 +132,7 @@ impl Add<'_> {
             attachment = %key,
             "removing what an earlier attachment of the same key left"
         );
-        node.metrics.mended(Mended::Leftover, 1);
+        node.metrics.repaired(Repair::Leftover, 1);
         remove(node, key).await
     }
 

@@ -11,7 +11,6 @@ mod pod;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use podwire_cni::spec::{CniResult, Interface};
 use serde::{Deserialize, Serialize};
@@ -67,7 +66,7 @@ pub(super) async fn check(node: &Node, call: &Call, trace: &mut Trace) -> Result
     let prev = prev.ok_or(Error::NoPrevResult)?;
     let netns = Arc::new(Netns::open(&call.invocation.netns)?);
 
-    let looking = Instant::now();
+    let rows = trace.begin("rows");
     node.ports.synced(READY_DEADLINE).await?;
     let mut records = node.ports.find(&call.key);
     if let Some(definition) = &call.conf.net_attach_def_name {
@@ -83,9 +82,9 @@ pub(super) async fn check(node: &Node, call: &Call, trace: &mut Trace) -> Result
     for record in &records {
         none(row_differences(record, &node.config.bridge, made.as_ref()))?;
     }
-    trace.phase("rows", looking);
+    trace.phase("rows", rows);
 
-    let looking = Instant::now();
+    let pod = trace.begin("pod");
     let mut observed: Vec<(usize, Observed)> = Vec::new();
     for (index, interface) in sandbox_interfaces(&prev, call, &records) {
         let seen = node
@@ -96,9 +95,9 @@ pub(super) async fn check(node: &Node, call: &Call, trace: &mut Trace) -> Result
         observed.extend(seen.map(|seen| (index, seen)));
     }
     none(lost_routes(&prev, &observed, ""))?;
-    trace.phase("pod", looking);
+    trace.phase("pod", pod);
 
-    let looking = Instant::now();
+    let links = trace.begin("host links");
     for record in &records {
         let ifname = record.pod_ifname.as_deref().unwrap_or(&call.key.ifname);
         let pod = observed.iter().find(|(_, seen)| seen.link.name == ifname);
@@ -108,7 +107,7 @@ pub(super) async fn check(node: &Node, call: &Call, trace: &mut Trace) -> Result
         none(host.differences(record, pod, &expected))?;
         none(other_source_mac(node, record, pod))?;
     }
-    trace.phase("host links", looking);
+    trace.phase("host links", links);
     if let Some(plugin) = delegate_of(node, call)? {
         plugin.check().await?;
     }

@@ -11,7 +11,7 @@ use super::lines::sandbox_line;
 use super::removal::remove;
 use super::{Call, Error, Node, READY_DEADLINE};
 use crate::config::usual::{DROP_IN, DROP_IN_NETWORK};
-use crate::observe::{Mended, Trace};
+use crate::observe::{Repair, Trace};
 use crate::plan::{AttachmentKey, ids};
 
 /// Networks and sandboxes whose ADDs were under way, with their interfaces.
@@ -58,7 +58,7 @@ async fn sweep(
         let place = node.lines.join_del(&key);
         place.turn().await;
         tracing::info!(attachment = %key, "removed: the runtime no longer lists it");
-        node.metrics.mended(Mended::Unlisted, 1);
+        node.metrics.repaired(Repair::Unlisted, 1);
         errors.extend(remove(node, &key).await.err());
     }
     let qos = node.ports.remove_unused_qos().await;

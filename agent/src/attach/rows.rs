@@ -8,7 +8,7 @@ use super::undo::{Done, Undo};
 use crate::fault::fault_point;
 use crate::flows::Reservation;
 use crate::netns::HostEnd;
-use crate::observe::Mended;
+use crate::observe::Repair;
 use crate::plan::PortPlan;
 use crate::ports::{AddedPort, NewPort, PortRecord};
 
@@ -79,7 +79,7 @@ impl Add<'_> {
         for record in replaced {
             if let Some(key) = &record.key {
                 tracing::info!(attachment = %key, "replaced by a newer sandbox of the same pod");
-                self.node.metrics.mended(Mended::OlderSandbox, 1);
+                self.node.metrics.repaired(Repair::OlderSandbox, 1);
                 if let Err(error) = remove(self.node, key).await {
                     tracing::warn!(
                         attachment = %key,

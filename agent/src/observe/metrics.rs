@@ -32,7 +32,7 @@ type Durations<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>
 
 /// What was repaired: something left behind, or lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mended {
+pub enum Repair {
     /// An ADD that an earlier agent did not finish was undone.
     InterruptedAdd,
     /// A DEL that an earlier agent or a lost database left unfinished was carried out.
@@ -51,7 +51,7 @@ pub enum Mended {
     StaleRecord,
 }
 
-impl Mended {
+impl Repair {
     const ALL: [Self; 8] = [
         Self::InterruptedAdd,
         Self::InterruptedDel,
@@ -143,7 +143,7 @@ pub struct Metrics {
     phases: Durations<2>,
     failures: Family<VerbAndCode, Counter>,
     waits: Waits,
-    mended: [Counter; Mended::ALL.len()],
+    repairs: [Counter; Repair::ALL.len()],
     spooled: [Counter; Spooled::ALL.len()],
     events: [Counter; EventOutcome::ALL.len()],
 }
@@ -175,11 +175,11 @@ impl Default for Metrics {
             failures.clone(),
         );
         let waits = Waits::register(&mut registry);
-        let mended = counters(
+        let repairs = counters(
             &mut registry,
-            "mended",
+            "repairs",
             "Things repaired that had been left behind or lost",
-            Mended::ALL.map(|mended| ("what", mended.what())),
+            Repair::ALL.map(|repair| ("what", repair.what())),
         );
         let spooled = counters(
             &mut registry,
@@ -199,7 +199,7 @@ impl Default for Metrics {
             phases,
             failures,
             waits,
-            mended,
+            repairs,
             spooled,
             events,
         }
@@ -232,8 +232,8 @@ impl Metrics {
     }
 
     /// So many things were repaired.
-    pub fn mended(&self, mended: Mended, count: usize) {
-        self.mended[mended as usize].inc_by(count as u64);
+    pub fn repaired(&self, repair: Repair, count: usize) {
+        self.repairs[repair as usize].inc_by(count as u64);
     }
 
     /// A DEL of the spool was looked at.

@@ -19,7 +19,7 @@ mod traceparent;
 mod waits;
 
 pub use format::PageFormat;
-pub use metrics::{EventOutcome, Mended, Metrics, Spooled};
+pub use metrics::{EventOutcome, Metrics, Repair, Spooled};
 pub use output::{LogError, LogOutput};
 pub use reading::{Reading, SubnetReading, WatchReading};
 pub use recorder::Recorder;

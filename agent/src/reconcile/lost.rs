@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use super::recover::{self, Restored};
 use crate::attach::Node;
 use crate::journal::{Entry, State};
-use crate::observe::Mended;
+use crate::observe::Repair;
 use crate::plan::{AttachmentKey, ids};
 
 /// Makes every lost port again, all in as few requests as group commit needs.
@@ -54,8 +54,8 @@ pub(super) async fn restore_all(node: &Node) {
             }
         }
     }
-    node.metrics.mended(Mended::LostPort, again);
-    node.metrics.mended(Mended::StaleRecord, stale);
+    node.metrics.repaired(Repair::LostPort, again);
+    node.metrics.repaired(Repair::StaleRecord, stale);
     if again + stale > 0 {
         tracing::warn!(
             again,
@@ -102,14 +102,14 @@ async fn look_after(node: Arc<Node>, key: AttachmentKey) {
     match recover::look_after(&node, &key).await {
         Ok(Restored::Untouched) => {}
         Ok(Restored::Again) => {
-            node.metrics.mended(Mended::LostPort, 1);
+            node.metrics.repaired(Repair::LostPort, 1);
             tracing::warn!(
                 attachment = %key,
                 "the port of a living pod was removed from Open vSwitch: made again"
             );
         }
         Ok(Restored::Stale) => {
-            node.metrics.mended(Mended::Leftover, 1);
+            node.metrics.repaired(Repair::Leftover, 1);
             tracing::info!(attachment = %key, "removed what is left of an attachment that is gone");
         }
         Err(error) => tracing::error!(attachment = %key, %error, "its port can't be looked after"),

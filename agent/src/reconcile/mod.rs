@@ -38,7 +38,7 @@ use crate::config::Mode;
 use crate::ipam::Owner;
 use crate::ipam::pool::PoolError;
 use crate::journal::State;
-use crate::observe::Mended;
+use crate::observe::Repair;
 use crate::plan::AttachmentKey;
 use crate::ports::addresses;
 
@@ -111,12 +111,12 @@ async fn finish_interrupted(node: &Node) {
             state = state.name(),
             "finishing what was interrupted"
         );
-        let mended = match state {
-            State::Adding => Mended::InterruptedAdd,
-            State::Live | State::Deleting => Mended::InterruptedDel,
+        let repair = match state {
+            State::Adding => Repair::InterruptedAdd,
+            State::Live | State::Deleting => Repair::InterruptedDel,
         };
         match recover::finish(node, &entry.key).await {
-            Ok(()) => node.metrics.mended(mended, 1),
+            Ok(()) => node.metrics.repaired(repair, 1),
             Err(error) => tracing::warn!(attachment = %entry.key, %error, "not finished"),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::LOCAL_PORT_DEADLINE;
 use crate::attach::Node;
-use crate::observe::Mended;
+use crate::observe::Repair;
 use crate::ports::PortRecord;
 
 /// Removes every port of ours whose host end is gone. Others' rows stay, whatever they look like.
@@ -46,7 +46,7 @@ pub(super) async fn remove(node: &Node) {
     let names: Vec<&str> = stale.iter().map(|record| record.name.as_str()).collect();
     node.journal.retire_names(&names);
     match node.ports.remove(&stale).await {
-        Ok(()) => node.metrics.mended(Mended::PortWithoutLink, stale.len()),
+        Ok(()) => node.metrics.repaired(Repair::PortWithoutLink, stale.len()),
         Err(error) => tracing::error!(%error, "ports without links stay until GC"),
     }
 }

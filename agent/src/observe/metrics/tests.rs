@@ -58,14 +58,14 @@ fn an_operation_counts_with_its_length_its_steps_and_its_code() {
 #[test]
 fn what_has_not_happened_yet_is_there_as_nought() {
     let metrics = Metrics::default();
-    for (at, mended) in Mended::ALL.into_iter().enumerate() {
-        assert_eq!(mended as usize, at);
-        let series = format!("podwire_mended_total{{what=\"{}\"}}", mended.what());
+    for (at, repair) in Repair::ALL.into_iter().enumerate() {
+        assert_eq!(repair as usize, at);
+        let series = format!("podwire_repairs_total{{what=\"{}\"}}", repair.what());
         assert_eq!(value(&metrics, &series), Some(0.0), "{series}");
     }
-    metrics.mended(Mended::LostPort, 3);
+    metrics.repaired(Repair::LostPort, 3);
     assert_eq!(
-        value(&metrics, "podwire_mended_total{what=\"lost-port\"}"),
+        value(&metrics, "podwire_repairs_total{what=\"lost-port\"}"),
         Some(3.0)
     );
     for (at, spooled) in Spooled::ALL.into_iter().enumerate() {
