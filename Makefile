@@ -117,6 +117,15 @@ test-versions: root test-packages build ## end-to-end tests against the Open vSw
 		CARGO=$(CARGO) .ci/test-versions "$$release" target/versions/"$$release"
 	done
 
+CLUSTER_PACKAGES := golang-go openvswitch-switch containerd runc containernetworking-plugins busybox-static openssl jq iproute2 iputils-ping util-linux
+
+# target/kubernetes keeps what was built; the cluster itself leaves nothing.
+.PHONY: test-cluster
+test-cluster: root image ## the DaemonSet in a real Kubernetes: pods by a Deployment, restarts, a rollout, a drain, rights by the audit log
+	@.ci/packages $(CLUSTER_PACKAGES)
+	@.ci/kubernetes target/kubernetes
+	@.ci/test-cluster target/kubernetes target/image/podwire-$(VERSION)-*.oci.tar
+
 .PHONY: soak
 soak: root ## random verbs for hundreds of pods while everything is killed at random; DURATION= seconds
 	@.ci/packages $(DEMO_PACKAGES)
