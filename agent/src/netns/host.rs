@@ -52,7 +52,7 @@ impl Netlink {
             let routes = connected(async |handle| {
                 list(
                     handle,
-                    request::list_routes(family, None),
+                    request::list_routes(family),
                     |message| match message {
                         RouteNetlinkMessage::NewRoute(route) => default_route(&route),
                         _ => None,

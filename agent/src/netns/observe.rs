@@ -23,16 +23,25 @@ pub(super) fn interface(socket: &mut Netlink, name: &str) -> Result<Option<Obser
         )
         .map_err(reading(|| format!("the addresses of {name}")))?;
     let mut routes = Vec::new();
+    let mut default_elsewhere = false;
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-        let over_this = list_routes(socket, family, Some(index))
-            .map_err(reading(|| format!("the routes over {name}")))?;
-        routes.extend(over_this.into_iter().map(|(_, route)| route));
+        let all =
+            list_routes(socket, family).map_err(reading(|| format!("the routes over {name}")))?;
+        for (link, route) in all {
+            if link == index {
+                routes.push(route);
+            } else {
+                let main = u32::from(libc::RT_TABLE_MAIN);
+                default_elsewhere |= route.dst.prefix_len() == 0 && route.table == main;
+            }
+        }
     }
     let tx_checksum = ethtool::tx_checksum(&*socket, name).ok();
     Ok(Some(Observed {
         link,
         addresses,
         routes,
+        default_elsewhere,
         tx_checksum,
     }))
 }
@@ -82,8 +91,8 @@ pub(super) fn route_in_place(
         IpNet::V4(_) => AddressFamily::Inet,
         IpNet::V6(_) => AddressFamily::Inet6,
     };
-    let all = list_routes(socket, family, None)
-        .map_err(reading(|| format!("the routes to {}", wanted.dst)))?;
+    let all =
+        list_routes(socket, family).map_err(reading(|| format!("the routes to {}", wanted.dst)))?;
     let in_place = all.into_iter().find(|(_, route)| {
         route.dst == wanted.dst.trunc()
             && route.table == wanted.table.unwrap_or(libc::RT_TABLE_MAIN.into())
@@ -123,16 +132,13 @@ fn one_link(socket: &mut Netlink, mut batch: Batch) -> Result<Option<LinkState>,
     }
 }
 
-/// The kernel filters by link where it can (4.20 and later), and it is done here again for one that
-/// can't.
 fn list_routes(
     socket: &mut Netlink,
     family: AddressFamily,
-    index: Option<u32>,
 ) -> Result<Vec<(u32, ObservedRoute)>, Refusal> {
     socket.dump(
-        || Batch::of(request::list_routes(family, index), request::DUMP),
-        |message| answer::route(message).filter(|(link, _)| index.is_none_or(|i| i == *link)),
+        || Batch::of(request::list_routes(family), request::DUMP),
+        answer::route,
     )
 }
 

@@ -221,11 +221,10 @@ pub(super) fn add_route(route: &Route, index: u32) -> RouteNetlinkMessage {
 }
 
 /// RTM_GETROUTE for a dump of one family's routes, over one link or over all.
-pub(super) fn list_routes(family: AddressFamily, index: Option<u32>) -> RouteNetlinkMessage {
+pub(super) fn list_routes(family: AddressFamily) -> RouteNetlinkMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = family;
     message.header.kind = RouteType::Unicast;
-    message.attributes.extend(index.map(RouteAttribute::Oif));
     RouteNetlinkMessage::GetRoute(message)
 }
 

@@ -225,6 +225,8 @@ pub struct Observed {
     pub addresses: Vec<IpNet>,
     /// The unicast routes over it, in every table but the kernel's local one.
     pub routes: Vec<ObservedRoute>,
+    /// Whether a default route of the main table, of either family, is over another link.
+    pub default_elsewhere: bool,
     /// Whether TX checksum offload is on; none when the driver does not say.
     pub tx_checksum: Option<bool>,
 }

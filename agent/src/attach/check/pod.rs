@@ -82,6 +82,9 @@ pub(crate) fn pod_differences(
 /// The routes of a result that none of its interfaces has which should: `seen` are those that were
 /// looked at, with their indexes. A route names no interface. It belongs to the one that has the
 /// next hop in a subnet; else to any, as long as all of the sandbox's interfaces were looked at.
+///
+/// A default route is not lost when the pod has another one over another link: Multus moves it so,
+/// for both families, where a pod asks for one (`default-route`).
 pub(crate) fn lost_routes(
     prev: &CniResult,
     seen: &[(usize, Observed)],
@@ -107,6 +110,9 @@ pub(crate) fn lost_routes(
             None if sees_all => seen.iter().map(|(_, it)| it).collect(),
             None => continue,
         };
+        if route.dst.prefix_len() == 0 && over.iter().any(|it| it.default_elsewhere) {
+            continue;
+        }
         let mut routes = over.iter().flat_map(|it| &it.routes);
         let Some(first) = over.first() else { continue };
         if !routes.any(|it| is_same(route, it)) {

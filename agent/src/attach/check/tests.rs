@@ -49,6 +49,7 @@ fn seen() -> Observed {
             route("10.9.0.0/16", None),
             route("10.1.2.0/24", None),
         ],
+        default_elsewhere: false,
         tx_checksum: None,
     }
 }
@@ -63,6 +64,16 @@ fn all(prev: &CniResult, seen: Option<&Observed>) -> Vec<Difference> {
 
 fn found(prev: &CniResult, seen: Option<&Observed>) -> Option<String> {
     all(prev, seen).into_iter().next().map(|it| it.what)
+}
+
+#[test]
+fn a_default_route_that_was_moved_to_another_link_is_not_lost_and_others_are() {
+    let mut seen = seen();
+    seen.routes.clear();
+    let lost = |seen: &Observed| lost_routes(&prev(), &[(1, seen.clone())], "").len();
+    let all = lost(&seen);
+    seen.default_elsewhere = true;
+    assert_eq!(lost(&seen), all - 1, "of one default route");
 }
 
 #[test]
