@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
-use podwire_tests::{AgentOptions, CniError, Pod, TestNode, conf, traffic};
+use podwire_tests::{AgentOptions, CniError, Pod, TestNode, conf, links, traffic};
 use serde_json::{Value, json};
 
 const ADDRESS: &str = "10.186.0.77";
@@ -192,4 +192,55 @@ fn an_add_of_a_later_sandbox_takes_the_port_over_and_a_late_del_leaves_it() {
     assert!(node.interface_of(&new.container).unwrap().is_some());
     new.del().unwrap().success().unwrap();
     node.leftovers().unwrap().assert_none();
+}
+
+#[test]
+fn new_pods_get_the_mtu_of_the_management_port_as_old_ones_have() {
+    let node = TestNode::with_ovs().unwrap();
+    node.vsctl(&[
+        "add-br",
+        "br-int",
+        "--",
+        "set",
+        "bridge",
+        "br-int",
+        "datapath_type=netdev",
+    ])
+    .unwrap();
+    let ip = |arguments: &[&str]| node.run("ip", arguments).unwrap();
+    ip(&["link", "add", "eth9", "mtu", "1500", "type", "bridge"]);
+    ip(&["address", "add", "192.0.2.1/24", "dev", "eth9"]);
+    ip(&["link", "set", "eth9", "up"]);
+    node.vsctl(&[
+        "set",
+        "open",
+        ".",
+        "external_ids:ovn-encap-ip=192.0.2.1",
+        "external_ids:ovn-encap-type=geneve",
+    ])
+    .unwrap();
+    ip(&[
+        "link",
+        "add",
+        "ovn-k8s-mp0",
+        "mtu",
+        "1400",
+        "type",
+        "bridge",
+    ]);
+    let options = AgentOptions::default().with(["--mode", "ovn", "--wait", "ofport"]);
+    let agent = node.start_agent(&options).unwrap();
+    let mtu = |number| {
+        let pod = node.wired_pod(number).unwrap();
+        let mtu = links::find(pod.place(), "eth0").unwrap().unwrap().mtu;
+        pod.del().unwrap().success().unwrap();
+        mtu
+    };
+    assert_eq!(mtu(11), 1400);
+    ip(&["link", "set", "ovn-k8s-mp0", "mtu", "1300"]);
+    agent.await_log("\"mtu\":1300").unwrap();
+    assert_eq!(mtu(12), 1300);
+    ip(&["link", "delete", "ovn-k8s-mp0"]);
+    agent.await_log("\"mtu\":1442").unwrap();
+    assert_eq!(mtu(13), 1442);
 }

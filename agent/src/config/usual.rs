@@ -26,3 +26,5 @@ pub const DROP_IN: &str = "ovn-k8s-cni-overlay";
 /// The network's name in the configuration that ovn-kubernetes writes for it: runtimes keep what
 /// they know of a pod under it.
 pub const DROP_IN_NETWORK: &str = "ovn-kubernetes";
+/// The management port, to which ovn-kubernetes gives the MTU of the cluster's pods.
+pub const MANAGEMENT_PORT: &str = "ovn-k8s-mp0";

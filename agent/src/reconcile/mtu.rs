@@ -1,5 +1,7 @@
 //! The MTU of pods to which nobody gave one: the uplink's, less what the tunnel takes in OVN mode,
-//! for as long as no setting says otherwise.
+//! for as long as no setting says otherwise. Where ovn-kubernetes' management port is, pods get its
+//! MTU: it is the cluster's, which may be smaller than what fits, and a pod with more than its
+//! peers sends packets that they don't get.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,6 +10,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 
 use crate::attach::Node;
+use crate::config::usual::MANAGEMENT_PORT;
 use crate::config::{Config, Mode};
 use crate::netns::{self, LinkState, Netlink};
 use crate::ports::{Encapsulation, Ports};
@@ -128,8 +131,10 @@ pub async fn keep_uplink_mtu(node: Arc<Node>) {
                 }
             }
         };
+        let mut management_port = node.netlink.watch_link(MANAGEMENT_PORT);
         tokio::select! {
             () = other_link => {}
+            Ok(()) = management_port.changed(), if tunnel.is_some() => {}
             () = other_tunnel => {}
             _ = live.changed() => {}
             change = changes.next() => if change.is_none() {
@@ -161,7 +166,16 @@ async fn find(
     }
     let link = links.into_iter().min_by_key(|link| link.mtu);
     let overhead = tunnel.map_or(0, Encapsulation::overhead);
-    Ok(link.map(|link| Uplink { link, overhead }))
+    let uplink = link.map(|link| Uplink { link, overhead });
+    if tunnel.is_some()
+        && let Some(link) = netlink.host_link(MANAGEMENT_PORT).await?
+        && uplink
+            .as_ref()
+            .is_none_or(|uplink| link.mtu <= uplink.fits())
+    {
+        return Ok(Some(Uplink { link, overhead: 0 }));
+    }
+    Ok(uplink)
 }
 
 fn say(node: &Node, uplink: Option<&Uplink>) {
@@ -174,7 +188,8 @@ fn say(node: &Node, uplink: Option<&Uplink>) {
             mtu,
             %uplink,
             fits,
-            "--mtu is more than the uplink carries: large packets to other nodes are lost or cut"
+            "--mtu is more than the uplink carries, or the cluster's pods have: large packets are \
+             lost or cut"
         );
     }
 }

@@ -186,4 +186,13 @@ fn an_mtu_too_large_for_the_tunnel() {
         "mtu-too-large",
         "make --mtu of the agent's command line 1442",
     );
+    // Pods that ovn-kubernetes wired have less than what fits.
+    node.shell("ip link add ovn-k8s-mp0 mtu 1400 type bridge")
+        .unwrap()
+        .success("ip")
+        .unwrap();
+    patient.complains_of(
+        "mtu-too-large",
+        "pods get MTU 1500, and the cluster's pods have that of ovn-k8s-mp0, 1400",
+    );
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::switch::Seen;
 use super::{Examined, Finding, Kind};
+use crate::config::usual::MANAGEMENT_PORT;
 use crate::inspect::StatusView;
 use crate::netns::{LinkState, Netlink};
 use crate::ports::Encapsulation;
@@ -17,13 +18,18 @@ pub(super) async fn examine(
 ) -> Option<Examined> {
     let tunnel = tunnel(seen)?;
     let underlay = underlay(&tunnel, netlink).await?;
-    let room = underlay.mtu.checked_sub(tunnel.overhead())?;
-    let carries = format!(
+    let mut room = underlay.mtu.checked_sub(tunnel.overhead())?;
+    let mut carries = format!(
         "{} over {} (MTU {}) carries {room}",
         tunnel.kinds.join(", "),
         underlay.name,
         underlay.mtu
     );
+    let cluster = netlink.host_link(MANAGEMENT_PORT).await.ok().flatten();
+    if let Some(port) = cluster.filter(|port| port.mtu < room) {
+        room = port.mtu;
+        carries = format!("the cluster's pods have that of {MANAGEMENT_PORT}, {room}");
+    }
     let mut findings = Vec::new();
     if let Some(status) = status.filter(|status| status.mtu > room) {
         let what = format!(
