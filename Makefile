@@ -173,6 +173,13 @@ bench-controller: root ## podwire-controller with 500 nodes, 50,000 pods and 10,
 	@$(CARGO) build --release -p podwire-tests --bin podwire-bench-controller
 	@PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller target/release/podwire-bench-controller target/bench-controller.json $(BENCH_FLAGS)
 
+.PHONY: bench-node
+bench-node: root ## how long the node role takes to make a machine a node, and to put back what is removed, beside the same steps by commands (one minute)
+	@.ci/packages $(DEMO_PACKAGES) nftables iptables
+	@$(MAKE) --no-print-directory release
+	@$(CARGO) build --release -p podwire-tests --bin podwire-bench-node
+	@PODWIRE_BIN=$(abspath $(RELEASE_BIN)) PODWIRE_PLUGIN=$(abspath $(RELEASE_PLUGIN)) target/release/podwire-bench-node
+
 .PHONY: conformance
 conformance: root ## check podwire and Debian's plugins against the CNI specification; writes docs/conformance.md
 	@.ci/packages $(CONFORMANCE_PACKAGES)
