@@ -187,7 +187,8 @@ fn what_an_add_has_waited_for_its_annotation_is_not_waited_once_more_for_ovn() {
     // No ovn-controller runs, and so nobody ever reports the port.
     let options = server
         .watched_by("n1", &seconds)
-        .with(["--wait", "ovn-installed"]);
+        .with(["--wait", "ovn-installed"])
+        .with(["--log", "info,podwire::pods=debug"]);
     let agent = Agent::launch(&node, &options).unwrap();
     let pod = node.pod("web").unwrap();
     thread::scope(|scope| {

@@ -73,7 +73,8 @@ fn the_error_says_which_was_missing_and_to_try_again() {
 #[test]
 fn a_del_ends_the_wait_of_its_add() {
     let (node, server) = ApiServer::beside_a_node().unwrap();
-    let agent = node.start_agent(&patient(&server)).unwrap();
+    let options = patient(&server).with(["--log", "info,podwire::pods=debug"]);
+    let agent = node.start_agent(&options).unwrap();
     let pod = node.pod("web").unwrap();
     std::thread::scope(|scope| {
         let add = scope.spawn(|| pod.add().unwrap().error().unwrap());

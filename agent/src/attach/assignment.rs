@@ -220,7 +220,7 @@ impl Add<'_> {
             return;
         };
         if asked > most {
-            tracing::info!(
+            tracing::debug!(
                 attachment = %self.call.key,
                 asked,
                 most,

@@ -1,19 +1,39 @@
-//! The `bandwidth` capability: limits that the runtime sets where the pod's annotations set none.
+//! Who limits a pod's traffic, and to what: podwire by its annotations and the `bandwidth`
+//! capability, or another plugin of the network's list.
 
 use podwire_cni::spec::NetConf;
 
-use crate::plan::InterfaceSpec;
+use super::Node;
+use crate::plan::{Bandwidth, InterfaceSpec};
 
-/// Limits what nobody else has limited.
-pub(super) fn limit(interfaces: &mut [InterfaceSpec], conf: &NetConf) {
-    let Some(bandwidth) = &conf.runtime.bandwidth else {
-        return;
-    };
+/// The capability's name (CNI conventions).
+const CAPABILITY: &str = "bandwidth";
+
+/// Limits what nobody else has limited by what the runtime says, and nothing where another plugin
+/// limits (docs/decisions/0029): two of them at one link fail each other's ADD.
+pub(super) async fn limit(node: &Node, interfaces: &mut [InterfaceSpec], conf: &NetConf) {
+    let given = conf.runtime.bandwidth.unwrap_or_default();
     // 0 is no limit (CNI conventions, "bandwidth").
     let rate = |rate: u64| (rate > 0).then_some(rate);
-    for interface in interfaces {
+    for interface in &mut *interfaces {
         let set = &mut interface.bandwidth;
-        set.ingress_rate = set.ingress_rate.or(rate(bandwidth.ingress_rate));
-        set.egress_rate = set.egress_rate.or(rate(bandwidth.egress_rate));
+        set.ingress_rate = set.ingress_rate.or(rate(given.ingress_rate));
+        set.egress_rate = set.egress_rate.or(rate(given.egress_rate));
     }
+    let is_limited = |it: &InterfaceSpec| it.bandwidth != Bandwidth::default();
+    if interfaces.iter().any(is_limited) && is_left_to_another(node, conf).await {
+        for interface in interfaces {
+            interface.bandwidth = Bandwidth::default();
+        }
+    }
+}
+
+async fn is_left_to_another(node: &Node, conf: &NetConf) -> bool {
+    if conf.capabilities.get(CAPABILITY) == Some(&false) {
+        return true;
+    }
+    let (runtime, network) = (node.config.runtime.clone(), conf.name.clone());
+    let looked =
+        tokio::task::spawn_blocking(move || runtime.leaves_to_another(&network, CAPABILITY));
+    looked.await.unwrap_or_default()
 }

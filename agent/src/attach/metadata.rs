@@ -53,7 +53,10 @@ impl Add<'_> {
             return Ok(PodMetadata {
                 annotations: self.node.sources.glance(&question),
                 network,
-                pod: call.pod.clone(),
+                pod: call.pod.clone().map(|pod| PodRef {
+                    uid: self.node.sources.uid_meant(&pod).or(pod.uid),
+                    ..pod
+                }),
                 answer: None,
                 attached,
             });

@@ -24,7 +24,7 @@ impl Add<'_> {
             dns,
             from_annotation,
         } = self.assign(pod, undo).await?;
-        bandwidth::limit(&mut interfaces, &self.call.conf);
+        bandwidth::limit(self.node, &mut interfaces, &self.call.conf).await;
         let of_network = self.call.conf.quiet_pods;
         let node = NodeFacts {
             quiet_pods: of_network.unwrap_or(self.node.config.quiet_pods),
@@ -82,6 +82,10 @@ impl Add<'_> {
             journal::Entry::new(call.key.clone(), pod, call.invocation.netns.clone(), bridge);
         let id = netns.id();
         entry.netns_id = Some((id.dev, id.ino));
+        entry.api_uid = call
+            .pod
+            .as_ref()
+            .and_then(|pod| self.node.sources.api_uid(pod));
         entry.ipam_del = call.conf.ipam.is_some().then(|| call.as_del());
         entry.ports = planned
             .iter()

@@ -41,7 +41,10 @@ pub use observe::{ObserveArgs, ObserveConfig};
 pub use ovn::{Mode, OvnArgs, OvnConfig, Wait};
 pub use power::{PowerArgs, Seccomp};
 pub use print::reference;
-pub use runtime::RuntimeArgs;
+pub use runtime::{
+    RuntimeArgs, is_network_configuration, network_configuration, network_configurations,
+    plugin_types,
+};
 pub use settings::{Kind, Setting, Settings};
 pub use sources::{KubeAccess, KubeConfig, Need, Source, SourceArgs, SourceConfig, Token};
 
@@ -121,6 +124,11 @@ pub struct AgentArgs {
     /// Operations under way at once; more are told to try again later (code 11)
     #[arg(long, value_name = "NUMBER", default_value_t = 256)]
     pub max_operations: usize,
+    /// How long an attachment whose link and namespace are gone, or whose pod the API server no
+    /// longer has, waits for the runtime's DEL before the agent removes it, in seconds; 0 is for
+    /// ever
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    pub gc_grace: u64,
     /// The container runtime's directories
     #[command(flatten)]
     pub runtime: RuntimeArgs,
@@ -165,6 +173,8 @@ pub struct Config {
     pub quiet_pods: bool,
     /// Where annotations come from.
     pub sources: SourceConfig,
+    /// How long an abandoned attachment waits for its DEL; None is for ever.
+    pub gc_grace: Option<Duration>,
     /// How much power the agent keeps.
     pub power: PowerArgs,
     /// The container runtime's directories.
@@ -223,6 +233,7 @@ impl Config {
             quiet_pods: args.quiet_pods.unwrap_or(ovn.mode == Mode::Plain),
             ovn,
             sources,
+            gc_grace: (args.gc_grace > 0).then(|| Duration::from_secs(args.gc_grace)),
             power: args.power,
             runtime: args.runtime,
             observe: ObserveConfig::from_args(args.observe)?,

@@ -1,10 +1,15 @@
-//! The container runtime's directories.
+//! The container runtime's directories, and the network configurations in one of them.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use serde_json::Value;
 
-use super::usual;
+use super::{files, usual};
+
+/// The files that runtimes read (libcni, `ConfFiles`).
+const ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
 
 /// The flags about the container runtime.
 #[derive(Debug, Clone, Args)]
@@ -30,4 +35,70 @@ impl RuntimeArgs {
         directories.dedup();
         directories
     }
+
+    /// Whether the list of the network of this name leaves a capability to another plugin: one
+    /// beside podwire's declares it, or podwire's own entry has it false. A list that isn't in the
+    /// directory, as that of a NetworkAttachmentDefinition, is not known here.
+    pub fn leaves_to_another(&self, network: &str, capability: &str) -> bool {
+        let lists = network_configurations(&self.cni_conf_dir).unwrap_or_else(|error| {
+            tracing::debug!(%error, "the network configurations can't be listed");
+            Vec::new()
+        });
+        let ours = lists
+            .iter()
+            .find(|(_, list)| list["name"] == network && plugin_types(list).any(is_podwire));
+        let plugins = ours.and_then(|(_, list)| list["plugins"].as_array());
+        plugins.into_iter().flatten().any(|plugin| {
+            let is_ours = plugin["type"].as_str().is_some_and(is_podwire);
+            plugin["capabilities"][capability] == !is_ours
+        })
+    }
+}
+
+/// The network configurations in a directory, in the order in which runtimes sort them; one that
+/// can't be read is null.
+///
+/// # Errors
+/// The directory is there and can't be listed.
+pub fn network_configurations(directory: &Path) -> io::Result<Vec<(PathBuf, Value)>> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if is_network_configuration(&path) {
+            let list = network_configuration(&path);
+            found.push((path, list));
+        }
+    }
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(found)
+}
+
+/// The network configuration in a file, null when it can't be read.
+pub fn network_configuration(path: &Path) -> Value {
+    let text = files::read(path).ok();
+    text.and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default()
+}
+
+/// Whether runtimes read a file of this name.
+pub fn is_network_configuration(path: &Path) -> bool {
+    path.extension()
+        .and_then(|ending| ending.to_str())
+        .is_some_and(|ending| ENDINGS.contains(&ending))
+}
+
+/// The plugins that a configuration, or a list of them, names.
+pub fn plugin_types(list: &Value) -> impl Iterator<Item = &str> {
+    let plugins = list["plugins"].as_array().into_iter().flatten();
+    std::iter::once(list)
+        .chain(plugins)
+        .filter_map(|plugin| plugin["type"].as_str())
+}
+
+fn is_podwire(plugin: &str) -> bool {
+    usual::PLUGIN_NAMES.contains(&plugin)
 }

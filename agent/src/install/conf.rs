@@ -1,8 +1,6 @@
 //! Network configurations in a runtime's directory: which are podwire's, which one the runtime takes, and the one that we put
 //! there.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use podwire_cni::wire;
@@ -10,11 +8,12 @@ use serde_json::{Map, Value, json};
 
 use super::{InstallError, place};
 use crate::config::usual::{DROP_IN, PLUGIN_NAMES};
+use crate::config::{
+    is_network_configuration, network_configuration, network_configurations, plugin_types,
+};
 
 /// The member by which a configuration says that we made it. Runtimes pass over it.
 const MARK: &str = "installedBy";
-/// The files that runtimes read (libcni, `ConfFiles`).
-const ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
 
 /// A network configuration to be installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +31,8 @@ pub struct Found {
     pub path: PathBuf,
     /// Whose it is.
     pub owner: Owner,
+    /// The network's name.
+    pub network: Option<String>,
     /// The plugins that it names.
     pub plugins: Vec<String>,
 }
@@ -93,7 +94,7 @@ impl Conf {
         };
         let file = path.file_name().and_then(|name| name.to_str());
         let file = file.ok_or_else(|| bad("expected a file"))?;
-        if !is_read(Path::new(file)) {
+        if !is_network_configuration(Path::new(file)) {
             return Err(bad("runtimes read only *.conf, *.conflist and *.json"));
         }
         let text = place::read(path)?.ok_or_else(|| bad("there is no such file"))?;
@@ -102,7 +103,7 @@ impl Conf {
         if !list["name"].is_string() {
             return Err(bad("it has no \"name\""));
         }
-        if !types(&list).any(|it| PLUGIN_NAMES.contains(&it)) {
+        if !plugin_types(&list).any(|it| PLUGIN_NAMES.contains(&it)) {
             return Err(bad(
                 "no plugin in it has \"type\" podwire-cni or ovn-k8s-cni-overlay",
             ));
@@ -125,31 +126,16 @@ impl Conf {
 /// # Errors
 /// The directory is there and can't be listed.
 pub fn survey(directory: &Path) -> Result<Vec<Found>, InstallError> {
-    let failed = |source| InstallError::io("list", directory, source);
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(failed(error)),
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(failed)?.path();
-        if is_read(&path) {
-            found.push(Found::read(path));
-        }
-    }
-    found.sort_by(|one, other| one.path.cmp(&other.path));
-    Ok(found)
+    let found = network_configurations(directory)
+        .map_err(|source| InstallError::io("list", directory, source))?;
+    let read = |(path, list): (PathBuf, Value)| Found::of(path, &list);
+    Ok(found.into_iter().map(read).collect())
 }
 
 impl Found {
     /// What is in a file; one that can't be read is nobody's that we know.
-    fn read(path: PathBuf) -> Self {
-        let text = place::read(&path).ok().flatten();
-        let list: Value = text
-            .and_then(|text| serde_json::from_slice(&text).ok())
-            .unwrap_or_default();
-        let plugins: Vec<String> = types(&list).map(str::to_owned).collect();
+    fn of(path: PathBuf, list: &Value) -> Self {
+        let plugins: Vec<String> = plugin_types(list).map(str::to_owned).collect();
         let is_marked = list[MARK]
             .as_str()
             .is_some_and(|mark| mark.starts_with("podwire "));
@@ -164,6 +150,7 @@ impl Found {
         Self {
             path,
             owner,
+            network: list["name"].as_str().map(str::to_owned),
             plugins,
         }
     }
@@ -176,25 +163,13 @@ impl Found {
 
 /// Whose the configuration in a file is.
 pub(super) fn owner(path: &Path) -> Owner {
-    Found::read(path.to_owned()).owner
-}
-
-/// The plugins that a configuration, or a list of them, names.
-fn types(list: &Value) -> impl Iterator<Item = &str> {
-    let plugins = list["plugins"].as_array().into_iter().flatten();
-    std::iter::once(list)
-        .chain(plugins)
-        .filter_map(|plugin| plugin["type"].as_str())
-}
-
-fn is_read(path: &Path) -> bool {
-    path.extension()
-        .and_then(|ending| ending.to_str())
-        .is_some_and(|ending| ENDINGS.contains(&ending))
+    Found::of(path.to_owned(), &network_configuration(path)).owner
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn conf() -> Conf {

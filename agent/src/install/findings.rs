@@ -125,6 +125,7 @@ mod tests {
         let confs = confs.iter().map(|(file, owner, plugin)| Found {
             path: Path::new("/etc/cni/net.d").join(file),
             owner: *owner,
+            network: None,
             plugins: vec![(*plugin).to_owned()],
         });
         let seen = Seen {

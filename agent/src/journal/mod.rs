@@ -86,6 +86,10 @@ pub struct Entry {
     pub since: u64,
     /// Device and inode of the namespace: a path may be reused by another pod.
     pub netns_id: Option<(u64, u64)>,
+    /// The pod's uid, when the API server had the pod at its ADD; none of a static pod, which
+    /// lives without the server's word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_uid: Option<String>,
     /// The bridge that the ports belong on.
     pub bridge: String,
     /// The ports, one per interface.
@@ -128,6 +132,7 @@ impl Entry {
             netns,
             since: boottime(),
             netns_id: None,
+            api_uid: None,
             bridge,
             ports: Vec::new(),
             ipam_del: None,

@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 use macaddr::MacAddr6;
 use nix::errno::Errno;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{broadcast, oneshot, watch};
 
 use attach::Attachment;
 use threads::{Reader, Threads};
@@ -174,6 +174,11 @@ impl Netlink {
     pub async fn host_link_of_index(&self, index: u32) -> Result<Option<LinkState>, Error> {
         self.read(move |reader| observe::link_of_index(&mut reader.host, index))
             .await
+    }
+
+    /// The name of each link of the host that goes from now on.
+    pub fn link_departures(&self) -> broadcast::Receiver<String> {
+        self.threads.links.departures()
     }
 
     /// A wake-up at each later change of any host link. Who is slow sees one, however many there

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use netlink_sys::{Socket, SocketAddr};
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 use super::socket::Outcome;
 use super::wire::{Batch, messages};
@@ -27,13 +27,30 @@ const RECEIVE: usize = 32 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Links(Mutex<Table>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
     by_index: HashMap<u32, LinkState>,
     watches: HashMap<String, watch::Sender<Option<LinkState>>>,
     awaited_ends: HashMap<u32, Vec<WhenGone>>,
     /// Told of each change of any link.
     changes: watch::Sender<()>,
+    /// Told the name of each link that goes.
+    departures: broadcast::Sender<String>,
+}
+
+/// Names of gone links that wait for a slow reader, who is told when there were more.
+const DEPARTURES: usize = 1024;
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            by_index: HashMap::new(),
+            watches: HashMap::new(),
+            awaited_ends: HashMap::new(),
+            changes: watch::Sender::default(),
+            departures: broadcast::Sender::new(DEPARTURES),
+        }
+    }
 }
 
 /// What is to be done when a link is gone, or can't be removed.
@@ -59,6 +76,11 @@ impl Links {
     /// A wake-up at each later change of any link.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.table().changes.subscribe()
+    }
+
+    /// The name of each link that goes from now on.
+    pub(super) fn departures(&self) -> broadcast::Receiver<String> {
+        self.table().departures.subscribe()
     }
 
     /// The newest state of the link of that name, from now on.
@@ -123,6 +145,8 @@ impl Links {
             let table = &mut *self.table();
             if let Some(link) = table.by_index.remove(&ifindex) {
                 table.tell(&link.name, None);
+                // Nobody may listen.
+                let _ = table.departures.send(link.name);
             }
             table.awaited_ends.remove(&ifindex).unwrap_or_default()
         };

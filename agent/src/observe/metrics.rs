@@ -49,10 +49,12 @@ pub enum Repair {
     LostPort,
     /// The record of an attachment that has no link any more was removed.
     StaleRecord,
+    /// An attachment for which no DEL came was removed after the grace.
+    Abandoned,
 }
 
 impl Repair {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::InterruptedAdd,
         Self::InterruptedDel,
         Self::PortWithoutLink,
@@ -61,6 +63,7 @@ impl Repair {
         Self::OlderSandbox,
         Self::LostPort,
         Self::StaleRecord,
+        Self::Abandoned,
     ];
 
     fn what(self) -> &'static str {
@@ -73,6 +76,7 @@ impl Repair {
             Self::OlderSandbox => "older-sandbox",
             Self::LostPort => "lost-port",
             Self::StaleRecord => "stale-record",
+            Self::Abandoned => "abandoned",
         }
     }
 }

@@ -69,6 +69,14 @@ impl Ports {
         })
     }
 
+    /// The attachment that a port of this name is for; nothing when there is none of ours.
+    pub fn attachment_named(&self, port: &str) -> Option<AttachmentKey> {
+        self.client.read(|db| {
+            let interface = db.interface_by_name(port)?;
+            key(|id| interface.external_id(id))
+        })
+    }
+
     /// The ports whose interface bears this iface-id, whoever wrote them.
     pub fn bearing(&self, iface_id: &str) -> Vec<PortRecord> {
         self.client.read(|db| {

@@ -5,6 +5,7 @@
 use std::collections::{HashMap, HashSet};
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
@@ -37,6 +38,7 @@ pub(super) async fn restore_all(node: &Node) {
         if is_newest { &mut first } else { &mut later }.push(entry);
     }
     let (mut again, mut stale) = (0, 0);
+    let mut failed = Vec::new();
     for turn in [first, later] {
         let outcomes = join_all(turn.iter().map(|entry| recover::restore(node, entry))).await;
         for (entry, outcome) in turn.iter().zip(outcomes) {
@@ -45,23 +47,33 @@ pub(super) async fn restore_all(node: &Node) {
                 Ok(Restored::Stale) => stale += 1,
                 Ok(Restored::Untouched) => {}
                 Err(error) => {
-                    tracing::error!(
-                        attachment = %entry.key,
-                        %error,
-                        "its port can't be brought back"
-                    )
+                    tracing::debug!(attachment = %entry.key, %error, "its port stays lost");
+                    failed.push((&entry.key, error));
                 }
             }
         }
     }
     node.metrics.repaired(Repair::LostPort, again);
     node.metrics.repaired(Repair::StaleRecord, stale);
-    if again + stale > 0 {
+    if again > 0 {
         tracing::warn!(
-            again,
-            stale,
-            "Open vSwitch had lost ports of living pods: made again; what had no link any more \
-             was removed"
+            ports = again,
+            "Open vSwitch had lost ports of living pods: made again"
+        );
+    }
+    if stale > 0 {
+        tracing::info!(
+            attachments = stale,
+            "removed records of attachments that have no link any more"
+        );
+    }
+    // One line for all: what keeps one port from coming back mostly keeps the others as well.
+    if let Some((key, error)) = failed.first() {
+        tracing::error!(
+            attachments = failed.len(),
+            first = %key,
+            %error,
+            "ports of living pods can't be brought back"
         );
     }
 }
@@ -111,6 +123,11 @@ async fn look_after(node: Arc<Node>, key: AttachmentKey) {
         Ok(Restored::Stale) => {
             node.metrics.repaired(Repair::Leftover, 1);
             tracing::info!(attachment = %key, "removed what is left of an attachment that is gone");
+        }
+        // The database went away, and all ports are looked through when it is back (see
+        // `restore_all`).
+        Err(error) if node.ports.synced(Duration::ZERO).await.is_err() => {
+            tracing::debug!(attachment = %key, %error, "its port can't be looked after");
         }
         Err(error) => tracing::error!(attachment = %key, %error, "its port can't be looked after"),
     }

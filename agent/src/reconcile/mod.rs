@@ -8,6 +8,7 @@
 //! bridge was made anew: the bridge, what was removed while the database was away, and the lost
 //! ports again.
 
+mod abandoned;
 mod audit;
 mod bridge;
 mod gateway;
@@ -24,6 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use abandoned::collect_abandoned;
 pub use audit::{Audit, audit};
 pub use gateway::keep_gateway;
 pub use leftovers::{Leftover, leftovers, remove_leftovers};

@@ -24,6 +24,8 @@ pub enum Hostile {
     EndlessPods,
     /// A bookmark whose resourceVersion has 100 KB.
     LongVersion,
+    /// A list as it was before anything was made, as of a server that lags behind.
+    OlderList,
 }
 
 /// Bytes of one write.
@@ -46,6 +48,7 @@ pub(super) fn serve(
         (Hostile::EndlessLine, true) => Some(endless_line(out)),
         (Hostile::EndlessPods, true) => Some(endless_pods(out)),
         (Hostile::LongVersion, true) => Some(long_version(out)),
+        (Hostile::OlderList, false) => Some(older_list(out)),
         _ => None,
     }
 }
@@ -77,6 +80,16 @@ fn no_json(out: &mut impl Write) -> io::Result<()> {
     head(out)?;
     chunk(out, &"nonsense".repeat(2 << 17))?;
     chunk(out, "")
+}
+
+fn older_list(out: &mut impl Write) -> io::Result<()> {
+    let list = json!({
+        "kind": "PartialObjectMetadataList",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": { "resourceVersion": "1" },
+        "items": [],
+    });
+    answer(out, &list)
 }
 
 fn endless_line(out: &mut impl Write) -> io::Result<()> {

@@ -58,7 +58,9 @@ fn an_annotation_that_does_not_come() {
     server.apply(apiserver::pod_on("n1", &pod, json!({})));
     let entry = annotation::entry(11);
     let wired = std::sync::OnceLock::new();
-    let mut patient = Patient::healthy(&node, server.watched_by("n1", "60"));
+    let options = server.watched_by("n1", "60");
+    let options = options.with(["--log", "info,podwire::pods=debug"]);
+    let mut patient = Patient::healthy(&node, options);
     patient.fill_in = vec![
         ("MAC", annotation::mac(11)),
         (

@@ -169,7 +169,7 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | NotADirectory)
 }
 
-fn read(path: &Path) -> io::Result<String> {
+pub(super) fn read(path: &Path) -> io::Result<String> {
     // Opening a pipe would wait for its writer.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("not a regular file"));

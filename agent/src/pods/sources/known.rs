@@ -99,6 +99,8 @@ pub struct Health {
 pub struct Known {
     inner: Arc<Mutex<Inner>>,
     health: watch::Sender<Health>,
+    /// Told when pods may have gone.
+    departures: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -109,6 +111,8 @@ struct Inner {
     waits: HashMap<PodName, Vec<Arc<Waiter>>>,
     /// When the source was last heard of.
     heard: Option<Instant>,
+    /// The newest resourceVersion that came.
+    newest: u64,
 }
 
 /// What a source says of one pod.
@@ -146,6 +150,8 @@ impl Known {
         let mut inner = self.lock();
         if let Some(pod) = inner.pods.remove(name) {
             inner.changed(name, Some(&pod));
+            drop(inner);
+            self.departures.send_replace(());
         }
     }
 
@@ -159,6 +165,7 @@ impl Known {
             inner.changed(name, before.get(name));
         }
         drop(inner);
+        self.departures.send_replace(());
         self.note(|health| !mem::replace(&mut health.is_read, true));
     }
 
@@ -191,6 +198,31 @@ impl Known {
     /// The source said something, be it only that nothing has changed.
     pub(super) fn heard(&self) {
         self.lock().heard = Some(Instant::now());
+    }
+
+    /// The source has come to this resourceVersion. Servers count them up, and since Kubernetes
+    /// 1.35 that is a promise (KEP-5504); what is no number is not compared.
+    pub(super) fn came_to(&self, version: &str) {
+        let newest = &mut self.lock().newest;
+        *newest = version.parse().unwrap_or(0).max(*newest);
+    }
+
+    /// The newest resourceVersion that came, 0 without one.
+    pub(super) fn newest(&self) -> u64 {
+        self.lock().newest
+    }
+
+    /// Wakes when pods may have gone.
+    pub(super) fn departures(&self) -> watch::Receiver<()> {
+        self.departures.subscribe()
+    }
+
+    /// The pod that a runtime means.
+    pub(super) fn meant(&self, pod: &PodRef) -> Option<Arc<Pod>> {
+        match self.see(&PodName::of(pod)) {
+            Seen::Pod(known) if known.is_meant_by(pod.uid.as_deref()) => Some(known),
+            _ => None,
+        }
     }
 
     /// How old what is known may be: the time since the source was last heard of.

@@ -70,6 +70,33 @@ pub(super) async fn watch(config: KubeConfig, known: Known, nudge: Arc<Notify>) 
     }
 }
 
+/// Whether the server has the pod of this uid. A list without a resourceVersion is answered from
+/// etcd, or as new (Kubernetes API concepts, "Semantics for get and list"); one of an older state
+/// than `newest`, as of a server that lags, is no answer.
+pub(super) async fn is_there(
+    config: &KubeConfig,
+    pod: &PodName,
+    uid: &str,
+    newest: u64,
+) -> Result<bool, String> {
+    let client = apiserver::client(&config.access)
+        .await
+        .map_err(|error| apiserver::with_causes(&error))?;
+    let api = Api::<PodKind>::namespaced(client, &pod.namespace);
+    let parameters = ListParams::default().fields(&format!("metadata.name={}", pod.name));
+    let list = in_time(api.list_metadata(&parameters)).await;
+    let list = list.map_err(|failure| failure.text)?;
+    let version = list.metadata.resource_version.unwrap_or_default();
+    if version.parse::<u64>().is_ok_and(|version| version < newest) {
+        let version = apiserver::brief(&version);
+        return Err(format!(
+            "the server answered from resourceVersion {version}, and had been at {newest}"
+        ));
+    }
+    let is_it = |metadata: &ObjectMeta| metadata.uid.as_deref() == Some(uid);
+    Ok(list.items.iter().any(|item| is_it(&item.metadata)))
+}
+
 struct Watch {
     config: KubeConfig,
     known: Known,
@@ -147,6 +174,7 @@ impl Watch {
                     let version = page.metadata.resource_version.unwrap_or_default();
                     let version = bounded(version)?;
                     tracing::debug!(pods = pods.len(), version, "listed this node's pods");
+                    self.known.came_to(&version);
                     self.known.replace(pods);
                     self.known.heard();
                     self.works();
@@ -215,6 +243,7 @@ impl Watch {
             heard = true;
             self.known.heard();
             if let Some(version) = version {
+                self.known.came_to(&version);
                 self.version = Some(bounded(version)?);
             }
         }

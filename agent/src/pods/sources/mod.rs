@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 pub use error::{Missing, SourceError};
@@ -27,7 +27,7 @@ use known::{Seen, Waiter};
 pub use state::SourceState;
 
 use super::AnnotationError;
-use crate::config::{Need, Source, SourceConfig};
+use crate::config::{KubeConfig, Need, Source, SourceConfig};
 use crate::plan::PodRef;
 
 /// Annotations by name.
@@ -154,7 +154,8 @@ impl Sources {
             self.nudge.notify_one();
             if can_come && !is_told {
                 let (pod, wanted) = (name.as_ref().map(ToString::to_string), question.wanted);
-                tracing::info!(
+                // Not at INFO: in OVN mode runtimes are often before the controller.
+                tracing::debug!(
                     pod,
                     wanted,
                     missing = missing.word(),
@@ -279,6 +280,48 @@ impl Sources {
         let health = known.health().borrow().clone();
         let is_current = health.is_read && health.failing.is_none();
         is_current.then(|| matches!(known.see(pod), Seen::Pod(_)))
+    }
+
+    /// The uid that a watched source has of the very pod that the runtime means: of a static pod
+    /// the runtime has another.
+    pub fn uid_meant(&self, pod: &PodRef) -> Option<String> {
+        let meant = |watched: &Watched| watched.known.meant(pod);
+        self.watched().find_map(meant)?.uid.clone()
+    }
+
+    /// The uid of the pod that the runtime means, when the API server has it; none of a static pod.
+    pub fn api_uid(&self, pod: &PodRef) -> Option<String> {
+        let meant = self.known(Source::Kube)?.meant(pod)?;
+        meant.uid.clone().filter(|_| !meant.is_mirror)
+    }
+
+    /// Wakes when pods may have gone from the API server; None where it is not watched.
+    pub fn departures(&self) -> Option<watch::Receiver<()>> {
+        Some(self.known(Source::Kube)?.departures())
+    }
+
+    /// Whether the pod of this uid is still among those that the API server is known to have; None
+    /// where that can't be told just now.
+    pub fn has(&self, pod: &PodName, uid: &str) -> Option<bool> {
+        let known = self.known(Source::Kube)?;
+        let health = known.health().borrow().clone();
+        let is_current = health.is_read && health.failing.is_none();
+        let is_it = |seen| matches!(seen, Seen::Pod(pod) if pod.uid.as_deref() == Some(uid));
+        is_current.then(|| is_it(known.see(pod)))
+    }
+
+    /// Asks the API server itself whether it has the pod of this uid, on whatever node.
+    ///
+    /// # Errors
+    /// It did not answer, refused, or answered from an older state than it had told before.
+    pub async fn ask_whether_there(
+        &self,
+        config: &KubeConfig,
+        pod: &PodName,
+        uid: &str,
+    ) -> Result<bool, String> {
+        let newest = self.known(Source::Kube).map_or(0, Known::newest);
+        kube::is_there(config, pod, uid, newest).await
     }
 
     /// A pod's uid as a watched source has it: that of the object which people see.

@@ -21,6 +21,28 @@ pub(super) struct Directories<'a> {
     pub(super) conf: &'a Path,
     /// Of plugins.
     pub(super) bin: &'a Path,
+    /// CRI-O's configuration, where `crio.conf` and `crio.conf.d` are.
+    pub(super) crio: &'a Path,
+}
+
+/// Where CRI-O's configuration is.
+pub(super) const CRIO: &str = "/etc/crio";
+
+/// The network that CRI-O is told to take, whatever comes first in the directory (crio.conf(5),
+/// `cni_default_network`; of several files the last one counts).
+fn crio_network(directory: &Path) -> Option<String> {
+    let drop_ins = std::fs::read_dir(directory.join("crio.conf.d")).into_iter();
+    let mut files: Vec<PathBuf> = drop_ins.flatten().flatten().map(|it| it.path()).collect();
+    files.sort();
+    files.insert(0, directory.join("crio.conf"));
+    let read = |path: &PathBuf| {
+        let text = std::fs::read_to_string(path).ok()?;
+        let table: toml::Table = text.parse().ok()?;
+        let network = table.get("crio")?.get("network")?;
+        Some(network.get("cni_default_network")?.as_str()?.to_owned())
+    };
+    let named = files.iter().filter_map(read).next_back();
+    named.filter(|name| !name.is_empty())
 }
 
 /// Looks at both.
@@ -38,10 +60,27 @@ pub(super) fn examine(directories: &Directories<'_>) -> Examined {
     let mut findings = Vec::new();
     // First of all the plugin: a configuration that leads to none makes every pod fail.
     findings.extend(plugin(&seen, directories));
-    let first = seen.confs.first();
-    let ours = seen.confs.iter().find(|conf| leads_to_us(conf, &seen));
+    let named = crio_network(directories.crio);
+    let is_named = |conf: &&Found| named.is_some() && conf.network == named;
+    let first = seen.confs.iter().find(is_named).or(seen.confs.first());
+    let of_ours = |conf: &&Found| leads_to_us(conf, &seen);
+    let ours = first.filter(of_ours).or(seen.confs.iter().find(of_ours));
     match (first, ours) {
+        // Which it calls for what, the API server knows.
+        (Some(first), None) if is_meta(first) => findings.push(Finding::note(
+            Kind::NoConf,
+            format!(
+                "{} calls other plugins; none of the configurations here names podwire, so it wires only what a network \
+                 attachment definition or that one's own delegate gives it",
+                told(first)
+            ),
+        )),
         (_, None) => findings.push(none_of_ours(&seen, directories)),
+        (Some(first), Some(ours))
+            if is_named(&first) && !leads_to_us(first, &seen) && !is_meta(first) =>
+        {
+            findings.push(not_crios(first, ours, directories));
+        }
         (Some(first), Some(ours)) if first.path != ours.path && !is_meta(first) => {
             findings.push(not_first(first, ours));
         }
@@ -53,6 +92,12 @@ pub(super) fn examine(directories: &Directories<'_>) -> Examined {
             first.path.display(),
             ours.path.display()
         ),
+        (_, Some(ours)) if named.is_some() && ours.network == named => {
+            format!(
+                "{} is CRI-O's default network and podwire's",
+                ours.path.display()
+            )
+        }
         (_, Some(ours)) => format!("{} comes first and is podwire's", ours.path.display()),
         _ => String::new(),
     };
@@ -142,6 +187,18 @@ fn set_aside(conf: &Found) -> String {
     format!("mv {path} {path}.disabled")
 }
 
+fn not_crios(first: &Found, ours: &Found, directories: &Directories<'_>) -> Finding {
+    let network = |conf: &Found| conf.network.clone().unwrap_or_default();
+    let what = format!(
+        "CRI-O takes {}, by its cni_default_network {:?} in {}; podwire's network is {:?}: name that one there, or none",
+        told(first),
+        network(first),
+        directories.crio.display(),
+        network(ours)
+    );
+    Finding::wrong(Kind::ConfNotFirst, what)
+}
+
 fn not_first(first: &Found, ours: &Found) -> Finding {
     let mut what = format!(
         "the runtime takes {}, which sorts before {}",
@@ -170,9 +227,15 @@ fn before(first: &Found, ours: &Found) -> Option<PathBuf> {
 
 /// Whether the plugin is there, can be run, and is ours.
 fn plugin(seen: &Seen, directories: &Directories<'_>) -> Option<Finding> {
-    let path = directories.bin.join(PLUGIN_NAMES[0]);
+    // Installed in place of ovn-kubernetes' alone, it has no name of its own (`podwire install --as`).
+    let name =
+        match is_ours(seen, DROP_IN) == Some(true) && !seen.confs.iter().any(Found::is_podwires) {
+            true => DROP_IN,
+            false => PLUGIN_NAMES[0],
+        };
+    let path = directories.bin.join(name);
     let shown = path.display();
-    match is_ours(seen, PLUGIN_NAMES[0]) {
+    match is_ours(seen, name) {
         None => {
             let what = format!("the plugin {shown} is missing");
             Some(

@@ -16,7 +16,7 @@ mod mtu;
 mod service;
 mod switch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -197,6 +197,7 @@ pub(super) async fn examine(
     examined.push(cni::examine(&cni::Directories {
         conf: &places.conf_dir,
         bin: &places.bin_dir,
+        crio: Path::new(cni::CRIO),
     }));
     examined.extend(mtu::examine(&seen, status, &netlink).await);
     if status.is_some() {

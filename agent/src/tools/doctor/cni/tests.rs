@@ -29,6 +29,13 @@ impl Node {
         self
     }
 
+    fn crio(self, network: &str) -> Self {
+        let text = format!("[crio.network]\ncni_default_network = \"{network}\"\n");
+        fs::create_dir(self.0.path().join("crio.conf.d")).unwrap();
+        fs::write(self.0.path().join("crio.conf.d/10-network.conf"), text).unwrap();
+        self
+    }
+
     /// What is found, with the directory's own name left out.
     fn findings(&self) -> Vec<(String, Vec<String>)> {
         let (conf, bin) = (self.0.path().join("conf"), self.0.path().join("bin"));
@@ -37,6 +44,7 @@ impl Node {
         examine(&Directories {
             conf: &conf,
             bin: &bin,
+            crio: self.0.path(),
         })
         .findings
         .iter()
@@ -74,6 +82,14 @@ fn a_configuration_of_ours_that_comes_first_is_well() {
         node()
             .conf("00-multus.conf", r#"{"type":"multus-shim"}"#)
             .conf("10-podwire.conf", OURS),
+        node()
+            .conf("05-bridge.conf", r#"{"name":"other","type":"bridge"}"#)
+            .conf("10-podwire.conf", OURS)
+            .crio("pods"),
+        // Installed in place of the other plugin, without a name of its own.
+        Node::new()
+            .plugin("ovn-k8s-cni-overlay", true)
+            .conf("10-ovn-kubernetes.conf", OVERLAY),
     ] {
         assert_eq!(node.findings(), [], "{:?}", node.0);
     }
@@ -135,4 +151,25 @@ fn a_plugin_that_is_missing_or_overwritten_is_installed_again() {
         .only();
     assert!(what.contains("copied over it"), "{what}");
     assert_eq!(fix, "podwire install --plugin-only --force --bin-dir bin");
+}
+
+#[test]
+fn where_crio_is_told_another_network_that_one_counts() {
+    let node = Node::new()
+        .plugin("podwire-cni", true)
+        .conf("10-podwire.conf", OURS)
+        .conf("20-bridge.conf", r#"{"name":"other","type":"bridge"}"#)
+        .crio("other");
+    let (what, _) = node.only();
+    assert!(what.contains("20-bridge.conf"), "{what}");
+}
+
+#[test]
+fn where_multus_calls_podwire_by_definitions_alone_that_is_said_and_nothing_to_fix() {
+    let node = Node::new()
+        .plugin("podwire-cni", true)
+        .conf("00-multus.conf", r#"{"type":"multus-shim"}"#);
+    let (what, fix) = node.only();
+    assert!(what.contains("calls other plugins"), "{what}");
+    assert_eq!(fix, "");
 }

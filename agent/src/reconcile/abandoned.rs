@@ -1,0 +1,205 @@
+//! Attachments for which no DEL will come, removed without a runtime's list: containerd never calls
+//! GC, and forgets sandboxes whose state it has lost.
+//!
+//! Two signs make an attachment a suspect: its port's link has gone, or the API server no longer
+//! has its pod. Neither is believed at once. When the grace has passed without a
+//! DEL, everything is looked at again: of the first kind goes only what has neither link nor
+//! namespace, and of the second only what the server, asked for this one pod, denies to have
+//! (docs/decisions/0030).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::leftovers::leftover;
+use crate::attach::{Error, Node, remove};
+use crate::journal::State;
+use crate::observe::Repair;
+use crate::plan::{AttachmentKey, ids};
+use crate::pods::sources::PodName;
+use crate::ports::PortRecord;
+
+/// What became of a suspect.
+enum Verdict {
+    /// It is gone already, or lives.
+    Cleared,
+    /// Something works on it, or the API server can't be asked.
+    Undecided,
+    /// It can go, for this reason.
+    Abandoned(String),
+}
+
+/// Removes what was abandoned, after the grace. Never ends.
+pub async fn collect_abandoned(node: Arc<Node>) {
+    let Some(grace) = node.config.gc_grace else {
+        return;
+    };
+    let mut links = node.netlink.link_departures();
+    let mut departures = node.sources.departures();
+    node.settled().await;
+    let mut suspects = Suspects::default();
+    // What had lost its link before is gone by now (`stale`).
+    let mut lost = departed(&node);
+    loop {
+        suspects.add(lost.drain(..));
+        tokio::select! {
+            link = links.recv() => match link {
+                Ok(name) => lost.extend(node.ports.attachment_named(&name)),
+                Err(RecvError::Lagged(_)) => {
+                    lost.extend(node.ports.all().into_iter().filter_map(|record| record.key));
+                }
+                Err(RecvError::Closed) => return,
+            },
+            () = next_departure(&mut departures) => lost.extend(departed(&node)),
+            () = suspects.next_due(grace) => {
+                for key in suspects.take_due(grace) {
+                    if judge_and_remove(&node, &key).await {
+                        lost.push(key);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Since when each is one.
+#[derive(Default)]
+struct Suspects(HashMap<AttachmentKey, Instant>);
+
+impl Suspects {
+    fn add(&mut self, keys: impl Iterator<Item = AttachmentKey>) {
+        for key in keys {
+            self.0.entry(key).or_insert_with(Instant::now);
+        }
+    }
+
+    async fn next_due(&self, grace: Duration) {
+        match self.0.values().min() {
+            Some(since) => sleep_until(*since + grace).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn take_due(&mut self, grace: Duration) -> Vec<AttachmentKey> {
+        let due = |since: &Instant| since.elapsed() >= grace;
+        self.0
+            .extract_if(|_, since| due(since))
+            .map(|(key, _)| key)
+            .collect()
+    }
+}
+
+async fn next_departure(departures: &mut Option<watch::Receiver<()>>) {
+    if let Some(departures) = departures
+        && departures.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
+/// The attachments whose pod the API server is not known to have, by their rows alone: this is
+/// called at each departure. Whether it had the pod before is for the judge.
+fn departed(node: &Node) -> Vec<AttachmentKey> {
+    let is_gone = |record: &PortRecord| {
+        let uid = record.external_ids.get(ids::IFACE_ID_VER);
+        let pod = record.pod.as_deref().and_then(pod_name);
+        pod.zip(uid)
+            .is_some_and(|(pod, uid)| node.sources.has(&pod, uid) == Some(false))
+    };
+    let records = node.ports.all().into_iter();
+    records
+        .filter(is_gone)
+        .filter_map(|record| record.key)
+        .collect()
+}
+
+fn pod_name(text: &str) -> Option<PodName> {
+    let (namespace, name) = text.split_once('/')?;
+    Some(PodName {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })
+}
+
+/// Whether it is to be looked at again after another grace.
+async fn judge_and_remove(node: &Node, key: &AttachmentKey) -> bool {
+    if node.lines.is_busy(key) {
+        return true;
+    }
+    // Outside the line: a DEL that comes meanwhile need not wait for the API server.
+    let gone_pod = gone_pod(node, key).await;
+    let place = node.lines.join_sandbox(key);
+    place.turn().await;
+    match judge(node, key, gone_pod).await {
+        Ok(Verdict::Cleared) => false,
+        Ok(Verdict::Undecided) => true,
+        Ok(Verdict::Abandoned(reason)) => match remove(node, key).await {
+            Ok(()) => {
+                node.metrics.repaired(Repair::Abandoned, 1);
+                tracing::warn!(attachment = %key, reason, "removed: no DEL came for it");
+                false
+            }
+            Err(error) => {
+                tracing::error!(attachment = %key, %error, "what was abandoned stays for now");
+                true
+            }
+        },
+        Err(error) => {
+            tracing::debug!(attachment = %key, %error, "whether it was abandoned can't be told");
+            true
+        }
+    }
+}
+
+/// The uid and name of the attachment's pod, when the API server denies to have it.
+async fn gone_pod(node: &Node, key: &AttachmentKey) -> Result<Option<(String, PodName)>, String> {
+    let found = node.journal.find(key).map_err(|error| error.to_string())?;
+    let Some((State::Live, entry)) = found else {
+        return Ok(None);
+    };
+    let pod = entry.pod.as_deref().and_then(pod_name);
+    let (Some(pod), Some(uid), Some(config)) = (pod, entry.api_uid, &node.config.sources.kube)
+    else {
+        return Ok(None);
+    };
+    match node.sources.has(&pod, &uid) {
+        Some(true) => Ok(None),
+        Some(false) => {
+            let is_there = node.sources.ask_whether_there(config, &pod, &uid).await?;
+            Ok((!is_there).then_some((uid, pod)))
+        }
+        None => Err("the API server's pods are not known just now".to_owned()),
+    }
+}
+
+/// What to do with an attachment, in its turn.
+async fn judge(
+    node: &Node,
+    key: &AttachmentKey,
+    gone_pod: Result<Option<(String, PodName)>, String>,
+) -> Result<Verdict, Error> {
+    if let Some(leftover) = leftover(node, key).await? {
+        return Ok(Verdict::Abandoned(leftover.reason));
+    }
+    let (uid, pod) = match gone_pod {
+        Ok(Some(gone)) => gone,
+        Ok(None) => return Ok(Verdict::Cleared),
+        Err(error) => {
+            tracing::debug!(attachment = %key, error, "whether its pod is gone can't be told");
+            return Ok(Verdict::Undecided);
+        }
+    };
+    // Container ids come again: it must still be the attachment that the server was asked about.
+    Ok(match node.journal.find(key)? {
+        Some((State::Live, entry)) if entry.api_uid.as_ref() == Some(&uid) => {
+            Verdict::Abandoned(format!("the API server no longer has pod {pod} ({uid})"))
+        }
+        Some(_) => Verdict::Undecided,
+        None => Verdict::Cleared,
+    })
+}
