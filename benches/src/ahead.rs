@@ -49,5 +49,5 @@ fn timed(node: &TestNode, seat: &Seat<'_>, in_place: bool) -> Result<f64, Error>
         }
         wirer.delete(host)?;
         Ok(micros(took))
-    })?
+    })
 }

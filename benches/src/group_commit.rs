@@ -59,7 +59,7 @@ pub fn compare(
             .iter()
             .map(attach)
             .collect::<Result<Vec<u32>, Error>>()
-    })??;
+    })?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -87,7 +87,7 @@ pub fn compare(
     node.place().run(|| {
         let mut wirer = Wirer::open()?;
         links.into_iter().try_for_each(|link| wirer.delete(link))
-    })??;
+    })?;
     Ok(comparison)
 }
 

@@ -33,7 +33,7 @@ pub fn plugin_peak(node: &TestNode, seat: &Seat<'_>) -> Result<u64, Error> {
     const SOCKET: &str = "/run/bench-agent.sock";
     let listener = node
         .place()
-        .run(|| UnixListener::bind(SOCKET))?
+        .run(|| UnixListener::bind(SOCKET))
         .step(|| format!("listen on {SOCKET}"))?;
     let mut conf = podwire_tests::conf();
     conf["runtimeConfig"] =
@@ -42,14 +42,14 @@ pub fn plugin_peak(node: &TestNode, seat: &Seat<'_>) -> Result<u64, Error> {
     let (input, mut fill) = std::io::pipe().step(|| "make a pipe")?;
     std::io::Write::write_all(&mut fill, conf.to_string().as_bytes()).step(|| "fill a pipe")?;
     drop(fill);
-    let mut command = Command::new(plugin_binary()?);
+    let mut command = Command::new(plugin_binary());
     command
         .envs(seat.pod.environment("ADD"))
         .stdin(Stdio::from(input))
         .stdout(Stdio::null());
     let mut child = node
         .place()
-        .run(|| command.spawn())?
+        .run(|| command.spawn())
         .step(|| "start podwire-cni")?;
     let (mut stream, _) = listener.accept().step(|| "await podwire-cni")?;
     let mut first = [0];
@@ -168,7 +168,7 @@ impl Strace {
             .stderr(Stdio::piped());
         let mut child = node
             .place()
-            .run(|| command.spawn())?
+            .run(|| command.spawn())
             .step(|| "start strace")?;
         let errors = child.stderr.take();
         let mut messages = errors

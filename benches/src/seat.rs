@@ -59,7 +59,7 @@ impl<'node> Seat<'node> {
         let mac = [0x0a, 0x58, 10, 200, high, low];
         let mut seat = Self {
             number,
-            pod: node.pod(&format!("bench{number}"))?,
+            pod: node.pod(&format!("bench{number}")),
             v4: Ipv4Addr::new(10, 200, high, low),
             v6: Ipv6Addr::new(0xfd00, 0x200, 0, 0, 0, 0, 1, host),
             mac,

@@ -62,13 +62,13 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
     let began = Instant::now();
     let mut machine = machine::look()?;
     machine::raise_descriptor_limit()?;
-    let node = TestNode::with_ovs()?;
+    let node = TestNode::with_ovs();
     let options = AgentOptions::default()
         .subnet(SUBNET_V4)
         .subnet(SUBNET_V6)
         .with(["--log", "warn"])
         .with(&order.agent_flags);
-    let agent = node.start_agent(&options)?;
+    let agent = node.start_agent(&options);
     let mut stage = Stage {
         order,
         node: &node,
@@ -285,8 +285,9 @@ impl Stage<'_> {
         Ok((first.with_way(way), ways))
     }
 
-    /// Attaches more and more pods by podwire, and measures further ones beside them. All of them have both address families:
-    /// what the kernel says by itself for IPv6 is a part of what a pod costs beside others.
+    /// Attaches more and more pods by podwire, and measures further ones beside them. All of them
+    /// have both address families: what the kernel says by itself for IPv6 is a part of what a pod
+    /// costs beside others.
     fn beside_ports(
         &mut self,
         entrants: &[Entrant<'_>],
@@ -346,7 +347,7 @@ impl Stage<'_> {
             Verb::Del,
         )?;
         settle(self.node)?;
-        self.node.leftovers()?;
+        self.node.leftovers();
         Ok(levels)
     }
 }

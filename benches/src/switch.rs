@@ -77,7 +77,7 @@ fn counters(node: &TestNode) -> Result<BTreeMap<String, u64>, Error> {
     thread::sleep(COUNTERS_LAG);
     // A thread that slept adds when it wakes.
     await_idle(node)?;
-    Ok(totals(&node.appctl(&["coverage/show"])?))
+    Ok(totals(&node.appctl(&["coverage/show"])))
 }
 
 /// Each counter's total; one that has never been counted is not on the page.

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::failure::{Failure, Step, tail};
+use crate::failure::{Failure, OrFail, Step, tail};
 use crate::node::DAEMON_LIMIT;
 use crate::process::Daemon;
-use crate::watch::{Watch, Woken};
+use crate::watch::{Watch, Woken, await_seen};
 use crate::{TestNode, agent_binary, annotation, faulty_agent_binary, http};
 
 /// The configuration's file on a node.
@@ -95,10 +95,15 @@ impl AgentOptions {
 impl TestNode {
     /// Replaces the file [`CONFIG`] in one step, as editors and `podwire install` do. An agent that
     /// was started with it says in its log what became of that.
-    pub fn configure(&self, text: &str) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn configure(&self, text: &str) {
         let fresh = self.path(&format!("{CONFIG}.new"));
-        std::fs::write(&fresh, text).step(|| "write the configuration")?;
-        std::fs::rename(&fresh, self.path(CONFIG)).step(|| "replace the configuration")
+        std::fs::write(&fresh, text)
+            .step(|| "write the configuration")
+            .or_fail();
+        std::fs::rename(&fresh, self.path(CONFIG))
+            .step(|| "replace the configuration")
+            .or_fail();
     }
 }
 
@@ -119,7 +124,7 @@ impl<'node> Agent<'node> {
     /// Starts the agent on `node` and waits until it says that it is ready.
     pub fn start(node: &'node TestNode, options: &AgentOptions) -> Result<Agent<'node>, Failure> {
         let agent = Agent::launch(node, options)?;
-        agent.await_ready(true)?;
+        agent.await_answer("\"ready\": true", |health| health["ready"] == true)?;
         Ok(agent)
     }
 
@@ -127,8 +132,8 @@ impl<'node> Agent<'node> {
     /// healthy yet.
     pub fn launch(node: &'node TestNode, options: &AgentOptions) -> Result<Agent<'node>, Failure> {
         let binary = match &options.fault {
-            None => agent_binary()?,
-            Some(_) => faulty_agent_binary()?,
+            None => agent_binary(),
+            Some(_) => faulty_agent_binary(),
         };
         // Held until the child has its own.
         let handed = options.listener.as_deref().map(inheritable).transpose()?;
@@ -183,18 +188,29 @@ impl<'node> Agent<'node> {
     }
 
     /// What the agent has logged so far.
-    pub fn log(&self) -> Result<String, Failure> {
+    #[track_caller]
+    pub fn log(&self) -> String {
+        self.read_log().or_fail()
+    }
+
+    fn read_log(&self) -> Result<String, Failure> {
         std::fs::read_to_string(self.daemon.log()).step(|| "read the agent's log")
     }
 
     /// `GET` of one of the agent's pages: status and body.
-    pub fn get(&self, path: &str) -> Result<(u16, String), Failure> {
-        http::get(&self.socket(), path)
+    #[track_caller]
+    pub fn get(&self, path: &str) -> (u16, String) {
+        http::get(&self.socket(), path).or_fail()
     }
 
     /// `GET` of one of the agent's pages that must answer 200 and JSON.
-    pub fn get_json(&self, path: &str) -> Result<Value, Failure> {
-        let (status, body) = self.get(path)?;
+    #[track_caller]
+    pub fn get_json(&self, path: &str) -> Value {
+        self.ask(path).or_fail()
+    }
+
+    fn ask(&self, path: &str) -> Result<Value, Failure> {
+        let (status, body) = http::get(&self.socket(), path)?;
         let bad = |answer| Failure::Http {
             path: path.into(),
             socket: self.socket(),
@@ -207,93 +223,84 @@ impl<'node> Agent<'node> {
     }
 
     /// Waits until `GET /v1/health` says that the agent is ready, or that it is not.
-    pub fn await_ready(&self, ready: bool) -> Result<(), Failure> {
-        self.await_answer(&format!("\"ready\": {ready}"), |health| {
+    #[track_caller]
+    pub fn await_ready(&self, ready: bool) {
+        self.await_health(&format!("\"ready\": {ready}"), |health| {
             health["ready"] == ready
-        })
+        });
     }
 
     /// Waits until the log holds a text.
-    pub fn await_log(&self, text: &str) -> Result<(), Failure> {
-        let changes = Watch::new(self.daemon.log())?;
-        let until = Instant::now() + DAEMON_LIMIT;
-        loop {
-            let log = self.log()?;
-            if log.contains(text) {
-                return Ok(());
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if changes.wait(self.daemon.end(), left)? != Woken::Changed {
-                return Err(Failure::Deadline {
-                    awaited: format!("{text:?} in the agent's log"),
-                    waited: DAEMON_LIMIT - left,
-                    seen: tail(&log),
-                });
-            }
-        }
+    #[track_caller]
+    pub fn await_log(&self, text: &str) {
+        let awaited = format!("{text:?} in the agent's log");
+        let look = || {
+            let log = self.log();
+            log.contains(text).then_some(()).ok_or_else(|| tail(&log))
+        };
+        await_seen(
+            self.daemon.log(),
+            &self.daemon,
+            DAEMON_LIMIT,
+            &awaited,
+            look,
+        )
+        .or_fail();
     }
 
     /// Waits until there is a file at this path of the node.
-    pub fn await_file(&self, path: &str) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn await_file(&self, path: &str) {
         let path = self.node.path(path);
         let directory = path.parent().unwrap_or(&path);
-        let changes = Watch::new(directory)?;
-        let until = Instant::now() + DAEMON_LIMIT;
-        loop {
-            if path.exists() {
-                return Ok(());
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if changes.wait(self.daemon.end(), left)? != Woken::Changed {
-                return Err(Failure::Deadline {
-                    awaited: format!("{} to be made", path.display()),
-                    waited: DAEMON_LIMIT - left,
-                    seen: tail(&self.log()?),
-                });
-            }
-        }
+        let awaited = format!("{} to be made", path.display());
+        let look = || path.exists().then_some(()).ok_or_else(|| tail(&self.log()));
+        await_seen(directory, &self.daemon, DAEMON_LIMIT, &awaited, look).or_fail();
     }
 
     /// Waits until `GET /v1/health` answers what is wanted.
-    pub fn await_health(
-        &self,
-        awaited: &str,
-        wanted: impl Fn(&Value) -> bool,
-    ) -> Result<(), Failure> {
-        self.await_answer(awaited, wanted)
+    #[track_caller]
+    pub fn await_health(&self, awaited: &str, wanted: impl Fn(&Value) -> bool) {
+        self.await_answer(awaited, wanted).or_fail();
     }
 
     /// Stops it in good order (SIGTERM) and says how it ended.
-    pub fn stop(self) -> Result<ExitStatus, Failure> {
-        self.daemon.end_by(Signal::SIGTERM, DAEMON_LIMIT)
+    #[track_caller]
+    pub fn stop(self) -> ExitStatus {
+        self.daemon.end_by(Signal::SIGTERM, DAEMON_LIMIT).or_fail()
     }
 
     /// Waits until it has ended by itself, and says how.
-    pub fn await_end(self) -> Result<ExitStatus, Failure> {
-        self.daemon.await_end(DAEMON_LIMIT)
+    #[track_caller]
+    pub fn await_end(self) -> ExitStatus {
+        self.daemon.await_end(DAEMON_LIMIT).or_fail()
     }
 
     /// Sends it a signal, such as SIGSTOP.
-    pub fn signal(&self, signal: Signal) -> Result<(), Failure> {
-        self.daemon.signal(signal)
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        self.daemon.signal(signal).or_fail();
     }
 
     /// Kills it; its socket file stays behind.
-    pub fn kill(self) -> Result<(), Failure> {
-        self.daemon.end_by(Signal::SIGKILL, DAEMON_LIMIT).map(drop)
+    #[track_caller]
+    pub fn kill(self) {
+        self.daemon.end_by(Signal::SIGKILL, DAEMON_LIMIT).or_fail();
     }
 
     /// Kills it and starts another with the same options.
-    pub fn kill_and_restart(self) -> Result<Agent<'node>, Failure> {
+    #[track_caller]
+    pub fn kill_and_restart(self) -> Agent<'node> {
         self.kill_and_restart_with(|| ())
     }
 
     /// Kills it, does something while none runs, and starts another with the same options.
-    pub fn kill_and_restart_with(self, between: impl FnOnce()) -> Result<Agent<'node>, Failure> {
+    #[track_caller]
+    pub fn kill_and_restart_with(self, between: impl FnOnce()) -> Agent<'node> {
         let (node, options) = (self.node, self.options.clone());
-        self.kill()?;
+        self.kill();
         between();
-        Agent::start(node, &options)
+        Agent::start(node, &options).or_fail()
     }
 
     fn run_dir(&self) -> PathBuf {
@@ -310,7 +317,7 @@ impl<'node> Agent<'node> {
         let changes = Watch::new(&self.run_dir())?;
         let until = Instant::now() + DAEMON_LIMIT;
         loop {
-            let seen = match self.get_json("/v1/health") {
+            let seen = match self.ask("/v1/health") {
                 Ok(health) if wanted(&health) => return Ok(()),
                 Ok(health) => health.to_string(),
                 Err(failure) => failure.to_string(),
@@ -326,7 +333,7 @@ impl<'node> Agent<'node> {
                     waited: DAEMON_LIMIT - left,
                     seen: format!(
                         "{seen}; {ended}; its log says:\n{}",
-                        tail(&self.log().unwrap_or_default())
+                        tail(&self.read_log().unwrap_or_default())
                     ),
                 });
             }

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::Place;
-use crate::failure::{Failure, Step};
+use crate::failure::{OrFail, Step};
 use store::Store;
 
 pub use cluster::{endpoints, node, pod, pod_on, service};
@@ -114,29 +114,34 @@ impl Request {
 
 impl ApiServer {
     /// A server on a port of 127.0.0.1 that the kernel chooses, without TLS.
-    pub fn start() -> Result<ApiServer, Failure> {
-        ApiServer::start_in(&Place::here()?)
+    #[track_caller]
+    pub fn start() -> ApiServer {
+        ApiServer::start_in(&Place::here())
     }
 
     /// One in another network namespace.
-    pub fn start_in(place: &Place) -> Result<ApiServer, Failure> {
+    #[track_caller]
+    pub fn start_in(place: &Place) -> ApiServer {
         ApiServer::start_at(place, Ipv4Addr::LOCALHOST.into())
     }
 
     /// One on an address of another network namespace, for whoever reaches that.
-    pub fn start_at(place: &Place, address: IpAddr) -> Result<ApiServer, Failure> {
+    #[track_caller]
+    pub fn start_at(place: &Place, address: IpAddr) -> ApiServer {
         ApiServer::listen(place, address, None)
     }
 
     /// A server that speaks TLS, by a certificate that its own CA signed.
-    pub fn start_tls() -> Result<ApiServer, Failure> {
-        ApiServer::start_tls_in(&Place::here()?)
+    #[track_caller]
+    pub fn start_tls() -> ApiServer {
+        ApiServer::start_tls_in(&Place::here())
     }
 
     /// As [`ApiServer::start_tls`], in another network namespace.
-    pub fn start_tls_in(place: &Place) -> Result<ApiServer, Failure> {
+    #[track_caller]
+    pub fn start_tls_in(place: &Place) -> ApiServer {
         let address = Ipv4Addr::LOCALHOST.into();
-        ApiServer::listen(place, address, Some(tls::Identity::new()?))
+        ApiServer::listen(place, address, Some(tls::Identity::new().or_fail()))
     }
 
     /// The port that it listens on.
@@ -144,35 +149,37 @@ impl ApiServer {
         self.address.port()
     }
 
-    fn listen(
-        place: &Place,
-        address: IpAddr,
-        identity: Option<tls::Identity>,
-    ) -> Result<ApiServer, Failure> {
+    #[track_caller]
+    fn listen(place: &Place, address: IpAddr, identity: Option<tls::Identity>) -> ApiServer {
         let listener = place
-            .run(|| TcpListener::bind((address, 0)))?
-            .step(|| "listen for the API server's clients")?;
-        let address = listener.local_addr().step(|| "find the server's port")?;
+            .run(|| TcpListener::bind((address, 0)))
+            .step(|| "listen for the API server's clients")
+            .or_fail();
+        let address = listener
+            .local_addr()
+            .step(|| "find the server's port")
+            .or_fail();
         let shared = Arc::new(Shared::default());
         let (ca, config) = match identity {
             Some(identity) => (Some(identity.ca), Some(identity.config)),
             None => (None, None),
         };
-        let accepting = listener.try_clone().step(|| "duplicate a socket")?;
+        let accepting = listener.try_clone().step(|| "duplicate a socket").or_fail();
         let acceptor = thread::Builder::new()
             .name("apiserver".into())
             .spawn({
                 let shared = Arc::clone(&shared);
                 move || accept(&accepting, &shared, config.as_ref())
             })
-            .step(|| "start the API server's thread")?;
-        Ok(ApiServer {
+            .step(|| "start the API server's thread")
+            .or_fail();
+        ApiServer {
             address,
             ca,
             listener,
             shared,
             acceptor: Some(acceptor),
-        })
+        }
     }
 
     /// Its URL.
@@ -209,17 +216,18 @@ impl ApiServer {
     }
 
     /// Waits until an object is as wanted, and returns it.
+    #[track_caller]
     pub fn await_object(
         &self,
         (kind, namespace, name): (&str, &str, &str),
         wanted: impl Fn(&Value) -> bool,
-    ) -> Result<Value, Failure> {
+    ) -> Value {
         let (resource, key) = (objects::resource_of(kind), format!("{namespace}/{name}"));
         let awaited = format!("{kind} {key} as wanted");
         self.await_state(&awaited, |state| {
             state.store.get(resource, &key).is_some_and(&wanted)
-        })?;
-        Ok(self.object(kind, namespace, name).unwrap_or_default())
+        });
+        self.object(kind, namespace, name).unwrap_or_default()
     }
 
     /// Sends a bookmark to every watch that asked for them.
@@ -290,13 +298,10 @@ impl ApiServer {
     }
 
     /// Waits until there are Events as wanted.
-    pub fn await_events(
-        &self,
-        awaited: &str,
-        wanted: impl Fn(&[Value]) -> bool,
-    ) -> Result<Vec<Value>, Failure> {
-        self.await_state(awaited, |state| wanted(&state.events))?;
-        Ok(self.events())
+    #[track_caller]
+    pub fn await_events(&self, awaited: &str, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        self.await_state(awaited, |state| wanted(&state.events));
+        self.events()
     }
 
     /// Removes all Events, as the server does with those whose time is over.
@@ -315,37 +320,36 @@ impl ApiServer {
     }
 
     /// Waits until a request came that is wanted, and returns how many came before and with it.
+    #[track_caller]
     pub fn await_requests(
         &self,
         awaited: &str,
         wanted: impl Fn(&[Request]) -> bool,
-    ) -> Result<Vec<Request>, Failure> {
-        self.await_state(awaited, |state| wanted(&state.requests))?;
-        Ok(self.requests())
+    ) -> Vec<Request> {
+        self.await_state(awaited, |state| wanted(&state.requests));
+        self.requests()
     }
 
     /// Waits until so many watches are open at once.
-    pub fn await_watches(&self, count: usize) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn await_watches(&self, count: usize) {
         self.await_state(&format!("{count} open watches"), |state| {
             state.watches == count
         })
     }
 
-    fn await_state(&self, awaited: &str, wanted: impl Fn(&State) -> bool) -> Result<(), Failure> {
+    #[track_caller]
+    fn await_state(&self, awaited: &str, wanted: impl Fn(&State) -> bool) {
         let began = Instant::now();
         let mut state = self.shared.lock();
         while !wanted(&state) {
             let left = LIMIT.saturating_sub(began.elapsed());
             if left.is_zero() {
-                return Err(Failure::Deadline {
-                    awaited: awaited.into(),
-                    waited: LIMIT,
-                    seen: format!("{} watches, requests {:?}", state.watches, state.requests),
-                });
+                let seen = (state.watches, &state.requests);
+                panic!("waited {LIMIT:?} for {awaited}; watches and requests: {seen:?}");
             }
             state = self.shared.wait(state, left);
         }
-        Ok(())
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {

@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::Failure;
-
 /// The `podwire` binary: `$PODWIRE_BIN`, else the workspace's `target/debug/podwire`.
-pub fn agent_binary() -> Result<PathBuf, Failure> {
+#[track_caller]
+pub fn agent_binary() -> PathBuf {
     find("podwire", "PODWIRE_BIN", "target/debug/podwire")
 }
 
 /// The agent with fault points: `$PODWIRE_FAULTS_BIN`, else the workspace's
 /// `target/debug/podwire-faults`.
-pub fn faulty_agent_binary() -> Result<PathBuf, Failure> {
+#[track_caller]
+pub fn faulty_agent_binary() -> PathBuf {
     find(
         "podwire-faults",
         "PODWIRE_FAULTS_BIN",
@@ -21,7 +21,8 @@ pub fn faulty_agent_binary() -> Result<PathBuf, Failure> {
 
 /// The `podwire-controller` binary: `$PODWIRE_CONTROLLER_BIN`, else the workspace's
 /// `target/debug/podwire-controller`.
-pub fn controller_binary() -> Result<PathBuf, Failure> {
+#[track_caller]
+pub fn controller_binary() -> PathBuf {
     find(
         "podwire-controller",
         "PODWIRE_CONTROLLER_BIN",
@@ -31,12 +32,14 @@ pub fn controller_binary() -> Result<PathBuf, Failure> {
 
 /// The plugin as it is shipped: `$PODWIRE_PLUGIN`, else the workspace's
 /// `target/plugin/podwire-cni`.
-pub fn plugin_binary() -> Result<PathBuf, Failure> {
+#[track_caller]
+pub fn plugin_binary() -> PathBuf {
     find("podwire-cni", "PODWIRE_PLUGIN", "target/plugin/podwire-cni")
 }
 
 /// cnitool, as `make cnitool` builds it: `$PODWIRE_CNITOOL`, else `target/tools/cnitool`.
-pub(crate) fn cnitool_binary() -> Result<PathBuf, Failure> {
+#[track_caller]
+pub(crate) fn cnitool_binary() -> PathBuf {
     find("cnitool", "PODWIRE_CNITOOL", "target/tools/cnitool")
 }
 
@@ -47,7 +50,8 @@ pub(crate) fn workspace() -> PathBuf {
 }
 
 /// The conformance suite's program, which stands in for an IPAM plugin as well.
-pub fn conformance_binary() -> Result<PathBuf, Failure> {
+#[track_caller]
+pub fn conformance_binary() -> PathBuf {
     find(
         "the conformance suite",
         "PODWIRE_CONFORMANCE",
@@ -55,15 +59,13 @@ pub fn conformance_binary() -> Result<PathBuf, Failure> {
     )
 }
 
-fn find(name: &'static str, variable: &'static str, default: &str) -> Result<PathBuf, Failure> {
+#[track_caller]
+fn find(name: &'static str, variable: &'static str, default: &str) -> PathBuf {
     let path = std::env::var_os(variable).map_or_else(|| workspace().join(default), PathBuf::from);
-    if path.is_absolute() && path.is_file() {
-        Ok(path)
-    } else {
-        Err(Failure::NotBuilt {
-            name,
-            path,
-            variable,
-        })
-    }
+    let path_shown = path.display();
+    assert!(
+        path.is_absolute() && path.is_file(),
+        "{name} is not at {path_shown}: build it with `make build`, or set {variable} to its path"
+    );
+    path
 }

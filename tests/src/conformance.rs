@@ -24,10 +24,10 @@ pub fn podwire(
     selection: &Selection,
     told: impl FnMut(&Finding) + Send,
 ) -> Result<Report, Failure> {
-    let node = TestNode::with_ovs()?;
-    let agent = node.start_agent(&AgentOptions::default().with(["--cni-bin-dir", "/run"]))?;
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default().with(["--cni-bin-dir", "/run"]));
     let conf = br#"{"name": "pods", "type": "podwire-cni"}"#;
-    let mut subject = suite(Subject::new(plugin_binary()?, conf))?;
+    let mut subject = suite(Subject::new(plugin_binary(), conf))?;
     // Not in its configuration here: its own addresses are judged, and delegation beside them.
     subject.delegates = true;
     subject.host_netns = Some(PathBuf::from(HERE));
@@ -39,10 +39,9 @@ pub fn podwire(
     });
     let report = node
         .place()
-        .run(|| judge(subject, selection, told))
-        .and_then(suite)?;
-    agent.stop()?;
-    node.leftovers()?.assert_none();
+        .run(|| suite(judge(subject, selection, told)))?;
+    agent.stop();
+    node.leftovers().assert_none();
     Ok(report)
 }
 
@@ -53,8 +52,7 @@ pub fn judge(
     selection: &Selection,
     mut told: impl FnMut(&Finding),
 ) -> Result<Report, Trouble> {
-    subject.recorder =
-        conformance_binary().map_err(|failure| Trouble::Conf(failure.to_string()))?;
+    subject.recorder = conformance_binary();
     run(&subject, selection, &mut |_, finding| {
         if let Some(finding) = finding {
             told(finding);

@@ -1,7 +1,7 @@
 //! The Open vSwitch datapath that tests use: the kernel's, which production nodes run, or the
 //! userspace one, which works everywhere.
 
-use crate::{Failure, TestNode};
+use crate::TestNode;
 
 /// A datapath of Open vSwitch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,22 +33,22 @@ pub fn datapath() -> Datapath {
 
 impl TestNode {
     /// Makes a bridge as somebody else than podwire would, on the [`datapath`] of the machine.
-    pub fn add_bridge(&self, name: &str) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn add_bridge(&self, name: &str) {
         let kind = format!("datapath_type={}", datapath().name());
-        self.vsctl(&["add-br", name, "--", "set", "bridge", name, &kind])
-            .map(drop)
+        self.vsctl(&["add-br", name, "--", "set", "bridge", name, &kind]);
     }
 
     /// Has br-int track the connections of both families, in zone 5, and switch as before.
-    pub fn track_connections(&self) -> Result<(), Failure> {
-        self.run("ovs-ofctl", &["del-flows", "br-int"])?;
+    #[track_caller]
+    pub fn track_connections(&self) {
+        self.run("ovs-ofctl", &["del-flows", "br-int"]);
         for flow in [
             "priority=1,ip,actions=ct(commit,zone=5),NORMAL",
             "priority=1,ipv6,actions=ct(commit,zone=5),NORMAL",
             "priority=0,actions=NORMAL",
         ] {
-            self.run("ovs-ofctl", &["add-flow", "br-int", flow])?;
+            self.run("ovs-ofctl", &["add-flow", "br-int", flow]);
         }
-        Ok(())
     }
 }

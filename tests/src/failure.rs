@@ -37,16 +37,6 @@ pub enum Failure {
         /// What it printed, both streams.
         output: String,
     },
-    /// A binary of the workspace that the fixture execs is not there.
-    #[error("{name} is not at {path}: build it with `make build`, or set {variable} to its path")]
-    NotBuilt {
-        /// The binary's name.
-        name: &'static str,
-        /// Where it was looked for.
-        path: PathBuf,
-        /// The environment variable that overrides the path.
-        variable: &'static str,
-    },
     /// ovsdb-server refused a request or answered something that is not JSON-RPC.
     #[error("OVSDB request {request}: {answer}")]
     Ovsdb {
@@ -64,16 +54,6 @@ pub enum Failure {
         socket: PathBuf,
         /// The answer.
         answer: String,
-    },
-    /// The plugin, or what it printed, was not what the test asked for.
-    #[error("{command} of {container}: {detail}")]
-    Plugin {
-        /// CNI_COMMAND.
-        command: String,
-        /// The container id, shortened.
-        container: String,
-        /// What was wrong, with the plugin's output.
-        detail: String,
     },
     /// Something is not as it should be.
     #[error("{object}: expected {expected}, found {seen}")]
@@ -117,6 +97,23 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
             step: step().into(),
             source: e.into(),
         })
+    }
+}
+
+/// Ends the test, at the place that called the fixture.
+pub trait OrFail<T> {
+    /// The value; panics with what failed.
+    #[track_caller]
+    fn or_fail(self) -> T;
+}
+
+impl<T> OrFail<T> for Result<T, Failure> {
+    #[track_caller]
+    fn or_fail(self) -> T {
+        match self {
+            Ok(value) => value,
+            Err(failure) => panic!("{failure}"),
+        }
     }
 }
 

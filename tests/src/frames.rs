@@ -36,7 +36,7 @@ impl Capture {
             setsockopt(&socket, sockopt::ReceiveTimeout, &patience)?;
             Ok::<_, nix::Error>(socket)
         };
-        let socket = place.run(open)?.map_err(std::io::Error::from);
+        let socket = place.run(open).map_err(std::io::Error::from);
         Ok(Capture(socket.step(|| "open a packet socket")?))
     }
 
@@ -87,6 +87,6 @@ pub fn send_icmpv6(place: &Place, link: &str, message: &[u8], to: Ipv6Addr) -> R
         let to = SockaddrIn6::from(SocketAddrV6::new(to, 0, 0, if_nametoindex(link)?));
         sendto(socket.as_raw_fd(), message, &to, MsgFlags::empty()).map(drop)
     };
-    let sent = place.run(send)?.map_err(std::io::Error::from);
+    let sent = place.run(send).map_err(std::io::Error::from);
     sent.step(|| format!("send ICMPv6 out of {link}"))
 }

@@ -12,18 +12,18 @@
 //! ```no_run
 //! use podwire_tests::{AgentOptions, TestNode};
 //!
-//! # fn main() -> Result<(), podwire_tests::Failure> {
-//! let node = TestNode::with_ovs()?;
-//! let agent = node.start_agent(&AgentOptions::default())?;
-//! let pod = node.pod("web")?;
-//! let result = pod.add()?.success()?;
+//! let node = TestNode::with_ovs();
+//! let agent = node.start_agent(&AgentOptions::default());
+//! let pod = node.pod("web");
+//! let result = pod.add().success();
 //! assert_eq!(result["cniVersion"], "1.1.0");
-//! pod.del()?.success()?;
-//! agent.stop()?;
-//! node.leftovers()?.assert_none();
-//! # Ok(())
-//! # }
+//! pod.del().success();
+//! agent.stop();
+//! node.leftovers().assert_none();
 //! ```
+//!
+//! What a test does to its node, agent and pods panics at the test's line when it fails. What it
+//! measures or expects to fail (traffic, links, [`Agent::start`]) returns a [`Failure`].
 
 mod agent;
 pub mod annotation;
@@ -61,7 +61,7 @@ pub use binaries::{
     agent_binary, conformance_binary, controller_binary, faulty_agent_binary, plugin_binary,
 };
 pub use datapath::{Datapath, datapath};
-pub use failure::{Failure, Step, tail};
+pub use failure::{Failure, OrFail, Step, tail};
 pub use neighbour::Neighbour;
 pub use node::{Leftovers, TestNode};
 pub use node_run::NodeRun;

@@ -12,7 +12,7 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::Value;
 
-use crate::failure::{Failure, Step};
+use crate::failure::{Failure, OrFail, Step};
 use crate::node::{DAEMON_LIMIT, run_in};
 use crate::place::Place;
 
@@ -39,12 +39,13 @@ pub struct Link {
 }
 
 /// All links of a place.
-pub fn list(place: &Place) -> Result<Vec<Link>, Failure> {
-    let shown = json(place, &["-details", "-json", "link", "show"])?;
-    Ok(shown
+#[track_caller]
+pub fn list(place: &Place) -> Vec<Link> {
+    let shown = json(place, &["-details", "-json", "link", "show"]).or_fail();
+    shown
         .as_array()
         .map(|links| links.iter().map(link).collect())
-        .unwrap_or_default())
+        .unwrap_or_default()
 }
 
 fn link(shown: &Value) -> Link {
@@ -62,14 +63,16 @@ fn link(shown: &Value) -> Link {
 }
 
 /// One link of a place; `None` when there is none of this name.
-pub fn find(place: &Place, name: &str) -> Result<Option<Link>, Failure> {
-    Ok(list(place)?.into_iter().find(|link| link.name == name))
+#[track_caller]
+pub fn find(place: &Place, name: &str) -> Option<Link> {
+    list(place).into_iter().find(|link| link.name == name)
 }
 
 /// The addresses of a link with their prefix lengths, but for IPv6 link-local ones, sorted.
-pub fn addresses(place: &Place, link: &str) -> Result<Vec<String>, Failure> {
-    let shown = json(place, &["-json", "address", "show", "dev", link])?;
-    Ok(addresses_in(&shown[0]))
+#[track_caller]
+pub fn addresses(place: &Place, link: &str) -> Vec<String> {
+    let shown = json(place, &["-json", "address", "show", "dev", link]).or_fail();
+    addresses_in(&shown[0])
 }
 
 fn addresses_in(shown: &Value) -> Vec<String> {
@@ -89,8 +92,9 @@ fn addresses_in(shown: &Value) -> Vec<String> {
 }
 
 /// The first of a link's [`addresses`], without its prefix length.
-pub fn first_address(place: &Place, link: &str) -> Result<IpAddr, Failure> {
-    let all = addresses(place, link)?;
+#[track_caller]
+pub fn first_address(place: &Place, link: &str) -> IpAddr {
+    let all = addresses(place, link);
     let first = all.first().and_then(|first| first.split('/').next());
     first
         .and_then(|first| first.parse().ok())
@@ -99,23 +103,26 @@ pub fn first_address(place: &Place, link: &str) -> Result<IpAddr, Failure> {
             expected: "at least one".into(),
             seen: format!("{all:?}"),
         })
+        .or_fail()
 }
 
 /// The MAC address that a place has learnt for a neighbour; `None` when it knows none.
-pub fn neighbour(place: &Place, address: IpAddr) -> Result<Option<String>, Failure> {
-    let shown = json(place, &["-json", "neighbour", "show", &address.to_string()])?;
-    Ok(shown[0]["lladdr"].as_str().map(str::to_owned))
+#[track_caller]
+pub fn neighbour(place: &Place, address: IpAddr) -> Option<String> {
+    let shown = json(place, &["-json", "neighbour", "show", &address.to_string()]).or_fail();
+    shown[0]["lladdr"].as_str().map(str::to_owned)
 }
 
 /// Waits until a link is there, is up and has all of these addresses.
-pub fn await_addresses(place: &Place, link: &str, wanted: &[&str]) -> Result<(), Failure> {
+#[track_caller]
+pub fn await_addresses(place: &Place, link: &str, wanted: &[&str]) {
     let groups = [RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR];
-    let changes = listen(place, &groups)?;
+    let changes = listen(place, &groups).or_fail();
     let until = Instant::now() + DAEMON_LIMIT;
     loop {
-        while next(&changes)?.is_some() {}
+        while next(&changes).or_fail().is_some() {}
         // All links, for one that was asked for by name may be gone by then, which is an error.
-        let shown = json(place, &["-json", "address", "show"])?;
+        let shown = json(place, &["-json", "address", "show"]).or_fail();
         let all = shown.as_array().into_iter().flatten();
         let seen = all
             .filter(|seen| seen["ifname"] == link)
@@ -125,24 +132,21 @@ pub fn await_addresses(place: &Place, link: &str, wanted: &[&str]) -> Result<(),
             self::link(seen).up && wanted.iter().all(|it| has.iter().any(|has| has == it))
         };
         if seen.iter().any(|seen| is_wanted(seen)) {
-            return Ok(());
+            return;
         }
-        if !comes(&changes, until)? {
-            return Err(Failure::Deadline {
-                awaited: format!("{wanted:?} on link {link}"),
-                waited: DAEMON_LIMIT,
-                seen: format!("{seen:?}"),
-            });
+        if !comes(&changes, until).or_fail() {
+            panic!("waited {DAEMON_LIMIT:?} for {wanted:?} on link {link}; instead: {seen:?}");
         }
     }
 }
 
 /// Waits until a link has a link-local address that can be used.
-pub fn await_link_local(place: &Place, link: &str) -> Result<Ipv6Addr, Failure> {
-    let changes = listen(place, &[RTNLGRP_IPV6_IFADDR])?;
+#[track_caller]
+pub fn await_link_local(place: &Place, link: &str) -> Ipv6Addr {
+    let changes = listen(place, &[RTNLGRP_IPV6_IFADDR]).or_fail();
     let until = Instant::now() + DAEMON_LIMIT;
     loop {
-        while next(&changes)?.is_some() {}
+        while next(&changes).or_fail().is_some() {}
         let shown = json(
             place,
             &[
@@ -156,31 +160,30 @@ pub fn await_link_local(place: &Place, link: &str) -> Result<Ipv6Addr, Failure> 
                 "link",
                 "-tentative",
             ],
-        )?;
+        )
+        .or_fail();
         let all = shown[0]["addr_info"].as_array().into_iter().flatten();
         let mut usable = all.filter_map(|it| it["local"].as_str()?.parse().ok());
         if let Some(address) = usable.next() {
-            return Ok(address);
+            return address;
         }
-        if !comes(&changes, until)? {
-            return Err(Failure::Deadline {
-                awaited: format!("a link-local address on link {link}"),
-                waited: DAEMON_LIMIT,
-                seen: shown.to_string(),
-            });
+        if !comes(&changes, until).or_fail() {
+            panic!(
+                "waited {DAEMON_LIMIT:?} for a link-local address on link {link}; instead: {shown}"
+            );
         }
     }
 }
 
 /// The routes of the main table that somebody asked for, as `ip` writes them: those of one family,
 /// without the kernel's own.
-pub fn routes(place: &Place, family: &str) -> Result<Vec<Value>, Failure> {
-    let shown = json(place, &["-json", family, "route", "show"])?;
+#[track_caller]
+pub fn routes(place: &Place, family: &str) -> Vec<Value> {
+    let shown = json(place, &["-json", family, "route", "show"]).or_fail();
     let all = shown.as_array().cloned().unwrap_or_default();
-    Ok(all
-        .into_iter()
+    all.into_iter()
         .filter(|route| route["protocol"] != "kernel")
-        .collect())
+        .collect()
 }
 
 fn json(place: &Place, arguments: &[&str]) -> Result<Value, Failure> {
@@ -224,22 +227,25 @@ pub struct LinkRecorder {
 
 impl LinkRecorder {
     /// Starts to listen in `place`.
-    pub fn start(place: &Place) -> Result<LinkRecorder, Failure> {
-        Ok(LinkRecorder {
-            socket: listen(place, &[RTNLGRP_LINK])?,
+    #[track_caller]
+    pub fn start(place: &Place) -> LinkRecorder {
+        LinkRecorder {
+            socket: listen(place, &[RTNLGRP_LINK]).or_fail(),
             unread: RefCell::default(),
-        })
+        }
     }
 
     /// Waits until a link of this name is there. Messages about it up to then are consumed; those
     /// about others stay, for they may have come at the same time.
-    pub fn await_born(&self, name: &str) -> Result<(), Failure> {
-        self.await_change(name, Change::New)
+    #[track_caller]
+    pub fn await_born(&self, name: &str) {
+        self.await_change(name, Change::New).or_fail();
     }
 
     /// Waits until a link of this name has gone, as [`LinkRecorder::await_born`].
-    pub fn await_gone(&self, name: &str) -> Result<(), Failure> {
-        self.await_change(name, Change::Gone)
+    #[track_caller]
+    pub fn await_gone(&self, name: &str) {
+        self.await_change(name, Change::Gone).or_fail();
     }
 
     fn await_change(&self, name: &str, change: Change) -> Result<(), Failure> {
@@ -277,9 +283,10 @@ impl LinkRecorder {
 
     /// The messages that were not consumed yet. The kernel queues a message before the request that
     /// causes it returns, so what a finished ADD did is here in full.
-    pub fn events(&self) -> Result<Vec<LinkEvent>, Failure> {
-        self.receive()?;
-        Ok(self.unread.take())
+    #[track_caller]
+    pub fn events(&self) -> Vec<LinkEvent> {
+        self.receive().or_fail();
+        self.unread.take()
     }
 
     /// Reads what the kernel has queued.
@@ -307,7 +314,7 @@ fn listen(place: &Place, groups: &[u32]) -> Result<Socket, Failure> {
         }
         Ok::<_, std::io::Error>(socket)
     };
-    place.run(open)?.step(|| "listen to netlink messages")
+    place.run(open).step(|| "listen to netlink messages")
 }
 
 /// Waits for a message; false when none has come by then.
@@ -348,10 +355,11 @@ fn event(payload: NetlinkPayload<RouteNetlinkMessage>) -> Option<LinkEvent> {
 }
 
 /// The links that IPv4 default routes go by.
-pub fn default_routes(place: &Place) -> Result<Vec<String>, Failure> {
-    let routes = routes(place, "-4")?;
+#[track_caller]
+pub fn default_routes(place: &Place) -> Vec<String> {
+    let routes = routes(place, "-4");
     let of_default = routes.iter().filter(|route| route["dst"] == "default");
-    Ok(of_default
+    of_default
         .filter_map(|route| route["dev"].as_str().map(str::to_owned))
-        .collect())
+        .collect()
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::OrFail;
 use crate::process::{Finished, finish};
 use crate::{NodeRun, TestNode, agent_binary, datapath, faulty_agent_binary};
 
@@ -36,17 +36,19 @@ pub struct Snapshot(BTreeMap<String, Value>);
 
 impl Machine {
     /// A machine that nobody made part of a network yet, and whose host has a name of its own.
-    pub fn new() -> Result<Self, Failure> {
-        let node = TestNode::with_ovs()?;
+    #[expect(clippy::new_without_default, reason = "it starts programs")]
+    #[track_caller]
+    pub fn new() -> Self {
+        let node = TestNode::with_ovs();
         let run = |arguments: &[&str]| node.run("ip", arguments);
-        run(&["link", "add", "eth0", "type", "veth", "peer", "name", "far"])?;
+        run(&["link", "add", "eth0", "type", "veth", "peer", "name", "far"]);
         // The far end only gives the uplink a carrier. Addresses that the kernel makes by itself come
         // at a time of its own.
         for link in ["far", "eth0"] {
-            run(&["link", "set", link, "addrgenmode", "none"])?;
-            run(&["link", "set", link, "up"])?;
+            run(&["link", "set", link, "addrgenmode", "none"]);
+            run(&["link", "set", link, "up"]);
         }
-        run(&["address", "add", "192.0.2.11/24", "dev", "eth0"])?;
+        run(&["address", "add", "192.0.2.11/24", "dev", "eth0"]);
         run(&[
             "route",
             "add",
@@ -56,17 +58,17 @@ impl Machine {
             "onlink",
             "dev",
             "eth0",
-        ])?;
+        ]);
         // The southbound database's machine is not there, and that is known at once.
-        run(&["route", "add", "unreachable", "192.0.2.9/32"])?;
+        run(&["route", "add", "unreachable", "192.0.2.9/32"]);
         let kind = format!("datapath_type={}", datapath().name());
-        node.vsctl(&["add-br", "br-int", "--", "set", "bridge", "br-int", &kind])?;
+        node.vsctl(&["add-br", "br-int", "--", "set", "bridge", "br-int", &kind]);
         let name = [
             "external_ids:hostname=machine.example",
             "external_ids:system-id=a-chassis",
         ];
-        node.vsctl(&[&["set", "open_vswitch", "."], &name[..]].concat())?;
-        Ok(Self { node })
+        node.vsctl(&[&["set", "open_vswitch", "."], &name[..]].concat());
+        Self { node }
     }
 
     /// The node beneath.
@@ -88,74 +90,82 @@ impl Machine {
     }
 
     /// Runs `podwire node`.
-    pub fn podwire_node(&self, verb: &str, flags: &[&str]) -> Result<Finished, Failure> {
-        self.run(agent_binary()?, verb, flags, None)
+    #[track_caller]
+    pub fn podwire_node(&self, verb: &str, flags: &[&str]) -> Finished {
+        self.run(agent_binary(), verb, flags, None)
     }
 
     /// `podwire node init`, which must succeed, and what it said.
-    pub fn init(&self, flags: &[&str]) -> Result<String, Failure> {
-        self.podwire_node("init", flags)?
+    #[track_caller]
+    pub fn init(&self, flags: &[&str]) -> String {
+        self.podwire_node("init", flags)
             .success("podwire node init")
     }
 
     /// `podwire node cleanup`, which must succeed, and what it said.
-    pub fn cleanup(&self, flags: &[&str]) -> Result<String, Failure> {
-        self.podwire_node("cleanup", flags)?
+    #[track_caller]
+    pub fn cleanup(&self, flags: &[&str]) -> String {
+        self.podwire_node("cleanup", flags)
             .success("podwire node cleanup")
     }
 
     /// Starts `podwire node run`, and waits until the node is ready.
-    pub fn start_run(&self, flags: &[&str]) -> Result<NodeRun, Failure> {
+    #[track_caller]
+    pub fn start_run(&self, flags: &[&str]) -> NodeRun {
         NodeRun::start(&self.node, &self.arguments("run", flags))
     }
 
     /// Waits until `podwire node show` finds every item as it should be.
-    pub fn await_well(&self) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn await_well(&self) {
         await_well(&self.node, &self.arguments("show", &[]))
     }
 
     /// What `podwire node show` says, and its exit code.
-    pub fn show(&self) -> Result<(Option<i32>, Value), Failure> {
+    #[track_caller]
+    pub fn show(&self) -> (Option<i32>, Value) {
         let arguments = self.arguments("show", &["-o", "json"]);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         self.node.podwire_json(&arguments)
     }
 
     /// An init that dies by SIGKILL at a boundary of its steps.
-    pub fn init_killed_at(&self, boundary: usize) -> Result<Finished, Failure> {
-        self.run(faulty_agent_binary()?, "init", &[], Some(boundary))
+    #[track_caller]
+    pub fn init_killed_at(&self, boundary: usize) -> Finished {
+        self.run(faulty_agent_binary(), "init", &[], Some(boundary))
     }
 
     /// A cleanup that dies by SIGKILL at a boundary of its steps.
-    pub fn cleanup_killed_at(&self, boundary: usize) -> Result<Finished, Failure> {
-        self.run(faulty_agent_binary()?, "cleanup", &[], Some(boundary))
+    #[track_caller]
+    pub fn cleanup_killed_at(&self, boundary: usize) -> Finished {
+        self.run(faulty_agent_binary(), "cleanup", &[], Some(boundary))
     }
 
-    fn run(
-        &self,
-        binary: PathBuf,
-        verb: &str,
-        flags: &[&str],
-        fault: Option<usize>,
-    ) -> Result<Finished, Failure> {
+    #[track_caller]
+    fn run(&self, binary: PathBuf, verb: &str, flags: &[&str], fault: Option<usize>) -> Finished {
         let mut command = Command::new(binary);
         command.args(self.arguments(verb, flags));
         if let Some(boundary) = fault {
             command.env("PODWIRE_NODE_FAULT", boundary.to_string());
         }
-        self.node.place().run(|| finish(command, b"", LIMIT))?
+        self.node
+            .place()
+            .run(|| finish(command, b"", LIMIT))
+            .or_fail()
     }
 
     /// Everything that is set: links, addresses, routes of all tables, rules, neighbours, nftables,
     /// forwarding, the switch's rows, files.
-    pub fn snapshot(&self) -> Result<Snapshot, Failure> {
+    #[track_caller]
+    pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(&self.node)
     }
 }
 
 impl Snapshot {
     /// Everything that is set on a machine.
-    pub fn of(node: &TestNode) -> Result<Self, Failure> {
+    #[track_caller]
+    pub fn of(node: &TestNode) -> Self {
         let mut all = BTreeMap::new();
         for (what, arguments) in [
             ("links", &["-j", "-d", "link"][..]),
@@ -175,7 +185,7 @@ impl Snapshot {
                 &["-j", "neighbour", "show", "nud", "permanent"],
             ),
         ] {
-            let shown = node.run("ip", arguments)?;
+            let shown = node.run("ip", arguments);
             let mut shown = serde_json::from_str(&shown).unwrap_or(Value::String(shown));
             // Open vSwitch lowers a bridge's own MTU to its smallest port's, and leaves it so.
             let links = shown.as_array_mut().into_iter().flatten();
@@ -184,15 +194,15 @@ impl Snapshot {
             }
             all.insert(what.to_owned(), shown);
         }
-        let ruleset = node.run("nft", &["list", "ruleset"])?;
+        let ruleset = node.run("nft", &["list", "ruleset"]);
         all.insert("nftables".to_owned(), ruleset.into());
         let sysctls = "grep -rs . /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf \
                        /proc/sys/net/ipv4/ip_forward | grep -v -e stable_secret -e conf/br-int/mtu | sort";
-        let sysctls = node.run("sh", &["-c", sysctls])?;
+        let sysctls = node.run("sh", &["-c", sysctls]);
         all.insert("sysctls".to_owned(), sysctls.lines().collect());
         let files =
             "find /run/podwire /etc/openvswitch /var/lib/podwire -ls 2>/dev/null | sort; true";
-        let files = node.run("sh", &["-c", files])?;
+        let files = node.run("sh", &["-c", files]);
         all.insert("files".to_owned(), files.lines().collect());
         for (table, columns) in [
             ("Open_vSwitch", &["external_ids", "other_config"][..]),
@@ -220,7 +230,7 @@ impl Snapshot {
             ),
         ] {
             let mut rows: Vec<Value> = node
-                .ovsdb_rows(table)?
+                .ovsdb_rows(table)
                 .iter()
                 .map(|row| {
                     columns
@@ -232,7 +242,7 @@ impl Snapshot {
             rows.sort_by_key(Value::to_string);
             all.insert(format!("table {table}"), rows.into());
         }
-        Ok(Self(all))
+        Self(all)
     }
 
     /// Without what others write down for themselves: ovn-controller its connection tracking zones,
@@ -297,23 +307,21 @@ impl Snapshot {
 }
 
 /// Waits until `podwire node show`, with this command line, finds every item as it should be.
-pub fn await_well(node: &TestNode, arguments: &[String]) -> Result<(), Failure> {
+#[track_caller]
+pub fn await_well(node: &TestNode, arguments: &[String]) {
     let until = Instant::now() + LIMIT;
     let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     arguments.extend(["-o", "json"]);
     loop {
-        let (code, shown) = node.podwire_json(&arguments)?;
+        let (code, shown) = node.podwire_json(&arguments);
         if code == Some(0) {
-            return Ok(());
+            return;
         }
         if Instant::now() > until {
             let items = shown["items"].as_array().into_iter().flatten();
             let ill = items.filter(|item| item["state"] != "ok");
-            return Err(Failure::Deadline {
-                awaited: "every item to be as it should be".to_owned(),
-                waited: LIMIT,
-                seen: format!("{:#?}", ill.collect::<Vec<_>>()),
-            });
+            let ill = ill.collect::<Vec<_>>();
+            panic!("waited {LIMIT:?} for every item to be as it should be; instead: {ill:#?}");
         }
     }
 }

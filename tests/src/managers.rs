@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::TestNode;
 use crate::failure::Failure;
-use crate::node::DAEMON_LIMIT;
+use crate::node::{DAEMON_LIMIT, run_in};
 use crate::process::Daemon;
 
 /// Everybody may own, call and hear everything: what is tested is not who may.
@@ -32,9 +32,9 @@ impl<'node> Manager<'node> {
         // What an earlier one has left says how links were.
         let directories = "rm -rf /run/systemd/netif; mkdir -p /run/systemd/network /run/systemd/netif/links \
                            /run/systemd/netif/leases; chown -R systemd-network: /run/systemd/netif";
-        node.run("sh", &["-c", directories])?;
+        node.run("sh", &["-c", directories]);
         for (name, text) in files {
-            write(node, &format!("/run/systemd/network/{name}"), text)?;
+            write(node, &format!("/run/systemd/network/{name}"), text);
         }
         let command = Command::new("/usr/lib/systemd/systemd-networkd");
         Self::start(node, &command, &["networkctl", "list"])
@@ -46,8 +46,8 @@ impl<'node> Manager<'node> {
         node.run(
             "sh",
             &["-c", "rm -rf /run/NetworkManager; mkdir -p /run/nm"],
-        )?;
-        write(node, "/run/nm/NetworkManager.conf", NETWORK_MANAGER)?;
+        );
+        write(node, "/run/nm/NetworkManager.conf", NETWORK_MANAGER);
         let mut command = Command::new("NetworkManager");
         command.arg("--no-daemon").args(
             [
@@ -65,7 +65,7 @@ impl<'node> Manager<'node> {
 
     /// firewalld with its usual zones.
     pub fn firewalld(node: &'node TestNode) -> Result<Self, Failure> {
-        node.run("mkdir", &["-p", "/run/firewalld-config"])?;
+        node.run("mkdir", &["-p", "/run/firewalld-config"]);
         let mut command = Command::new("firewalld");
         command.args([
             "--nofork",
@@ -79,9 +79,9 @@ impl<'node> Manager<'node> {
     /// Starts it beside a bus, and waits until `asked` is answered.
     fn start(node: &'node TestNode, command: &Command, asked: &[&str]) -> Result<Self, Failure> {
         // A node's /sys is its own already.
-        node.run("mount", &["-o", "remount,bind,ro", "/sys"])?;
-        node.run("mkdir", &["-p", "/run/dbus"])?;
-        write(node, "/run/dbus.conf", BUS)?;
+        node.run("mount", &["-o", "remount,bind,ro", "/sys"]);
+        node.run("mkdir", &["-p", "/run/dbus"]);
+        write(node, "/run/dbus.conf", BUS);
         let mut bus = Command::new("dbus-daemon");
         bus.args(["--config-file=/run/dbus.conf", "--nofork", "--nopidfile"]);
         let log = |name| node.path(&format!("/run/log/{name}.log"));
@@ -116,7 +116,7 @@ fn await_answer(
     until: Instant,
 ) -> Result<(), Failure> {
     loop {
-        let Err(error) = node.run(asked[0], &asked[1..]) else {
+        let Err(error) = run_in(node.place(), asked[0], &asked[1..]) else {
             return Ok(());
         };
         if daemon.ended().is_some() || Instant::now() > until {
@@ -130,7 +130,8 @@ fn await_answer(
     }
 }
 
-fn write(node: &TestNode, path: &str, text: &str) -> Result<(), Failure> {
+#[track_caller]
+fn write(node: &TestNode, path: &str, text: &str) {
     let line = format!("cat >{path} <<'END'\n{text}\nEND");
-    node.run("sh", &["-c", &line]).map(drop)
+    node.run("sh", &["-c", &line]);
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;
 
 use crate::TestNode;
-use crate::failure::{Failure, Step};
+use crate::failure::{OrFail, Step};
 use crate::node::run_in;
 use crate::place::Place;
 
@@ -21,10 +21,14 @@ pub struct Neighbour<'node> {
 
 impl<'node> Neighbour<'node> {
     /// Links it to the node, and has the node forward IPv4.
-    pub fn of(node: &'node TestNode) -> Result<Neighbour<'node>, Failure> {
+    #[track_caller]
+    pub fn of(node: &'node TestNode) -> Neighbour<'node> {
         let forward = || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1");
-        node.place().run(forward)?.step(|| "set ip_forward")?;
-        let place = node.place().with_new_network()?;
+        node.place()
+            .run(forward)
+            .step(|| "set ip_forward")
+            .or_fail();
+        let place = node.place().with_new_network();
         let namespace = format!(
             "/proc/{}/fd/{}",
             std::process::id(),
@@ -35,13 +39,13 @@ impl<'node> Neighbour<'node> {
             run_in(place, "ip", &arguments)
         };
         let link = format!("link add {LINK} type veth peer name eth0 netns {namespace}");
-        ip(node.place(), &link)?;
+        ip(node.place(), &link).or_fail();
         for (place, link, own) in [(node.place(), LINK, NODE), (&place, "eth0", OWN)] {
-            ip(place, &format!("address add {own}/24 dev {link}"))?;
-            ip(place, &format!("link set {link} up"))?;
+            ip(place, &format!("address add {own}/24 dev {link}")).or_fail();
+            ip(place, &format!("link set {link} up")).or_fail();
         }
-        ip(&place, &format!("route add default via {NODE}"))?;
-        Ok(Neighbour { node, place })
+        ip(&place, &format!("route add default via {NODE}")).or_fail();
+        Neighbour { node, place }
     }
 
     /// Where its programs run.

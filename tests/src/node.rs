@@ -4,16 +4,16 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::failure::{Failure, Step, tail};
+use crate::failure::{Failure, OrFail, Step, tail};
 use crate::ovsdb::{Ovsdb, Row};
 use crate::place::{Keeper, Place};
 use crate::process::{self, Daemon};
-use crate::watch::{Watch, Woken};
+use crate::watch::await_seen;
 use crate::{Agent, AgentOptions, Pod, links};
 
 /// How long a daemon may take to come up or go. Ample: what it bounds takes milliseconds.
@@ -41,23 +41,26 @@ pub struct TestNode {
 
 impl TestNode {
     /// A node on which nothing runs yet.
-    pub fn new() -> Result<TestNode, Failure> {
-        let keeper = Keeper::start()?;
+    #[expect(clippy::new_without_default, reason = "it starts programs")]
+    #[track_caller]
+    pub fn new() -> TestNode {
+        let keeper = Keeper::start().or_fail();
         let node = TestNode {
             vswitchd: Mutex::new(None),
             ovsdb_server: Mutex::new(None),
             keeper,
         };
-        node.run("ip", &["link", "set", "lo", "up"])?;
-        Ok(node)
+        node.run("ip", &["link", "set", "lo", "up"]);
+        node
     }
 
     /// A node with a running Open vSwitch that has no bridge yet.
-    pub fn with_ovs() -> Result<TestNode, Failure> {
-        let node = TestNode::new()?;
-        node.start_ovsdb_server()?;
-        node.start_vswitchd()?;
-        Ok(node)
+    #[track_caller]
+    pub fn with_ovs() -> TestNode {
+        let node = TestNode::new();
+        node.start_ovsdb_server();
+        node.start_vswitchd();
+        node
     }
 
     /// Where the node's programs run.
@@ -76,15 +79,17 @@ impl TestNode {
     }
 
     /// Runs a program on the node and returns its standard output.
-    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String, Failure> {
-        run_in(self.place(), program, arguments)
+    #[track_caller]
+    pub fn run(&self, program: &str, arguments: &[&str]) -> String {
+        run_in(self.place(), program, arguments).or_fail()
     }
 
     /// Starts ovsdb-server, on the database that is there or a new one, and waits until it listens.
-    pub fn start_ovsdb_server(&self) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn start_ovsdb_server(&self) {
         let fresh = !self.path(DATABASE).exists();
         if fresh {
-            self.run("ovsdb-tool", &["create", DATABASE, SCHEMA])?;
+            self.run("ovsdb-tool", &["create", DATABASE, SCHEMA]);
         }
         let mut command = Command::new("ovsdb-server");
         command.args([
@@ -95,19 +100,20 @@ impl TestNode {
             "-vconsole:info",
         ]);
         // Its main() opens the remotes before the control socket.
-        let daemon = self.start_ovs_daemon(&command, "ovsdb-server")?;
+        let daemon = self.start_ovs_daemon(&command, "ovsdb-server").or_fail();
         *lock(&self.ovsdb_server) = Some(daemon);
         if fresh {
             // As `ovs-vsctl init` does: the one row that ovs-vswitchd waits for.
             self.ovsdb()
-                .transact(&[json!({"op": "insert", "table": "Open_vSwitch", "row": {}})])?;
+                .transact(&[json!({"op": "insert", "table": "Open_vSwitch", "row": {}})])
+                .or_fail();
         }
-        Ok(())
     }
 
     /// Starts ovs-vswitchd and waits until it has taken up the configuration. ovsdb-server must
     /// run.
-    pub fn start_vswitchd(&self) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn start_vswitchd(&self) {
         let mut command = Command::new("ovs-vswitchd");
         command.args([
             &format!("unix:{OVSDB_SOCKET}"),
@@ -115,13 +121,14 @@ impl TestNode {
             "--no-chdir",
             "-vconsole:info",
         ]);
-        let daemon = self.start_ovs_daemon(&command, "ovs-vswitchd")?;
+        let daemon = self.start_ovs_daemon(&command, "ovs-vswitchd").or_fail();
         *lock(&self.vswitchd) = Some(daemon);
-        self.await_vswitchd()
+        self.await_vswitchd();
     }
 
     /// Runs a command of ovs-vswitchd, as `ovs-appctl` does, and returns what it printed.
-    pub fn appctl(&self, arguments: &[&str]) -> Result<String, Failure> {
+    #[track_caller]
+    pub fn appctl(&self, arguments: &[&str]) -> String {
         let pid = lock(&self.vswitchd).as_ref().map_or(0, Daemon::pid);
         // By its socket: to go by the pidfile the tool would have to see the process that locked
         // it.
@@ -130,55 +137,69 @@ impl TestNode {
     }
 
     /// Waits until ovs-vswitchd has applied what the database says now.
-    pub fn await_vswitchd(&self) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn await_vswitchd(&self) {
         let database = self.ovsdb();
         let results = database.transact(&[
             json!({"op": "select", "table": "Open_vSwitch", "where": [], "columns": ["cur_cfg"]}),
             json!({"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["next_cfg", "+=", 1]]}),
-        ])?;
+        ]).or_fail();
         let before = &results[0]["rows"][0]["cur_cfg"];
         let rows = json!([{"cur_cfg": before}]);
-        database.wait("Open_vSwitch", json!([]), "!=", &["cur_cfg"], rows)
+        database
+            .wait("Open_vSwitch", json!([]), "!=", &["cur_cfg"], rows)
+            .or_fail();
     }
 
     /// Stops ovsdb-server in good order (SIGTERM).
-    pub fn stop_ovsdb_server(&self) -> Result<(), Failure> {
-        end(&self.ovsdb_server, Signal::SIGTERM)
+    #[track_caller]
+    pub fn stop_ovsdb_server(&self) {
+        end(&self.ovsdb_server, Signal::SIGTERM).or_fail();
     }
 
     /// Kills ovsdb-server; its socket file stays behind.
-    pub fn kill_ovsdb_server(&self) -> Result<(), Failure> {
-        end(&self.ovsdb_server, Signal::SIGKILL)
+    #[track_caller]
+    pub fn kill_ovsdb_server(&self) {
+        end(&self.ovsdb_server, Signal::SIGKILL).or_fail();
     }
 
     /// Stops ovs-vswitchd in good order (SIGTERM).
-    pub fn stop_vswitchd(&self) -> Result<(), Failure> {
-        end(&self.vswitchd, Signal::SIGTERM)
+    #[track_caller]
+    pub fn stop_vswitchd(&self) {
+        end(&self.vswitchd, Signal::SIGTERM).or_fail();
     }
 
     /// Kills ovs-vswitchd; its pid file and control socket stay behind.
-    pub fn kill_vswitchd(&self) -> Result<(), Failure> {
-        end(&self.vswitchd, Signal::SIGKILL)
+    #[track_caller]
+    pub fn kill_vswitchd(&self) {
+        end(&self.vswitchd, Signal::SIGKILL).or_fail();
     }
 
     /// Sends a signal, such as SIGSTOP, to ovs-vswitchd.
-    pub fn signal_vswitchd(&self, signal: Signal) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn signal_vswitchd(&self, signal: Signal) {
         lock(&self.vswitchd)
             .as_ref()
             .map_or(Ok(()), |daemon| daemon.signal(signal))
+            .or_fail();
     }
 
     /// Sends a signal, such as SIGSTOP, to ovsdb-server.
-    pub fn signal_ovsdb_server(&self, signal: Signal) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn signal_ovsdb_server(&self, signal: Signal) {
         lock(&self.ovsdb_server)
             .as_ref()
             .map_or(Ok(()), |daemon| daemon.signal(signal))
+            .or_fail();
     }
 
     /// Kills ovsdb-server and takes the database away: the next start makes an empty one.
-    pub fn lose_database(&self) -> Result<(), Failure> {
-        self.kill_ovsdb_server()?;
-        std::fs::remove_file(self.path(DATABASE)).step(|| "remove the database")
+    #[track_caller]
+    pub fn lose_database(&self) {
+        self.kill_ovsdb_server();
+        std::fs::remove_file(self.path(DATABASE))
+            .step(|| "remove the database")
+            .or_fail();
     }
 
     /// Waits until ovs-vswitchd has given the interface of this name an ofport.
@@ -197,7 +218,8 @@ impl TestNode {
     }
 
     /// Waits until Open vSwitch has a port for a container, or has none any more.
-    pub fn await_port(&self, container: &str, present: bool) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn await_port(&self, container: &str, present: bool) {
         let of_container = json!([[
             "external_ids",
             "includes",
@@ -207,10 +229,12 @@ impl TestNode {
         let none = json!([]);
         self.ovsdb()
             .wait("Interface", of_container, until, &["name"], none)
+            .or_fail();
     }
 
     /// Waits until ovs-vswitchd has given a sandbox' port an ofport, and returns the Interface row.
-    pub fn await_ofport_of(&self, container: &str) -> Result<Row, Failure> {
+    #[track_caller]
+    pub fn await_ofport_of(&self, container: &str) -> Row {
         let conditions = json!([
             [
                 "external_ids",
@@ -220,13 +244,15 @@ impl TestNode {
             ["ofport", ">", 0],
         ]);
         self.ovsdb()
-            .wait("Interface", conditions, "!=", &["name"], json!([]))?;
-        let row = self.interface_of(container)?;
+            .wait("Interface", conditions, "!=", &["name"], json!([]))
+            .or_fail();
+        let row = self.interface_of(container);
         row.ok_or_else(|| Failure::Unlike {
             object: format!("the Interface row of {container}"),
             expected: "still there".into(),
             seen: "gone".into(),
         })
+        .or_fail()
     }
 
     /// The node's database.
@@ -235,50 +261,52 @@ impl TestNode {
     }
 
     /// All rows of a table of the node's database.
-    pub fn ovsdb_rows(&self, table: &str) -> Result<Vec<Row>, Failure> {
-        self.ovsdb().rows(table)
+    #[track_caller]
+    pub fn ovsdb_rows(&self, table: &str) -> Vec<Row> {
+        self.ovsdb().rows(table).or_fail()
     }
 
     /// The Interface row of a container's first interface, known by its external_ids.
-    pub fn interface_of(&self, container: &str) -> Result<Option<Row>, Failure> {
-        let mut rows = self.ovsdb_rows("Interface")?.into_iter();
-        Ok(rows.find(|row| row["external_ids"]["sandbox"] == container))
+    #[track_caller]
+    pub fn interface_of(&self, container: &str) -> Option<Row> {
+        let mut rows = self.ovsdb_rows("Interface").into_iter();
+        rows.find(|row| row["external_ids"]["sandbox"] == container)
     }
 
     /// One of the external_ids of the Interface row of a container's interface.
-    pub fn external_id(
-        &self,
-        container: &str,
-        pod_ifname: &str,
-        key: &str,
-    ) -> Result<Option<String>, Failure> {
-        let rows = self.ovsdb_rows("Interface")?;
+    #[track_caller]
+    pub fn external_id(&self, container: &str, pod_ifname: &str, key: &str) -> Option<String> {
+        let rows = self.ovsdb_rows("Interface");
         let mut ids = rows.iter().map(|row| &row["external_ids"]);
         let ids = ids.find(|ids| ids["sandbox"] == container && ids["pod-if-name"] == pod_ifname);
-        Ok(ids.and_then(|ids| Some(ids[key].as_str()?.to_owned())))
+        ids.and_then(|ids| Some(ids[key].as_str()?.to_owned()))
     }
 
     /// Runs `ovs-vsctl`, which waits for ovs-vswitchd to apply a change unless told not to, and
     /// returns its output.
-    pub fn vsctl(&self, arguments: &[&str]) -> Result<String, Failure> {
+    #[track_caller]
+    pub fn vsctl(&self, arguments: &[&str]) -> String {
         let arguments: Vec<&str> = ["--timeout=10"].iter().chain(arguments).copied().collect();
         self.run("ovs-vsctl", &arguments)
     }
 
     /// Starts the agent and waits until it says that it is ready.
-    pub fn start_agent(&self, options: &AgentOptions) -> Result<Agent<'_>, Failure> {
-        Agent::start(self, options)
+    #[track_caller]
+    pub fn start_agent(&self, options: &AgentOptions) -> Agent<'_> {
+        Agent::start(self, options).or_fail()
     }
 
     /// A pod sandbox with an empty network namespace, of the pod `tests/<name>`.
-    pub fn pod(&self, name: &str) -> Result<Pod<'_>, Failure> {
-        Pod::new(self, name)
+    #[track_caller]
+    pub fn pod(&self, name: &str) -> Pod<'_> {
+        Pod::new(self, name).or_fail()
     }
 
     /// The names of the node's daemons and of everything that they have started, sorted.
-    pub fn processes(&self) -> Result<Vec<String>, Failure> {
-        let processes = process::with_environment(&self.process_mark())?;
-        Ok(processes.into_iter().map(|process| process.name).collect())
+    #[track_caller]
+    pub fn processes(&self) -> Vec<String> {
+        let processes = process::with_environment(&self.process_mark()).or_fail();
+        processes.into_iter().map(|process| process.name).collect()
     }
 
     /// `VARIABLE=value`, in the environment of every process of this node and of no other.
@@ -289,17 +317,18 @@ impl TestNode {
 
     /// What podwire has left on this node: links, OVS rows and attachment records that belong to
     /// pods. What makes up br-int itself is not counted.
-    pub fn leftovers(&self) -> Result<Leftovers, Failure> {
+    #[track_caller]
+    pub fn leftovers(&self) -> Leftovers {
         let text = |row: &Row, column: &str| row[column].as_str().unwrap_or_default().to_owned();
         let bridges: Vec<String> = self
-            .ovsdb_rows("Bridge")?
+            .ovsdb_rows("Bridge")
             .iter()
             .map(|row| text(row, "name"))
             .collect();
         let mut rows = Vec::new();
         for table in ["Port", "Interface"] {
             let names = self
-                .ovsdb_rows(table)?
+                .ovsdb_rows(table)
                 .iter()
                 .map(|row| text(row, "name"))
                 .collect::<Vec<_>>();
@@ -312,12 +341,12 @@ impl TestNode {
         }
         for table in ["QoS", "Queue"] {
             rows.extend(
-                self.ovsdb_rows(table)?
+                self.ovsdb_rows(table)
                     .iter()
                     .map(|row| format!("{table} {}", text(row, "_uuid"))),
             );
         }
-        let links = links::list(self.place())?;
+        let links = links::list(self.place());
         let links = links
             .into_iter()
             .filter(|link| link.kind.as_deref() == Some("veth"))
@@ -328,13 +357,13 @@ impl TestNode {
                 .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
                 .collect(),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(error).step(|| "list the attachment records"),
+            Err(error) => Err(error).step(|| "list the attachment records").or_fail(),
         };
-        Ok(Leftovers {
+        Leftovers {
             links,
             rows,
             records,
-        })
+        }
     }
 
     fn start_ovs_daemon(&self, command: &Command, name: &str) -> Result<Daemon, Failure> {
@@ -349,28 +378,19 @@ impl TestNode {
         name: &str,
         rundir: &str,
     ) -> Result<Daemon, Failure> {
-        let directory = Watch::new(&self.path(rundir))?;
         let daemon = Daemon::start(
             &self.keeper,
             command,
             &self.path(&format!("/run/log/{name}.log")),
         )?;
         let control = self.path(&format!("{rundir}/{name}.{}.ctl", daemon.pid()));
-        let until = Instant::now() + DAEMON_LIMIT;
-        while !control.exists() {
-            let woken = directory.wait(
-                daemon.end(),
-                until.saturating_duration_since(Instant::now()),
-            )?;
-            if woken != Woken::Changed {
-                let log = std::fs::read_to_string(daemon.log()).unwrap_or_default();
-                return Err(Failure::Deadline {
-                    awaited: format!("the control socket of {name}"),
-                    waited: DAEMON_LIMIT,
-                    seen: format!("{woken:?}, and its log says:\n{log}"),
-                });
-            }
-        }
+        let look = || {
+            let log = || std::fs::read_to_string(daemon.log()).unwrap_or_default();
+            let found = control.exists().then_some(());
+            found.ok_or_else(|| format!("its log says:\n{}", log()))
+        };
+        let awaited = format!("the control socket of {name}");
+        await_seen(&self.path(rundir), &daemon, DAEMON_LIMIT, &awaited, look)?;
         Ok(daemon)
     }
 }
@@ -418,8 +438,8 @@ pub(crate) fn run_in(place: &Place, program: &str, arguments: &[&str]) -> Result
     let mut command = Command::new(program);
     command.args(arguments);
     let command = process::bound_to_parent(&command);
-    let finished = place.run(|| process::finish(command, b"", TOOL_LIMIT))??;
-    finished.success(&format!("{program} {}", arguments.join(" ")))
+    let finished = place.run(|| process::finish(command, b"", TOOL_LIMIT))?;
+    finished.output(&format!("{program} {}", arguments.join(" ")))
 }
 
 fn end(daemon: &Mutex<Option<Daemon>>, signal: Signal) -> Result<(), Failure> {

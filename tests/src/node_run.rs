@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use nix::sys::signal::Signal;
 
-use crate::failure::{Failure, Step};
+use crate::failure::{OrFail, Step};
 use crate::node::DAEMON_LIMIT;
 use crate::process::Daemon;
-use crate::watch::{Watch, Woken};
+use crate::watch::await_seen;
 use crate::{TestNode, agent_binary};
 
 const LOG: &str = "/run/log/podwire-node.log";
@@ -24,15 +24,17 @@ pub struct NodeRun {
 
 impl NodeRun {
     /// Starts it with this command line, and waits until it says that the node is ready.
-    pub fn start(node: &TestNode, arguments: &[String]) -> Result<Self, Failure> {
-        let run = Self::launch(node, arguments)?;
-        run.await_state("READY=1")?;
-        Ok(run)
+    #[track_caller]
+    pub fn start(node: &TestNode, arguments: &[String]) -> Self {
+        let run = Self::launch(node, arguments);
+        run.await_state("READY=1");
+        run
     }
 
     /// Starts it with this command line.
-    pub fn launch(node: &TestNode, arguments: &[String]) -> Result<Self, Failure> {
-        let mut command = Command::new(agent_binary()?);
+    #[track_caller]
+    pub fn launch(node: &TestNode, arguments: &[String]) -> Self {
+        let mut command = Command::new(agent_binary());
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with("PODWIRE_") {
                 command.env_remove(variable);
@@ -43,74 +45,79 @@ impl NodeRun {
     }
 
     /// Starts it by this command.
-    pub fn launch_by(node: &TestNode, mut command: Command) -> Result<Self, Failure> {
+    #[track_caller]
+    pub fn launch_by(node: &TestNode, mut command: Command) -> Self {
         let _ = std::fs::remove_file(node.path(NOTIFY));
-        let manager = node.place().run(|| UnixDatagram::bind(NOTIFY))?;
-        let manager = manager.step(|| "bind the service manager's socket")?;
+        let manager = node.place().run(|| UnixDatagram::bind(NOTIFY));
+        let manager = manager
+            .step(|| "bind the service manager's socket")
+            .or_fail();
         command.env("NOTIFY_SOCKET", NOTIFY);
-        let daemon = Daemon::start(node.keeper(), &command, &node.path(LOG))?;
-        Ok(Self { daemon, manager })
+        let daemon = Daemon::start(node.keeper(), &command, &node.path(LOG)).or_fail();
+        Self { daemon, manager }
     }
 
     /// Waits until it tells the service manager this.
-    pub fn await_state(&self, wanted: &str) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn await_state(&self, wanted: &str) {
         let until = Instant::now() + DAEMON_LIMIT;
         let mut seen = Vec::new();
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || self.daemon.ended().is_some() {
-                return Err(Failure::Deadline {
-                    awaited: format!("{wanted:?} from podwire node run"),
-                    waited: DAEMON_LIMIT - left,
-                    seen: format!("{seen:#?}, and its log says:\n{}", self.log()?),
-                });
+                let log = self.log();
+                panic!("no {wanted:?} from podwire node run, but {seen:#?}; its log says:\n{log}");
             }
             // Short, to see the end of a process that says nothing any more.
             let limit = left.min(std::time::Duration::from_millis(200));
             self.manager
                 .set_read_timeout(Some(limit))
-                .step(|| "set a timeout")?;
+                .step(|| "set a timeout")
+                .or_fail();
             let mut bytes = [0; 4096];
             if let Ok(length) = self.manager.recv(&mut bytes) {
                 let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
                 let is_wanted = text.contains(wanted);
                 seen.push(text);
                 if is_wanted {
-                    return Ok(());
+                    return;
                 }
             }
         }
     }
 
     /// What it has logged so far.
-    pub fn log(&self) -> Result<String, Failure> {
-        std::fs::read_to_string(self.daemon.log()).step(|| "read the node role's log")
+    #[track_caller]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.daemon.log())
+            .step(|| "read the node role's log")
+            .or_fail()
     }
 
     /// Waits until the log has this many lines with this text, and gives the last.
-    pub fn await_log(&self, text: &str, count: usize) -> Result<String, Failure> {
-        let changes = Watch::new(self.daemon.log())?;
-        let until = Instant::now() + DAEMON_LIMIT;
-        loop {
-            let log = self.log()?;
+    #[track_caller]
+    pub fn await_log(&self, text: &str, count: usize) -> String {
+        let awaited = format!("{count} times {text:?} in the node role's log");
+        let look = || {
+            let log = self.log();
             let mut lines = log.lines().filter(|line| line.contains(text));
-            if let Some(line) = lines.nth(count.saturating_sub(1)) {
-                return Ok(line.to_owned());
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if changes.wait(self.daemon.end(), left)? != Woken::Changed {
-                return Err(Failure::Deadline {
-                    awaited: format!("{count} times {text:?} in the node role's log"),
-                    waited: DAEMON_LIMIT - left,
-                    seen: log,
-                });
-            }
-        }
+            let line = lines.nth(count.saturating_sub(1)).map(str::to_owned);
+            line.ok_or(log)
+        };
+        await_seen(
+            self.daemon.log(),
+            &self.daemon,
+            DAEMON_LIMIT,
+            &awaited,
+            look,
+        )
+        .or_fail()
     }
 
     /// How often the log has this text.
-    pub fn count(&self, text: &str) -> Result<usize, Failure> {
-        Ok(self.log()?.matches(text).count())
+    #[track_caller]
+    pub fn count(&self, text: &str) -> usize {
+        self.log().matches(text).count()
     }
 
     /// Its process id.
@@ -119,17 +126,20 @@ impl NodeRun {
     }
 
     /// Stops it in good order (SIGTERM), and says how it ended.
-    pub fn stop(self) -> Result<ExitStatus, Failure> {
-        self.daemon.end_by(Signal::SIGTERM, DAEMON_LIMIT)
+    #[track_caller]
+    pub fn stop(self) -> ExitStatus {
+        self.daemon.end_by(Signal::SIGTERM, DAEMON_LIMIT).or_fail()
     }
 
     /// Waits until it has ended by itself, and says how.
-    pub fn await_end(&self) -> Result<ExitStatus, Failure> {
-        self.daemon.await_end(DAEMON_LIMIT)
+    #[track_caller]
+    pub fn await_end(&self) -> ExitStatus {
+        self.daemon.await_end(DAEMON_LIMIT).or_fail()
     }
 
     /// Kills it.
-    pub fn kill(self) -> Result<(), Failure> {
-        self.daemon.end_by(Signal::SIGKILL, DAEMON_LIMIT).map(drop)
+    #[track_caller]
+    pub fn kill(self) {
+        self.daemon.end_by(Signal::SIGKILL, DAEMON_LIMIT).or_fail();
     }
 }

@@ -22,7 +22,7 @@ pub use controller::LogicalPort;
 pub use host::Router;
 pub use pki::TlsFiles;
 
-use crate::failure::{Failure, Step};
+use crate::failure::{OrFail, Step};
 use crate::node::run_in;
 use crate::node::{DAEMON_LIMIT, OVSDB_SOCKET};
 use crate::ovsdb::Ovsdb;
@@ -62,56 +62,64 @@ pub struct OvnNode {
 
 impl Central {
     /// Starts the databases, empty, and ovn-northd.
-    pub fn start() -> Result<Central, Failure> {
+    #[track_caller]
+    pub fn start() -> Central {
         Central::start_with(&[])
     }
 
     /// The same, with the southbound database served by TLS too. The keys are made by ovs-pki(8),
     /// one for each end.
-    pub fn with_tls() -> Result<(Central, TlsFiles), Failure> {
-        let files = TlsFiles::make()?;
+    #[track_caller]
+    pub fn with_tls() -> (Central, TlsFiles) {
+        let files = TlsFiles::make();
         let mut flags: Vec<String> = vec!["--remote=pssl:6643".to_owned()];
         flags.extend(files.flags("ovnsb"));
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        Ok((Central::start_with(&flags)?, files))
+        (Central::start_with(&flags), files)
     }
 
     /// A central machine and a node with its switch.
-    pub fn with_node() -> Result<(Central, OvnNode), Failure> {
-        let central = Central::start()?;
-        let node = central.node_with_switch("node-a", 1)?;
-        Ok((central, node))
+    #[track_caller]
+    pub fn with_node() -> (Central, OvnNode) {
+        let central = Central::start();
+        let node = central.node_with_switch("node-a", 1);
+        (central, node)
     }
 
     /// A central machine and two nodes with their switches.
-    pub fn with_two_nodes() -> Result<(Central, [OvnNode; 2]), Failure> {
-        let central = Central::start()?;
+    #[track_caller]
+    pub fn with_two_nodes() -> (Central, [OvnNode; 2]) {
+        let central = Central::start();
         let nodes = [
-            central.node_with_switch("node-a", 1)?,
-            central.node_with_switch("node-b", 2)?,
+            central.node_with_switch("node-a", 1),
+            central.node_with_switch("node-b", 2),
         ];
-        Ok((central, nodes))
+        (central, nodes)
     }
 
-    fn node_with_switch(&self, name: &str, number: u8) -> Result<OvnNode, Failure> {
-        let node = self.node(name, number)?;
-        self.add_switch(&node)?;
-        Ok(node)
+    #[track_caller]
+    fn node_with_switch(&self, name: &str, number: u8) -> OvnNode {
+        let node = self.node(name, number);
+        self.add_switch(&node);
+        node
     }
 
-    fn start_with(flags: &[&str]) -> Result<Central, Failure> {
-        let machine = TestNode::new()?;
-        make_run_dir(&machine)?;
+    #[track_caller]
+    fn start_with(flags: &[&str]) -> Central {
+        let machine = TestNode::new();
+        make_run_dir(&machine);
         let mut command = Command::new("ovsdb-server");
         for (name, socket) in [("nb", NORTHBOUND), ("sb", SOUTHBOUND)] {
             let database = format!("{RUN_DIR}/ovn{name}_db.db");
             let schema = format!("/usr/share/ovn/ovn-{name}.ovsschema");
-            machine.run("ovsdb-tool", &["create", &database, &schema])?;
+            machine.run("ovsdb-tool", &["create", &database, &schema]);
             command.args([database, format!("--remote=punix:{socket}")]);
         }
         command.args(["--remote=ptcp:6642:0.0.0.0", "--pidfile", "--no-chdir"]);
         command.args(flags).env("OVS_RUNDIR", RUN_DIR);
-        let databases = machine.start_daemon(&command, "ovsdb-server", RUN_DIR)?;
+        let databases = machine
+            .start_daemon(&command, "ovsdb-server", RUN_DIR)
+            .or_fail();
         // ovsdb-tool leaves the tables empty; northd and the controllers go by their only rows.
         let central = Central {
             northd: Mutex::new(None),
@@ -120,39 +128,44 @@ impl Central {
         };
         central
             .northbound()
-            .transact(&[json!({"op": "insert", "table": "NB_Global", "row": {}})])?;
+            .transact(&[json!({"op": "insert", "table": "NB_Global", "row": {}})])
+            .or_fail();
         central
             .southbound()
-            .transact(&[json!({"op": "insert", "table": "SB_Global", "row": {}})])?;
-        central.start_northd()?;
+            .transact(&[json!({"op": "insert", "table": "SB_Global", "row": {}})])
+            .or_fail();
+        central.start_northd();
         let run = |arguments: &[&str]| central.machine.run("ip", arguments);
-        run(&["link", "add", "underlay", "type", "bridge"])?;
+        run(&["link", "add", "underlay", "type", "bridge"]);
         run(&[
             "address",
             "add",
             &format!("{CENTRAL_ADDRESS}/24"),
             "dev",
             "underlay",
-        ])?;
-        run(&["link", "set", "underlay", "up"])?;
+        ]);
+        run(&["link", "set", "underlay", "up"]);
         // A userspace datapath takes no packet whose checksum is left to a device.
         central
             .machine
-            .run("ethtool", &["-K", "underlay", "tx", "off"])?;
-        Ok(central)
+            .run("ethtool", &["-K", "underlay", "tx", "off"]);
+        central
     }
 
     /// Starts ovn-northd, which makes the southbound database's content from the northbound one's.
-    pub fn start_northd(&self) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn start_northd(&self) {
         let mut command = Command::new("ovn-northd");
         command
             .arg(format!("--ovnnb-db=unix:{NORTHBOUND}"))
             .arg(format!("--ovnsb-db=unix:{SOUTHBOUND}"))
             .arg(format!("--pidfile={RUN_DIR}/ovn-northd.pid"))
             .arg("--no-chdir");
-        let daemon = self.machine.start_daemon(&command, "ovn-northd", RUN_DIR)?;
+        let daemon = self
+            .machine
+            .start_daemon(&command, "ovn-northd", RUN_DIR)
+            .or_fail();
         *lock(&self.northd) = Some(daemon);
-        Ok(())
     }
 
     /// Ends ovn-northd: the databases alone stay.
@@ -193,29 +206,33 @@ impl Central {
     }
 
     /// Stops (SIGSTOP) or resumes (SIGCONT) the databases.
-    pub fn signal_databases(&self, signal: Signal) -> Result<(), Failure> {
-        self.databases.signal(signal)
+    #[track_caller]
+    pub fn signal_databases(&self, signal: Signal) {
+        self.databases.signal(signal).or_fail();
     }
 
     /// A machine with Open vSwitch on the underlay, and an ovn-controller that has joined the
     /// network.
-    pub fn node(&self, name: &str, number: u8) -> Result<OvnNode, Failure> {
-        let node = self.node_without_controller(name, number)?;
-        node.make_bridge()?;
-        node.set_remote(&format!("tcp:{CENTRAL_ADDRESS}:6642"))?;
-        node.start_controller()?;
-        self.await_chassis(name)?;
-        Ok(node)
+    #[track_caller]
+    pub fn node(&self, name: &str, number: u8) -> OvnNode {
+        let node = self.node_without_controller(name, number);
+        node.make_bridge();
+        node.set_remote(&format!("tcp:{CENTRAL_ADDRESS}:6642"));
+        node.start_controller();
+        self.await_chassis(name);
+        node
     }
 
     /// A machine with Open vSwitch on the underlay that knows of no OVN yet.
-    pub fn node_without_controller(&self, name: &str, number: u8) -> Result<OvnNode, Failure> {
+    #[track_caller]
+    pub fn node_without_controller(&self, name: &str, number: u8) -> OvnNode {
         self.plugged(name, number, None)
     }
 
-    fn plugged(&self, name: &str, number: u8, router: Option<Place>) -> Result<OvnNode, Failure> {
-        let machine = TestNode::with_ovs()?;
-        make_run_dir(&machine)?;
+    #[track_caller]
+    fn plugged(&self, name: &str, number: u8, router: Option<Place>) -> OvnNode {
+        let machine = TestNode::with_ovs();
+        make_run_dir(&machine);
         let node = OvnNode {
             controller: Mutex::new(None),
             machine,
@@ -223,12 +240,13 @@ impl Central {
             name: name.to_owned(),
             number,
         };
-        self.plug(&node)?;
-        Ok(node)
+        self.plug(&node);
+        node
     }
 
     /// Gives a node its end of the underlay, with the tunnel's address on it.
-    fn plug(&self, node: &OvnNode) -> Result<(), Failure> {
+    #[track_caller]
+    fn plug(&self, node: &OvnNode) {
         let port = format!("to-{}", node.name);
         let target = format!(
             "/proc/{}/fd/{}",
@@ -239,38 +257,41 @@ impl Central {
         let run = |arguments: &[&str]| run_in(far, "ip", arguments);
         run(&[
             "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &target,
-        ])?;
+        ])
+        .or_fail();
         if node.router.is_none() {
-            run(&["link", "set", &port, "master", "underlay"])?;
+            run(&["link", "set", &port, "master", "underlay"]).or_fail();
         }
-        run(&["link", "set", &port, "up"])?;
-        run_in(far, "ethtool", &["-K", &port, "tx", "off"])?;
-        node.run("ip", &["link", "set", "eth0", "up"])?;
+        run(&["link", "set", &port, "up"]).or_fail();
+        run_in(far, "ethtool", &["-K", &port, "tx", "off"]).or_fail();
+        node.run("ip", &["link", "set", "eth0", "up"]);
         match datapath() {
             Datapath::System => {}
             Datapath::Netdev => {
                 let bridge = ["datapath_type=netdev", "fail_mode=standalone"];
                 let command = ["add-br", "br-phy", "--", "set", "bridge", "br-phy"];
                 let port = ["--", "add-port", "br-phy", "eth0"];
-                node.vsctl(&[&command[..], &bridge, &port].concat())?;
+                node.vsctl(&[&command[..], &bridge, &port].concat());
             }
         }
         let holder = node.uplink();
         let address = format!("{}/24", node.tunnel_address());
-        node.run("ip", &["address", "add", &address, "dev", holder])?;
-        node.run("ip", &["link", "set", holder, "up"])?;
-        Ok(())
+        node.run("ip", &["address", "add", &address, "dev", holder]);
+        node.run("ip", &["link", "set", holder, "up"]);
     }
 
     /// Waits until an ovn-controller has joined the network under this name.
-    pub fn await_chassis(&self, name: &str) -> Result<(), Failure> {
-        self.southbound().wait(
-            "Chassis",
-            json!([["name", "==", name]]),
-            "!=",
-            &["name"],
-            json!([]),
-        )
+    #[track_caller]
+    pub fn await_chassis(&self, name: &str) {
+        self.southbound()
+            .wait(
+                "Chassis",
+                json!([["name", "==", name]]),
+                "!=",
+                &["name"],
+                json!([]),
+            )
+            .or_fail();
     }
 }
 
@@ -297,7 +318,8 @@ impl OvnNode {
     }
 
     /// Tells ovn-controller, by the database, where the southbound one is and who it is there.
-    pub fn set_remote(&self, remote: &str) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn set_remote(&self, remote: &str) {
         self.ovsdb().transact(&[json!({
             "op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["external_ids", "insert", ["map", [
                 ["system-id", self.name],
@@ -308,13 +330,13 @@ impl OvnNode {
                 ["ovn-bridge", "br-int"],
                 ["ovn-bridge-datapath-type", datapath().name()],
             ]]]],
-        })])?;
-        Ok(())
+        })]).or_fail();
     }
 
     /// Makes br-int as ovn-controller would, unless it is there already. One that has to make it
     /// looks for its OpenFlow socket before ovs-vswitchd has that, and then pauses for a second.
-    pub fn make_bridge(&self) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn make_bridge(&self) {
         let kind = format!("datapath_type={}", datapath().name());
         let command = [
             "--may-exist",
@@ -329,18 +351,19 @@ impl OvnNode {
             .into_iter()
             .chain([&*kind, "fail_mode=secure"])
             .collect();
-        self.vsctl(&command).map(drop)
+        self.vsctl(&command);
     }
 
     /// Sets a key of the switch's own external_ids.
-    pub fn set_key(&self, key: &str, value: &str) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn set_key(&self, key: &str, value: &str) {
         let pair = format!("external_ids:{key}={value}");
-        self.vsctl(&["--no-wait", "set", "open_vswitch", ".", &pair])
-            .map(drop)
+        self.vsctl(&["--no-wait", "set", "open_vswitch", ".", &pair]);
     }
 
     /// Starts ovn-controller, which makes br-int, and waits for that.
-    pub fn start_controller(&self) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn start_controller(&self) {
         let mut command = Command::new("ovn-controller");
         command
             .arg(format!("unix:{OVSDB_SOCKET}"))
@@ -348,66 +371,76 @@ impl OvnNode {
             .args(["--overwrite-pidfile", "--no-chdir"]);
         let daemon = self
             .machine
-            .start_daemon(&command, "ovn-controller", RUN_DIR)?;
+            .start_daemon(&command, "ovn-controller", RUN_DIR)
+            .or_fail();
         *lock(&self.controller) = Some(daemon);
         self.await_bridge()
     }
 
     /// Waits until a sandbox' Interface row says that OVN has installed its port, or until it no
     /// longer does.
-    pub fn await_installed(&self, container: &str, installed: bool) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn await_installed(&self, container: &str, installed: bool) {
         let is_installed = json!(["map", [["sandbox", container], ["ovn-installed", "true"]]]);
         let until = if installed { "!=" } else { "==" };
         let conditions = json!([["external_ids", "includes", is_installed]]);
         self.ovsdb()
             .wait("Interface", conditions, until, &["name"], json!([]))
+            .or_fail();
     }
 
     /// Waits until br-int is there.
-    fn await_bridge(&self) -> Result<(), Failure> {
-        self.ovsdb().wait(
-            "Bridge",
-            json!([["name", "==", "br-int"]]),
-            "!=",
-            &["name"],
-            json!([]),
-        )
+    #[track_caller]
+    fn await_bridge(&self) {
+        self.ovsdb()
+            .wait(
+                "Bridge",
+                json!([["name", "==", "br-int"]]),
+                "!=",
+                &["name"],
+                json!([]),
+            )
+            .or_fail();
     }
 
     /// Stops ovn-controller with a signal and waits for its end. SIGTERM makes it leave the
     /// network, with its flows; after SIGKILL all stays as it is, its pidfile too.
-    pub fn end_controller(&self, signal: Signal) -> Result<(), Failure> {
-        match lock(&self.controller).take() {
-            Some(daemon) => daemon.end_by(signal, DAEMON_LIMIT).map(drop),
-            None => Ok(()),
+    #[track_caller]
+    pub fn end_controller(&self, signal: Signal) {
+        if let Some(daemon) = lock(&self.controller).take() {
+            daemon.end_by(signal, DAEMON_LIMIT).or_fail();
         }
     }
 
     /// Has ovn-controller leave the network, as its service's stop does: with its tunnels' ports.
-    pub fn leave_network(&self) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn leave_network(&self) {
         let Some(daemon) = lock(&self.controller).take() else {
-            return Ok(());
+            return;
         };
         let socket = format!("{RUN_DIR}/ovn-controller.{}.ctl", daemon.pid());
-        self.run("ovn-appctl", &["-t", &socket, "exit"])?;
-        daemon.await_end(DAEMON_LIMIT)?;
+        self.run("ovn-appctl", &["-t", &socket, "exit"]);
+        daemon.await_end(DAEMON_LIMIT).or_fail();
         // A command without effect, but ovs-vsctl waits until ovs-vswitchd has followed the database.
-        self.vsctl(&["init"]).map(drop)
+        self.vsctl(&["init"]);
     }
 
     /// Sends ovn-controller a signal, such as SIGSTOP.
-    pub fn signal_controller(&self, signal: Signal) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn signal_controller(&self, signal: Signal) {
         lock(&self.controller)
             .as_ref()
             .map_or(Ok(()), |daemon| daemon.signal(signal))
+            .or_fail();
     }
 
     /// What podwire has left here: what makes up the underlay and the tunnels is not its own.
-    pub fn leftovers(&self) -> Result<Leftovers, Failure> {
-        let mut left = self.machine.leftovers()?;
+    #[track_caller]
+    pub fn leftovers(&self) -> Leftovers {
+        let mut left = self.machine.leftovers();
         left.links.retain(|name| name != "eth0");
         // ovn-controller has a QoS row of its own; ours bears the sandbox.
-        let qos = self.ovsdb_rows("QoS")?.into_iter();
+        let qos = self.ovsdb_rows("QoS").into_iter();
         let foreign: Vec<_> = qos
             .filter(|row| row["external_ids"].get("sandbox").is_none())
             .map(|row| format!("QoS {}", row["_uuid"].as_str().unwrap_or_default()))
@@ -416,7 +449,7 @@ impl OvnNode {
             let name = row.split(' ').nth(1).unwrap_or_default();
             name != "eth0" && !name.starts_with("ovn-") && !foreign.contains(row)
         });
-        Ok(left)
+        left
     }
 }
 
@@ -428,9 +461,12 @@ impl Deref for OvnNode {
     }
 }
 
-fn make_run_dir(machine: &TestNode) -> Result<(), Failure> {
+#[track_caller]
+fn make_run_dir(machine: &TestNode) {
     let directory = machine.path(RUN_DIR);
-    std::fs::create_dir(&directory).step(|| format!("make {}", directory.display()))
+    std::fs::create_dir(&directory)
+        .step(|| format!("make {}", directory.display()))
+        .or_fail();
 }
 
 fn lock(daemon: &Mutex<Option<Daemon>>) -> std::sync::MutexGuard<'_, Option<Daemon>> {

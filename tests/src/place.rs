@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 
-use crate::failure::{Failure, Step};
+use crate::failure::{Failure, OrFail, Step};
 use crate::random;
 
 const NO_PATH: Option<&str> = None;
@@ -29,25 +29,23 @@ pub struct Place {
 
 impl Place {
     /// Where the calling thread is now.
-    pub fn here() -> Result<Place, Failure> {
-        let open = |path: &str| {
-            File::open(path)
-                .step(|| format!("open {path}"))
-                .map(Arc::new)
-        };
-        Ok(Place {
-            mount: open("/proc/thread-self/ns/mnt")?,
-            network: open("/proc/thread-self/ns/net")?,
-        })
+    #[track_caller]
+    pub fn here() -> Place {
+        let open =
+            |path: &str| Arc::new(File::open(path).step(|| format!("open {path}")).or_fail());
+        Place {
+            mount: open("/proc/thread-self/ns/mnt"),
+            network: open("/proc/thread-self/ns/net"),
+        }
     }
 
     /// Runs `work` in this place, on a thread of its own, and returns what it returns. A panic of
     /// `work` goes on in the caller.
-    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Failure> {
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let visit = scope.spawn(|| {
-                self.enter()?;
-                Ok(work())
+                self.enter().or_fail();
+                work()
             });
             visit
                 .join()
@@ -65,20 +63,23 @@ impl Place {
     }
 
     /// A fresh, empty network namespace beside this one, in the same mount namespace.
-    pub fn with_new_network(&self) -> Result<Place, Failure> {
+    pub fn with_new_network(&self) -> Place {
         self.run(|| {
-            unshare(CloneFlags::CLONE_NEWNET).step(|| "make a network namespace")?;
+            let made = unshare(CloneFlags::CLONE_NEWNET);
+            made.step(|| "make a network namespace").or_fail();
             Place::here()
-        })?
+        })
     }
 
     /// The network namespace that is mounted on a path of this place, in the same mount namespace.
-    pub fn at_network(&self, path: &Path) -> Result<Place, Failure> {
-        let network = self.run(|| File::open(path))?;
-        Ok(Place {
+    #[track_caller]
+    pub fn at_network(&self, path: &Path) -> Place {
+        let network = self.run(|| File::open(path));
+        let network = network.step(|| format!("open {}", path.display()));
+        Place {
             mount: self.mount.clone(),
-            network: Arc::new(network.step(|| format!("open {}", path.display()))?),
-        })
+            network: Arc::new(network.or_fail()),
+        }
     }
 
     /// The descriptor of the network namespace.
@@ -88,12 +89,13 @@ impl Place {
 
     /// The network namespace's inode number, as `readlink /proc/PID/ns/net` shows it. The kernel
     /// gives the number to another namespace once this one is gone.
-    pub fn network_inode(&self) -> Result<u64, Failure> {
-        Ok(self
-            .network
-            .metadata()
-            .step(|| "stat the network namespace")?
-            .ino())
+    #[track_caller]
+    pub fn network_inode(&self) -> u64 {
+        let metadata = self.network.metadata();
+        metadata
+            .step(|| "stat the network namespace")
+            .or_fail()
+            .ino()
     }
 }
 
@@ -221,5 +223,5 @@ fn make_node() -> Result<(Place, PathBuf), Failure> {
         std::fs::create_dir(directory).step(|| format!("make {directory}"))?;
     }
     let root = format!("/proc/self/task/{}/root", nix::unistd::gettid());
-    Ok((Place::here()?, root.into()))
+    Ok((Place::here(), root.into()))
 }

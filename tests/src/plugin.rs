@@ -78,48 +78,63 @@ impl PluginRun {
         self.finished.duration
     }
 
+    /// Whether it succeeded.
+    pub fn succeeded(&self) -> bool {
+        self.finished.status.success()
+    }
+
     /// The result of a plugin that must have succeeded; `null` when it printed nothing.
-    pub fn success(&self) -> Result<Value, Failure> {
-        if !self.finished.status.success() {
-            return Err(self.wrong("it should have succeeded"));
+    #[track_caller]
+    pub fn success(&self) -> Value {
+        assert!(
+            self.succeeded(),
+            "{}",
+            self.wrong("it should have succeeded")
+        );
+        match serde_json::from_str(&self.finished.stdout) {
+            _ if self.finished.stdout.is_empty() => Value::Null,
+            Ok(result) => result,
+            Err(error) => panic!(
+                "{}",
+                self.wrong(&format!("its output is not JSON: {error}"))
+            ),
         }
-        if self.finished.stdout.is_empty() {
-            return Ok(Value::Null);
-        }
-        serde_json::from_str(&self.finished.stdout)
-            .map_err(|error| self.wrong(&format!("its output is not JSON: {error}")))
     }
 
     /// The error of a plugin that must have failed, with nothing but one error on its output.
-    pub fn error(&self) -> Result<CniError, Failure> {
-        if self.finished.status.success() {
-            return Err(self.wrong("it should have failed"));
-        }
-        let printed: Value = serde_json::from_str(&self.finished.stdout)
-            .map_err(|error| self.wrong(&format!("its output is not one JSON value: {error}")))?;
-        let text = |member: &str| printed[member].as_str().map(str::to_owned);
-        let error = (|| {
+    #[track_caller]
+    pub fn error(&self) -> CniError {
+        assert!(!self.succeeded(), "{}", self.wrong("it should have failed"));
+        let error = || {
+            let printed: Value = serde_json::from_str(&self.finished.stdout).ok()?;
+            let text = |member: &str| printed[member].as_str().map(str::to_owned);
             Some(CniError {
                 cni_version: text("cniVersion")?,
                 code: printed["code"].as_u64()?,
                 msg: text("msg").filter(|msg| !msg.is_empty())?,
                 details: text("details").unwrap_or_default(),
             })
-        })();
-        error.ok_or_else(|| self.wrong("its output lacks cniVersion, code or msg"))
+        };
+        match error() {
+            Some(error) => error,
+            None => panic!(
+                "{}",
+                self.wrong("its output is no JSON with cniVersion, code and msg")
+            ),
+        }
     }
 
-    fn wrong(&self, detail: &str) -> Failure {
+    fn wrong(&self, detail: &str) -> String {
         let Finished {
             status,
             stdout,
             stderr,
             ..
         } = &self.finished;
-        Failure::Plugin {
-            command: self.command.clone(),
-            container: self.container.chars().take(12).collect(),
-            detail: format!("{detail}: {status}, stdout {stdout:?}, stderr {stderr:?}"),
-        }
+        let container: String = self.container.chars().take(12).collect();
+        format!(
+            "{} of {container}: {detail}: {status}, stdout {stdout:?}, stderr {stderr:?}",
+            self.command
+        )
     }
 }

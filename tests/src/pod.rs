@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::{Map, Value, json};
 
-use crate::failure::{Failure, Step};
+use crate::failure::{Failure, OrFail, Step};
 use crate::node::run_in;
 use crate::place::Place;
 use crate::plugin::{ANNOTATIONS, PluginRun, conf};
@@ -45,9 +45,9 @@ pub struct Pod<'node> {
 impl<'node> Pod<'node> {
     /// A sandbox of the pod `tests/<name>`, with a fresh container id and pod uid.
     pub fn new(node: &'node TestNode, name: &str) -> Result<Pod<'node>, Failure> {
-        let place = node.place().with_new_network()?;
+        let place = node.place().with_new_network();
         let netns = format!("/run/netns/cni-{}", random::uuid());
-        place.run(|| pin_network(&netns))??;
+        place.run(|| pin_network(&netns))?;
         Ok(Pod {
             node,
             place,
@@ -62,12 +62,13 @@ impl<'node> Pod<'node> {
     }
 
     /// A further sandbox of the same pod, as kubelet's retry makes it.
-    pub fn another_sandbox(&self) -> Result<Pod<'node>, Failure> {
-        let mut pod = Pod::new(self.node, &self.name)?;
+    #[track_caller]
+    pub fn another_sandbox(&self) -> Pod<'node> {
+        let mut pod = Pod::new(self.node, &self.name).or_fail();
         pod.namespace.clone_from(&self.namespace);
         pod.uid.clone_from(&self.uid);
         pod.annotations.clone_from(&self.annotations);
-        Ok(pod)
+        pod
     }
 
     /// Adds an annotation.
@@ -92,36 +93,45 @@ impl<'node> Pod<'node> {
     }
 
     /// Runs a program in the pod's network namespace and returns its standard output.
-    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String, Failure> {
-        run_in(&self.place, program, arguments)
+    #[track_caller]
+    pub fn run(&self, program: &str, arguments: &[&str]) -> String {
+        run_in(&self.place, program, arguments).or_fail()
     }
 
     /// Takes the namespace away from under the pod, as a runtime or a reboot of the sandbox does
     /// before a late DEL. [`Pod::place`] is the node's own from then on.
-    pub fn remove_netns(&mut self) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn remove_netns(&mut self) {
         self.place = self.node.place().clone();
-        self.node.place().run(|| unpin_network(&self.netns))?
+        self.node
+            .place()
+            .run(|| unpin_network(&self.netns))
+            .or_fail()
     }
 
     /// ADD with the minimal configuration.
-    pub fn add(&self) -> Result<PluginRun, Failure> {
+    #[track_caller]
+    pub fn add(&self) -> PluginRun {
         self.exec("ADD", &conf())
     }
 
     /// CHECK with the minimal configuration and the ADD's result.
-    pub fn check(&self, result: &Value) -> Result<PluginRun, Failure> {
+    #[track_caller]
+    pub fn check(&self, result: &Value) -> PluginRun {
         let mut conf = conf();
         conf["prevResult"] = result.clone();
         self.exec("CHECK", &conf)
     }
 
     /// DEL with the minimal configuration and no prevResult.
-    pub fn del(&self) -> Result<PluginRun, Failure> {
+    #[track_caller]
+    pub fn del(&self) -> PluginRun {
         self.exec("DEL", &conf())
     }
 
     /// Execs the plugin for this pod; the annotations go into the configuration's runtimeConfig.
-    pub fn exec(&self, command: &str, conf: &Value) -> Result<PluginRun, Failure> {
+    #[track_caller]
+    pub fn exec(&self, command: &str, conf: &Value) -> PluginRun {
         self.exec_with(
             command,
             self.with_annotations(conf).to_string().as_bytes(),
@@ -131,23 +141,25 @@ impl<'node> Pod<'node> {
 
     /// Execs the plugin for this pod with exactly this input and with changes to its environment:
     /// `None` takes a variable away.
+    #[track_caller]
     pub fn exec_with(
         &self,
         command: &str,
         stdin: &[u8],
         changes: &[(&str, Option<&str>)],
-    ) -> Result<PluginRun, Failure> {
-        self.exec_binary(&plugin_binary()?, command, stdin, changes)
+    ) -> PluginRun {
+        self.exec_binary(&plugin_binary(), command, stdin, changes)
     }
 
     /// [`Pod::exec_with`] of another plugin binary.
+    #[track_caller]
     pub fn exec_binary(
         &self,
         binary: &Path,
         command: &str,
         stdin: &[u8],
         changes: &[(&str, Option<&str>)],
-    ) -> Result<PluginRun, Failure> {
+    ) -> PluginRun {
         let mut plugin = Command::new(binary);
         plugin.current_dir("/").envs(self.environment(command));
         for (variable, value) in changes {
@@ -159,32 +171,35 @@ impl<'node> Pod<'node> {
         let finished = self
             .node
             .place()
-            .run(|| finish(plugin, stdin, PLUGIN_LIMIT))??;
-        Ok(PluginRun {
+            .run(|| finish(plugin, stdin, PLUGIN_LIMIT))
+            .or_fail();
+        PluginRun {
             command: command.into(),
             container: self.container.clone(),
             finished,
-        })
+        }
     }
 
     /// Starts the plugin for this pod and leaves it running: for a test that kills it.
-    pub fn spawn(&self, command: &str, conf: &Value) -> Result<Child, Failure> {
-        let mut plugin = Command::new(plugin_binary()?);
+    #[track_caller]
+    pub fn spawn(&self, command: &str, conf: &Value) -> Child {
+        let mut plugin = Command::new(plugin_binary());
         plugin
             .current_dir("/")
             .envs(self.environment(command))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let spawned = self.node.place().run(|| plugin.spawn())?;
-        let mut child = spawned.step(|| "start the plugin")?;
+        let spawned = self.node.place().run(|| plugin.spawn());
+        let mut child = spawned.step(|| "start the plugin").or_fail();
         if let Some(mut stdin) = child.stdin.take() {
             let text = self.with_annotations(conf).to_string();
             stdin
                 .write_all(text.as_bytes())
-                .step(|| "write the plugin's input")?;
+                .step(|| "write the plugin's input")
+                .or_fail();
         }
-        Ok(child)
+        child
     }
 
     /// The variables that containerd adds to its own environment, CNI_ARGS in random order: it
@@ -227,16 +242,18 @@ impl<'node> Pod<'node> {
 impl TestNode {
     /// A sandbox of the pod `tests/pod<number>`, annotated with what [`annotation::entry`] has for
     /// this number.
-    pub fn numbered_pod(&self, number: u8) -> Result<Pod<'_>, Failure> {
-        let pod = Pod::new(self, &format!("pod{number}"))?;
-        Ok(pod.on_default_network(&annotation::entry(number)))
+    #[track_caller]
+    pub fn numbered_pod(&self, number: u8) -> Pod<'_> {
+        let pod = Pod::new(self, &format!("pod{number}")).or_fail();
+        pod.on_default_network(&annotation::entry(number))
     }
 
     /// [`TestNode::numbered_pod`] after an ADD that succeeded.
-    pub fn wired_pod(&self, number: u8) -> Result<Pod<'_>, Failure> {
-        let pod = self.numbered_pod(number)?;
-        pod.add()?.success()?;
-        Ok(pod)
+    #[track_caller]
+    pub fn wired_pod(&self, number: u8) -> Pod<'_> {
+        let pod = self.numbered_pod(number);
+        pod.add().success();
+        pod
     }
 }
 

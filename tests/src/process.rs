@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-use crate::failure::{Failure, Step};
+use crate::failure::{Failure, OrFail, Step};
 use crate::place::Keeper;
 
 /// How a program ended and what it printed.
@@ -73,7 +73,13 @@ pub fn finish(mut command: Command, stdin: &[u8], limit: Duration) -> Result<Fin
 
 impl Finished {
     /// The standard output of a program that must have succeeded.
-    pub fn success(self, command: &str) -> Result<String, Failure> {
+    #[track_caller]
+    pub fn success(self, command: &str) -> String {
+        self.output(command).or_fail()
+    }
+
+    /// As [`Finished::success`], for whom a failure may be right.
+    pub(crate) fn output(self, command: &str) -> Result<String, Failure> {
         if self.status.success() {
             return Ok(self.stdout);
         }

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::failure::{Failure, Step};
+use crate::failure::{Failure, OrFail, Step};
 use crate::process::{Finished, finish};
 use crate::{TestNode, agent_binary};
 
@@ -18,47 +18,53 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 impl TestNode {
     /// Runs `podwire` on the node, in a terminal of no size and no colours.
-    pub fn podwire(&self, arguments: &[&str]) -> Result<Finished, Failure> {
-        let mut command = Command::new(agent_binary()?);
+    #[track_caller]
+    pub fn podwire(&self, arguments: &[&str]) -> Finished {
+        let mut command = Command::new(agent_binary());
         command.args(arguments);
-        self.place().run(|| finish(command, b"", LIMIT))?
+        self.place().run(|| finish(command, b"", LIMIT)).or_fail()
     }
 
     /// [`TestNode::podwire`] that must print JSON, and with which exit code it ended.
-    pub fn podwire_json(&self, arguments: &[&str]) -> Result<(Option<i32>, Value), Failure> {
-        let done = self.podwire(arguments)?;
-        let json = serde_json::from_str(&done.stdout).map_err(|error| Failure::Exit {
-            command: format!("podwire {}", arguments.join(" ")),
-            status: done.status,
-            output: format!("not JSON ({error}): {}{}", done.stdout, done.stderr),
-        })?;
-        Ok((done.status.code(), json))
+    #[track_caller]
+    pub fn podwire_json(&self, arguments: &[&str]) -> (Option<i32>, Value) {
+        let done = self.podwire(arguments);
+        let json = serde_json::from_str(&done.stdout)
+            .map_err(|error| Failure::Exit {
+                command: format!("podwire {}", arguments.join(" ")),
+                status: done.status,
+                output: format!("not JSON ({error}): {}{}", done.stdout, done.stderr),
+            })
+            .or_fail();
+        (done.status.code(), json)
     }
 
     /// Runs a line of shell on the node, where `podwire` is the one under test.
-    pub fn shell(&self, line: &str) -> Result<Finished, Failure> {
+    #[track_caller]
+    pub fn shell(&self, line: &str) -> Finished {
         let mut command = Command::new("sh");
         command.args(["-c", line]).current_dir("/");
-        let binary = agent_binary()?;
+        let binary = agent_binary();
         let directory = binary.parent().map(|it| it.display().to_string());
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{path}", directory.unwrap_or_default()));
-        self.place().run(|| finish(command, b"", LIMIT))?
+        self.place().run(|| finish(command, b"", LIMIT)).or_fail()
     }
 
     /// Makes a pod's pair anew by the same names and addresses, and its row in the same turn of
     /// ovs-vswitchd's main loop: the switch keeps its socket on the old link, and says that all is
     /// well. `shell` runs a line in which $H is the host end and $N the pod's namespace.
-    pub fn deafen_port(&self, container: &str, shell: impl FnOnce(&str)) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn deafen_port(&self, container: &str, shell: impl FnOnce(&str)) {
         let row = self
-            .interface_of(container)?
+            .interface_of(container)
             .expect("a wired pod has its row");
         let ids = row["external_ids"].as_object().expect("ids are a map");
         let ids: Vec<String> = ids
             .iter()
             .map(|(key, value)| format!("'external_ids:\"{key}\"={value}'"))
             .collect();
-        self.signal_vswitchd(Signal::SIGSTOP)?;
+        self.signal_vswitchd(Signal::SIGSTOP);
         shell(&format!(
             "HM=$(cat /sys/class/net/$H/address)
          inside() {{ nsenter --net=$N \"$@\"; }}
@@ -75,14 +81,14 @@ impl TestNode {
          echo \"$R\" | sed 's/ metric.*//' | while read route; do inside ip route add $route; done",
             ids.join(" ")
         ));
-        self.signal_vswitchd(Signal::SIGCONT)?;
-        self.await_ofport_of(container)?;
-        Ok(())
+        self.signal_vswitchd(Signal::SIGCONT);
+        self.await_ofport_of(container);
     }
 
     /// Starts `podwire` on the node and goes on reading what it prints.
-    pub fn podwire_live(&self, arguments: &[&str]) -> Result<Live, Failure> {
-        let mut command = Command::new(agent_binary()?);
+    #[track_caller]
+    pub fn podwire_live(&self, arguments: &[&str]) -> Live {
+        let mut command = Command::new(agent_binary());
         command.args(arguments);
         command
             .stdin(Stdio::null())
@@ -90,8 +96,9 @@ impl TestNode {
             .stderr(Stdio::null());
         let mut child = self
             .place()
-            .run(|| command.spawn())?
-            .step(|| "start podwire")?;
+            .run(|| command.spawn())
+            .step(|| "start podwire")
+            .or_fail();
         let (sender, lines) = mpsc::channel();
         let output = child.stdout.take();
         std::thread::spawn(move || {
@@ -101,7 +108,7 @@ impl TestNode {
                 let _ = sender.send(line);
             }
         });
-        Ok(Live { child, lines })
+        Live { child, lines }
     }
 }
 
@@ -115,36 +122,35 @@ pub struct Live {
 impl Live {
     /// Waits for a line that holds all of these words, and returns it; lines before it are passed
     /// over.
-    pub fn await_line(&self, words: &[&str]) -> Result<String, Failure> {
+    #[track_caller]
+    pub fn await_line(&self, words: &[&str]) -> String {
         let began = Instant::now();
         let mut seen = Vec::new();
         loop {
-            let left = LIMIT.saturating_sub(began.elapsed());
-            match self.lines.recv_timeout(left) {
-                Ok(line) if words.iter().all(|word| line.contains(word)) => return Ok(line),
+            match self
+                .lines
+                .recv_timeout(LIMIT.saturating_sub(began.elapsed()))
+            {
+                Ok(line) if words.iter().all(|word| line.contains(word)) => return line,
                 Ok(line) => seen.push(line),
-                Err(end) => {
-                    return Err(Failure::Deadline {
-                        awaited: format!("a line with {words:?}"),
-                        waited: began.elapsed(),
-                        seen: format!("{end}: {seen:#?}"),
-                    });
-                }
+                Err(end) => panic!("waited for a line with {words:?}: {end}; instead: {seen:#?}"),
             }
         }
     }
 
     /// Asks it to end (SIGTERM).
-    pub fn terminate(&self) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn terminate(&self) {
         let pid = Pid::from_raw(self.child.id() as i32);
-        kill(pid, Signal::SIGTERM).step(|| "end podwire")
+        kill(pid, Signal::SIGTERM).step(|| "end podwire").or_fail();
     }
 
     /// Waits until it has ended.
-    pub fn await_end(mut self) -> Result<ExitStatus, Failure> {
+    #[track_caller]
+    pub fn await_end(mut self) -> ExitStatus {
         // Its output ends with it.
         while self.lines.recv_timeout(LIMIT).is_ok() {}
-        self.child.wait().step(|| "wait for podwire")
+        self.child.wait().step(|| "wait for podwire").or_fail()
     }
 }
 

@@ -9,6 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
 use crate::failure::{Failure, Step};
+use crate::process::Daemon;
 
 /// Why a [`Watch::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,34 @@ impl Watch {
             Ok(_) => Ok(Woken::Changed),
             Err(Errno::EAGAIN) => Ok(Woken::Ended),
             Err(errno) => Err(errno).step(|| "read inotify"),
+        }
+    }
+}
+
+/// Looks whenever something changes at `path` until `look` gives a value. Its error is what was
+/// seen instead, for the failure at the deadline or at the daemon's end.
+pub(crate) fn await_seen<T>(
+    path: &Path,
+    daemon: &Daemon,
+    limit: Duration,
+    awaited: &str,
+    mut look: impl FnMut() -> Result<T, String>,
+) -> Result<T, Failure> {
+    let changes = Watch::new(path)?;
+    let began = Instant::now();
+    loop {
+        let seen = match look() {
+            Ok(found) => return Ok(found),
+            Err(seen) => seen,
+        };
+        let left = limit.saturating_sub(began.elapsed());
+        let woken = changes.wait(daemon.end(), left)?;
+        if woken != Woken::Changed {
+            return Err(Failure::Deadline {
+                awaited: awaited.into(),
+                waited: began.elapsed(),
+                seen: format!("{woken:?}, and {seen}"),
+            });
         }
     }
 }

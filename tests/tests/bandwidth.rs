@@ -1,7 +1,5 @@
 //! Bandwidth limits of pods: on the rows of their ports, gone with them, and nobody else's touched.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use podwire_tests::annotation::entry;
 use podwire_tests::{AgentOptions, Pod, Row, TestNode, conf};
 use serde_json::{Value, json};
@@ -18,18 +16,14 @@ fn limited(ingress: u64, egress: u64) -> Value {
 fn shaped_pod(node: &TestNode, number: u8) -> Pod<'_> {
     let pod = node
         .pod(&format!("web-{number}"))
-        .unwrap()
         .on_default_network(&entry(number));
-    pod.exec("ADD", &limited(20_000_000, 10_000_000))
-        .unwrap()
-        .success()
-        .unwrap();
+    pod.exec("ADD", &limited(20_000_000, 10_000_000)).success();
     pod
 }
 
 fn port_of(node: &TestNode, pod: &Pod<'_>) -> Row {
-    let interface = node.interface_of(&pod.container).unwrap().unwrap();
-    let ports = node.ovsdb_rows("Port").unwrap();
+    let interface = node.interface_of(&pod.container).unwrap();
+    let ports = node.ovsdb_rows("Port");
     let port = ports
         .into_iter()
         .find(|port| port["name"] == interface["name"]);
@@ -37,22 +31,17 @@ fn port_of(node: &TestNode, pod: &Pod<'_>) -> Row {
 }
 
 fn qos(node: &TestNode) -> Vec<Row> {
-    node.ovsdb_rows("QoS").unwrap()
+    node.ovsdb_rows("QoS")
 }
 
 #[test]
 fn a_pod_is_limited_both_ways_and_its_limits_go_with_it() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let pod = node.pod("web").unwrap().on_default_network(&entry(11));
-    pod.exec("ADD", &limited(20_000_000, 10_000_000))
-        .unwrap()
-        .success()
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let pod = node.pod("web").on_default_network(&entry(11));
+    pod.exec("ADD", &limited(20_000_000, 10_000_000)).success();
 
-    let interface = node.interface_of(&pod.container).unwrap().unwrap();
+    let interface = node.interface_of(&pod.container).unwrap();
     assert_eq!(
         interface["ingress_policing_rate"], 10_000,
         "kbit/s from the pod"
@@ -68,42 +57,30 @@ fn a_pod_is_limited_both_ways_and_its_limits_go_with_it() {
     );
     assert_eq!(rows[0]["external_ids"]["sandbox"], pod.container.as_str());
 
-    pod.del().unwrap().success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    pod.del().success();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn a_sandbox_that_takes_another_ones_place_takes_its_limits_away() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let first = node.pod("web").unwrap().on_default_network(&entry(11));
-    first
-        .exec("ADD", &limited(20_000_000, 0))
-        .unwrap()
-        .success()
-        .unwrap();
-    let second = first.another_sandbox().unwrap();
-    second
-        .exec("ADD", &limited(0, 10_000_000))
-        .unwrap()
-        .success()
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let first = node.pod("web").on_default_network(&entry(11));
+    first.exec("ADD", &limited(20_000_000, 0)).success();
+    let second = first.another_sandbox();
+    second.exec("ADD", &limited(0, 10_000_000)).success();
     assert!(qos(&node).is_empty(), "{:?}", qos(&node));
-    second.del().unwrap().success().unwrap();
-    first.del().unwrap().success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    second.del().success();
+    first.del().success();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn qos_rows_of_other_writers_stay() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let pod = node.pod("web").unwrap().on_default_network(&entry(11));
-    pod.add().unwrap().success().unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let pod = node.pod("web").on_default_network(&entry(11));
+    pod.add().success();
     // An operator's row, shared by the pod's port and the bridge's own.
     let port = port_of(&node, &pod)["name"].as_str().unwrap().to_owned();
     node.vsctl(&[
@@ -122,11 +99,10 @@ fn qos_rows_of_other_writers_stay() {
         "port",
         "br-int",
         "qos=@shared",
-    ])
-    .unwrap();
-    pod.del().unwrap().success().unwrap();
+    ]);
+    pod.del().success();
     assert_eq!(qos(&node).len(), 1);
-    let ports = node.ovsdb_rows("Port").unwrap();
+    let ports = node.ovsdb_rows("Port");
     let bridge = ports.iter().find(|port| port["name"] == "br-int").unwrap();
     assert_eq!(bridge["qos"], qos(&node)[0]["_uuid"]);
 }
@@ -134,62 +110,55 @@ fn qos_rows_of_other_writers_stay() {
 /// What `ovs-vsctl` removes of a shaped pod's port leaves its QoS row, a root row, behind.
 #[test]
 fn a_qos_row_whose_port_somebody_removed_goes_with_the_pod() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     let pod = shaped_pod(&node, 11);
     let port = port_of(&node, &pod)["name"].as_str().unwrap().to_owned();
-    node.vsctl(&["del-port", &port]).unwrap();
-    pod.del().unwrap().success().unwrap();
+    node.vsctl(&["del-port", &port]);
+    pod.del().success();
     assert!(qos(&node).is_empty(), "{:?}", qos(&node));
 }
 
 #[test]
 fn ports_that_come_back_leave_no_qos_row_of_their_earlier_ones() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::for_numbered_pods());
     let pods = [11, 12].map(|number| shaped_pod(&node, number));
-    node.vsctl(&["del-br", "br-int"]).unwrap();
+    node.vsctl(&["del-br", "br-int"]);
     for pod in &pods {
-        node.await_ofport_of(&pod.container).unwrap();
+        node.await_ofport_of(&pod.container);
     }
-    agent.await_ready(true).unwrap();
+    agent.await_ready(true);
     assert_eq!(qos(&node).len(), 2, "one each: {:?}", qos(&node));
     for pod in &pods {
-        pod.del().unwrap().success().unwrap();
+        pod.del().success();
     }
     assert!(qos(&node).is_empty(), "{:?}", qos(&node));
 }
 
 #[test]
 fn qos_rows_that_no_port_uses_are_removed_by_gc_and_at_start_and_others_are_not() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::for_numbered_pods());
     let unused = |id: &str, keys: &[&str]| {
         let mut create = vec!["create", "qos", "type=linux-htb"];
         create.extend(keys);
-        node.vsctl(&create).unwrap();
+        node.vsctl(&create);
         assert!(qos(&node).len() > 1, "{id}");
     };
     // Another program's, without our keys.
-    node.vsctl(&["create", "qos", "type=linux-htb", "external_ids:owner=me"])
-        .unwrap();
+    node.vsctl(&["create", "qos", "type=linux-htb", "external_ids:owner=me"]);
     unused("of a reboot", &["external_ids:sandbox=abc"]);
-    let done = node.podwire(&["gc", "--dry-run"]).unwrap();
+    let done = node.podwire(&["gc", "--dry-run"]);
     assert_eq!(done.status.code(), Some(1), "{}", done.stdout);
     assert!(done.stdout.contains("1 QoS row"), "{}", done.stdout);
-    let done = node.podwire(&["gc"]).unwrap();
+    let done = node.podwire(&["gc"]);
     assert_eq!(done.status.code(), Some(0), "{}", done.stdout);
     assert_eq!(qos(&node).len(), 1);
     let agent = agent.kill_and_restart_with(|| {
         unused("while no agent ran", &["external_ids:sandbox=abc"]);
     });
-    agent.unwrap().await_ready(true).unwrap();
+    agent.await_ready(true);
     assert_eq!(qos(&node).len(), 1);
     assert_eq!(qos(&node)[0]["external_ids"]["owner"], "me");
 }
@@ -198,23 +167,20 @@ fn qos_rows_that_no_port_uses_are_removed_by_gc_and_at_start_and_others_are_not(
 /// on the new one, or leaves nothing.
 #[test]
 fn an_add_that_meets_a_bridge_made_anew_is_whole_or_leaves_nothing() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     for number in 11..31 {
         let pod = node
             .pod(&format!("web-{number}"))
-            .unwrap()
             .on_default_network(&entry(number));
         let conf = limited(20_000_000, 0);
-        let adding = pod.spawn("ADD", &conf).unwrap();
-        node.vsctl(&["del-br", "br-int"]).unwrap();
+        let adding = pod.spawn("ADD", &conf);
+        node.vsctl(&["del-br", "br-int"]);
         let added = adding.wait_with_output().unwrap().status.success();
         if added {
-            node.await_ofport_of(&pod.container).unwrap();
+            node.await_ofport_of(&pod.container);
         }
-        pod.del().unwrap().success().unwrap();
+        pod.del().success();
     }
     assert!(qos(&node).is_empty(), "{:?}", qos(&node));
 }

@@ -1,7 +1,5 @@
 //! `podwire bundle`: one file with everything about a node, and no secret in it.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -41,18 +39,18 @@ fn of<'a>(files: &'a [(String, String)], name: &str) -> &'a str {
 
 #[test]
 fn a_bundle_has_everything_and_no_secret() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let options = AgentOptions::default()
         .with(["--log-file", "/run/podwire.log"])
         .variable("K8S_TOKEN", SECRETS[0]);
-    let _agent = node.start_agent(&options).unwrap();
-    let pod = node.pod("web").unwrap();
-    pod.add().unwrap().success().unwrap();
+    let _agent = node.start_agent(&options);
+    let pod = node.pod("web");
+    pod.add().success();
     let tunnel = "type=geneve options:remote_ip=192.0.2.1";
     let psk = format!("options:psk={}", SECRETS[1]);
     let tunnel: Vec<&str> = tunnel.split(' ').collect();
     let add = ["add-port", "br-int", "tun", "--", "set", "interface", "tun"];
-    node.vsctl(&[&add[..], &tunnel, &[&psk]].concat()).unwrap();
+    node.vsctl(&[&add[..], &tunnel, &[&psk]].concat());
     fs::create_dir_all(node.path("/run/cni/net.d")).unwrap();
     let conf = format!(
         r#"{{"name":"pods","type":"other","k8s_auth_token":"{}"}}"#,
@@ -68,7 +66,7 @@ fn a_bundle_has_everything_and_no_secret() {
     fs::write(&log, said).unwrap();
 
     let line = "cd /run && podwire bundle b.tar.gz --conf-dir /run/cni/net.d && tar -xzf b.tar.gz";
-    let done = node.shell(line).unwrap();
+    let done = node.shell(line);
     assert!(done.status.success(), "{done:?}");
     assert!(
         done.stdout.starts_with("wrote b.tar.gz with "),
@@ -114,7 +112,7 @@ fn a_bundle_has_everything_and_no_secret() {
     let missing = index["missing"].as_array().unwrap();
     assert!(missing.iter().all(|it| it["why"].is_string()), "{index:#}");
 
-    let again = node.shell("cd /run && podwire bundle b.tar.gz").unwrap();
+    let again = node.shell("cd /run && podwire bundle b.tar.gz");
     assert_eq!(again.status.code(), Some(1), "{again:?}");
     assert!(
         again.stderr.contains("write b.tar.gz: "),
@@ -125,8 +123,8 @@ fn a_bundle_has_everything_and_no_secret() {
 
 #[test]
 fn without_an_agent_the_rest_is_written_and_what_is_missing_is_said() {
-    let node = TestNode::with_ovs().unwrap();
-    let done = node.podwire(&["bundle", "/run/b"]).unwrap();
+    let node = TestNode::with_ovs();
+    let done = node.podwire(&["bundle", "/run/b"]);
     assert!(done.status.success(), "{done:?}");
     let missing = "without agent/status.json: no agent answers on /run/podwire/agent.sock";
     assert!(done.stdout.contains(missing), "{}", done.stdout);

@@ -1,29 +1,25 @@
 //! CHECK tells the first difference in words; DEL ends well whatever is left of the pod; GC and
 //! STATUS speak of what is so.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use podwire_tests::annotation::{GATEWAY_V4, entry, ipv4, ipv6, mac};
 use podwire_tests::{Agent, AgentOptions, CniError, Pod, TestNode, conf, links, traffic};
 use serde_json::{Value, json};
 
 /// Wires a pod, spoils something, and returns CHECK's complaint.
 fn complaint(spoil: impl FnOnce(&TestNode, &Pod<'_>, &mut Value)) -> CniError {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     let mut entry = entry(11);
     entry["routes"] = json!([{"dest": "10.96.0.0/12", "nextHop": GATEWAY_V4}]);
-    let pod = node.pod("web").unwrap().on_default_network(&entry);
-    let mut result = pod.add().unwrap().success().unwrap();
+    let pod = node.pod("web").on_default_network(&entry);
+    let mut result = pod.add().success();
     assert_eq!(
-        pod.check(&result).unwrap().success().unwrap(),
+        pod.check(&result).success(),
         Value::Null,
         "CHECK prints nothing"
     );
     spoil(&node, &pod, &mut result);
-    pod.check(&result).unwrap().error().unwrap()
+    pod.check(&result).error()
 }
 
 #[test]
@@ -32,8 +28,7 @@ fn check_misses_a_lost_address() {
         pod.run(
             "ip",
             &["address", "del", &format!("{}/64", ipv6(11)), "dev", "eth0"],
-        )
-        .unwrap();
+        );
     });
     error.assert_names(&["eth0", &ipv6(11)]);
 }
@@ -41,7 +36,7 @@ fn check_misses_a_lost_address() {
 #[test]
 fn check_misses_a_lost_route() {
     let error = complaint(|_, pod, _| {
-        pod.run("ip", &["route", "del", "10.96.0.0/12"]).unwrap();
+        pod.run("ip", &["route", "del", "10.96.0.0/12"]);
     });
     error.assert_names(&["10.96.0.0/12"]);
 }
@@ -49,8 +44,7 @@ fn check_misses_a_lost_route() {
 #[test]
 fn check_sees_another_mtu() {
     let error = complaint(|_, pod, _| {
-        pod.run("ip", &["link", "set", "eth0", "mtu", "1300"])
-            .unwrap();
+        pod.run("ip", &["link", "set", "eth0", "mtu", "1300"]);
     });
     error.assert_names(&["eth0", "1300", "1500"]);
 }
@@ -61,8 +55,7 @@ fn check_sees_another_mac() {
         pod.run(
             "ip",
             &["link", "set", "eth0", "address", "0a:58:00:00:00:01"],
-        )
-        .unwrap();
+        );
     });
     error.assert_names(&["eth0", "0a:58:00:00:00:01", &mac(11)]);
 }
@@ -70,7 +63,7 @@ fn check_sees_another_mac() {
 #[test]
 fn check_sees_an_interface_that_is_down() {
     let error = complaint(|_, pod, _| {
-        pod.run("ip", &["link", "set", "eth0", "down"]).unwrap();
+        pod.run("ip", &["link", "set", "eth0", "down"]);
     });
     error.assert_names(&["eth0", "down"]);
 }
@@ -78,22 +71,22 @@ fn check_sees_an_interface_that_is_down() {
 #[test]
 fn check_misses_a_link() {
     let error = complaint(|_, pod, _| {
-        pod.run("ip", &["link", "del", "eth0"]).unwrap();
+        pod.run("ip", &["link", "del", "eth0"]);
     });
     error.assert_names(&["the pod has no interface eth0"]);
 }
 
 #[test]
 fn check_misses_the_port() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     // In OVN mode nobody but ovn-controller brings a bridge back, and with it the ports.
-    node.add_bridge("br-int").unwrap();
+    node.add_bridge("br-int");
     let options = AgentOptions::default().with(["--mode", "ovn", "--wait", "ofport"]);
     let _agent = Agent::launch(&node, &options).unwrap();
-    let pod = node.numbered_pod(11).unwrap();
-    let result = pod.add().unwrap().success().unwrap();
-    node.vsctl(&["del-br", "br-int"]).unwrap();
-    let error = pod.check(&result).unwrap().error().unwrap();
+    let pod = node.numbered_pod(11);
+    let result = pod.add().success();
+    node.vsctl(&["del-br", "br-int"]);
+    let error = pod.check(&result).error();
     error.assert_names(&["port"]);
 }
 
@@ -101,10 +94,8 @@ fn check_misses_the_port() {
 fn check_sees_a_port_on_another_bridge() {
     let error = complaint(|node, pod, _| {
         let host = &pod.container[..15];
-        node.add_bridge("br-other").unwrap();
-        let ids = node
-            .vsctl(&["get", "interface", host, "external_ids"])
-            .unwrap();
+        node.add_bridge("br-other");
+        let ids = node.vsctl(&["get", "interface", host, "external_ids"]);
         let ids = format!("external_ids={}", ids.trim());
         node.vsctl(&[
             "del-port",
@@ -118,8 +109,7 @@ fn check_sees_a_port_on_another_bridge() {
             "interface",
             host,
             &ids,
-        ])
-        .unwrap();
+        ]);
     });
     error.assert_names(&["br-other", "br-int"]);
 }
@@ -132,23 +122,20 @@ fn check_sees_an_iface_id_that_somebody_changed() {
             "interface",
             &pod.container[..15],
             "external_ids:iface-id=other_pod",
-        ])
-        .unwrap();
+        ]);
     });
     error.assert_names(&["iface-id"]);
 }
 
 #[test]
 fn check_follows_what_a_later_plugin_wrote_into_prev_result() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let pod = node.pod("web").unwrap().on_default_network(&entry(11));
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let pod = node.pod("web").on_default_network(&entry(11));
     // Port security would drop what is sent from another address.
     let mut conf = conf();
     conf["portSecurity"] = json!(false);
-    let mut result = pod.exec("ADD", &conf).unwrap().success().unwrap();
+    let mut result = pod.exec("ADD", &conf).success();
     // As the `tuning` plugin does.
     pod.run(
         "ip",
@@ -161,8 +148,7 @@ fn check_follows_what_a_later_plugin_wrote_into_prev_result() {
             "mtu",
             "1300",
         ],
-    )
-    .unwrap();
+    );
     for interface in result["interfaces"].as_array_mut().unwrap() {
         if interface.get("sandbox").is_some() {
             interface["mac"] = json!("0a:58:00:00:00:01");
@@ -170,96 +156,82 @@ fn check_follows_what_a_later_plugin_wrote_into_prev_result() {
         }
     }
     conf["prevResult"] = result;
-    pod.exec("CHECK", &conf).unwrap().success().unwrap();
+    pod.exec("CHECK", &conf).success();
 }
 
 #[test]
 fn check_without_prev_result_is_refused() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let pod = node.pod("web").unwrap().on_default_network(&entry(11));
-    pod.add().unwrap().success().unwrap();
-    let error = pod.exec("CHECK", &conf()).unwrap().error().unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let pod = node.pod("web").on_default_network(&entry(11));
+    pod.add().success();
+    let error = pod.exec("CHECK", &conf()).error();
     assert_eq!(error.code, 7);
     error.assert_names(&["prevResult"]);
 }
 
 #[test]
 fn del_needs_no_netns_variable() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     for (number, netns) in [(11, Some("")), (12, None)] {
-        let pod = node.wired_pod(number).unwrap();
+        let pod = node.wired_pod(number);
         let conf = conf().to_string();
         pod.exec_with("DEL", conf.as_bytes(), &[("CNI_NETNS", netns)])
-            .unwrap()
-            .success()
-            .unwrap();
-        assert!(links::find(pod.place(), "eth0").unwrap().is_none());
+            .success();
+        assert!(links::find(pod.place(), "eth0").is_none());
     }
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn del_of_a_pod_whose_namespace_is_gone_still_removes_its_port() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let mut pod = node.pod("web").unwrap().on_default_network(&entry(11));
-    pod.add().unwrap().success().unwrap();
-    pod.remove_netns().unwrap();
-    pod.del().unwrap().success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let mut pod = node.pod("web").on_default_network(&entry(11));
+    pod.add().success();
+    pod.remove_netns();
+    pod.del().success();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn del_of_a_pod_that_never_was_succeeds() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let pod = node.pod("never").unwrap();
-    pod.del().unwrap().success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let pod = node.pod("never");
+    pod.del().success();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn a_late_del_of_an_old_sandbox_leaves_the_new_one_alone() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let old = node.pod("web").unwrap().on_default_network(&entry(11));
-    old.add().unwrap().success().unwrap();
-    let new = old.another_sandbox().unwrap();
-    new.add().unwrap().success().unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let old = node.pod("web").on_default_network(&entry(11));
+    old.add().success();
+    let new = old.another_sandbox();
+    new.add().success();
     assert!(
-        node.interface_of(&old.container).unwrap().is_none(),
+        node.interface_of(&old.container).is_none(),
         "one port per pod and network"
     );
     for _ in 0..2 {
-        old.del().unwrap().success().unwrap();
+        old.del().success();
         traffic::ping(node.place(), ipv4(11).parse().unwrap(), 1).unwrap();
     }
-    let row = node.interface_of(&new.container).unwrap().unwrap();
+    let row = node.interface_of(&new.container).unwrap();
     assert_eq!(row["external_ids"]["iface-id"], "tests_web");
-    new.del().unwrap().success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    new.del().success();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn a_pod_inherits_no_connection_of_the_one_that_had_its_address() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let pod = node.pod("web").unwrap().on_default_network(&entry(11));
-    pod.add().unwrap().success().unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let pod = node.pod("web").on_default_network(&entry(11));
+    pod.add().success();
     let track = |source: &str, destination: &str| {
         let [source, destination] = [format!("--src={source}"), format!("--dst={destination}")];
         let entry = [
@@ -271,19 +243,19 @@ fn a_pod_inherits_no_connection_of_the_one_that_had_its_address() {
             "--dport=53",
             "--timeout=600",
         ];
-        node.run("conntrack", &entry).unwrap();
+        node.run("conntrack", &entry);
     };
     track(&ipv4(11), "192.0.2.1");
     track("192.0.2.2", &ipv4(11));
     track(&ipv6(11), "2001:db8::1");
     track("192.0.2.3", "192.0.2.4");
-    pod.del().unwrap().success().unwrap();
-    let heir = node.pod("heir").unwrap().on_default_network(&entry(11));
-    heir.add().unwrap().success().unwrap();
+    pod.del().success();
+    let heir = node.pod("heir").on_default_network(&entry(11));
+    heir.add().success();
     let left = format!(
         "{}{}",
-        node.run("conntrack", &["-L"]).unwrap(),
-        node.run("conntrack", &["-L", "-f", "ipv6"]).unwrap()
+        node.run("conntrack", &["-L"]),
+        node.run("conntrack", &["-L", "-f", "ipv6"])
     );
     assert!(
         !left.contains(&ipv4(11)) && !left.contains(&ipv6(11)),
@@ -297,29 +269,27 @@ fn a_pod_inherits_no_connection_of_the_one_that_had_its_address() {
 
 #[test]
 fn a_pod_inherits_no_ipv4_connection_that_the_userspace_datapath_tracks_and_the_switch_lives() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let [web, db, other] = ["web", "db", "other"].map(|name| node.pod(name).unwrap());
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let [web, db, other] = ["web", "db", "other"].map(|name| node.pod(name));
     let web = web.on_default_network(&entry(11));
     let db = db.on_default_network(&entry(12));
     let other = other.on_default_network(&entry(13));
     for pod in [&web, &db, &other] {
-        pod.add().unwrap().success().unwrap();
+        pod.add().success();
     }
-    node.track_connections().unwrap();
-    web.run("ping", &["-c", "1", &ipv4(12)]).unwrap();
-    web.run("ping", &["-c", "1", &ipv6(12)]).unwrap();
-    other.run("ping", &["-c", "1", &ipv4(11)]).unwrap();
-    other.run("ping", &["-c", "1", &ipv4(12)]).unwrap();
-    let tracked = || node.appctl(&["dpctl/dump-conntrack"]).unwrap();
+    node.track_connections();
+    web.run("ping", &["-c", "1", &ipv4(12)]);
+    web.run("ping", &["-c", "1", &ipv6(12)]);
+    other.run("ping", &["-c", "1", &ipv4(11)]);
+    other.run("ping", &["-c", "1", &ipv4(12)]);
+    let tracked = || node.appctl(&["dpctl/dump-conntrack"]);
     let before = tracked();
     assert!(before.contains(&format!("src={}", ipv4(11))), "{before}");
 
-    web.del().unwrap().success().unwrap();
-    let heir = node.pod("heir").unwrap().on_default_network(&entry(11));
-    heir.add().unwrap().success().unwrap();
+    web.del().success();
+    let heir = node.pod("heir").on_default_network(&entry(11));
+    heir.add().success();
     let left = tracked();
     assert!(!left.contains(&ipv4(11)), "{left}");
     assert!(
@@ -330,10 +300,8 @@ fn a_pod_inherits_no_ipv4_connection_that_the_userspace_datapath_tracks_and_the_
 
 #[test]
 fn gc_removes_what_the_runtime_does_not_list_and_only_that() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     node.vsctl(&[
         "add-port",
         "br-int",
@@ -343,15 +311,14 @@ fn gc_removes_what_the_runtime_does_not_list_and_only_that() {
         "interface",
         "foreign",
         "type=internal",
-    ])
-    .unwrap();
+    ]);
     let [living, dead, elsewhere] = [11, 12, 13].map(|number| {
-        let pod = node.numbered_pod(number).unwrap();
+        let pod = node.numbered_pod(number);
         let mut conf = conf();
         if number == 13 {
             conf["name"] = json!("another-network");
         }
-        pod.exec("ADD", &conf).unwrap().success().unwrap();
+        pod.exec("ADD", &conf).success();
         pod
     });
     let mut gc = conf();
@@ -360,17 +327,14 @@ fn gc_removes_what_the_runtime_does_not_list_and_only_that() {
     gc["cni.dev/attachments"] = valid;
     living
         .exec_with("GC", gc.to_string().as_bytes(), &[])
-        .unwrap()
-        .success()
-        .unwrap();
-    assert!(node.interface_of(&dead.container).unwrap().is_none());
-    assert!(links::find(dead.place(), "eth0").unwrap().is_none());
+        .success();
+    assert!(node.interface_of(&dead.container).is_none());
+    assert!(links::find(dead.place(), "eth0").is_none());
     for pod in [&living, &elsewhere] {
-        assert!(node.interface_of(&pod.container).unwrap().is_some());
+        assert!(node.interface_of(&pod.container).is_some());
     }
     assert!(
         node.ovsdb_rows("Port")
-            .unwrap()
             .iter()
             .any(|row| row["name"] == "foreign")
     );
@@ -378,37 +342,33 @@ fn gc_removes_what_the_runtime_does_not_list_and_only_that() {
 
 #[test]
 fn gc_without_a_list_removes_nothing() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let pod = node.pod("web").unwrap().on_default_network(&entry(11));
-    pod.add().unwrap().success().unwrap();
-    let error = pod.exec("GC", &conf()).unwrap().error().unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let pod = node.pod("web").on_default_network(&entry(11));
+    pod.add().success();
+    let error = pod.exec("GC", &conf()).error();
     error.assert_names(&["cni.dev/valid-attachments"]);
-    assert!(node.interface_of(&pod.container).unwrap().is_some());
+    assert!(node.interface_of(&pod.container).is_some());
 }
 
 #[test]
 fn status_says_whether_an_add_would_be_served() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let pod = node.pod("web").unwrap();
-    let status = || pod.exec("STATUS", &conf()).unwrap();
-    status().success().unwrap();
-    node.kill_vswitchd().unwrap();
-    let error = status().error().unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let pod = node.pod("web");
+    let status = || pod.exec("STATUS", &conf());
+    status().success();
+    node.kill_vswitchd();
+    let error = status().error();
     assert_eq!(
         error.code, 51,
         "existing pods have lost their switch: {error:?}"
     );
-    node.start_vswitchd().unwrap();
-    agent.await_ready(true).unwrap();
-    status().success().unwrap();
-    agent.stop().unwrap();
-    let error = status().error().unwrap();
+    node.start_vswitchd();
+    agent.await_ready(true);
+    status().success();
+    agent.stop();
+    let error = status().error();
     assert_eq!(error.code, 50);
     error.assert_names(&["/run/podwire/agent.sock"]);
 }

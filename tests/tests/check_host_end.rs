@@ -1,8 +1,6 @@
 //! What a pod's traffic needs on both ends of its pair: CHECK, `podwire check` and the doctor see each thing that was changed
 //! by hand, and the commands that `podwire check` prints restore the pod whole.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use podwire_tests::{Agent, AgentOptions, Pod, TestNode, traffic};
 use serde_json::Value;
 
@@ -17,9 +15,9 @@ struct Wired<'node> {
 
 impl<'node> Wired<'node> {
     fn on(node: &'node TestNode) -> Wired<'node> {
-        let agent = node.start_agent(&AgentOptions::default()).unwrap();
-        let pod = node.pod("web").unwrap();
-        let result = pod.add().unwrap().success().unwrap();
+        let agent = node.start_agent(&AgentOptions::default());
+        let pod = node.pod("web");
+        let result = pod.add().success();
         traffic::ping_until_answered(pod.place(), GATEWAY.parse().unwrap()).unwrap();
         Wired {
             node,
@@ -36,16 +34,16 @@ impl<'node> Wired<'node> {
     /// Runs a line of shell on the node, with the port's name as `$H` and the pod's namespace as `$N`.
     fn shell(&self, line: &str) {
         let set = format!("H={} N={}; {line}", self.port(), self.pod.netns);
-        let done = self.node.shell(&set).unwrap();
+        let done = self.node.shell(&set);
         assert!(done.status.success(), "{line}: {}", done.stderr);
     }
 
     /// That CHECK, `podwire check` and the doctor all tell of it, the first in these words.
     fn is_seen(&self, words: &str) {
-        let error = self.pod.check(&self.result).unwrap().error().unwrap();
+        let error = self.pod.check(&self.result).error();
         error.assert_names(&[words]);
         for tool in ["check", "doctor"] {
-            let done = self.node.podwire(&[tool]).unwrap();
+            let done = self.node.podwire(&[tool]);
             assert_eq!(done.status.code(), Some(1), "{tool}: {}", done.stdout);
             let said = done.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(said.contains(words), "{tool}: {words:?} is not in {said}");
@@ -54,26 +52,26 @@ impl<'node> Wired<'node> {
 
     /// Runs the commands that `podwire check` prints, in their order, once.
     fn follow_fixes(&self) {
-        let (_, list) = self.node.podwire_json(&["check", "-o", "json"]).unwrap();
+        let (_, list) = self.node.podwire_json(&["check", "-o", "json"]);
         for difference in list["attachments"][0]["differences"].as_array().unwrap() {
             let fix = difference["fix"].as_str();
             let fix = fix.unwrap_or_else(|| panic!("nothing fixes {difference}"));
-            let done = self.node.shell(fix).unwrap();
+            let done = self.node.shell(fix);
             assert!(done.status.success(), "{fix}: {}", done.stderr);
         }
     }
 
     fn is_whole(&self) {
-        let done = self.node.podwire(&["check"]).unwrap();
+        let done = self.node.podwire(&["check"]);
         assert_eq!(done.status.code(), Some(0), "{}", done.stdout);
-        self.pod.check(&self.result).unwrap().success().unwrap();
+        self.pod.check(&self.result).success();
         traffic::ping_until_answered(self.pod.place(), GATEWAY.parse().unwrap()).unwrap();
     }
 }
 
 #[test]
 fn what_was_changed_by_hand_is_seen_and_the_printed_commands_restore_the_pod() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let wired = Wired::on(&node);
     for (spoil, words) in [
         (
@@ -125,26 +123,25 @@ fn what_was_changed_by_hand_is_seen_and_the_printed_commands_restore_the_pod() {
 /// As the plugin `tuning` does behind podwire, which also writes it into prevResult.
 #[test]
 fn a_mac_address_that_port_security_drops_is_seen_whoever_says_that_it_is_right() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
     for (name, secured) in [("closed", true), ("open", false)] {
-        let pod = node.pod(name).unwrap();
+        let pod = node.pod(name);
         let mut conf = podwire_tests::conf();
         conf["portSecurity"] = Value::Bool(secured);
-        let mut result = pod.exec("ADD", &conf).unwrap().success().unwrap();
+        let mut result = pod.exec("ADD", &conf).success();
         let mac = "0a:58:0a:ba:00:77";
-        pod.run("ip", &["link", "set", "eth0", "address", mac])
-            .unwrap();
+        pod.run("ip", &["link", "set", "eth0", "address", mac]);
         result["interfaces"][1]["mac"] = mac.into();
         conf["prevResult"] = result;
-        let checked = pod.exec("CHECK", &conf).unwrap();
+        let checked = pod.exec("CHECK", &conf);
         let gateway = GATEWAY.parse().unwrap();
         if secured {
-            let error = checked.error().unwrap();
+            let error = checked.error();
             error.assert_names(&["eth0", mac, "port security"]);
             traffic::ping(pod.place(), gateway, 1).unwrap_err();
         } else {
-            checked.success().unwrap();
+            checked.success();
             traffic::ping_until_answered(pod.place(), gateway).unwrap();
         }
     }
@@ -153,7 +150,7 @@ fn a_mac_address_that_port_security_drops_is_seen_whoever_says_that_it_is_right(
 
 #[test]
 fn a_host_end_in_another_namespace_is_missed() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let wired = Wired::on(&node);
     wired.shell("ip netns add elsewhere && ip link set $H netns elsewhere");
     wired.is_seen("the host has no link");
@@ -161,7 +158,7 @@ fn a_host_end_in_another_namespace_is_missed() {
 
 #[test]
 fn another_link_of_the_host_ends_name_is_not_taken_for_it() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let wired = Wired::on(&node);
     wired.shell(
         "M=$(cat /sys/class/net/$H/address); ip link set $H down; ip link set $H name other; \
@@ -174,14 +171,13 @@ fn another_link_of_the_host_ends_name_is_not_taken_for_it() {
 /// old one, and says that all is well.
 #[test]
 fn a_port_that_carries_no_packets_is_seen_and_its_printed_command_opens_it_again() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let wired = Wired::on(&node);
-    node.deafen_port(&wired.pod.container, |line| wired.shell(line))
-        .unwrap();
+    node.deafen_port(&wired.pod.container, |line| wired.shell(line));
     wired.is_seen("carries no packets");
-    let done = node.podwire(&["ports", "--state", "failed"]).unwrap();
+    let done = node.podwire(&["ports", "--state", "failed"]);
     assert!(done.stdout.contains("tests/web"), "{}", done.stdout);
     wired.follow_fixes();
-    node.await_ofport_of(&wired.pod.container).unwrap();
+    node.await_ofport_of(&wired.pod.container);
     wired.is_whole();
 }

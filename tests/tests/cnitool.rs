@@ -1,7 +1,5 @@
 //! The CNI project's own client: the session of docs/by-hand.md, and podwire at the head of a chain of Debian's plugins.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::time::Duration;
@@ -18,23 +16,23 @@ use serde_json::{Value, json};
 /// A verb that must succeed, and what it printed.
 fn call(pod: &Pod<'_>, verb: &str) -> String {
     let finished = cnitool(pod, verb, &Value::Null).unwrap();
-    finished.success(&format!("cnitool {verb}")).unwrap()
+    finished.success(&format!("cnitool {verb}"))
 }
 
 fn address(pod: &Pod<'_>) -> IpAddr {
-    links::first_address(pod.place(), "eth0").unwrap()
+    links::first_address(pod.place(), "eth0")
 }
 
 #[test]
 fn cnitool_adds_checks_and_deletes_with_a_conf_of_three_members() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     install_plugins(&node).unwrap();
     let conf = r#"{"cniVersion":"1.1.0","name":"pods","type":"podwire-cni"}"#;
     std::fs::create_dir_all(node.path(CONFIGURATIONS)).unwrap();
     std::fs::write(node.path(CONFIGURATIONS).join("10-podwire.conf"), conf).unwrap();
 
-    let (blue, red) = (node.pod("blue").unwrap(), node.pod("red").unwrap());
+    let (blue, red) = (node.pod("blue"), node.pod("red"));
     let added = call(&blue, "add");
     assert!(added.contains("10.186.0.2/22"), "{added}");
     call(&red, "add");
@@ -43,7 +41,7 @@ fn cnitool_adds_checks_and_deletes_with_a_conf_of_three_members() {
     traffic::ping(node.place(), address(&blue), 1).unwrap();
     call(&blue, "del");
     call(&red, "del");
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 /// What docs/by-hand.md has its reader type. What comes before, a test node has; the agent, which
@@ -63,16 +61,15 @@ fn session() -> String {
 
 #[test]
 fn the_page_for_trying_by_hand_runs_as_it_stands_and_leaves_nothing() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     // Where `make install` puts the plugin, and configurations go; the machine's own are left alone.
     for directory in ["/opt", "/etc/cni"] {
-        node.run("mount", &["-t", "tmpfs", "podwire-node", directory])
-            .unwrap();
+        node.run("mount", &["-t", "tmpfs", "podwire-node", directory]);
     }
     std::fs::create_dir_all(node.path("/opt/cni/bin")).unwrap();
     let plugin = node.path("/opt/cni/bin/podwire-cni");
-    std::os::unix::fs::symlink(plugin_binary().unwrap(), plugin).unwrap();
+    std::os::unix::fs::symlink(plugin_binary(), plugin).unwrap();
 
     let mut shell = Command::new("sh");
     shell.args(["-e", "-c", &session()]);
@@ -82,9 +79,7 @@ fn the_page_for_trying_by_hand_runs_as_it_stands_and_leaves_nothing() {
         .place()
         .run(run)
         .unwrap()
-        .unwrap()
-        .success("the page's commands")
-        .unwrap();
+        .success("the page's commands");
     for expected in [
         "10.186.0.2/22 fd70:6f64:7769:7265::2/64",
         "64 bytes from 10.186.0.3",
@@ -98,25 +93,20 @@ fn the_page_for_trying_by_hand_runs_as_it_stands_and_leaves_nothing() {
         0,
         "it would come before the quick start's"
     );
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn a_port_of_the_node_leads_into_a_pod_that_portmap_follows() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     install_plugins(&node).unwrap();
     configure_as(&node, &documented("Plugins behind podwire").unwrap()).unwrap();
-    let neighbour = Neighbour::of(&node).unwrap();
-    let web = node.pod("web").unwrap();
+    let neighbour = Neighbour::of(&node);
+    let web = node.pod("web");
     let mapping =
         json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
-    let call = |verb| {
-        cnitool(&web, verb, &mapping)
-            .unwrap()
-            .success(verb)
-            .unwrap()
-    };
+    let call = |verb| cnitool(&web, verb, &mapping).unwrap().success(verb);
 
     call("add");
     let listening = SocketAddr::new(address(&web), 80);
@@ -124,16 +114,16 @@ fn a_port_of_the_node_leads_into_a_pod_that_portmap_follows() {
     traffic::tcp_echo_by(neighbour.place(), web.place(), listening, by, 1 << 20).unwrap();
 
     call("del");
-    let nat = node.run("iptables-save", &["-t", "nat"]).unwrap();
+    let nat = node.run("iptables-save", &["-t", "nat"]);
     assert!(!nat.contains("8080"), "{nat}");
     drop(neighbour);
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn what_tuning_changes_after_podwire_is_no_fault_to_check() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     install_plugins(&node).unwrap();
     let tuning = json!({
         "type": "tuning", "mtu": 1300, "mac": "0a:58:0a:ba:00:77", "promisc": true,
@@ -142,7 +132,7 @@ fn what_tuning_changes_after_podwire_is_no_fault_to_check() {
     // The switch would drop what the pod sends from a MAC that podwire did not give it.
     let podwire = json!({"type": "podwire-cni", "portSecurity": false});
     configure(&node, &[podwire, tuning]).unwrap();
-    let web = node.pod("web").unwrap();
+    let web = node.pod("web");
     let result: Value = serde_json::from_str(&call(&web, "add")).unwrap();
     assert_eq!(
         result["interfaces"][1]["mac"], "0a:58:0a:ba:00:77",
@@ -151,30 +141,30 @@ fn what_tuning_changes_after_podwire_is_no_fault_to_check() {
     call(&web, "check");
     traffic::ping(node.place(), address(&web), 1).unwrap();
     // What nobody asked for is one.
-    web.run("ip", &["address", "flush", "dev", "eth0"]).unwrap();
+    web.run("ip", &["address", "flush", "dev", "eth0"]);
     let check = cnitool(&web, "check", &Value::Null).unwrap();
     assert!(!check.status.success());
     call(&web, "del");
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn the_bandwidth_plugin_finds_the_host_end_in_podwires_result() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     install_plugins(&node).unwrap();
     let bandwidth = json!({"type": "bandwidth", "capabilities": {"bandwidth": true}});
     configure(&node, &[json!({"type": "podwire-cni"}), bandwidth]).unwrap();
-    let (web, db) = (node.pod("web").unwrap(), node.pod("db").unwrap());
+    let (web, db) = (node.pod("web"), node.pod("db"));
     let limits = json!({"bandwidth": {
         "ingressRate": 20_000_000, "ingressBurst": 8_000_000, "egressRate": 10_000_000, "egressBurst": 8_000_000,
     }});
-    let call = |pod, verb, limits| cnitool(pod, verb, limits).unwrap().success(verb).unwrap();
+    let call = |pod, verb, limits| cnitool(pod, verb, limits).unwrap().success(verb);
     let result: Value = serde_json::from_str(&call(&web, "add", &limits)).unwrap();
     call(&db, "add", &Value::Null);
 
     let host = result["interfaces"][0]["name"].as_str().unwrap();
-    let shaped = node.run("tc", &["qdisc", "show", "dev", host]).unwrap();
+    let shaped = node.run("tc", &["qdisc", "show", "dev", host]);
     assert!(
         shaped.contains("tbf") && shaped.contains("rate 20Mbit"),
         "{shaped}"
@@ -184,7 +174,7 @@ fn the_bandwidth_plugin_finds_the_host_end_in_podwires_result() {
 
     call(&web, "del", &limits);
     call(&db, "del", &Value::Null);
-    let links = node.run("ip", &["link", "show", "type", "ifb"]).unwrap();
+    let links = node.run("ip", &["link", "show", "type", "ifb"]);
     assert_eq!(links, "", "the plugin's own device is gone");
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }

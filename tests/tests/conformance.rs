@@ -1,7 +1,5 @@
 //! podwire held to the CNI specification by the suite in conformance/, a test for each version.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use cni_conformance::spec::Version;
 use cni_conformance::{Case, Kind, Outcome, Selection};
 use podwire_tests::conformance::podwire;

@@ -1,7 +1,5 @@
 //! podwire as the network of containerd and runc, over CRI, as kubelet has it.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
@@ -22,9 +20,7 @@ fn network() -> Value {
 
 /// An agent for numbered pods, and a containerd that has this network for them.
 fn serving<'node>(node: &'node TestNode, network: &Value) -> (Agent<'node>, Containerd<'node>) {
-    let agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
+    let agent = node.start_agent(&AgentOptions::for_numbered_pods());
     (agent, Containerd::start(node, network).unwrap())
 }
 
@@ -54,17 +50,16 @@ fn refusal<T: std::fmt::Debug>(outcome: Result<T, Failure>) -> String {
 
 #[test]
 fn what_podwire_installs_is_the_network_of_a_containerd_that_had_none() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let containerd = Containerd::without_network(&node).unwrap();
     // loopback, which containerd calls for each sandbox, comes with the reference plugins.
     install_plugins(&node).unwrap();
     std::fs::remove_file(node.path(PLUGINS).join("podwire-cni")).unwrap();
-    let (podwire, plugin) = (agent_binary().unwrap(), plugin_binary().unwrap());
+    let (podwire, plugin) = (agent_binary(), plugin_binary());
     let install = ["install", "--plugin", plugin.to_str().unwrap()];
     let into = ["--bin-dir", PLUGINS, "--conf-dir", CONFIGURATIONS];
-    node.run(podwire.to_str().unwrap(), &[&install[..], &into].concat())
-        .unwrap();
+    node.run(podwire.to_str().unwrap(), &[&install[..], &into].concat());
     containerd.await_network().unwrap();
 
     let cri = containerd.cri();
@@ -73,15 +68,15 @@ fn what_podwire_installs_is_the_network_of_a_containerd_that_had_none() {
     assert_eq!(status.addresses()[0], "10.186.0.2");
     traffic::ping(node.place(), address("10.186.0.2"), 1).unwrap();
     cri.stop_pod_sandbox(&sandbox).unwrap();
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn a_host_port_leads_into_a_sandbox_by_the_plugin_behind_podwire() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let chain = documented("Plugins behind podwire").unwrap();
     let (_agent, containerd) = serving(&node, &chain);
-    let neighbour = Neighbour::of(&node).unwrap();
+    let neighbour = Neighbour::of(&node);
     let mut pod = numbered(&containerd, "web", 11);
     pod.port_mappings = vec![PortMapping {
         protocol: Protocol::Tcp.into(),
@@ -95,12 +90,12 @@ fn a_host_port_leads_into_a_sandbox_by_the_plugin_behind_podwire() {
     traffic::tcp_echo_by(neighbour.place(), &place, listening, by, 1 << 16).unwrap();
     drop((place, neighbour));
     containerd.cri().stop_pod_sandbox(&sandbox).unwrap();
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn a_sandbox_is_wired_as_its_annotations_say_and_its_end_leaves_nothing() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let (_agent, containerd) = serving(&node, &network());
     let cri = containerd.cri();
 
@@ -112,7 +107,7 @@ fn a_sandbox_is_wired_as_its_annotations_say_and_its_end_leaves_nothing() {
         status.addresses(),
         [annotation::ipv4(11), annotation::ipv6(11)]
     );
-    let row = node.interface_of(&sandbox).unwrap().unwrap();
+    let row = node.interface_of(&sandbox).unwrap();
     assert_eq!(row["external_ids"]["iface-id"], "tests_web");
     assert_eq!(
         row["external_ids"]["attached_mac"],
@@ -123,13 +118,13 @@ fn a_sandbox_is_wired_as_its_annotations_say_and_its_end_leaves_nothing() {
     }
 
     cri.stop_pod_sandbox(&sandbox).unwrap();
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
     cri.remove_pod_sandbox(&sandbox).unwrap();
 }
 
 #[test]
 fn limits_in_annotations_are_the_ports() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let (_agent, containerd) = serving(&node, &network());
     let mut pod = numbered(&containerd, "web", 11);
     // containerd itself turns these into runtimeConfig's bandwidth.
@@ -138,19 +133,19 @@ fn limits_in_annotations_are_the_ports() {
     pod.annotations
         .insert("kubernetes.io/egress-bandwidth".into(), "10M".into());
     let sandbox = containerd.cri().run_pod_sandbox(&pod).unwrap();
-    let row = node.interface_of(&sandbox).unwrap().unwrap();
+    let row = node.interface_of(&sandbox).unwrap();
     assert_eq!(row["ingress_policing_rate"], 10_000);
     assert_eq!(
-        node.ovsdb_rows("QoS").unwrap()[0]["other_config"]["max-rate"],
+        node.ovsdb_rows("QoS")[0]["other_config"]["max-rate"],
         "20000000"
     );
     containerd.cri().stop_pod_sandbox(&sandbox).unwrap();
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn an_add_that_fails_is_told_to_kubelet_and_its_retry_succeeds() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let (_agent, containerd) = serving(&node, &network());
     let mut pod = numbered(&containerd, "web", 11);
     let valid = pod.annotations.insert(
@@ -163,26 +158,24 @@ fn an_add_that_fails_is_told_to_kubelet_and_its_retry_succeeds() {
         message.contains(POD_NETWORKS) && message.contains("10.244.1.300"),
         "{message}"
     );
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 
     pod.annotations
         .extend(valid.map(|text| (POD_NETWORKS.to_owned(), text)));
     let sandbox = containerd.cri().run_pod_sandbox(&pod).unwrap();
     traffic::ping(node.place(), address(&annotation::ipv4(11)), 1).unwrap();
     containerd.cri().stop_pod_sandbox(&sandbox).unwrap();
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn a_del_that_fails_once_is_repeated_by_the_next_stop() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::default().with([
-            "--no-gateway",
-            "--cni-bin-dir",
-            "/run/cni/bin",
-        ]))
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default().with([
+        "--no-gateway",
+        "--cni-bin-dir",
+        "/run/cni/bin",
+    ]));
     let mut network = network();
     network["plugins"][0]["ipam"] = json!({"type": "reluctant"});
     let containerd = Containerd::start(&node, &network).unwrap();
@@ -193,9 +186,9 @@ fn a_del_that_fails_once_is_repeated_by_the_next_stop() {
     let message = refusal(cri.stop_pod_sandbox(&sandbox));
     assert!(message.contains("not now"), "{message}");
     // All that can be done is done, whatever failed: the port must not wait for an address plugin.
-    assert!(node.interface_of(&sandbox).unwrap().is_none());
+    assert!(node.interface_of(&sandbox).is_none());
     cri.stop_pod_sandbox(&sandbox).unwrap();
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
     cri.remove_pod_sandbox(&sandbox).unwrap();
 }
 
@@ -212,7 +205,7 @@ esac
 
 #[test]
 fn a_second_stop_comes_without_a_namespace_and_succeeds() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let mut network = network();
     network["plugins"][0]["type"] = json!("recorded");
     let (_agent, containerd) = serving(&node, &network);
@@ -225,7 +218,7 @@ fn a_second_stop_comes_without_a_namespace_and_succeeds() {
     cri.stop_pod_sandbox(&sandbox).unwrap();
     let calls = std::fs::read_to_string(node.path("/run/calls")).unwrap();
     assert_eq!(calls, "ADD with netns\nDEL with netns\nDEL without netns\n");
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 /// The plugin, and a note of how it was called.
@@ -237,8 +230,8 @@ exec /run/cni/bin/podwire-cni
 
 #[test]
 fn ten_pods_at_once_are_wired_and_reach_each_other() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let containerd = Containerd::start(&node, &network()).unwrap();
     let cri = containerd.cri();
     let sandboxes: Vec<String> = thread::scope(|scope| {
@@ -256,7 +249,7 @@ fn ten_pods_at_once_are_wired_and_reach_each_other() {
         .collect();
     for (number, place) in places.iter().enumerate() {
         let next = &places[(number + 1) % places.len()];
-        let target = links::first_address(next, "eth0").unwrap();
+        let target = links::first_address(next, "eth0");
         traffic::ping(place, target, 1).unwrap();
         traffic::tcp_echo(place, next, target, 1 << 16).unwrap();
     }
@@ -269,12 +262,12 @@ fn ten_pods_at_once_are_wired_and_reach_each_other() {
             });
         }
     });
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn pods_outlive_a_containerd_that_is_killed_and_are_taken_down_by_the_next() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let (_agent, containerd) = serving(&node, &network());
     let cri = containerd.cri();
     let old = cri
@@ -291,5 +284,5 @@ fn pods_outlive_a_containerd_that_is_killed_and_are_taken_down_by_the_next() {
         cri.stop_pod_sandbox(sandbox).unwrap();
         cri.remove_pod_sandbox(sandbox).unwrap();
     }
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }

@@ -1,8 +1,6 @@
 //! A configuration with an `ipam` section: the reference host-local and static plugins do what they
 //! are asked, and are told of every end.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use podwire_tests::{
     Agent, AgentOptions, Pod, TestNode, child_of, conf, conf_of_version, links, traffic,
 };
@@ -42,22 +40,20 @@ fn with_prev_result(conf: &Value, result: &Value) -> Value {
 }
 
 fn wired<'node>(node: &'node TestNode, name: &str) -> (Pod<'node>, Value) {
-    let pod = node.pod(name).unwrap();
-    let result = pod.exec("ADD", &host_local()).unwrap().success().unwrap();
+    let pod = node.pod(name);
+    let result = pod.exec("ADD", &host_local()).success();
     (pod, result)
 }
 
 #[test]
 fn host_local_gives_addresses_and_routes_and_gets_them_back() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::default().with(["--no-gateway"]))
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default().with(["--no-gateway"]));
     let (web, result) = wired(&node, "web");
     let (db, _) = wired(&node, "db");
     assert_eq!(result["cniVersion"], "1.0.0");
     assert_eq!(
-        links::addresses(web.place(), "eth0").unwrap(),
+        links::addresses(web.place(), "eth0"),
         ["10.55.0.2/24", "fd55::2/64"]
     );
     let given: Vec<_> = result["ips"]
@@ -68,7 +64,7 @@ fn host_local_gives_addresses_and_routes_and_gets_them_back() {
         .collect();
     assert_eq!(given, ["10.55.0.2/24", "fd55::2/64"]);
     assert_eq!(result["ips"][0]["gateway"], "10.55.0.1");
-    let routes = links::routes(web.place(), "-4").unwrap();
+    let routes = links::routes(web.place(), "-4");
     let by = |destination: &str| {
         routes
             .iter()
@@ -86,40 +82,39 @@ fn host_local_gives_addresses_and_routes_and_gets_them_back() {
     assert_eq!(reserved(&node).len(), 4);
     for pod in [&web, &db] {
         for _ in 0..2 {
-            pod.exec("DEL", &host_local()).unwrap().success().unwrap();
+            pod.exec("DEL", &host_local()).success();
         }
     }
     assert!(reserved(&node).is_empty());
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn an_add_that_fails_after_ipam_gives_the_address_back() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
-    let pod = node.pod("web").unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
+    let pod = node.pod("web");
     pod.run(
         "ip",
         &[
             "link", "add", "eth0", "type", "veth", "peer", "name", "other",
         ],
-    )
-    .unwrap();
-    pod.exec("ADD", &host_local()).unwrap().error().unwrap();
+    );
+    pod.exec("ADD", &host_local()).error();
     assert!(reserved(&node).is_empty());
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn check_asks_the_ipam_plugin_too() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let (pod, result) = wired(&node, "web");
     let conf = with_prev_result(&host_local(), &result);
-    pod.exec("CHECK", &conf).unwrap().success().unwrap();
+    pod.exec("CHECK", &conf).success();
     std::fs::remove_file(node.path(DATA_DIR).join("pods/10.55.0.2")).unwrap();
     std::fs::remove_file(node.path(DATA_DIR).join("pods/fd55::2")).unwrap();
-    let error = pod.exec("CHECK", &conf).unwrap().error().unwrap();
+    let error = pod.exec("CHECK", &conf).error();
     assert!(
         format!("{} {}", error.msg, error.details).contains("host-local"),
         "{error:?}"
@@ -128,13 +123,13 @@ fn check_asks_the_ipam_plugin_too() {
 
 #[test]
 fn the_ipam_plugins_own_error_reaches_the_runtime() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let mut conf = host_local();
     conf["ipam"]["ranges"] = json!([[{"subnet": "10.55.0.0/30"}]]);
-    let [first, second] = ["first", "second"].map(|name| node.pod(name).unwrap());
-    first.exec("ADD", &conf).unwrap().success().unwrap();
-    let error = second.exec("ADD", &conf).unwrap().error().unwrap();
+    let [first, second] = ["first", "second"].map(|name| node.pod(name));
+    first.exec("ADD", &conf).success();
+    let error = second.exec("ADD", &conf).error();
     let text = format!("{} {}", error.msg, error.details);
     assert!(
         text.contains("host-local") && text.contains("no IP addresses available"),
@@ -145,8 +140,8 @@ fn the_ipam_plugins_own_error_reaches_the_runtime() {
 
 #[test]
 fn static_gives_what_it_is_told() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let mut conf = conf_of_version("1.0.0");
     conf["ipam"] = json!({
         "type": "static",
@@ -154,58 +149,56 @@ fn static_gives_what_it_is_told() {
         "routes": [{"dst": "0.0.0.0/0"}],
         "dns": {"nameservers": ["10.56.0.53"]},
     });
-    let pod = node.pod("web").unwrap();
-    let result = pod.exec("ADD", &conf).unwrap().success().unwrap();
+    let pod = node.pod("web");
+    let result = pod.exec("ADD", &conf).success();
     assert_eq!(
-        links::addresses(pod.place(), "eth0").unwrap(),
+        links::addresses(pod.place(), "eth0"),
         ["10.56.0.5/24", "fd56::5/64"]
     );
     assert_eq!(result["dns"]["nameservers"], json!(["10.56.0.53"]));
-    pod.exec("DEL", &conf).unwrap().success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    pod.exec("DEL", &conf).success();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn an_ipam_plugin_that_is_not_there_is_named_and_nothing_is_made() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     for plugin in ["no-such-ipam", "../../bin/true"] {
         let mut conf = conf();
         conf["ipam"] = json!({"type": plugin});
-        let pod = node.pod("web").unwrap();
-        let error = pod.exec("ADD", &conf).unwrap().error().unwrap();
+        let pod = node.pod("web");
+        let error = pod.exec("ADD", &conf).error();
         assert!(
             format!("{} {}", error.msg, error.details).contains(plugin),
             "{error:?}"
         );
-        node.leftovers().unwrap().assert_none();
+        node.leftovers().assert_none();
     }
 }
 
 #[test]
 fn a_program_outside_the_plugin_directories_is_not_run_though_cni_path_names_it() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let script = "#!/bin/sh\n>/run/plugins/ran\n";
     // Without the options by which this would be a plugin directory.
     let _ = script_of_ipam(&node, "stray-ipam", script);
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let _agent = node.start_agent(&AgentOptions::default());
     let mut conf = conf();
     conf["ipam"] = json!({"type": "stray-ipam"});
     for path in ["/run/plugins", "/opt/cni/bin/../../../run/plugins"] {
-        let pod = node.pod("web").unwrap();
+        let pod = node.pod("web");
         let error = pod
             .exec_with(
                 "ADD",
                 conf.to_string().as_bytes(),
                 &[("CNI_PATH", Some(path))],
             )
-            .unwrap()
-            .error()
-            .unwrap();
+            .error();
         error.assert_names(&["stray-ipam", path, "--cni-bin-dir"]);
         assert!(!node.path("/run/plugins/ran").exists(), "{path}");
     }
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
@@ -215,55 +208,51 @@ fn the_error_of_an_ipam_plugin_that_knows_older_versions_alone_is_handed_on() {
 echo '{"cniVersion":"1.0.0","code":1,"msg":"incompatible CNI versions","details":"config is \"1.1.0\", plugin supports [\"1.0.0\"]"}'
 exit 1
 "#;
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&script_of_ipam(&node, "old-ipam", script))
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&script_of_ipam(&node, "old-ipam", script));
     let mut conf = conf();
     conf["ipam"] = json!({"type": "old-ipam"});
-    let pod = node.pod("web").unwrap();
+    let pod = node.pod("web");
     let path = [("CNI_PATH", Some("/run/plugins"))];
     let error = pod
         .exec_with("ADD", conf.to_string().as_bytes(), &path)
-        .unwrap()
-        .error()
-        .unwrap();
+        .error();
     assert_eq!(error.code, 1, "{error:?}");
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn what_ipam_gave_to_an_agent_that_was_killed_is_given_back_by_the_next_one() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     for step in ["add-delegated", "add-noted", "add-ofport"] {
         let options = AgentOptions::default();
-        let agent = node.start_agent(&options.clone().killed_at(step)).unwrap();
-        let pod = node.pod(step).unwrap();
-        let error = pod.exec("ADD", &host_local()).unwrap().error().unwrap();
+        let agent = node.start_agent(&options.clone().killed_at(step));
+        let pod = node.pod(step);
+        let error = pod.exec("ADD", &host_local()).error();
         assert_eq!(error.code, 11, "{step}");
-        agent.await_end().unwrap();
+        agent.await_end();
         assert_eq!(reserved(&node).len(), 2, "{step}");
 
-        let agent = node.start_agent(&options).unwrap();
+        let agent = node.start_agent(&options);
         assert!(reserved(&node).is_empty(), "{step}");
-        node.leftovers().unwrap().assert_none();
-        agent.stop().unwrap();
+        node.leftovers().assert_none();
+        agent.stop();
     }
 }
 
 #[test]
 fn what_ipam_gave_to_a_sandbox_that_a_newer_one_replaces_is_given_back() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let (older, _) = wired(&node, "web");
-    let newer = older.another_sandbox().unwrap();
-    newer.exec("ADD", &host_local()).unwrap().success().unwrap();
+    let newer = older.another_sandbox();
+    newer.exec("ADD", &host_local()).success();
     assert_eq!(reserved(&node).len(), 2, "those of the newer one");
     for pod in [&older, &newer] {
-        pod.exec("DEL", &host_local()).unwrap().success().unwrap();
+        pod.exec("DEL", &host_local()).success();
     }
     assert!(reserved(&node).is_empty());
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 /// A directory of the node with this plugin, a shell script.
@@ -290,11 +279,9 @@ fn code_of_an_add_during(agent: &Agent<'_>, pod: &Pod<'_>, happens: impl FnOnce(
         let add = scope.spawn(|| {
             let path = [("CNI_PATH", Some("/run/plugins"))];
             pod.exec_with("ADD", conf.to_string().as_bytes(), &path)
-                .unwrap()
                 .error()
-                .unwrap()
         });
-        agent.await_file("/run/plugins/runs").unwrap();
+        agent.await_file("/run/plugins/runs");
         happens();
         add.join().unwrap().code
     })
@@ -302,20 +289,20 @@ fn code_of_an_add_during(agent: &Agent<'_>, pod: &Pod<'_>, happens: impl FnOnce(
 
 #[test]
 fn the_process_that_runs_plugins_is_replaced_when_it_dies() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&slow_ipam(&node)).unwrap();
-    let pod = node.pod("web").unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&slow_ipam(&node));
+    let pod = node.pod("web");
     let code = code_of_an_add_during(&agent, &pod, || kill(child_of(child_of(agent.pid()))));
     assert_eq!(code, 11, "the runtime is to try again");
     wired(&node, "db");
-    agent.await_ready(true).unwrap();
+    agent.await_ready(true);
 }
 
 #[test]
 fn an_agent_that_can_run_no_plugin_any_more_ends_so_that_a_new_one_is_started() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&slow_ipam(&node)).unwrap();
-    let pod = node.pod("web").unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&slow_ipam(&node));
+    let pod = node.pod("web");
     let code = code_of_an_add_during(&agent, &pod, || {
         let keeper = child_of(agent.pid());
         let worker = child_of(keeper);
@@ -323,7 +310,7 @@ fn an_agent_that_can_run_no_plugin_any_more_ends_so_that_a_new_one_is_started() 
         kill(worker);
     });
     assert_eq!(code, 11);
-    assert!(!agent.await_end().unwrap().success());
+    assert!(!agent.await_end().success());
 }
 
 fn kill(pid: u32) {

@@ -1,8 +1,6 @@
 //! The pages for people: each is linked from the README, no link leads nowhere, the messages that they
 //! quote are in the code, and the order of the agent's rooms is the one of its imports.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 

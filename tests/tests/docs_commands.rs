@@ -4,8 +4,6 @@
 //! that begin with `# ` are run in turn; the lines under each must be made of the same words, numbers aside. With
 //! PODWIRE_DOCS_WRITE=1 the pages get what was really printed, and `target/docs` the page of traces.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -24,51 +22,49 @@ const NODES: [(&str, Make); 9] = [
         with_pods(|node, _, _| run(node));
     }),
     ("a node in OVN mode", |run| {
-        let (central, node) = Central::with_node().unwrap();
-        let _agent = node.start_agent(&OvnNode::agent_options()).unwrap();
-        let (web, _) = central.schedule(&node, "web", 11).unwrap();
-        web.add().unwrap().success().unwrap();
+        let (central, node) = Central::with_node();
+        let _agent = node.start_agent(&OvnNode::agent_options());
+        let (web, _) = central.schedule(&node, "web", 11);
+        web.add().success();
         run(&node);
     }),
     ("a node in OVN mode with an ACL", |run| {
-        let (central, node) = Central::with_node().unwrap();
-        let _agent = node.start_agent(&OvnNode::agent_options()).unwrap();
+        let (central, node) = Central::with_node();
+        let _agent = node.start_agent(&OvnNode::agent_options());
         let pods = [("web", 11), ("db", 12)].map(|(name, number)| {
-            let mut pod = node.pod(name).unwrap();
+            let mut pod = node.pod(name);
             pod.namespace = "shop".to_owned();
             let port = LogicalPort::of(&pod, &node, number);
-            central.add_port(&port).unwrap();
+            central.add_port(&port);
             let pod = pod.on_default_network(&port.entry());
-            pod.add().unwrap().success().unwrap();
+            pod.add().success();
             pod
         });
         let packets = "outport==\"shop_db\" && tcp.dst==80";
         let acl = ["acl-add", &node.name, "to-lport", "1000", packets, "drop"];
-        central.nbctl(&[&["--wait=hv"][..], &acl].concat()).unwrap();
+        central.nbctl(&[&["--wait=hv"][..], &acl].concat());
         run(&node);
         drop(pods);
     }),
     ("a node with a link down and an address gone", |run| {
         with_pods(|node, [web, db], _| {
-            let addresses = links::addresses(web.place(), "eth0").unwrap();
+            let addresses = links::addresses(web.place(), "eth0");
             let address = addresses.iter().find(|it| it.starts_with("10.")).unwrap();
-            web.run("ip", &["addr", "del", address, "dev", "eth0"])
-                .unwrap();
-            node.run("ip", &["link", "set", &db.container[..15], "down"])
-                .unwrap();
+            web.run("ip", &["addr", "del", address, "dev", "eth0"]);
+            node.run("ip", &["link", "set", &db.container[..15], "down"]);
             run(node);
         });
     }),
     ("a node with a pod left over", |run| {
         with_pods(|node, [_, mut db], _| {
-            let host_end = links::LinkRecorder::start(node.place()).unwrap();
-            db.remove_netns().unwrap();
-            host_end.await_gone(&db.container[..15]).unwrap();
+            let host_end = links::LinkRecorder::start(node.place());
+            db.remove_netns();
+            host_end.await_gone(&db.container[..15]);
             run(node);
         });
     }),
     ("a node with nothing but the plugin", |run| {
-        let node = TestNode::new().unwrap();
+        let node = TestNode::new();
         install_plugin(&node);
         run(&node);
     }),
@@ -82,34 +78,34 @@ const NODES: [(&str, Make); 9] = [
     }),
     ("a node whose ovs-vswitchd is dead", |run| {
         with_pods(|node, _, _| {
-            node.kill_vswitchd().unwrap();
+            node.kill_vswitchd();
             run(node);
         });
     }),
     ("a node without an agent", |run| {
         with_pods(|node, _, agent| {
-            agent.stop().unwrap();
+            agent.stop();
             run(node);
         });
     }),
 ];
 
 fn with_pods(then: impl FnOnce(&TestNode, [Pod<'_>; 2], Agent<'_>)) {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     install_plugin(&node);
     let conf = r#"{"name":"pods","type":"podwire-cni"}"#;
     std::fs::write(node.path("/run/cni/net.d/10-podwire.conf"), conf).unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let agent = node.start_agent(&AgentOptions::default());
     let pods = ["web", "db"].map(|name| {
-        let mut pod = node.pod(name).unwrap();
+        let mut pod = node.pod(name);
         pod.namespace = "shop".to_owned();
-        pod.add().unwrap().success().unwrap();
+        pod.add().success();
         pod
     });
-    let mut job = node.pod("job").unwrap();
+    let mut job = node.pod("job");
     job.namespace = "shop".to_owned();
-    job.add().unwrap().success().unwrap();
-    job.del().unwrap().success().unwrap();
+    job.add().success();
+    job.del().success();
     then(&node, pods, agent);
 }
 
@@ -118,7 +114,7 @@ fn install_plugin(node: &TestNode) {
         std::fs::create_dir_all(node.path(directory)).unwrap();
     }
     let plugin = node.path("/run/cni/bin/podwire-cni");
-    std::fs::copy(plugin_binary().unwrap(), plugin).unwrap();
+    std::fs::copy(plugin_binary(), plugin).unwrap();
 }
 
 /// A marked block of a page.
@@ -182,7 +178,7 @@ fn blocks() -> BTreeMap<String, Vec<Block>> {
 fn run(node: &TestNode, command: &str) -> Vec<String> {
     let environment = "PODWIRE_CNI_CONF_DIR=/run/cni/net.d PODWIRE_CNI_BIN_DIR=/run/cni/bin";
     let line = format!("cd /run; export {environment}; {{ {command}; }} 2>&1");
-    let done = node.shell(&line).unwrap();
+    let done = node.shell(&line);
     // The pages show a node where the runtime has its directories at the usual places.
     let shown = done.stdout.replace("/run/cni/net.d", "/etc/cni/net.d");
     let shown = shown.replace("/run/cni/bin", "/opt/cni/bin");
@@ -283,17 +279,15 @@ fn block_after(page: &str, text: &str) -> Vec<String> {
 
 #[test]
 fn commands_that_are_shown_without_their_output_succeed() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     install_plugin(&node);
     let conf = r#"{"name":"pods","type":"podwire-cni"}"#;
     std::fs::write(node.path("/run/cni/net.d/10-podwire.conf"), conf).unwrap();
     let log = ["--log-file", "/run/podwire.log"];
-    let _agent = node
-        .start_agent(&AgentOptions::default().with(log))
-        .unwrap();
-    let mut web = node.pod("web").unwrap();
+    let _agent = node.start_agent(&AgentOptions::default().with(log));
+    let mut web = node.pod("web");
     web.namespace = "shop".to_owned();
-    web.add().unwrap().success().unwrap();
+    web.add().success();
     let environment = "PODWIRE_CNI_CONF_DIR=/run/cni/net.d PODWIRE_CNI_BIN_DIR=/run/cni/bin";
     for (page, text) in [
         ("docs/by-hand.md", "`podwire` shows"),
@@ -306,9 +300,7 @@ fn commands_that_are_shown_without_their_output_succeed() {
         for command in commands {
             let command = command.strip_prefix("# ").unwrap();
             let here = command.replace("/var/log/podwire.log", "/run/podwire.log");
-            let done = node
-                .shell(&format!("export {environment}; {here}"))
-                .unwrap();
+            let done = node.shell(&format!("export {environment}; {here}"));
             assert!(done.status.success(), "{page}: {command}: {done:?}");
             let is_of_failures = command.contains("failed");
             assert_eq!(
@@ -322,12 +314,12 @@ fn commands_that_are_shown_without_their_output_succeed() {
 
 #[test]
 fn the_configuration_is_printed_as_its_page_shows() {
-    let node = TestNode::new().unwrap();
+    let node = TestNode::new();
     std::fs::write(node.path("/run/podwire.toml"), "mtu = 1400\n").unwrap();
     let shown = block_after("docs/configuration.md", "podwire agent --print-config");
     let command = shown[0].strip_prefix("$ podwire agent").unwrap();
     let line = format!("podwire agent --config /run/podwire.toml {command}");
-    let done = node.shell(&line).unwrap();
+    let done = node.shell(&line);
     let printed = done
         .stdout
         .replace("/run/podwire.toml", "/etc/podwire/podwire.toml");

@@ -1,7 +1,5 @@
 //! Kubernetes Events on pods that could not be wired, against a stand-in API server.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use podwire_tests::annotation::{default_network, entry};
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::scrape::Scrape;
@@ -9,8 +7,8 @@ use podwire_tests::{Agent, CniError, Pod, TestNode};
 use serde_json::{Value, json};
 
 fn start<'node>(node: &'node TestNode, server: &ApiServer) -> Agent<'node> {
-    let agent = node.start_agent(&server.watched_by("n1", "1")).unwrap();
-    server.await_watches(1).unwrap();
+    let agent = node.start_agent(&server.watched_by("n1", "1"));
+    server.await_watches(1);
     agent
 }
 
@@ -22,17 +20,17 @@ fn annotated(server: &ApiServer, pod: &Pod<'_>, annotations: Value) {
 fn annotated_wrongly(server: &ApiServer, pod: &Pod<'_>) -> CniError {
     let wrong = default_network(&json!({ "mac_address": "no" }));
     annotated(server, pod, wrong);
-    pod.add().unwrap().error().unwrap()
+    pod.add().error()
 }
 
 /// Another sandbox of it, which fares no better.
 fn fails_again(pod: &Pod<'_>) {
-    let sandbox = pod.another_sandbox().unwrap();
-    sandbox.add().unwrap().error().unwrap();
+    let sandbox = pod.another_sandbox();
+    sandbox.add().error();
 }
 
 fn told(agent: &Agent<'_>, outcome: &str) -> f64 {
-    let (_, page) = agent.get("/metrics").unwrap();
+    let (_, page) = agent.get("/metrics");
     let page = Scrape::parse(&page).unwrap();
     page.value("podwire_events_total", &[("outcome", outcome)])
         .unwrap()
@@ -40,12 +38,12 @@ fn told(agent: &Agent<'_>, outcome: &str) -> f64 {
 
 #[test]
 fn a_bad_annotation_is_told_on_the_pod_once_and_not_again() {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
+    let (node, server) = ApiServer::beside_a_node();
     let agent = start(&node, &server);
-    let pod = node.pod("web").unwrap();
+    let pod = node.pod("web");
     let error = annotated_wrongly(&server, &pod);
     let events = server.await_events("an Event", |events| !events.is_empty());
-    let event = &events.unwrap()[0];
+    let event = &events[0];
     assert_eq!(event["involvedObject"]["kind"], "Pod");
     assert_eq!(event["involvedObject"]["name"], "web");
     assert_eq!(event["involvedObject"]["uid"], pod.uid.as_str());
@@ -61,11 +59,10 @@ fn a_bad_annotation_is_told_on_the_pod_once_and_not_again() {
         fails_again(&pod);
     }
     // Another pod's Event comes after whatever the three might have been.
-    let other = node.pod("other").unwrap();
+    let other = node.pod("other");
     annotated_wrongly(&server, &other);
     let events = server.await_events("the other's", |events| events.len() > 1);
     let names: Vec<_> = events
-        .unwrap()
         .iter()
         .map(|it| it["involvedObject"]["name"].clone())
         .collect();
@@ -81,21 +78,21 @@ fn a_bad_annotation_is_told_on_the_pod_once_and_not_again() {
 
 #[test]
 fn each_reason_that_the_owner_can_mend_has_its_word() {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
+    let (node, server) = ApiServer::beside_a_node();
     let _agent = start(&node, &server);
-    let first = node.pod("first").unwrap();
+    let first = node.pod("first");
     annotated(&server, &first, default_network(&entry(11)));
-    first.add().unwrap().success().unwrap();
+    first.add().success();
 
-    let same_address = node.pod("same-address").unwrap();
+    let same_address = node.pod("same-address");
     annotated(&server, &same_address, default_network(&entry(11)));
-    let small = node.pod("small").unwrap();
+    let small = node.pod("small");
     let mut annotations = default_network(&entry(12));
     annotations["podwire.io/mtu"] = json!("1000");
     annotated(&server, &small, annotations);
-    let bare = node.pod("bare").unwrap();
+    let bare = node.pod("bare");
     annotated(&server, &bare, json!({}));
-    let replaced = node.pod("replaced").unwrap();
+    let replaced = node.pod("replaced");
     let known = apiserver::pod(
         "n1",
         &replaced.namespace,
@@ -104,13 +101,11 @@ fn each_reason_that_the_owner_can_mend_has_its_word() {
         json!({}),
     );
     server.apply(known);
-    let absent = node.pod("absent").unwrap();
+    let absent = node.pod("absent");
     for pod in [&absent, &same_address, &small, &bare, &replaced] {
-        pod.add().unwrap().error().unwrap();
+        pod.add().error();
     }
-    let events = server
-        .await_events("four Events", |events| events.len() >= 4)
-        .unwrap();
+    let events = server.await_events("four Events", |events| events.len() >= 4);
     let told: Vec<_> = events
         .iter()
         .map(|event| {
@@ -139,27 +134,23 @@ fn each_reason_that_the_owner_can_mend_has_its_word() {
 
 #[test]
 fn an_api_server_that_refuses_or_hangs_costs_no_add_anything() {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
+    let (node, server) = ApiServer::beside_a_node();
     let agent = start(&node, &server);
     server.forbid_events(true);
-    let pod = node.pod("web").unwrap();
+    let pod = node.pod("web");
     annotated_wrongly(&server, &pod);
-    agent.await_log("can't post Events on pods").unwrap();
+    agent.await_log("can't post Events on pods");
     assert!(server.events().is_empty());
 
     server.forbid_events(false);
     server.hold(true);
-    let good = node.pod("good").unwrap();
+    let good = node.pod("good");
     annotated(&server, &good, default_network(&entry(11)));
     fails_again(&pod);
-    server
-        .await_requests("the Event's request", |requests| {
-            requests.iter().filter(|it| it.method == "POST").count() == 2
-        })
-        .unwrap();
-    good.del().unwrap().success().unwrap();
+    server.await_requests("the Event's request", |requests| {
+        requests.iter().filter(|it| it.method == "POST").count() == 2
+    });
+    good.del().success();
     server.hold(false);
-    server
-        .await_events("the Event", |events| events.len() == 1)
-        .unwrap();
+    server.await_events("the Event", |events| events.len() == 1);
 }

@@ -1,6 +1,4 @@
-//! What a fresh reader found broken, and what has held since it was mended.
-
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+//! What a fresh reader found broken, and what has held since it was fixed.
 
 use podwire_tests::{AgentOptions, Pod, TestNode, conf, hex, links};
 use serde_json::{Value, json};
@@ -13,63 +11,61 @@ fn with_address(address: &str) -> Value {
 
 #[test]
 fn a_pod_that_takes_over_the_name_of_a_dead_ones_port_keeps_its_link() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let shared = hex(15);
-    let mut dead = node.pod("dead").unwrap();
+    let mut dead = node.pod("dead");
     dead.container = format!("{shared}{}", hex(49));
-    dead.add().unwrap().success().unwrap();
-    let host_end = links::LinkRecorder::start(node.place()).unwrap();
-    dead.remove_netns().unwrap();
-    host_end.await_gone(&shared).unwrap();
-    let mut new = node.pod("new").unwrap();
+    dead.add().success();
+    let host_end = links::LinkRecorder::start(node.place());
+    dead.remove_netns();
+    host_end.await_gone(&shared);
+    let mut new = node.pod("new");
     new.container = format!("{shared}{}", hex(49));
-    new.add().unwrap().success().unwrap();
+    new.add().success();
     assert!(
-        links::find(new.place(), "eth0").unwrap().is_some(),
+        links::find(new.place(), "eth0").is_some(),
         "ADD succeeded and removed the link that it had made"
     );
 }
 
 #[test]
 fn an_add_that_fails_leaves_an_older_sandbox_the_address_that_it_still_has() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let conf = with_address("10.186.0.77/22");
-    let living = node.pod("web").unwrap();
-    living.exec("ADD", &conf).unwrap().success().unwrap();
-    let failing = living.another_sandbox().unwrap();
-    failing
-        .run(
-            "ip",
-            &["link", "add", "eth0", "type", "veth", "peer", "other"],
-        )
-        .unwrap();
-    failing.exec("ADD", &conf).unwrap().error().unwrap();
-    let other = node.pod("other").unwrap();
-    assert_eq!(other.exec("ADD", &conf).unwrap().error().unwrap().code, 102);
+    let living = node.pod("web");
+    living.exec("ADD", &conf).success();
+    let failing = living.another_sandbox();
+    failing.run(
+        "ip",
+        &["link", "add", "eth0", "type", "veth", "peer", "other"],
+    );
+    failing.exec("ADD", &conf).error();
+    let other = node.pod("other");
+    assert_eq!(other.exec("ADD", &conf).error().code, 102);
 }
 
 #[test]
 fn del_ends_well_when_the_agent_died_while_it_wrote_the_intent_log() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
-    let pod = node.pod("web").unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
+    let pod = node.pod("web");
     let entry = format!(
         "/run/podwire/attachments/{}:eth0:pods.adding",
         pod.container
     );
     std::fs::write(node.path(&entry), b"").unwrap();
-    pod.del().unwrap().success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    pod.del().success();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn a_container_that_comes_again_after_an_outage_keeps_its_port() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let pods: Vec<Pod<'_>> = (0..24)
-        .map(|number| node.pod(&format!("web-{number}")).unwrap())
+        .map(|number| node.pod(&format!("web-{number}")))
         .collect();
     let each = |verb: fn(&Pod<'_>) -> Value| -> Vec<Value> {
         std::thread::scope(|scope| {
@@ -80,23 +76,23 @@ fn a_container_that_comes_again_after_an_outage_keeps_its_port() {
             running.into_iter().map(|it| it.join().unwrap()).collect()
         })
     };
-    each(|pod| pod.add().unwrap().success().unwrap());
-    node.stop_vswitchd().unwrap();
-    node.stop_ovsdb_server().unwrap();
-    each(|pod| pod.del().unwrap().success().unwrap());
-    node.start_ovsdb_server().unwrap();
-    node.start_vswitchd().unwrap();
-    let results = each(|pod| pod.add().unwrap().success().unwrap());
+    each(|pod| pod.add().success());
+    node.stop_vswitchd();
+    node.stop_ovsdb_server();
+    each(|pod| pod.del().success());
+    node.start_ovsdb_server();
+    node.start_vswitchd();
+    let results = each(|pod| pod.add().success());
     for (pod, result) in pods.iter().zip(&results) {
-        pod.check(result).unwrap().success().unwrap();
+        pod.check(result).success();
     }
 }
 
 /// At most a handful of lines in the time of ten answers: a loop writes thousands.
 #[test]
 fn a_bridge_that_cannot_be_made_is_said_once_and_not_tried_without_end() {
-    let node = TestNode::with_ovs().unwrap();
-    node.add_bridge("br0").unwrap();
+    let node = TestNode::with_ovs();
+    node.add_bridge("br0");
     node.vsctl(&[
         "add-port",
         "br0",
@@ -106,21 +102,11 @@ fn a_bridge_that_cannot_be_made_is_said_once_and_not_tried_without_end() {
         "interface",
         "br-int",
         "type=internal",
-    ])
-    .unwrap();
+    ]);
     let agent = podwire_tests::Agent::launch(&node, &AgentOptions::default()).unwrap();
     for _ in 0..10 {
-        node.pod("status")
-            .unwrap()
-            .exec("STATUS", &conf())
-            .unwrap()
-            .error()
-            .unwrap();
+        node.pod("status").exec("STATUS", &conf()).error();
     }
-    let told = agent
-        .log()
-        .unwrap()
-        .matches("the bridge can't be made")
-        .count();
+    let told = agent.log().matches("the bridge can't be made").count();
     assert!(told <= 2, "told {told} times");
 }

@@ -1,7 +1,5 @@
 //! The fixtures themselves: they are what every other test believes.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -20,33 +18,33 @@ fn wire_by_hand(
         &[
             "link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", &pod.netns,
         ],
-    )?;
-    node.run("ip", &["link", "set", host, "up"])?;
-    node.vsctl(&["add-port", "br-int", host])?;
-    pod.run("ethtool", &["-K", "eth0", "tx", "off"])?;
-    pod.run("ip", &["address", "add", addresses[0], "dev", "eth0"])?;
+    );
+    node.run("ip", &["link", "set", host, "up"]);
+    node.vsctl(&["add-port", "br-int", host]);
+    pod.run("ethtool", &["-K", "eth0", "tx", "off"]);
+    pod.run("ip", &["address", "add", addresses[0], "dev", "eth0"]);
     pod.run(
         "ip",
         &["address", "add", addresses[1], "dev", "eth0", "nodad"],
-    )?;
-    pod.run("ip", &["link", "set", "eth0", "up"])?;
+    );
+    pod.run("ip", &["link", "set", "eth0", "up"]);
     Ok(())
 }
 
 #[test]
 fn a_node_starts_with_an_open_vswitch_that_applies_changes() {
-    let node = TestNode::with_ovs().unwrap();
-    node.add_bridge("br-int").unwrap();
-    let interface = node.ovsdb_rows("Interface").unwrap().remove(0);
+    let node = TestNode::with_ovs();
+    node.add_bridge("br-int");
+    let interface = node.ovsdb_rows("Interface").remove(0);
     assert_eq!(interface["name"], "br-int");
     assert_eq!(interface["ofport"], 65534);
 }
 
 #[test]
 fn traffic_flows_between_pods_in_both_families() {
-    let node = TestNode::with_ovs().unwrap();
-    node.add_bridge("br-int").unwrap();
-    let [web, db] = ["web", "db"].map(|name| node.pod(name).unwrap());
+    let node = TestNode::with_ovs();
+    node.add_bridge("br-int");
+    let [web, db] = ["web", "db"].map(|name| node.pod(name));
     wire_by_hand(&node, &web, "web", ["10.9.0.1/24", "fd09::1/64"]).unwrap();
     wire_by_hand(&node, &db, "db", ["10.9.0.2/24", "fd09::2/64"]).unwrap();
     for address in ["10.9.0.2", "fd09::2"] {
@@ -59,10 +57,10 @@ fn traffic_flows_between_pods_in_both_families() {
 
 #[test]
 fn traffic_that_nobody_carries_is_a_failure() {
-    let node = TestNode::new().unwrap();
-    let [web, db] = ["web", "db"].map(|name| node.pod(name).unwrap());
+    let node = TestNode::new();
+    let [web, db] = ["web", "db"].map(|name| node.pod(name));
     let address: IpAddr = "127.0.0.1".parse().unwrap();
-    db.run("ip", &["link", "set", "lo", "up"]).unwrap();
+    db.run("ip", &["link", "set", "lo", "up"]);
     assert!(traffic::ping(web.place(), address, 1).is_err());
     assert!(traffic::tcp_echo(web.place(), db.place(), address, 1 << 10).is_err());
     assert!(traffic::udp_echo(web.place(), db.place(), address, 100).is_err());
@@ -70,10 +68,10 @@ fn traffic_that_nobody_carries_is_a_failure() {
 
 #[test]
 fn leftovers_are_links_rows_and_records_of_pods_but_not_the_bridge() {
-    let node = TestNode::with_ovs().unwrap();
-    node.add_bridge("br-int").unwrap();
-    node.leftovers().unwrap().assert_none();
-    let pod = node.pod("web").unwrap();
+    let node = TestNode::with_ovs();
+    node.add_bridge("br-int");
+    node.leftovers().assert_none();
+    let pod = node.pod("web");
     wire_by_hand(
         &node,
         &pod,
@@ -91,11 +89,10 @@ fn leftovers_are_links_rows_and_records_of_pods_but_not_the_bridge() {
         "create",
         "qos",
         "type=linux-htb",
-    ])
-    .unwrap();
+    ]);
     std::fs::create_dir_all(node.path("/run/podwire/attachments")).unwrap();
     std::fs::write(node.path("/run/podwire/attachments/a"), "").unwrap();
-    let left = node.leftovers().unwrap();
+    let left = node.leftovers();
     assert_eq!(left.links, ["0123456789abcde"]);
     assert_eq!(
         left.rows[..2],
@@ -107,35 +104,33 @@ fn leftovers_are_links_rows_and_records_of_pods_but_not_the_bridge() {
 
 #[test]
 fn daemons_stop_die_and_come_back_each_apart() {
-    let node = TestNode::with_ovs().unwrap();
-    node.add_bridge("br-int").unwrap();
-    node.kill_vswitchd().unwrap();
-    node.vsctl(&["--no-wait", "add-port", "br-int", "lost"])
-        .unwrap();
-    node.start_vswitchd().unwrap();
-    let interfaces = node.ovsdb_rows("Interface").unwrap();
+    let node = TestNode::with_ovs();
+    node.add_bridge("br-int");
+    node.kill_vswitchd();
+    node.vsctl(&["--no-wait", "add-port", "br-int", "lost"]);
+    node.start_vswitchd();
+    let interfaces = node.ovsdb_rows("Interface");
     let lost = interfaces.iter().find(|row| row["name"] == "lost").unwrap();
     assert_eq!(lost["ofport"], -1, "{lost:?}");
-    node.kill_ovsdb_server().unwrap();
-    assert!(node.ovsdb_rows("Bridge").is_err());
-    node.start_ovsdb_server().unwrap();
+    node.kill_ovsdb_server();
+    assert!(node.ovsdb().rows("Bridge").is_err());
+    node.start_ovsdb_server();
     assert_eq!(
-        node.ovsdb_rows("Bridge").unwrap().len(),
+        node.ovsdb_rows("Bridge").len(),
         1,
         "the database outlives its server"
     );
-    node.stop_vswitchd().unwrap();
-    node.stop_ovsdb_server().unwrap();
+    node.stop_vswitchd();
+    node.stop_ovsdb_server();
 }
 
 #[test]
 fn nodes_do_not_see_each_other_and_leave_the_machine_alone() {
-    let (one, other) = (TestNode::with_ovs().unwrap(), TestNode::with_ovs().unwrap());
-    one.add_bridge("br-int").unwrap();
-    assert!(other.ovsdb_rows("Bridge").unwrap().is_empty());
+    let (one, other) = (TestNode::with_ovs(), TestNode::with_ovs());
+    one.add_bridge("br-int");
+    assert!(other.ovsdb_rows("Bridge").is_empty());
     let names = |node: &TestNode| {
         links::list(node.place())
-            .unwrap()
             .into_iter()
             .map(|link| link.name)
             .collect::<Vec<_>>()
@@ -152,7 +147,7 @@ fn nodes_do_not_see_each_other_and_leave_the_machine_alone() {
 
 #[test]
 fn a_dropped_node_takes_its_daemons_along() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let pids = ["ovsdb-server", "ovs-vswitchd"].map(|name| {
         let pid =
             std::fs::read_to_string(node.path(&format!("/run/openvswitch/{name}.pid"))).unwrap();
@@ -165,19 +160,16 @@ fn a_dropped_node_takes_its_daemons_along() {
 
 #[test]
 fn a_link_recorder_tells_creation_rename_and_move() {
-    let node = TestNode::new().unwrap();
-    let pod = node.pod("web").unwrap();
-    let recorder = LinkRecorder::start(node.place()).unwrap();
+    let node = TestNode::new();
+    let pod = node.pod("web");
+    let recorder = LinkRecorder::start(node.place());
     node.run(
         "ip",
         &["link", "add", "one", "type", "veth", "peer", "name", "two"],
-    )
-    .unwrap();
-    node.run("ip", &["link", "set", "one", "name", "uno"])
-        .unwrap();
-    node.run("ip", &["link", "set", "two", "netns", &pod.netns])
-        .unwrap();
-    let events = recorder.events().unwrap();
+    );
+    node.run("ip", &["link", "set", "one", "name", "uno"]);
+    node.run("ip", &["link", "set", "two", "netns", &pod.netns]);
+    let events = recorder.events();
     let of = |change, name: &str| {
         events
             .iter()
@@ -188,31 +180,30 @@ fn a_link_recorder_tells_creation_rename_and_move() {
         of(Change::New, "one") > 0 && of(Change::New, "uno") > 0 && of(Change::Gone, "two") > 0,
         "{events:?}"
     );
-    assert!(recorder.events().unwrap().is_empty());
+    assert!(recorder.events().is_empty());
 }
 
 #[test]
 fn links_that_come_and_go_together_may_be_awaited_in_any_order() {
-    let node = TestNode::new().unwrap();
-    let recorder = LinkRecorder::start(node.place()).unwrap();
+    let node = TestNode::new();
+    let recorder = LinkRecorder::start(node.place());
     node.run(
         "ip",
         &["link", "add", "one", "type", "veth", "peer", "name", "two"],
-    )
-    .unwrap();
-    recorder.await_born("one").unwrap();
-    recorder.await_born("two").unwrap();
-    node.run("ip", &["link", "del", "one"]).unwrap();
-    recorder.await_gone("two").unwrap();
-    recorder.await_gone("one").unwrap();
+    );
+    recorder.await_born("one");
+    recorder.await_born("two");
+    node.run("ip", &["link", "del", "one"]);
+    recorder.await_gone("two");
+    recorder.await_gone("one");
 }
 
 #[test]
 fn addresses_are_awaited_until_the_link_is_there_has_them_and_is_up() {
-    let node = TestNode::new().unwrap();
+    let node = TestNode::new();
     let run = |words: &str| {
         let words: Vec<_> = words.split(' ').collect();
-        node.run("ip", &words).unwrap();
+        node.run("ip", &words);
     };
     std::thread::scope(|scope| {
         let place = node.place();
@@ -224,7 +215,7 @@ fn addresses_are_awaited_until_the_link_is_there_has_them_and_is_up() {
         run("link set other up");
         assert!(!awaiting.is_finished(), "it is not up yet");
         run("link set late up");
-        awaiting.join().unwrap().unwrap();
+        awaiting.join().unwrap();
     });
 }
 

@@ -1,7 +1,5 @@
 //! `podwire install` and `podwire uninstall`: on a scratch root, with agents that can and can't serve, while ADDs run.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -23,16 +21,15 @@ const CONF: &str = "/run/scratch/etc/cni/net.d/10-podwire.conflist";
 
 /// `podwire VERB --root ROOT …` on the node.
 fn podwire(node: &TestNode, verb: &str, arguments: &[&str]) -> Finished {
-    let mut command = Command::new(agent_binary().unwrap());
+    let mut command = Command::new(agent_binary());
     command.args([verb, "--root", ROOT]).args(arguments);
     node.place()
         .run(|| finish(command, b"", Duration::from_secs(60)))
         .unwrap()
-        .unwrap()
 }
 
 fn install(node: &TestNode, arguments: &[&str]) -> Finished {
-    let plugin = plugin_binary().unwrap();
+    let plugin = plugin_binary();
     let plugin = ["--plugin", plugin.to_str().unwrap()];
     podwire(node, "install", &[&plugin, arguments].concat())
 }
@@ -72,12 +69,11 @@ fn installed_conf(node: &TestNode) -> Value {
 fn exec_installed(pod: &Pod<'_>, node: &TestNode, verb: &str) -> PluginRun {
     let conf = installed_conf(node).to_string();
     pod.exec_binary(Path::new(PLUGIN), verb, conf.as_bytes(), &[])
-        .unwrap()
 }
 
 #[test]
 fn the_conf_comes_only_once_the_agent_can_serve_an_add() {
-    let node = TestNode::new().unwrap();
+    let node = TestNode::new();
     let failed = install(&node, &["--wait", "1"]);
     assert!(!failed.status.success());
     assert!(
@@ -95,13 +91,13 @@ fn the_conf_comes_only_once_the_agent_can_serve_an_add() {
 
     thread::scope(|scope| {
         let waiting = scope.spawn(|| install(&node, &[]));
-        node.start_ovsdb_server().unwrap();
-        node.start_vswitchd().unwrap();
+        node.start_ovsdb_server();
+        node.start_vswitchd();
         let installed = waiting.join().unwrap();
         assert!(installed.status.success(), "{installed:?}");
     });
     assert_eq!(mode(&node, CONF), 0o600);
-    agent.stop().unwrap();
+    agent.stop();
     assert!(
         node.path(CONF).exists(),
         "pods keep their network through an upgrade"
@@ -110,61 +106,61 @@ fn the_conf_comes_only_once_the_agent_can_serve_an_add() {
 
 #[test]
 fn an_install_that_came_first_goes_on_when_the_agent_starts() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     fs::remove_dir(node.path("/run/podwire")).unwrap_or_default();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| install(&node, &[]));
-        let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+        let _agent = node.start_agent(&AgentOptions::default());
         let installed = waiting.join().unwrap();
         assert!(installed.status.success(), "{installed:?}");
-        let pod = node.pod("web").unwrap();
-        exec_installed(&pod, &node, "ADD").success().unwrap();
-        exec_installed(&pod, &node, "STATUS").success().unwrap();
-        exec_installed(&pod, &node, "DEL").success().unwrap();
+        let pod = node.pod("web");
+        exec_installed(&pod, &node, "ADD").success();
+        exec_installed(&pod, &node, "STATUS").success();
+        exec_installed(&pod, &node, "DEL").success();
     });
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn plugin_and_conf_are_replaced_while_adds_run() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     assert!(install(&node, &[]).status.success());
     // What came with another version differs in its bytes.
-    let mut newer = fs::read(plugin_binary().unwrap()).unwrap();
+    let mut newer = fs::read(plugin_binary()).unwrap();
     newer.push(0);
     fs::write(node.path("/run/newer"), newer).unwrap();
 
-    let held = node.pod("held").unwrap();
-    node.signal_vswitchd(Signal::SIGSTOP).unwrap();
-    let recorder = LinkRecorder::start(node.place()).unwrap();
+    let held = node.pod("held");
+    node.signal_vswitchd(Signal::SIGSTOP);
+    let recorder = LinkRecorder::start(node.place());
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let adding = scope.spawn(|| exec_installed(&held, &node, "ADD").success().unwrap());
-        recorder.await_born(&held.container[..15]).unwrap();
+        let adding = scope.spawn(|| exec_installed(&held, &node, "ADD").success());
+        recorder.await_born(&held.container[..15]);
         // The file is being executed: writing into it would fail with "text file busy".
         let upgraded = podwire(&node, "install", &["--plugin", "/run/newer", "--upgrade"]);
         assert!(upgraded.status.success(), "{upgraded:?}");
         assert!(is_same(&node, PLUGIN, "/run/newer"));
-        node.signal_vswitchd(Signal::SIGCONT).unwrap();
+        node.signal_vswitchd(Signal::SIGCONT);
         adding.join().unwrap();
 
         let runtimes: Vec<_> = (0..2)
             .map(|number| {
                 let (node, done) = (&node, &done);
                 scope.spawn(move || {
-                    let pod = node.pod(&format!("pod{number}")).unwrap();
+                    let pod = node.pod(&format!("pod{number}"));
                     let mut rounds = 0;
                     while !done.load(Ordering::Relaxed) || rounds == 0 {
-                        exec_installed(&pod, node, "ADD").success().unwrap();
-                        exec_installed(&pod, node, "DEL").success().unwrap();
+                        exec_installed(&pod, node, "ADD").success();
+                        exec_installed(&pod, node, "DEL").success();
                         rounds += 1;
                     }
                 })
             })
             .collect();
         for round in 0..10 {
-            let plugin = plugin_binary().unwrap();
+            let plugin = plugin_binary();
             let plugin = ["/run/newer", plugin.to_str().unwrap()][round % 2];
             let installed = podwire(&node, "install", &["--plugin", plugin]);
             assert!(installed.status.success(), "{installed:?}");
@@ -174,14 +170,14 @@ fn plugin_and_conf_are_replaced_while_adds_run() {
             runtime.join().unwrap();
         }
     });
-    exec_installed(&held, &node, "DEL").success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    exec_installed(&held, &node, "DEL").success();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn what_is_somebody_elses_is_replaced_by_force_alone_and_given_back() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let theirs = r#"{"cniVersion":"0.4.0","name":"n","type":"bridge"}"#;
     write(&node, OVERLAY, "#!/bin/sh\n");
     write(&node, CONF, theirs);
@@ -216,7 +212,7 @@ fn what_is_somebody_elses_is_replaced_by_force_alone_and_given_back() {
 
 #[test]
 fn a_dry_run_tells_all_and_does_nothing() {
-    let node = TestNode::new().unwrap();
+    let node = TestNode::new();
     write(
         &node,
         "/run/scratch/etc/cni/net.d/05-other.conf",
@@ -243,17 +239,17 @@ fn a_dry_run_tells_all_and_does_nothing() {
 
 #[test]
 fn uninstall_leaves_the_pods_their_ports_and_says_so_or_takes_them_along() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
     assert!(install(&node, &[]).status.success());
     write(
         &node,
         "/run/scratch/etc/cni/net.d/50-mine.conf",
         r#"{"name":"m","type":"podwire-cni"}"#,
     );
-    let pods = ["web", "db"].map(|name| node.pod(name).unwrap());
+    let pods = ["web", "db"].map(|name| node.pod(name));
     for pod in &pods {
-        exec_installed(pod, &node, "ADD").success().unwrap();
+        exec_installed(pod, &node, "ADD").success();
     }
 
     let told = podwire(&node, "uninstall", &["--pods", "--dry-run"]);
@@ -269,14 +265,14 @@ fn uninstall_leaves_the_pods_their_ports_and_says_so_or_takes_them_along() {
     for left in ["left: the ports of 2 pods", "50-mine.conf", "/run/podwire"] {
         assert!(gone.stdout.contains(left), "{left}: {}", gone.stdout);
     }
-    assert_eq!(node.leftovers().unwrap().links.len(), 2);
+    assert_eq!(node.leftovers().links.len(), 2);
 
     let gone = podwire(&node, "uninstall", &["--pods"]);
     assert!(gone.stdout.contains("ports of 2 pods removed"), "{gone:?}");
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 
     assert!(install(&node, &[]).status.success());
-    agent.stop().unwrap();
+    agent.stop();
     let asked = podwire(&node, "uninstall", &["--pods"]);
     assert!(
         !asked.status.success() && asked.stderr.contains("nothing was taken away"),
@@ -292,7 +288,7 @@ fn uninstall_leaves_the_pods_their_ports_and_says_so_or_takes_them_along() {
 
 #[test]
 fn an_agent_installs_its_conf_when_it_can_serve_and_tells_when_ovn_kubernetes_comes_back() {
-    let node = TestNode::new().unwrap();
+    let node = TestNode::new();
     let conf = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "podwire-cni"}]});
     write(&node, "/run/etc/10-podwire.conflist", &conf.to_string());
     let options = AgentOptions::default().with([
@@ -306,9 +302,9 @@ fn an_agent_installs_its_conf_when_it_can_serve_and_tells_when_ovn_kubernetes_co
     let agent = podwire_tests::Agent::launch(&node, &options).unwrap();
     assert!(!node.path(CONF).exists());
     assert!(install(&node, &["--plugin-only"]).status.success());
-    node.start_ovsdb_server().unwrap();
-    node.start_vswitchd().unwrap();
-    agent.await_log("10-podwire.conflist installed").unwrap();
+    node.start_ovsdb_server();
+    node.start_vswitchd();
+    agent.await_log("10-podwire.conflist installed");
     assert_eq!(mode(&node, CONF), 0o600);
 
     let theirs = r#"{"cniVersion":"0.4.0","name":"ovn-kubernetes","type":"ovn-k8s-cni-overlay"}"#;
@@ -317,13 +313,11 @@ fn an_agent_installs_its_conf_when_it_can_serve_and_tells_when_ovn_kubernetes_co
         "/run/scratch/etc/cni/net.d/10-ovn-kubernetes.conf",
         theirs,
     );
-    agent
-        .await_log("10-ovn-kubernetes.conf comes before")
-        .unwrap();
+    agent.await_log("10-ovn-kubernetes.conf comes before");
     fs::remove_file(node.path("/run/scratch/etc/cni/net.d/10-ovn-kubernetes.conf")).unwrap();
     fs::write(node.path("/run/other"), "theirs").unwrap();
     fs::rename(node.path("/run/other"), node.path(PLUGIN)).unwrap();
-    agent.await_log("is not podwire's plugin any more").unwrap();
-    agent.stop().unwrap();
+    agent.await_log("is not podwire's plugin any more");
+    agent.stop();
     assert!(node.path(CONF).exists());
 }

@@ -2,8 +2,6 @@
 //! own. What installs Open vSwitch and what systemd does is stood in for; the socket is held by systemd's own
 //! systemd-socket-activate.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use podwire_tests::walkthrough::{self, Transcript, Walkthrough};
 
 const PAGE: &str = include_str!("../../docs/install.md");

@@ -1,7 +1,5 @@
 //! What a pod's wishes may say, end to end: several interfaces in one ADD, Multus' delegates, the MTU.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use podwire_tests::annotation::{POD_NETWORKS, entry, mac};
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::{AgentOptions, Pod, TestNode, conf, links};
@@ -21,10 +19,8 @@ fn elsewhere() -> AgentOptions {
 
 #[test]
 fn one_add_makes_every_interface_of_a_list_and_one_del_removes_them() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node
-        .start_agent(&elsewhere().with(["--mtu", "1450"]))
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&elsewhere().with(["--mtu", "1450"]));
     let interface = |number: u8, name: &str, default: &str| {
         json!({
             "interface": name, "ip_address": format!("172.16.{number}.2/24"),
@@ -41,11 +37,10 @@ fn one_add_makes_every_interface_of_a_list_and_one_del_removes_them() {
     let routes = json!([{ "dst": "172.16.29.1/24", "gw": "172.16.3.1" }]);
     let pod = node
         .pod("multi")
-        .unwrap()
         .annotate("ovnIfaceList", &list)
         .annotate("ovnNetwork", &wish)
         .annotate("ovnNetworkRoutes", &routes);
-    let result = pod.add().unwrap().success().unwrap();
+    let result = pod.add().success();
     let inside: Vec<&str> = result["interfaces"]
         .as_array()
         .unwrap()
@@ -77,8 +72,8 @@ fn one_add_makes_every_interface_of_a_list_and_one_del_removes_them() {
             (5, "172.16.3.2/24")
         ]
     );
-    assert_eq!(links::default_routes(pod.place()).unwrap(), ["net0"]);
-    let far = links::routes(pod.place(), "-4").unwrap();
+    assert_eq!(links::default_routes(pod.place()), ["net0"]);
+    let far = links::routes(pod.place(), "-4");
     let far = far
         .iter()
         .find(|route| route["dst"] == "172.16.29.0/24")
@@ -92,25 +87,21 @@ fn one_add_makes_every_interface_of_a_list_and_one_del_removes_them() {
         ("net0", 1450, "tests_multi_net0"),
         ("net1", 1400, "tests_multi_net1"),
     ] {
-        assert_eq!(
-            links::find(pod.place(), name).unwrap().unwrap().mtu,
-            mtu,
-            "{name}"
-        );
-        let id = node.external_id(&pod.container, name, "iface-id").unwrap();
+        assert_eq!(links::find(pod.place(), name).unwrap().mtu, mtu, "{name}");
+        let id = node.external_id(&pod.container, name, "iface-id");
         assert_eq!(id.as_deref(), Some(iface_id));
     }
-    assert_eq!(pod.check(&result).unwrap().success().unwrap(), Value::Null);
-    pod.del().unwrap().success().unwrap();
-    assert!(links::find(pod.place(), "net1").unwrap().is_none());
-    agent.stop().unwrap();
-    node.leftovers().unwrap().assert_none();
+    assert_eq!(pod.check(&result).success(), Value::Null);
+    pod.del().success();
+    assert!(links::find(pod.place(), "net1").is_none());
+    agent.stop();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn a_list_of_which_one_interface_cannot_be_made_leaves_nothing() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&elsewhere()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&elsewhere());
     let interface = |number: u8, name: &str| {
         json!({
             "interface": name, "ip_address": format!("172.16.{number}.2/24"),
@@ -122,30 +113,26 @@ fn a_list_of_which_one_interface_cannot_be_made_leaves_nothing() {
         interface(2, "net0"),
         interface(3, "net1")
     ]);
-    let pod = node.pod("multi").unwrap().annotate("ovnIfaceList", &list);
+    let pod = node.pod("multi").annotate("ovnIfaceList", &list);
     pod.run(
         "ip",
         &[
             "link", "add", "net0", "type", "veth", "peer", "name", "other",
         ],
-    )
-    .unwrap();
-    let error = pod.add().unwrap().error().unwrap();
+    );
+    let error = pod.add().error();
     assert!(error.msg.contains("net0"), "{error:?}");
     for name in ["eth0", "net1"] {
-        assert!(
-            links::find(pod.place(), name).unwrap().is_none(),
-            "{name} stayed"
-        );
+        assert!(links::find(pod.place(), name).is_none(), "{name} stayed");
     }
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn a_delegate_gets_the_entry_of_its_definition_and_no_default_route() {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
-    let agent = node.start_agent(&server.watched_by("n1", "60")).unwrap();
-    let mut pod = node.pod("web").unwrap();
+    let (node, server) = ApiServer::beside_a_node();
+    let agent = node.start_agent(&server.watched_by("n1", "60"));
+    let mut pod = node.pod("web");
     let secondary = |number: u8| json!({ "mac_address": mac(number), "ip_addresses": [format!("10.9.0.{number}/24")] });
     let networks = json!({
         "default": entry(11), "ns/blue": secondary(21), "ns/blue/1": secondary(22), "ns/red": secondary(31),
@@ -155,36 +142,25 @@ fn a_delegate_gets_the_entry_of_its_definition_and_no_default_route() {
         &pod,
         json!({ POD_NETWORKS: networks.to_string() }),
     ));
-    pod.add().unwrap().success().unwrap();
+    pod.add().success();
     let attach = |pod: &mut Pod<'_>, ifname: &str| {
         pod.interface = ifname.into();
-        pod.exec("ADD", &nad_conf("ns/blue")).unwrap()
+        pod.exec("ADD", &nad_conf("ns/blue"))
     };
-    attach(&mut pod, "net1").success().unwrap();
-    attach(&mut pod, "net2").success().unwrap();
-    let nad = |ifname: &str| {
-        node.external_id(&pod.container, ifname, "k8s.ovn.org/nad")
-            .unwrap()
-    };
+    attach(&mut pod, "net1").success();
+    attach(&mut pod, "net2").success();
+    let nad = |ifname: &str| node.external_id(&pod.container, ifname, "k8s.ovn.org/nad");
     assert_eq!(
         (nad("net1").as_deref(), nad("net2").as_deref()),
         (Some("ns/blue"), Some("ns/blue/1"))
     );
-    assert_eq!(
-        links::find(pod.place(), "net2").unwrap().unwrap().mac,
-        mac(22)
-    );
-    assert_eq!(links::default_routes(pod.place()).unwrap(), ["eth0"]);
+    assert_eq!(links::find(pod.place(), "net2").unwrap().mac, mac(22));
+    assert_eq!(links::default_routes(pod.place()), ["eth0"]);
 
     pod.interface = "net1".into();
-    pod.exec("DEL", &nad_conf("ns/blue"))
-        .unwrap()
-        .success()
-        .unwrap();
-    attach(&mut pod, "net3").success().unwrap();
-    let nad = node
-        .external_id(&pod.container, "net3", "k8s.ovn.org/nad")
-        .unwrap();
+    pod.exec("DEL", &nad_conf("ns/blue")).success();
+    attach(&mut pod, "net3").success();
+    let nad = node.external_id(&pod.container, "net3", "k8s.ovn.org/nad");
     assert_eq!(
         nad.as_deref(),
         Some("ns/blue"),
@@ -192,22 +168,19 @@ fn a_delegate_gets_the_entry_of_its_definition_and_no_default_route() {
     );
     for ifname in ["net2", "net3"] {
         pod.interface = ifname.into();
-        pod.exec("DEL", &nad_conf("ns/blue"))
-            .unwrap()
-            .success()
-            .unwrap();
+        pod.exec("DEL", &nad_conf("ns/blue")).success();
     }
     pod.interface = "eth0".into();
-    pod.del().unwrap().success().unwrap();
-    agent.stop().unwrap();
-    node.leftovers().unwrap().assert_none();
+    pod.del().success();
+    agent.stop();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn a_delegate_for_which_there_is_no_entry_left_waits_and_says_so() {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
-    let _agent = node.start_agent(&server.watched_by("n1", "1")).unwrap();
-    let mut pod = node.pod("web").unwrap();
+    let (node, server) = ApiServer::beside_a_node();
+    let _agent = node.start_agent(&server.watched_by("n1", "1"));
+    let mut pod = node.pod("web");
     let networks = json!({ "ns/blue": { "mac_address": mac(21) } });
     server.apply(apiserver::pod_on(
         "n1",
@@ -215,25 +188,14 @@ fn a_delegate_for_which_there_is_no_entry_left_waits_and_says_so() {
         json!({ POD_NETWORKS: networks.to_string() }),
     ));
     pod.interface = "net1".into();
-    pod.exec("ADD", &nad_conf("ns/blue"))
-        .unwrap()
-        .success()
-        .unwrap();
+    pod.exec("ADD", &nad_conf("ns/blue")).success();
     pod.interface = "net2".into();
-    let error = pod
-        .exec("ADD", &nad_conf("ns/blue"))
-        .unwrap()
-        .error()
-        .unwrap();
+    let error = pod.exec("ADD", &nad_conf("ns/blue")).error();
     assert_eq!(error.code, 11);
     let wanted = "with an entry for network ns/blue that is not attached yet";
     assert!(error.msg.contains(wanted), "{error:?}");
     pod.interface = "net3".into();
-    let error = pod
-        .exec("ADD", &nad_conf("Blue!"))
-        .unwrap()
-        .error()
-        .unwrap();
+    let error = pod.exec("ADD", &nad_conf("Blue!")).error();
     assert_eq!(error.code, 7);
     assert!(
         error.msg.contains("netAttachDefName \"Blue!\""),
@@ -243,27 +205,25 @@ fn a_delegate_for_which_there_is_no_entry_left_waits_and_says_so() {
 
 #[test]
 fn a_later_interface_of_the_default_network_takes_no_default_route() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let mut pod = node.pod("web").unwrap().on_default_network(&entry(11));
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let mut pod = node.pod("web").on_default_network(&entry(11));
     pod.interface = "net1".into();
-    pod.add().unwrap().success().unwrap();
-    assert_eq!(links::default_routes(pod.place()).unwrap(), [""; 0]);
+    pod.add().success();
+    assert_eq!(links::default_routes(pod.place()), [""; 0]);
 }
 
 #[test]
 fn the_nearest_mtu_counts_and_none_is_above_what_the_node_carries() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let options = AgentOptions::for_numbered_pods().with(["--mtu", "1400", "--max-mtu", "1442"]);
-    let _agent = node.start_agent(&options).unwrap();
+    let _agent = node.start_agent(&options);
     let mtu = |name: &str, entry_mtu: Option<u32>, pod_mtu: Option<&str>, conf_mtu: Option<u32>| {
         let mut entry = json!({ "mac_address": "0a:00:00:00:00:01", "ip_addresses": [] });
         if let Some(mtu) = entry_mtu {
             entry["mtu"] = mtu.into();
         }
-        let mut pod = node.pod(name).unwrap().on_default_network(&entry);
+        let mut pod = node.pod(name).on_default_network(&entry);
         if let Some(mtu) = pod_mtu {
             pod.annotations.insert("podwire.io/mtu".into(), mtu.into());
         }
@@ -271,9 +231,9 @@ fn the_nearest_mtu_counts_and_none_is_above_what_the_node_carries() {
         if let Some(mtu) = conf_mtu {
             conf["mtu"] = mtu.into();
         }
-        pod.exec("ADD", &conf).unwrap().success().unwrap();
-        let mtu = links::find(pod.place(), "eth0").unwrap().unwrap().mtu;
-        pod.exec("DEL", &conf).unwrap().success().unwrap();
+        pod.exec("ADD", &conf).success();
+        let mtu = links::find(pod.place(), "eth0").unwrap().mtu;
+        pod.exec("DEL", &conf).success();
         mtu
     };
     assert_eq!(mtu("a", Some(1310), Some("1320"), Some(1330)), 1310);

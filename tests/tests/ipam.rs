@@ -1,7 +1,5 @@
 //! Addresses that the agent itself gives out, from the node's subnets.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::collections::BTreeSet;
 
 use podwire_tests::annotation::{SUBNET_V6, entry};
@@ -18,7 +16,7 @@ fn addresses(result: &Value) -> Vec<String> {
 }
 
 fn added(pod: &Pod<'_>) -> String {
-    addresses(&pod.add().unwrap().success().unwrap()).remove(0)
+    addresses(&pod.add().success()).remove(0)
 }
 
 fn text(error: &CniError) -> String {
@@ -27,12 +25,10 @@ fn text(error: &CniError) -> String {
 
 #[test]
 fn every_pod_has_an_address_of_its_own_and_never_the_gateways() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::default().subnet("10.9.0.0/28"))
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default().subnet("10.9.0.0/28"));
     let pods: Vec<_> = (0..13)
-        .map(|number| node.pod(&format!("pod{number}")).unwrap())
+        .map(|number| node.pod(&format!("pod{number}")))
         .collect();
     let given: BTreeSet<_> = pods.iter().map(added).collect();
     // 16 less the network's, the broadcast and the gateway's.
@@ -42,31 +38,27 @@ fn every_pod_has_an_address_of_its_own_and_never_the_gateways() {
 
 #[test]
 fn a_released_address_rests_while_another_is_free() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::default().subnet("10.9.0.0/28"))
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default().subnet("10.9.0.0/28"));
     let mut seen = Vec::new();
     for number in 0..13 {
-        let pod = node.pod(&format!("pod{number}")).unwrap();
+        let pod = node.pod(&format!("pod{number}"));
         seen.push(added(&pod));
-        pod.del().unwrap().success().unwrap();
+        pod.del().success();
     }
     let distinct: BTreeSet<_> = seen.iter().collect();
     assert_eq!(distinct.len(), 13, "{seen:?}");
     // Only now there is none that was never used: the one that has rested longest.
-    assert_eq!(added(&node.pod("next").unwrap()), seen[0]);
+    assert_eq!(added(&node.pod("next")), seen[0]);
 }
 
 #[test]
 fn ranges_exclusions_and_the_gateway_are_as_configured() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let subnet = "10.9.0.0/24,gateway=10.9.0.254,range=10.9.0.10-10.9.0.12,exclude=10.9.0.11";
-    let _agent = node
-        .start_agent(&AgentOptions::default().subnet(subnet))
-        .unwrap();
-    let [one, two] = ["one", "two"].map(|name| node.pod(name).unwrap());
-    let result = one.add().unwrap().success().unwrap();
+    let _agent = node.start_agent(&AgentOptions::default().subnet(subnet));
+    let [one, two] = ["one", "two"].map(|name| node.pod(name));
+    let result = one.add().success();
     assert_eq!(addresses(&result), ["10.9.0.10/24"]);
     assert_eq!(result["ips"][0]["gateway"], "10.9.0.254");
     assert_eq!(added(&two), "10.9.0.12/24");
@@ -74,35 +66,31 @@ fn ranges_exclusions_and_the_gateway_are_as_configured() {
 
 #[test]
 fn what_is_held_outlives_the_agent() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let options = AgentOptions::default().subnet("10.9.0.0/29");
-    let agent = node.start_agent(&options).unwrap();
+    let agent = node.start_agent(&options);
     let pods: Vec<_> = (0..4)
-        .map(|number| node.pod(&format!("pod{number}")).unwrap())
+        .map(|number| node.pod(&format!("pod{number}")))
         .collect();
     let mut given: Vec<_> = pods.iter().map(added).collect();
-    let _agent = agent.kill_and_restart().unwrap();
-    given.push(added(&node.pod("after").unwrap()));
+    let _agent = agent.kill_and_restart();
+    given.push(added(&node.pod("after")));
     let distinct: BTreeSet<_> = given.iter().collect();
     assert_eq!(distinct.len(), 5, "{given:?}");
-    assert!(
-        node.pod("none").unwrap().add().unwrap().error().is_ok(),
-        "all five are held"
-    );
+    // All five are held.
+    node.pod("none").add().error();
 }
 
 #[test]
 fn an_address_can_be_asked_for_by_capability_and_by_args() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::default().subnet("10.9.0.0/24"))
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default().subnet("10.9.0.0/24"));
     let mut by_capability = conf();
     by_capability["capabilities"]["ips"] = json!(true);
     by_capability["capabilities"]["mac"] = json!(true);
     by_capability["runtimeConfig"] = json!({"ips": ["10.9.0.40/24"], "mac": "0a:58:0a:09:00:28"});
-    let one = node.pod("one").unwrap();
-    let result = one.exec("ADD", &by_capability).unwrap().success().unwrap();
+    let one = node.pod("one");
+    let result = one.exec("ADD", &by_capability).success();
     assert_eq!(addresses(&result), ["10.9.0.40/24"]);
     let inside = result["interfaces"]
         .as_array()
@@ -114,78 +102,69 @@ fn an_address_can_be_asked_for_by_capability_and_by_args() {
 
     let mut by_args = conf();
     by_args["args"] = json!({"cni": {"ips": ["10.9.0.41"]}});
-    let two = node.pod("two").unwrap();
-    let result = two.exec("ADD", &by_args).unwrap().success().unwrap();
+    let two = node.pod("two");
+    let result = two.exec("ADD", &by_args).success();
     assert_eq!(addresses(&result), ["10.9.0.41/24"]);
 }
 
 #[test]
 fn a_taken_address_is_refused_and_its_owner_named() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::default().subnet("10.9.0.0/24"))
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default().subnet("10.9.0.0/24"));
     let mut conf = conf();
     conf["args"] = json!({"cni": {"ips": ["10.9.0.40"]}});
-    let owner = node.pod("owner").unwrap();
-    owner.exec("ADD", &conf).unwrap().success().unwrap();
-    let late = node.pod("late").unwrap();
-    let error = late.exec("ADD", &conf).unwrap().error().unwrap();
+    let owner = node.pod("owner");
+    owner.exec("ADD", &conf).success();
+    let late = node.pod("late");
+    let error = late.exec("ADD", &conf).error();
     assert!(
         text(&error).contains("10.9.0.40") && text(&error).contains("tests/owner"),
         "{error:?}"
     );
     assert!(error.code >= 100, "no retry will help: {error:?}");
-    owner.del().unwrap().success().unwrap();
-    late.exec("ADD", &conf).unwrap().success().unwrap();
+    owner.del().success();
+    late.exec("ADD", &conf).success();
 }
 
 #[test]
 fn an_address_of_an_annotation_is_not_given_to_another_pod() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(
-            &AgentOptions::default()
-                .subnet("10.244.1.0/24,range=10.244.1.2-10.244.1.3")
-                .subnet(SUBNET_V6),
-        )
-        .unwrap();
-    let annotated = node.pod("annotated").unwrap().on_default_network(&entry(2));
-    annotated.add().unwrap().success().unwrap();
-    assert_eq!(added(&node.pod("plain").unwrap()), "10.244.1.3/24");
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(
+        &AgentOptions::default()
+            .subnet("10.244.1.0/24,range=10.244.1.2-10.244.1.3")
+            .subnet(SUBNET_V6),
+    );
+    let annotated = node.pod("annotated").on_default_network(&entry(2));
+    annotated.add().success();
+    assert_eq!(added(&node.pod("plain")), "10.244.1.3/24");
 }
 
 #[test]
 fn a_pool_that_is_used_up_says_so_and_serves_again_after_a_del() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::default().subnet("10.9.0.0/30"))
-        .unwrap();
-    let holder = node.pod("holder").unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default().subnet("10.9.0.0/30"));
+    let holder = node.pod("holder");
     let address = added(&holder);
-    let late = node.pod("late").unwrap();
-    let error = late.add().unwrap().error().unwrap();
+    let late = node.pod("late");
+    let error = late.add().error();
     assert!(text(&error).contains("10.9.0.0/30"), "{error:?}");
-    holder.del().unwrap().success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    holder.del().success();
+    node.leftovers().assert_none();
     assert_eq!(added(&late), address);
 }
 
 #[test]
 fn a_failed_add_gives_its_address_back() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::default().subnet("10.9.0.0/30"))
-        .unwrap();
-    let pod = node.pod("web").unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default().subnet("10.9.0.0/30"));
+    let pod = node.pod("web");
     pod.run(
         "ip",
         &[
             "link", "add", "eth0", "type", "veth", "peer", "name", "other",
         ],
-    )
-    .unwrap();
-    pod.add().unwrap().error().unwrap();
-    pod.run("ip", &["link", "del", "eth0"]).unwrap();
+    );
+    pod.add().error();
+    pod.run("ip", &["link", "del", "eth0"]);
     assert_eq!(added(&pod), "10.9.0.2/30");
 }

@@ -1,8 +1,6 @@
 //! What only the kernel's datapath does: `make test-kernel` boots a kernel that has one, and runs these there beside tests that hold
 //! on either.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::net::{IpAddr, UdpSocket};
 
 use nix::sys::signal::Signal;
@@ -12,7 +10,7 @@ use podwire_tests::{AgentOptions, Pod, TestNode, conf, traffic};
 use serde_json::json;
 
 fn numbered<'node>(node: &'node TestNode, name: &str, number: u8) -> Pod<'node> {
-    node.pod(name).unwrap().on_default_network(&entry(number))
+    node.pod(name).on_default_network(&entry(number))
 }
 
 fn address(text: &str) -> IpAddr {
@@ -22,53 +20,48 @@ fn address(text: &str) -> IpAddr {
 /// What `tc` shows of a link.
 fn tc(node: &TestNode, what: &str, link: &str, rest: &[&str]) -> String {
     node.run("tc", &[&["-s", what, "show", "dev", link], rest].concat())
-        .unwrap()
 }
 
 #[test]
 #[ignore = "wants the kernel's datapath: make test-kernel"]
 fn pods_reach_each_other_through_the_kernel_with_all_offloads_on() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     let (web, db) = (numbered(&node, "web", 11), numbered(&node, "db", 12));
     for pod in [&web, &db] {
-        pod.add().unwrap().success().unwrap();
+        pod.add().success();
     }
-    let datapaths = node.appctl(&["dpctl/dump-dps"]).unwrap();
+    let datapaths = node.appctl(&["dpctl/dump-dps"]);
     assert_eq!(datapaths.trim(), "system@ovs-system");
     for target in [ipv4(12), ipv6(12)] {
         traffic::ping(web.place(), address(&target), 2).unwrap();
         traffic::tcp_echo(web.place(), db.place(), address(&target), 1 << 20).unwrap();
         traffic::udp_echo(web.place(), db.place(), address(&target), 8000).unwrap();
     }
-    let flows = node.appctl(&["dpctl/dump-flows"]).unwrap();
+    let flows = node.appctl(&["dpctl/dump-flows"]);
     assert!(flows.contains("packets:"), "the kernel has flows: {flows}");
-    let features = web.run("ethtool", &["-k", "eth0"]).unwrap();
+    let features = web.run("ethtool", &["-k", "eth0"]);
     assert!(features.contains("tx-checksumming: on"), "{features}");
     for pod in [&web, &db] {
-        pod.del().unwrap().success().unwrap();
+        pod.del().success();
     }
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 #[ignore = "wants the kernel's datapath: make test-kernel"]
 fn a_pods_limits_are_applied_by_the_kernel_and_go_with_it() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     let (web, db) = (numbered(&node, "web", 11), numbered(&node, "db", 12));
     let mut limited = conf();
     limited["capabilities"]["bandwidth"] = json!(true);
     limited["runtimeConfig"] = json!({"bandwidth": {
         "ingressRate": 20_000_000, "ingressBurst": 800_000, "egressRate": 10_000_000, "egressBurst": 800_000,
     }});
-    web.exec("ADD", &limited).unwrap().success().unwrap();
-    db.add().unwrap().success().unwrap();
-    node.await_vswitchd().unwrap();
+    web.exec("ADD", &limited).success();
+    db.add().success();
+    node.await_vswitchd();
 
     let host = &web.container[..15];
     let to_the_pod = tc(&node, "class", host, &[]);
@@ -91,55 +84,44 @@ fn a_pods_limits_are_applied_by_the_kernel_and_go_with_it() {
     let dropped = tc(&node, "filter", host, &["ingress"]);
     assert!(!dropped.contains("(dropped 0,"), "{dropped}");
 
-    web.del().unwrap().success().unwrap();
-    db.del().unwrap().success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    web.del().success();
+    db.del().success();
+    node.leftovers().assert_none();
 }
 
 /// As while the kernel's module is loaded again. The row keeps its ofport, and so nothing but the link itself tells.
 #[test]
 #[ignore = "wants the kernel's datapath: make test-kernel"]
 fn a_port_that_the_datapath_has_lost_is_seen_until_ovs_vswitchd_has_given_it_back() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     let (web, db) = (numbered(&node, "web", 11), numbered(&node, "db", 12));
-    let result = web.add().unwrap().success().unwrap();
-    let other = db.add().unwrap().success().unwrap();
+    let result = web.add().success();
+    let other = db.add().success();
     let host = &web.container[..15];
     for (pod, result) in [(&web, &result), (&db, &other)] {
-        pod.check(result).unwrap().success().unwrap();
+        pod.check(result).success();
     }
     // Awake, it would give the port back at once.
-    node.signal_vswitchd(Signal::SIGSTOP).unwrap();
-    node.run("ovs-dpctl", &["del-if", "ovs-system", host])
-        .unwrap();
-    let row = node.interface_of(&web.container).unwrap().unwrap();
+    node.signal_vswitchd(Signal::SIGSTOP);
+    node.run("ovs-dpctl", &["del-if", "ovs-system", host]);
+    let row = node.interface_of(&web.container).unwrap();
     assert!(row["ofport"].as_i64().unwrap() > 0, "{row:?}");
-    let error = web.check(&result).unwrap().error().unwrap();
+    let error = web.check(&result).error();
     error.assert_names(&[host, "carries no packets"]);
-    db.check(&other).unwrap().success().unwrap();
+    db.check(&other).success();
 
-    node.signal_vswitchd(Signal::SIGCONT).unwrap();
-    node.await_vswitchd().unwrap();
+    node.signal_vswitchd(Signal::SIGCONT);
+    node.await_vswitchd();
     traffic::ping_until_answered(web.place(), address(&ipv4(12))).unwrap();
-    web.check(&result).unwrap().success().unwrap();
+    web.check(&result).success();
 }
 
 /// Sends so many bytes in datagrams from a pod to pod 12 as fast as it can; how many of them arrive.
 fn burst(from: &Pod<'_>, to: &Pod<'_>, bytes: usize) -> usize {
     const DATAGRAM: usize = 1000;
-    let receiver = to
-        .place()
-        .run(|| UdpSocket::bind((ipv4(12), 0)))
-        .unwrap()
-        .unwrap();
-    let sender = from
-        .place()
-        .run(|| UdpSocket::bind("0.0.0.0:0"))
-        .unwrap()
-        .unwrap();
+    let receiver = to.place().run(|| UdpSocket::bind((ipv4(12), 0))).unwrap();
+    let sender = from.place().run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
     sender.connect(receiver.local_addr().unwrap()).unwrap();
     receiver.set_nonblocking(true).unwrap();
     let (datagram, mut buffer) = ([7; DATAGRAM], [0; DATAGRAM]);
@@ -157,17 +139,15 @@ fn burst(from: &Pod<'_>, to: &Pod<'_>, bytes: usize) -> usize {
 #[test]
 #[ignore = "wants the kernel's datapath: make test-kernel"]
 fn a_pod_inherits_no_connection_of_either_family_that_the_kernel_tracks() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     let pods = [("web", 11), ("db", 12), ("other", 13)]
         .map(|(name, number)| numbered(&node, name, number));
     for pod in &pods {
-        pod.add().unwrap().success().unwrap();
+        pod.add().success();
     }
     let [web, _db, other] = &pods;
-    node.track_connections().unwrap();
+    node.track_connections();
     for (pod, target) in [
         (web, ipv4(12)),
         (web, ipv6(12)),
@@ -178,7 +158,7 @@ fn a_pod_inherits_no_connection_of_either_family_that_the_kernel_tracks() {
     }
     // Of the kernel's own table.
     let tracked = || {
-        let of = |family: &str| node.run("conntrack", &["-L", "-f", family]).unwrap();
+        let of = |family: &str| node.run("conntrack", &["-L", "-f", family]);
         format!("{}{}", of("ipv4"), of("ipv6"))
     };
     let is_listed = |list: &str, pod: &str| list.contains(&format!("src={pod} "));
@@ -187,9 +167,9 @@ fn a_pod_inherits_no_connection_of_either_family_that_the_kernel_tracks() {
     for pod in [ipv4(11), ipv6(11), ipv4(13), ipv6(13)] {
         assert!(is_listed(&before, &pod), "{pod}: {before}");
     }
-    web.del().unwrap().success().unwrap();
+    web.del().success();
     let heir = numbered(&node, "heir", 11);
-    heir.add().unwrap().success().unwrap();
+    heir.add().success();
     let after = tracked();
     for (pod, stays) in [
         (ipv4(11), false),
@@ -204,26 +184,26 @@ fn a_pod_inherits_no_connection_of_either_family_that_the_kernel_tracks() {
 #[test]
 #[ignore = "wants the kernel's geneve: make test-kernel"]
 fn pods_on_two_ovn_nodes_reach_each_other_through_the_kernels_geneve() {
-    let (central, nodes) = Central::with_two_nodes().unwrap();
+    let (central, nodes) = Central::with_two_nodes();
     let _agents = nodes
         .each_ref()
-        .map(|node| node.start_agent(&OvnNode::agent_options()).unwrap());
-    let (web, _) = central.schedule(&nodes[0], "web", 11).unwrap();
-    let (db, db_port) = central.schedule(&nodes[1], "db", 12).unwrap();
+        .map(|node| node.start_agent(&OvnNode::agent_options()));
+    let (web, _) = central.schedule(&nodes[0], "web", 11);
+    let (db, db_port) = central.schedule(&nodes[1], "db", 12);
     for pod in [&web, &db] {
-        pod.add().unwrap().success().unwrap();
+        pod.add().success();
     }
     for node in &nodes {
-        node.run("ip", &["link", "show", "genev_sys_6081"]).unwrap();
+        node.run("ip", &["link", "show", "genev_sys_6081"]);
     }
     for target in [db_port.ipv4(), db_port.ipv6()] {
         traffic::ping_until_answered(web.place(), address(&target)).unwrap();
         traffic::tcp_echo(web.place(), db.place(), address(&target), 1 << 20).unwrap();
     }
     for pod in [&web, &db] {
-        pod.del().unwrap().success().unwrap();
+        pod.del().success();
     }
     for node in &nodes {
-        node.leftovers().unwrap().assert_none();
+        node.leftovers().assert_none();
     }
 }

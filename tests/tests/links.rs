@@ -1,7 +1,5 @@
 //! The promise "a link is born where it lives", as the kernel tells it.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::collections::BTreeMap;
 
 use podwire_tests::links::{Change, LinkEvent, LinkRecorder};
@@ -9,23 +7,19 @@ use podwire_tests::{AgentOptions, Datapath, TestNode, datapath};
 
 #[test]
 fn an_add_deletes_moves_and_renames_no_link() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let pods: Vec<_> = (11..15)
-        .map(|number| node.numbered_pod(number).unwrap())
-        .collect();
-    let on_node = LinkRecorder::start(node.place()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let pods: Vec<_> = (11..15).map(|number| node.numbered_pod(number)).collect();
+    let on_node = LinkRecorder::start(node.place());
     let in_pods: Vec<_> = pods
         .iter()
-        .map(|pod| LinkRecorder::start(pod.place()).unwrap())
+        .map(|pod| LinkRecorder::start(pod.place()))
         .collect();
     for pod in &pods {
-        pod.add().unwrap().success().unwrap();
+        pod.add().success();
     }
 
-    let events = on_node.events().unwrap();
+    let events = on_node.events();
     for pod in &pods {
         let host = &pod.container[..15];
         assert!(
@@ -35,7 +29,7 @@ fn an_add_deletes_moves_and_renames_no_link() {
     }
     only_born(&events);
     for recorder in &in_pods {
-        let events = recorder.events().unwrap();
+        let events = recorder.events();
         assert!(
             events.iter().any(|event| event.name == "eth0"),
             "no word of eth0: {events:?}"
@@ -47,25 +41,23 @@ fn an_add_deletes_moves_and_renames_no_link() {
 /// ovs-vswitchd works through all of its ports at each message about a link of its namespace.
 #[test]
 fn open_vswitch_is_told_as_seldom_of_a_pod_as_the_kernel_can() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let pod = node.numbered_pod(11).unwrap();
-    let on_node = LinkRecorder::start(node.place()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let pod = node.numbered_pod(11);
+    let on_node = LinkRecorder::start(node.place());
     let told = || {
         // What the switch itself does to the link is then done, and told.
-        node.await_vswitchd().unwrap();
-        node.await_vswitchd().unwrap();
-        let events = on_node.events().unwrap();
+        node.await_vswitchd();
+        node.await_vswitchd();
+        let events = on_node.events();
         let of_pod = events
             .into_iter()
             .filter(|event| event.name == pod.container[..15]);
         of_pod.map(|event| event.change).collect::<Vec<_>>()
     };
-    pod.add().unwrap().success().unwrap();
+    pod.add().success();
     let of_add = told();
-    pod.del().unwrap().success().unwrap();
+    pod.del().success();
     let of_del = told();
     // Born, and its carrier; down, and gone. The kernel's datapath also becomes its master and ceases to be.
     let of_master = match datapath() {

@@ -1,7 +1,5 @@
 //! The log of a real agent: one line for each operation, with all that a search needs.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use podwire_tests::annotation::entry;
 use podwire_tests::{Agent, AgentOptions, TestNode, conf};
 use serde_json::{Value, json};
@@ -10,7 +8,7 @@ const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// The lines that are about operations' ends.
 fn ended(agent: &Agent<'_>) -> Vec<Value> {
-    let log = agent.log().unwrap();
+    let log = agent.log();
     let lines = log
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -19,17 +17,15 @@ fn ended(agent: &Agent<'_>) -> Vec<Value> {
 
 #[test]
 fn each_operation_has_one_line_with_pod_container_duration_and_outcome() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let pod = node.pod("web").unwrap().on_default_network(&entry(11));
-    let result = pod.add().unwrap().success().unwrap();
-    pod.check(&result).unwrap().success().unwrap();
-    pod.del().unwrap().success().unwrap();
-    let bad = node.pod("bad").unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let pod = node.pod("web").on_default_network(&entry(11));
+    let result = pod.add().success();
+    pod.check(&result).success();
+    pod.del().success();
+    let bad = node.pod("bad");
     let bad = bad.on_default_network(&json!({ "mac_address": "no" }));
-    let error = bad.add().unwrap().error().unwrap();
+    let error = bad.add().error();
     let lines = ended(&agent);
     let verbs: Vec<_> = lines
         .iter()
@@ -57,13 +53,13 @@ fn each_operation_has_one_line_with_pod_container_duration_and_outcome() {
 
 #[test]
 fn at_level_debug_the_steps_have_a_line_of_their_own() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let options = AgentOptions::default().with(["--log", "podwire=debug"]);
-    let agent = node.start_agent(&options).unwrap();
-    let pod = node.pod("web").unwrap();
-    pod.add().unwrap().success().unwrap();
+    let agent = node.start_agent(&options);
+    let pod = node.pod("web");
+    pod.add().success();
     assert_eq!(ended(&agent).len(), 1);
-    let log = agent.log().unwrap();
+    let log = agent.log();
     let steps = log
         .lines()
         .find(|line| line.contains("\"ADD steps\""))
@@ -74,37 +70,37 @@ fn at_level_debug_the_steps_have_a_line_of_their_own() {
         phases.starts_with("queue ") && phases.contains(", intent log "),
         "{phases}"
     );
-    pod.del().unwrap().success().unwrap();
+    pod.del().success();
 }
 
 #[test]
 fn a_good_traceparent_is_in_the_log_and_in_the_trace_and_a_bad_one_costs_nothing() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
-    let pod = node.pod("web").unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
+    let pod = node.pod("web");
     let text = conf().to_string();
     let call = |verb, parent| {
         let changes = [("TRACEPARENT", Some(parent))];
-        pod.exec_with(verb, text.as_bytes(), &changes).unwrap()
+        pod.exec_with(verb, text.as_bytes(), &changes)
     };
-    call("ADD", PARENT).success().unwrap();
-    call("DEL", &PARENT.to_uppercase()).success().unwrap();
+    call("ADD", PARENT).success();
+    call("DEL", &PARENT.to_uppercase()).success();
     let lines = ended(&agent);
     assert_eq!(lines[0]["trace_id"], "0af7651916cd43dd8448eb211c80319c");
     assert_eq!(lines[0]["parent_id"], "b7ad6b7169203331");
     assert!(lines[1].get("trace_id").is_none(), "{}", lines[1]);
-    let traces = agent.get_json("/v1/traces").unwrap();
+    let traces = agent.get_json("/v1/traces");
     assert_eq!(traces["operations"][0]["traceparent"], PARENT);
     assert!(traces["operations"][1].get("traceparent").is_none());
 }
 
 #[test]
 fn a_status_that_says_what_the_last_one_said_is_not_said_again() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
-    let pod = node.pod("web").unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
+    let pod = node.pod("web");
     for _ in 0..3 {
-        pod.exec("STATUS", &conf()).unwrap().success().unwrap();
+        pod.exec("STATUS", &conf()).success();
     }
     assert_eq!(ended(&agent).len(), 1);
 }

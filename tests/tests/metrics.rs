@@ -1,8 +1,6 @@
 //! The metrics page of a real agent: what it counts, that docs/metrics.md tells all of it and nothing else, and that the
 //! dashboard asks for nothing that is not there.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -18,7 +16,7 @@ use serde_json::{Value, json};
 const ADDRESS: &str = "127.0.0.1:9476";
 
 fn scrape(agent: &Agent<'_>) -> Scrape {
-    let (status, page) = agent.get("/metrics").unwrap();
+    let (status, page) = agent.get("/metrics");
     assert_eq!(status, 200, "{page}");
     Scrape::parse(&page).unwrap()
 }
@@ -36,30 +34,30 @@ fn watching<'node>(
     let options = options
         .watching(server, "n1")
         .with(["--annotations", "optional"]);
-    let agent = node.start_agent(&options).unwrap();
-    server.await_watches(1).unwrap();
+    let agent = node.start_agent(&options);
+    server.await_watches(1);
     agent
 }
 
 /// The page of an agent with every kind of source and subnet, after an operation of every kind and outcome.
 fn full_page() -> Scrape {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
+    let (node, server) = ApiServer::beside_a_node();
     let agent = watching(&node, &server, AgentOptions::for_numbered_pods());
-    let pod = node.pod("web").unwrap().on_default_network(&entry(11));
+    let pod = node.pod("web").on_default_network(&entry(11));
     server.apply(apiserver::pod_on("n1", &pod, json!({})));
-    let result = pod.add().unwrap().success().unwrap();
-    pod.check(&result).unwrap().success().unwrap();
-    let bad = pod.another_sandbox().unwrap();
+    let result = pod.add().success();
+    pod.check(&result).success();
+    let bad = pod.another_sandbox();
     let bad = bad.on_default_network(&json!({ "mac_address": "no" }));
-    assert_eq!(bad.add().unwrap().error().unwrap().code, 104);
+    assert_eq!(bad.add().error().code, 104);
     let mut gc = conf();
     gc["cni.dev/valid-attachments"] = json!([]);
-    pod.exec("GC", &gc).unwrap().success().unwrap();
-    pod.exec("STATUS", &conf()).unwrap().success().unwrap();
-    pod.del().unwrap().success().unwrap();
+    pod.exec("GC", &gc).success();
+    pod.exec("STATUS", &conf()).success();
+    pod.del().success();
     let page = scrape(&agent);
-    agent.stop().unwrap();
-    node.leftovers().unwrap().assert_none();
+    agent.stop();
+    node.leftovers().assert_none();
     page
 }
 
@@ -138,12 +136,12 @@ fn histograms_begin_at_a_quarter_of_a_millisecond_and_add_up() {
 
 #[test]
 fn ports_spool_watch_and_database_are_told_as_they_are() {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
+    let (node, server) = ApiServer::beside_a_node();
     let agent = watching(&node, &server, AgentOptions::default());
-    let pods: Vec<_> = ["a", "b"].map(|name| node.pod(name).unwrap()).into();
+    let pods: Vec<_> = ["a", "b"].map(|name| node.pod(name)).into();
     for pod in &pods {
         server.apply(apiserver::pod_on("n1", pod, json!({})));
-        pod.add().unwrap().success().unwrap();
+        pod.add().success();
     }
     let page = scrape(&agent);
     let ports = |page: &Scrape, state| page.value("podwire_ports", &[("state", state)]);
@@ -166,25 +164,21 @@ fn ports_spool_watch_and_database_are_told_as_they_are() {
         Some(2.0)
     );
     for pod in &pods {
-        pod.del().unwrap().success().unwrap();
+        pod.del().success();
     }
     let page = scrape(&agent);
     assert_eq!(ports(&page, "up"), Some(0.0));
-    agent.stop().unwrap();
-    node.leftovers().unwrap().assert_none();
+    agent.stop();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn a_loopback_address_serves_the_page_and_nothing_else() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let options = AgentOptions::default().with(["--metrics-address", ADDRESS]);
-    let agent = node.start_agent(&options).unwrap();
+    let agent = node.start_agent(&options);
     let ask_for = |head: &str, header: &str| {
-        let mut stream = node
-            .place()
-            .run(|| TcpStream::connect(ADDRESS))
-            .unwrap()
-            .unwrap();
+        let mut stream = node.place().run(|| TcpStream::connect(ADDRESS)).unwrap();
         let request = format!("{head} HTTP/1.1\r\nHost: {ADDRESS}\r\n{header}\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -227,16 +221,11 @@ fn a_loopback_address_serves_the_page_and_nothing_else() {
     }
     // One that says nothing keeps a place, and only that.
     let silent: Vec<_> = (0..15)
-        .map(|_| {
-            node.place()
-                .run(|| TcpStream::connect(ADDRESS))
-                .unwrap()
-                .unwrap()
-        })
+        .map(|_| node.place().run(|| TcpStream::connect(ADDRESS)).unwrap())
         .collect();
     assert!(ask("GET /metrics").starts_with("HTTP/1.1 200"));
     drop(silent);
-    agent.stop().unwrap();
+    agent.stop();
 }
 
 /// A row of the table of docs/metrics.md: name, type, labels.
@@ -360,11 +349,11 @@ fn the_alerts_ask_for_series_that_are_there_and_say_what_to_do() {
 
 #[test]
 fn what_waits_and_what_is_away_is_told_as_well() {
-    let node = TestNode::new().unwrap();
-    let pod = node.pod("web").unwrap();
+    let node = TestNode::new();
+    let pod = node.pod("web");
     // Into the spool, for there is no agent; and without Open vSwitch it stays there.
-    pod.del().unwrap().success().unwrap();
-    let server = ApiServer::start_in(node.place()).unwrap();
+    pod.del().success();
+    let server = ApiServer::start_in(node.place());
     server.apply(apiserver::pod_on("n1", &pod, json!({})));
     let url = server.url();
     let options = AgentOptions::default().with(["--k8s-apiserver", &url, "--node-name", "n1"]);
@@ -374,24 +363,24 @@ fn what_waits_and_what_is_away_is_told_as_well() {
             .map(|name| page.value(&format!("podwire_{name}"), &[]).unwrap())
     };
     assert_eq!(state(&scrape(&agent)), [0.0, 0.0, 1.0]);
-    node.start_ovsdb_server().unwrap();
-    node.start_vswitchd().unwrap();
-    agent.await_ready(true).unwrap();
+    node.start_ovsdb_server();
+    node.start_vswitchd();
+    agent.await_ready(true);
     assert_eq!(state(&scrape(&agent)), [1.0, 1.0, 0.0]);
 
     let of_kube = [("source", "kube")];
     server.go_away(true);
-    agent.await_log("can't watch this node's pods").unwrap();
+    agent.await_log("can't watch this node's pods");
     let page = scrape(&agent);
     assert_eq!(page.value("podwire_watch_failing", &of_kube), Some(1.0));
 
-    let ports = node.podwire_live(&["ports", "--watch"]).unwrap();
-    node.signal_vswitchd(Signal::SIGSTOP).unwrap();
+    let ports = node.podwire_live(&["ports", "--watch"]);
+    node.signal_vswitchd(Signal::SIGSTOP);
     std::thread::scope(|scope| {
-        let adding = scope.spawn(|| pod.add().unwrap().success().unwrap());
-        ports.await_line(&["awaits-ofport", "tests/web"]).unwrap();
+        let adding = scope.spawn(|| pod.add().success());
+        ports.await_line(&["awaits-ofport", "tests/web"]);
         let page = scrape(&agent);
-        node.signal_vswitchd(Signal::SIGCONT).unwrap();
+        node.signal_vswitchd(Signal::SIGCONT);
         adding.join().unwrap();
         assert_eq!(page.value("podwire_operations_running", &[]), Some(1.0));
         let awaited = [("state", "awaits-ofport")];
@@ -399,5 +388,5 @@ fn what_waits_and_what_is_away_is_told_as_well() {
         let waits = page.value("podwire_waits", &[("reason", "ofport")]);
         assert_eq!(waits, Some(1.0));
     });
-    pod.del().unwrap().success().unwrap();
+    pod.del().success();
 }

@@ -2,8 +2,6 @@
 //! a delegate for each network, every variable of CNI_ARGS twice, a requested MAC, the default route
 //! moved by Multus itself, and each DEL again without namespace and prevResult.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use podwire_tests::{AgentOptions, PluginRun, Pod, TestNode, links};
 use serde_json::{Value, json};
 
@@ -54,25 +52,23 @@ fn call(pod: &Pod<'_>, verb: &str, delegate: &Delegate, prev: Option<&Value>) ->
         ),
     ];
     pod.exec_with(verb, conf.to_string().as_bytes(), &variables)
-        .unwrap()
 }
 
 #[test]
 fn two_networks_of_multus_and_a_default_route_that_it_moves_are_added_checked_and_removed() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
-    let pod = node.pod("two").unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
+    let pod = node.pod("two");
     let mut results: Vec<Value> = delegates()
         .iter()
-        .map(|delegate| call(&pod, "ADD", delegate, None).success().unwrap())
+        .map(|delegate| call(&pod, "ADD", delegate, None).success())
         .collect();
     assert_eq!(results[2]["interfaces"][1]["mac"], "0a:58:0a:ba:00:99");
 
     // As "default-route" has it: it removes each default route, and keeps in its cache of the
     // first result the one of the family that it doesn't set.
     for family in ["-4", "-6"] {
-        pod.run("ip", &[family, "route", "delete", "default"])
-            .unwrap();
+        pod.run("ip", &[family, "route", "delete", "default"]);
     }
     pod.run(
         "ip",
@@ -85,25 +81,22 @@ fn two_networks_of_multus_and_a_default_route_that_it_moves_are_added_checked_an
             "dev",
             "green0",
         ],
-    )
-    .unwrap();
+    );
     let kept = results[0]["routes"].as_array_mut().unwrap();
     kept.retain(|route| route["dst"] != "0.0.0.0/0");
     results[2]["routes"] = json!([{"dst": "0.0.0.0/0", "gw": "10.186.0.1"}]);
-    assert_eq!(links::default_routes(pod.place()).unwrap(), ["green0"]);
+    assert_eq!(links::default_routes(pod.place()), ["green0"]);
     for (delegate, result) in delegates().iter().zip(&results) {
-        call(&pod, "CHECK", delegate, Some(result))
-            .success()
-            .unwrap();
+        call(&pod, "CHECK", delegate, Some(result)).success();
     }
-    let checked = node.podwire(&["check"]).unwrap();
+    let checked = node.podwire(&["check"]);
     assert_eq!(checked.status.code(), Some(0), "{}", checked.stdout);
 
     for round in 0..2 {
         for (delegate, result) in delegates().iter().zip(&results).rev() {
             let prev = (round == 0).then_some(result);
-            call(&pod, "DEL", delegate, prev).success().unwrap();
+            call(&pod, "DEL", delegate, prev).success();
         }
     }
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }

@@ -1,7 +1,5 @@
 //! The agent starts no process to wire a pod, as strace sees it.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -15,10 +13,8 @@ use podwire_tests::{AgentOptions, TestNode};
 fn twenty_adds_and_dels_fork_clone_or_exec_no_process() {
     const ROUNDS: usize = 20;
     const RECORD: &str = "/run/strace";
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::for_numbered_pods());
     let mut strace = Command::new("strace");
     strace
         .args([
@@ -28,7 +24,7 @@ fn twenty_adds_and_dels_fork_clone_or_exec_no_process() {
         ])
         .args(["-o", RECORD, "-p", &agent.pid().to_string()])
         .stderr(Stdio::piped());
-    let mut strace = node.place().run(|| strace.spawn()).unwrap().unwrap();
+    let mut strace = node.place().run(|| strace.spawn()).unwrap();
     let mut messages = BufReader::new(strace.stderr.take().unwrap()).lines();
     let attached = messages.next().unwrap().unwrap();
     assert!(attached.contains("attached"), "{attached}");
@@ -36,9 +32,9 @@ fn twenty_adds_and_dels_fork_clone_or_exec_no_process() {
     let listener = thread::spawn(move || messages.for_each(drop));
 
     for _ in 0..ROUNDS {
-        let pod = node.pod("web").unwrap().on_default_network(&entry(11));
-        pod.add().unwrap().success().unwrap();
-        pod.del().unwrap().success().unwrap();
+        let pod = node.pod("web").on_default_network(&entry(11));
+        pod.add().success();
+        pod.del().success();
     }
     // strace detaches and writes out what it has; the agent goes on.
     kill(

@@ -1,8 +1,6 @@
 //! `podwire node` on a machine with a real Open vSwitch: what it plans, makes, finds made and takes
 //! away again.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::process::Command;
 
 use podwire_tests::machine::Machine;
@@ -10,9 +8,9 @@ use serde_json::Value;
 
 #[test]
 fn plan_changes_nothing_and_says_what_init_will_do() {
-    let machine = Machine::new().unwrap();
-    let before = machine.snapshot().unwrap();
-    let planned = machine.podwire_node("plan", &[]).unwrap();
+    let machine = Machine::new();
+    let before = machine.snapshot();
+    let planned = machine.podwire_node("plan", &[]);
     assert_eq!(planned.status.code(), Some(2), "{planned:?}");
     for line in [
         "+ external_ids:ovn-remote = tcp:192.0.2.9:6642",
@@ -28,10 +26,10 @@ fn plan_changes_nothing_and_says_what_init_will_do() {
             "{line}\n{planned:#?}"
         );
     }
-    before.assert_same(&machine.snapshot().unwrap());
+    before.assert_same(&machine.snapshot());
 
-    machine.init(&[]).unwrap();
-    let planned = machine.podwire_node("plan", &[]).unwrap();
+    machine.init(&[]);
+    let planned = machine.podwire_node("plan", &[]);
     assert_eq!(planned.status.code(), Some(0), "{planned:#?}");
     let last = planned.stdout.lines().last().unwrap();
     assert!(last.starts_with("nothing to do: all "), "{last}");
@@ -40,15 +38,15 @@ fn plan_changes_nothing_and_says_what_init_will_do() {
 #[test]
 fn a_second_init_writes_nothing_at_all() {
     const RECORD: &str = "/run/strace";
-    let machine = Machine::new().unwrap();
-    machine.init(&[]).unwrap();
+    let machine = Machine::new();
+    machine.init(&[]);
     let node = machine.node();
     let mut strace = Command::new("strace");
     let calls = "trace=network,write,writev,openat,mkdir,unlink,rename";
     strace.args(["-f", "-s", "4096", "-e", calls, "-o", RECORD]);
-    strace.arg(podwire_tests::agent_binary().unwrap());
+    strace.arg(podwire_tests::agent_binary());
     strace.args(machine.arguments("init", &[]));
-    let done = node.place().run(|| strace.output()).unwrap().unwrap();
+    let done = node.place().run(|| strace.output()).unwrap();
     let said = String::from_utf8_lossy(&done.stdout);
     let nothing = "0 steps: 0 changes by netlink and nft, 0 transactions of Open vSwitch's \
                    database, 0 files written\n";
@@ -78,21 +76,20 @@ fn a_second_init_writes_nothing_at_all() {
 
 #[test]
 fn cleanup_leaves_the_machine_as_it_was() {
-    let machine = Machine::new().unwrap();
-    let before = machine.snapshot().unwrap();
-    let done = machine.init(&[]).unwrap();
+    let machine = Machine::new();
+    let before = machine.snapshot();
+    let done = machine.init(&[]);
     assert!(
         done.contains("made address fd00:10:244:1::2/64 of ovn-k8s-mp0"),
         "{done}"
     );
     let addresses = machine
         .node()
-        .run("ip", &["-j", "addr", "show", "ovn-k8s-mp0"])
-        .unwrap();
+        .run("ip", &["-j", "addr", "show", "ovn-k8s-mp0"]);
     let addresses: Value = serde_json::from_str(&addresses).unwrap();
     assert_eq!(addresses[0]["address"], "0a:58:0a:f4:01:02");
     assert_eq!(addresses[0]["mtu"], 1442);
-    let (code, shown) = machine.show().unwrap();
+    let (code, shown) = machine.show();
     assert_eq!(
         (code, &shown["well"]),
         (Some(0), &Value::Bool(true)),
@@ -104,67 +101,67 @@ fn cleanup_leaves_the_machine_as_it_was() {
     assert_eq!(others.len(), 1, "{others:#?}");
     assert_eq!(others[0]["item"], "external_ids:system-id = a-chassis");
 
-    let done = machine.cleanup(&[]).unwrap();
+    let done = machine.cleanup(&[]);
     assert!(done.contains("removed port ovn-k8s-mp0"), "{done}");
-    before.assert_same(&machine.snapshot().unwrap());
-    let again = machine.cleanup(&[]).unwrap();
+    before.assert_same(&machine.snapshot());
+    let again = machine.cleanup(&[]);
     assert!(again.starts_with("0 steps"), "{again}");
-    before.assert_same(&machine.snapshot().unwrap());
+    before.assert_same(&machine.snapshot());
 }
 
 /// The process is killed between a journal's line and its step, and between each two steps.
 #[test]
 fn killed_at_any_step_cleanup_leaves_the_machine_as_it_was() {
-    let machine = Machine::new().unwrap();
-    let before = machine.snapshot().unwrap();
+    let machine = Machine::new();
+    let before = machine.snapshot();
     let mut boundaries = 0;
     loop {
         boundaries += 1;
-        let ended = machine.init_killed_at(boundaries).unwrap();
+        let ended = machine.init_killed_at(boundaries);
         if ended.status.success() {
             break;
         }
         assert!(ended.status.code().is_none(), "{boundaries}: {ended:#?}");
-        machine.cleanup(&[]).unwrap();
-        before.assert_same(&machine.snapshot().unwrap());
+        machine.cleanup(&[]);
+        before.assert_same(&machine.snapshot());
     }
     assert!(boundaries > 30, "only {boundaries} boundaries");
     // Killed while it is taken down, too.
     let mut boundaries = 0;
     loop {
         boundaries += 1;
-        machine.init(&[]).unwrap();
-        let ended = machine.cleanup_killed_at(boundaries).unwrap();
+        machine.init(&[]);
+        let ended = machine.cleanup_killed_at(boundaries);
         if ended.status.success() {
             break;
         }
-        machine.cleanup(&[]).unwrap();
-        before.assert_same(&machine.snapshot().unwrap());
+        machine.cleanup(&[]);
+        before.assert_same(&machine.snapshot());
     }
     assert!(boundaries > 8, "only {boundaries} boundaries");
-    before.assert_same(&machine.snapshot().unwrap());
+    before.assert_same(&machine.snapshot());
 }
 
 #[test]
 fn init_goes_on_where_a_killed_one_ended() {
-    let machine = Machine::new().unwrap();
-    let before = machine.snapshot().unwrap();
+    let machine = Machine::new();
+    let before = machine.snapshot();
     for boundary in [3, 9, 20] {
-        let ended = machine.init_killed_at(boundary).unwrap();
+        let ended = machine.init_killed_at(boundary);
         assert!(!ended.status.success(), "{ended:#?}");
     }
-    machine.init(&[]).unwrap();
-    let (code, shown) = machine.show().unwrap();
+    machine.init(&[]);
+    let (code, shown) = machine.show();
     assert_eq!(code, Some(0), "{shown:#}");
-    machine.cleanup(&[]).unwrap();
-    before.assert_same(&machine.snapshot().unwrap());
+    machine.cleanup(&[]);
+    before.assert_same(&machine.snapshot());
 }
 
 #[test]
 fn what_others_made_in_our_place_is_named_and_stays() {
-    let machine = Machine::new().unwrap();
+    let machine = Machine::new();
     let node = machine.node();
-    let run = |arguments: &[&str]| node.run("ip", arguments).unwrap();
+    let run = |arguments: &[&str]| node.run("ip", arguments);
     run(&[
         "route",
         "add",
@@ -181,7 +178,7 @@ fn what_others_made_in_our_place_is_named_and_stays() {
         ".",
         "external_ids:ovn-remote=tcp:198.51.100.1:6642",
     ];
-    node.vsctl(&[&["--no-wait"], &set[..]].concat()).unwrap();
+    node.vsctl(&[&["--no-wait"], &set[..]].concat());
     let add = [
         "add-port",
         "br-int",
@@ -196,13 +193,12 @@ fn what_others_made_in_our_place_is_named_and_stays() {
         "external_ids:iface-id=k8s-node-a",
         "mtu_request=1400",
     ];
-    node.vsctl(&[&add[..], &kind, &["mac=\"0a:58:0a:f4:01:09\""]].concat())
-        .unwrap();
+    node.vsctl(&[&add[..], &kind, &["mac=\"0a:58:0a:f4:01:09\""]].concat());
     run(&["link", "set", "ovn-k8s-mp0", "addrgenmode", "none"]);
     run(&["link", "set", "ovn-k8s-mp0", "up"]);
-    let before = machine.snapshot().unwrap();
+    let before = machine.snapshot();
 
-    let refused = machine.podwire_node("init", &[]).unwrap();
+    let refused = machine.podwire_node("init", &[]);
     assert_eq!(refused.status.code(), Some(1));
     for words in [
         "external_ids:ovn-remote: somebody else set it to tcp:198.51.100.1:6642",
@@ -210,29 +206,29 @@ fn what_others_made_in_our_place_is_named_and_stays() {
     ] {
         assert!(refused.stderr.contains(words), "{words}\n{refused:#?}");
     }
-    before.assert_same(&machine.snapshot().unwrap());
+    before.assert_same(&machine.snapshot());
 
     // Another's address is another's, whatever we are told.
-    let refused = machine.podwire_node("init", &["--take-over"]).unwrap();
+    let refused = machine.podwire_node("init", &["--take-over"]);
     assert!(
         refused.stderr.contains("lo has this address"),
         "{refused:#?}"
     );
-    machine.cleanup(&[]).unwrap();
+    machine.cleanup(&[]);
     run(&["address", "del", "10.244.1.2/32", "dev", "lo"]);
     run(&["route", "del", "10.96.0.0/16"]);
-    let before = machine.snapshot().unwrap();
-    machine.init(&["--take-over"]).unwrap();
-    machine.cleanup(&[]).unwrap();
+    let before = machine.snapshot();
+    machine.init(&["--take-over"]);
+    machine.cleanup(&[]);
     // The link takes MAC and MTU from its row.
-    node.await_vswitchd().unwrap();
-    before.assert_same(&machine.snapshot().unwrap());
+    node.await_vswitchd();
+    before.assert_same(&machine.snapshot());
 }
 
 #[test]
 fn what_can_not_be_is_one_sentence_and_changes_nothing() {
-    let machine = Machine::new().unwrap();
-    let before = machine.snapshot().unwrap();
+    let machine = Machine::new();
+    let before = machine.snapshot();
     for (arguments, said) in [
         (
             ["--interface", "eth7"],
@@ -259,9 +255,9 @@ fn what_can_not_be_is_one_sentence_and_changes_nothing() {
             "--service-cidr 10.244.0.0/16: it overlaps the pod network 10.244.1.0/24",
         ),
     ] {
-        let refused = machine.podwire_node("init", &arguments).unwrap();
+        let refused = machine.podwire_node("init", &arguments);
         assert_eq!(refused.stderr, format!("podwire node: {said}\n"));
         assert_ne!(refused.status.code(), Some(0));
     }
-    before.assert_same(&machine.snapshot().unwrap());
+    before.assert_same(&machine.snapshot());
 }

@@ -2,8 +2,6 @@
 //! and firewalld. What they do to our items is put back, or prevented by the files that the package
 //! brings for them.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use podwire_tests::TestNode;
 use podwire_tests::machine::Machine;
 use podwire_tests::managers::Manager;
@@ -20,58 +18,52 @@ fn shipped(name: &str) -> String {
 
 fn addresses(node: &TestNode) -> String {
     let show = ["-o", "address", "show", "dev", "ovn-k8s-mp0"];
-    node.run("ip", &show).unwrap()
+    node.run("ip", &show)
 }
 
 #[test]
 fn what_networkd_takes_away_is_put_back_and_its_file_keeps_it_from_that() {
-    let machine = Machine::new().unwrap();
+    let machine = Machine::new();
     let node = machine.node();
-    let run = machine.start_run(&[]).unwrap();
+    let run = machine.start_run(&[]);
     {
         let _networkd = Manager::networkd(node, &[("50-all.network", ALL)]).unwrap();
         let configured = ["--timeout=20", "--interface=ovn-k8s-mp0:routable"];
-        node.run("/usr/lib/systemd/systemd-networkd-wait-online", &configured)
-            .unwrap();
-        node.run("networkctl", &["reconfigure", "ovn-k8s-mp0"])
-            .unwrap();
-        node.run("/usr/lib/systemd/systemd-networkd-wait-online", &configured)
-            .unwrap();
-        machine.await_well().unwrap();
+        node.run("/usr/lib/systemd/systemd-networkd-wait-online", &configured);
+        node.run("networkctl", &["reconfigure", "ovn-k8s-mp0"]);
+        node.run("/usr/lib/systemd/systemd-networkd-wait-online", &configured);
+        machine.await_well();
         // It did take the link.
         assert!(addresses(node).contains("198.51.100.7"));
-        node.run("networkctl", &["reload"]).unwrap();
-        machine.await_well().unwrap();
+        node.run("networkctl", &["reload"]);
+        machine.await_well();
     }
     let remove = ["address", "del", "198.51.100.7/32", "dev", "ovn-k8s-mp0"];
-    node.run("ip", &remove).unwrap();
+    node.run("ip", &remove);
     let own = shipped("05-podwire.network");
     let files = [("50-all.network", ALL), ("05-podwire.network", &own)];
     let _networkd = Manager::networkd(node, &files).unwrap();
     let configured = ["--timeout=20", "--interface=eth0:routable"];
-    node.run("/usr/lib/systemd/systemd-networkd-wait-online", &configured)
-        .unwrap();
-    let listed = node
-        .run("networkctl", &["list", "--no-pager", "--no-legend"])
-        .unwrap();
+    node.run("/usr/lib/systemd/systemd-networkd-wait-online", &configured);
+    let listed = node.run("networkctl", &["list", "--no-pager", "--no-legend"]);
     let link = listed
         .lines()
         .find(|line| line.contains("ovn-k8s-mp0"))
         .unwrap();
     assert!(link.contains("unmanaged"), "{listed}");
     assert!(!addresses(node).contains("198.51.100.7"));
-    machine.await_well().unwrap();
-    assert!(run.stop().unwrap().success());
+    machine.await_well();
+    assert!(run.stop().success());
 }
 
 #[test]
 fn what_network_manager_takes_away_is_put_back_and_its_file_keeps_it_from_that() {
-    let machine = Machine::new().unwrap();
+    let machine = Machine::new();
     let node = machine.node();
-    let run = machine.start_run(&[]).unwrap();
+    let run = machine.start_run(&[]);
     let nmcli = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
-        node.run("nmcli", &words).unwrap()
+        node.run("nmcli", &words)
     };
     {
         let _manager = Manager::network_manager(node).unwrap();
@@ -83,39 +75,39 @@ fn what_network_manager_takes_away_is_put_back_and_its_file_keeps_it_from_that()
         );
         // It replaces what is set on the link by what is in the profile.
         let _ = node.run("nmcli", &["connection", "up", "pods"]);
-        run.await_log("put back ", 1).unwrap();
-        machine.await_well().unwrap();
+        run.await_log("put back ", 1);
+        machine.await_well();
     }
-    node.run("mkdir", &["-p", "/run/nm/lib"]).unwrap();
+    node.run("mkdir", &["-p", "/run/nm/lib"]);
     let write = format!(
         "cat >/run/nm/lib/podwire.conf <<'END'\n{}\nEND",
         shipped("podwire.conf")
     );
-    node.run("sh", &["-c", &write]).unwrap();
+    node.run("sh", &["-c", &write]);
     let _manager = Manager::network_manager(node).unwrap();
     let listed = nmcli("--terse --fields DEVICE,STATE device");
     assert!(listed.contains("ovn-k8s-mp0:unmanaged"), "{listed}");
-    machine.await_well().unwrap();
-    assert!(run.stop().unwrap().success());
+    machine.await_well();
+    assert!(run.stop().success());
 }
 
 #[test]
 fn firewalld_s_reload_leaves_our_tables_and_plan_tells_what_it_needs() {
-    let machine = Machine::new().unwrap();
+    let machine = Machine::new();
     let node = machine.node();
-    let run = machine.start_run(&[]).unwrap();
+    let run = machine.start_run(&[]);
     let _firewalld = Manager::firewalld(node).unwrap();
-    let planned = machine.podwire_node("plan", &[]).unwrap().stdout;
+    let planned = machine.podwire_node("plan", &[]).stdout;
     let told = "firewall-cmd --permanent --zone=trusted --add-interface=ovn-k8s-mp0";
     assert!(planned.contains(told), "{planned}");
-    node.run("sh", &["-c", told]).unwrap();
-    node.run("firewall-cmd", &["--reload"]).unwrap();
+    node.run("sh", &["-c", told]);
+    node.run("firewall-cmd", &["--reload"]);
     let trusted = ["--zone=trusted", "--list-all"];
-    let zone = node.run("firewall-cmd", &trusted).unwrap();
+    let zone = node.run("firewall-cmd", &trusted);
     assert!(zone.contains("ovn-k8s-mp0"), "{zone}");
-    machine.await_well().unwrap();
-    assert_eq!(run.count("put back").unwrap(), 0, "{}", run.log().unwrap());
-    let planned = machine.podwire_node("plan", &[]).unwrap().stdout;
+    machine.await_well();
+    assert_eq!(run.count("put back"), 0, "{}", run.log());
+    let planned = machine.podwire_node("plan", &[]).stdout;
     assert!(!planned.contains("firewall-cmd"), "{planned}");
-    assert!(run.stop().unwrap().success());
+    assert!(run.stop().success());
 }

@@ -1,17 +1,15 @@
 //! A machine that `podwire node init` made a part of a real OVN network: what goes between the host,
 //! a pod, a service and the outside.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use podwire_tests::ovn::{Central, OvnNode};
 use podwire_tests::traffic;
 
 #[test]
 fn host_and_pod_reach_each_other_and_the_pod_reaches_the_outside() {
-    let central = Central::start().unwrap();
-    let node = central.node_without_controller("node-a", 1).unwrap();
-    node.make_bridge().unwrap();
-    node.start_controller().unwrap();
+    let central = Central::start();
+    let node = central.node_without_controller("node-a", 1);
+    node.make_bridge();
+    node.start_controller();
     let uplink = node.uplink();
     let init = [
         &[
@@ -35,14 +33,14 @@ fn host_and_pod_reach_each_other_and_the_pod_reaches_the_outside() {
             "tcp:172.31.0.1:6642",
         ],
     ];
-    let done = node.podwire(&init.concat()).unwrap();
-    done.success("podwire node init").unwrap();
+    let done = node.podwire(&init.concat());
+    done.success("podwire node init");
     // ovn-controller has joined by what init told it.
-    central.await_chassis("node-a").unwrap();
+    central.await_chassis("node-a");
 
     // The controller's part: the switch, the management port's logical port, the way out, a service.
-    central.add_switch(&node).unwrap();
-    let nbctl = |arguments: &[&str]| central.nbctl(arguments).unwrap();
+    central.add_switch(&node);
+    let nbctl = |arguments: &[&str]| central.nbctl(arguments);
     nbctl(&["lsp-add", "node-a", "k8s-node-a"]);
     nbctl(&[
         "lsp-set-addresses",
@@ -58,12 +56,12 @@ fn host_and_pod_reach_each_other_and_the_pod_reaches_the_outside() {
     ]);
     nbctl(&["lb-add", "web", "10.96.0.10:80", "10.128.1.11:8080", "tcp"]);
     nbctl(&["ls-lb-add", "node-a", "web"]);
-    central.await_up("k8s-node-a", true).unwrap();
+    central.await_up("k8s-node-a", true);
 
-    let _agent = node.start_agent(&OvnNode::agent_options()).unwrap();
-    let (pod, port) = central.schedule(&node, "web", 11).unwrap();
-    pod.add().unwrap().success().unwrap();
-    central.sync().unwrap();
+    let _agent = node.start_agent(&OvnNode::agent_options());
+    let (pod, port) = central.schedule(&node, "web", 11);
+    pod.add().success();
+    central.sync();
     let (host, outside) = (node.place(), central.machine().place());
     let address = port.ipv4().parse().unwrap();
     traffic::ping_until_answered(host, address).unwrap();
@@ -83,27 +81,25 @@ fn host_and_pod_reach_each_other_and_the_pod_reaches_the_outside() {
     traffic::tcp_echo(pod.place(), outside, central_address, 1 << 16).unwrap();
     traffic::udp_echo(pod.place(), outside, central_address, 1000).unwrap();
 
-    pod.del().unwrap().success().unwrap();
-    let done = node.podwire(&["node", "cleanup", "--cluster"]).unwrap();
-    let done = done.success("podwire node cleanup").unwrap();
+    pod.del().success();
+    let done = node.podwire(&["node", "cleanup", "--cluster"]);
+    let done = done.success("podwire node cleanup");
     assert!(
         done.contains("removed chassis node-a from the southbound"),
         "{done}"
     );
     assert_eq!(
-        central
-            .sbctl(&["--bare", "--columns=name", "list", "chassis"])
-            .unwrap(),
+        central.sbctl(&["--bare", "--columns=name", "list", "chassis"]),
         ""
     );
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn a_machine_that_is_another_s_twin_is_refused_before_anything_is_changed() {
-    let central = Central::start().unwrap();
-    let node = central.node_without_controller("node-a", 1).unwrap();
-    node.make_bridge().unwrap();
+    let central = Central::start();
+    let node = central.node_without_controller("node-a", 1);
+    node.make_bridge();
     let settings = [
         &["--node-name", "node-a", "--interface", node.uplink()][..],
         &[
@@ -114,14 +110,11 @@ fn a_machine_that_is_another_s_twin_is_refused_before_anything_is_changed() {
         ],
     ]
     .concat();
-    let podwire = |verb| {
-        node.podwire(&[&["node", verb], &settings[..]].concat())
-            .unwrap()
-    };
+    let podwire = |verb| node.podwire(&[&["node", verb], &settings[..]].concat());
     let add = |name: &str, ip: &str, host: &str| {
-        central.sbctl(&["chassis-add", name, "geneve", ip]).unwrap();
+        central.sbctl(&["chassis-add", name, "geneve", ip]);
         let hostname = format!("hostname={host}");
-        central.sbctl(&["set", "chassis", name, &hostname]).unwrap();
+        central.sbctl(&["set", "chassis", name, &hostname]);
     };
     for (name, ip, said) in [
         (
@@ -143,19 +136,17 @@ fn a_machine_that_is_another_s_twin_is_refused_before_anything_is_changed() {
         let refused = podwire("init");
         assert_eq!(refused.status.code(), Some(1), "{refused:?}");
         assert!(refused.stderr.contains(said), "{refused:?}");
-        let keys = node
-            .vsctl(&["get", "open_vswitch", ".", "external_ids"])
-            .unwrap();
+        let keys = node.vsctl(&["get", "open_vswitch", ".", "external_ids"]);
         assert!(!keys.contains("ovn-encap-ip"), "{keys}");
-        central.sbctl(&["chassis-del", name]).unwrap();
+        central.sbctl(&["chassis-del", name]);
     }
     // One's own, of an earlier start, is no other's.
     add("node-a", "172.31.0.2", "node-a");
-    podwire("init").success("podwire node init").unwrap();
+    podwire("init").success("podwire node init");
     // A firewall of somebody else's that drops is told of.
-    node.run("nft", &["add table ip filter"]).unwrap();
+    node.run("nft", &["add table ip filter"]);
     let chain = "add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }";
-    node.run("nft", &[chain]).unwrap();
+    node.run("nft", &[chain]);
     let planned = podwire("plan");
     assert!(
         planned.stdout.contains("nft list chain ip filter FORWARD"),

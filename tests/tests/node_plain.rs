@@ -1,8 +1,6 @@
 //! `podwire node` in plain mode: nodes of a cluster without OVN and without a controller, whose pods
 //! reach each other by routes and tunnels.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::net::IpAddr;
 
 use podwire_tests::apiserver::{self, ApiServer};
@@ -45,13 +43,13 @@ fn arguments(verb: &str, node: &OvnNode, server: &ApiServer) -> Vec<String> {
 
 /// As an operator gets it, whose bridge the agent makes.
 fn bare(node: &OvnNode) {
-    node.vsctl(&["--if-exists", "del-br", "br-int"]).unwrap();
+    node.vsctl(&["--if-exists", "del-br", "br-int"]);
     let usual = "echo 0 >/proc/sys/net/ipv4/conf/default/arp_ignore";
-    node.run("sh", &["-c", usual]).unwrap();
+    node.run("sh", &["-c", usual]);
     if node.uplink() != "eth0" {
         // The userspace datapath's own port answers ARP for the bridge's address, as a tap would not.
         let quiet = "echo 8 >/proc/sys/net/ipv4/conf/eth0/arp_ignore";
-        node.run("sh", &["-c", quiet]).unwrap();
+        node.run("sh", &["-c", quiet]);
     }
 }
 
@@ -66,21 +64,21 @@ impl<'n> Cluster<'n> {
         };
         for node in nodes {
             bare(node);
-            let server = ApiServer::start_in(node.place()).unwrap();
+            let server = ApiServer::start_in(node.place());
             for object in nodes.iter().map(api_object) {
                 server.apply(object);
             }
             // Ready before the agent starts, whose unit waits for it.
-            let run = NodeRun::start(node, &arguments("run", node, &server)).unwrap();
+            let run = NodeRun::start(node, &arguments("run", node, &server));
             let options = AgentOptions::default().with(["--subnet", "node"]);
-            cluster.agents.push(node.start_agent(&options).unwrap());
+            cluster.agents.push(node.start_agent(&options));
             cluster.runs.push(run);
             cluster.servers.push(server);
         }
         for (node, server) in nodes.iter().zip(&cluster.servers) {
-            await_well(node, &arguments("show", node, server)).unwrap();
-            let pod = node.pod(&format!("on-{}", node.name)).unwrap();
-            let result = pod.add().unwrap().success().unwrap();
+            await_well(node, &arguments("show", node, server));
+            let pod = node.pod(&format!("on-{}", node.name));
+            let result = pod.add().success();
             let addresses = addresses(&result).unwrap();
             cluster.pods.push((pod, addresses));
         }
@@ -96,47 +94,47 @@ impl<'n> Cluster<'n> {
     fn routes(&self, at: usize) -> String {
         let of = |family| {
             let list = [family, "route", "show", "proto", "112"];
-            self.nodes[at].run("ip", &list).unwrap()
+            self.nodes[at].run("ip", &list)
         };
         of("-4") + &of("-6")
     }
 
     fn end(self) {
         for (pod, _) in &self.pods {
-            pod.del().unwrap().success().unwrap();
+            pod.del().success();
         }
         for (at, (run, node)) in self.runs.into_iter().zip(self.nodes).enumerate() {
-            assert!(run.stop().unwrap().success());
-            let done = node.podwire(&["node", "cleanup"]).unwrap();
-            done.success("podwire node cleanup").unwrap();
-            let links = node.run("ip", &["-o", "link"]).unwrap();
+            assert!(run.stop().success());
+            let done = node.podwire(&["node", "cleanup"]);
+            done.success("podwire node cleanup");
+            let links = node.run("ip", &["-o", "link"]);
             assert!(!links.contains("podwire-tun"), "{links}");
-            assert_eq!(node.run("nft", &["list", "ruleset"]).unwrap(), "");
+            assert_eq!(node.run("nft", &["list", "ruleset"]), "");
             // Nobody tells the agent a subnet any more, and it says so.
-            self.agents[at].await_ready(false).unwrap();
+            self.agents[at].await_ready(false);
         }
         drop(self.agents);
         for node in self.nodes {
-            node.leftovers().unwrap().assert_none();
+            node.leftovers().assert_none();
         }
     }
 }
 
 #[test]
 fn pods_of_nodes_without_a_controller_reach_each_other_by_routes_and_tunnels() {
-    let central = Central::start().unwrap();
-    let router = central.router().unwrap();
+    let central = Central::start();
+    let router = central.router();
     let nodes = [
-        central.bare_node("node-a", 1).unwrap(),
-        central.bare_node("node-b", 2).unwrap(),
-        central.bare_node_behind(&router, "node-c", 3).unwrap(),
+        central.bare_node("node-a", 1),
+        central.bare_node("node-b", 2),
+        central.bare_node_behind(&router, "node-c", 3),
     ];
     for node in &nodes[..2] {
         for (net, by) in [
             ("172.31.3.0/24", "172.31.0.254"),
             ("fd00:31:0:3::/64", "fd00:31::fe"),
         ] {
-            node.run("ip", &["route", "add", net, "via", by]).unwrap();
+            node.run("ip", &["route", "add", net, "via", by]);
         }
     }
     let cluster = Cluster::start(&nodes);
@@ -173,18 +171,15 @@ fn pods_of_nodes_without_a_controller_reach_each_other_by_routes_and_tunnels() {
     let mut moved = api_object(&nodes[1]);
     moved["status"]["addresses"] = json!([{"type": "InternalIP", "address": "172.31.9.9"}]);
     cluster.apply(&moved);
-    cluster.runs[0]
-        .await_log(
-            "changed with the machine: route 10.244.2.0/24 via 10.244.2.1",
-            1,
-        )
-        .unwrap();
+    cluster.runs[0].await_log(
+        "changed with the machine: route 10.244.2.0/24 via 10.244.2.1",
+        1,
+    );
     let show = arguments("show", &nodes[0], &cluster.servers[0]);
-    await_well(&nodes[0], &show).unwrap();
+    await_well(&nodes[0], &show);
     assert!(
         nodes[0]
             .vsctl(&["list", "interface"])
-            .unwrap()
             .contains("172.31.9.9")
     );
     cluster.apply(&api_object(&nodes[1]));
@@ -192,39 +187,28 @@ fn pods_of_nodes_without_a_controller_reach_each_other_by_routes_and_tunnels() {
     for address in &b.1 {
         traffic::ping_until_answered(a.0.place(), *address).unwrap();
     }
-    await_well(&nodes[0], &show).unwrap();
+    await_well(&nodes[0], &show);
     assert!(
         !nodes[0]
             .vsctl(&["list", "interface"])
-            .unwrap()
             .contains("172.31.9.9")
     );
     for server in &cluster.servers {
         server.delete_object("Node", "", "node-c");
     }
-    cluster.runs[0]
-        .await_log("changed with the machine: bridge podwire-tun", 2)
-        .unwrap();
-    await_well(&nodes[0], &show).unwrap();
+    cluster.runs[0].await_log("changed with the machine: bridge podwire-tun", 2);
+    await_well(&nodes[0], &show);
     assert!(!cluster.routes(0).contains("10.244.3.0/24"));
     cluster.apply(&api_object(&nodes[2]));
     for address in &cluster.pods[2].1 {
         traffic::ping_until_answered(a.0.place(), *address).unwrap();
     }
     // What somebody deletes comes back.
-    nodes[0].vsctl(&["del-br", "podwire-tun"]).unwrap();
-    nodes[0]
-        .run("ip", &["route", "del", "10.244.2.0/24"])
-        .unwrap();
-    nodes[0]
-        .run("rm", &["/run/podwire/node/agent.toml"])
-        .unwrap();
-    cluster.runs[0]
-        .await_log("put back route 10.244.2.0/24", 1)
-        .unwrap();
-    cluster.runs[0]
-        .await_log("put back file /run/podwire/node/agent.toml", 1)
-        .unwrap();
+    nodes[0].vsctl(&["del-br", "podwire-tun"]);
+    nodes[0].run("ip", &["route", "del", "10.244.2.0/24"]);
+    nodes[0].run("rm", &["/run/podwire/node/agent.toml"]);
+    cluster.runs[0].await_log("put back route 10.244.2.0/24", 1);
+    cluster.runs[0].await_log("put back file /run/podwire/node/agent.toml", 1);
     for (_, addresses) in &cluster.pods[1..] {
         for address in addresses {
             traffic::ping_until_answered(a.0.place(), *address).unwrap();
@@ -235,10 +219,10 @@ fn pods_of_nodes_without_a_controller_reach_each_other_by_routes_and_tunnels() {
 
 #[test]
 fn two_nodes_with_one_subnet_are_refused() {
-    let central = Central::start().unwrap();
-    let node = central.bare_node("node-a", 1).unwrap();
+    let central = Central::start();
+    let node = central.bare_node("node-a", 1);
     bare(&node);
-    let server = ApiServer::start_in(node.place()).unwrap();
+    let server = ApiServer::start_in(node.place());
     server.apply(api_object(&node));
     let mut twin = api_object(&node);
     twin["metadata"]["name"] = json!("node-b");
@@ -248,24 +232,23 @@ fn two_nodes_with_one_subnet_are_refused() {
                 each node podCIDRs of its own";
     let line = arguments("plan", &node, &server);
     let line: Vec<&str> = line.iter().map(String::as_str).collect();
-    let refused = node.podwire(&line).unwrap();
+    let refused = node.podwire(&line);
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(refused.stderr, format!("podwire node: {said}\n"));
-    let run = NodeRun::launch(&node, &arguments("run", &node, &server)).unwrap();
-    run.await_state(said).unwrap();
+    let run = NodeRun::launch(&node, &arguments("run", &node, &server));
+    run.await_state(said);
     // The agent gives no pod an address that may be another's.
     let options = AgentOptions::default().with(["--subnet", "node"]);
     let agent = Agent::launch(&node, &options).unwrap();
-    let health = agent.await_health("the reason", |health| {
+    agent.await_health("the reason", |health| {
         health["reasons"].to_string().contains("podCIDRs")
     });
-    health.unwrap();
     server.apply(json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-b", "uid": "b"},
         "spec": {"podCIDRs": ["10.244.2.0/24"]},
         "status": {"addresses": [{"type": "InternalIP", "address": "172.31.0.9"}]},
     }));
-    run.await_state("READY=1").unwrap();
-    agent.await_ready(true).unwrap();
-    assert!(run.stop().unwrap().success());
+    run.await_state("READY=1");
+    agent.await_ready(true);
+    assert!(run.stop().success());
 }

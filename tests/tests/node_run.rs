@@ -1,7 +1,5 @@
 //! `podwire node run`: what it makes, it keeps.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
@@ -14,22 +12,22 @@ const LINK: &str = "ovn-k8s-mp0";
 
 #[test]
 fn every_item_that_somebody_deletes_or_changes_is_put_back() {
-    let machine = Machine::new().unwrap();
-    let before = machine.snapshot().unwrap();
-    let run = machine.start_run(&[]).unwrap();
+    let machine = Machine::new();
+    let before = machine.snapshot();
+    let run = machine.start_run(&[]);
     let node = machine.node();
     let write = |sysctl: &str, value: &str| {
         let line = format!("echo {value} >/proc/sys/{sysctl}");
-        node.run("sh", &["-c", &line]).unwrap();
+        node.run("sh", &["-c", &line]);
     };
     let ip = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
-        node.run("ip", &words).unwrap();
+        node.run("ip", &words);
     };
-    let nft = |line: &str| drop(node.run("nft", &[line]).unwrap());
+    let nft = |line: &str| drop(node.run("nft", &[line]));
     let vsctl = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
-        node.vsctl(&words).unwrap();
+        node.vsctl(&words);
     };
     let deeds: [(&dyn Fn(), &str); 19] = [
         (
@@ -99,15 +97,15 @@ fn every_item_that_somebody_deletes_or_changes_is_put_back() {
     ];
     for (deed, item) in deeds {
         let text = format!("put back {item}");
-        let count = run.count(&text).unwrap();
+        let count = run.count(&text);
         deed();
-        run.await_log(&text, count + 1).unwrap();
-        machine.await_well().unwrap();
+        run.await_log(&text, count + 1);
+        machine.await_well();
     }
-    assert!(run.stop().unwrap().success());
-    machine.await_well().unwrap();
+    assert!(run.stop().success());
+    machine.await_well();
     // Clearing external_ids took with it that somebody else had set two of them.
-    machine.cleanup(&[]).unwrap();
+    machine.cleanup(&[]);
     let set = [
         "set",
         "open_vswitch",
@@ -121,28 +119,25 @@ fn every_item_that_somebody_deletes_or_changes_is_put_back() {
             &["external_ids:system-id=a-chassis"],
         ]
         .concat(),
-    )
-    .unwrap();
-    before.assert_same(&machine.snapshot().unwrap());
+    );
+    before.assert_same(&machine.snapshot());
 }
 
 #[test]
 fn who_did_it_and_when_stands_in_the_log_in_show_and_in_the_metrics() {
-    let machine = Machine::new().unwrap();
-    let run = machine
-        .start_run(&["--metrics-address", "127.0.0.1:9477"])
-        .unwrap();
+    let machine = Machine::new();
+    let run = machine.start_run(&["--metrics-address", "127.0.0.1:9477"]);
     let node = machine.node();
     // A process that lives on, so that its name can still be read.
     let del = "ip address del 10.244.1.2/24 dev ovn-k8s-mp0";
-    node.run("sh", &["-c", del]).unwrap();
-    let line = run.await_log("put back address 10.244.1.2/24", 1).unwrap();
+    node.run("sh", &["-c", del]);
+    let line = run.await_log("put back address 10.244.1.2/24", 1);
     assert!(line.contains("changed by"), "{line}");
-    node.run("nft", &["flush", "ruleset"]).unwrap();
-    let line = run.await_log("put back nftables table", 1).unwrap();
+    node.run("nft", &["flush", "ruleset"]);
+    let line = run.await_log("put back nftables table", 1);
     assert!(line.contains("changed by nft (process "), "{line}");
-    machine.await_well().unwrap();
-    let (_, shown) = machine.show().unwrap();
+    machine.await_well();
+    let (_, shown) = machine.show();
     let put_back = shown["put_back"].as_array().unwrap();
     let table = put_back
         .iter()
@@ -160,77 +155,63 @@ fn who_did_it_and_when_stands_in_the_log_in_show_and_in_the_metrics() {
         stream.read_to_string(&mut page).unwrap();
         page
     });
-    let page = page.unwrap();
     let (_, body) = page.split_once("\r\n\r\n").unwrap();
     let page = Scrape::parse(body).unwrap();
     let count = |kind: &str| page.value("podwire_node_put_back_total", &[("kind", kind)]);
     assert_eq!(count("table"), Some(1.0), "{body}");
     assert_eq!(count("address"), Some(1.0), "{body}");
     assert_eq!(page.value("podwire_node_well", &[]), Some(1.0), "{body}");
-    run.stop().unwrap();
-    machine.cleanup(&[]).unwrap();
+    run.stop();
+    machine.cleanup(&[]);
 }
 
 #[test]
 fn open_vswitch_may_restart_and_lose_its_database() {
-    let machine = Machine::new().unwrap();
-    let run = machine.start_run(&[]).unwrap();
+    let machine = Machine::new();
+    let run = machine.start_run(&[]);
     let node = machine.node();
-    node.stop_vswitchd().unwrap();
-    node.start_vswitchd().unwrap();
-    machine.await_well().unwrap();
-    node.stop_ovsdb_server().unwrap();
+    node.stop_vswitchd();
+    node.start_vswitchd();
+    machine.await_well();
+    node.stop_ovsdb_server();
     // What is in the kernel is kept meanwhile.
-    node.run("ip", &["address", "del", "10.244.1.2/24", "dev", LINK])
-        .unwrap();
-    run.await_log("put back address 10.244.1.2/24", 1).unwrap();
-    node.start_ovsdb_server().unwrap();
-    node.await_vswitchd().unwrap();
-    machine.await_well().unwrap();
+    node.run("ip", &["address", "del", "10.244.1.2/24", "dev", LINK]);
+    run.await_log("put back address 10.244.1.2/24", 1);
+    node.start_ovsdb_server();
+    node.await_vswitchd();
+    machine.await_well();
 
-    node.stop_vswitchd().unwrap();
-    node.lose_database().unwrap();
-    node.start_ovsdb_server().unwrap();
-    run.await_log("put back external_ids:ovn-remote", 1)
-        .unwrap();
+    node.stop_vswitchd();
+    node.lose_database();
+    node.start_ovsdb_server();
+    run.await_log("put back external_ids:ovn-remote", 1);
     // ovn-controller makes its bridge by what it reads there.
-    node.start_vswitchd().unwrap();
+    node.start_vswitchd();
     let kind = format!("datapath_type={}", podwire_tests::datapath().name());
-    node.vsctl(&["add-br", "br-int", "--", "set", "bridge", "br-int", &kind])
-        .unwrap();
-    machine.await_well().unwrap();
-    run.stop().unwrap();
+    node.vsctl(&["add-br", "br-int", "--", "set", "bridge", "br-int", &kind]);
+    machine.await_well();
+    run.stop();
 }
 
 #[test]
 fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
-    let machine = Machine::new().unwrap();
-    let server = ApiServer::start_in(machine.node().place()).unwrap();
+    let machine = Machine::new();
+    let server = ApiServer::start_in(machine.node().place());
     server.apply(apiserver::node("node-a", "192.0.2.11"));
     let url = server.url();
-    let run = machine.start_run(&["--k8s-apiserver", &url]).unwrap();
+    let run = machine.start_run(&["--k8s-apiserver", &url]);
     let text = "put back route 10.96.0.0/16";
     for round in 1..=11 {
-        machine
-            .node()
-            .run("ip", &["route", "del", "10.96.0.0/16"])
-            .unwrap();
-        run.await_log(text, round).unwrap();
+        machine.node().run("ip", &["route", "del", "10.96.0.0/16"]);
+        run.await_log(text, round);
     }
-    run.await_log("route 10.96.0.0/16 was put back 10 times within 60 s", 1)
-        .unwrap();
-    machine
-        .node()
-        .run("ip", &["route", "del", "10.96.0.0/16"])
-        .unwrap();
-    run.await_state("left alone: route 10.96.0.0/16").unwrap();
+    run.await_log("route 10.96.0.0/16 was put back 10 times within 60 s", 1);
+    machine.node().run("ip", &["route", "del", "10.96.0.0/16"]);
+    run.await_state("left alone: route 10.96.0.0/16");
     // The others are kept all the same.
-    machine
-        .node()
-        .run("ip", &["route", "del", "10.244.0.0/16"])
-        .unwrap();
-    run.await_log("put back route 10.244.0.0/16", 1).unwrap();
-    assert_eq!(run.count(text).unwrap(), 11);
+    machine.node().run("ip", &["route", "del", "10.244.0.0/16"]);
+    run.await_log("put back route 10.244.0.0/16", 1);
+    assert_eq!(run.count(text), 11);
     let is_told = |event: &Value| {
         event["reason"] == "PutBackTooOften"
             && event["involvedObject"]["kind"] == "Node"
@@ -241,15 +222,13 @@ fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
                 .starts_with("route 10.96.0.0/16 was put back")
     };
     let awaited = "an Event on the Node";
-    let events = server
-        .await_events(awaited, |events| events.iter().any(is_told))
-        .unwrap();
+    let events = server.await_events(awaited, |events| events.iter().any(is_told));
     assert_eq!(
         events.iter().filter(|event| is_told(event)).count(),
         1,
         "{events:#?}"
     );
-    run.stop().unwrap();
+    run.stop();
 
     // What the API server was told goes with the node.
     let annotation = "k8s.ovn.org/host-cidrs";
@@ -263,7 +242,7 @@ fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
         "--k8s-apiserver",
         &url,
     ];
-    let done = machine.podwire_node("cleanup", &flags).unwrap();
+    let done = machine.podwire_node("cleanup", &flags);
     assert!(
         done.stdout.contains("annotations of node node-a"),
         "{done:?}"
@@ -279,67 +258,56 @@ fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
 
 #[test]
 fn the_tunnels_end_follows_the_uplink_s_address_unless_it_is_named() {
-    let machine = Machine::new().unwrap();
+    let machine = Machine::new();
     let node = machine.node();
     let move_to = |from: &str, to: &str| {
-        node.run("ip", &["address", "del", from, "dev", "eth0"])
-            .unwrap();
-        node.run("ip", &["address", "add", to, "dev", "eth0"])
-            .unwrap();
+        node.run("ip", &["address", "del", from, "dev", "eth0"]);
+        node.run("ip", &["address", "add", to, "dev", "eth0"]);
         let route = "route replace default via 192.0.2.1 onlink dev eth0";
-        node.run("ip", &route.split(' ').collect::<Vec<_>>())
-            .unwrap();
+        node.run("ip", &route.split(' ').collect::<Vec<_>>());
     };
     let encap = || {
-        let rows = node.ovsdb_rows("Open_vSwitch").unwrap();
+        let rows = node.ovsdb_rows("Open_vSwitch");
         rows[0]["external_ids"]["ovn-encap-ip"].clone()
     };
-    let run = machine.start_run(&[]).unwrap();
+    let run = machine.start_run(&[]);
     move_to("192.0.2.11/24", "192.0.2.12/24");
     run.await_log(
         "changed with the machine: external_ids:ovn-encap-ip = 192.0.2.12",
         1,
-    )
-    .unwrap();
+    );
     assert_eq!(encap(), json!("192.0.2.12"));
-    assert_eq!(run.count("put back").unwrap(), 0, "{}", run.log().unwrap());
-    run.stop().unwrap();
+    assert_eq!(run.count("put back"), 0, "{}", run.log());
+    run.stop();
 
-    let run = machine.start_run(&["--encap-ip", "192.0.2.12"]).unwrap();
+    let run = machine.start_run(&["--encap-ip", "192.0.2.12"]);
     move_to("192.0.2.12/24", "192.0.2.13/24");
-    node.run("ip", &["route", "del", "10.96.0.0/16"]).unwrap();
-    run.await_log("put back route 10.96.0.0/16", 1).unwrap();
+    node.run("ip", &["route", "del", "10.96.0.0/16"]);
+    run.await_log("put back route 10.96.0.0/16", 1);
     assert_eq!(encap(), json!("192.0.2.12"));
-    run.stop().unwrap();
+    run.stop();
 }
 
 #[test]
 fn a_node_is_ready_only_when_everything_is_there() {
-    let machine = Machine::new().unwrap();
+    let machine = Machine::new();
     let node = machine.node();
-    node.vsctl(&["del-br", "br-int"]).unwrap();
+    node.vsctl(&["del-br", "br-int"]);
     let arguments = machine.arguments("run", &[]);
-    let run = podwire_tests::NodeRun::launch(node, &arguments).unwrap();
-    run.await_state("STATUS=waiting for bridge br-int, which ovn-controller makes")
-        .unwrap();
-    assert_eq!(run.count("ready").unwrap(), 0, "{}", run.log().unwrap());
+    let run = podwire_tests::NodeRun::launch(node, &arguments);
+    run.await_state("STATUS=waiting for bridge br-int, which ovn-controller makes");
+    assert_eq!(run.count("ready"), 0, "{}", run.log());
     let kind = format!("datapath_type={}", podwire_tests::datapath().name());
-    node.vsctl(&["add-br", "br-int", "--", "set", "bridge", "br-int", &kind])
-        .unwrap();
-    run.await_state("READY=1").unwrap();
-    assert!(run.stop().unwrap().success());
+    node.vsctl(&["add-br", "br-int", "--", "set", "bridge", "br-int", &kind]);
+    run.await_state("READY=1");
+    assert!(run.stop().success());
 
     // A foreign item ends it before anything is changed, as it does init.
-    machine.cleanup(&[]).unwrap();
-    node.run("ip", &["address", "add", "10.244.1.2/32", "dev", "lo"])
-        .unwrap();
-    let before = machine.snapshot().unwrap();
-    let run = podwire_tests::NodeRun::launch(node, &arguments).unwrap();
-    assert_eq!(run.await_end().unwrap().code(), Some(1));
-    assert!(
-        run.log().unwrap().contains("lo has this address"),
-        "{}",
-        run.log().unwrap()
-    );
-    before.assert_same(&machine.snapshot().unwrap());
+    machine.cleanup(&[]);
+    node.run("ip", &["address", "add", "10.244.1.2/32", "dev", "lo"]);
+    let before = machine.snapshot();
+    let run = podwire_tests::NodeRun::launch(node, &arguments);
+    assert_eq!(run.await_end().code(), Some(1));
+    assert!(run.log().contains("lo has this address"), "{}", run.log());
+    before.assert_same(&machine.snapshot());
 }

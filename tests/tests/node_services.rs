@@ -1,8 +1,6 @@
 //! Services on the host, of two nodes on a real OVN with a client outside: every way to an endpoint,
 //! and what becomes of them when endpoints come and go.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
@@ -28,23 +26,23 @@ struct Cluster<'n> {
 }
 
 fn machines() -> (Central, [OvnNode; 2]) {
-    let central = Central::start().unwrap();
+    let central = Central::start();
     let nodes = [("node-a", 1), ("node-b", 2)];
-    let nodes = nodes.map(|(name, number)| central.bare_node(name, number).unwrap());
+    let nodes = nodes.map(|(name, number)| central.bare_node(name, number));
     // The way to addresses of services that are no machine's.
     for (net, by) in [
         ("203.0.113.0/24", "172.31.0.2"),
         ("2001:db8:113::/64", "fd00:31::2"),
     ] {
         let add = ["route", "add", net, "via", by];
-        central.machine().run("ip", &add).unwrap();
+        central.machine().run("ip", &add);
     }
     (central, nodes)
 }
 
 impl<'n> Cluster<'n> {
     fn start(central: &'n Central, nodes: &'n [OvnNode; 2], objects: &[Value]) -> Self {
-        let servers = [0, 1].map(|at| ApiServer::start_in(nodes[at].place()).unwrap());
+        let servers = [0, 1].map(|at| ApiServer::start_in(nodes[at].place()));
         let mut cluster = Self {
             central,
             nodes,
@@ -59,26 +57,26 @@ impl<'n> Cluster<'n> {
         for (at, node) in nodes.iter().enumerate() {
             cluster.add(at, node);
         }
-        central.sync().unwrap();
+        central.sync();
         cluster
     }
 
     fn add(&mut self, at: usize, node: &'n OvnNode) {
         let (server, name) = (&self.servers[at], node.name.as_str());
         server.apply(node.api_object());
-        let run = NodeRun::launch(node, &node.host_arguments("run", Some(server))).unwrap();
-        node.start_controller().unwrap();
-        run.await_state("READY=1").unwrap();
-        run.await_log("services follow the cluster", 1).unwrap();
-        self.central.await_chassis(name).unwrap();
+        let run = NodeRun::launch(node, &node.host_arguments("run", Some(server)));
+        node.start_controller();
+        run.await_state("READY=1");
+        run.await_log("services follow the cluster", 1);
+        self.central.await_chassis(name);
         self.runs.push(run);
-        self.central.add_host(node).unwrap();
-        self.central.await_up(&format!("k8s-{name}"), true).unwrap();
+        self.central.add_host(node);
+        self.central.await_up(&format!("k8s-{name}"), true);
         self.agents
-            .push(node.start_agent(&OvnNode::agent_options()).unwrap());
+            .push(node.start_agent(&OvnNode::agent_options()));
         let pod = format!("on-{name}");
-        let (pod, _) = self.central.schedule(node, &pod, 11).unwrap();
-        pod.add().unwrap().success().unwrap();
+        let (pod, _) = self.central.schedule(node, &pod, 11);
+        pod.add().success();
         self.pods.push(pod);
     }
 
@@ -93,12 +91,11 @@ impl<'n> Cluster<'n> {
         let counts: Vec<usize> = self
             .runs
             .iter()
-            .map(|run| run.count("services follow the cluster").unwrap())
+            .map(|run| run.count("services follow the cluster"))
             .collect();
         self.apply(object);
         for (run, count) in self.runs.iter().zip(counts) {
-            run.await_log("services follow the cluster", count + 1)
-                .unwrap();
+            run.await_log("services follow the cluster", count + 1);
         }
     }
 
@@ -108,16 +105,16 @@ impl<'n> Cluster<'n> {
 
     fn end(self) {
         for pod in &self.pods {
-            pod.del().unwrap().success().unwrap();
+            pod.del().success();
         }
         drop(self.agents);
         for (run, node) in self.runs.into_iter().zip(self.nodes) {
-            assert!(run.stop().unwrap().success());
-            let done = node.podwire(&["node", "cleanup"]).unwrap();
-            done.success("podwire node cleanup").unwrap();
-            let left = node.run("nft", &["list", "ruleset"]).unwrap();
+            assert!(run.stop().success());
+            let done = node.podwire(&["node", "cleanup"]);
+            done.success("podwire node cleanup");
+            let left = node.run("nft", &["list", "ruleset"]);
             assert_eq!(left, "");
-            node.leftovers().unwrap().assert_none();
+            node.leftovers().assert_none();
         }
     }
 }
@@ -241,11 +238,7 @@ fn every_client_reaches_every_kind_of_endpoint_by_every_address() {
         "nft",
         &["list", "map", "inet", "podwire-services", "services4"],
     );
-    assert!(
-        table
-            .unwrap()
-            .contains("sctp . 172.31.0.2 . 30011 : goto any-of-1-v4")
-    );
+    assert!(table.contains("sctp . 172.31.0.2 . 30011 : goto any-of-1-v4"));
     cluster.end();
 }
 
@@ -269,14 +262,11 @@ fn endpoints_come_and_go_and_clients_are_led_where_they_are() {
     let pods = [cluster.pods[0].place(), cluster.pods[1].place()];
     let listen = |at: usize| {
         let address = format!("{}:8080", ENDS[at].0);
-        pods[at]
-            .run(|| TcpListener::bind(address))
-            .unwrap()
-            .unwrap()
+        pods[at].run(|| TcpListener::bind(address)).unwrap()
     };
     let connect = |from: &Place, to: &str| {
         let to = to.parse().unwrap();
-        from.run(|| TcpStream::connect_timeout(&to, LIMIT)).unwrap()
+        from.run(|| TcpStream::connect_timeout(&to, LIMIT))
     };
 
     // Who has no endpoint says so at once.
@@ -334,14 +324,11 @@ fn endpoints_come_and_go_and_clients_are_led_where_they_are() {
     cluster.apply_and_wait(endpoints("web", &ends[..1]));
     let servers = [0, 1].map(|at| {
         let address = format!("{}:8080", ENDS[at].0);
-        let socket = pods[at].run(|| UdpSocket::bind(address)).unwrap().unwrap();
+        let socket = pods[at].run(|| UdpSocket::bind(address)).unwrap();
         socket.set_read_timeout(Some(LIMIT)).unwrap();
         socket
     });
-    let client = outside
-        .run(|| UdpSocket::bind("0.0.0.0:0"))
-        .unwrap()
-        .unwrap();
+    let client = outside.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
     let mut bytes = [0; 16];
     client.send_to(b"one", "172.31.0.2:30010").unwrap();
     servers[0].recv(&mut bytes).unwrap();
@@ -351,10 +338,8 @@ fn endpoints_come_and_go_and_clients_are_led_where_they_are() {
 
     // All of it comes back after somebody has removed it.
     drop(listeners);
-    nodes[0].run("nft", &["flush", "ruleset"]).unwrap();
-    cluster.runs[0]
-        .await_log("put back nftables table inet podwire-services", 1)
-        .unwrap();
+    nodes[0].run("nft", &["flush", "ruleset"]);
+    cluster.runs[0].await_log("put back nftables table inet podwire-services", 1);
     let listening = "10.128.2.11:8080".parse().unwrap();
     let by = Some("172.31.0.2:30010".parse().unwrap());
     traffic::tcp_echo_by(outside, pods[1], listening, by, 1000).unwrap();

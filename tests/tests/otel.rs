@@ -1,7 +1,5 @@
 //! Operations exported as OpenTelemetry spans, by a build with the feature `otel`: the one that has fault points too.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
@@ -38,9 +36,12 @@ fn answer(mut stream: &TcpStream) {
 
 #[test]
 fn an_add_is_a_span_of_the_runtimes_trace_with_its_steps_below_it() {
-    let node = TestNode::with_ovs().unwrap();
-    let listener = node.place().run(|| TcpListener::bind("127.0.0.1:4318"));
-    let listener = listener.unwrap().unwrap();
+    let node = TestNode::with_ovs();
+    let listener = node
+        .place()
+        .run(|| TcpListener::bind("127.0.0.1:4318"))
+        .unwrap();
+    let listener = listener;
     let options = AgentOptions {
         fault: Some(NO_FAULT.into()),
         environment: vec![(
@@ -49,13 +50,13 @@ fn an_add_is_a_span_of_the_runtimes_trace_with_its_steps_below_it() {
         )],
         ..AgentOptions::default()
     };
-    let agent = node.start_agent(&options).unwrap();
-    let pod = node.pod("web").unwrap();
+    let agent = node.start_agent(&options);
+    let pod = node.pod("web");
     let call = |verb, parent: &str| {
         let changes = [("TRACEPARENT", Some(parent))];
         let text = conf().to_string();
-        let run = pod.exec_with(verb, text.as_bytes(), &changes).unwrap();
-        run.success().unwrap();
+        let run = pod.exec_with(verb, text.as_bytes(), &changes);
+        run.success();
     };
     // Its caller does not record this one, and so nobody does.
     call("STATUS", &PARENT.replace("-01", "-00"));
@@ -82,7 +83,7 @@ fn an_add_is_a_span_of_the_runtimes_trace_with_its_steps_below_it() {
     // Without a collector the node goes on.
     drop(listener);
     call("DEL", PARENT);
-    agent.await_log("the collector takes no spans").unwrap();
-    agent.stop().unwrap();
-    node.leftovers().unwrap().assert_none();
+    agent.await_log("the collector takes no spans");
+    agent.stop();
+    node.leftovers().assert_none();
 }

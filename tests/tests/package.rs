@@ -1,15 +1,13 @@
 //! What `make package` and `make install` make, with the binaries under test: the Debian package installed, upgraded and removed by
 //! dpkg on a scratch root, and the units held to systemd's own checks.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use podwire_tests::process::finish;
-use podwire_tests::{AgentOptions, Failure, TestNode, agent_binary, plugin_binary};
+use podwire_tests::{AgentOptions, TestNode, agent_binary, plugin_binary};
 
 const ROOT: &str = "/run/scratch";
 
@@ -21,7 +19,7 @@ fn workspace() -> PathBuf {
 }
 
 /// Runs a program in the workspace, on the node.
-fn run(node: &TestNode, program: &str, arguments: &[&str]) -> Result<String, Failure> {
+fn run(node: &TestNode, program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(workspace());
     command
@@ -31,29 +29,26 @@ fn run(node: &TestNode, program: &str, arguments: &[&str]) -> Result<String, Fai
         .env_remove("MAKEFLAGS");
     let finished = node
         .place()
-        .run(|| finish(command, b"", Duration::from_secs(60)))??;
-    finished.success(&format!("{program} {}", arguments.join(" ")))
+        .run(|| finish(command, b"", Duration::from_secs(60)));
+    finished
+        .unwrap()
+        .success(&format!("{program} {}", arguments.join(" ")))
 }
 
 /// The binaries under test, without the debugger's part.
 fn ship(node: &TestNode) {
     fs::create_dir(node.path("/run/shipped")).unwrap();
-    let agent = agent_binary().unwrap();
+    let agent = agent_binary();
     run(
         node,
         "strip",
         &["-o", "/run/shipped/podwire", agent.to_str().unwrap()],
-    )
-    .unwrap();
-    fs::copy(
-        plugin_binary().unwrap(),
-        node.path("/run/shipped/podwire-cni"),
-    )
-    .unwrap();
+    );
+    fs::copy(plugin_binary(), node.path("/run/shipped/podwire-cni")).unwrap();
 }
 
 fn files(node: &TestNode, directory: &str) -> Vec<String> {
-    let found = run(node, "find", &[directory, "-type", "f", "-printf", "%P\n"]).unwrap();
+    let found = run(node, "find", &[directory, "-type", "f", "-printf", "%P\n"]);
     let mut found: Vec<String> = found.lines().map(str::to_owned).collect();
     found.sort();
     found
@@ -76,7 +71,7 @@ const WANTED: [&str; 12] = [
 
 #[test]
 fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     ship(&node);
     let package = run(
         &node,
@@ -87,8 +82,7 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
             "0.1.0",
             "/run/out",
         ],
-    )
-    .unwrap();
+    );
     let newer = run(
         &node,
         "deploy/debian/build",
@@ -98,8 +92,7 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
             "0.1.1",
             "/run/out",
         ],
-    )
-    .unwrap();
+    );
     for directory in ["info", "updates", "triggers"] {
         fs::create_dir_all(node.path(&format!("{ROOT}/var/lib/dpkg/{directory}"))).unwrap();
     }
@@ -116,7 +109,7 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
             arguments,
         ]
         .concat();
-        run(&node, "dpkg", &all).unwrap()
+        run(&node, "dpkg", &all)
     };
     dpkg(&["--install", package.trim()]);
     for file in WANTED {
@@ -128,9 +121,9 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
     );
     assert!(!node.path(&format!("{ROOT}/etc/cni")).exists());
 
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let _agent = node.start_agent(&AgentOptions::default());
     let podwire = format!("{ROOT}/usr/bin/podwire");
-    run(&node, &podwire, &["install", "--root", ROOT]).unwrap();
+    run(&node, &podwire, &["install", "--root", ROOT]);
     let plugin = node.path(&format!("{ROOT}/opt/cni/bin/podwire-cni"));
     // As an older version would have left it.
     let mut older = fs::read(&plugin).unwrap();
@@ -142,7 +135,7 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
     )
     .unwrap();
     dpkg(&["--force-confold", "--install", newer.trim()]);
-    assert!(fs::read(&plugin).unwrap() == fs::read(plugin_binary().unwrap()).unwrap());
+    assert!(fs::read(&plugin).unwrap() == fs::read(plugin_binary()).unwrap());
     let kept = fs::read_to_string(node.path(&format!("{ROOT}/etc/default/podwire"))).unwrap();
     assert_eq!(kept, "PODWIRE_MTU=1400\n");
     assert!(
@@ -172,8 +165,7 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
         &node,
         "find",
         &[ROOT, "-path", "*podwire*", "-not", "-path", "*/dpkg/*"],
-    )
-    .unwrap();
+    );
     assert_eq!(ours, "");
     let left: Vec<String> = files(&node, ROOT)
         .into_iter()
@@ -184,7 +176,7 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
 
 #[test]
 fn the_rpm_is_built_without_fedoras_macros_and_owns_all_that_it_brings() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     ship(&node);
     let build = [
         "/run/shipped/podwire",
@@ -192,7 +184,7 @@ fn the_rpm_is_built_without_fedoras_macros_and_owns_all_that_it_brings() {
         "0.1.0",
         "/run/out",
     ];
-    let package = run(&node, "deploy/rpm/build", &build).unwrap();
+    let package = run(&node, "deploy/rpm/build", &build);
     // Scripts need a shell in the root, and this one has nothing.
     fs::create_dir(node.path(ROOT)).unwrap();
     let rpm = |arguments: &[&str]| {
@@ -201,7 +193,7 @@ fn the_rpm_is_built_without_fedoras_macros_and_owns_all_that_it_brings() {
             arguments,
         ]
         .concat();
-        run(&node, "rpm", &all).unwrap()
+        run(&node, "rpm", &all)
     };
     rpm(&["--install", package.trim()]);
     for file in WANTED {
@@ -217,8 +209,7 @@ fn the_rpm_is_built_without_fedoras_macros_and_owns_all_that_it_brings() {
         &node,
         "rpm",
         &["--query", "--scripts", "--package", package.trim()],
-    )
-    .unwrap();
+    );
     for line in [
         "/usr/bin/podwire install --upgrade",
         "systemctl --no-reload preset podwire.socket podwire.service podwire-node.service",
@@ -229,13 +220,13 @@ fn the_rpm_is_built_without_fedoras_macros_and_owns_all_that_it_brings() {
     }
     rpm(&["--erase", "podwire"]);
     // Those that every distribution has remain, but nothing with our name.
-    let left = run(&node, "find", &[ROOT, "-name", "*podwire*"]).unwrap();
+    let left = run(&node, "find", &[ROOT, "-name", "*podwire*"]);
     assert_eq!(left, "");
 }
 
 #[test]
 fn make_install_puts_all_below_its_destination() {
-    let node = TestNode::new().unwrap();
+    let node = TestNode::new();
     ship(&node);
     run(
         &node,
@@ -246,8 +237,7 @@ fn make_install_puts_all_below_its_destination() {
             "DESTDIR=/run/scratch",
             "PREFIX=/usr",
         ],
-    )
-    .unwrap();
+    );
     for file in WANTED {
         assert!(node.path(&format!("{ROOT}/usr/{file}")).exists(), "{file}");
     }
@@ -260,23 +250,22 @@ fn make_install_puts_all_below_its_destination() {
 
 #[test]
 fn make_package_builds_one_of_the_workspaces_version() {
-    let node = TestNode::new().unwrap();
+    let node = TestNode::new();
     ship(&node);
     let built = run(
         &node,
         "make",
         &["--no-print-directory", "package", "PACKAGES=/run/out"],
-    )
-    .unwrap();
-    let version = run(&node, "dpkg-deb", &["--field", built.trim(), "Version"]).unwrap();
+    );
+    let version = run(&node, "dpkg-deb", &["--field", built.trim(), "Version"]);
     assert_eq!(version.trim(), env!("CARGO_PKG_VERSION"));
 }
 
 #[test]
 fn systemd_knows_every_line_of_the_units_and_finds_little_exposed() {
-    let node = TestNode::new().unwrap();
+    let node = TestNode::new();
     let units = workspace().join("deploy/systemd");
-    let agent = agent_binary().unwrap();
+    let agent = agent_binary();
     for unit in ["podwire.service", "podwire.socket", "podwire-node.service"] {
         let text = fs::read_to_string(units.join(unit)).unwrap();
         // It looks whether the program is there.
@@ -295,7 +284,6 @@ fn systemd_knows_every_line_of_the_units_and_finds_little_exposed() {
     let told = node
         .place()
         .run(|| finish(command, b"", Duration::from_secs(60)))
-        .unwrap()
         .unwrap();
     assert!(
         told.status.success() && !told.stderr.contains("podwire"),
@@ -311,8 +299,7 @@ fn systemd_knows_every_line_of_the_units_and_finds_little_exposed() {
             "--threshold=37",
             "/run/podwire.service",
         ],
-    )
-    .unwrap();
+    );
 }
 
 /// The values of a key of a unit of ours, in order.
@@ -370,17 +357,17 @@ fn the_units_hold_the_agents_socket_and_start_it_after_open_vswitch() {
 fn the_units_capabilities_are_enough_to_wire_pods() {
     let bounds = values("podwire.service", "CapabilityBoundingSet").join(" ");
     let bounds = bounds.to_lowercase().replace("cap_", "+").replace(' ', ",");
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let options = AgentOptions::default().under(&[
         "setpriv",
         "--no-new-privs",
         "--inh-caps=-all",
         &format!("--bounding-set=-all,{bounds}"),
     ]);
-    let _agent = node.start_agent(&options).unwrap();
-    let pod = node.pod("web").unwrap();
-    let result = pod.add().unwrap().success().unwrap();
-    pod.check(&result).unwrap().success().unwrap();
-    pod.del().unwrap().success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    let _agent = node.start_agent(&options);
+    let pod = node.pod("web");
+    let result = pod.add().success();
+    pod.check(&result).success();
+    pod.del().success();
+    node.leftovers().assert_none();
 }

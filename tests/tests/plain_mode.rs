@@ -1,7 +1,5 @@
 //! Plain-OVS mode stands alone: no controller, no configuration, nothing to do by hand.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::net::IpAddr;
 
 use podwire_tests::{AgentOptions, Pod, TestNode, addresses, datapath, links, traffic};
@@ -17,15 +15,15 @@ fn gateways() -> [IpAddr; 2] {
 }
 
 fn wired<'node>(node: &'node TestNode, name: &str) -> (Pod<'node>, Vec<IpAddr>) {
-    let pod = node.pod(name).unwrap();
-    let result = pod.add().unwrap().success().unwrap();
+    let pod = node.pod(name);
+    let result = pod.add().success();
     (pod, addresses(&result).unwrap())
 }
 
 #[test]
 fn an_agent_without_any_configuration_wires_pods_that_talk() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let (web, web_addresses) = wired(&node, "web");
     let (db, db_addresses) = wired(&node, "db");
     for addresses in [&web_addresses, &db_addresses] {
@@ -41,19 +39,19 @@ fn an_agent_without_any_configuration_wires_pods_that_talk() {
 
 #[test]
 fn a_missing_bridge_is_made_and_its_local_port_carries_the_gateways() {
-    let node = TestNode::with_ovs().unwrap();
-    assert!(node.ovsdb_rows("Bridge").unwrap().is_empty());
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    assert!(node.ovsdb_rows("Bridge").is_empty());
+    let agent = node.start_agent(&AgentOptions::default());
     let (pod, _) = wired(&node, "web");
-    let bridge = node.ovsdb_rows("Bridge").unwrap().remove(0);
+    let bridge = node.ovsdb_rows("Bridge").remove(0);
     assert_eq!(bridge["name"], "br-int");
     let datapath = datapath().name();
     assert_eq!(bridge["datapath_type"], datapath);
     assert!(
-        agent.log().unwrap().contains(datapath),
+        agent.log().contains(datapath),
         "the log says which datapath was chosen, and why"
     );
-    let carried = links::addresses(node.place(), "br-int").unwrap();
+    let carried = links::addresses(node.place(), "br-int");
     for (_, gateway) in DEFAULTS {
         assert!(carried.contains(&gateway.to_owned()), "{carried:?}");
     }
@@ -64,8 +62,8 @@ fn a_missing_bridge_is_made_and_its_local_port_carries_the_gateways() {
 
 #[test]
 fn the_node_reaches_its_pods_by_tcp_as_kubelets_probes_do() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let (pod, addresses) = wired(&node, "web");
     for address in addresses {
         traffic::tcp_echo(node.place(), pod.place(), address, 1 << 20).unwrap();
@@ -74,8 +72,8 @@ fn the_node_reaches_its_pods_by_tcp_as_kubelets_probes_do() {
 
 #[test]
 fn pods_reach_servers_of_the_node_by_tcp() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let (pod, _) = wired(&node, "web");
     for gateway in gateways() {
         traffic::tcp_echo(pod.place(), node.place(), gateway, 1 << 20).unwrap();
@@ -84,7 +82,7 @@ fn pods_reach_servers_of_the_node_by_tcp() {
 
 #[test]
 fn a_bridge_that_is_there_is_used_as_it_is() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let datapath = format!("datapath_type={}", datapath().name());
     node.vsctl(&[
         "add-br",
@@ -96,8 +94,7 @@ fn a_bridge_that_is_there_is_used_as_it_is() {
         &datapath,
         "fail_mode=standalone",
         "external_ids:owner=operator",
-    ])
-    .unwrap();
+    ]);
     node.vsctl(&[
         "add-port",
         "br-int",
@@ -107,17 +104,15 @@ fn a_bridge_that_is_there_is_used_as_it_is() {
         "interface",
         "uplink",
         "type=internal",
-    ])
-    .unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    ]);
+    let _agent = node.start_agent(&AgentOptions::default());
     let (pod, _) = wired(&node, "web");
-    pod.del().unwrap().success().unwrap();
-    let bridge = node.ovsdb_rows("Bridge").unwrap().remove(0);
+    pod.del().success();
+    let bridge = node.ovsdb_rows("Bridge").remove(0);
     assert_eq!(bridge["fail_mode"], "standalone");
     assert_eq!(bridge["external_ids"]["owner"], "operator");
     assert!(
         node.ovsdb_rows("Port")
-            .unwrap()
             .iter()
             .any(|row| row["name"] == "uplink")
     );
@@ -125,13 +120,11 @@ fn a_bridge_that_is_there_is_used_as_it_is() {
 
 #[test]
 fn without_a_gateway_the_bridges_local_port_is_left_alone() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::default().with(["--no-gateway"]))
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default().with(["--no-gateway"]));
     let (web, _) = wired(&node, "web");
     let (_db, addresses) = wired(&node, "db");
-    assert!(links::addresses(node.place(), "br-int").unwrap().is_empty());
+    assert!(links::addresses(node.place(), "br-int").is_empty());
     for address in addresses {
         traffic::ping(web.place(), address, 1).unwrap();
     }
@@ -142,11 +135,11 @@ fn without_a_gateway_the_bridges_local_port_is_left_alone() {
 /// pod the right address right after.
 #[test]
 fn a_pod_learns_the_gateways_mac_address_from_the_bridge_alone() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let gateway = gateways()[0];
     let (pod, addresses) = wired(&node, "web");
-    let own = links::find(pod.place(), "eth0").unwrap().unwrap().mac;
+    let own = links::find(pod.place(), "eth0").unwrap().mac;
     let address = addresses[0].to_string();
     node.run(
         "ip",
@@ -161,24 +154,20 @@ fn a_pod_learns_the_gateways_mac_address_from_the_bridge_alone() {
             "nud",
             "permanent",
         ],
-    )
-    .unwrap();
-    traffic::ping(pod.place(), gateway, 1).unwrap();
-    let bridge = links::find(node.place(), "br-int").unwrap().unwrap().mac;
-    assert_eq!(
-        links::neighbour(pod.place(), gateway).unwrap(),
-        Some(bridge)
     );
+    traffic::ping(pod.place(), gateway, 1).unwrap();
+    let bridge = links::find(node.place(), "br-int").unwrap().mac;
+    assert_eq!(links::neighbour(pod.place(), gateway), Some(bridge));
 }
 
 #[test]
 fn the_gateways_come_back_when_ovs_vswitchd_does() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
     let (pod, addresses) = wired(&node, "web");
-    node.kill_vswitchd().unwrap();
-    node.start_vswitchd().unwrap();
-    agent.await_ready(true).unwrap();
+    node.kill_vswitchd();
+    node.start_vswitchd();
+    agent.await_ready(true);
     // What an ADD needs is there again when it is served.
     let (other, _) = wired(&node, "db");
     for address in addresses {
@@ -192,30 +181,27 @@ fn the_gateways_come_back_when_ovs_vswitchd_does() {
 
 #[test]
 fn another_bridge_and_mtu_can_be_asked_for() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::default().with(["--bridge", "br-pods", "--mtu", "1442"]))
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent =
+        node.start_agent(&AgentOptions::default().with(["--bridge", "br-pods", "--mtu", "1442"]));
     let (pod, _) = wired(&node, "web");
-    assert_eq!(links::find(pod.place(), "eth0").unwrap().unwrap().mtu, 1442);
+    assert_eq!(links::find(pod.place(), "eth0").unwrap().mtu, 1442);
     assert_eq!(
-        node.vsctl(&["port-to-br", &pod.container[..15]])
-            .unwrap()
-            .trim(),
+        node.vsctl(&["port-to-br", &pod.container[..15]]).trim(),
         "br-pods"
     );
 }
 
 #[test]
 fn a_bridge_that_somebody_deletes_is_made_again() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
-    node.vsctl(&["del-br", "br-int"]).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
+    node.vsctl(&["del-br", "br-int"]);
     let (pod, addresses) = wired(&node, "web");
-    assert_eq!(node.ovsdb_rows("Bridge").unwrap().len(), 1);
+    assert_eq!(node.ovsdb_rows("Bridge").len(), 1);
     for address in addresses {
         traffic::ping(node.place(), address, 1).unwrap();
     }
-    pod.del().unwrap().success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    pod.del().success();
+    node.leftovers().assert_none();
 }

@@ -1,7 +1,5 @@
 //! podwire as a network of podman's CNI backend.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,13 +10,13 @@ use podwire_tests::runtime::{Podman, documented};
 use podwire_tests::{AgentOptions, Place, TestNode, agent_binary, links, plugin_binary, traffic};
 
 fn address(place: &Place) -> IpAddr {
-    links::first_address(place, "eth0").unwrap()
+    links::first_address(place, "eth0")
 }
 
 #[test]
 fn containers_run_reach_each_other_and_leave_nothing() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let podman = Podman::start(&node, &documented("podman").unwrap()).unwrap();
     let web = podman.start_container("web").unwrap();
     podman.start_container("db").unwrap();
@@ -31,21 +29,21 @@ fn containers_run_reach_each_other_and_leave_nothing() {
         .run(&["exec", "web", "ping", "-c", "1", &target])
         .unwrap();
     // podman names a container as a pod without a namespace.
-    let row = node.interface_of(&web).unwrap().unwrap();
+    let row = node.interface_of(&web).unwrap();
     assert_eq!(row["external_ids"]["iface-id"], "web");
     drop((web_place, db_place));
 
     podman
         .run(&["rm", "--force", "--time=0", "web", "db"])
         .unwrap();
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn the_image_is_the_same_in_each_build_and_runs() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let build = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/image/build");
-    let [agent, plugin] = [agent_binary().unwrap(), plugin_binary().unwrap()];
+    let [agent, plugin] = [agent_binary(), plugin_binary()];
     let outputs = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let [first, second] = outputs.each_ref().map(|output| {
         let mut command = Command::new(build);
@@ -54,7 +52,7 @@ fn the_image_is_the_same_in_each_build_and_runs() {
             .arg("0.1.0")
             .arg(output.path());
         let built = finish(command, b"", Duration::from_secs(60)).unwrap();
-        let archive = built.success("deploy/image/build").unwrap();
+        let archive = built.success("deploy/image/build");
         PathBuf::from(archive.trim())
     });
     let archive = std::fs::read(&first).unwrap();
@@ -83,9 +81,17 @@ fn the_image_is_the_same_in_each_build_and_runs() {
     let image = loaded.trim().rsplit(' ').next().unwrap().to_owned();
     let run = |arguments: &[&str]| {
         let isolated = ["run", "--rm", "--network=none", "--read-only"];
-        podman.run(&[&isolated, arguments].concat()).unwrap()
+        podman.run(&[&isolated, arguments].concat())
     };
-    assert!(run(&[&image, "--version"]).contains("podwire 0.1.0"));
-    assert!(run(&["--entrypoint=/usr/sbin/nft", &image, "--version"]).contains("nftables"));
-    node.leftovers().unwrap().assert_none();
+    assert!(
+        run(&[&image, "--version"])
+            .unwrap()
+            .contains("podwire 0.1.0")
+    );
+    assert!(
+        run(&["--entrypoint=/usr/sbin/nft", &image, "--version"])
+            .unwrap()
+            .contains("nftables")
+    );
+    node.leftovers().assert_none();
 }

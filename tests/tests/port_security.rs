@@ -1,7 +1,5 @@
 //! Plain mode: a pod speaks for itself alone, a question goes to the one port that has the answer, and what pods need works.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use podwire_tests::frames::{self, ALL_NODES, Capture, is_icmpv6, is_udp_to};
@@ -19,9 +17,9 @@ struct Wired<'node> {
 }
 
 fn wired<'node>(node: &'node TestNode, name: &str) -> Wired<'node> {
-    let pod = node.pod(name).unwrap();
-    let given = addresses(&pod.add().unwrap().success().unwrap()).unwrap();
-    let mac = links::find(pod.place(), "eth0").unwrap().unwrap().mac;
+    let pod = node.pod(name);
+    let given = addresses(&pod.add().success()).unwrap();
+    let mac = links::find(pod.place(), "eth0").unwrap().mac;
     let (mut v4, mut v6) = (None, None);
     for address in given {
         match address {
@@ -44,7 +42,7 @@ impl Wired<'_> {
 
     fn ip(&self, line: &str) {
         let arguments: Vec<&str> = line.split(' ').collect();
-        self.pod.run("ip", &arguments).unwrap();
+        self.pod.run("ip", &arguments);
     }
 
     fn udp(&self, from: IpAddr, port: u16, to: (IpAddr, u16)) {
@@ -53,7 +51,7 @@ impl Wired<'_> {
             socket.set_broadcast(true).ok();
             socket.send_to(b"said", to).map(drop)
         });
-        sent.unwrap().unwrap();
+        sent.unwrap();
     }
 
     fn icmpv6(&self, message: &[u8], to: Ipv6Addr) {
@@ -94,7 +92,7 @@ fn heard_of_an_impostor(node: &TestNode) -> Vec<&'static str> {
     bad.udp(bad.v4.into(), 0, (witness.v4.into(), 1001));
     // On its way back it tells everybody that it has the victim's address (`inetdev_send_gratuitous_arp`).
     let notify = || std::fs::write("/proc/sys/net/ipv4/conf/eth0/arp_notify", "1");
-    bad.place().run(notify).unwrap().unwrap();
+    bad.place().run(notify).unwrap();
     bad.ip(&format!("address add {}/32 dev eth0", victim.v4));
     bad.ip(&format!("link set eth0 address {own}"));
     bad.knows(&witness);
@@ -149,32 +147,32 @@ fn heard_of_an_impostor(node: &TestNode) -> Vec<&'static str> {
 
 #[test]
 fn nobody_hears_what_a_pod_says_in_anothers_name() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     assert_eq!(heard_of_an_impostor(&node), Vec::<&str>::new());
 }
 
 /// Also what proves the test above: all of it passes the bridge when nothing stops it.
 #[test]
 fn without_port_security_everybody_hears_it() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let options = AgentOptions::default().with(["--no-port-security"]);
-    let _agent = node.start_agent(&options).unwrap();
+    let _agent = node.start_agent(&options);
     assert_eq!(heard_of_an_impostor(&node).len(), 9);
-    let flows = node.appctl(&["bridge/dump-flows", "br-int"]).unwrap();
+    let flows = node.appctl(&["bridge/dump-flows", "br-int"]);
     assert!(!flows.contains("goto_table:240"), "{flows}");
 }
 
 #[test]
 fn nobody_hears_it_after_ovs_vswitchd_and_the_bridge_were_begun_anew() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
     let before = wired(&node, "before");
-    node.kill_vswitchd().unwrap();
-    node.start_vswitchd().unwrap();
-    agent.await_ready(true).unwrap();
+    node.kill_vswitchd();
+    node.start_vswitchd();
+    agent.await_ready(true);
     assert_eq!(heard_of_an_impostor(&node), Vec::<&str>::new());
-    node.vsctl(&["del-br", "br-int"]).unwrap();
+    node.vsctl(&["del-br", "br-int"]);
     let after = wired(&node, "after");
     // The agent makes the port of one that was there as well.
     node.await_ofport(&before.pod.container[..15]).unwrap();
@@ -187,33 +185,31 @@ fn nobody_hears_it_after_ovs_vswitchd_and_the_bridge_were_begun_anew() {
 
 /// How many ports admit this MAC address.
 fn secured(node: &TestNode, mac: &str) -> usize {
-    let flows = node.appctl(&["bridge/dump-flows", "br-int"]).unwrap();
+    let flows = node.appctl(&["bridge/dump-flows", "br-int"]);
     let admits = |line: &&str| line.contains(&format!("dl_src={mac}")) && line.contains("goto");
     flows.lines().filter(admits).count()
 }
 
 #[test]
 fn flows_come_with_their_port_go_with_it_and_leave_those_of_others() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
     let first = wired(&node, "first");
     assert_eq!(secured(&node, &first.mac), 1);
     let others = "table=0,priority=40000,cookie=0x77,dl_dst=02:00:00:00:00:77,actions=drop";
-    node.run("ovs-ofctl", &["add-flow", "br-int", others])
-        .unwrap();
-    let agent = agent.kill_and_restart().unwrap();
+    node.run("ovs-ofctl", &["add-flow", "br-int", others]);
+    let agent = agent.kill_and_restart();
     let second = wired(&node, "second");
-    first.pod.del().unwrap().success().unwrap();
+    first.pod.del().success();
     // What one ADD needs is committed after what the DEL before it took away.
     let third = wired(&node, "third");
     let count = |wired: &Wired<'_>| secured(&node, &wired.mac);
     assert_eq!([&first, &second, &third].map(count), [0, 1, 1]);
-    node.vsctl(&["del-port", &second.pod.container[..15]])
-        .unwrap();
+    node.vsctl(&["del-port", &second.pod.container[..15]]);
     let fourth = wired(&node, "fourth");
     assert_eq!([&third, &fourth].map(count), [1, 1]);
     drop(agent);
-    let flows = node.appctl(&["bridge/dump-flows", "br-int"]).unwrap();
+    let flows = node.appctl(&["bridge/dump-flows", "br-int"]);
     assert!(
         flows.contains("dl_dst=02:00:00:00:00:77,actions=drop"),
         "{flows}"
@@ -223,26 +219,23 @@ fn flows_come_with_their_port_go_with_it_and_leave_those_of_others() {
 
 #[test]
 fn flows_follow_a_port_to_another_bridge_and_back_without_a_change_of_its_row() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let (web, _beside) = (wired(&node, "web"), wired(&node, "beside"));
-    let port = node
-        .vsctl(&["get", "Port", &web.pod.container[..15], "_uuid"])
-        .unwrap();
+    let port = node.vsctl(&["get", "Port", &web.pod.container[..15], "_uuid"]);
     let other = "other -- set Bridge other datapath_type=netdev";
     node.vsctl(
         &["add-br"]
             .into_iter()
             .chain(other.split(' '))
             .collect::<Vec<_>>(),
-    )
-    .unwrap();
+    );
     let moved = |from: &str, to: &str| {
         let moves = format!(
             "remove Bridge {from} ports {0} -- add Bridge {to} ports {0}",
             port.trim()
         );
-        node.vsctl(&moves.split(' ').collect::<Vec<_>>()).unwrap();
+        node.vsctl(&moves.split(' ').collect::<Vec<_>>());
         // The fence: this ADD's flows come after what the move changes.
         wired(&node, &format!("after-{to}"));
     };
@@ -254,8 +247,8 @@ fn flows_follow_a_port_to_another_bridge_and_back_without_a_change_of_its_row() 
 
 #[test]
 fn a_question_goes_to_the_one_port_that_has_the_answer() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let (web, db, witness) = (
         wired(&node, "web"),
         wired(&node, "db"),
@@ -300,19 +293,18 @@ fn a_question_goes_to_the_one_port_that_has_the_answer() {
 
 #[test]
 fn other_peoples_ports_switch_as_they_did() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let web = wired(&node, "web");
     // A machine on a port that podwire knows nothing of, with a MAC address of its own.
-    let outside = node.pod("outside").unwrap();
+    let outside = node.pod("outside");
     let namespace = outside.netns.clone();
     node.run(
         "ip",
         &[
             "link", "add", "uplink", "type", "veth", "peer", "name", "eth0", "netns", &namespace,
         ],
-    )
-    .unwrap();
+    );
     for arguments in [
         &["link", "set", "eth0", "up"][..],
         &["address", "add", "10.186.3.200/22", "dev", "eth0"],
@@ -325,10 +317,10 @@ fn other_peoples_ports_switch_as_they_did() {
             "nodad",
         ],
     ] {
-        outside.run("ip", arguments).unwrap();
+        outside.run("ip", arguments);
     }
-    node.run("ip", &["link", "set", "uplink", "up"]).unwrap();
-    node.vsctl(&["add-port", "br-int", "uplink"]).unwrap();
+    node.run("ip", &["link", "set", "uplink", "up"]);
+    node.vsctl(&["add-port", "br-int", "uplink"]);
     // The fence: this ADD's flows come after what the new port changes.
     let db = wired(&node, "db");
     for to in ["10.186.3.200", "fd70:6f64:7769:7265::c8"] {
@@ -342,14 +334,14 @@ fn other_peoples_ports_switch_as_they_did() {
 
 #[test]
 fn a_network_may_go_without_and_another_with_it() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let add = |name: &str, asked: bool| {
-        let pod = node.pod(name).unwrap();
+        let pod = node.pod(name);
         let mut conf = conf();
         conf["portSecurity"] = json!(asked);
-        pod.exec("ADD", &conf).unwrap().success().unwrap();
-        let mac = links::find(pod.place(), "eth0").unwrap().unwrap().mac;
+        pod.exec("ADD", &conf).success();
+        let mac = links::find(pod.place(), "eth0").unwrap().mac;
         (pod, mac)
     };
     let (_open, open) = add("open", false);
@@ -359,103 +351,96 @@ fn a_network_may_go_without_and_another_with_it() {
 
 #[test]
 fn a_node_whose_switch_takes_no_flows_is_not_ready_and_says_so_once() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
-    agent.await_ready(true).unwrap();
-    node.vsctl(&["set", "bridge", "br-int", "protocols=OpenFlow10"])
-        .unwrap();
-    node.kill_vswitchd().unwrap();
-    node.start_vswitchd().unwrap();
-    agent.await_log("port security can't be kept").unwrap();
-    agent.await_ready(false).unwrap();
-    let pod = node.pod("web").unwrap();
-    let error = pod.exec("STATUS", &conf()).unwrap().error().unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
+    agent.await_ready(true);
+    node.vsctl(&["set", "bridge", "br-int", "protocols=OpenFlow10"]);
+    node.kill_vswitchd();
+    node.start_vswitchd();
+    agent.await_log("port security can't be kept");
+    agent.await_ready(false);
+    let pod = node.pod("web");
+    let error = pod.exec("STATUS", &conf()).error();
     error.assert_names(&["port security", "OpenFlow"]);
-    pod.add().unwrap().error().unwrap();
-    let log = agent.log().unwrap();
+    pod.add().error();
+    let log = agent.log();
     assert_eq!(
         log.matches("port security can't be kept").count(),
         1,
         "{log}"
     );
-    node.vsctl(&["clear", "bridge", "br-int", "protocols"])
-        .unwrap();
-    agent.await_ready(true).unwrap();
-    pod.add().unwrap().success().unwrap();
+    node.vsctl(&["clear", "bridge", "br-int", "protocols"]);
+    agent.await_ready(true);
+    pod.add().success();
 }
 
 /// The node goes without, one network does not: STATUS of that network, and of the node once a pod of it is there.
 #[test]
 fn a_secured_network_on_a_node_without_port_security_needs_flows_as_well() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let options = AgentOptions::default().with(["--no-port-security"]);
-    let agent = node.start_agent(&options).unwrap();
+    let agent = node.start_agent(&options);
     let mut secured = conf();
     secured["portSecurity"] = json!(true);
-    let [pod, other] = ["web", "db"].map(|name| node.pod(name).unwrap());
+    let [pod, other] = ["web", "db"].map(|name| node.pod(name));
     let protocols = |words: &[&str]| {
-        node.vsctl(words).unwrap();
-        node.kill_vswitchd().unwrap();
-        node.start_vswitchd().unwrap();
+        node.vsctl(words);
+        node.kill_vswitchd();
+        node.start_vswitchd();
     };
     protocols(&["set", "bridge", "br-int", "protocols=OpenFlow10"]);
-    agent.await_log("port security can't be kept").unwrap();
-    pod.exec("STATUS", &conf()).unwrap().success().unwrap();
-    other.add().unwrap().success().unwrap();
-    let error = pod.exec("STATUS", &secured).unwrap().error().unwrap();
+    agent.await_log("port security can't be kept");
+    pod.exec("STATUS", &conf()).success();
+    other.add().success();
+    let error = pod.exec("STATUS", &secured).error();
     error.assert_names(&["port security", "OpenFlow"]);
-    pod.exec("ADD", &secured).unwrap().error().unwrap();
+    pod.exec("ADD", &secured).error();
 
     protocols(&["clear", "bridge", "br-int", "protocols"]);
-    pod.exec("ADD", &secured).unwrap().success().unwrap();
+    pod.exec("ADD", &secured).success();
     protocols(&["set", "bridge", "br-int", "protocols=OpenFlow10"]);
-    agent.await_ready(false).unwrap();
+    agent.await_ready(false);
 }
 
 /// What `ovs-ctl restart` does about flows: it saves them, and replaces those of the new ovs-vswitchd by them.
 #[test]
 fn a_bridge_that_ends_its_connections_gets_its_flows_over_the_next() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
     let web = wired(&node, "web");
     for id in 1..=5 {
         // ovs-vswitchd closes the connections of a bridge whose datapath id changes, and listens on.
         let id = format!("other-config:datapath-id={id:016x}");
-        node.run("ovs-vsctl", &["set", "bridge", "br-int", &id])
-            .unwrap();
+        node.run("ovs-vsctl", &["set", "bridge", "br-int", &id]);
         let db = wired(&node, "db");
-        agent.await_ready(true).unwrap();
+        agent.await_ready(true);
         traffic::ping(web.place(), db.v4.into(), 1).unwrap();
-        db.pod.del().unwrap().success().unwrap();
+        db.pod.del().success();
     }
 }
 
 #[test]
 fn flows_that_ovs_ctl_restores_are_replaced_by_those_of_now() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
     let (gone, stays) = (wired(&node, "gone"), wired(&node, "stays"));
-    let saved = node
-        .run(
-            "ovs-ofctl",
-            &["-OOpenFlow14", "dump-flows", "--no-stats", "br-int"],
-        )
-        .unwrap();
+    let saved = node.run(
+        "ovs-ofctl",
+        &["-OOpenFlow14", "dump-flows", "--no-stats", "br-int"],
+    );
     let saved: Vec<&str> = saved.lines().filter(|it| it.contains("actions=")).collect();
     std::fs::write(node.path("/run/saved"), saved.join("\n")).unwrap();
     let wait = "other_config:flow-restore-wait=true";
-    node.vsctl(&["--no-wait", "set", "open_vswitch", ".", wait])
-        .unwrap();
-    node.kill_vswitchd().unwrap();
-    gone.pod.del().unwrap().success().unwrap();
-    node.start_vswitchd().unwrap();
+    node.vsctl(&["--no-wait", "set", "open_vswitch", ".", wait]);
+    node.kill_vswitchd();
+    gone.pod.del().success();
+    node.start_vswitchd();
     let restore = ["-OOpenFlow14", "replace-flows", "br-int", "/run/saved"];
-    node.run("ovs-ofctl", &restore).unwrap();
+    node.run("ovs-ofctl", &restore);
     let count = |wired: &Wired<'_>| secured(&node, &wired.mac);
     assert_eq!([&gone, &stays].map(count), [1, 1], "the saved ones");
     let key = ["open_vswitch", ".", "other_config", "flow-restore-wait"];
-    node.vsctl(&[&["--no-wait", "remove"], &key[..]].concat())
-        .unwrap();
+    node.vsctl(&[&["--no-wait", "remove"], &key[..]].concat());
     let later = wired(&node, "later");
     assert_eq!([&gone, &stays, &later].map(count), [0, 1, 1]);
     drop(agent);
@@ -464,8 +449,8 @@ fn flows_that_ovs_ctl_restores_are_replaced_by_those_of_now() {
 /// As an agent wired them that knew nothing of port security: their pods may send with a VLAN tag or another address.
 #[test]
 fn a_pod_whose_row_says_nothing_switches_as_before_an_upgrade() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
     let (old, new) = (wired(&node, "old"), wired(&node, "new"));
     let host = old.pod.container[..15].to_owned();
     let forget = || {
@@ -475,9 +460,9 @@ fn a_pod_whose_row_says_nothing_switches_as_before_an_upgrade() {
             "external_ids",
             "podwire.io/port-security",
         ];
-        node.vsctl(&[&["remove"], &key[..]].concat()).unwrap();
+        node.vsctl(&[&["remove"], &key[..]].concat());
     };
-    let agent = agent.kill_and_restart_with(forget).unwrap();
+    let agent = agent.kill_and_restart_with(forget);
     // The fence: this ADD's flows come with those of all rows, or after them.
     let later = wired(&node, "later");
     let count = |wired: &Wired<'_>| secured(&node, &wired.mac);
@@ -489,10 +474,10 @@ fn a_pod_whose_row_says_nothing_switches_as_before_an_upgrade() {
 
 #[test]
 fn nobody_gets_what_is_anothers_or_not_for_pods_of_this_node() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let victim = wired(&node, "victim");
-    let local = links::find(node.place(), "br-int").unwrap().unwrap().mac;
+    let local = links::find(node.place(), "br-int").unwrap().mac;
     let entry = |ip: &str, mac: &str| json!({ "ip_addresses": [ip], "mac_address": mac });
     let (free, own) = ("10.186.0.99/22", "0a:58:0a:ba:00:63");
     let held = format!("{}/22", victim.v4);
@@ -512,24 +497,24 @@ fn nobody_gets_what_is_anothers_or_not_for_pods_of_this_node() {
             [held.trim_end_matches("/22"), "tests/victim", ""],
         ),
     ] {
-        let thief = node.pod("thief").unwrap().on_default_network(&entry);
-        let error = thief.add().unwrap().error().unwrap();
+        let thief = node.pod("thief").on_default_network(&entry);
+        let error = thief.add().error();
         assert!(
             error.code >= 7 && error.code != 11,
             "a retry won't help: {error:?}"
         );
         error.assert_names(&words);
-        assert!(links::find(thief.place(), "eth0").unwrap().is_none());
+        assert!(links::find(thief.place(), "eth0").is_none());
     }
-    let thief = node.pod("thief").unwrap();
+    let thief = node.pod("thief");
     let mut conf = conf();
     conf["runtimeConfig"] = json!({ "mac": victim.mac });
-    let error = thief.exec("ADD", &conf).unwrap().error().unwrap();
+    let error = thief.exec("ADD", &conf).error();
     error.assert_names(&["mac", &victim.mac, "tests/victim"]);
     // A later sandbox of the same pod has what the one before it had.
-    let again = victim.pod.another_sandbox().unwrap();
-    again.exec("ADD", &conf).unwrap().success().unwrap();
-    victim.pod.del().unwrap().success().unwrap();
-    again.del().unwrap().success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    let again = victim.pod.another_sandbox();
+    again.exec("ADD", &conf).success();
+    victim.pod.del().success();
+    again.del().success();
+    node.leftovers().assert_none();
 }

@@ -1,8 +1,6 @@
 //! docs/quickstart.md, run from its first command to its last on a machine of its own: what installs and what the service
 //! manager does is stood in for, all else is as the page has it.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::fs;
 use std::path::Path;
 

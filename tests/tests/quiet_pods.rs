@@ -1,7 +1,5 @@
 //! Plain mode: a pod with an IPv6 address says nothing that nobody needs, and all of IPv6 works.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV6, UdpSocket};
 
 use nix::net::if_::if_nametoindex;
@@ -14,14 +12,14 @@ const SOLICITATION: u8 = 135;
 
 /// A pod, and its IPv6 address.
 fn wired<'node>(node: &'node TestNode, name: &str) -> (Pod<'node>, IpAddr) {
-    let pod = node.pod(name).unwrap();
-    let given = addresses(&pod.add().unwrap().success().unwrap()).unwrap();
+    let pod = node.pod(name);
+    let given = addresses(&pod.add().success()).unwrap();
     (pod, given.into_iter().find(IpAddr::is_ipv6).unwrap())
 }
 
 /// Tells the frames that the pod sends.
 fn sent_by(pod: &Pod<'_>) -> impl Fn(&[u8]) -> bool {
-    let mac = links::find(pod.place(), "eth0").unwrap().unwrap().mac;
+    let mac = links::find(pod.place(), "eth0").unwrap().mac;
     move |frame| {
         let source: Vec<String> = frame[6..12].iter().map(|it| format!("{it:02x}")).collect();
         source.join(":") == mac
@@ -30,18 +28,18 @@ fn sent_by(pod: &Pod<'_>) -> impl Fn(&[u8]) -> bool {
 
 #[test]
 fn a_pod_neither_probes_for_its_link_local_address_nor_asks_for_routers() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let heard = |quiet: bool| {
         let capture = Capture::of(node.place()).unwrap();
-        let pod = node.pod(&format!("pod-{quiet}")).unwrap();
+        let pod = node.pod(&format!("pod-{quiet}"));
         let mut conf = conf();
         conf["quietPods"] = json!(quiet);
-        pod.exec("ADD", &conf).unwrap().success().unwrap();
+        pod.exec("ADD", &conf).success();
         let is_from_pod = sent_by(&pod);
         if quiet {
             // What a pod's kernel has to say of a link it says before the link answers for it: the fence.
-            links::await_link_local(pod.place(), "eth0").unwrap();
+            links::await_link_local(pod.place(), "eth0");
             frames::send_icmpv6(pod.place(), "eth0", &[128, 0, 0, 0, 0, 0, 0, 0], ALL_NODES)
                 .unwrap();
             let is_echo = |it: &[u8]| is_icmpv6(it, 128) && is_from_pod(it);
@@ -66,17 +64,17 @@ fn a_pod_neither_probes_for_its_link_local_address_nor_asks_for_routers() {
 /// All that ages while nobody speaks: neighbours, learnt MAC addresses, the datapath's flows.
 fn forget(node: &TestNode, pods: [&Pod<'_>; 2]) {
     for pod in pods {
-        pod.run("ip", &["neighbor", "flush", "all"]).unwrap();
+        pod.run("ip", &["neighbor", "flush", "all"]);
     }
-    node.run("ip", &["neighbor", "flush", "all"]).unwrap();
-    node.appctl(&["fdb/flush", "br-int"]).unwrap();
-    node.appctl(&["revalidator/purge"]).unwrap();
+    node.run("ip", &["neighbor", "flush", "all"]);
+    node.appctl(&["fdb/flush", "br-int"]);
+    node.appctl(&["revalidator/purge"]);
 }
 
 #[test]
 fn neighbours_find_each_other_both_ways_after_a_long_silence() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let ((web, of_web), (db, of_db)) = (wired(&node, "web"), wired(&node, "db"));
     let gateway: IpAddr = "fd70:6f64:7769:7265::1".parse().unwrap();
     for (from, to) in [
@@ -90,18 +88,17 @@ fn neighbours_find_each_other_both_ways_after_a_long_silence() {
         traffic::ping(from, to, 2).unwrap();
         forget(&node, [&web, &db]);
     }
-    let link_local = links::await_link_local(db.place(), "eth0").unwrap();
+    let link_local = links::await_link_local(db.place(), "eth0");
     web.run(
         "ping",
         &["-n", "-c", "2", "-w", "10", &format!("{link_local}%eth0")],
-    )
-    .unwrap();
+    );
 }
 
 #[test]
 fn a_listener_of_a_group_hears_what_is_sent_to_it() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let ((web, _), (db, _)) = (wired(&node, "web"), wired(&node, "db"));
     let group: Ipv6Addr = "ff15::7".parse().unwrap();
     let listen = || {
@@ -110,7 +107,7 @@ fn a_listener_of_a_group_hears_what_is_sent_to_it() {
         socket.join_multicast_v6(&group, link).unwrap();
         socket
     };
-    let listener = db.place().run(listen).unwrap();
+    let listener = db.place().run(listen);
     forget(&node, [&web, &db]);
     let send = || {
         let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
@@ -118,7 +115,7 @@ fn a_listener_of_a_group_hears_what_is_sent_to_it() {
         let to = SocketAddrV6::new(group, 1007, 0, link);
         socket.send_to(b"to all who listen", to).unwrap();
     };
-    web.place().run(send).unwrap();
+    web.place().run(send);
     let patience = Some(std::time::Duration::from_secs(30));
     listener.set_read_timeout(patience).unwrap();
     assert_eq!(listener.recv(&mut [0; 64]).unwrap(), 17);
@@ -135,18 +132,18 @@ fn advertisement(prefix: Ipv6Addr) -> Vec<u8> {
 
 #[test]
 fn a_pod_takes_an_advertised_prefix_and_asks_for_one_where_its_network_wants_that() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
-    agent.await_ready(true).unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
+    agent.await_ready(true);
     // Nobody heeds a router that speaks from another address than this one.
-    links::await_link_local(node.place(), "br-int").unwrap();
+    links::await_link_local(node.place(), "br-int");
     for quiet in [true, false] {
         let capture = Capture::of(node.place()).unwrap();
-        let pod = node.pod(&format!("pod-{quiet}")).unwrap();
+        let pod = node.pod(&format!("pod-{quiet}"));
         let mut conf = conf();
         conf["quietPods"] = json!(quiet);
-        pod.exec("ADD", &conf).unwrap().success().unwrap();
-        let link_local = links::await_link_local(pod.place(), "eth0").unwrap();
+        pod.exec("ADD", &conf).success();
+        let link_local = links::await_link_local(pod.place(), "eth0");
         let is_from_pod = sent_by(&pod);
         if !quiet {
             let asks = |it: &[u8]| is_icmpv6(it, ROUTER_SOLICITATION) && is_from_pod(it);
@@ -156,21 +153,21 @@ fn a_pod_takes_an_advertised_prefix_and_asks_for_one_where_its_network_wants_tha
         frames::send_icmpv6(node.place(), "br-int", &advertisement(prefix), ALL_NODES).unwrap();
         let address =
             Ipv6Addr::from(u128::from(prefix) | u128::from(link_local) & u128::from(u64::MAX));
-        links::await_addresses(pod.place(), "eth0", &[&format!("{address}/64")]).unwrap();
+        links::await_addresses(pod.place(), "eth0", &[&format!("{address}/64")]);
     }
 }
 
 #[test]
 fn a_pod_asks_for_routers_when_it_wants_to() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let (pod, _) = wired(&node, "web");
     let is_from_pod = sent_by(&pod);
     let capture = Capture::of(node.place()).unwrap();
     let ask = || std::fs::write("/proc/sys/net/ipv6/conf/eth0/router_solicitations", "3");
-    pod.place().run(ask).unwrap().unwrap();
+    pod.place().run(ask).unwrap();
     for state in ["down", "up"] {
-        pod.run("ip", &["link", "set", "eth0", state]).unwrap();
+        pod.run("ip", &["link", "set", "eth0", state]);
     }
     let asks = |it: &[u8]| is_icmpv6(it, ROUTER_SOLICITATION) && is_from_pod(it);
     capture.until(asks).unwrap();

@@ -1,8 +1,6 @@
 //! The API server is gone for long, and comes back another one in all but its address; and the ways there that nobody
 //! configures.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::thread;
 use std::time::Duration;
 
@@ -18,33 +16,32 @@ fn annotated(pod: &Pod<'_>, number: u8) -> Value {
 
 #[test]
 fn while_the_api_is_gone_known_pods_are_served_and_after_it_everything_is_as_it_has_become() {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
+    let (node, server) = ApiServer::beside_a_node();
     server.accept_tokens(Some(&["before"]));
     std::fs::write(node.path("/run/token"), "before").unwrap();
     // Little for the waits that end in vain; while one that ends by an event is awaited, ample.
-    node.configure("add-timeout = 1").unwrap();
+    node.configure("add-timeout = 1");
     let options = AgentOptions::for_numbered_pods()
         .watching(&server, "n1")
         .configured()
         .with(["--k8s-token-file", "/run/token"]);
-    let agent = node.start_agent(&options).unwrap();
-    let [known, unknown, deleted] =
-        ["known", "unknown", "deleted"].map(|name| node.pod(name).unwrap());
+    let agent = node.start_agent(&options);
+    let [known, unknown, deleted] = ["known", "unknown", "deleted"].map(|name| node.pod(name));
     server.apply(annotated(&deleted, 13));
     server.apply(annotated(&known, 11));
-    known.add().unwrap().success().unwrap();
-    known.del().unwrap().success().unwrap();
+    known.add().success();
+    known.del().success();
 
     server.go_away(true);
-    agent.await_log("can't watch this node's pods").unwrap();
-    known.add().unwrap().success().unwrap();
-    agent.await_ready(true).unwrap();
-    let error = unknown.add().unwrap().error().unwrap();
+    agent.await_log("can't watch this node's pods");
+    known.add().success();
+    agent.await_ready(true);
+    let error = unknown.add().error();
     assert_eq!(error.code, 11);
     for words in ["pod tests/unknown is not known to", "has been failing for"] {
         assert!(error.msg.contains(words), "{error:?}");
     }
-    known.del().unwrap().success().unwrap();
+    known.del().success();
     server.accept_tokens(Some(&["after"]));
     std::fs::write(node.path("/run/token"), "after").unwrap();
     server.apply(annotated(&unknown, 12));
@@ -52,11 +49,11 @@ fn while_the_api_is_gone_known_pods_are_served_and_after_it_everything_is_as_it_
     server.compact();
     let before = server.requests().len();
 
-    node.configure("add-timeout = 60").unwrap();
-    agent.await_log("add-timeout from 1 to 60").unwrap();
+    node.configure("add-timeout = 60");
+    agent.await_log("add-timeout from 1 to 60");
     server.go_away(false);
-    unknown.add().unwrap().success().unwrap();
-    agent.await_log("are watched again").unwrap();
+    unknown.add().success();
+    agent.await_log("are watched again");
     let requests = server.requests().split_off(before);
     let lists = requests.iter().filter(|request| !request.is_watch());
     assert_eq!(
@@ -67,9 +64,9 @@ fn while_the_api_is_gone_known_pods_are_served_and_after_it_everything_is_as_it_
     for request in &requests {
         assert_eq!(request.authorization.as_deref(), Some("Bearer after"));
     }
-    node.configure("add-timeout = 1").unwrap();
-    agent.await_log("add-timeout from 60 to 1").unwrap();
-    let error = deleted.add().unwrap().error().unwrap();
+    node.configure("add-timeout = 1");
+    agent.await_log("add-timeout from 60 to 1");
+    let error = deleted.add().error();
     assert!(
         error.msg.contains("pod tests/deleted is not known to"),
         "{error:?}"
@@ -78,8 +75,8 @@ fn while_the_api_is_gone_known_pods_are_served_and_after_it_everything_is_as_it_
 
 #[test]
 fn within_a_cluster_the_service_account_is_all_that_is_needed() {
-    let node = TestNode::with_ovs().unwrap();
-    let server = ApiServer::start_tls_in(node.place()).unwrap();
+    let node = TestNode::with_ovs();
+    let server = ApiServer::start_tls_in(node.place());
     server.accept_tokens(Some(&["of the service account"]));
     // /var/run leads to the node's own /run.
     let account = node.path("/run/secrets/kubernetes.io/serviceaccount");
@@ -90,9 +87,9 @@ fn within_a_cluster_the_service_account_is_all_that_is_needed() {
         .with(["--node-name", "n1", "--add-timeout", "30"])
         .variable("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         .variable("KUBERNETES_SERVICE_PORT", &server.port().to_string());
-    let agent = node.start_agent(&options).unwrap();
+    let agent = node.start_agent(&options);
     assert_is_watched(&node, &server);
-    agent.stop().unwrap();
+    agent.stop();
 
     std::fs::remove_file(account.join("ca.crt")).unwrap();
     assert_is_not_believed(&Agent::launch(&node, &options).unwrap());
@@ -100,16 +97,15 @@ fn within_a_cluster_the_service_account_is_all_that_is_needed() {
 
 #[test]
 fn without_a_ca_of_its_own_the_systems_are_believed() {
-    let node = TestNode::with_ovs().unwrap();
-    let server = ApiServer::start_tls_in(node.place()).unwrap();
+    let node = TestNode::with_ovs();
+    let server = ApiServer::start_tls_in(node.place());
     let options = server.watched_by("n1", "30");
     assert_is_not_believed(&Agent::launch(&node, &options).unwrap());
 
     std::fs::write(node.path("/run/roots.pem"), server.ca()).unwrap();
     let roots = "/etc/ssl/certs/ca-certificates.crt";
-    node.run("mount", &["--bind", "/run/roots.pem", roots])
-        .unwrap();
-    let _agent = node.start_agent(&options).unwrap();
+    node.run("mount", &["--bind", "/run/roots.pem", roots]);
+    let _agent = node.start_agent(&options);
     assert_is_watched(&node, &server);
 }
 
@@ -119,12 +115,12 @@ fn a_server_that_sends_without_end_costs_bounded_memory_and_is_reported_in_bound
     const MOST_KILOBYTES: u64 = 256 << 10;
     const LONGEST_MESSAGE: usize = 2_000;
     const LONGEST_LINE: usize = 4_000;
-    let (node, server) = ApiServer::beside_a_node().unwrap();
-    let agent = node.start_agent(&server.watched_by("n1", "1")).unwrap();
-    let [known, unknown] = ["known", "unknown"].map(|name| node.pod(name).unwrap());
+    let (node, server) = ApiServer::beside_a_node();
+    let agent = node.start_agent(&server.watched_by("n1", "1"));
+    let [known, unknown] = ["known", "unknown"].map(|name| node.pod(name));
     server.apply(annotated(&known, 11));
-    known.add().unwrap().success().unwrap();
-    known.del().unwrap().success().unwrap();
+    known.add().success();
+    known.del().success();
     for (hostile, what) in [
         (Hostile::LongError, r#"code\":500"#),
         (Hostile::EndlessList, "the server's answer is larger than"),
@@ -138,18 +134,18 @@ fn a_server_that_sends_without_end_costs_bounded_memory_and_is_reported_in_bound
         // Lists are asked for only when the version has expired.
         server.compact();
         // An ADD that waits shortens the pause after a failure.
-        let error = unknown.add().unwrap().error().unwrap();
-        agent.await_log(what).unwrap();
+        let error = unknown.add().error();
+        agent.await_log(what);
         let shown = tail(&error.msg);
         assert_eq!(error.code, 11, "{hostile:?}: {shown}");
         assert!(error.msg.len() < LONGEST_MESSAGE, "{hostile:?}: {shown}");
-        known.add().unwrap().success().unwrap();
-        known.del().unwrap().success().unwrap();
+        known.add().success();
+        known.del().success();
         server.misbehave(None);
-        unknown.add().unwrap().error().unwrap();
-        server.await_watches(1).unwrap();
+        unknown.add().error();
+        server.await_watches(1);
     }
-    let log = agent.log().unwrap();
+    let log = agent.log();
     let longest = log.lines().map(str::len).max().unwrap();
     assert!(longest < LONGEST_LINE, "a log line of {longest} bytes");
     let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
@@ -165,24 +161,24 @@ fn a_server_that_sends_without_end_costs_bounded_memory_and_is_reported_in_bound
 
 /// Nobody that the agent believes has signed the server's certificate.
 fn assert_is_not_believed(agent: &Agent<'_>) {
-    agent.await_log("can't watch this node's pods").unwrap();
-    let log = agent.log().unwrap();
+    agent.await_log("can't watch this node's pods");
+    let log = agent.log();
     assert!(log.contains("certificate"), "{log}");
 }
 
 fn assert_is_watched(node: &TestNode, server: &ApiServer) {
-    let pod = node.pod("web").unwrap();
+    let pod = node.pod("web");
     server.apply(annotated(&pod, 11));
-    pod.add().unwrap().success().unwrap();
-    let eth0 = links::find(pod.place(), "eth0").unwrap().unwrap();
+    pod.add().success();
+    let eth0 = links::find(pod.place(), "eth0").unwrap();
     assert_eq!(eth0.mac, mac(11));
-    pod.del().unwrap().success().unwrap();
+    pod.del().success();
 }
 
 #[test]
 fn what_an_add_has_waited_for_its_annotation_is_not_waited_once_more_for_ovn() {
     const PATIENCE: Duration = Duration::from_secs(6);
-    let (node, server) = ApiServer::beside_a_node().unwrap();
+    let (node, server) = ApiServer::beside_a_node();
     let seconds = PATIENCE.as_secs().to_string();
     // No ovn-controller runs, and so nobody ever reports the port.
     let options = server
@@ -190,10 +186,10 @@ fn what_an_add_has_waited_for_its_annotation_is_not_waited_once_more_for_ovn() {
         .with(["--wait", "ovn-installed"])
         .with(["--log", "info,podwire::pods=debug"]);
     let agent = Agent::launch(&node, &options).unwrap();
-    let pod = node.pod("web").unwrap();
+    let pod = node.pod("web");
     thread::scope(|scope| {
-        let add = scope.spawn(|| pod.add().unwrap().error().unwrap());
-        agent.await_log("awaits its pod's annotation").unwrap();
+        let add = scope.spawn(|| pod.add().error());
+        agent.await_log("awaits its pod's annotation");
         // No event is awaited: that time passes is what the second wait is to be the shorter for.
         thread::sleep(PATIENCE / 2);
         server.apply(annotated(&pod, 11));
@@ -207,5 +203,5 @@ fn what_an_add_has_waited_for_its_annotation_is_not_waited_once_more_for_ovn() {
         };
         assert!(waited < PATIENCE, "{error:?}");
     });
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }

@@ -1,7 +1,5 @@
 //! Too much, too late, at the wrong moment, or cut in the middle: clear errors, nothing left, and service afterwards.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -27,89 +25,83 @@ fn address(number: u8) -> IpAddr {
 
 #[test]
 fn twenty_dels_of_one_pod_at_once_all_succeed() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&options()).unwrap();
-    let pod = node.numbered_pod(11).unwrap();
-    pod.add().unwrap().success().unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&options());
+    let pod = node.numbered_pod(11);
+    pod.add().success();
     thread::scope(|scope| {
         for _ in 0..20 {
-            scope.spawn(|| pod.del().unwrap().success().unwrap());
+            scope.spawn(|| pod.del().success());
         }
     });
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn what_the_agent_does_not_admit_is_to_be_tried_again() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&options().with(["--max-operations", "1"]))
-        .unwrap();
-    let [first, second] = [11, 12].map(|number| node.numbered_pod(number).unwrap());
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&options().with(["--max-operations", "1"]));
+    let [first, second] = [11, 12].map(|number| node.numbered_pod(number));
     // A hung vswitchd holds the first ADD at its wait for the ofport.
-    node.signal_vswitchd(Signal::SIGSTOP).unwrap();
-    let recorder = LinkRecorder::start(node.place()).unwrap();
+    node.signal_vswitchd(Signal::SIGSTOP);
+    let recorder = LinkRecorder::start(node.place());
     thread::scope(|scope| {
-        let adding = scope.spawn(|| first.add().unwrap().success().unwrap());
-        recorder.await_born(&first.container[..15]).unwrap();
-        let error = second.add().unwrap().error().unwrap();
+        let adding = scope.spawn(|| first.add().success());
+        recorder.await_born(&first.container[..15]);
+        let error = second.add().error();
         assert_eq!(error.code, 11);
         assert!(error.msg.contains("1 operations"), "{error:?}");
-        node.signal_vswitchd(Signal::SIGCONT).unwrap();
+        node.signal_vswitchd(Signal::SIGCONT);
         adding.join().unwrap();
     });
-    second.add().unwrap().success().unwrap();
+    second.add().success();
 }
 
 #[test]
 fn a_gc_while_an_add_is_in_flight_leaves_it_alone() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&options()).unwrap();
-    let [adding, dead] = [11, 12].map(|number| node.numbered_pod(number).unwrap());
-    dead.add().unwrap().success().unwrap();
-    node.signal_vswitchd(Signal::SIGSTOP).unwrap();
-    let recorder = LinkRecorder::start(node.place()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&options());
+    let [adding, dead] = [11, 12].map(|number| node.numbered_pod(number));
+    dead.add().success();
+    node.signal_vswitchd(Signal::SIGSTOP);
+    let recorder = LinkRecorder::start(node.place());
     thread::scope(|scope| {
-        let add = scope.spawn(|| adding.add().unwrap().success().unwrap());
-        recorder.await_born(&adding.container[..15]).unwrap();
+        let add = scope.spawn(|| adding.add().success());
+        recorder.await_born(&adding.container[..15]);
         let mut gc = conf();
         gc["cni.dev/valid-attachments"] = json!([]);
         adding
             .exec_with("GC", gc.to_string().as_bytes(), &[])
-            .unwrap()
-            .success()
-            .unwrap();
-        node.signal_vswitchd(Signal::SIGCONT).unwrap();
+            .success();
+        node.signal_vswitchd(Signal::SIGCONT);
         add.join().unwrap();
     });
-    assert!(node.interface_of(&dead.container).unwrap().is_none());
+    assert!(node.interface_of(&dead.container).is_none());
     traffic::ping(node.place(), address(11), 1).unwrap();
 }
 
 #[test]
 fn a_del_of_a_pod_whose_netns_path_another_pod_has_now_leaves_that_one_alone() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&options()).unwrap();
-    let mut gone = node.numbered_pod(11).unwrap();
-    gone.add().unwrap().success().unwrap();
-    gone.remove_netns().unwrap();
-    let other = node.numbered_pod(12).unwrap();
-    other.add().unwrap().success().unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&options());
+    let mut gone = node.numbered_pod(11);
+    gone.add().success();
+    gone.remove_netns();
+    let other = node.numbered_pod(12);
+    other.add().success();
     let conf = conf().to_string();
     gone.exec_with("DEL", conf.as_bytes(), &[("CNI_NETNS", Some(&other.netns))])
-        .unwrap()
-        .success()
-        .unwrap();
-    assert!(node.interface_of(&gone.container).unwrap().is_none());
-    assert!(links::find(other.place(), "eth0").unwrap().is_some());
+        .success();
+    assert!(node.interface_of(&gone.container).is_none());
+    assert!(links::find(other.place(), "eth0").is_some());
     traffic::ping(node.place(), address(12), 1).unwrap();
-    other.del().unwrap().success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    other.del().success();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn with_a_full_disk_an_add_names_the_file_and_a_del_still_works() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     std::fs::create_dir(node.path("/run/podwire")).unwrap();
     let small = [
         "-t",
@@ -119,25 +111,25 @@ fn with_a_full_disk_an_add_names_the_file_and_a_del_still_works() {
         "podwire-small",
         "/run/podwire",
     ];
-    node.run("mount", &small).unwrap();
-    let _agent = node.start_agent(&options()).unwrap();
-    let [wired, next] = [11, 12].map(|number| node.numbered_pod(number).unwrap());
-    wired.add().unwrap().success().unwrap();
+    node.run("mount", &small);
+    let _agent = node.start_agent(&options());
+    let [wired, next] = [11, 12].map(|number| node.numbered_pod(number));
+    wired.add().success();
     let filler = node.path("/run/podwire/filler");
     let mut file = std::fs::File::create(&filler).unwrap();
     while file.write_all(&[0; 4096]).is_ok() {}
 
-    let error = next.add().unwrap().error().unwrap();
+    let error = next.add().error();
     assert_eq!(error.code, 5);
     for words in ["/run/podwire/attachments", "No space left"] {
         assert!(error.msg.contains(words), "{error:?}");
     }
-    assert!(links::find(next.place(), "eth0").unwrap().is_none());
-    wired.del().unwrap().success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    assert!(links::find(next.place(), "eth0").is_none());
+    wired.del().success();
+    node.leftovers().assert_none();
     drop(file);
     std::fs::remove_file(&filler).unwrap();
-    next.add().unwrap().success().unwrap();
+    next.add().success();
 }
 
 #[test]
@@ -145,8 +137,8 @@ fn open_vswitch_may_die_and_come_back_under_load() {
     const RUNTIMES: u8 = 4;
     /// More than a wait for the switch and one for the database take.
     const PATIENCE: Duration = Duration::from_secs(60);
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&options()).unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&options());
     let done = AtomicBool::new(false);
     let (wiring, wired) = mpsc::channel();
     let runtime = |number: u8, wiring: mpsc::Sender<()>| {
@@ -155,16 +147,16 @@ fn open_vswitch_may_die_and_come_back_under_load() {
                 return;
             }
             // Another pod each time, so that no ADD clears up behind an earlier one.
-            let pod = node.pod(&format!("pod{number}-{round}")).unwrap();
+            let pod = node.pod(&format!("pod{number}-{round}"));
             let pod = pod.on_default_network(&entry(number));
-            let added = pod.add().unwrap();
+            let added = pod.add();
             if added.finished.status.success() {
                 wiring.send(()).unwrap();
             } else {
-                let error = added.error().unwrap();
+                let error = added.error();
                 assert_eq!(error.code, 11, "{error:?}");
             }
-            pod.del().unwrap().success().unwrap();
+            pod.del().success();
         }
     };
     thread::scope(|scope| {
@@ -181,28 +173,26 @@ fn open_vswitch_may_die_and_come_back_under_load() {
             }
         };
         pods_are_wired();
-        node.kill_ovsdb_server().unwrap();
+        node.kill_ovsdb_server();
         // By a DEL that went on without the database, and succeeded.
-        agent
-            .await_log("the rows go when the database is there again")
-            .unwrap();
-        node.start_ovsdb_server().unwrap();
+        agent.await_log("the rows go when the database is there again");
+        node.start_ovsdb_server();
         pods_are_wired();
-        node.kill_vswitchd().unwrap();
-        node.start_vswitchd().unwrap();
+        node.kill_vswitchd();
+        node.start_vswitchd();
         pods_are_wired();
-        node.kill_vswitchd().unwrap();
-        node.kill_ovsdb_server().unwrap();
-        node.start_ovsdb_server().unwrap();
-        node.start_vswitchd().unwrap();
+        node.kill_vswitchd();
+        node.kill_ovsdb_server();
+        node.start_ovsdb_server();
+        node.start_vswitchd();
         pods_are_wired();
     });
-    agent.await_ready(true).unwrap();
-    let pod = node.numbered_pod(11).unwrap();
-    pod.add().unwrap().success().unwrap();
+    agent.await_ready(true);
+    let pod = node.numbered_pod(11);
+    pod.add().success();
     traffic::ping(node.place(), address(11), 1).unwrap();
-    pod.del().unwrap().success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    pod.del().success();
+    node.leftovers().assert_none();
 }
 
 /// Sets a flag when the test goes on or fails.
@@ -251,7 +241,7 @@ fn cutting_proxy(at: &Path, database: &Path, budgets: [Budget; 2]) {
 #[test]
 fn a_connection_to_the_database_may_be_cut_at_any_byte() {
     const ENOUGH: i64 = i64::MAX / 2;
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     std::fs::create_dir(node.path("/run/cut")).unwrap();
     let budgets: [Budget; 2] = std::array::from_fn(|_| Arc::new(AtomicI64::new(ENOUGH)));
     cutting_proxy(
@@ -268,21 +258,23 @@ fn a_connection_to_the_database_may_be_cut_at_any_byte() {
         "--add-timeout",
         "3",
     ]);
-    let agent = node.start_agent(&options).unwrap();
+    let agent = node.start_agent(&options);
     let mut cut = 0;
     for budget in &budgets {
         // An ADD is some 1,500 bytes each way; each cut is at another place of a message.
         for position in (0..2200).step_by(367) {
-            let pod = node.numbered_pod(11).unwrap();
+            let pod = node.numbered_pod(11);
             budget.store(position, Ordering::SeqCst);
-            if let Ok(error) = pod.add().unwrap().error() {
+            let add = pod.add();
+            if !add.succeeded() {
+                let error = add.error();
                 assert_eq!(error.code, 11, "cut after {position}: {error:?}");
                 cut += 1;
             }
             budget.store(ENOUGH, Ordering::SeqCst);
-            agent.await_ready(true).unwrap();
-            pod.del().unwrap().success().unwrap();
-            assert!(node.leftovers().unwrap().is_empty(), "cut after {position}");
+            agent.await_ready(true);
+            pod.del().success();
+            assert!(node.leftovers().is_empty(), "cut after {position}");
         }
     }
     assert!(cut > 0, "no cut was ever felt");

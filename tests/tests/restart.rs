@@ -1,8 +1,6 @@
 //! An agent that is restarted while ADDs run, with a socket of its own and with one that a service manager holds; and what it
 //! tells that manager.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -12,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use podwire_tests::{AgentOptions, Pod, TestNode, conf, links};
+use podwire_tests::{Agent, AgentOptions, Pod, TestNode, conf, links};
 
 const RUNTIMES: usize = 4;
 const RESTARTS: usize = 4;
@@ -24,24 +22,24 @@ fn restart_under_load(node: &TestNode, options: &AgentOptions) -> (usize, usize)
         .arguments
         .iter()
         .any(|argument| argument == "--standby");
-    let mut running = Some(node.start_agent(options).unwrap());
+    let mut running = Some(node.start_agent(options));
     let done = AtomicBool::new(false);
     let runtime = |number: usize| {
         let (mut wired, mut later) = (0, Vec::new());
         while !done.load(Ordering::Relaxed) {
-            let pod = node.pod(&format!("pod{number}")).unwrap();
+            let pod = node.pod(&format!("pod{number}"));
             // 51: ovs-vswitchd is stopped below. Without an agent it would be 50, and the node NotReady.
-            let status = pod.exec("STATUS", &conf()).unwrap();
+            let status = pod.exec("STATUS", &conf());
             if is_standby && !status.finished.status.success() {
-                assert_eq!(status.error().unwrap().code, 51);
+                assert_eq!(status.error().code, 51);
             }
-            let added = pod.add().unwrap();
+            let added = pod.add();
             if added.finished.status.success() {
                 wired += 1;
                 assert_eq!(has_link_and_row(node, &pod), (true, true));
-                pod.del().unwrap().success().unwrap();
+                pod.del().success();
             } else {
-                let error = added.error().unwrap();
+                let error = added.error();
                 assert_eq!(error.code, 11, "{error:?}");
                 later.push(pod);
             }
@@ -57,16 +55,16 @@ fn restart_under_load(node: &TestNode, options: &AgentOptions) -> (usize, usize)
             .collect();
         for _ in 0..RESTARTS {
             let agent = running.take().unwrap();
-            let successor = is_standby.then(|| node.start_agent(options).unwrap());
+            let successor = is_standby.then(|| node.start_agent(options));
             // An ADD is under way when the agent is told to end: it waits for a switch that does not answer.
-            node.signal_vswitchd(Signal::SIGSTOP).unwrap();
-            let ports = node.podwire_live(&["ports", "--watch"]).unwrap();
-            ports.await_line(&["awaits-ofport"]).unwrap();
-            agent.signal(Signal::SIGTERM).unwrap();
-            node.signal_vswitchd(Signal::SIGCONT).unwrap();
-            assert!(agent.await_end().unwrap().success());
-            let successor = successor.unwrap_or_else(|| node.start_agent(options).unwrap());
-            successor.await_ready(true).unwrap();
+            node.signal_vswitchd(Signal::SIGSTOP);
+            let ports = node.podwire_live(&["ports", "--watch"]);
+            ports.await_line(&["awaits-ofport"]);
+            agent.signal(Signal::SIGTERM);
+            node.signal_vswitchd(Signal::SIGCONT);
+            assert!(agent.await_end().success());
+            let successor = successor.unwrap_or_else(|| node.start_agent(options));
+            successor.await_ready(true);
             running = Some(successor);
         }
         done.store(true, Ordering::Relaxed);
@@ -76,8 +74,8 @@ fn restart_under_load(node: &TestNode, options: &AgentOptions) -> (usize, usize)
             .collect::<Vec<_>>()
     });
     drop(running);
-    node.start_agent(options).unwrap().stop().unwrap();
-    node.leftovers().unwrap().assert_none();
+    node.start_agent(options).stop();
+    node.leftovers().assert_none();
     for pod in counts.iter().flat_map(|(_, later)| later) {
         assert_eq!(has_link_and_row(node, pod), (false, false));
     }
@@ -87,8 +85,8 @@ fn restart_under_load(node: &TestNode, options: &AgentOptions) -> (usize, usize)
 }
 
 fn has_link_and_row(node: &TestNode, pod: &Pod<'_>) -> (bool, bool) {
-    let link = links::find(pod.place(), "eth0").unwrap();
-    let row = node.interface_of(&pod.container).unwrap();
+    let link = links::find(pod.place(), "eth0");
+    let row = node.interface_of(&pod.container);
     (link.is_some(), row.is_some())
 }
 
@@ -98,19 +96,19 @@ fn held_socket(node: &TestNode) -> Arc<OwnedFd> {
         std::fs::create_dir("/run/podwire").unwrap();
         UnixListener::bind("/run/podwire/agent.sock").unwrap()
     };
-    Arc::new(node.place().run(make).unwrap().into())
+    Arc::new(node.place().run(make).into())
 }
 
 #[test]
 fn a_restart_under_load_leaves_each_add_wired_or_rolled_back() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let (wired, later) = restart_under_load(&node, &AgentOptions::default());
     assert!(wired > 0, "{later} were told to try again");
 }
 
 #[test]
 fn with_a_socket_that_the_service_manager_holds_no_add_is_refused() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let options = AgentOptions {
         listener: Some(held_socket(&node)),
         ..AgentOptions::default()
@@ -126,7 +124,7 @@ fn with_a_socket_that_the_service_manager_holds_no_add_is_refused() {
 
 #[test]
 fn a_standby_takes_over_from_the_agent_that_ends_and_no_add_or_status_is_refused() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let options = AgentOptions::default().with(["--standby"]);
     let (wired, later) = restart_under_load(&node, &options);
     assert!(wired > 0);
@@ -135,29 +133,29 @@ fn a_standby_takes_over_from_the_agent_that_ends_and_no_add_or_status_is_refused
 
 #[test]
 fn an_add_that_comes_while_no_agent_runs_waits_for_the_next_in_the_managers_socket() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let options = AgentOptions {
         listener: Some(held_socket(&node)),
         ..AgentOptions::default()
     };
-    let pod = node.pod("web").unwrap();
+    let pod = node.pod("web");
     thread::scope(|scope| {
-        let adding = scope.spawn(|| pod.add().unwrap().success().unwrap());
-        let _agent = node.start_agent(&options).unwrap();
+        let adding = scope.spawn(|| pod.add().success());
+        let _agent = node.start_agent(&options);
         adding.join().unwrap();
-        pod.del().unwrap().success().unwrap();
+        pod.del().success();
     });
 }
 
 #[test]
 fn a_socket_that_is_not_the_one_configured_is_refused() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let options = AgentOptions {
         run_dir: Some("/run/elsewhere".into()),
         listener: Some(held_socket(&node)),
         ..AgentOptions::default()
     };
-    let failure = node.start_agent(&options).unwrap_err().to_string();
+    let failure = Agent::start(&node, &options).unwrap_err().to_string();
     assert!(
         failure.contains("--socket says /run/elsewhere/agent.sock"),
         "{failure}"
@@ -170,7 +168,7 @@ struct Manager(UnixDatagram);
 impl Manager {
     fn new(node: &TestNode) -> Manager {
         let bind = || UnixDatagram::bind("/run/notify").unwrap();
-        let socket = node.place().run(bind).unwrap();
+        let socket = node.place().run(bind);
         socket
             .set_read_timeout(Some(Duration::from_secs(15)))
             .unwrap();
@@ -201,43 +199,43 @@ impl Manager {
 
 #[test]
 fn the_service_manager_is_told_of_the_start_at_each_half_of_the_watchdogs_time_and_of_the_end() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let manager = Manager::new(&node);
-    let agent = node.start_agent(&Manager::options()).unwrap();
+    let agent = node.start_agent(&Manager::options());
     manager.hears("READY=1");
     manager.hears("WATCHDOG=1");
     manager.hears("WATCHDOG=1");
-    agent.stop().unwrap();
+    agent.stop();
     manager.hears("STOPPING=1");
 }
 
 #[test]
 fn a_service_manager_that_takes_nothing_holds_nobody_up_and_is_told_later() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let manager = Manager::new(&node);
     let fill = || {
         let sender = UnixDatagram::unbound().unwrap();
         sender.set_nonblocking(true).unwrap();
         while sender.send_to(b"of another unit", "/run/notify").is_ok() {}
     };
-    node.place().run(fill).unwrap();
-    let agent = node.start_agent(&Manager::options()).unwrap();
-    let pod = node.pod("web").unwrap();
-    pod.add().unwrap().success().unwrap();
+    node.place().run(fill);
+    let agent = node.start_agent(&Manager::options());
+    let pod = node.pod("web");
+    pod.add().success();
     manager.hears("READY=1");
     manager.hears("WATCHDOG=1");
-    agent.stop().unwrap();
+    agent.stop();
 }
 
 #[test]
 fn who_was_let_in_before_the_end_is_served_though_his_request_comes_after() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let manager = Manager::new(&node);
-    let agent = node.start_agent(&Manager::options()).unwrap();
+    let agent = node.start_agent(&Manager::options());
     let mut early = UnixStream::connect(agent.socket()).unwrap();
     // It was let in before this one, which is answered.
-    agent.get("/v1/health").unwrap();
-    agent.signal(Signal::SIGTERM).unwrap();
+    agent.get("/v1/health");
+    agent.signal(Signal::SIGTERM);
     manager.hears("STOPPING=1");
     early
         .write_all(b"GET /v1/health HTTP/1.1\r\nHost: podwire\r\n\r\n")
@@ -245,16 +243,16 @@ fn who_was_let_in_before_the_end_is_served_though_his_request_comes_after() {
     let mut answer = String::new();
     early.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer:?}");
-    assert!(agent.await_end().unwrap().success());
+    assert!(agent.await_end().success());
 }
 
 #[test]
 fn who_stands_in_the_queue_at_the_end_is_served_too() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
     // More than the agent takes out of the queue before it looks for signals again.
     const CLIENTS: usize = 800;
-    agent.signal(Signal::SIGSTOP).unwrap();
+    agent.signal(Signal::SIGSTOP);
     let queue: Vec<UnixStream> = (0..CLIENTS)
         .map(|_| {
             let mut client = UnixStream::connect(agent.socket()).unwrap();
@@ -264,8 +262,8 @@ fn who_stands_in_the_queue_at_the_end_is_served_too() {
             client
         })
         .collect();
-    agent.signal(Signal::SIGTERM).unwrap();
-    agent.signal(Signal::SIGCONT).unwrap();
+    agent.signal(Signal::SIGTERM);
+    agent.signal(Signal::SIGCONT);
     for (number, mut client) in queue.into_iter().enumerate() {
         let mut answer = String::new();
         client
@@ -273,5 +271,5 @@ fn who_stands_in_the_queue_at_the_end_is_served_too() {
             .unwrap_or_else(|error| panic!("client {number} of {CLIENTS}: {error}"));
         assert!(answer.starts_with("HTTP/1.1 200"), "{number}: {answer:?}");
     }
-    assert!(agent.await_end().unwrap().success());
+    assert!(agent.await_end().success());
 }

@@ -1,7 +1,5 @@
 //! Who gets in, what a client can cost, and what power the agent has.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -55,12 +53,12 @@ fn power(agent: &Agent<'_>) -> u64 {
 
 #[test]
 fn every_thread_has_three_capabilities_no_way_to_more_and_a_filter() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
-    let pod = node.pod("web").unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
+    let pod = node.pod("web");
     // Whatever threads an operation starts are there after one.
-    pod.add().unwrap().success().unwrap();
-    pod.del().unwrap().success().unwrap();
+    pod.add().success();
+    pod.del().success();
     let tasks: Vec<_> = fs::read_dir(format!("/proc/{}/task", agent.pid()))
         .unwrap()
         .flatten()
@@ -103,12 +101,12 @@ fn real_time(agent: &Agent<'_>) -> BTreeMap<String, (u32, u32)> {
 #[test]
 fn the_thread_that_makes_links_alone_has_real_time_priority_where_it_may_and_none_when_told_so() {
     const SCHED_RR: u32 = 2;
-    let node = TestNode::with_ovs().unwrap();
-    let pod = node.pod("web").unwrap();
+    let node = TestNode::with_ovs();
+    let pod = node.pod("web");
     {
-        let agent = node.start_agent(&AgentOptions::default()).unwrap();
-        pod.add().unwrap().success().unwrap();
-        pod.del().unwrap().success().unwrap();
+        let agent = node.start_agent(&AgentOptions::default());
+        pod.add().success();
+        pod.del().success();
         // A control group may refuse it to root (CONFIG_RT_GROUP_SCHED).
         let may = Command::new("chrt")
             .args(["--rr", "1", "true"])
@@ -119,22 +117,20 @@ fn the_thread_that_makes_links_alone_has_real_time_priority_where_it_may_and_non
         let wanted = may.then(|| ("podwire-netlink".to_owned(), (SCHED_RR, 1)));
         assert_eq!(real_time(&agent), wanted.into_iter().collect());
     }
-    let agent = node
-        .start_agent(&AgentOptions::default().with(["--no-realtime"]))
-        .unwrap();
-    pod.add().unwrap().success().unwrap();
+    let agent = node.start_agent(&AgentOptions::default().with(["--no-realtime"]));
+    pod.add().success();
     assert_eq!(real_time(&agent), BTreeMap::new());
 }
 
 #[test]
 fn the_processes_that_run_ipam_plugins_have_no_capability_and_can_gain_none() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
     // Once it has run a plugin, it is there.
     let mut conf = conf_of_version("1.0.0");
     conf["ipam"] = json!({"type": "static", "addresses": [{"address": "10.56.0.5/24"}]});
-    let pod = node.pod("web").unwrap();
-    pod.exec("ADD", &conf).unwrap().success().unwrap();
+    let pod = node.pod("web");
+    pod.exec("ADD", &conf).success();
     let keeper = child_of(agent.pid());
     for process in [keeper, child_of(keeper)] {
         let status = status(std::path::Path::new(&format!("/proc/{process}")));
@@ -147,7 +143,7 @@ fn the_processes_that_run_ipam_plugins_have_no_capability_and_can_gain_none() {
 
 #[test]
 fn sockets_of_another_user_keep_dac_override_and_pods_are_wired() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let directory = node.path("/run/openvswitch");
     for entry in fs::read_dir(&directory).unwrap().flatten() {
         let path = entry.path();
@@ -160,47 +156,45 @@ fn sockets_of_another_user_keep_dac_override_and_pods_are_wired() {
         }
     }
     chown(&directory, Some(NOBODY), Some(NOBODY)).unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let agent = node.start_agent(&AgentOptions::default());
     assert_eq!(power(&agent), ALWAYS | DAC_OVERRIDE);
-    let pod = node.pod("web").unwrap();
-    pod.add().unwrap().success().unwrap();
-    pod.del().unwrap().success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    let pod = node.pod("web");
+    pod.add().success();
+    pod.del().success();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn a_namespace_named_by_process_is_refused_and_taken_when_so_configured() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
-    let mut pod = node.pod("web").unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
+    let mut pod = node.pod("web");
     let mut sleeper = Command::new("sleep");
     sleeper.arg("120").stdout(Stdio::null());
-    let mut sleeper = pod.place().run(|| sleeper.spawn()).unwrap().unwrap();
+    let mut sleeper = pod.place().run(|| sleeper.spawn()).unwrap();
     pod.netns = format!("/proc/{}/ns/net", sleeper.id());
-    let error = pod.add().unwrap().error().unwrap();
+    let error = pod.add().error();
     assert_eq!(error.code, 4, "{error:?}");
     assert!(error.msg.contains("--proc-netns"), "{error:?}");
-    node.leftovers().unwrap().assert_none();
-    agent.stop().unwrap();
-    let agent = node
-        .start_agent(&AgentOptions::default().with(["--proc-netns"]))
-        .unwrap();
+    node.leftovers().assert_none();
+    agent.stop();
+    let agent = node.start_agent(&AgentOptions::default().with(["--proc-netns"]));
     assert_eq!(power(&agent), ALWAYS | SYS_PTRACE);
-    let added = pod.add().unwrap().success();
+    let added = pod.add();
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
-    added.unwrap();
-    pod.del().unwrap().success().unwrap();
-    node.leftovers().unwrap().assert_none();
+    added.success();
+    pod.del().success();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn nobody_but_root_gets_in() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
-    let pod = node.pod("web").unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
+    let pod = node.pod("web");
     let plugin = node.path("/run/podwire-cni");
-    fs::copy(plugin_binary().unwrap(), &plugin).unwrap();
+    fs::copy(plugin_binary(), &plugin).unwrap();
     fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
     let as_nobody = |verb: &str| {
         let mut command = Command::new("setpriv");
@@ -212,7 +206,6 @@ fn nobody_but_root_gets_in() {
             .run(|| {
                 podwire_tests::process::finish(command, input.as_bytes(), Duration::from_secs(60))
             })
-            .unwrap()
             .unwrap();
         assert!(!finished.status.success());
         finished.stdout
@@ -228,14 +221,14 @@ fn nobody_but_root_gets_in() {
     for verb in ["ADD", "STATUS"] {
         assert!(as_nobody(verb).contains("\"code\""));
     }
-    let log = agent.log().unwrap();
+    let log = agent.log();
     assert!(
         log.contains("uid 65534") && log.contains("is not root"),
         "{log}"
     );
-    assert!(links::find(pod.place(), "eth0").unwrap().is_none());
-    node.leftovers().unwrap().assert_none();
-    pod.add().unwrap().success().unwrap();
+    assert!(links::find(pod.place(), "eth0").is_none());
+    node.leftovers().assert_none();
+    pod.add().success();
 }
 
 #[test]
@@ -244,8 +237,8 @@ fn two_thousand_silent_and_slow_clients_cost_no_one_else() {
     // Each is a descriptor here too.
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
     let socket = agent.socket();
     let beginnings: [&[u8]; 4] = [
         b"",
@@ -261,9 +254,9 @@ fn two_thousand_silent_and_slow_clients_cost_no_one_else() {
             client
         })
         .collect();
-    let pod = node.pod("web").unwrap();
-    pod.add().unwrap().success().unwrap();
-    pod.del().unwrap().success().unwrap();
+    let pod = node.pod("web");
+    pod.add().success();
+    pod.del().success();
     let held = fs::read_dir(format!("/proc/{}/fd", agent.pid()))
         .unwrap()
         .count();
@@ -278,8 +271,8 @@ fn two_thousand_silent_and_slow_clients_cost_no_one_else() {
 
 #[test]
 fn a_request_that_does_not_end_is_ended_and_its_client_told() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
     let ends = |beginning: &[u8]| {
         let mut client = UnixStream::connect(agent.socket()).unwrap();
         client
@@ -323,29 +316,25 @@ fn a_request_that_does_not_end_is_ended_and_its_client_told() {
 
 #[test]
 fn what_is_more_than_the_agent_admits_is_to_be_tried_again() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::default().with(["--max-operations", "2"]))
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default().with(["--max-operations", "2"]));
     // Both hold their places for as long as Open vSwitch does not answer.
-    node.signal_vswitchd(Signal::SIGSTOP).unwrap();
-    let recorder = links::LinkRecorder::start(node.place()).unwrap();
-    let pods: Vec<_> = ["one", "two", "three"]
-        .map(|name| node.pod(name).unwrap())
-        .into();
+    node.signal_vswitchd(Signal::SIGSTOP);
+    let recorder = links::LinkRecorder::start(node.place());
+    let pods: Vec<_> = ["one", "two", "three"].map(|name| node.pod(name)).into();
     let mut running: Vec<_> = pods[..2]
         .iter()
-        .map(|pod| pod.spawn("ADD", &conf()).unwrap())
+        .map(|pod| pod.spawn("ADD", &conf()))
         .collect();
     for pod in &pods[..2] {
-        recorder.await_born(&pod.container[..15]).unwrap();
+        recorder.await_born(&pod.container[..15]);
     }
-    let error = pods[2].add().unwrap().error().unwrap();
+    let error = pods[2].add().error();
     assert_eq!(error.code, 11, "{error:?}");
     assert!(error.msg.contains("2 operations"), "{error:?}");
-    node.signal_vswitchd(Signal::SIGCONT).unwrap();
+    node.signal_vswitchd(Signal::SIGCONT);
     for plugin in &mut running {
         assert!(plugin.wait().unwrap().success());
     }
-    pods[2].add().unwrap().success().unwrap();
+    pods[2].add().success();
 }

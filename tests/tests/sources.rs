@@ -1,7 +1,5 @@
 //! Where a pod's wishes come from, end to end: the API server, a directory, the node itself.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use podwire_tests::annotation::{self, POD_NETWORKS, entry, ipv4, mac};
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::{Agent, AgentOptions, TestNode, conf, links};
@@ -23,30 +21,30 @@ fn default_network(number: u8) -> Value {
 
 #[test]
 fn an_add_waits_for_the_pod_and_for_its_annotation_and_then_wires_it() {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
-    let agent = node.start_agent(&patient(&server)).unwrap();
-    let pod = node.pod("web").unwrap();
+    let (node, server) = ApiServer::beside_a_node();
+    let agent = node.start_agent(&patient(&server));
+    let pod = node.pod("web");
     std::thread::scope(|scope| {
-        let add = scope.spawn(|| pod.add().unwrap().success().unwrap());
-        server.await_watches(1).unwrap();
+        let add = scope.spawn(|| pod.add().success());
+        server.await_watches(1);
         server.apply(apiserver::pod_on("n1", &pod, json!({})));
         server.apply(apiserver::pod_on("n1", &pod, default_network(11)));
         let result = add.join().unwrap();
         assert_eq!(result["ips"][0]["address"], format!("{}/24", ipv4(11)));
     });
-    let eth0 = links::find(pod.place(), "eth0").unwrap().unwrap();
+    let eth0 = links::find(pod.place(), "eth0").unwrap();
     assert_eq!(eth0.mac, mac(11));
-    pod.del().unwrap().success().unwrap();
-    agent.stop().unwrap();
-    node.leftovers().unwrap().assert_none();
+    pod.del().success();
+    agent.stop();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn the_error_says_which_was_missing_and_to_try_again() {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
-    let _agent = node.start_agent(&impatient(&server)).unwrap();
-    let pod = node.pod("web").unwrap();
-    let unknown = pod.add().unwrap().error().unwrap();
+    let (node, server) = ApiServer::beside_a_node();
+    let _agent = node.start_agent(&impatient(&server));
+    let pod = node.pod("web");
+    let unknown = pod.add().error();
     assert_eq!(unknown.code, 11);
     assert!(
         unknown.msg.contains("pod tests/web is not known to"),
@@ -57,7 +55,7 @@ fn the_error_says_which_was_missing_and_to_try_again() {
         &pod,
         json!({ "podwire.io/mtu": "1400" }),
     ));
-    let bare = pod.add().unwrap().error().unwrap();
+    let bare = pod.add().error();
     assert_eq!(bare.code, 11);
     assert!(
         bare.msg.contains("pod tests/web is not annotated after"),
@@ -67,20 +65,20 @@ fn the_error_says_which_was_missing_and_to_try_again() {
         bare.msg.ends_with("its annotations: podwire.io/mtu"),
         "{bare:?}"
     );
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn a_del_ends_the_wait_of_its_add() {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
+    let (node, server) = ApiServer::beside_a_node();
     let options = patient(&server).with(["--log", "info,podwire::pods=debug"]);
-    let agent = node.start_agent(&options).unwrap();
-    let pod = node.pod("web").unwrap();
+    let agent = node.start_agent(&options);
+    let pod = node.pod("web");
     std::thread::scope(|scope| {
-        let add = scope.spawn(|| pod.add().unwrap().error().unwrap());
+        let add = scope.spawn(|| pod.add().error());
         // The agent says so when it waits: until then the DEL would come first.
-        agent.await_log("awaits its pod's annotation").unwrap();
-        pod.del().unwrap().success().unwrap();
+        agent.await_log("awaits its pod's annotation");
+        pod.del().success();
         let error = add.join().unwrap();
         assert!(
             error.msg.contains("a DEL of this attachment came"),
@@ -91,12 +89,12 @@ fn a_del_ends_the_wait_of_its_add() {
 
 #[test]
 fn a_pod_that_is_deleted_while_its_port_is_awaited_ends_its_add_and_leaves_nothing() {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
+    let (node, server) = ApiServer::beside_a_node();
     let agent = Agent::launch(&node, &patient(&server).with(["--wait", "ovn-installed"])).unwrap();
-    let pod = node.pod("web").unwrap();
+    let pod = node.pod("web");
     server.apply(apiserver::pod_on("n1", &pod, default_network(11)));
     std::thread::scope(|scope| {
-        let add = scope.spawn(|| pod.add().unwrap().error().unwrap());
+        let add = scope.spawn(|| pod.add().error());
         let name = json!([["name", "==", pod.container[..15]]]);
         let row = json!([{ "name": pod.container[..15] }]);
         node.ovsdb()
@@ -107,21 +105,21 @@ fn a_pod_that_is_deleted_while_its_port_is_awaited_ends_its_add_and_leaves_nothi
         assert_eq!(error.code, 11);
         assert!(error.msg.contains("was deleted from"), "{error:?}");
     });
-    agent.stop().unwrap();
-    node.leftovers().unwrap().assert_none();
+    agent.stop();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn a_wrong_annotation_is_refused_at_once_by_name() {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
-    let _agent = node.start_agent(&patient(&server)).unwrap();
-    let pod = node.pod("web").unwrap();
+    let (node, server) = ApiServer::beside_a_node();
+    let _agent = node.start_agent(&patient(&server));
+    let pod = node.pod("web");
     server.apply(apiserver::pod_on(
         "n1",
         &pod,
         json!({ POD_NETWORKS: r#"{"default":{"mac_address":"x"}}"# }),
     ));
-    let error = pod.add().unwrap().error().unwrap();
+    let error = pod.add().error();
     assert_eq!(error.code, 104);
     let text = format!("annotation {POD_NETWORKS}, network default, mac_address: \"x\": ");
     assert!(error.msg.starts_with(&text), "{error:?}");
@@ -129,9 +127,9 @@ fn a_wrong_annotation_is_refused_at_once_by_name() {
 
 #[test]
 fn a_static_pods_port_bears_the_uid_that_the_api_has() {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
-    let _agent = node.start_agent(&patient(&server)).unwrap();
-    let pod = node.pod("web").unwrap();
+    let (node, server) = ApiServer::beside_a_node();
+    let _agent = node.start_agent(&patient(&server));
+    let pod = node.pod("web");
     let mut annotations = default_network(11);
     annotations["kubernetes.io/config.mirror"] = json!(pod.uid);
     server.apply(apiserver::pod(
@@ -141,98 +139,80 @@ fn a_static_pods_port_bears_the_uid_that_the_api_has() {
         "mirror",
         annotations,
     ));
-    pod.add().unwrap().success().unwrap();
-    let version = node
-        .external_id(&pod.container, "eth0", "iface-id-ver")
-        .unwrap();
+    pod.add().success();
+    let version = node.external_id(&pod.container, "eth0", "iface-id-ver");
     assert_eq!(version.as_deref(), Some("mirror"));
 }
 
 #[test]
 fn status_says_what_keeps_pods_from_being_known() {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
+    let (node, server) = ApiServer::beside_a_node();
     server.accept_tokens(Some(&["secret"]));
     let agent = Agent::launch(&node, &impatient(&server)).unwrap();
     let refused = |health: &Value| health["reasons"].to_string().contains("Unauthorized");
-    agent
-        .await_health("Unauthorized among the reasons", refused)
-        .unwrap();
-    let status = node
-        .pod("any")
-        .unwrap()
-        .exec("STATUS", &conf())
-        .unwrap()
-        .error()
-        .unwrap();
+    agent.await_health("Unauthorized among the reasons", refused);
+    let status = node.pod("any").exec("STATUS", &conf()).error();
     assert_eq!(status.code, 50);
     assert!(
         status.msg.contains(&server.url()) && status.msg.contains("Unauthorized"),
         "{status:?}"
     );
     server.accept_tokens(None);
-    agent.await_ready(true).unwrap();
+    agent.await_ready(true);
 }
 
 #[test]
 fn a_manifest_in_a_directory_is_enough() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     std::fs::create_dir(node.path("/run/pods")).unwrap();
     let options = AgentOptions::for_numbered_pods().with(["--pod-dir", "/run/pods"]);
-    let agent = node.start_agent(&options).unwrap();
-    let pod = node.pod("web").unwrap();
+    let agent = node.start_agent(&options);
+    let pod = node.pod("web");
     let manifest = format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  namespace: {}\n  annotations:\n    {POD_NETWORKS}: '{}'\n",
         pod.namespace,
         json!({ "default": entry(11) })
     );
     std::fs::write(node.path("/run/pods/web.yaml"), manifest).unwrap();
-    pod.add().unwrap().success().unwrap();
-    assert_eq!(
-        links::find(pod.place(), "eth0").unwrap().unwrap().mac,
-        mac(11)
-    );
-    pod.del().unwrap().success().unwrap();
-    agent.stop().unwrap();
-    node.leftovers().unwrap().assert_none();
+    pod.add().success();
+    assert_eq!(links::find(pod.place(), "eth0").unwrap().mac, mac(11));
+    pod.del().success();
+    agent.stop();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn without_a_controller_a_wish_gets_what_it_leaves_open_from_the_node() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node
-        .start_agent(
-            &AgentOptions::default()
-                .subnet("10.186.0.0/24")
-                .with(["--no-port-security"]),
-        )
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(
+        &AgentOptions::default()
+            .subnet("10.186.0.0/24")
+            .with(["--no-port-security"]),
+    );
     let wish = json!([
         { "name": "a", "interface": "*", "defaultGateway": "true" },
         { "name": "a", "interface": "net0", "ipAddress": "10.186.0.77", "macAddress": "0A:00:00:00:00:4E" },
         { "name": "b", "interface": "net1", "ip_address": "172.16.24.2/24", "mtu": "1300" },
     ]);
-    let pod = node.pod("wish").unwrap().annotate("ovnNetwork", &wish);
-    pod.add().unwrap().success().unwrap();
-    let address = |name| links::addresses(pod.place(), name).unwrap();
+    let pod = node.pod("wish").annotate("ovnNetwork", &wish);
+    pod.add().success();
+    let address = |name| links::addresses(pod.place(), name);
     assert_eq!(address("eth0"), ["10.186.0.2/24"]);
     assert_eq!(address("net0"), ["10.186.0.77/24"]);
     assert_eq!(address("net1"), ["172.16.24.2/24"]);
-    assert_eq!(links::find(pod.place(), "net1").unwrap().unwrap().mtu, 1300);
-    assert_eq!(links::default_routes(pod.place()).unwrap(), ["eth0"]);
-    pod.del().unwrap().success().unwrap();
-    let again = node
-        .pod("again")
-        .unwrap()
-        .annotate("ovnNetwork", &json!([wish[1]]));
-    again.add().unwrap().success().unwrap();
-    again.del().unwrap().success().unwrap();
-    agent.stop().unwrap();
-    node.leftovers().unwrap().assert_none();
+    assert_eq!(links::find(pod.place(), "net1").unwrap().mtu, 1300);
+    assert_eq!(links::default_routes(pod.place()), ["eth0"]);
+    pod.del().success();
+    let again = node.pod("again").annotate("ovnNetwork", &json!([wish[1]]));
+    again.add().success();
+    again.del().success();
+    agent.stop();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn five_hundred_pods_in_the_watch_cost_little_memory() {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
+    let (node, server) = ApiServer::beside_a_node();
     let resident = |agent: &Agent<'_>| {
         let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
         let line = status
@@ -245,8 +225,8 @@ fn five_hundred_pods_in_the_watch_cost_little_memory() {
             .parse::<u64>()
             .unwrap()
     };
-    let watched = node.start_agent(&patient(&server)).unwrap();
-    server.await_watches(1).unwrap();
+    let watched = node.start_agent(&patient(&server));
+    server.await_watches(1);
     let before = resident(&watched);
     for number in 0..500 {
         let annotations = default_network(u8::try_from(number % 250).unwrap());
@@ -258,9 +238,9 @@ fn five_hundred_pods_in_the_watch_cost_little_memory() {
             annotations,
         ));
     }
-    let last = node.pod("last").unwrap();
+    let last = node.pod("last");
     server.apply(apiserver::pod_on("n1", &last, default_network(251)));
-    last.add().unwrap().success().unwrap();
+    last.add().success();
     let after = resident(&watched);
     println!("VmRSS: {before} KB with no pod in the watch, {after} KB with 501");
     assert!(after < before + 8 * 1024, "{before} KB grew to {after} KB");

@@ -1,7 +1,5 @@
 //! The tools for people, on a real agent and Open vSwitch: what each shows, and with which code it ends.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::path::Path;
 
 use nix::sys::signal::Signal;
@@ -19,8 +17,8 @@ fn node_with_pods<'node, const N: usize>(
     names: [&str; N],
 ) -> [Pod<'node>; N] {
     names.map(|name| {
-        let pod = node.pod(name).unwrap();
-        pod.add().unwrap().success().unwrap();
+        let pod = node.pod(name);
+        pod.add().success();
         pod
     })
 }
@@ -36,17 +34,17 @@ fn assert_says(done: &Finished, code: Option<i32>, words: &[&str]) {
 
 fn version_of_open_vswitch(node: &TestNode) -> String {
     // "ovs-vswitchd (Open vSwitch) 3.1.0"
-    let switch = node.run("ovs-vswitchd", &["--version"]).unwrap();
+    let switch = node.run("ovs-vswitchd", &["--version"]);
     let words = switch.lines().next().unwrap().rsplit(' ');
     words.take(1).collect()
 }
 
 #[test]
 fn status_tells_of_a_healthy_node_and_of_each_thing_that_is_not() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
     let _pods = node_with_pods(&node, ["a", "b"]);
-    let done = node.podwire(&["status"]).unwrap();
+    let done = node.podwire(&["status"]);
     let version = version_of_open_vswitch(&node);
     let healthy = [
         "plain mode",
@@ -61,24 +59,24 @@ fn status_tells_of_a_healthy_node_and_of_each_thing_that_is_not() {
     assert_says(&done, WELL, &healthy);
     assert!(done.stdout.lines().count() <= 24, "{}", done.stdout);
 
-    let failing = node.pod("c").unwrap();
+    let failing = node.pod("c");
     let mut conf = podwire_tests::conf();
     conf["args"] = json!({"cni": {"ips": ["10.186.0.2/22"]}});
-    failing.exec("ADD", &conf).unwrap().error().unwrap();
-    node.kill_vswitchd().unwrap();
-    let done = node.podwire(&["status"]).unwrap();
+    failing.exec("ADD", &conf).error();
+    node.kill_vswitchd();
+    let done = node.podwire(&["status"]);
     let broken = [
         "not ready, and running pods may have lost their network",
         "ovs-vswitchd does not answer",
         "! last errors   ADD tests/c",
     ];
     assert_says(&done, UNWELL, &broken);
-    let (code, json) = node.podwire_json(&["status", "-o", "json"]).unwrap();
+    let (code, json) = node.podwire_json(&["status", "-o", "json"]);
     assert_eq!((code, &json["ready"]), (UNWELL, &false.into()));
     assert_eq!(json["failures"][0]["pod"], "tests/c");
 
-    agent.stop().unwrap();
-    let done = node.podwire(&["status"]).unwrap();
+    agent.stop();
+    let done = node.podwire(&["status"]);
     assert_says(
         &done,
         NO_AGENT,
@@ -88,32 +86,32 @@ fn status_tells_of_a_healthy_node_and_of_each_thing_that_is_not() {
 
 #[test]
 fn every_tool_says_what_to_do_when_there_is_no_agent_or_no_right_to_ask() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     for tool in ["status", "ports", "timings", "check", "gc"] {
-        let done = node.podwire(&[tool]).unwrap();
+        let done = node.podwire(&[tool]);
         assert_says(
             &done,
             NO_AGENT,
             &["no agent answers on /run/podwire", "podwire doctor"],
         );
     }
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let _agent = node.start_agent(&AgentOptions::default());
     // A user may have no right even to the path of the binary; what it is asked to run is a copy.
-    let binary = podwire_tests::agent_binary().unwrap();
+    let binary = podwire_tests::agent_binary();
     std::fs::copy(binary, node.path("/run/podwire-tool")).unwrap();
     for tool in ["status", "doctor"] {
         let line = format!("setpriv --reuid 65534 --clear-groups /run/podwire-tool {tool}");
-        let done = node.shell(&line).unwrap();
+        let done = node.shell(&line);
         assert_says(&done, UNWELL, &["only root", "sudo"]);
     }
 }
 
 #[test]
 fn ports_are_listed_filtered_and_told_as_failed_when_their_link_is_gone() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let [a, b] = node_with_pods(&node, ["a", "b"]);
-    let done = node.podwire(&["ports"]).unwrap();
+    let done = node.podwire(&["ports"]);
     let a_port = a.container[..15].to_owned();
     assert_says(
         &done,
@@ -128,7 +126,7 @@ fn ports_are_listed_filtered_and_told_as_failed_when_their_link_is_gone() {
             &a_port,
         ],
     );
-    let done = node.podwire(&["ports", "-o", "wide", "tests/b"]).unwrap();
+    let done = node.podwire(&["ports", "-o", "wide", "tests/b"]);
     assert_says(
         &done,
         WELL,
@@ -136,11 +134,11 @@ fn ports_are_listed_filtered_and_told_as_failed_when_their_link_is_gone() {
     );
     assert!(!done.stdout.contains("tests/a"), "{}", done.stdout);
     for (filter, count) in [("-nother", 0), ("-ntests", 2), ("-sfailed", 0), ("-sup", 2)] {
-        let (_, json) = node.podwire_json(&["ports", "-o", "json", filter]).unwrap();
+        let (_, json) = node.podwire_json(&["ports", "-o", "json", filter]);
         assert_eq!(json["ports"].as_array().unwrap().len(), count, "{filter}");
     }
 
-    let done = node.podwire(&["ports", "--no-headers", "tests/b"]).unwrap();
+    let done = node.podwire(&["ports", "--no-headers", "tests/b"]);
     let words: Vec<&str> = done.stdout.split_whitespace().collect();
     assert_eq!(words[..3], ["tests/b", "eth0", "up"]);
     let age = words[3]
@@ -148,11 +146,11 @@ fn ports_are_listed_filtered_and_told_as_failed_when_their_link_is_gone() {
         .and_then(|it| it.parse::<u32>().ok());
     assert!(age.is_some_and(|it| it < 120), "{}", done.stdout);
 
-    let live = node.podwire_live(&["ports", "--watch"]).unwrap();
-    live.await_line(&["up", "tests/a"]).unwrap();
-    node.run("ip", &["link", "del", &a_port]).unwrap();
-    live.await_line(&["failed", "tests/a", &a_port]).unwrap();
-    let done = node.podwire(&["ports", "--state", "failed"]).unwrap();
+    let live = node.podwire_live(&["ports", "--watch"]);
+    live.await_line(&["up", "tests/a"]);
+    node.run("ip", &["link", "del", &a_port]);
+    live.await_line(&["failed", "tests/a", &a_port]);
+    let done = node.podwire(&["ports", "--state", "failed"]);
     assert_says(
         &done,
         UNWELL,
@@ -163,45 +161,40 @@ fn ports_are_listed_filtered_and_told_as_failed_when_their_link_is_gone() {
 
 #[test]
 fn watched_ports_come_and_go_by_themselves_until_the_agent_ends() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
-    let live = node.podwire_live(&["ports", "--watch"]).unwrap();
-    let programs = node
-        .podwire_live(&["ports", "--watch", "-o", "json", "-n", "tests"])
-        .unwrap();
-    let first: Value = serde_json::from_str(&programs.await_line(&["current"]).unwrap()).unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
+    let live = node.podwire_live(&["ports", "--watch"]);
+    let programs = node.podwire_live(&["ports", "--watch", "-o", "json", "-n", "tests"]);
+    let first: Value = serde_json::from_str(&programs.await_line(&["current"])).unwrap();
     assert_eq!(first["changed"], Value::Array(Vec::new()));
     let [web] = node_with_pods(&node, ["web"]);
-    live.await_line(&["up", "tests/web"]).unwrap();
-    programs
-        .await_line(&["\"state\":\"up\"", "tests/web"])
-        .unwrap();
-    web.del().unwrap().success().unwrap();
-    live.await_line(&["gone", "tests/web", &web.container[..15]])
-        .unwrap();
-    agent.signal(Signal::SIGTERM).unwrap();
-    assert_eq!(live.await_end().unwrap().code(), NO_AGENT);
-    assert_eq!(programs.await_end().unwrap().code(), NO_AGENT);
-    let log = agent.log().unwrap();
+    live.await_line(&["up", "tests/web"]);
+    programs.await_line(&["\"state\":\"up\"", "tests/web"]);
+    web.del().success();
+    live.await_line(&["gone", "tests/web", &web.container[..15]]);
+    agent.signal(Signal::SIGTERM);
+    assert_eq!(live.await_end().code(), NO_AGENT);
+    assert_eq!(programs.await_end().code(), NO_AGENT);
+    let log = agent.log();
     assert!(
         !log.contains("still under way"),
         "the agent waited for who watches: {log}"
     );
-    assert!(agent.await_end().unwrap().success());
+    assert!(agent.await_end().success());
 }
 
 #[test]
 fn version_tells_the_agents_own_and_fails_without_one() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let version = env!("CARGO_PKG_VERSION");
-    let done = node.podwire(&["version"]).unwrap();
+    let done = node.podwire(&["version"]);
     assert_says(
         &done,
         NO_AGENT,
         &[&format!("podwire       {version}"), "no agent answers"],
     );
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
-    let done = node.podwire(&["version"]).unwrap();
+    let agent = node.start_agent(&AgentOptions::default());
+    let done = node.podwire(&["version"]);
     let running = format!("agent         {version} (pid {})", agent.pid());
     let switch = format!("Open vSwitch  {}", version_of_open_vswitch(&node));
     assert_says(&done, WELL, &[&running, &switch]);
@@ -209,28 +202,28 @@ fn version_tells_the_agents_own_and_fails_without_one() {
 
 #[test]
 fn dels_in_the_spool_are_told_while_they_wait() {
-    let node = TestNode::new().unwrap();
-    let pod = node.pod("web").unwrap();
-    pod.del().unwrap().success().unwrap();
+    let node = TestNode::new();
+    let pod = node.pod("web");
+    pod.del().success();
     let agent = Agent::launch(&node, &AgentOptions::default()).unwrap();
     let waiting = "1 DEL waits to be carried out";
-    assert_says(&node.podwire(&["status"]).unwrap(), UNWELL, &[waiting]);
+    assert_says(&node.podwire(&["status"]), UNWELL, &[waiting]);
     let told = "DELs that wait in the spool and could not be carried out: 1";
-    assert_says(&node.podwire(&["doctor"]).unwrap(), UNWELL, &[told]);
-    node.start_ovsdb_server().unwrap();
-    node.start_vswitchd().unwrap();
-    agent.await_ready(true).unwrap();
-    let done = node.podwire(&["status"]).unwrap();
+    assert_says(&node.podwire(&["doctor"]), UNWELL, &[told]);
+    node.start_ovsdb_server();
+    node.start_vswitchd();
+    agent.await_ready(true);
+    let done = node.podwire(&["status"]);
     assert_says(&done, WELL, &["spool         empty"]);
 }
 
 #[test]
 fn timings_show_every_step_as_text_page_and_json() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let [a, _b] = node_with_pods(&node, ["a", "b"]);
-    a.del().unwrap().success().unwrap();
-    let done = node.podwire(&["timings", "tests/a"]).unwrap();
+    a.del().success();
+    let done = node.podwire(&["timings", "tests/a"]);
     let steps = [
         "ADD tests/a",
         "make pair",
@@ -241,19 +234,15 @@ fn timings_show_every_step_as_text_page_and_json() {
     ];
     assert_says(&done, WELL, &steps);
     assert!(!done.stdout.contains("tests/b"), "{}", done.stdout);
-    let (_, json) = node
-        .podwire_json(&["timings", "-o", "json", "--verbs", "add"])
-        .unwrap();
+    let (_, json) = node.podwire_json(&["timings", "-o", "json", "--verbs", "add"]);
     let operations = json["operations"].as_array().unwrap();
     assert!(
         operations.len() == 2 && operations.iter().all(|it| it["verb"] == "ADD"),
         "{json}"
     );
-    let (_, json) = node
-        .podwire_json(&["timings", "-o", "json", "--last", "1"])
-        .unwrap();
+    let (_, json) = node.podwire_json(&["timings", "-o", "json", "--last", "1"]);
     assert_eq!(json["operations"][0]["verb"], "DEL");
-    let done = node.podwire(&["timings", "-o", "html"]).unwrap();
+    let done = node.podwire(&["timings", "-o", "html"]);
     assert_says(
         &done,
         WELL,
@@ -264,26 +253,24 @@ fn timings_show_every_step_as_text_page_and_json() {
             "</html>",
         ],
     );
-    let done = node.podwire(&["timings", "nobody"]).unwrap();
+    let done = node.podwire(&["timings", "nobody"]);
     assert_says(&done, NOT_FOUND, &["nothing for a pod nobody"]);
 }
 
 #[test]
 fn check_finds_what_was_changed_by_hand_and_its_commands_mend_it() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let [a, b] = node_with_pods(&node, ["a", "b"]);
-    let done = node.podwire(&["check", "--all"]).unwrap();
+    let done = node.podwire(&["check", "--all"]);
     assert_says(&done, WELL, &["2 attachments: 2 as they should be"]);
-    let address = links::addresses(a.place(), "eth0").unwrap();
+    let address = links::addresses(a.place(), "eth0");
     let address = address.iter().find(|it| it.starts_with("10.186")).unwrap();
 
-    node.run("ip", &["link", "set", &b.container[..15], "down"])
-        .unwrap();
-    a.run("ip", &["addr", "del", address, "dev", "eth0"])
-        .unwrap();
-    a.run("ethtool", &["-K", "eth0", "tx", "on"]).unwrap();
-    let done = node.podwire(&["check"]).unwrap();
+    node.run("ip", &["link", "set", &b.container[..15], "down"]);
+    a.run("ip", &["addr", "del", address, "dev", "eth0"]);
+    a.run("ethtool", &["-K", "eth0", "tx", "on"]);
+    let done = node.podwire(&["check"]);
     let found = [
         "tests/a eth0",
         "has lost address",
@@ -293,59 +280,57 @@ fn check_finds_what_was_changed_by_hand_and_its_commands_mend_it() {
         "2 differ",
     ];
     assert_says(&done, UNWELL, &found);
-    let done = node.podwire(&["check", "tests/b", "-v"]).unwrap();
+    let done = node.podwire(&["check", "tests/b", "-v"]);
     assert_says(
         &done,
         UNWELL,
         &["1 attachment: 0 as they should be, 1 differ"],
     );
 
-    let (_, json) = node.podwire_json(&["check", "-o", "json"]).unwrap();
+    let (_, json) = node.podwire_json(&["check", "-o", "json"]);
     for audit in json["attachments"].as_array().unwrap() {
         for difference in audit["differences"].as_array().unwrap() {
             let fix = difference["fix"].as_str().unwrap();
-            let done = node.shell(fix).unwrap();
+            let done = node.shell(fix);
             assert!(done.status.success(), "{fix}: {}", done.stderr);
         }
     }
-    let done = node.podwire(&["check"]).unwrap();
+    let done = node.podwire(&["check"]);
     assert_says(&done, WELL, &["2 as they should be"]);
-    let done = node.podwire(&["check", "nobody"]).unwrap();
+    let done = node.podwire(&["check", "nobody"]);
     assert_says(&done, NOT_FOUND, &["no attachment of a pod nobody"]);
 }
 
 #[test]
 fn a_port_that_somebody_removed_or_moved_is_found() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     // In OVN mode nobody but ovn-controller brings a bridge back, and with it the ports.
-    node.add_bridge("br-int").unwrap();
+    node.add_bridge("br-int");
     let options = AgentOptions::default().with(["--mode", "ovn", "--wait", "ofport"]);
     let _agent = Agent::launch(&node, &options).unwrap();
-    let pod = node.wired_pod(11).unwrap();
+    let pod = node.wired_pod(11);
     let host = &pod.container[..15];
-    node.vsctl(&["set", "interface", host, "external_ids:iface-id=other"])
-        .unwrap();
-    let done = node.podwire(&["check"]).unwrap();
+    node.vsctl(&["set", "interface", host, "external_ids:iface-id=other"]);
+    let done = node.podwire(&["check"]);
     assert_says(&done, UNWELL, &["has iface-id \"other\""]);
-    node.vsctl(&["del-br", "br-int"]).unwrap();
-    let done = node.podwire(&["check"]).unwrap();
+    node.vsctl(&["del-br", "br-int"]);
+    let done = node.podwire(&["check"]);
     assert_says(&done, UNWELL, &["Open vSwitch has no port for"]);
 }
 
 #[test]
 fn gc_removes_what_has_neither_link_nor_namespace_and_nothing_else() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
-    let done = node.podwire(&["gc"]).unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
+    let done = node.podwire(&["gc"]);
     assert_says(&done, WELL, &["nothing is left over"]);
     let [living, unplugged, mut dead] = node_with_pods(&node, ["living", "unplugged", "dead"]);
-    let host_end = links::LinkRecorder::start(node.place()).unwrap();
-    node.run("ip", &["link", "del", &unplugged.container[..15]])
-        .unwrap();
-    dead.remove_netns().unwrap();
-    host_end.await_gone(&dead.container[..15]).unwrap();
+    let host_end = links::LinkRecorder::start(node.place());
+    node.run("ip", &["link", "del", &unplugged.container[..15]]);
+    dead.remove_netns();
+    host_end.await_gone(&dead.container[..15]);
 
-    let done = node.podwire(&["gc", "--dry-run"]).unwrap();
+    let done = node.podwire(&["gc", "--dry-run"]);
     assert_says(
         &done,
         UNWELL,
@@ -354,13 +339,13 @@ fn gc_removes_what_has_neither_link_nor_namespace_and_nothing_else() {
     for other in ["tests/living", "tests/unplugged"] {
         assert!(!done.stdout.contains(other), "{}", done.stdout);
     }
-    assert!(node.interface_of(&dead.container).unwrap().is_some());
-    let done = node.podwire(&["gc"]).unwrap();
+    assert!(node.interface_of(&dead.container).is_some());
+    let done = node.podwire(&["gc"]);
     assert_says(&done, WELL, &["tests/dead", "removed"]);
-    assert!(node.interface_of(&dead.container).unwrap().is_none());
+    assert!(node.interface_of(&dead.container).is_none());
     // Its runtime may still ask for it, and is told.
-    assert!(node.interface_of(&unplugged.container).unwrap().is_some());
-    let done = node.podwire(&["check"]).unwrap();
+    assert!(node.interface_of(&unplugged.container).is_some());
+    let done = node.podwire(&["check"]);
     assert_says(
         &done,
         UNWELL,
@@ -368,30 +353,26 @@ fn gc_removes_what_has_neither_link_nor_namespace_and_nothing_else() {
     );
 
     for pod in [&living, &unplugged] {
-        pod.del().unwrap().success().unwrap();
+        pod.del().success();
     }
-    agent.stop().unwrap();
-    node.leftovers().unwrap().assert_none();
+    agent.stop();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn completions_manual_pages_and_help_come_from_one_source() {
-    let node = TestNode::new().unwrap();
+    let node = TestNode::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let done = node.podwire(&["completions", shell]).unwrap();
+        let done = node.podwire(&["completions", shell]);
         assert_says(&done, WELL, &["podwire", "doctor", "watch"]);
     }
-    let done = node.shell("podwire completions bash | bash -n").unwrap();
+    let done = node.shell("podwire completions bash | bash -n");
     assert_says(&done, WELL, &[]);
-    let done = node.podwire(&["man"]).unwrap();
+    let done = node.podwire(&["man"]);
     assert_says(&done, WELL, &[".TH podwire 1", "doctor"]);
     let pages = node.path("/run/man");
     std::fs::create_dir(&pages).unwrap();
-    assert_says(
-        &node.podwire(&["man", "--dir", "/run/man"]).unwrap(),
-        WELL,
-        &[],
-    );
+    assert_says(&node.podwire(&["man", "--dir", "/run/man"]), WELL, &[]);
     for page in ["podwire.1", "podwire-agent.1", "podwire-doctor.1"] {
         assert!(pages.join(page).exists(), "{page}");
     }
@@ -412,14 +393,12 @@ fn completions_manual_pages_and_help_come_from_one_source() {
         "completions",
         "man",
     ] {
-        let done = node
-            .shell(&format!("COLUMNS=80 podwire {tool} --help"))
-            .unwrap();
+        let done = node.shell(&format!("COLUMNS=80 podwire {tool} --help"));
         assert_says(&done, WELL, &["Usage"]);
         let lines = done.stdout.lines().count();
         assert!(lines <= 30, "{tool} has {lines} lines:\n{}", done.stdout);
     }
-    let done = node.podwire(&["stats"]).unwrap();
+    let done = node.podwire(&["stats"]);
     assert_says(&done, Some(2), &["similar subcommand exists: 'status'"]);
 }
 
@@ -441,7 +420,7 @@ fn assert_page(node: &TestNode, pages: &Path, page: &Path) {
     for example in examples {
         let example = example.replace("\\fR", "").replace("\\-", "-");
         let command = example.split(" > ").next().unwrap();
-        let done = node.shell(&format!("podwire {command} --help")).unwrap();
+        let done = node.shell(&format!("podwire {command} --help"));
         assert_eq!(
             done.status.code(),
             WELL,
@@ -462,11 +441,9 @@ fn assert_page(node: &TestNode, pages: &Path, page: &Path) {
 
 #[test]
 fn a_closed_pipe_and_a_query_that_is_none_are_no_drama() {
-    let node = TestNode::with_ovs().unwrap();
-    let agent = node.start_agent(&AgentOptions::default()).unwrap();
-    let done = node
-        .shell("podwire man | true; podwire status | head -n 1")
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
+    let done = node.shell("podwire man | true; podwire status | head -n 1");
     assert_says(&done, WELL, &["ready"]);
     assert_eq!(done.stderr, "");
     for (path, status) in [
@@ -474,7 +451,7 @@ fn a_closed_pipe_and_a_query_that_is_none_are_no_drama() {
         ("/v1/ports?color=red", 400),
         ("/v1/nothing", 404),
     ] {
-        let (found, body) = agent.get(path).unwrap();
+        let (found, body) = agent.get(path);
         assert_eq!(found, status, "{path}: {body}");
     }
 }
@@ -482,43 +459,43 @@ fn a_closed_pipe_and_a_query_that_is_none_are_no_drama() {
 /// The connection stands until its probe fails, and none of them may wait for that.
 #[test]
 fn a_database_that_hangs_is_told_at_once_by_status_the_runtime_and_the_error_of_an_add() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let signal = |name: &str| {
         let line = format!("kill -{name} $(cat /run/openvswitch/ovsdb-server.pid)");
-        assert!(node.shell(&line).unwrap().status.success());
+        assert!(node.shell(&line).status.success());
     };
     signal("STOP");
     let silent = "does not answer: no reply";
-    let done = node.podwire(&["status"]).unwrap();
+    let done = node.podwire(&["status"]);
     assert_says(
         &done,
         UNWELL,
         &["not ready", silent, "database does not answer"],
     );
-    let done = node.podwire(&["probe", "ready"]).unwrap();
+    let done = node.podwire(&["probe", "ready"]);
     assert_eq!(done.status.code(), UNWELL, "{}{}", done.stdout, done.stderr);
-    let pod = node.pod("web").unwrap();
-    let status = pod.exec("STATUS", &podwire_tests::conf()).unwrap();
-    let error = status.error().unwrap();
+    let pod = node.pod("web");
+    let status = pod.exec("STATUS", &podwire_tests::conf());
+    let error = status.error();
     assert_eq!(error.code, 50);
     error.assert_names(&[silent]);
-    let error = pod.add().unwrap().error().unwrap();
+    let error = pod.add().error();
     assert!(!error.msg.contains("in sync"), "{}", error.msg);
     signal("CONT");
 }
 
 #[test]
 fn the_step_in_which_an_add_failed_has_its_bar() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     let options = AgentOptions::default().with(["--add-timeout", "1"]);
-    let _agent = node.start_agent(&options).unwrap();
-    node.signal_vswitchd(Signal::SIGSTOP).unwrap();
-    node.pod("web").unwrap().add().unwrap().error().unwrap();
-    node.signal_vswitchd(Signal::SIGCONT).unwrap();
-    let done = node.podwire(&["timings"]).unwrap();
+    let _agent = node.start_agent(&options);
+    node.signal_vswitchd(Signal::SIGSTOP);
+    node.pod("web").add().error();
+    node.signal_vswitchd(Signal::SIGCONT);
+    let done = node.podwire(&["timings"]);
     assert_says(&done, WELL, &["! ovs-vswitchd: ofport", "failed, code"]);
-    let (_, json) = node.podwire_json(&["timings", "-o", "json"]).unwrap();
+    let (_, json) = node.podwire_json(&["timings", "-o", "json"]);
     let steps = json["operations"][0]["phases"].as_array().unwrap();
     let failed: Vec<&Value> = steps.iter().filter(|it| it["failed"] == true).collect();
     assert_eq!(failed.len(), 1, "{steps:#?}");

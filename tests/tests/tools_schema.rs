@@ -1,7 +1,5 @@
 //! What the tools print for programs is what docs/tools.schema.json says, field by field.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use jsonschema::Validator;
 use nix::sys::signal::Signal;
 use podwire_tests::ovn::{Central, OvnNode};
@@ -35,18 +33,18 @@ fn assert_valid(name: &str, value: &Value) {
 #[track_caller]
 fn run(node: &TestNode, name: &str, arguments: &[&str]) -> Value {
     let arguments = [arguments, &["-o", "json"]].concat();
-    let (_, json) = node.podwire_json(&arguments).unwrap();
+    let (_, json) = node.podwire_json(&arguments);
     assert_valid(name, &json);
     json
 }
 
 #[test]
 fn each_tool_prints_what_its_schema_says() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let [web, db, mut job] = ["web", "db", "job"].map(|name| {
-        let pod = node.pod(name).unwrap();
-        pod.add().unwrap().success().unwrap();
+        let pod = node.pod(name);
+        pod.add().success();
         pod
     });
     let ports = run(&node, "ports", &["ports"]);
@@ -55,17 +53,15 @@ fn each_tool_prints_what_its_schema_says() {
     run(&node, "trace", &["trace", "web", "db", "--src", "10.9.9.9"]);
     run(&node, "version", &["version"]);
 
-    let host_end = links::LinkRecorder::start(node.place()).unwrap();
-    job.remove_netns().unwrap();
-    host_end.await_gone(&job.container[..15]).unwrap();
-    node.run("ip", &["link", "del", &db.container[..15]])
-        .unwrap();
-    node.run("ip", &["link", "set", &web.container[..15], "down"])
-        .unwrap();
+    let host_end = links::LinkRecorder::start(node.place());
+    job.remove_netns();
+    host_end.await_gone(&job.container[..15]);
+    node.run("ip", &["link", "del", &db.container[..15]]);
+    node.run("ip", &["link", "set", &web.container[..15], "down"]);
     let mut conf = podwire_tests::conf();
     conf["args"] = json!({"cni": {"ips": ["10.186.0.2/22"]}});
-    let failing = node.pod("failing").unwrap();
-    failing.exec("ADD", &conf).unwrap().error().unwrap();
+    let failing = node.pod("failing");
+    failing.exec("ADD", &conf).error();
 
     run(&node, "ports", &["ports"]);
     run(&node, "timings", &["timings", "--verbs", "add,del,status"]);
@@ -77,20 +73,18 @@ fn each_tool_prints_what_its_schema_says() {
     let status = run(&node, "status", &["status"]);
     assert_eq!(status["failures"][0]["pod"], "tests/failing");
 
-    let live = node
-        .podwire_live(&["ports", "--watch", "-o", "json"])
-        .unwrap();
-    let line = live.await_line(&["changed"]).unwrap();
+    let live = node.podwire_live(&["ports", "--watch", "-o", "json"]);
+    let line = live.await_line(&["changed"]);
     assert_valid("portsChange", &serde_json::from_str(&line).unwrap());
 }
 
 #[test]
 fn each_tool_prints_what_its_schema_says_in_ovn_mode() {
-    let (central, node) = Central::with_node().unwrap();
-    let agent = node.start_agent(&OvnNode::agent_options()).unwrap();
+    let (central, node) = Central::with_node();
+    let agent = node.start_agent(&OvnNode::agent_options());
     for (name, number) in [("web", 11), ("db", 12)] {
-        let (pod, _) = central.schedule(&node, name, number).unwrap();
-        pod.add().unwrap().success().unwrap();
+        let (pod, _) = central.schedule(&node, name, number);
+        pod.add().success();
     }
     let status = run(&node, "status", &["status"]);
     assert_eq!(status["controller"]["ok"], true);
@@ -100,23 +94,23 @@ fn each_tool_prints_what_its_schema_says_in_ovn_mode() {
         traced["ovn"]["way"]["steps"][0]["stage"].is_string(),
         "{traced:#}"
     );
-    node.end_controller(Signal::SIGKILL).unwrap();
+    node.end_controller(Signal::SIGKILL);
     run(&node, "status", &["status"]);
     run(&node, "doctor", &["doctor"]);
-    agent.stop().unwrap();
+    agent.stop();
     run(&node, "version", &["version"]);
     run(&node, "doctor", &["doctor"]);
 }
 
 #[test]
 fn yaml_says_the_same_as_json() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
-    let pod = node.pod("web").unwrap();
-    pod.add().unwrap().success().unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
+    let pod = node.pod("web");
+    pod.add().success();
     for tool in ["ports", "timings", "check", "gc", "doctor", "version"] {
-        let (_, json) = node.podwire_json(&[tool, "-o", "json"]).unwrap();
-        let yaml = node.podwire(&[tool, "-o", "yaml"]).unwrap().stdout;
+        let (_, json) = node.podwire_json(&[tool, "-o", "json"]);
+        let yaml = node.podwire(&[tool, "-o", "yaml"]).stdout;
         let read: Value = serde_saphyr::from_str(&yaml).unwrap();
         assert_eq!(read, json, "{tool}:\n{yaml}");
     }

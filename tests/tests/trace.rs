@@ -1,7 +1,5 @@
 //! `podwire trace`: what it says of a packet is what becomes of one, in plain mode and through OVN.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use podwire_tests::ovn::{Central, OvnNode};
 use podwire_tests::process::Finished;
 use podwire_tests::{AgentOptions, Pod, TestNode, traffic};
@@ -20,19 +18,19 @@ fn assert_says(done: &Finished, code: Option<i32>, words: &[&str]) {
 
 fn trace(node: &TestNode, line: &str) -> Finished {
     let arguments: Vec<&str> = ["trace"].into_iter().chain(line.split(' ')).collect();
-    node.podwire(&arguments).unwrap()
+    node.podwire(&arguments)
 }
 
 fn wired<'node>(node: &'node TestNode, name: &str) -> Pod<'node> {
-    let pod = node.pod(name).unwrap();
-    pod.add().unwrap().success().unwrap();
+    let pod = node.pod(name);
+    pod.add().success();
     pod
 }
 
 #[test]
 fn a_packet_between_two_pods_is_followed_to_the_port_of_the_second() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let [web, db] = ["web", "db"].map(|name| wired(&node, name));
     let (from, to) = (&web.container[..15], &db.container[..15]);
     traffic::ping(web.place(), "10.186.0.3".parse().unwrap(), 1).unwrap();
@@ -64,9 +62,7 @@ fn a_packet_between_two_pods_is_followed_to_the_port_of_the_second() {
             "Datapath actions: ",
         ],
     );
-    let (code, json) = node
-        .podwire_json(&["trace", "web", "db", "-o", "json"])
-        .unwrap();
+    let (code, json) = node.podwire_json(&["trace", "web", "db", "-o", "json"]);
     assert_eq!(
         (code, &json["arrives"]),
         (ARRIVES, &true.into()),
@@ -77,8 +73,8 @@ fn a_packet_between_two_pods_is_followed_to_the_port_of_the_second() {
 
 #[test]
 fn what_port_security_drops_is_told_as_dropped_by_it() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let [_web, _db] = ["web", "db"].map(|name| wired(&node, name));
     let forged = "drops it: port security: the source address is not one of the port's";
     let done = trace(&node, "web db --src 10.186.3.9");
@@ -90,16 +86,14 @@ fn what_port_security_drops_is_told_as_dropped_by_it() {
     let forged = "drops it: port security: the frame does not bear its port's MAC address";
     let done = trace(&node, "web db --src-mac 0a:58:de:ad:be:ef");
     assert_says(&done, DOES_NOT, &[forged]);
-    let (_, json) = node
-        .podwire_json(&["trace", "web", "db", "--src", "10.186.3.9", "-o", "json"])
-        .unwrap();
+    let (_, json) = node.podwire_json(&["trace", "web", "db", "--src", "10.186.3.9", "-o", "json"]);
     assert_eq!(json["openVswitch"]["verdict"], "dropped");
 }
 
 #[test]
 fn a_packet_to_the_world_goes_to_the_node_which_is_the_pods_gateway() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let _web = wired(&node, "web");
     let done = trace(&node, "web 192.0.2.1 --port 443");
     assert_says(
@@ -122,8 +116,8 @@ fn a_packet_to_the_world_goes_to_the_node_which_is_the_pods_gateway() {
 
 #[test]
 fn with_less_than_two_pods_it_shows_timings_and_says_their_name() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node.start_agent(&AgentOptions::default()).unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
     let _web = wired(&node, "web");
     let done = trace(&node, "tests/web --last 1");
     assert!(
@@ -132,17 +126,17 @@ fn with_less_than_two_pods_it_shows_timings_and_says_their_name() {
         done.stdout
     );
     assert_says(&done, ARRIVES, &["timings are shown by podwire timings"]);
-    let (_, json) = node.podwire_json(&["trace", "--json", "web"]).unwrap();
+    let (_, json) = node.podwire_json(&["trace", "--json", "web"]);
     assert_eq!(json["operations"][0]["verb"], "ADD");
 }
 
 #[test]
 fn ovn_tells_whether_an_acl_drops_a_packet_and_which_logical_port_it_reaches() {
-    let (central, node) = Central::with_node().unwrap();
-    let _agent = node.start_agent(&OvnNode::agent_options()).unwrap();
+    let (central, node) = Central::with_node();
+    let _agent = node.start_agent(&OvnNode::agent_options());
     let pods = [("web", 11), ("db", 12)].map(|(name, number)| {
-        let (pod, port) = central.schedule(&node, name, number).unwrap();
-        pod.add().unwrap().success().unwrap();
+        let (pod, port) = central.schedule(&node, name, number);
+        pod.add().success();
         (pod, port)
     });
     let [(web, _), (db, db_port)] = &pods;
@@ -156,17 +150,15 @@ fn ovn_tells_whether_an_acl_drops_a_packet_and_which_logical_port_it_reaches() {
     assert_says(&trace(&node, "web db --port 80"), ARRIVES, &delivered);
 
     let drop = "outport==\"tests_db\" && ip4 && tcp.dst==80";
-    central
-        .nbctl(&[
-            "--wait=hv",
-            "acl-add",
-            &node.name,
-            "to-lport",
-            "1000",
-            drop,
-            "drop",
-        ])
-        .unwrap();
+    central.nbctl(&[
+        "--wait=hv",
+        "acl-add",
+        &node.name,
+        "to-lport",
+        "1000",
+        drop,
+        "drop",
+    ]);
     let done = trace(&node, "web db --port 80");
     let words = [
         "OVN drops it: an ACL: ls_out_acl",
@@ -182,8 +174,8 @@ fn ovn_tells_whether_an_acl_drops_a_packet_and_which_logical_port_it_reaches() {
     );
     assert_says(&trace(&node, "web db --port 81"), ARRIVES, &delivered);
 
-    central.remove_port("tests_web").unwrap();
-    central.nbctl(&["--wait=hv", "sync"]).unwrap();
+    central.remove_port("tests_web");
+    central.nbctl(&["--wait=hv", "sync"]);
     let done = trace(&node, "web db --port 81");
     let words = [
         "OVN was not asked: its southbound database has no logical port",
@@ -194,14 +186,14 @@ fn ovn_tells_whether_an_acl_drops_a_packet_and_which_logical_port_it_reaches() {
 
 #[test]
 fn a_packet_to_a_pod_of_another_node_is_followed_into_the_tunnel() {
-    let (central, nodes) = Central::with_two_nodes().unwrap();
+    let (central, nodes) = Central::with_two_nodes();
     let _agents = nodes
         .each_ref()
-        .map(|node| node.start_agent(&OvnNode::agent_options()).unwrap());
-    let (web, _) = central.schedule(&nodes[0], "web", 11).unwrap();
-    let (db, db_port) = central.schedule(&nodes[1], "db", 12).unwrap();
+        .map(|node| node.start_agent(&OvnNode::agent_options()));
+    let (web, _) = central.schedule(&nodes[0], "web", 11);
+    let (db, db_port) = central.schedule(&nodes[1], "db", 12);
     for pod in [&web, &db] {
-        pod.add().unwrap().success().unwrap();
+        pod.add().success();
     }
     let address = db_port.ipv4();
     traffic::ping_until_answered(web.place(), address.parse().unwrap()).unwrap();

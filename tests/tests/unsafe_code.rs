@@ -1,7 +1,5 @@
 //! Where unsafe code may stand: in the netns room, each use with its argument.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 

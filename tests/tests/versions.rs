@@ -1,7 +1,5 @@
 //! Every CNI version, each in its own form; and both names of the plugin.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
-
 use std::path::PathBuf;
 
 use podwire_tests::annotation::{entry, ipv4, ipv6};
@@ -21,17 +19,11 @@ fn interface_inside<'a>(result: &'a Value, pod: &Pod<'_>) -> &'a Value {
 
 #[test]
 fn each_version_gets_the_result_in_its_own_form() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     for version in VERSIONS {
-        let pod = node.pod("web").unwrap().on_default_network(&entry(11));
-        let result = pod
-            .exec("ADD", &conf_of_version(version))
-            .unwrap()
-            .success()
-            .unwrap();
+        let pod = node.pod("web").on_default_network(&entry(11));
+        let result = pod.exec("ADD", &conf_of_version(version)).success();
         assert_eq!(result["cniVersion"], version);
         let family = |address: &str| {
             let ips = result["ips"].as_array().unwrap();
@@ -58,22 +50,17 @@ fn each_version_gets_the_result_in_its_own_form() {
             Value::Null
         };
         assert_eq!(interface_inside(&result, &pod)["mtu"], mtu, "{version}");
-        pod.exec("DEL", &conf_of_version(version))
-            .unwrap()
-            .success()
-            .unwrap();
+        pod.exec("DEL", &conf_of_version(version)).success();
     }
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn prev_result_is_merged_in_every_version() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     for version in VERSIONS {
-        let pod = node.pod("web").unwrap().on_default_network(&entry(11));
+        let pod = node.pod("web").on_default_network(&entry(11));
         let mut first = json!({"address": "203.0.113.9/24", "interface": 0});
         if version.starts_with('0') {
             first["version"] = json!("4");
@@ -86,7 +73,7 @@ fn prev_result_is_merged_in_every_version() {
             "routes": [{"dst": "198.51.100.0/24"}],
             "dns": {"nameservers": ["203.0.113.53"], "search": ["example.org"]},
         });
-        let result = pod.exec("ADD", &conf).unwrap().success().unwrap();
+        let result = pod.exec("ADD", &conf).success();
         let named = |ip: &Value| {
             let index = usize::try_from(ip["interface"].as_u64().unwrap()).unwrap();
             result["interfaces"][index]["name"]
@@ -115,31 +102,22 @@ fn prev_result_is_merged_in_every_version() {
             json!(["203.0.113.53"]),
             "{version}"
         );
-        pod.exec("DEL", &conf_of_version(version))
-            .unwrap()
-            .success()
-            .unwrap();
+        pod.exec("DEL", &conf_of_version(version)).success();
     }
 }
 
 #[test]
 fn check_gc_and_status_are_refused_to_versions_that_lack_them() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let pod = node.pod("web").unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let pod = node.pod("web");
     for (command, versions) in [
         ("CHECK", &VERSIONS[..2]),
         ("GC", &VERSIONS[..4]),
         ("STATUS", &VERSIONS[..4]),
     ] {
         for version in versions {
-            let error = pod
-                .exec(command, &conf_of_version(version))
-                .unwrap()
-                .error()
-                .unwrap();
+            let error = pod.exec(command, &conf_of_version(version)).error();
             let seen = (error.code, error.cni_version.as_str());
             assert_eq!(seen, (1, *version), "{command}: {error:?}");
         }
@@ -150,11 +128,9 @@ fn check_gc_and_status_are_refused_to_versions_that_lack_them() {
 /// fails.
 #[test]
 fn every_error_is_in_the_configurations_version() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let pod = node.pod("web").unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let pod = node.pod("web");
     let long = "A".repeat(100_000);
     let long_args = [("CNI_ARGS", Some(long.as_str()))];
     let no_netns = [("CNI_NETNS", Some("/run/netns/none"))];
@@ -165,7 +141,7 @@ fn every_error_is_in_the_configurations_version() {
         wrong["mtu"] = json!("large");
         let mut refused = |command: &str, conf: &Value, changes: &[(&str, Option<&str>)]| {
             let run = pod.exec_with(command, conf.to_string().as_bytes(), changes);
-            let error = run.unwrap().error().unwrap();
+            let error = run.error();
             if error.cni_version != version {
                 in_another.push(format!("{command} of {version}: {error:?}"));
             }
@@ -185,8 +161,8 @@ fn every_error_is_in_the_configurations_version() {
 
 #[test]
 fn version_needs_neither_agent_nor_stdin_nor_variables() {
-    let node = TestNode::new().unwrap();
-    let pod = node.pod("web").unwrap();
+    let node = TestNode::new();
+    let pod = node.pod("web");
     let dummies = [
         ("CNI_CONTAINERID", None),
         ("CNI_NETNS", None),
@@ -196,40 +172,32 @@ fn version_needs_neither_agent_nor_stdin_nor_variables() {
     for stdin in ["", r#"{"cniVersion": "1.0.0"}"#, "dummy"] {
         let answer = pod
             .exec_with("VERSION", stdin.as_bytes(), &dummies)
-            .unwrap()
-            .success()
-            .unwrap();
+            .success();
         assert_eq!(answer["supportedVersions"], json!(VERSIONS), "{stdin:?}");
     }
 }
 
 #[test]
 fn an_attachment_made_under_one_name_is_checked_and_deleted_under_the_other() {
-    let node = TestNode::with_ovs().unwrap();
-    let _agent = node
-        .start_agent(&AgentOptions::for_numbered_pods())
-        .unwrap();
-    let new = plugin_binary().unwrap();
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let new = plugin_binary();
     let old = PathBuf::from("/run/ovn-k8s-cni-overlay");
     std::fs::copy(&new, node.path("/run/ovn-k8s-cni-overlay")).unwrap();
     for (add, del) in [(&old, &new), (&new, &old)] {
-        let pod = node.pod("web").unwrap().on_default_network(&entry(11));
+        let pod = node.pod("web").on_default_network(&entry(11));
         let mut conf = conf();
         conf["type"] = json!("ovn-k8s-cni-overlay");
         conf["runtimeConfig"] = json!({"io.kubernetes.cri.pod-annotations": pod.annotations});
         let result = pod
             .exec_binary(add, "ADD", conf.to_string().as_bytes(), &[])
-            .unwrap()
-            .success()
-            .unwrap();
+            .success();
         conf["type"] = json!("podwire-cni");
         conf["prevResult"] = result;
         for command in ["CHECK", "DEL"] {
             pod.exec_binary(del, command, conf.to_string().as_bytes(), &[])
-                .unwrap()
-                .success()
-                .unwrap();
+                .success();
         }
     }
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }

@@ -140,9 +140,7 @@ pub(crate) fn annotation(object: &Value, name: &str) -> Option<Value> {
 /// Waits for the entry of a pod's default network.
 pub(crate) fn await_network(server: &ApiServer, namespace: &str, name: &str) -> Value {
     let is_there = |pod: &Value| annotation(pod, "k8s.ovn.org/pod-networks").is_some();
-    let pod = server
-        .await_object(("Pod", namespace, name), is_there)
-        .unwrap();
+    let pod = server.await_object(("Pod", namespace, name), is_there);
     annotation(&pod, "k8s.ovn.org/pod-networks").unwrap()["default"].clone()
 }
 

@@ -14,7 +14,7 @@ fn run(program: &str, arguments: &[&Path]) -> String {
     let mut command = Command::new(program);
     command.args(arguments);
     let finished = finish(command, b"", Duration::from_secs(60)).unwrap();
-    finished.success(program).unwrap()
+    finished.success(program)
 }
 
 fn blob(archive: &Path, digest: &Value) -> PathBuf {
@@ -33,7 +33,7 @@ fn the_image_has_the_name_and_the_program_that_the_manifests_want() {
     let built = run(
         concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/image/build"),
         &[
-            &controller_binary().unwrap(),
+            &controller_binary(),
             "".as_ref(),
             env!("CARGO_PKG_VERSION").as_ref(),
             work.path(),

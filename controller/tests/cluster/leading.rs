@@ -11,7 +11,7 @@ use crate::fixture::{Running, await_network, await_row, names, ovsdb, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_was_replaced_writes_nothing_and_ends() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     server.apply(node("node-a", "192.0.2.1"));
     let mut old = Running::start(&central, &server, &["--identity", "old"]);
     old.idle().await;
@@ -45,7 +45,7 @@ async fn a_leader_that_was_replaced_writes_nothing_and_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_that_waits_survives_an_api_server_that_fails() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     server.apply(node("node-a", "192.0.2.1"));
     server.apply(json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -55,12 +55,10 @@ async fn a_controller_that_waits_survives_an_api_server_that_fails() {
     let mut controller = Running::start(&central, &server, &[]);
     let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/podwire-controller";
     let await_lease = |method| {
-        server
-            .await_requests(method, |requests| {
-                let mut own = requests.iter().filter(|it| it.path == lease);
-                own.any(|it| it.method == method)
-            })
-            .unwrap()
+        server.await_requests(method, |requests| {
+            let mut own = requests.iter().filter(|it| it.path == lease);
+            own.any(|it| it.method == method)
+        })
     };
     await_lease("GET");
     server.accept_tokens(Some(&[]));
@@ -84,7 +82,7 @@ fn lock(renewed: Timestamp) -> serde_json::Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn beside_a_live_control_plane_of_ovn_kubernetes_it_does_nothing() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     server.apply(node("node-a", "192.0.2.1"));
     server.apply(lock(Timestamp::now()));
     let refused = Running::start(&central, &server, &[]).end().await;
@@ -121,19 +119,17 @@ async fn beside_a_live_control_plane_of_ovn_kubernetes_it_does_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_controller_waits_and_takes_over_when_the_first_lets_go() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     server.apply(node("node-a", "192.0.2.1"));
     let mut first = Running::start(&central, &server, &["--identity", "first"]);
     first.idle().await;
     let mut second = Running::start(&central, &server, &["--identity", "second"]);
     // It has read the lease, and follows it.
-    server
-        .await_requests("a watch of the lease", |requests| {
-            let is_lease = |path: &str| path.ends_with("/leases");
-            let watches = requests.iter().filter(|it| it.is_watch());
-            watches.filter(|it| is_lease(&it.path)).count() > 0
-        })
-        .unwrap();
+    server.await_requests("a watch of the lease", |requests| {
+        let is_lease = |path: &str| path.ends_with("/leases");
+        let watches = requests.iter().filter(|it| it.is_watch());
+        watches.filter(|it| is_lease(&it.path)).count() > 0
+    });
     first.stop().await.unwrap();
     let progress = second.idle().await;
     assert_eq!((progress.operations, progress.writes), (0, 0));
@@ -149,7 +145,7 @@ async fn a_second_controller_waits_and_takes_over_when_the_first_lets_go() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lease_of_a_controller_that_died_runs_out() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     server.apply(node("node-a", "192.0.2.1"));
     server.apply(json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",

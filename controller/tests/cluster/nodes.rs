@@ -8,7 +8,7 @@ use crate::fixture::{Running, annotation, await_network, await_row, column, pod_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn addresses_are_of_both_families_where_the_cluster_has_both() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     populate(&server);
     let subnets = "10.128.0.0/14/23,fd00:10::/48/64";
     let mut controller = Running::start(&central, &server, &["--cluster-subnets", subnets]);
@@ -26,13 +26,13 @@ async fn addresses_are_of_both_families_where_the_cluster_has_both() {
         column(&central, "Logical_Switch", "node-b", "other_config"),
         json!({ "subnet": "10.128.2.0/23", "ipv6_prefix": "fd00:10:0:1::" })
     );
-    central.nbctl(&["--wait=sb", "sync"]).unwrap();
+    central.nbctl(&["--wait=sb", "sync"]);
     controller.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_nodes_with_one_subnet_the_older_keeps_it_and_the_other_is_told() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     for (name, created) in [
         ("a-younger", "2026-02-01T00:00:00Z"),
         ("older", "2026-01-01T00:00:00Z"),
@@ -60,7 +60,7 @@ async fn of_two_nodes_with_one_subnet_the_older_keeps_it_and_the_other_is_told()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_chassis_of_a_node_that_is_gone_goes_too_though_nobody_watched() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     populate(&server);
     for (chassis, address) in [
         ("node-a", "192.0.2.1"),
@@ -68,7 +68,7 @@ async fn the_chassis_of_a_node_that_is_gone_goes_too_though_nobody_watched() {
         ("other", "192.0.2.3"),
     ] {
         let command = ["chassis-add", chassis, "geneve", address];
-        central.sbctl(&command).unwrap();
+        central.sbctl(&command);
     }
     let mut controller = Running::start(&central, &server, &[]);
     controller.idle().await;
@@ -92,7 +92,7 @@ async fn the_chassis_of_a_node_that_is_gone_goes_too_though_nobody_watched() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_southbound_database_only_the_node_that_is_gone_waits() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     populate(&server);
     let flags = ["--sb-db", "unix:/nonexistent"];
     let mut controller = Running::start(&central, &server, &flags);
@@ -106,7 +106,7 @@ async fn without_the_southbound_database_only_the_node_that_is_gone_waits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_may_have_their_pod_cidrs() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     populate(&server);
     for (name, cidrs) in [
         ("node-a", json!(["10.8.1.0/24", "fd08:1::/64"])),
@@ -123,9 +123,7 @@ async fn nodes_may_have_their_pod_cidrs() {
         entry["ip_addresses"],
         json!(["10.8.1.3/24", "fd08:1::3/64"])
     );
-    let told = server
-        .await_events("a node without", |events| !events.is_empty())
-        .unwrap();
+    let told = server.await_events("a node without", |events| !events.is_empty());
     assert_eq!(told[0]["involvedObject"]["name"], "node-b");
     let message = told[0]["message"].as_str().unwrap();
     assert!(message.contains("--allocate-node-cidrs"), "{message}");

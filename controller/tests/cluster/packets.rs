@@ -23,9 +23,9 @@ struct Network {
 
 impl Network {
     fn start(flags: &[&str]) -> (Self, Running) {
-        let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+        let (central, server) = (Central::start(), ApiServer::start());
         let nodes = [("node-a", 1), ("node-b", 2)].map(|(name, number)| {
-            let machine = central.node(name, number).unwrap();
+            let machine = central.node(name, number);
             server.apply(node(name, &machine.tunnel_address()));
             machine
         });
@@ -41,19 +41,19 @@ impl Network {
     fn start_agents(&self) -> [Agent<'_>; 2] {
         let options = OvnNode::agent_options();
         let nodes = self.nodes.each_ref();
-        nodes.map(|node| node.start_agent(&options).unwrap())
+        nodes.map(|node| node.start_agent(&options))
     }
 
     /// A pod on one of the nodes, wired.
     fn pod(&self, node: usize, name: &str) -> (Pod<'_>, IpAddr) {
         let node = &self.nodes[node];
-        let pod = node.pod(name).unwrap();
+        let pod = node.pod(name);
         self.server.apply(pod_on(&node.name, &pod, json!({})));
         let entry = await_network(&self.server, &pod.namespace, name);
         let address = entry["ip_addresses"][0].as_str().unwrap();
         let address = address.split('/').next().unwrap().parse().unwrap();
         let pod = pod.on_default_network(&entry);
-        pod.add().unwrap().success().unwrap();
+        pod.add().success();
         (pod, address)
     }
 
@@ -95,7 +95,7 @@ impl Network {
                 .wait("Load_Balancer", condition, "!=", &["name"], json!([]))
                 .unwrap();
         }
-        self.central.sync().unwrap();
+        self.central.sync();
         SocketAddr::new(vip.parse().unwrap(), 80)
     }
 }
@@ -108,10 +108,7 @@ struct Named {
 
 impl Named {
     fn start(place: &Place, address: IpAddr, name: &'static str) -> Self {
-        let listener = place
-            .run(|| TcpListener::bind((address, 8080)))
-            .unwrap()
-            .unwrap();
+        let listener = place.run(|| TcpListener::bind((address, 8080))).unwrap();
         let accepting = listener.try_clone().unwrap();
         let thread = thread::spawn(move || {
             while let Ok((mut client, _)) = accepting.accept() {
@@ -140,7 +137,7 @@ fn ask(from: &Place, to: SocketAddr) -> Result<String, ErrorKind> {
         let mut name = String::new();
         stream.read_to_string(&mut name).map(|_| name)
     });
-    asked.unwrap().map_err(|error: std::io::Error| error.kind())
+    asked.map_err(|error: std::io::Error| error.kind())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -271,7 +268,7 @@ async fn a_service_of_both_families_and_protocols_leads_to_its_endpoint_by_each(
             .wait("Load_Balancer", condition, "!=", &["name"], json!([]))
             .unwrap();
     }
-    network.central.sync().unwrap();
+    network.central.sync();
     for (vip, address) in vips.iter().zip(addresses) {
         traffic::ping_until_answered(client.place(), address).unwrap();
         let by = Some(SocketAddr::new(vip.parse().unwrap(), 80));

@@ -8,7 +8,7 @@ use crate::fixture::{Running, await_network, await_row, column, names, pod_of, p
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_gets_what_it_asks_for_or_is_told_why_not() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     populate(&server);
     let asking = |name: &str, address: &str| {
         let mut pod = pod_of("node-a", name);
@@ -34,9 +34,7 @@ async fn a_pod_gets_what_it_asks_for_or_is_told_why_not() {
         "02:00:00:00:00:05 10.244.0.200"
     );
     server.apply(asking("second", "10.244.0.200"));
-    let told = server
-        .await_events("a refusal", |events| !events.is_empty())
-        .unwrap();
+    let told = server.await_events("a refusal", |events| !events.is_empty());
     let message = told[0]["message"].as_str().unwrap();
     assert!(message.contains("which pod default/fixed has"), "{message}");
     assert_eq!(told[0]["involvedObject"]["name"], "second");
@@ -55,7 +53,7 @@ async fn a_pod_gets_what_it_asks_for_or_is_told_why_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_so_many_requests_are_under_way_and_none_is_forgotten() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     populate(&server);
     let mut controller = Running::start(&central, &server, &[]);
     controller.idle().await;
@@ -72,11 +70,9 @@ async fn only_so_many_requests_are_under_way_and_none_is_forgotten() {
         server.apply(pod_of("node-a", &format!("many-{number}")));
     }
     await_row(&central, "Logical_Switch_Port", "default_many-99", true);
-    server
-        .await_requests("32 of them", |requests| {
-            requests.iter().filter(|it| it.method == "PATCH").count() == before + 32
-        })
-        .unwrap();
+    server.await_requests("32 of them", |requests| {
+        requests.iter().filter(|it| it.method == "PATCH").count() == before + 32
+    });
     server.hold(false);
     for number in 0..100 {
         await_network(&server, "default", &format!("many-{number}"));
@@ -88,7 +84,7 @@ async fn only_so_many_requests_are_under_way_and_none_is_forgotten() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_on_its_node_s_network_is_left_alone() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     populate(&server);
     let mut host = pod_of("node-a", "a-host");
     host["spec"]["hostNetwork"] = true.into();
@@ -117,7 +113,7 @@ async fn a_pod_on_its_node_s_network_is_left_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_for_which_no_address_is_left_is_told_so_however_long_its_name_is() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     server.apply(node("node-a", "192.0.2.1"));
     // Of eight addresses four are not for pods.
     for number in 0..4 {
@@ -128,9 +124,7 @@ async fn a_pod_for_which_no_address_is_left_is_told_so_however_long_its_name_is(
     controller.idle().await;
     let longest = format!("{}-{}", "a".repeat(231), "b".repeat(21));
     server.apply(pod_of("node-a", &longest));
-    let told = server
-        .await_events("a refusal", |events| !events.is_empty())
-        .unwrap();
+    let told = server.await_events("a refusal", |events| !events.is_empty());
     assert_eq!(told[0]["involvedObject"]["name"], longest);
     let message = told[0]["message"].as_str().unwrap();
     assert!(message.contains("give nodes larger subnets"), "{message}");

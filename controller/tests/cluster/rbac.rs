@@ -74,7 +74,7 @@ fn needed(request: &Request) -> (bool, Right) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_roles_allow_what_the_controller_asks_for_and_nothing_else() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     server.apply(node("node-a", "192.0.2.1"));
     server.apply(pod("node-a", "default", "web", "uid-of-web", json!({})));
     server.apply(service("default", "front", "10.96.0.10", 80));
@@ -86,12 +86,10 @@ async fn the_roles_allow_what_the_controller_asks_for_and_nothing_else() {
     await_network(&server, "default", "web");
     // Its term includes a renewal.
     let renewed = |requests: &[Request]| requests.iter().any(|it| it.method == "PUT");
-    server.await_requests("a renewal", renewed).unwrap();
+    server.await_requests("a renewal", renewed);
     let mut second = Running::start(&central, &server, &["--identity", "second"]);
     let follows = |it: &Request| it.is_watch() && it.path.contains("/namespaces/");
-    server
-        .await_requests("a stand-by", |requests| requests.iter().any(follows))
-        .unwrap();
+    server.await_requests("a stand-by", |requests| requests.iter().any(follows));
     controller.stop().await.unwrap();
     second.idle().await;
     second.stop().await.unwrap();

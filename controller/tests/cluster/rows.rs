@@ -10,7 +10,7 @@ use crate::fixture::{
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_pods_and_services_get_what_they_need_and_leave_nothing() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     populate(&server);
     let mut controller = Running::start(&central, &server, &[]);
     controller.idle().await;
@@ -71,7 +71,7 @@ async fn nodes_pods_and_services_get_what_they_need_and_leave_nothing() {
     let expected = json!({ "iface-id-ver": "uid-of-web", "requested-chassis": "node-a" });
     assert_eq!(options, expected);
     // ovn-northd understands all of it.
-    central.nbctl(&["--wait=sb", "sync"]).unwrap();
+    central.nbctl(&["--wait=sb", "sync"]);
     let bindings = central.southbound().rows("Port_Binding").unwrap();
     assert!(bindings.iter().any(|row| row["logical_port"] == port));
 
@@ -114,7 +114,7 @@ async fn nodes_pods_and_services_get_what_they_need_and_leave_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unchanged_cluster_costs_no_operation_neither_after_a_restart_nor_listed_again() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     populate(&server);
     let mut first = Running::start(&central, &server, &[]);
     let made = first.idle().await;
@@ -141,18 +141,16 @@ async fn an_unchanged_cluster_costs_no_operation_neither_after_a_restart_nor_lis
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_remove_or_change_is_put_right_and_what_is_theirs_is_left_alone() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
-    central.nbctl(&["ls-add", "theirs"]).unwrap();
-    central.nbctl(&["lsp-add", "theirs", "their-port"]).unwrap();
+    let (central, server) = (Central::start(), ApiServer::start());
+    central.nbctl(&["ls-add", "theirs"]);
+    central.nbctl(&["lsp-add", "theirs", "their-port"]);
     populate(&server);
     let mut controller = Running::start(&central, &server, &[]);
     controller.idle().await;
 
-    central.nbctl(&["lsp-del", "default_web"]).unwrap();
+    central.nbctl(&["lsp-del", "default_web"]);
     await_row(&central, "Logical_Switch_Port", "default_web", true);
-    central
-        .nbctl(&["lsp-set-addresses", "default_db", "unknown"])
-        .unwrap();
+    central.nbctl(&["lsp-set-addresses", "default_db", "unknown"]);
     let northbound = central.northbound();
     let is_right = json!([
         ["name", "==", "default_db"],
@@ -161,15 +159,13 @@ async fn what_others_remove_or_change_is_put_right_and_what_is_theirs_is_left_al
     northbound
         .wait("Logical_Switch_Port", is_right, "!=", &["name"], json!([]))
         .unwrap();
-    central.nbctl(&["ls-del", "node-a"]).unwrap();
+    central.nbctl(&["ls-del", "node-a"]);
     await_row(&central, "Logical_Switch_Port", "stor-node-a", true);
     await_row(&central, "Logical_Switch_Port", "default_web", true);
     await_row(&central, "Logical_Switch_Port", "their-port", true);
     // The other's switch has the name of a node that joins.
     server.apply(node("theirs", "192.0.2.3"));
-    let told = server
-        .await_events("a conflict", |events| !events.is_empty())
-        .unwrap();
+    let told = server.await_events("a conflict", |events| !events.is_empty());
     let message = told[0]["message"].as_str().unwrap();
     assert!(message.contains("--adopt"), "{message}");
     assert_eq!(told[0]["involvedObject"]["name"], "theirs");
@@ -188,10 +184,10 @@ async fn what_others_remove_or_change_is_put_right_and_what_is_theirs_is_left_al
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_added_to_the_router_of_another() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
-    central.nbctl(&["lr-add", "ovn_cluster_router"]).unwrap();
+    let (central, server) = (Central::start(), ApiServer::start());
+    central.nbctl(&["lr-add", "ovn_cluster_router"]);
     let group = ["create", "Load_Balancer_Group", "name=clusterLBGroup"];
-    central.nbctl(&group).unwrap();
+    central.nbctl(&group);
     populate(&server);
     let mut controller = Running::start(&central, &server, &[]);
     controller.idle().await;
@@ -206,9 +202,7 @@ async fn nothing_is_added_to_the_router_of_another() {
     }
     assert_eq!(names(&central, "Logical_Switch"), [""; 0]);
     let of_node = |event: &Value| event["involvedObject"]["name"] == "node-a";
-    let told = server
-        .await_events("a conflict", |events| events.iter().any(of_node))
-        .unwrap();
+    let told = server.await_events("a conflict", |events| events.iter().any(of_node));
     let told = told.iter().find(|event| of_node(event)).unwrap();
     let message = told["message"].as_str().unwrap();
     assert!(message.contains("ovn_cluster_router"), "{message}");
@@ -222,8 +216,8 @@ async fn nothing_is_added_to_the_router_of_another() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_can_not_be_in_the_database_is_not_announced() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
-    central.nbctl(&["ls-add", "node-a"]).unwrap();
+    let (central, server) = (Central::start(), ApiServer::start());
+    central.nbctl(&["ls-add", "node-a"]);
     populate(&server);
     let mut controller = Running::start(&central, &server, &[]);
     controller.idle().await;
@@ -235,21 +229,19 @@ async fn what_can_not_be_in_the_database_is_not_announced() {
     await_network(&server, "default", "db");
 
     // The announcement is made once there are rows.
-    central.nbctl(&["ls-del", "node-a"]).unwrap();
+    central.nbctl(&["ls-del", "node-a"]);
     await_network(&server, "default", "web");
     let is_announced = |node: &Value| {
         annotation(node, "k8s.ovn.org/node-subnets").is_some()
             && node["status"]["conditions"][0]["status"] == "False"
     };
-    server
-        .await_object(("Node", "", "node-a"), is_announced)
-        .unwrap();
+    server.await_object(("Node", "", "node-a"), is_announced);
     controller.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_the_database_refuses_does_not_stop_the_others() {
-    let (central, server) = (Central::start().unwrap(), ApiServer::start().unwrap());
+    let (central, server) = (Central::start(), ApiServer::start());
     populate(&server);
     // Their Gateway_Chassis would have one name.
     for (name, chassis) in [("a", "b-c"), ("a-b", "c")] {

@@ -3,15 +3,15 @@
 use serde_json::{Value, json};
 
 use super::ApiServer;
-use crate::failure::Failure;
 use crate::{AgentOptions, Pod, TestNode};
 
 impl ApiServer {
     /// A node with Open vSwitch, and an API server beside it.
-    pub fn beside_a_node() -> Result<(TestNode, ApiServer), Failure> {
-        let node = TestNode::with_ovs()?;
-        let server = Self::start_in(node.place())?;
-        Ok((node, server))
+    #[track_caller]
+    pub fn beside_a_node() -> (TestNode, ApiServer) {
+        let node = TestNode::with_ovs();
+        let server = Self::start_in(node.place());
+        (node, server)
     }
 
     /// Options of an agent for numbered pods that watches this server's pods of a node, and whose

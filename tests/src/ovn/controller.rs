@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Central, NORTHBOUND, OvnNode, SOUTHBOUND};
 use crate::Pod;
-use crate::failure::Failure;
+use crate::failure::OrFail;
 
 const ROUTER: &str = "cluster";
 
@@ -74,23 +74,27 @@ fn gateway_v6(subnet: u8) -> String {
 
 impl Central {
     /// Runs ovn-nbctl.
-    pub fn nbctl(&self, arguments: &[&str]) -> Result<String, Failure> {
+    #[track_caller]
+    pub fn nbctl(&self, arguments: &[&str]) -> String {
         self.ctl("ovn-nbctl", NORTHBOUND, arguments)
     }
 
     /// Runs ovn-sbctl.
-    pub fn sbctl(&self, arguments: &[&str]) -> Result<String, Failure> {
+    #[track_caller]
+    pub fn sbctl(&self, arguments: &[&str]) -> String {
         self.ctl("ovn-sbctl", SOUTHBOUND, arguments)
     }
 
-    fn ctl(&self, tool: &str, socket: &str, arguments: &[&str]) -> Result<String, Failure> {
+    #[track_caller]
+    fn ctl(&self, tool: &str, socket: &str, arguments: &[&str]) -> String {
         let database = format!("--db=unix:{socket}");
         let own = ["--timeout=15", &database];
         self.machine().run(tool, &[&own[..], arguments].concat())
     }
 
     /// Makes the switch of a node, behind the cluster's router.
-    pub fn add_switch(&self, node: &OvnNode) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn add_switch(&self, node: &OvnNode) {
         let (name, number) = (node.name.as_str(), node.number);
         let (to_switch, to_router) = (format!("rtos-{name}"), format!("stor-{name}"));
         let mac = format!("0a:58:0a:80:{number:02x}:01");
@@ -113,11 +117,12 @@ impl Central {
         command.extend(["--", "lsp-set-type", &to_router, "router"]);
         command.extend(["--", "lsp-set-options", &to_router, &router_port]);
         command.extend(["--", "lsp-set-addresses", &to_router, "router"]);
-        self.nbctl(&command).map(drop)
+        self.nbctl(&command);
     }
 
     /// Makes a pod's logical port; ovn-northd and the controllers follow in their time.
-    pub fn add_port(&self, port: &LogicalPort) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn add_port(&self, port: &LogicalPort) {
         let addresses = format!("{} {} {}", port.mac(), port.ipv4(), port.ipv6());
         let name = port.name.as_str();
         let version = port.uid.as_ref().map(|uid| format!("iface-id-ver={uid}"));
@@ -137,51 +142,58 @@ impl Central {
         ];
         command.extend(["--", "lsp-set-options", name]);
         command.extend(options);
-        self.nbctl(&command).map(drop)
+        self.nbctl(&command);
     }
 
     /// A pod on a node, annotated and with its logical port made.
+    #[track_caller]
     pub fn schedule<'node>(
         &self,
         node: &'node OvnNode,
         name: &str,
         number: u8,
-    ) -> Result<(Pod<'node>, LogicalPort), Failure> {
-        let (pod, port) = self.announce(node, name, number)?;
-        self.add_port(&port)?;
-        Ok((pod, port))
+    ) -> (Pod<'node>, LogicalPort) {
+        let (pod, port) = self.announce(node, name, number);
+        self.add_port(&port);
+        (pod, port)
     }
 
     /// A pod on a node, annotated; its logical port is yet to be made.
+    #[track_caller]
     pub fn announce<'node>(
         &self,
         node: &'node OvnNode,
         name: &str,
         number: u8,
-    ) -> Result<(Pod<'node>, LogicalPort), Failure> {
-        let pod = node.pod(name)?;
+    ) -> (Pod<'node>, LogicalPort) {
+        let pod = node.pod(name);
         let port = LogicalPort::of(&pod, node, number);
-        Ok((pod.on_default_network(&port.entry()), port))
+        (pod.on_default_network(&port.entry()), port)
     }
 
     /// Removes a logical port.
-    pub fn remove_port(&self, name: &str) -> Result<(), Failure> {
-        self.nbctl(&["lsp-del", name]).map(drop)
+    #[track_caller]
+    pub fn remove_port(&self, name: &str) {
+        self.nbctl(&["lsp-del", name]);
     }
 
     /// Waits until OVN says of a logical port that it is up, or down.
-    pub fn await_up(&self, name: &str, up: bool) -> Result<(), Failure> {
-        self.northbound().wait(
-            "Logical_Switch_Port",
-            json!([["name", "==", name]]),
-            "==",
-            &["up"],
-            json!([{ "up": up }]),
-        )
+    #[track_caller]
+    pub fn await_up(&self, name: &str, up: bool) {
+        self.northbound()
+            .wait(
+                "Logical_Switch_Port",
+                json!([["name", "==", name]]),
+                "==",
+                &["up"],
+                json!([{ "up": up }]),
+            )
+            .or_fail();
     }
 
     /// Waits until every chassis has taken up what the northbound database says now.
-    pub fn sync(&self) -> Result<(), Failure> {
-        self.nbctl(&["--wait=hv", "sync"]).map(drop)
+    #[track_caller]
+    pub fn sync(&self) {
+        self.nbctl(&["--wait=hv", "sync"]);
     }
 }

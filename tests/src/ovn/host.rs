@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{CENTRAL_ADDRESS, Central, OvnNode};
 use crate::apiserver::{self, ApiServer};
-use crate::failure::Failure;
+use crate::failure::OrFail;
 use crate::node::run_in;
 use crate::place::Place;
 
@@ -27,19 +27,16 @@ impl Router {
 impl Central {
     /// A machine with Open vSwitch and an empty br-int on the underlay that knows of no OVN yet. It
     /// reaches the outside, which is the central machine, by a default route of each family.
-    pub fn bare_node(&self, name: &str, number: u8) -> Result<OvnNode, Failure> {
-        let node = self.node_without_controller(name, number)?;
+    #[track_caller]
+    pub fn bare_node(&self, name: &str, number: u8) -> OvnNode {
+        let node = self.node_without_controller(name, number);
         self.bare(node, CENTRAL_ADDRESS, CENTRAL_IPV6)
     }
 
     /// The same, on an underlay subnet of its own: all others are reached by the router.
-    pub fn bare_node_behind(
-        &self,
-        router: &Router,
-        name: &str,
-        number: u8,
-    ) -> Result<OvnNode, Failure> {
-        let node = self.plugged(name, number, Some(router.0.clone()))?;
+    #[track_caller]
+    pub fn bare_node_behind(&self, router: &Router, name: &str, number: u8) -> OvnNode {
+        let node = self.plugged(name, number, Some(router.0.clone()));
         let (v4, v6) = (
             format!("172.31.{number}.1"),
             format!("fd00:31:0:{number}::1"),
@@ -53,22 +50,23 @@ impl Central {
             } else {
                 &[]
             };
-            run_in(&router.0, "ip", &[&add[..], nodad].concat())?;
+            run_in(&router.0, "ip", &[&add[..], nodad].concat()).or_fail();
         }
         // What the kernel makes by itself comes at a time of its own.
         for link in ["eth0", node.uplink()] {
-            node.run("ip", &["link", "set", link, "addrgenmode", "none"])?;
+            node.run("ip", &["link", "set", link, "addrgenmode", "none"]);
             node.run(
                 "ip",
                 &["-6", "address", "flush", "dev", link, "scope", "link"],
-            )?;
+            );
         }
         self.bare(node, &v4, &v6)
     }
 
     /// A router between the outside and the underlay subnets of nodes.
-    pub fn router(&self) -> Result<Router, Failure> {
-        let place = self.machine().place().with_new_network()?;
+    #[track_caller]
+    pub fn router(&self) -> Router {
+        let place = self.machine().place().with_new_network();
         let target = format!(
             "/proc/{}/fd/{}",
             std::process::id(),
@@ -86,14 +84,14 @@ impl Central {
             "outside",
             "netns",
             &target,
-        ])?;
-        central(&["link", "set", "to-router", "master", "underlay", "up"])?;
+        ]);
+        central(&["link", "set", "to-router", "master", "underlay", "up"]);
         self.machine()
-            .run("ethtool", &["-K", "to-router", "tx", "off"])?;
+            .run("ethtool", &["-K", "to-router", "tx", "off"]);
         let router = |arguments: &[&str]| run_in(&place, "ip", arguments);
-        router(&["link", "set", "outside", "up"])?;
+        router(&["link", "set", "outside", "up"]).or_fail();
         let (v4, v6) = ("172.31.0.254", "fd00:31::fe");
-        router(&["address", "add", &format!("{v4}/24"), "dev", "outside"])?;
+        router(&["address", "add", &format!("{v4}/24"), "dev", "outside"]).or_fail();
         router(&[
             "address",
             "add",
@@ -101,39 +99,42 @@ impl Central {
             "dev",
             "outside",
             "nodad",
-        ])?;
+        ])
+        .or_fail();
         let forward = "echo 1 >/proc/sys/net/ipv4/ip_forward; \
                        echo 1 >/proc/sys/net/ipv6/conf/all/forwarding";
-        run_in(&place, "sh", &["-c", forward])?;
-        central(&["route", "add", "172.31.0.0/16", "via", v4])?;
+        run_in(&place, "sh", &["-c", forward]).or_fail();
+        central(&["route", "add", "172.31.0.0/16", "via", v4]);
         let outside = format!("{CENTRAL_IPV6}/64");
-        central(&["address", "replace", &outside, "dev", "underlay", "nodad"])?;
-        central(&["-6", "route", "add", "fd00:31::/48", "via", v6])?;
-        Ok(Router(place))
+        central(&["address", "replace", &outside, "dev", "underlay", "nodad"]);
+        central(&["-6", "route", "add", "fd00:31::/48", "via", v6]);
+        Router(place)
     }
 
-    fn bare(&self, node: OvnNode, v4: &str, v6: &str) -> Result<OvnNode, Failure> {
+    #[track_caller]
+    fn bare(&self, node: OvnNode, v4: &str, v6: &str) -> OvnNode {
         let outside = format!("{CENTRAL_IPV6}/64");
         let add = ["address", "replace", &outside, "dev", "underlay", "nodad"];
-        self.machine().run("ip", &add)?;
+        self.machine().run("ip", &add);
         let address = format!("{}/64", node.underlay_ipv6());
         let add = ["address", "add", &address, "dev", node.uplink(), "nodad"];
-        node.run("ip", &add)?;
+        node.run("ip", &add);
         for (family, by) in [("-4", v4), ("-6", v6)] {
-            node.run("ip", &[family, "route", "add", "default", "via", by])?;
+            node.run("ip", &[family, "route", "add", "default", "via", by]);
         }
         // A userspace datapath's links answer ARP for addresses of the host, which are not theirs.
         let quiet = "echo 8 >/proc/sys/net/ipv4/conf/default/arp_ignore";
-        node.run("sh", &["-c", quiet])?;
-        node.make_bridge()?;
-        Ok(node)
+        node.run("sh", &["-c", quiet]);
+        node.make_bridge();
+        node
     }
 
     /// The controller's part for a node's host: its switch and the logical port of its management
     /// port, the way out by it, and the way of its own pods to its own addresses.
-    pub fn add_host(&self, node: &OvnNode) -> Result<(), Failure> {
+    #[track_caller]
+    pub fn add_host(&self, node: &OvnNode) {
         let (number, name) = (node.number, node.name.as_str());
-        self.add_switch(node)?;
+        self.add_switch(node);
         let (v4, v6) = (
             format!("10.128.{number}.2"),
             format!("fd00:10:128:{number}::2"),
@@ -148,7 +149,7 @@ impl Central {
             "lsp-set-addresses",
             &port,
             &addresses,
-        ])?;
+        ]);
         for (net, by, ip, own) in [
             (
                 format!("10.128.{number}.0/24"),
@@ -163,11 +164,10 @@ impl Central {
                 node.underlay_ipv6(),
             ),
         ] {
-            self.nbctl(&["--policy=src-ip", "lr-route-add", "cluster", &net, by])?;
+            self.nbctl(&["--policy=src-ip", "lr-route-add", "cluster", &net, by]);
             let matching = format!("inport == \"rtos-{name}\" && {ip}.dst == {own}");
-            self.nbctl(&["lr-policy-add", "cluster", "1004", &matching, "reroute", by])?;
+            self.nbctl(&["lr-policy-add", "cluster", "1004", &matching, "reroute", by]);
         }
-        Ok(())
     }
 }
 

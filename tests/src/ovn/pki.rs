@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::failure::{Failure, Step};
+use crate::failure::{OrFail, Step};
 use crate::node::DAEMON_LIMIT;
 
 /// Keys and certificates as ovs-pki(8) makes them, in a directory that goes with this value.
@@ -13,18 +13,22 @@ pub struct TlsFiles {
 }
 
 impl TlsFiles {
-    pub(super) fn make() -> Result<TlsFiles, Failure> {
+    #[track_caller]
+    pub(super) fn make() -> TlsFiles {
         let directory = std::env::temp_dir().join(format!("podwire-pki.{}", crate::hex(16)));
-        std::fs::create_dir(&directory).step(|| format!("make {}", directory.display()))?;
+        std::fs::create_dir(&directory)
+            .step(|| format!("make {}", directory.display()))
+            .or_fail();
         let files = TlsFiles { directory };
-        files.pki(&["init"])?;
+        files.pki(&["init"]);
         for name in ["ovnsb", "node"] {
-            files.pki(&["-u", "req+sign", name, "switch"])?;
+            files.pki(&["-u", "req+sign", name, "switch"]);
         }
-        Ok(files)
+        files
     }
 
-    fn pki(&self, arguments: &[&str]) -> Result<(), Failure> {
+    #[track_caller]
+    fn pki(&self, arguments: &[&str]) {
         let mut command = Command::new("ovs-pki");
         command
             .current_dir(&self.directory)
@@ -36,9 +40,9 @@ impl TlsFiles {
             .args(["-B", "2048"])
             .args(arguments);
         let shown = format!("ovs-pki {}", arguments.join(" "));
-        crate::process::finish(command, b"", DAEMON_LIMIT)?
-            .success(&shown)
-            .map(drop)
+        crate::process::finish(command, b"", DAEMON_LIMIT)
+            .or_fail()
+            .success(&shown);
     }
 
     /// Private key, certificate and CA certificate of `ovnsb` or `node`.

@@ -23,7 +23,7 @@ impl Cgroup {
     /// Mounts the machine's hierarchies on the node, and clears what test processes that were
     /// killed have left in them.
     pub(super) fn of(node: &TestNode) -> Result<Cgroup, Failure> {
-        let roots = node.place().run(mount_hierarchies)??;
+        let roots = node.place().run(mount_hierarchies)?;
         let hierarchies: Vec<_> = roots.iter().map(|root| node.path(root)).collect();
         for hierarchy in &hierarchies {
             for entry in fs::read_dir(hierarchy).step(|| "list cgroups")?.flatten() {

@@ -64,13 +64,13 @@ impl<'node> Containerd<'node> {
         let mut import = vec!["images", "import", "--snapshotter", "native", &archive];
         // containerd 2 imports in the daemon, which has no unpacker for `native`; 1.6 has no such flag.
         if node
-            .run("ctr", &["images", "import", "--help"])?
+            .run("ctr", &["images", "import", "--help"])
             .contains("--local")
         {
             import.insert(2, "--local");
         }
         let namespace = ["--address", SOCKET, "--namespace", "k8s.io"];
-        node.run("ctr", &[&namespace[..], &import].concat())?;
+        node.run("ctr", &[&namespace[..], &import].concat());
         Ok(containerd)
     }
 
@@ -108,9 +108,8 @@ impl<'node> Containerd<'node> {
 
     /// Where a running sandbox has its network.
     pub fn place(&self, sandbox: &str) -> Result<Place, Failure> {
-        self.node
-            .place()
-            .at_network(Path::new(&self.netns(sandbox)?))
+        let netns = self.netns(sandbox)?;
+        Ok(self.node.place().at_network(Path::new(&netns)))
     }
 
     /// The path of a running sandbox' network namespace on the node.

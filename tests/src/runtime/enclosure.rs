@@ -44,7 +44,7 @@ impl Enclosure {
                 None::<&str>,
             )
         };
-        node.place().run(share)?.step(|| "share /run")?;
+        node.place().run(share).step(|| "share /run")?;
         let mut command = Command::new("unshare");
         command
             .args(["--pid", "--fork", "--kill-child", "--mount-proc"])

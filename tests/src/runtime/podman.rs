@@ -61,7 +61,7 @@ impl<'node> Podman<'node> {
     /// Runs podman with these arguments, and returns what it printed.
     pub fn run(&self, arguments: &[&str]) -> Result<String, Failure> {
         let command = format!("podman {}", arguments.join(" "));
-        self.call(arguments)?.success(&command)
+        self.call(arguments)?.output(&command)
     }
 
     /// Runs podman with these arguments, however that ends.
@@ -83,7 +83,7 @@ impl<'node> Podman<'node> {
                 "CONTAINERS_STORAGE_CONF",
                 format!("{DIRECTORY}/storage.conf"),
             );
-        self.node.place().run(|| finish(command, b"", LIMIT))?
+        self.node.place().run(|| finish(command, b"", LIMIT))
     }
 
     /// Starts a container of the network `pods` in the background, and returns its id.
@@ -110,7 +110,7 @@ impl<'node> Podman<'node> {
             "{{.NetworkSettings.SandboxKey}}",
             name,
         ])?;
-        self.node.place().at_network(path.trim().as_ref())
+        Ok(self.node.place().at_network(path.trim().as_ref()))
     }
 }
 

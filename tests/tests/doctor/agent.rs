@@ -13,7 +13,7 @@ use crate::with_ovs;
 
 #[test]
 fn a_node_with_nothing_but_the_plugin() {
-    let node = TestNode::new().unwrap();
+    let node = TestNode::new();
     let mut patient = Patient::new(&node, AgentOptions::default());
     patient.healthy_after(&["database-silent", "agent-silent", "no-conf"]);
     let conf = fs::read_to_string(node.path("/run/cni/net.d/10-podwire.conflist")).unwrap();
@@ -26,8 +26,8 @@ fn an_agent_that_died_and_rows_whose_links_are_gone() {
     let node = with_ovs();
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     let link = patient.wire("web");
-    patient.agent.take().unwrap().kill().unwrap();
-    node.run("ip", &["link", "del", &link]).unwrap();
+    patient.agent.take().unwrap().kill();
+    node.run("ip", &["link", "del", &link]);
     patient.healthy_after(&["agent-silent", "ports-without-links"]);
     assert_eq!(patient.followed, ["podwire agent &"]);
     patient.serves();
@@ -64,7 +64,7 @@ fn an_agent_that_hangs_whoever_starts_it() {
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     let hang = |patient: &Patient<'_>| {
         let agent = patient.agent.as_ref().unwrap();
-        agent.signal(Signal::SIGSTOP).unwrap();
+        agent.signal(Signal::SIGSTOP);
     };
     hang(&patient);
     patient.healthy_after(&["agent-silent", "no answer within 5 s"]);
@@ -95,8 +95,7 @@ fn rights_of_the_socket_and_of_its_directory() {
     let node = with_ovs();
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     let mode = |path: &str| fs::metadata(node.path(path)).unwrap().permissions().mode() & 0o777;
-    node.shell("chmod 666 /run/podwire/agent.sock; chmod 755 /run/podwire; chown 1 /run/podwire/agent.sock")
-        .unwrap();
+    node.shell("chmod 666 /run/podwire/agent.sock; chmod 755 /run/podwire; chown 1 /run/podwire/agent.sock");
     patient.healthy_after(&[
         "socket-mode",
         "has mode 755",
@@ -113,7 +112,7 @@ fn an_api_server_that_is_not_there() {
     let patient = Patient::new(&node, AgentOptions::default());
     let url = ["--k8s-apiserver", "http://127.0.0.1:1", "--node-name", "n1"];
     let agent = Agent::launch(&node, &AgentOptions::default().with(url)).unwrap();
-    agent.await_log("can't watch this node's pods").unwrap();
+    agent.await_log("can't watch this node's pods");
     let words = "the pods of http://127.0.0.1:1 for node n1 can't be read";
     patient.complains_of("source-unreadable", words);
 }
@@ -122,11 +121,10 @@ fn an_api_server_that_is_not_there() {
 fn an_agent_that_would_serve_no_add() {
     let node = with_ovs();
     let patient = Patient::healthy(&node, AgentOptions::default());
-    node.vsctl(&["set", "bridge", "br-int", "protocols=OpenFlow10"])
-        .unwrap();
-    node.kill_vswitchd().unwrap();
-    node.start_vswitchd().unwrap();
-    patient.agent.as_ref().unwrap().await_ready(false).unwrap();
+    node.vsctl(&["set", "bridge", "br-int", "protocols=OpenFlow10"]);
+    node.kill_vswitchd();
+    node.start_vswitchd();
+    patient.agent.as_ref().unwrap().await_ready(false);
     patient.complains_of("not-ready", "it would serve no ADD: port security");
 }
 
@@ -135,21 +133,20 @@ fn dels_that_can_not_be_carried_out_and_a_spool_that_is_none() {
     let node = with_ovs();
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     let plugins = "/usr/lib/cni";
-    node.run("mount", &["-t", "tmpfs", "plugins", plugins])
-        .unwrap();
+    node.run("mount", &["-t", "tmpfs", "plugins", plugins]);
     let plugin = node.path(&format!("{plugins}/failing"));
     let failing = r#"{"cniVersion":"1.1.0","code":100,"msg":"no"}"#;
     fs::write(&plugin, format!("#!/bin/sh\necho '{failing}'\nexit 1\n")).unwrap();
     fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
-    let pod = node.pod("web").unwrap();
-    pod.add().unwrap().success().unwrap();
+    let pod = node.pod("web");
+    pod.add().success();
     patient.stop_agent();
     let mut delegated = conf();
     delegated["ipam"] = json!({"type": "failing"});
-    pod.exec("DEL", &delegated).unwrap().success().unwrap();
+    pod.exec("DEL", &delegated).success();
     patient.start_agent();
     patient.complains_of("spool-waits", "could not be carried out: 1");
-    node.run("chown", &["1", "/run/podwire/spool"]).unwrap();
+    node.run("chown", &["1", "/run/podwire/spool"]);
     patient.complains_of("spool-unreadable", "open /run/podwire/spool");
 }
 

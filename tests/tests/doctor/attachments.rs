@@ -13,7 +13,7 @@ fn spoil(node: &TestNode, patient: &Patient<'_>, line: &str) {
     let pod = pods.last().unwrap();
     let (link, netns) = (&pod.container[..15], &pod.netns);
     let set = format!("H={link} N={netns} A=/run/podwire/attachments; {line}");
-    let done = node.shell(&set).unwrap();
+    let done = node.shell(&set);
     assert!(done.status.success(), "{line}: {}", done.stderr);
 }
 
@@ -96,7 +96,7 @@ fn a_port_that_has_no_ofport_for_ovs_vswitchd_gives_none() {
     let node = with_ovs();
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     patient.wire("web");
-    node.stop_vswitchd().unwrap();
+    node.stop_vswitchd();
     spoil(
         &node,
         &patient,
@@ -113,7 +113,7 @@ fn a_namespace_whose_path_is_gone() {
     let netns = patient.pods.borrow()[0].netns.clone();
     // A process of the pod's holds it.
     let _held = File::open(node.path(&netns)).unwrap();
-    patient.pods.borrow_mut()[0].remove_netns().unwrap();
+    patient.pods.borrow_mut()[0].remove_netns();
     assert!(!node.path(&netns).exists() || fs::metadata(node.path(&netns)).is_ok());
     patient.healthy_after(&["namespace-gone", "is gone"]);
 }
@@ -125,7 +125,6 @@ fn a_port_that_carries_no_packets() {
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     patient.wire("web");
     let container = patient.pods.borrow()[0].container.clone();
-    node.deafen_port(&container, |line| spoil(&node, &patient, line))
-        .unwrap();
+    node.deafen_port(&container, |line| spoil(&node, &patient, line));
     patient.healthy_after(&["carries-nothing"]);
 }

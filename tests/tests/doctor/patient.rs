@@ -63,16 +63,15 @@ impl<'node> Patient<'node> {
             fs::create_dir_all(node.path(directory)).unwrap();
         }
         let plugin = node.path(&format!("{BIN_DIR}/podwire-cni"));
-        fs::copy(plugin_binary().unwrap(), plugin).unwrap();
+        fs::copy(plugin_binary(), plugin).unwrap();
         // As a package has them: the plugin beside the binary.
         for (name, binary) in [
-            ("podwire", agent_binary().unwrap()),
-            ("podwire-cni", plugin_binary().unwrap()),
+            ("podwire", agent_binary()),
+            ("podwire-cni", plugin_binary()),
         ] {
             let place = format!("{STAND_INS}/real/{name}");
             File::create(node.path(&place)).unwrap();
-            node.run("mount", &["--bind", &binary.display().to_string(), &place])
-                .unwrap();
+            node.run("mount", &["--bind", &binary.display().to_string(), &place]);
         }
         for name in ["systemctl", "kubectl", "podman", "modprobe", "podwire"] {
             let path = node.path(&format!("{STAND_INS}/{name}"));
@@ -115,19 +114,19 @@ impl<'node> Patient<'node> {
     /// Starts the agent; one that somebody killed has ended before.
     pub(crate) fn start_agent(&mut self) {
         if let Some(agent) = self.agent.take() {
-            agent.await_end().unwrap();
+            agent.await_end();
         }
-        self.agent = Some(self.node.start_agent(&self.options).unwrap());
+        self.agent = Some(self.node.start_agent(&self.options));
     }
 
     pub(crate) fn stop_agent(&mut self) {
-        self.agent.take().unwrap().stop().unwrap();
+        self.agent.take().unwrap().stop();
     }
 
     /// A pod that kubelet wires; its host link's name.
     pub(crate) fn wire(&self, name: &str) -> String {
-        let pod = self.node.pod(name).unwrap();
-        pod.add().unwrap().success().unwrap();
+        let pod = self.node.pod(name);
+        pod.add().success();
         self.is_run(pod)
     }
 
@@ -141,7 +140,7 @@ impl<'node> Patient<'node> {
     pub(crate) fn ask(&self) -> (Option<i32>, Vec<Finding>) {
         let mut arguments = vec!["doctor", "-o", "json"];
         arguments.extend(["--conf-dir", CONF_DIR, "--bin-dir", BIN_DIR]);
-        let (code, examined) = self.node.podwire_json(&arguments).unwrap();
+        let (code, examined) = self.node.podwire_json(&arguments);
         let text = |it: &Value| it.as_str().unwrap().to_owned();
         let list = |it: &Value| it.as_array().unwrap().iter().map(text).collect();
         let findings = examined.as_array().unwrap().iter();
@@ -215,9 +214,9 @@ impl<'node> Patient<'node> {
                 shell.args(["-c", &script]).current_dir("/");
                 let limit = std::time::Duration::from_secs(60);
                 let run = || podwire_tests::process::finish(shell, b"", limit);
-                let done = place.run(run).unwrap().unwrap();
+                let done = place.run(run).unwrap();
                 let end = || fs::write("/run/stand-ins/asked", "ended\n");
-                place.run(end).unwrap().unwrap();
+                place.run(end).unwrap();
                 done
             }
         });
@@ -239,7 +238,7 @@ impl<'node> Patient<'node> {
         }
         if command.contains("podwire.toml") {
             let agent = self.agent.as_ref().unwrap();
-            agent.await_log("changed: ").unwrap();
+            agent.await_log("changed: ");
         }
     }
 
@@ -248,18 +247,18 @@ impl<'node> Patient<'node> {
         let words: Vec<&str> = asked.split(' ').collect();
         match words[..] {
             ["systemctl", "restart", "openvswitch-switch"] => {
-                let _ = self.node.kill_vswitchd();
-                let _ = self.node.kill_ovsdb_server();
-                self.node.start_ovsdb_server().unwrap();
-                self.node.start_vswitchd().unwrap();
+                self.node.kill_vswitchd();
+                self.node.kill_ovsdb_server();
+                self.node.start_ovsdb_server();
+                self.node.start_vswitchd();
                 if let Some(agent) = &self.agent {
-                    agent.await_ready(true).unwrap();
+                    agent.await_ready(true);
                 }
             }
             ["systemctl", "start", "podwire"] => self.start_agent(),
             ["systemctl", "restart", "podwire"] => {
                 if let Some(agent) = self.agent.take() {
-                    agent.kill().unwrap();
+                    agent.kill();
                 }
                 self.start_agent();
             }
@@ -278,16 +277,16 @@ impl<'node> Patient<'node> {
         let mut pods = self.pods.borrow_mut();
         let index = pods.iter().position(|pod| pod.name == name).unwrap();
         let old = pods.remove(index);
-        old.del().unwrap().success().unwrap();
-        let new = old.another_sandbox().unwrap();
-        new.add().unwrap().success().unwrap();
+        old.del().success();
+        let new = old.another_sandbox();
+        new.add().success();
         pods.push(new);
     }
 
     /// A pod is wired and let go again.
     pub(crate) fn serves(&self) {
-        let pod = self.node.pod("probe").unwrap();
-        pod.add().unwrap().success().unwrap();
-        pod.del().unwrap().success().unwrap();
+        let pod = self.node.pod("probe");
+        pod.add().success();
+        pod.del().success();
     }
 }

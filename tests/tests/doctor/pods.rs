@@ -12,19 +12,19 @@ use crate::with_ovs;
 fn operations_that_fail_are_findings_until_the_pod_has_its_network() {
     let node = with_ovs();
     let patient = Patient::healthy(&node, AgentOptions::default());
-    let pod = node.pod("web").unwrap();
+    let pod = node.pod("web");
     let mut conf = podwire_tests::conf();
     conf["args"] = json!({"cni": {"ips": ["10.186.0.1/22"]}});
     for _ in 0..4 {
-        pod.exec("ADD", &conf).unwrap().error().unwrap();
+        pod.exec("ADD", &conf).error();
         // As containerd does at once.
-        pod.del().unwrap().success().unwrap();
+        pod.del().success();
     }
     patient.complains_of("add-failed", "the last ADD of tests/web failed");
-    let result = pod.add().unwrap().success().unwrap();
+    let result = pod.add().success();
     patient.is_healthy();
-    let other = node.pod("other").unwrap();
-    other.check(&result).unwrap().error().unwrap();
+    let other = node.pod("other");
+    other.check(&result).error();
     patient.complains_of("operation-failed", "the last CHECK of tests/other failed");
 }
 
@@ -32,11 +32,11 @@ fn operations_that_fail_are_findings_until_the_pod_has_its_network() {
 fn attachments_and_qos_rows_left_over() {
     let node = with_ovs();
     let mut patient = Patient::healthy(&node, AgentOptions::default());
-    let mut pod = node.pod("web").unwrap();
-    pod.add().unwrap().success().unwrap();
-    let host_end = links::LinkRecorder::start(node.place()).unwrap();
-    pod.remove_netns().unwrap();
-    host_end.await_gone(&pod.container[..15]).unwrap();
+    let mut pod = node.pod("web");
+    pod.add().success();
+    let host_end = links::LinkRecorder::start(node.place());
+    pod.remove_netns();
+    host_end.await_gone(&pod.container[..15]);
     patient.healthy_after(&["left-over", "attachments left over: 1"]);
     assert_eq!(patient.followed, ["podwire gc"]);
     let create = [
@@ -45,16 +45,16 @@ fn attachments_and_qos_rows_left_over() {
         "type=linux-htb",
         "external_ids:sandbox=abc",
     ];
-    node.vsctl(&create).unwrap();
+    node.vsctl(&create);
     patient.healthy_after(&["qos-left-over", "1 QoS row"]);
     assert_eq!(patient.followed[1..], ["podwire gc"]);
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn an_annotation_that_does_not_come() {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
-    let pod = node.pod("web").unwrap();
+    let (node, server) = ApiServer::beside_a_node();
+    let pod = node.pod("web");
     server.apply(apiserver::pod_on("n1", &pod, json!({})));
     let entry = annotation::entry(11);
     let wired = std::sync::OnceLock::new();
@@ -70,12 +70,12 @@ fn an_annotation_that_does_not_come() {
     ];
     std::thread::scope(|scope| {
         let add = scope.spawn(|| {
-            let added = pod.add().unwrap();
+            let added = pod.add();
             wired.set(()).unwrap();
-            added.success().unwrap()
+            added.success()
         });
         let agent = patient.agent.as_ref().unwrap();
-        agent.await_log("awaits its pod's annotation").unwrap();
+        agent.await_log("awaits its pod's annotation");
         patient.others = Box::new(|asked| {
             let annotated = asked.strip_prefix("kubectl -n tests annotate pod web ");
             let Some((key, value)) = annotated.and_then(|it| it.split_once('=')) else {
@@ -95,22 +95,22 @@ fn an_annotation_that_does_not_come() {
 
 #[test]
 fn a_port_that_ovn_has_forgotten() {
-    let (central, node) = Central::with_node().unwrap();
+    let (central, node) = Central::with_node();
     let mut patient = Patient::healthy(&node, OvnNode::agent_options());
-    let (pod, port) = central.schedule(&node, "web", 11).unwrap();
-    pod.add().unwrap().success().unwrap();
+    let (pod, port) = central.schedule(&node, "web", 11);
+    pod.add().success();
     let (container, iface_id) = (
         pod.container.clone(),
         format!("{}_{}", pod.namespace, pod.name),
     );
     patient.is_run(pod);
-    central.remove_port(&iface_id).unwrap();
-    node.await_installed(&container, false).unwrap();
+    central.remove_port(&iface_id);
+    node.await_installed(&container, false);
     // The control plane makes the logical port of the pod that comes.
     let central = &central;
     patient.others = Box::new(move |asked| {
         if asked == "kubectl -n tests delete pod web" {
-            central.add_port(&port).unwrap();
+            central.add_port(&port);
         }
         false
     });

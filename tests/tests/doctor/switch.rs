@@ -14,7 +14,7 @@ fn no_bridge_and_no_agent() {
     let node = with_ovs();
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     patient.stop_agent();
-    node.vsctl(&["del-br", "br-int"]).unwrap();
+    node.vsctl(&["del-br", "br-int"]);
     patient.healthy_after(&["bridge-missing", "br-int is missing; the agent makes it"]);
     patient.serves();
 }
@@ -30,12 +30,11 @@ fn no_bridge_and_an_agent_whose_bridge_is_ovn_controllers() {
         "bridge",
         "br-int",
         "datapath_type=netdev",
-    ])
-    .unwrap();
+    ]);
     let options = AgentOptions::default().with(["--mode", "ovn", "--wait", "ofport"]);
     let mut patient = Patient::new(&node, options);
     patient.start_agent();
-    node.vsctl(&["del-br", "br-int"]).unwrap();
+    node.vsctl(&["del-br", "br-int"]);
     patient.complains_of("bridge-missing", "the agent does not make it");
 }
 
@@ -44,12 +43,12 @@ fn open_vswitch_stopped_killed_and_hung() {
     let node = with_ovs();
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     patient.wire("web");
-    node.stop_vswitchd().unwrap();
-    node.stop_ovsdb_server().unwrap();
+    node.stop_vswitchd();
+    node.stop_ovsdb_server();
     patient.healthy_after(&["database-silent", "its database does not answer"]);
-    node.kill_vswitchd().unwrap();
+    node.kill_vswitchd();
     patient.healthy_after(&["vswitchd-silent", "ovs-vswitchd does not answer"]);
-    node.signal_vswitchd(Signal::SIGSTOP).unwrap();
+    node.signal_vswitchd(Signal::SIGSTOP);
     patient.healthy_after(&["vswitchd-silent", "ovs-vswitchd does not answer"]);
     patient.serves();
 }
@@ -63,9 +62,8 @@ fn a_bridge_on_a_datapath_that_is_not_there() {
         let datapath = format!("datapath_type={datapath}");
         let anew = ["--no-wait", "del-br", "br-int", "--", "add-br", "br-int"];
         let set = ["--", "set", "bridge", "br-int", &datapath];
-        node.run("ovs-vsctl", &[&anew[..], &set[..]].concat())
-            .unwrap();
-        node.await_vswitchd().unwrap();
+        node.run("ovs-vsctl", &[&anew[..], &set[..]].concat());
+        node.await_vswitchd();
     };
     if !Path::new("/sys/module/openvswitch").exists() {
         made_anew("system");
@@ -90,10 +88,9 @@ fn a_switch_without_descriptors() {
         ports.push(format!("p{number}"));
     }
     let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
-    node.run("ovs-vsctl", &ports).unwrap();
+    node.run("ovs-vsctl", &ports);
     let pid = std::fs::read_to_string(node.path("/run/openvswitch/ovs-vswitchd.pid")).unwrap();
-    node.run("prlimit", &["--nofile=256:", "--pid", pid.trim()])
-        .unwrap();
+    node.run("prlimit", &["--nofile=256:", "--pid", pid.trim()]);
     // Without the power to raise it (CAP_SYS_RESOURCE) it is raised as far as it goes.
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
     let files = limits
@@ -109,37 +106,32 @@ fn a_switch_without_descriptors() {
 
 #[test]
 fn ovn_controller_gone_and_with_it_the_bridge_and_what_it_was_told() {
-    let central = Central::start().unwrap();
-    let node = central.node("node-a", 1).unwrap();
+    let central = Central::start();
+    let node = central.node("node-a", 1);
     let mut patient = Patient::healthy(&node, OvnNode::agent_options());
     patient.others = Box::new(|asked| {
         let is_theirs = asked == "systemctl restart ovn-controller";
         if is_theirs {
-            let _ = node.end_controller(Signal::SIGKILL);
-            node.make_bridge().unwrap();
-            node.start_controller().unwrap();
-            central.await_chassis("node-a").unwrap();
+            node.end_controller(Signal::SIGKILL);
+            node.make_bridge();
+            node.start_controller();
+            central.await_chassis("node-a");
         }
         is_theirs
     });
-    node.end_controller(Signal::SIGKILL).unwrap();
+    node.end_controller(Signal::SIGKILL);
     patient.healthy_after(&["controller-silent", "ovn-controller"]);
-    node.end_controller(Signal::SIGTERM).unwrap();
-    node.vsctl(&["--if-exists", "del-br", "br-int"]).unwrap();
+    node.end_controller(Signal::SIGTERM);
+    node.vsctl(&["--if-exists", "del-br", "br-int"]);
     patient.healthy_after(&["bridge-missing", "controller-silent"]);
 
-    node.set_key("ovn-bridge", "br-other").unwrap();
-    node.vsctl(&["--if-exists", "del-br", "br-int"]).unwrap();
+    node.set_key("ovn-bridge", "br-other");
+    node.vsctl(&["--if-exists", "del-br", "br-int"]);
     let words = "external_ids:ovn-bridge has ovn-controller use br-other";
     patient.healthy_after(&["other-bridge", words]);
 
     let get = ["get", "open_vswitch", ".", "external_ids:ovn-remote"];
-    let remote = node
-        .vsctl(&get)
-        .unwrap()
-        .trim()
-        .trim_matches('"')
-        .to_owned();
+    let remote = node.vsctl(&get).trim().trim_matches('"').to_owned();
     patient.fill_in = vec![
         ("tcp:SOUTHBOUND:6642", remote),
         ("ADDRESS", node.tunnel_address()),
@@ -148,8 +140,7 @@ fn ovn_controller_gone_and_with_it_the_bridge_and_what_it_was_told() {
         ("ovn-encap-ip", "encap-ip-unset"),
         ("ovn-remote", "ovn-remote-unset"),
     ] {
-        node.vsctl(&["remove", "open_vswitch", ".", "external_ids", key])
-            .unwrap();
+        node.vsctl(&["remove", "open_vswitch", ".", "external_ids", key]);
         patient.healthy_after(&[kind, &format!("external_ids:{key} is not set")]);
     }
 }
@@ -166,9 +157,7 @@ fn an_mtu_too_large_for_the_tunnel() {
          ip addr add 192.0.2.1/24 dev underlay && \
          ovs-vsctl set open_vswitch . external_ids:ovn-encap-type=geneve external_ids:ovn-encap-ip=192.0.2.1",
     )
-    .unwrap()
-    .success("ip")
-    .unwrap();
+    .success("ip");
     let words = "pods get MTU 1500, and geneve over underlay (MTU 1500) carries 1442";
     patient.healthy_after(&["mtu-too-large", words]);
     assert_eq!(
@@ -176,9 +165,9 @@ fn an_mtu_too_large_for_the_tunnel() {
         ["sed -i -e '1i mtu = 1442' -e '/^ *mtu *=/d' /run/podwire.toml"]
     );
     patient.complains_of("pods-mtu-too-large", "than the 1442 that get through: 1");
-    let new = node.pod("new").unwrap();
-    new.add().unwrap().success().unwrap();
-    assert_eq!(links::find(new.place(), "eth0").unwrap().unwrap().mtu, 1442);
+    let new = node.pod("new");
+    new.add().success();
+    assert_eq!(links::find(new.place(), "eth0").unwrap().mtu, 1442);
     patient.stop_agent();
     patient.options = AgentOptions::default().with(["--mtu", "1500"]);
     patient.start_agent();
@@ -188,9 +177,7 @@ fn an_mtu_too_large_for_the_tunnel() {
     );
     // Pods that ovn-kubernetes wired have less than what fits.
     node.shell("ip link add ovn-k8s-mp0 mtu 1400 type bridge")
-        .unwrap()
-        .success("ip")
-        .unwrap();
+        .success("ip");
     patient.complains_of(
         "mtu-too-large",
         "pods get MTU 1500, and the cluster's pods have that of ovn-k8s-mp0, 1400",

@@ -57,14 +57,12 @@ impl<'node> Image<'node> {
     /// The image's root directory.
     fn fill(&self) {
         let rootfs = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/image/rootfs");
-        let [agent, plugin] = [agent_binary().unwrap(), plugin_binary().unwrap()];
+        let [agent, plugin] = [agent_binary(), plugin_binary()];
         let stripped = "/run/podwire.stripped";
         self.node
-            .run("strip", &["-o", stripped, agent.to_str().unwrap()])
-            .unwrap();
+            .run("strip", &["-o", stripped, agent.to_str().unwrap()]);
         self.node
-            .run(rootfs, &[ROOT, stripped, plugin.to_str().unwrap()])
-            .unwrap();
+            .run(rootfs, &[ROOT, stripped, plugin.to_str().unwrap()]);
     }
 
     /// Writes a program that is the container's start, and says where.
@@ -130,7 +128,6 @@ impl<'node> Image<'node> {
             .place()
             .run(|| finish(command, b"", Duration::from_secs(60)))
             .unwrap()
-            .unwrap()
     }
 
     /// Runs a probe's command in the container of this process.
@@ -148,7 +145,6 @@ impl<'node> Image<'node> {
         self.node
             .place()
             .run(|| finish(entered, b"", Duration::from_secs(60)))
-            .unwrap()
             .unwrap()
     }
 }

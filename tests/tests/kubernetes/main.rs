@@ -2,7 +2,6 @@
 //! without an image: the init step, the agent and the probes as processes in a root with what the image has, with the mounts,
 //! the environment and the commands of the manifest.
 
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 mod image;
 mod node_role;
 mod render;
@@ -127,15 +126,13 @@ fn asked_for(request: &Request) -> [String; 3] {
 
 #[test]
 fn what_the_agent_asks_the_api_server_for_its_role_allows() {
-    let (node, server) = ApiServer::beside_a_node().unwrap();
-    let _agent = node.start_agent(&server.watched_by("n1", "5")).unwrap();
-    let pod = node.pod("web").unwrap();
+    let (node, server) = ApiServer::beside_a_node();
+    let _agent = node.start_agent(&server.watched_by("n1", "5"));
+    let pod = node.pod("web");
     let bad = json!({ "k8s.ovn.org/pod-networks": "{" });
     server.apply(apiserver::pod_on("n1", &pod, bad));
-    pod.add().unwrap().error().unwrap();
-    server
-        .await_events("an Event", |events| !events.is_empty())
-        .unwrap();
+    pod.add().error();
+    server.await_events("an Event", |events| !events.is_empty());
     let asked: BTreeSet<_> = server.requests().iter().map(asked_for).collect();
     let verbs: Vec<_> = asked.iter().map(|[_, _, verb]| verb.as_str()).collect();
     assert_eq!(verbs, ["create", "list", "watch"], "{asked:?}");
@@ -228,11 +225,11 @@ fn the_agent_is_on_every_node_in_its_own_network_with_what_is_the_nodes_mounted(
 
 #[test]
 fn every_variable_is_a_setting_and_every_network_configuration_one_that_podwire_installs() {
-    let node = TestNode::new().unwrap();
+    let node = TestNode::new();
     for overlay in OVERLAYS {
         let objects = render(&manifests().join("overlays").join(overlay));
         let settings = config(&objects, "podwire");
-        let mut print = Command::new(agent_binary().unwrap());
+        let mut print = Command::new(agent_binary());
         print.args(["agent", "--print-config"]).env_clear();
         // As every pod has it from its cluster.
         print.env("PODWIRE_K8S_APISERVER", "https://192.0.2.1");
@@ -259,7 +256,7 @@ fn every_variable_is_a_setting_and_every_network_configuration_one_that_podwire_
         for (file, text) in confs {
             let path = format!("/run/{file}");
             fs::write(node.path(&path), text).unwrap();
-            let mut install = Command::new(agent_binary().unwrap());
+            let mut install = Command::new(agent_binary());
             install.args([
                 "install",
                 "--conf-only",
@@ -277,8 +274,8 @@ fn every_variable_is_a_setting_and_every_network_configuration_one_that_podwire_
 
 fn run(node: &TestNode, command: Command) -> String {
     let finish = || process::finish(command, b"", Duration::from_secs(60));
-    let finished = node.place().run(finish).unwrap().unwrap();
-    finished.success("podwire").unwrap()
+    let finished = node.place().run(finish).unwrap();
+    finished.success("podwire")
 }
 
 #[test]
@@ -295,9 +292,9 @@ fn a_field_that_kubernetes_does_not_know_is_found() {
 
 #[test]
 fn init_step_agent_and_probes_work_with_the_mounts_of_the_manifest_and_without_a_shell() {
-    let node = TestNode::new().unwrap();
+    let node = TestNode::new();
     // As systemd has it; the fixture's own is private.
-    node.run("mount", &["--make-rshared", "/run"]).unwrap();
+    node.run("mount", &["--make-rshared", "/run"]);
     let image = Image::new(&node, "plain");
     assert!(!node.path(&format!("{ROOT}/bin/sh")).exists());
 
@@ -336,9 +333,9 @@ fn init_step_agent_and_probes_work_with_the_mounts_of_the_manifest_and_without_a
     let conf = format!("{HOST}/etc/cni/net.d/10-podwire.conflist");
     assert!(!node.path(&conf).exists());
 
-    node.start_ovsdb_server().unwrap();
-    node.start_vswitchd().unwrap();
-    agent.await_log("10-podwire.conflist installed").unwrap();
+    node.start_ovsdb_server();
+    node.start_vswitchd();
+    agent.await_log("10-podwire.conflist installed");
     assert!(image.probe(&agent, ready).status.success());
     let list: Value = serde_json::from_str(&fs::read_to_string(node.path(&conf)).unwrap()).unwrap();
     let mut conf_of_call = list["plugins"][0].clone();
@@ -346,31 +343,29 @@ fn init_step_agent_and_probes_work_with_the_mounts_of_the_manifest_and_without_a
     conf_of_call["cniVersion"] = "1.1.0".into();
 
     // Its namespace is mounted after the container's own mounts were made.
-    let pod = node.pod("web").unwrap();
+    let pod = node.pod("web");
     for verb in ["ADD", "DEL"] {
-        let run = pod
-            .exec_binary(
-                Path::new(&plugin),
-                verb,
-                conf_of_call.to_string().as_bytes(),
-                &[],
-            )
-            .unwrap();
-        run.success().unwrap();
+        let run = pod.exec_binary(
+            Path::new(&plugin),
+            verb,
+            conf_of_call.to_string().as_bytes(),
+            &[],
+        );
+        run.success();
     }
-    agent.stop().unwrap();
+    agent.stop();
     assert!(
         node.path(&conf).exists(),
         "pods keep their network while the agent is replaced"
     );
-    node.leftovers().unwrap().assert_none();
+    node.leftovers().assert_none();
 }
 
 #[test]
 fn the_daemonset_that_uninstalls_takes_configuration_ports_and_plugin_off_the_node() {
-    let node = TestNode::with_ovs().unwrap();
+    let node = TestNode::with_ovs();
     // As systemd has it; the fixture's own is private.
-    node.run("mount", &["--make-rshared", "/run"]).unwrap();
+    node.run("mount", &["--make-rshared", "/run"]);
     let mut image = Image::new(&node, "plain");
     image.run(&image.program("init", &image.pod.init_containers.as_ref().unwrap()[0]));
     let start = image.program("agent", &image.pod.containers[0]);
@@ -380,9 +375,9 @@ fn the_daemonset_that_uninstalls_takes_configuration_ports_and_plugin_off_the_no
     }
     .under(&[start.to_str().unwrap()]);
     let agent = Agent::start(&node, &options).unwrap();
-    agent.await_log("10-podwire.conflist installed").unwrap();
-    let pod = node.pod("web").unwrap();
-    pod.add().unwrap().success().unwrap();
+    agent.await_log("10-podwire.conflist installed");
+    let pod = node.pod("web");
+    pod.add().success();
 
     image.pod = pod_spec(&render(&manifests().join("uninstall")));
     let containers = [
@@ -400,18 +395,14 @@ fn the_daemonset_that_uninstalls_takes_configuration_ports_and_plugin_off_the_no
     let done = image.run(&image.program("uninstall", containers[0]));
     assert!(done.status.success(), "{done:?}");
     for directory in ["etc/cni/net.d", "opt/cni/bin"] {
-        let left = node.run("ls", &[&format!("{HOST}/{directory}")]).unwrap();
+        let left = node.run("ls", &[&format!("{HOST}/{directory}")]);
         assert_eq!(left, "", "{directory}");
     }
-    agent.await_log("10-podwire.conflist was removed").unwrap();
-    node.leftovers().unwrap().assert_none();
+    agent.await_log("10-podwire.conflist was removed");
+    node.leftovers().assert_none();
 
-    let stays = node
-        .podwire_live(&["uninstall", "--stay", "--root", HOST])
-        .unwrap();
-    stays
-        .await_line(&["left: the agent and its units"])
-        .unwrap();
-    stays.terminate().unwrap();
-    assert!(stays.await_end().unwrap().success());
+    let stays = node.podwire_live(&["uninstall", "--stay", "--root", HOST]);
+    stays.await_line(&["left: the agent and its units"]);
+    stays.terminate();
+    assert!(stays.await_end().success());
 }

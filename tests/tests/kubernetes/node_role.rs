@@ -17,12 +17,12 @@ use super::{asked_for, rules};
 #[test]
 fn the_node_role_works_from_its_manifest_and_asks_for_all_that_its_role_allows_and_for_nothing_else()
  {
-    let machine = Machine::new().unwrap();
-    let before = machine.snapshot().unwrap();
+    let machine = Machine::new();
+    let before = machine.snapshot();
     let node = machine.node();
     // As systemd has it; the fixture's own is private.
-    node.run("mount", &["--make-rshared", "/run"]).unwrap();
-    let server = ApiServer::start_in(node.place()).unwrap();
+    node.run("mount", &["--make-rshared", "/run"]);
+    let server = ApiServer::start_in(node.place());
     let mut object = apiserver::node("node-a", "192.0.2.11");
     let subnets = json!({"default": ["10.244.1.0/24", "fd00:10:244:1::/64"]});
     object["metadata"]["annotations"] = json!({"k8s.ovn.org/node-subnets": subnets.to_string()});
@@ -38,9 +38,9 @@ fn the_node_role_works_from_its_manifest_and_asks_for_all_that_its_role_allows_a
     let mut start = Command::new(image.program("node-role", &container));
     start.envs(image.environment.iter().cloned());
     start.env("PODWIRE_OVN_REMOTE", "tcp:192.0.2.9:6642");
-    let run = NodeRun::launch_by(node, start).unwrap();
-    run.await_log("services follow the cluster", 1).unwrap();
-    machine.await_well().unwrap();
+    let run = NodeRun::launch_by(node, start);
+    run.await_log("services follow the cluster", 1);
+    machine.await_well();
 
     let probe = container.readiness_probe.unwrap().http_get.unwrap();
     let get = format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", probe.path.unwrap());
@@ -51,22 +51,20 @@ fn the_node_role_works_from_its_manifest_and_asks_for_all_that_its_role_allows_a
         stream.read_to_string(&mut answer).unwrap();
         answer
     });
-    assert!(answer.unwrap().starts_with("HTTP/1.1 200 OK"));
+    assert!(answer.starts_with("HTTP/1.1 200 OK"));
 
     // Again and again, until there is an Event of it.
     let delete = ["address", "del", "10.244.1.2/24", "dev", "ovn-k8s-mp0"];
     let mut deleted = 0;
-    while run.count("left alone").unwrap() == 0 {
-        node.run("ip", &delete).unwrap();
+    while run.count("left alone") == 0 {
+        node.run("ip", &delete);
         deleted += 1;
-        run.await_log("10.244.1.2/24", deleted).unwrap();
+        run.await_log("10.244.1.2/24", deleted);
     }
-    server
-        .await_events("an Event", |events| !events.is_empty())
-        .unwrap();
+    server.await_events("an Event", |events| !events.is_empty());
     let asked: BTreeSet<_> = server.requests().iter().map(asked_for).collect();
     assert_eq!(asked, rules(&objects));
-    run.stop().unwrap();
-    machine.cleanup(&[]).unwrap();
-    before.assert_same(&machine.snapshot().unwrap());
+    run.stop();
+    machine.cleanup(&[]);
+    before.assert_same(&machine.snapshot());
 }

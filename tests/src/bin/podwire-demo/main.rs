@@ -94,7 +94,7 @@ fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
     let node = stage
         .step(
             "a node of its own: network namespace, mount namespace, empty /run",
-            || Ok((TestNode::new()?, String::new())),
+            || Ok((TestNode::new(), String::new())),
         )
         .map_err(|_| None)?;
     let mark = node.process_mark();
@@ -106,9 +106,9 @@ fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
 
 fn on_node(stage: &Stage, node: &TestNode) -> Result<Vec<u64>, ()> {
     stage.step("ovsdb-server and ovs-vswitchd, their own", || {
-        node.start_ovsdb_server()?;
-        node.start_vswitchd()?;
-        let version = node.run("ovs-vswitchd", &["--version"])?;
+        node.start_ovsdb_server();
+        node.start_vswitchd();
+        let version = node.run("ovs-vswitchd", &["--version"]);
         Ok(((), version.lines().next().unwrap_or_default().to_owned()))
     })?;
     let agent = stage.step("podwire agent, plain-OVS mode", || {
@@ -116,7 +116,7 @@ fn on_node(stage: &Stage, node: &TestNode) -> Result<Vec<u64>, ()> {
             .subnet("10.244.1.0/24")
             .subnet("fd00:10:244:1::/64");
         Ok((
-            node.start_agent(&options)?,
+            node.start_agent(&options),
             "/run/podwire/agent.sock".to_owned(),
         ))
     })?;
@@ -142,28 +142,28 @@ fn on_node(stage: &Stage, node: &TestNode) -> Result<Vec<u64>, ()> {
 
     for wired in &pods {
         stage.step(&format!("CHECK demo/{}", wired.wish.name), || {
-            let check = wired.pod.check(&wired.result)?;
-            check.success()?;
+            let check = wired.pod.check(&wired.result);
+            check.success();
             Ok(((), stage::milliseconds(check.duration())))
         })?;
     }
     for wired in &pods {
         stage.step(&format!("DEL demo/{}", wired.wish.name), || {
-            let del = wired.pod.del()?;
-            del.success()?;
+            let del = wired.pod.del();
+            del.success();
             Ok(((), stage::milliseconds(del.duration())))
         })?;
     }
     stage.step("no link, no OVS row and no record of a pod is left", || {
-        let left = node.leftovers()?;
+        let left = node.leftovers();
         expect("the node", "nothing left", left.is_empty(), || {
             left.to_string()
         })?;
         Ok(((), String::new()))
     })?;
     stage.step("the agent stops, and no process of it stays", || {
-        let status = agent.stop()?;
-        let processes = node.processes()?;
+        let status = agent.stop();
+        let processes = node.processes();
         expect("the agent", "exit status 0", status.success(), || {
             status.to_string()
         })?;
@@ -181,7 +181,7 @@ fn on_node(stage: &Stage, node: &TestNode) -> Result<Vec<u64>, ()> {
             .iter()
             .map(|wired| wired.pod.place())
             .chain([node.place()]);
-        places.map(|place| place.network_inode()).collect()
+        Ok(places.map(|place| place.network_inode()).collect())
     })
 }
 
@@ -191,7 +191,7 @@ fn add<'node>(
     wish: &'static Wish,
 ) -> Result<(Wired<'node>, String), Failure> {
     let [v4, v6] = wish.addresses;
-    let mut pod = node.pod(wish.name)?.on_default_network(&json!({
+    let mut pod = node.pod(wish.name).on_default_network(&json!({
         "ip_addresses": [format!("{v4}/24"), format!("{v6}/64")],
         "mac_address": wish.mac,
         "gateway_ips": ["10.244.1.1", "fd00:10:244:1::1"],
@@ -200,8 +200,8 @@ fn add<'node>(
     pod.namespace = "demo".into();
     let mut conf = conf();
     conf["mtu"] = json!(MTU);
-    let add = pod.exec("ADD", &conf)?;
-    let result = add.success()?;
+    let add = pod.exec("ADD", &conf);
+    let result = add.success();
     let add_ms = add.duration().as_secs_f64() * 1e3;
     Ok((
         Wired {
@@ -218,7 +218,7 @@ fn add<'node>(
 fn as_wished(wired: &Wired<'_>) -> Result<(), Failure> {
     let place = wired.pod.place();
     let name = format!("eth0 of demo/{}", wired.wish.name);
-    let eth0 = links::find(place, "eth0")?;
+    let eth0 = links::find(place, "eth0");
     let (mac, mtu) = eth0.map(|link| (link.mac, link.mtu)).unwrap_or_default();
     expect(
         &format!("MAC of {name}"),
@@ -234,14 +234,14 @@ fn as_wished(wired: &Wired<'_>) -> Result<(), Failure> {
     )?;
     let [v4, v6] = wired.wish.addresses;
     let wished = [format!("{v4}/24"), format!("{v6}/64")];
-    let addresses = links::addresses(place, "eth0")?;
+    let addresses = links::addresses(place, "eth0");
     expect(
         &format!("addresses of {name}"),
         &wished.join(", "),
         addresses == wished,
         || addresses.join(", "),
     )?;
-    let routes = links::routes(place, "-4")?;
+    let routes = links::routes(place, "-4");
     let there = routes
         .iter()
         .any(|route| route["dst"] == ROUTE && route["gateway"] == "10.244.1.1");

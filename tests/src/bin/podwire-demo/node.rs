@@ -9,7 +9,7 @@ use std::time::Instant;
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::machine::Snapshot;
 use podwire_tests::ovn::{Central, OvnNode, Router};
-use podwire_tests::{Failure, NodeRun, Place, Pod, traffic};
+use podwire_tests::{NodeRun, Place, Pod, traffic};
 use serde_json::json;
 
 use crate::picture::Block;
@@ -32,14 +32,14 @@ pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
     let proof = stage.silent(Proof::start).map_err(|()| None)?;
     let central = stage.step(
         "central: OVN's databases and ovn-northd; the client outside",
-        || Ok((Central::start()?, "172.31.0.1".to_owned())),
+        || Ok((Central::start(), "172.31.0.1".to_owned())),
     );
     let central = central.map_err(|()| None)?;
     let router = stage.step(
         "a router between the outside and each node's subnet",
         || {
             let routed = "172.31.0.0/24, 172.31.1.0/24, 172.31.2.0/24";
-            Ok((central.router()?, routed.to_owned()))
+            Ok((central.router(), routed.to_owned()))
         },
     );
     let router = router.map_err(|()| kept_logs(&[central.machine()]))?;
@@ -47,7 +47,7 @@ pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
     for (name, number) in [("node-a", 1), ("node-b", 2)] {
         let title = format!("{name}: a machine with Open vSwitch, and nothing of OVN");
         let node = stage.step(&title, || {
-            let node = central.bare_node_behind(&router, name, number)?;
+            let node = central.bare_node_behind(&router, name, number);
             let remark = format!("{} {}", node.uplink(), node.tunnel_address());
             Ok((node, remark))
         });
@@ -73,12 +73,12 @@ fn in_network(
     let mut runs = Vec::new();
     let mut servers = Vec::new();
     for node in nodes {
-        before.push(stage.silent(|| Snapshot::of(node))?);
+        before.push(stage.silent(|| Ok(Snapshot::of(node)))?);
         let title = format!("{}: podwire node plan", node.name);
         let planned = stage.step(&title, || {
             let line = node.host_arguments("plan", None);
             let line: Vec<&str> = line.iter().map(String::as_str).collect();
-            let planned = node.podwire(&line)?.stdout;
+            let planned = node.podwire(&line).stdout;
             let last = planned.lines().last().unwrap_or_default().to_owned();
             Ok((planned, last))
         })?;
@@ -87,7 +87,7 @@ fn in_network(
             stage.say(&format!("{}\n", lines.join("\n")));
         }
         servers.push(stage.silent(|| {
-            let server = ApiServer::start_in(node.place())?;
+            let server = ApiServer::start_in(node.place());
             server.apply(node.api_object());
             Ok(server)
         })?);
@@ -95,7 +95,7 @@ fn in_network(
         runs.push(stage.step(&title, || {
             let line = node.host_arguments("run", servers.last());
             let started = Instant::now();
-            let run = NodeRun::start(node, &line)?;
+            let run = NodeRun::start(node, &line);
             Ok((run, stage::milliseconds(started.elapsed())))
         })?);
         let title = format!(
@@ -103,20 +103,20 @@ fn in_network(
             node.name
         );
         stage.step(&title, || {
-            node.start_controller()?;
-            central.await_chassis(&node.name)?;
-            central.add_host(node)?;
-            central.await_up(&format!("k8s-{}", node.name), true)?;
+            node.start_controller();
+            central.await_chassis(&node.name);
+            central.add_host(node);
+            central.await_up(&format!("k8s-{}", node.name), true);
             Ok(((), format!("k8s-{} is up", node.name)))
         })?;
     }
     let mut agents = Vec::new();
     let mut pods = Vec::new();
     for (node, name) in nodes.iter().zip(["web", "db"]) {
-        agents.push(stage.silent(|| node.start_agent(&OvnNode::agent_options()))?);
+        agents.push(stage.silent(|| Ok(node.start_agent(&OvnNode::agent_options())))?);
         pods.push(stage.step(&format!("{}: ADD {name}", node.name), || {
-            let (pod, port) = central.schedule(node, name, 11)?;
-            pod.add()?.success()?;
+            let (pod, port) = central.schedule(node, name, 11);
+            pod.add().success();
             Ok((pod, port.ipv4()))
         })?);
     }
@@ -124,11 +124,11 @@ fn in_network(
         unreachable!("two nodes, two pods")
     };
     stage.step("a service in front of web", || {
-        central.nbctl(&["lb-add", "web", "10.96.0.80:80", "10.128.1.11:8080", "tcp"])?;
+        central.nbctl(&["lb-add", "web", "10.96.0.80:80", "10.128.1.11:8080", "tcp"]);
         for node in nodes {
-            central.nbctl(&["ls-lb-add", &node.name, "web"])?;
+            central.nbctl(&["ls-lb-add", &node.name, "web"]);
         }
-        central.sync()?;
+        central.sync();
         let mut service = apiserver::service("demo", "web", "10.96.0.80", 80);
         service["spec"]["type"] = "NodePort".into();
         service["spec"]["ports"][0]["nodePort"] = NODE_PORT.into();
@@ -137,7 +137,7 @@ fn in_network(
         for (server, run) in servers.iter().zip(&runs) {
             server.apply(service.clone());
             server.apply(slice.clone());
-            run.await_log("services follow the cluster fronts=", 2)?;
+            run.await_log("services follow the cluster fronts=", 2);
         }
         Ok(((), format!("10.96.0.80:80, node port {NODE_PORT}")))
     })?;
@@ -149,28 +149,28 @@ fn in_network(
         .into_iter()
         .chain(nodes.iter().map(|node| node.place()))
         .chain(pods.iter().map(Pod::place));
-    let namespaces = places.map(Place::network_inode).collect::<Result<_, _>>();
-    let namespaces = stage.silent(|| namespaces)?;
+    let namespaces = places.map(Place::network_inode).collect();
     stage.silent(|| {
         for pod in &pods {
-            pod.del()?.success()?;
+            pod.del().success();
         }
-        agents
-            .into_iter()
-            .try_for_each(|agent| agent.stop().map(drop))
+        for agent in agents {
+            agent.stop();
+        }
+        Ok(())
     })?;
     for ((node, run), before) in nodes.iter().zip(runs).zip(before) {
         stage.step(&format!("{}: podwire node cleanup", node.name), || {
-            run.stop()?;
-            node.leave_network()?;
+            run.stop();
+            node.leave_network();
             let done = node
-                .podwire(&["node", "cleanup"])?
-                .success("podwire node cleanup")?;
+                .podwire(&["node", "cleanup"])
+                .success("podwire node cleanup");
             Ok(((), done.lines().last().unwrap_or_default().to_owned()))
         })?;
         let title = format!("{}: byte for byte as before podwire node came", node.name);
         stage.step(&title, || {
-            let after = Snapshot::of(node)?.without_notes_of_others();
+            let after = Snapshot::of(node).without_notes_of_others();
             let differences = before.without_notes_of_others().differences(&after);
             expect(&node.name, "no difference", differences.is_empty(), || {
                 differences.join("\n")
@@ -249,10 +249,10 @@ fn damage(
         let title = format!("node-a: {program} {}", arguments.join(" "));
         stage.step(&title, || {
             let started = Instant::now();
-            node.run(program, arguments)?;
-            run.await_log(awaited, 1)?;
+            node.run(program, arguments);
+            run.await_log(awaited, 1);
             let back = stage::milliseconds(started.elapsed());
-            await_well(node)?;
+            await_well(node);
             let listening = "10.128.1.11:8080".parse().ok();
             let by = format!("{}:{NODE_PORT}", node.tunnel_address())
                 .parse()
@@ -268,8 +268,8 @@ fn damage(
 }
 
 /// Waits until `podwire node show` finds every item as it should be.
-fn await_well(node: &OvnNode) -> Result<(), Failure> {
-    podwire_tests::machine::await_well(node, &node.host_arguments("show", None))
+fn await_well(node: &OvnNode) {
+    podwire_tests::machine::await_well(node, &node.host_arguments("show", None));
 }
 
 fn picture(nodes: &[OvnNode]) -> Block {

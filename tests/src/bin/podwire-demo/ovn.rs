@@ -27,8 +27,8 @@ pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
         .step(
             "central: northbound and southbound database, ovn-northd",
             || {
-                let central = Central::start()?;
-                let version = central.machine().run("ovn-northd", &["--version"])?;
+                let central = Central::start();
+                let version = central.machine().run("ovn-northd", &["--version"]);
                 Ok((
                     central,
                     version.lines().next().unwrap_or_default().to_owned(),
@@ -40,8 +40,8 @@ pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
     for (name, number) in [("node-a", 1), ("node-b", 2)] {
         let title = format!("{name}: Open vSwitch, ovn-controller, on the underlay");
         let node = stage.step(&title, || {
-            let node = central.node(name, number)?;
-            central.add_switch(&node)?;
+            let node = central.node(name, number);
+            central.add_switch(&node);
             let remark = format!("tunnels from {}", node.tunnel_address());
             Ok((node, remark))
         });
@@ -61,7 +61,7 @@ fn in_network(stage: &Stage, central: &Central, nodes: &[OvnNode]) -> Result<Vec
     for node in nodes {
         let title = format!("{}: podwire agent --mode ovn", node.name);
         agents.push(stage.step(&title, || {
-            let agent = node.start_agent(&OvnNode::agent_options())?;
+            let agent = node.start_agent(&OvnNode::agent_options());
             Ok((agent, "ready: ovn-controller is connected".to_owned()))
         })?);
     }
@@ -90,15 +90,15 @@ fn in_network(stage: &Stage, central: &Central, nodes: &[OvnNode]) -> Result<Vec
             wired.pod.name
         );
         stage.step(&title, || {
-            let del = wired.pod.del()?;
-            del.success()?;
-            central.await_up(&wired.port.name, false)?;
+            let del = wired.pod.del();
+            del.success();
+            central.await_up(&wired.port.name, false);
             Ok(((), stage::milliseconds(del.duration())))
         })?;
     }
     stage.step("no link, no OVS row and no record of a pod is left", || {
         for node in nodes {
-            let left = node.leftovers()?;
+            let left = node.leftovers();
             expect(&node.name, "nothing left", left.is_empty(), || {
                 left.to_string()
             })?;
@@ -115,12 +115,12 @@ fn in_network(stage: &Stage, central: &Central, nodes: &[OvnNode]) -> Result<Vec
         let machines = nodes.iter().map(|node| node.place());
         let sandboxes = pods.iter().map(|wired| wired.pod.place());
         let places = machines.chain(sandboxes).chain([central.machine().place()]);
-        places.map(|place| place.network_inode()).collect()
+        Ok(places.map(|place| place.network_inode()).collect())
     })
 }
 
 fn stopped(agent: Agent<'_>) -> Result<(), Failure> {
-    let status = agent.stop()?;
+    let status = agent.stop();
     expect("the agent", "exit status 0", status.success(), || {
         status.to_string()
     })
@@ -133,14 +133,14 @@ fn add<'node>(
     name: &str,
     number: u8,
 ) -> Result<(Wired<'node>, String), Failure> {
-    let mut pod = node.pod(name)?;
+    let mut pod = node.pod(name);
     pod.namespace = "demo".into();
     let port = LogicalPort::of(&pod, node, number);
-    central.add_port(&port)?;
+    central.add_port(&port);
     let pod = pod.on_default_network(&port.entry());
-    let add = pod.add()?;
-    add.success()?;
-    let row = node.await_ofport_of(&pod.container)?;
+    let add = pod.add();
+    add.success();
+    let row = node.await_ofport_of(&pod.container);
     let wired = Wired {
         port,
         add_ms: add.duration().as_secs_f64() * 1e3,

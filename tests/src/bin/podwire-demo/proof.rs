@@ -15,7 +15,7 @@ pub(crate) struct Proof {
 impl Proof {
     /// Looks around.
     pub(crate) fn start() -> Result<Proof, Failure> {
-        let machine = Place::here()?;
+        let machine = Place::here();
         Ok(Proof {
             links: link_names(&machine)?,
             named_namespaces: named_namespaces(),
@@ -111,7 +111,7 @@ pub(crate) fn expect(
 }
 
 fn link_names(place: &Place) -> Result<BTreeSet<String>, Failure> {
-    Ok(links::list(place)?
+    Ok(links::list(place)
         .into_iter()
         .map(|link| link.name)
         .collect())

@@ -1,6 +1,8 @@
 //! Progress on the terminal: a line for each step as it ends, coloured only where that can be seen.
 
+use std::any::Any;
 use std::io::{IsTerminal, Write, stdout};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use podwire_tests::Failure;
@@ -30,7 +32,7 @@ impl Stage {
             self.print(&format!("  … {title}"));
         }
         let started = Instant::now();
-        let done = work();
+        let done = caught(work);
         if self.terminal {
             self.print("\r\x1b[K");
         }
@@ -57,7 +59,7 @@ impl Stage {
 
     /// Does something that is worth a line only when it fails.
     pub(crate) fn silent<T>(&self, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, ()> {
-        work().map_err(|failure| self.say(&format!("  {} {failure}", self.red("✗"))))
+        caught(work).map_err(|failure| self.say(&format!("  {} {failure}", self.red("✗"))))
     }
 
     /// Prints a text of its own.
@@ -90,6 +92,16 @@ impl Stage {
             text.to_owned()
         }
     }
+}
+
+/// What a step came to: a failure of its own, or the panic of a fixture.
+fn caught<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, String> {
+    let message = |panic: Box<dyn Any + Send>| match panic.downcast::<String>() {
+        Ok(message) => *message,
+        Err(_) => "a fixture panicked".to_owned(),
+    };
+    let done = catch_unwind(AssertUnwindSafe(work)).map_err(message)?;
+    done.map_err(|failure| failure.to_string())
 }
 
 /// A duration as the demo shows it.

@@ -19,7 +19,7 @@ pub(crate) fn render(
     let mut rows = vec![head];
     for wired in pods {
         let name = format!("demo/{}", wired.wish.name);
-        let interface = node.interface_of(&wired.pod.container)?;
+        let interface = node.interface_of(&wired.pod.container);
         expect(
             &name,
             "an Interface row with its sandbox",
@@ -66,7 +66,7 @@ pub(crate) fn chart_of_add(
     container: &str,
     add_ms: f64,
 ) -> Result<String, Failure> {
-    let traces = agent.get_json("/v1/traces")?;
+    let traces = agent.get_json("/v1/traces");
     let mut operations = members(&traces["operations"]).iter().rev();
     let add = operations.find(|trace| trace["verb"] == "ADD" && trace["container"] == container);
     expect(name, "a trace of its ADD", add.is_some(), || {

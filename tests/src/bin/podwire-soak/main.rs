@@ -59,13 +59,13 @@ fn main() -> ExitCode {
 
 /// Whether everything was as it must be.
 fn soak(duration: Duration) -> Result<bool, Failure> {
-    let node = TestNode::with_ovs()?;
+    let node = TestNode::with_ovs();
     let options = SUBNETS
         .iter()
         .fold(AgentOptions::default(), |options, subnet| {
             options.subnet(subnet)
         });
-    let mut agent = node.start_agent(&options)?;
+    let mut agent = node.start_agent(&options);
     let before = rows(&node)?;
     println!("{PODS} pods, {AT_A_TIME} at a time, for {duration:?}");
     let tally = Tally::default();
@@ -97,7 +97,7 @@ fn soak(duration: Duration) -> Result<bool, Failure> {
     if after != before {
         wrong.push(format!("rows: {after:?} instead of {before:?}"));
     }
-    let leftovers = node.leftovers()?;
+    let leftovers = node.leftovers();
     if !leftovers.is_empty() {
         wrong.push(format!("left behind: {leftovers}"));
     }
@@ -107,7 +107,7 @@ fn soak(duration: Duration) -> Result<bool, Failure> {
     if spooled > 0 {
         wrong.push(format!("{spooled} DELs are still in the spool"));
     }
-    agent.stop()?;
+    agent.stop();
     print!("{tally}");
     for problem in &wrong {
         println!("WRONG  {problem}");
@@ -122,6 +122,6 @@ fn soak(duration: Duration) -> Result<bool, Failure> {
 
 /// How many rows each table has.
 fn rows(node: &TestNode) -> Result<Vec<(&'static str, usize)>, Failure> {
-    let count = |table| Ok((table, node.ovsdb_rows(table)?.len()));
+    let count = |table| Ok((table, node.ovsdb_rows(table).len()));
     TABLES.into_iter().map(count).collect()
 }

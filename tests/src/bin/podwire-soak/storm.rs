@@ -72,7 +72,7 @@ impl<'node> Storm<'node> {
                 None => {
                     let pod = match place.removed.take() {
                         Some(pod) if random(2) == 0 => pod,
-                        _ => self.node.pod(&place.name)?,
+                        _ => self.node.pod(&place.name),
                     };
                     place.sandbox = Some(self.add(pod)?);
                 }
@@ -114,38 +114,38 @@ impl<'node> Storm<'node> {
             match random(9) {
                 0 | 1 => {
                     self.tally.fault("agent killed");
-                    agent = agent.kill_and_restart()?;
+                    agent = agent.kill_and_restart();
                 }
                 2 => {
                     self.tally.fault("ovsdb-server killed");
-                    self.node.kill_ovsdb_server()?;
-                    self.node.start_ovsdb_server()?;
+                    self.node.kill_ovsdb_server();
+                    self.node.start_ovsdb_server();
                 }
                 3 => {
                     self.tally.fault("ovs-vswitchd killed");
-                    self.node.kill_vswitchd()?;
-                    self.node.start_vswitchd()?;
+                    self.node.kill_vswitchd();
+                    self.node.start_vswitchd();
                 }
                 4 => {
                     self.tally.fault("ovsdb-server hung");
-                    self.node.signal_ovsdb_server(Signal::SIGSTOP)?;
+                    self.node.signal_ovsdb_server(Signal::SIGSTOP);
                     // Some hang longer than an ADD may take, and than the agent's connection lives.
                     std::thread::sleep(Duration::from_millis(200 + random(12_000) as u64));
-                    self.node.signal_ovsdb_server(Signal::SIGCONT)?;
+                    self.node.signal_ovsdb_server(Signal::SIGCONT);
                 }
                 5 => {
                     self.tally.fault("ovs-vswitchd hung");
-                    self.node.signal_vswitchd(Signal::SIGSTOP)?;
+                    self.node.signal_vswitchd(Signal::SIGSTOP);
                     std::thread::sleep(Duration::from_millis(random(2_000) as u64));
-                    self.node.signal_vswitchd(Signal::SIGCONT)?;
+                    self.node.signal_vswitchd(Signal::SIGCONT);
                 }
                 6 | 7 => self.remove_ports()?,
                 _ => {
                     self.tally.fault("database lost");
-                    self.node.kill_vswitchd()?;
-                    self.node.lose_database()?;
-                    self.node.start_ovsdb_server()?;
-                    self.node.start_vswitchd()?;
+                    self.node.kill_vswitchd();
+                    self.node.lose_database();
+                    self.node.start_ovsdb_server();
+                    self.node.start_vswitchd();
                 }
             }
         }
@@ -153,13 +153,13 @@ impl<'node> Storm<'node> {
 
     /// Removes some ports, of living pods or not, as an operator would by mistake.
     fn remove_ports(&self) -> Result<(), Failure> {
-        let rows = self.node.ovsdb_rows("Interface")?;
+        let rows = self.node.ovsdb_rows("Interface");
         let is_pod = |row: &&Row| row["external_ids"]["sandbox"].is_string();
         for row in rows.iter().filter(is_pod).take(1 + random(5)) {
             self.tally.fault("port removed");
             let port = row["name"].as_str().unwrap_or_default();
             let del_port = ["--no-wait", "--if-exists", "del-port", "br-int", port];
-            self.node.vsctl(&del_port)?;
+            self.node.vsctl(&del_port);
         }
         Ok(())
     }
@@ -167,12 +167,12 @@ impl<'node> Storm<'node> {
     /// What is wrong with the pods that the runtime believes alive. Another pod pings them: the node's own kernel hears on
     /// the host ends and would answer in place of the switch.
     pub(crate) fn judge_living(&self, agent: &Agent<'_>) -> Result<Vec<String>, Failure> {
-        self.node.await_vswitchd()?;
-        agent.await_ready(true)?;
+        self.node.await_vswitchd();
+        agent.await_ready(true);
         let mut wrong = Vec::new();
         let mut living = 0;
-        let prober = self.node.pod("prober")?;
-        prober.add()?.success()?;
+        let prober = self.node.pod("prober");
+        prober.add().success();
         for place in &self.places {
             let place = lock(place);
             let Some(Sandbox {
@@ -190,8 +190,11 @@ impl<'node> Storm<'node> {
                 .unwrap_or_default();
             if let Err(failure) = self.node.await_ofport(host) {
                 wrong.push(format!("{} has no port: {failure}", place.name));
-            } else if let Err(failure) = pod.check(result).and_then(|run| run.success()) {
-                wrong.push(format!("{} is not as it was made: {failure}", place.name));
+            } else if let run = pod.check(result)
+                && !run.succeeded()
+            {
+                let error = run.error();
+                wrong.push(format!("{} is not as it was made: {error:?}", place.name));
             }
             for ip in result["ips"].as_array().into_iter().flatten() {
                 let address = ip["address"].as_str().and_then(|net| net.split('/').next());
@@ -204,7 +207,7 @@ impl<'node> Storm<'node> {
                 }
             }
         }
-        prober.del()?.success()?;
+        prober.del().success();
         println!("{living} pods live");
         Ok(wrong)
     }
@@ -221,7 +224,7 @@ impl<'node> Storm<'node> {
             if repeats.is_empty() {
                 wrong.push(format!("{} can't be removed", pod.name));
             }
-            if links::find(pod.place(), "eth0")?.is_some() {
+            if links::find(pod.place(), "eth0").is_some() {
                 wrong.push(format!("{} still has its interface", pod.name));
             }
         }
@@ -235,8 +238,8 @@ impl<'node> Storm<'node> {
             return Ok(Sandbox { pod, result: None });
         }
         let run = match random(SHAPED) {
-            0 => pod.exec("ADD", &shaped())?,
-            _ => pod.add()?,
+            0 => pod.exec("ADD", &shaped()),
+            _ => pod.add(),
         };
         let result = self.note(&run)?;
         Ok(Sandbox { pod, result })
@@ -244,7 +247,7 @@ impl<'node> Storm<'node> {
 
     /// An ADD whose plugin is killed at some moment; the runtime then knows nothing and calls DEL.
     fn add_and_kill(&self, pod: &Pod<'_>) -> Result<(), Failure> {
-        let mut plugin = Command::new(plugin_binary()?);
+        let mut plugin = Command::new(plugin_binary());
         plugin.current_dir("/").envs(pod.environment("ADD"));
         plugin
             .stdin(Stdio::piped())
@@ -253,7 +256,7 @@ impl<'node> Storm<'node> {
         let mut child = self
             .node
             .place()
-            .run(|| plugin.spawn())?
+            .run(|| plugin.spawn())
             .step(|| "start the plugin")?;
         if let Some(mut stdin) = child.stdin.take() {
             // It may be gone already.
@@ -268,14 +271,14 @@ impl<'node> Storm<'node> {
 
     fn check(&self, sandbox: &Sandbox<'_>) -> Result<(), Failure> {
         if let Some(result) = &sandbox.result {
-            self.note(&sandbox.pod.check(result)?)?;
+            self.note(&sandbox.pod.check(result))?;
         }
         Ok(())
     }
 
     /// Whether it succeeded.
     fn del(&self, pod: &Pod<'_>) -> Result<bool, Failure> {
-        Ok(self.note(&pod.del()?)?.is_some())
+        Ok(self.note(&pod.del())?.is_some())
     }
 
     /// A GC with every pod that any worker has, or had a moment ago, as a runtime under its own lock would list them.
@@ -290,17 +293,17 @@ impl<'node> Storm<'node> {
         };
         let mut conf = conf();
         conf["cni.dev/valid-attachments"] = valid.into();
-        let run = any.pod.exec_with("GC", conf.to_string().as_bytes(), &[])?;
+        let run = any.pod.exec_with("GC", conf.to_string().as_bytes(), &[]);
         self.note(&run).map(drop)
     }
 
     /// Counts it; the result of a success.
     fn note(&self, run: &PluginRun) -> Result<Option<Value>, Failure> {
-        if let Ok(result) = run.success() {
+        if run.succeeded() {
             self.tally.done(&run.command, run.duration());
-            return Ok(Some(result));
+            return Ok(Some(run.success()));
         }
-        self.tally.failed(&run.command, Some(run.error()?.code));
+        self.tally.failed(&run.command, Some(run.error().code));
         Ok(None)
     }
 }

@@ -2,12 +2,12 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_was_rotated_in_its_file_is_used_for_the_next_request() {
-    let server = ApiServer::start().unwrap();
+    let server = ApiServer::start();
     server.accept_tokens(Some(&["first"]));
     let mut file = tempfile::NamedTempFile::new().unwrap();
     writeln!(file, "first").unwrap();
     let sources = start(server_access(&server, Token::File(file.path().into())));
-    server.await_watches(1).unwrap();
+    server.await_watches(1);
     server.accept_tokens(Some(&["second"]));
     server.apply(annotated("p", "u1", "a"));
     assert_eq!(
@@ -29,8 +29,8 @@ async fn a_token_that_was_rotated_in_its_file_is_used_for_the_next_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn https_is_spoken_to_a_server_whose_ca_is_known_and_to_no_other() {
-    let server = ApiServer::start_tls().unwrap();
-    let other = ApiServer::start_tls().unwrap();
+    let server = ApiServer::start_tls();
+    let other = ApiServer::start_tls();
     server.apply(annotated("p", "u1", "a"));
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(server.ca().as_bytes()).unwrap();
@@ -47,7 +47,7 @@ async fn https_is_spoken_to_a_server_whose_ca_is_known_and_to_no_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kubeconfig_leads_to_the_server_and_one_that_needs_a_program_is_refused() {
-    let server = ApiServer::start_tls().unwrap();
+    let server = ApiServer::start_tls();
     server.accept_tokens(Some(&["secret"]));
     server.apply(annotated("p", "u1", "a"));
     let dir = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_break_the_watch_goes_on_from_the_last_bookmark() {
-    let server = ApiServer::start().unwrap();
+    let server = ApiServer::start();
     server.apply(annotated("p", "u1", "a"));
     let sources = watching(&server);
     // Changes elsewhere let the version grow without an event for this node; the bookmark tells of
@@ -15,13 +15,11 @@ async fn after_a_break_the_watch_goes_on_from_the_last_bookmark() {
     ask(&sources, "last", "u3", LONG).await.unwrap();
     server.bookmark();
     server.end_watches(true);
-    let requests = server
-        .await_requests("a further watch", |requests| {
-            requests
-                .last()
-                .is_some_and(|request| request.parameter("resourceVersion") == Some("7"))
-        })
-        .unwrap();
+    let requests = server.await_requests("a further watch", |requests| {
+        requests
+            .last()
+            .is_some_and(|request| request.parameter("resourceVersion") == Some("7"))
+    });
     let lists = requests
         .iter()
         .filter(|request| !request.is_watch())
@@ -32,13 +30,13 @@ async fn after_a_break_the_watch_goes_on_from_the_last_bookmark() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_version_lists_anew_and_what_is_gone_is_forgotten() {
     for by_status in [false, true] {
-        let server = ApiServer::start().unwrap();
+        let server = ApiServer::start();
         server.apply(annotated("gone", "u1", "a"));
         server.apply(annotated("stays", "u2", "a"));
         let sources = watching(&server);
         server.hold(true);
         server.break_connections();
-        server.await_watches(0).unwrap();
+        server.await_watches(0);
         server.delete("ns", "gone");
         server.apply(annotated("new", "u3", "b"));
         match by_status {
@@ -55,7 +53,7 @@ async fn an_expired_version_lists_anew_and_what_is_gone_is_forgotten() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_server_is_away_known_pods_are_served_and_the_error_says_what_is_wrong() {
-    let server = ApiServer::start().unwrap();
+    let server = ApiServer::start();
     server.apply(annotated("p", "u1", "a"));
     let sources = watching(&server);
     server.accept_tokens(Some(&["another"]));
@@ -79,13 +77,11 @@ async fn while_the_server_is_away_known_pods_are_served_and_the_error_says_what_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_does_not_answer_yet_makes_the_source_not_ready() {
-    let server = ApiServer::start().unwrap();
+    let server = ApiServer::start();
     server.hold(true);
     server.apply(annotated("p", "u1", "a"));
     let sources = start(server_access(&server, Token::None));
-    server
-        .await_requests("the list", |requests| !requests.is_empty())
-        .unwrap();
+    server.await_requests("the list", |requests| !requests.is_empty());
     let problem = format!(
         "the pods of {} for node n1 are not known: no answer yet",
         server.url()
@@ -99,7 +95,7 @@ async fn a_server_that_does_not_answer_yet_makes_the_source_not_ready() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_ends_each_watch_at_once_counts_as_failing() {
-    let server = ApiServer::start().unwrap();
+    let server = ApiServer::start();
     server.end_watches(true);
     let sources = start(server_access(&server, Token::None));
     failing(&sources, "the server ended the watch at once").await;

@@ -8,7 +8,7 @@ use crate::apiserver::bounds::{LARGEST_ANSWER, LONGEST_LINE};
 use crate::pods::sources::pods::MOST_PODS;
 
 async fn withstands(hostile: Hostile, what: &str) {
-    let server = ApiServer::start().unwrap();
+    let server = ApiServer::start();
     server.apply(annotated("p", "u1", "a"));
     let sources = watching(&server);
     server.misbehave(Some(hostile));

@@ -46,7 +46,7 @@ fn start(access: KubeAccess) -> Arc<Sources> {
 
 fn watching(server: &ApiServer) -> Arc<Sources> {
     let sources = start(server_access(server, Token::None));
-    server.await_watches(1).unwrap();
+    server.await_watches(1);
     sources
 }
 
@@ -137,7 +137,7 @@ async fn failing(sources: &Sources, what: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_of_this_node_are_known_and_nothing_but_their_metadata_is_asked_for() {
-    let server = ApiServer::start().unwrap();
+    let server = ApiServer::start();
     server.apply(annotated("here", "u1", "a"));
     server.apply(pod("n2", "ns", "there", "u2", json!({ ANNOTATION: "b" })));
     let sources = watching(&server);
@@ -158,7 +158,7 @@ async fn pods_of_this_node_are_known_and_nothing_but_their_metadata_is_asked_for
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_with_more_pods_than_a_page_is_listed_whole() {
-    let server = ApiServer::start().unwrap();
+    let server = ApiServer::start();
     for number in 0..1001 {
         server.apply(annotated(&format!("p{number}"), "u", "a"));
     }
@@ -174,7 +174,7 @@ async fn a_node_with_more_pods_than_a_page_is_listed_whole() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_and_an_annotation_that_come_later_end_the_wait() {
-    let server = ApiServer::start().unwrap();
+    let server = ApiServer::start();
     let sources = watching(&server);
     let add = asking(&sources, "p", "u1").await;
     server.apply(bare("p", "u1"));
@@ -193,7 +193,7 @@ async fn a_pod_and_an_annotation_that_come_later_end_the_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_error_tells_an_unknown_pod_from_one_without_annotation() {
-    let server = ApiServer::start().unwrap();
+    let server = ApiServer::start();
     server.apply(bare("bare", "u1"));
     let sources = watching(&server);
     let error = ask(&sources, "nobody", "u2", SHORT)
@@ -217,7 +217,7 @@ async fn the_error_tells_an_unknown_pod_from_one_without_annotation() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_pod_of_the_same_name_is_not_taken_for_it() {
-    let server = ApiServer::start().unwrap();
+    let server = ApiServer::start();
     server.apply(annotated("p", "old", "a"));
     let sources = watching(&server);
     let error = ask(&sources, "p", "new", SHORT)
@@ -237,7 +237,7 @@ async fn another_pod_of_the_same_name_is_not_taken_for_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_static_pods_mirror_has_another_uid_which_is_what_ovn_knows() {
-    let server = ApiServer::start().unwrap();
+    let server = ApiServer::start();
     for (name, mark) in [
         ("m", "kubernetes.io/config.mirror"),
         ("h", "kubernetes.io/config.hash"),
@@ -259,7 +259,7 @@ async fn a_static_pods_mirror_has_another_uid_which_is_what_ovn_knows() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_wait_ends_when_the_pod_is_deleted() {
-    let server = ApiServer::start().unwrap();
+    let server = ApiServer::start();
     server.apply(bare("p", "u1"));
     let sources = watching(&server);
     let add = asking(&sources, "p", "u1").await;
@@ -276,7 +276,7 @@ async fn the_wait_ends_when_the_pod_is_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_came_and_went_between_two_looks_was_deleted() {
-    let server = ApiServer::start().unwrap();
+    let server = ApiServer::start();
     let sources = watching(&server);
     let add = asking(&sources, "p", "u1").await;
     server.apply(bare("p", "u1"));
