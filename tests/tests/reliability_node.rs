@@ -73,6 +73,7 @@ fn a_clock_that_jumps_ends_no_wait_and_makes_no_del_too_old() {
     jump("+0");
     let options = server
         .watched_by("n1", "60")
+        .with(["--log", "info,podwire::pods=debug"])
         .variable("LD_PRELOAD", FAKETIME)
         .variable("FAKETIME_TIMESTAMP_FILE", "/run/clock")
         .variable("FAKETIME_NO_CACHE", "1")
