@@ -46,7 +46,7 @@ pub struct Node {
     /// `k8s.ovn.org/node-chassis-id`: the node's name in OVN, once it has one.
     pub chassis: Option<String>,
     /// The MAC address of the node's own interface in the network, where the node has said it
-    /// ([`management_mac`]).
+    /// (`management_mac`).
     pub mac: Option<Mac>,
     /// `spec.podCIDRs`: what kube-controller-manager has given it.
     pub pod_cidrs: Vec<String>,

@@ -46,18 +46,17 @@ enum Meaning {
 
 use Meaning::{LogLevel, Mtu, Node, NotOurs, Plugin, Setting};
 
-const CONTROL_PLANE: &str = "podwire is the node's half; the cluster's (network controller, \
-                             address management) stays with ovnkube";
+const CONTROL_PLANE: &str = "the agent is the node's half; the cluster's (network controller, \
+                             address management) is podwire-controller or ovnkube";
 const NORTHBOUND: &str = "the northbound database is written by the cluster's half; a node reads \
                           the southbound one alone";
 const GATEWAY: &str =
-    "a node's gateway and services stay with ovnkube or whoever makes them; podwire wires pods";
+    "a node's gateway and services are made by `podwire node` or ovnkube; the agent wires pods";
 const SERVER: &str = "the databases are served by the cluster's half";
 
 const REMOVE_NODE: &str =
     "to take a node out of the cluster is the control plane's work; ovnkube does it";
-const CLEANUP_NODE: &str =
-    "this is `podwire uninstall --pods`; it removes the pods' ports from the node";
+const CLEANUP_NODE: &str = "this is `podwire uninstall --pods` for the pods' ports and `podwire node cleanup` for the rest";
 const SUBNETS: &str =
     "pods have their addresses from the controller's annotations, and in plain mode from --subnet";
 const CONNTRACK: &str = "it is for the flows of a node's gateway, and podwire makes none";
