@@ -84,10 +84,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
             what: "own time per ADD, 1000 ports present ÷ 10",
             good: Good::AtMost,
             limit: 1.2,
-            value: ratio(
-                beside(report, 1000).and_then(own),
-                beside(report, 10).and_then(own),
-            ),
+            value: beside_above_ten(report, 1000, own),
             unit: "×",
         },
         Bar {
@@ -95,10 +92,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
             what: "whole ADD, p50, 300 ports present ÷ 10",
             good: Good::AtMost,
             limit: 3.0,
-            value: ratio(
-                beside(report, 300).and_then(whole),
-                beside(report, 10).and_then(whole),
-            ),
+            value: beside_above_ten(report, 300, whole),
             unit: "×",
         },
         Bar {
@@ -106,10 +100,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
             what: "agent's processor time of an ADD, 300 ports present ÷ 10",
             good: Good::AtMost,
             limit: 1.2,
-            value: ratio(
-                beside(report, 300).and_then(of_agent),
-                beside(report, 10).and_then(of_agent),
-            ),
+            value: beside_above_ten(report, 300, of_agent),
             unit: "×",
         },
         Bar {
@@ -276,6 +267,16 @@ fn measured<'a>(report: &'a Report, cell: &str, subject: &str) -> Option<&'a Mea
 fn beside(report: &Report, present: usize) -> Option<&Measured> {
     let level = report.ports.iter().find(|level| level.present == present)?;
     level.measured.iter().find(|it| it.subject == "podwire")
+}
+
+/// A quantity beside so many ports, above the same beside ten.
+fn beside_above_ten(
+    report: &Report,
+    present: usize,
+    quantity: impl Fn(&Measured) -> Option<f64>,
+) -> Option<f64> {
+    let at = |present| beside(report, present).and_then(&quantity);
+    ratio(at(present), at(10))
 }
 
 fn own(measured: &Measured) -> Option<f64> {

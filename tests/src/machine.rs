@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::failure::OrFail;
 use crate::process::{Finished, finish};
-use crate::{NodeRun, TestNode, agent_binary, datapath, faulty_agent_binary};
+use crate::{NodeRun, TestNode, agent_binary, faulty_agent_binary};
 
 /// Longer than each of the tool's own waits.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -61,8 +61,7 @@ impl Machine {
         ]);
         // The southbound database's machine is not there, and that is known at once.
         run(&["route", "add", "unreachable", "192.0.2.9/32"]);
-        let kind = format!("datapath_type={}", datapath().name());
-        node.vsctl(&["add-br", "br-int", "--", "set", "bridge", "br-int", &kind]);
+        node.add_bridge("br-int");
         let name = [
             "external_ids:hostname=machine.example",
             "external_ids:system-id=a-chassis",

@@ -188,15 +188,7 @@ fn an_add_of_a_later_sandbox_takes_the_port_over_and_a_late_del_leaves_it() {
 #[test]
 fn new_pods_get_the_mtu_of_the_management_port_as_old_ones_have() {
     let node = TestNode::with_ovs();
-    node.vsctl(&[
-        "add-br",
-        "br-int",
-        "--",
-        "set",
-        "bridge",
-        "br-int",
-        "datapath_type=netdev",
-    ]);
+    node.add_bridge("br-int");
     let ip = |arguments: &[&str]| node.run("ip", arguments);
     ip(&["link", "add", "eth9", "mtu", "1500", "type", "bridge"]);
     ip(&["address", "add", "192.0.2.1/24", "dev", "eth9"]);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, UdpSocket};
 
 use nix::sys::signal::Signal;
 use podwire_tests::annotation::{entry, ipv4, ipv6};
-use podwire_tests::ovn::{Central, OvnNode};
+use podwire_tests::ovn::Central;
 use podwire_tests::{AgentOptions, Pod, TestNode, conf, traffic};
 use serde_json::json;
 
@@ -185,14 +185,7 @@ fn a_pod_inherits_no_connection_of_either_family_that_the_kernel_tracks() {
 #[ignore = "wants the kernel's geneve: make test-kernel"]
 fn pods_on_two_ovn_nodes_reach_each_other_through_the_kernels_geneve() {
     let (central, nodes) = Central::with_two_nodes();
-    let _agents = nodes
-        .each_ref()
-        .map(|node| node.start_agent(&OvnNode::agent_options()));
-    let (web, _) = central.schedule(&nodes[0], "web", 11);
-    let (db, db_port) = central.schedule(&nodes[1], "db", 12);
-    for pod in [&web, &db] {
-        pod.add().success();
-    }
+    let (_agents, [(web, _), (db, db_port)]) = central.pod_on_each(&nodes);
     for node in &nodes {
         node.run("ip", &["link", "show", "genev_sys_6081"]);
     }

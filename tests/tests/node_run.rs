@@ -187,8 +187,7 @@ fn open_vswitch_may_restart_and_lose_its_database() {
     run.await_log("put back external_ids:ovn-remote", 1);
     // ovn-controller makes its bridge by what it reads there.
     node.start_vswitchd();
-    let kind = format!("datapath_type={}", podwire_tests::datapath().name());
-    node.vsctl(&["add-br", "br-int", "--", "set", "bridge", "br-int", &kind]);
+    node.add_bridge("br-int");
     machine.await_well();
     run.stop();
 }
@@ -297,8 +296,7 @@ fn a_node_is_ready_only_when_everything_is_there() {
     let run = podwire_tests::NodeRun::launch(node, &arguments);
     run.await_state("STATUS=waiting for bridge br-int, which ovn-controller makes");
     assert_eq!(run.count("ready"), 0, "{}", run.log());
-    let kind = format!("datapath_type={}", podwire_tests::datapath().name());
-    node.vsctl(&["add-br", "br-int", "--", "set", "bridge", "br-int", &kind]);
+    node.add_bridge("br-int");
     run.await_state("READY=1");
     assert!(run.stop().success());
 

@@ -187,14 +187,7 @@ fn ovn_tells_whether_an_acl_drops_a_packet_and_which_logical_port_it_reaches() {
 #[test]
 fn a_packet_to_a_pod_of_another_node_is_followed_into_the_tunnel() {
     let (central, nodes) = Central::with_two_nodes();
-    let _agents = nodes
-        .each_ref()
-        .map(|node| node.start_agent(&OvnNode::agent_options()));
-    let (web, _) = central.schedule(&nodes[0], "web", 11);
-    let (db, db_port) = central.schedule(&nodes[1], "db", 12);
-    for pod in [&web, &db] {
-        pod.add().success();
-    }
+    let (_agents, [(web, _), (_db, db_port)]) = central.pod_on_each(&nodes);
     let address = db_port.ipv4();
     traffic::ping_until_answered(web.place(), address.parse().unwrap()).unwrap();
     let done = trace(&nodes[0], &format!("web {address} --port 80"));

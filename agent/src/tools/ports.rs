@@ -223,16 +223,11 @@ fn text(ports: &[PortView], how: &Table) -> String {
     text
 }
 
-const NARROW: [&str; 8] = [
-    "POD",
-    "IF",
-    "STATE",
-    "AGE",
-    "ADDRESSES",
-    "MAC",
-    "PORT",
-    "OFPORT",
-];
+/// The table's narrow columns are the first of the wide ones.
+const NARROW: [&str; 8] = match WIDE.first_chunk() {
+    Some(first) => *first,
+    None => panic!("fewer columns than narrow ones"),
+};
 const WIDE: [&str; 14] = [
     "POD",
     "IF",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use podwire_ovs::transact::{Columns, Condition, Mutation, Transaction};
-use podwire_ovs::value::Value;
+use podwire_ovs::value::{Uuid, Value};
 use podwire_ovs::vswitch::{BridgeSpec, StringMap, add_bridge, set_keys, unset_keys};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -158,23 +158,14 @@ impl Machine {
                 let Some(bridge) = observed.switch.bridges.get(&wanted.bridge) else {
                     return Ok(());
                 };
-                let columns = columns
-                    .set("name", LINK)
-                    .set("external_ids", Value::map(&ids));
-                let interface = transaction.insert("Interface", columns);
-                let port = transaction.insert(
-                    "Port",
-                    Columns::new()
-                        .set("name", LINK)
-                        .set("interfaces", interface),
+                let interface = columns.set("external_ids", Value::map(&ids));
+                add_port(
+                    &mut transaction,
+                    bridge.uuid,
+                    LINK,
+                    interface,
+                    Columns::new(),
                 );
-                transaction
-                    .mutate(
-                        "Bridge",
-                        Condition::uuid(bridge.uuid),
-                        Mutation::insert("ports", port),
-                    )
-                    .expect_count(1);
             }
         }
         self.transact(transaction).await
@@ -283,11 +274,8 @@ impl Machine {
             return Ok(());
         };
         let mut transaction = Transaction::new();
-        transaction.mutate(
-            "Open_vSwitch",
-            Condition::uuid(root),
-            Mutation::delete("bridges", seen.uuid),
-        );
+        let gone = Mutation::delete("bridges", seen.uuid);
+        transaction.mutate("Open_vSwitch", Condition::uuid(root), gone);
         self.transact(transaction).await
     }
 
@@ -321,17 +309,7 @@ impl Machine {
                 let Some(bridge) = observed.switch.bridges.get(TUNNEL) else {
                     return Ok(());
                 };
-                let name = wanted.name.as_str();
-                let interface = transaction.insert("Interface", columns.set("name", name));
-                let columns = alone.set("name", name).set("interfaces", interface);
-                let port = transaction.insert("Port", columns);
-                transaction
-                    .mutate(
-                        "Bridge",
-                        Condition::uuid(bridge.uuid),
-                        Mutation::insert("ports", port),
-                    )
-                    .expect_count(1);
+                add_port(&mut transaction, bridge.uuid, &wanted.name, columns, alone);
             }
         }
         self.transact(transaction).await
@@ -350,11 +328,8 @@ impl Machine {
             return Ok(());
         };
         let mut transaction = Transaction::new();
-        transaction.mutate(
-            "Bridge",
-            Condition::uuid(bridge.uuid),
-            Mutation::delete("ports", seen.port),
-        );
+        let gone = Mutation::delete("ports", seen.port);
+        transaction.mutate("Bridge", Condition::uuid(bridge.uuid), gone);
         self.transact(transaction).await
     }
 
@@ -365,6 +340,23 @@ impl Machine {
         fault();
         Ok(())
     }
+}
+
+/// Adds a port of this name with one interface to a bridge.
+fn add_port(
+    transaction: &mut Transaction,
+    bridge: Uuid,
+    name: &str,
+    interface: Columns,
+    port: Columns,
+) {
+    let interface = transaction.insert("Interface", interface.set("name", name));
+    let port = port.set("name", name).set("interfaces", interface);
+    let port = transaction.insert("Port", port);
+    let added = Mutation::insert("ports", port);
+    transaction
+        .mutate("Bridge", Condition::uuid(bridge), added)
+        .expect_count(1);
 }
 
 /// What the mark of a port is to be, by how it was found.

@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use super::{Central, NORTHBOUND, OvnNode, SOUTHBOUND};
-use crate::Pod;
 use crate::failure::OrFail;
+use crate::{Agent, Pod};
 
 const ROUTER: &str = "cluster";
 
@@ -156,6 +156,25 @@ impl Central {
         let (pod, port) = self.announce(node, name, number);
         self.add_port(&port);
         (pod, port)
+    }
+
+    /// An agent on each node, and on each a pod that was added: web, then db.
+    #[track_caller]
+    pub fn pod_on_each<'node>(
+        &self,
+        nodes: &'node [OvnNode; 2],
+    ) -> ([Agent<'node>; 2], [(Pod<'node>, LogicalPort); 2]) {
+        let agents = nodes
+            .each_ref()
+            .map(|node| node.start_agent(&OvnNode::agent_options()));
+        let pods = [
+            self.schedule(&nodes[0], "web", 11),
+            self.schedule(&nodes[1], "db", 12),
+        ];
+        for (pod, _) in &pods {
+            pod.add().success();
+        }
+        (agents, pods)
     }
 
     /// A pod on a node, annotated; its logical port is yet to be made.

@@ -22,15 +22,7 @@ fn no_bridge_and_no_agent() {
 #[test]
 fn no_bridge_and_an_agent_whose_bridge_is_ovn_controllers() {
     let node = with_ovs();
-    node.vsctl(&[
-        "add-br",
-        "br-int",
-        "--",
-        "set",
-        "bridge",
-        "br-int",
-        "datapath_type=netdev",
-    ]);
+    node.add_bridge("br-int");
     let options = AgentOptions::default().with(["--mode", "ovn", "--wait", "ofport"]);
     let mut patient = Patient::new(&node, options);
     patient.start_agent();

@@ -114,6 +114,7 @@ fn rows(small: &Measured, large: &Measured) -> Vec<Row> {
         measured,
         most,
     };
+    let figure = |name, unit, measured| row(name, unit, measured, f64::INFINITY);
     let quantile = |of: &[Duration], percent: usize| {
         let at = (of.len() * percent / 100).min(of.len() - 1);
         of[at].as_secs_f64() * 1e3
@@ -155,60 +156,28 @@ fn rows(small: &Measured, large: &Measured) -> Vec<Row> {
             5.0,
         ),
         row("the same, p99", "ms", quantile(&large.latencies, 99), 20.0),
-        row(
+        figure(
             "the same without a controller (the floor), p50",
             "ms",
             quantile(&large.floor, 50),
-            f64::INFINITY,
         ),
-        row(
-            "the floor, p99",
-            "ms",
-            quantile(&large.floor, 99),
-            f64::INFINITY,
-        ),
+        figure("the floor, p99", "ms", quantile(&large.floor, 99)),
         row(
             "processor time per pod at 50,000 pods, by that at 500",
             "",
             large.each_pod / small.each_pod,
             1.3,
         ),
-        row(
-            "processor time, empty to done",
-            "s",
-            processor(0),
-            f64::INFINITY,
-        ),
-        row(
-            "processor time of the restart",
-            "s",
-            processor(1),
-            f64::INFINITY,
-        ),
-        row(
+        figure("processor time, empty to done", "s", processor(0)),
+        figure("processor time of the restart", "s", processor(1)),
+        figure(
             "processor time per pod at 50,000 pods",
             "µs",
             large.each_pod,
-            f64::INFINITY,
         ),
-        row(
-            "processor time per pod at 500 pods",
-            "µs",
-            small.each_pod,
-            f64::INFINITY,
-        ),
-        row(
-            "p50 at 500 pods",
-            "ms",
-            quantile(&small.latencies, 50),
-            f64::INFINITY,
-        ),
-        row(
-            "p99 at 500 pods",
-            "ms",
-            quantile(&small.latencies, 99),
-            f64::INFINITY,
-        ),
+        figure("processor time per pod at 500 pods", "µs", small.each_pod),
+        figure("p50 at 500 pods", "ms", quantile(&small.latencies, 50)),
+        figure("p99 at 500 pods", "ms", quantile(&small.latencies, 99)),
     ]
 }
 
