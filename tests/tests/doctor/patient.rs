@@ -240,6 +240,11 @@ impl<'node> Patient<'node> {
             let agent = self.agent.as_ref().unwrap();
             agent.await_log("changed: ");
         }
+        if command.contains("datapath_type") {
+            // The switch makes the bridge anew, and with it the socket that takes its flows.
+            let agent = self.agent.as_ref().unwrap();
+            agent.await_ready(true);
+        }
     }
 
     /// What systemd, kubelet, podman and the kernel do; their exit code.
