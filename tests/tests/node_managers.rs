@@ -10,6 +10,11 @@ use podwire_tests::managers::Manager;
 const ALL: &str = "[Match]\nName=*\n[Network]\nAddress=198.51.100.7/32\nLinkLocalAddressing=no\n\
                    IPv6AcceptRA=no\nKeepConfiguration=no";
 
+/// The uplink's own, which keeps what is set on it: from 257 on networkd removes the routes of a link
+/// whose file does not say so.
+const UPLINK: &str = "[Match]\nName=eth0\n[Network]\nAddress=198.51.100.8/32\n\
+                      LinkLocalAddressing=no\nIPv6AcceptRA=no\nKeepConfiguration=yes";
+
 /// A file that the package installs, as the repository has it.
 fn shipped(name: &str) -> String {
     let path = format!("{}/../deploy/network/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -27,7 +32,11 @@ fn what_networkd_takes_away_is_put_back_and_its_file_keeps_it_from_that() {
     let node = machine.node();
     let run = machine.start_run(&[]);
     {
-        let _networkd = Manager::networkd(node, &[("50-all.network", ALL)]).unwrap();
+        let _networkd = Manager::networkd(
+            node,
+            &[("10-uplink.network", UPLINK), ("50-all.network", ALL)],
+        )
+        .unwrap();
         let configured = ["--timeout=20", "--interface=ovn-k8s-mp0:routable"];
         node.run("/usr/lib/systemd/systemd-networkd-wait-online", &configured);
         node.run("networkctl", &["reconfigure", "ovn-k8s-mp0"]);
@@ -41,7 +50,11 @@ fn what_networkd_takes_away_is_put_back_and_its_file_keeps_it_from_that() {
     let remove = ["address", "del", "198.51.100.7/32", "dev", "ovn-k8s-mp0"];
     node.run("ip", &remove);
     let own = shipped("05-podwire.network");
-    let files = [("50-all.network", ALL), ("05-podwire.network", &own)];
+    let files = [
+        ("05-podwire.network", &*own),
+        ("10-uplink.network", UPLINK),
+        ("50-all.network", ALL),
+    ];
     let _networkd = Manager::networkd(node, &files).unwrap();
     let configured = ["--timeout=20", "--interface=eth0:routable"];
     node.run("/usr/lib/systemd/systemd-networkd-wait-online", &configured);
@@ -70,11 +83,11 @@ fn what_network_manager_takes_away_is_put_back_and_its_file_keeps_it_from_that()
         // An operator who means well.
         nmcli("device set ovn-k8s-mp0 managed yes");
         nmcli(
-            "connection add type tun mode tap ifname ovn-k8s-mp0 con-name pods save no \
-             ipv4.method manual ipv4.addresses 198.51.100.7/32 ipv6.method disabled",
+            "connection modify --temporary ovn-k8s-mp0 \
+             ipv4.method manual ipv4.addresses 198.51.100.7/32",
         );
         // It replaces what is set on the link by what is in the profile.
-        let _ = node.run("nmcli", &["connection", "up", "pods"]);
+        nmcli("connection up ovn-k8s-mp0");
         run.await_log("put back ", 1);
         machine.await_well();
     }
