@@ -25,7 +25,7 @@ use crate::observe::{LogError, LogOutput, Metrics};
 use crate::pods::sources::Sources;
 use crate::ports::Ports;
 use crate::reconcile::{Configuration, Uplink};
-use crate::server::socket::{Door, RunDir, SocketError};
+use crate::server::socket::{AgentSocket, RunDir, SocketError};
 use crate::service::{self, InheritedError, Manager};
 use crate::{install, reconcile, server};
 
@@ -174,10 +174,10 @@ fn serve(
         .map_err(process("start the runtime"))?;
     runtime.block_on(async {
         // Until the end: with it goes the lock of the run directory.
-        let mut door = match inherited {
-            Some(listener) => Door::inherited(run_dir, &config.socket, listener)
+        let mut socket = match inherited {
+            Some(listener) => AgentSocket::inherited(run_dir, &config.socket, listener)
                 .map_err(process("serve the service manager's socket"))?,
-            None => Door::make(run_dir, &config.socket)?,
+            None => AgentSocket::make(run_dir, &config.socket)?,
         };
         let stop = CancellationToken::new();
         stop_on_signal(stop.clone())?;
@@ -218,7 +218,7 @@ fn serve(
             "serving"
         );
         tokio::select! {
-            served = server::serve(&mut door, agent, stop.clone()) => {
+            served = server::serve(&mut socket, agent, stop.clone()) => {
                 served.map_err(process("read the limit of open files"))?;
             }
             () = stopped_in_vain(&stop) => tracing::warn!(

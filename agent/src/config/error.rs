@@ -9,7 +9,7 @@ use super::layers::Origin;
 
 /// A setting that is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {problem}", Said { flag, value, origin: origin.as_ref() })]
+#[error("{}: {problem}", Setting { flag, value, origin: origin.as_ref() })]
 pub struct ConfigError {
     /// The flag's name.
     pub flag: Cow<'static, str>,
@@ -22,13 +22,13 @@ pub struct ConfigError {
 }
 
 /// A setting's name and value as they stand where they come from.
-struct Said<'a> {
+struct Setting<'a> {
     flag: &'a str,
     value: &'a str,
     origin: Option<&'a Origin>,
 }
 
-impl fmt::Display for Said<'_> {
+impl fmt::Display for Setting<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { flag, value, .. } = self;
         match self.origin {

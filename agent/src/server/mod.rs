@@ -1,4 +1,4 @@
-//! The agent's front door: HTTP/1.1 on a unix socket, one task per connection.
+//! The HTTP/1.1 server on the agent's unix socket, one task per connection.
 //!
 //! A connection is looked at before a byte of it is read: whoever is not root is turned away. What
 //! one client can cost the others is bounded: connections, header and body in size and in time.
@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 
 use client::Client;
 use pages::Watching;
-use socket::Door;
+use socket::AgentSocket;
 use waiting::{Presence, Waiting};
 
 use crate::attach::{Agent, Cancel, Reason, Reply};
@@ -55,7 +55,11 @@ type Response = hyper::Response<Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infalli
 ///
 /// # Errors
 /// When the limit of open descriptors can't be read.
-pub async fn serve(door: &mut Door, agent: Arc<Agent>, stop: CancellationToken) -> io::Result<()> {
+pub async fn serve(
+    socket: &mut AgentSocket,
+    agent: Arc<Agent>,
+    stop: CancellationToken,
+) -> io::Result<()> {
     let waiting = Arc::new(Waiting::for_this_process()?);
     let connections = TaskTracker::new();
     let watching = Watching::new(stop.clone());
@@ -70,7 +74,7 @@ pub async fn serve(door: &mut Door, agent: Arc<Agent>, stop: CancellationToken) 
     };
     loop {
         let accepted = tokio::select! {
-            accepted = door.accept() => accepted,
+            accepted = socket.accept() => accepted,
             () = stop.cancelled() => break,
         };
         match accepted {
@@ -89,7 +93,7 @@ pub async fn serve(door: &mut Door, agent: Arc<Agent>, stop: CancellationToken) 
             }
         }
     }
-    door.close().into_iter().for_each(welcome);
+    socket.close().into_iter().for_each(welcome);
     connections.close();
     connections.wait().await;
     Ok(())

@@ -132,7 +132,7 @@ fn id_of(path: &Path) -> Option<FileId> {
 
 /// What plugins connect to.
 #[derive(Debug)]
-pub struct Door {
+pub struct AgentSocket {
     run_dir: RunDir,
     path: PathBuf,
     listener: Listener,
@@ -151,7 +151,7 @@ struct Listener {
     is_own: bool,
 }
 
-impl Door {
+impl AgentSocket {
     /// A socket that goes with this process.
     ///
     /// # Errors
@@ -172,14 +172,14 @@ impl Door {
 
     fn new(run_dir: RunDir, path: &Path, listener: Listener) -> Self {
         let path = path.to_owned();
-        let mut door = Self {
+        let mut socket = Self {
             run_dir,
             path,
             listener,
             watch: None,
         };
-        door.watch();
-        door
+        socket.watch();
+        socket
     }
 
     /// The next connection.
@@ -361,9 +361,9 @@ mod tests {
      {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agent.sock");
-        let door = Door::make(RunDir::open(dir.path()).unwrap(), &path).unwrap();
+        let socket = AgentSocket::make(RunDir::open(dir.path()).unwrap(), &path).unwrap();
         let _queued = [(); 3].map(|()| std::os::unix::net::UnixStream::connect(&path).unwrap());
-        assert_eq!(door.close().len(), 3);
+        assert_eq!(socket.close().len(), 3);
         let late = std::os::unix::net::UnixStream::connect(&path).unwrap_err();
         assert_eq!(late.kind(), io::ErrorKind::NotFound);
     }
@@ -374,11 +374,12 @@ mod tests {
         let path = dir.path().join("agent.sock");
         let held = StdListener::bind(&path).unwrap();
         let _queued = std::os::unix::net::UnixStream::connect(&path).unwrap();
-        let inherited =
-            |listener| Door::inherited(RunDir::open(dir.path()).unwrap(), &path, listener).unwrap();
-        let door = inherited(held.try_clone().unwrap());
-        assert!(door.close().is_empty());
-        drop(door);
+        let inherited = |listener| {
+            AgentSocket::inherited(RunDir::open(dir.path()).unwrap(), &path, listener).unwrap()
+        };
+        let socket = inherited(held.try_clone().unwrap());
+        assert!(socket.close().is_empty());
+        drop(socket);
         let mut successor = inherited(held);
         successor.accept().await.unwrap();
     }
@@ -400,7 +401,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (run, elsewhere) = (dir.path().join("run"), dir.path().join("elsewhere"));
         let path = run.join("agent.sock");
-        let mut door = Door::make(RunDir::open(&run).unwrap(), &path).unwrap();
+        let mut socket = AgentSocket::make(RunDir::open(&run).unwrap(), &path).unwrap();
         let removals: [&dyn Fn() -> io::Result<()>; 4] = [
             &|| fs::remove_file(&path),
             &|| fs::rename(&path, &elsewhere),
@@ -423,7 +424,7 @@ mod tests {
                     }
                 }
             };
-            let (accepted, _stream) = tokio::join!(door.accept(), made);
+            let (accepted, _stream) = tokio::join!(socket.accept(), made);
             accepted.unwrap();
             assert!(matches!(RunDir::open(&run), Err(SocketError::Held { .. })));
         }
@@ -433,11 +434,11 @@ mod tests {
     async fn a_socket_in_the_place_of_ours_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agent.sock");
-        let mut door = Door::make(RunDir::open(dir.path()).unwrap(), &path).unwrap();
+        let mut socket = AgentSocket::make(RunDir::open(dir.path()).unwrap(), &path).unwrap();
         fs::remove_file(&path).unwrap();
         let _theirs = StdListener::bind(&path).unwrap();
-        door.watch();
-        assert!(door.close().is_empty());
+        socket.watch();
+        assert!(socket.close().is_empty());
         assert!(path.exists());
     }
 }
