@@ -73,8 +73,10 @@ impl Lease {
         let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
         let changes = watcher(self.api.clone(), only).default_backoff();
         let mut changes = std::pin::pin!(changes);
+        let mut leader = None;
         loop {
-            if let Err(error) = self.try_acquire(changes.as_mut()).await {
+            let tried = self.try_acquire(changes.as_mut(), &mut leader).await;
+            if let Err(error) = tried {
                 warn!(%error, "the lease can't be acquired; it is tried again");
                 sleep(RENEW).await;
             } else {
@@ -84,7 +86,11 @@ impl Lease {
     }
 
     /// As [`Self::acquire`], until the API server fails.
-    async fn try_acquire<S>(&self, mut changes: Pin<&mut S>) -> Result<(), LeaseError>
+    async fn try_acquire<S>(
+        &self,
+        mut changes: Pin<&mut S>,
+        leader: &mut Option<String>,
+    ) -> Result<(), LeaseError>
     where
         S: Stream<Item = Result<watcher::Event<ApiLease>, watcher::Error>>,
     {
@@ -95,14 +101,19 @@ impl Lease {
                 let holder = spec.holder_identity.as_deref().unwrap_or_default();
                 let seconds = spec.lease_duration_seconds.unwrap_or_default();
                 let is_other = !holder.is_empty() && holder != self.identity;
-                is_other.then(|| Duration::from_secs(seconds.unsigned_abs().into()))
+                let duration = Duration::from_secs(seconds.unsigned_abs().into());
+                is_other.then(|| (holder.to_owned(), duration))
             });
-            let Some(duration) = held_by_other else {
+            let Some((holder, duration)) = held_by_other else {
                 if self.take(lease).await? {
                     return Ok(());
                 }
                 continue;
             };
+            if leader.as_ref() != Some(&holder) {
+                info!(leader = holder, "standing by");
+                *leader = Some(holder);
+            }
             // By this machine's clock alone, from when the record was last seen to change.
             let version = lease.as_ref().and_then(version);
             let expiry = Instant::now() + duration;

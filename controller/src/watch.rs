@@ -5,9 +5,8 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{Node as ApiNode, Pod as ApiPod, Service as ApiService};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -39,28 +38,28 @@ pub(crate) fn start(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
     let (sender, changes) = mpsc::channel(QUEUE);
     let mut tasks = JoinSet::new();
     tasks.spawn(follow(
-        Api::<ApiNode>::all(client.clone()),
+        all::<ApiNode>(client),
         sender.clone(),
         name_of,
         |node| Some(Node::from(node)),
         Change::Node,
     ));
     tasks.spawn(follow(
-        Api::<ApiPod>::all(client.clone()),
+        all::<ApiPod>(client),
         sender.clone(),
         namespaced,
         Pod::of,
         Change::Pod,
     ));
     tasks.spawn(follow(
-        Api::<ApiService>::all(client.clone()),
+        all::<ApiService>(client),
         sender.clone(),
         namespaced,
         Service::of,
         Change::Service,
     ));
     tasks.spawn(follow(
-        Api::<EndpointSlice>::all(client.clone()),
+        podwire_watch::endpoint_slices(client),
         sender,
         |slice| {
             let service = Slice::of(slice).map(|slice| slice.service);
@@ -82,20 +81,26 @@ fn namespaced<K: Resource>(object: &K) -> ObjectName {
     (namespace.unwrap_or_default().into(), name_of(object))
 }
 
+fn all<K>(client: &Client) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + use<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    watcher(Api::all(client.clone()), watcher::Config::default())
+}
+
 async fn follow<K, N, V>(
-    api: Api<K>,
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
     changes: mpsc::Sender<Change>,
     name: fn(&K) -> N,
     reduce: fn(&K) -> Option<V>,
     change: fn(N, Option<V>) -> Change,
 ) where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     N: Clone + Eq + Hash,
 {
     let mut known: HashSet<N> = HashSet::new();
     let mut missing: HashSet<N> = HashSet::new();
     let mut is_listed = false;
-    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let events = events.default_backoff();
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         let mut told = Vec::new();

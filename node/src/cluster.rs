@@ -2,17 +2,15 @@
 //! followed by watches.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, Service as ApiService};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::warn;
@@ -185,8 +183,7 @@ impl Watch {
             Mode::Ovn => all.clone().fields(&format!("metadata.name={node}")),
         };
         tasks.spawn(follow(
-            Api::<Node>::all(client.clone()),
-            nodes,
+            watcher(Api::<Node>::all(client.clone()), nodes),
             sender.clone(),
             |node| node.name_any(),
             |node| Some(ApiNode::from(node)),
@@ -202,16 +199,14 @@ impl Watch {
             return Ok(watch(tasks));
         }
         tasks.spawn(follow(
-            Api::<ApiService>::all(client.clone()),
-            all.clone(),
+            watcher(Api::<ApiService>::all(client.clone()), all),
             sender.clone(),
             |service| (service.namespace().unwrap_or_default(), service.name_any()),
             Service::of,
             Change::Service,
         ));
         tasks.spawn(follow(
-            Api::<EndpointSlice>::all(client.clone()),
-            all,
+            podwire_watch::endpoint_slices(&client),
             sender,
             |slice| {
                 let service = slice
@@ -317,16 +312,13 @@ impl<N: Ord + Clone, V: PartialEq> Kind<N, V> {
 }
 
 async fn follow<K, N, V>(
-    api: Api<K>,
-    config: watcher::Config,
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
     changes: mpsc::Sender<Change>,
     name: fn(&K) -> N,
     reduce: fn(&K) -> Option<V>,
     change: fn(Told<N, V>) -> Change,
-) where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    let events = watcher(api, config).default_backoff();
+) {
+    let events = events.default_backoff();
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         let told = match event {

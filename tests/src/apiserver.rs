@@ -64,6 +64,8 @@ struct State {
     gone_as_status: bool,
     /// How it misbehaves.
     hostile: Option<Hostile>,
+    /// The only version of discovery.k8s.io; without a word v1.
+    discovery: Option<&'static str>,
     /// New connections are closed as soon as they are made.
     away: bool,
     stopping: bool,
@@ -280,6 +282,11 @@ impl ApiServer {
     pub fn accept_tokens(&self, tokens: Option<&[&str]>) {
         let tokens = tokens.map(|tokens| tokens.iter().map(|token| (*token).to_owned()).collect());
         self.change(|state| state.tokens = tokens);
+    }
+
+    /// Has EndpointSlices of one version alone: `v1`, or `v1beta1` as Kubernetes before 1.21.
+    pub fn has_slices_of(&self, version: &'static str) {
+        self.change(|state| state.discovery = Some(version));
     }
 
     /// Answers requests wrongly from now on, or rightly again. A watch under way goes on.

@@ -112,3 +112,19 @@ async fn a_service_of_local_endpoints_follows_nodes_and_switches() {
     );
     controller.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_come_from_slices_of_v1beta1_where_the_server_has_no_v1() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    server.has_slices_of("v1beta1");
+    populate(&server);
+    let mut slice = endpoints("default", "front", &["10.244.0.3"], 8080);
+    slice["apiVersion"] = "discovery.k8s.io/v1beta1".into();
+    server.apply(slice);
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let row = "Service_default/front_TCP_cluster";
+    let vips = json!({ "10.96.0.10:80": "10.244.0.3:8080" });
+    assert_eq!(column(&central, "Load_Balancer", row, "vips"), vips);
+    controller.stop().await.unwrap();
+}

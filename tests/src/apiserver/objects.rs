@@ -11,18 +11,24 @@ use super::{Request, State};
 pub(super) struct Target {
     /// `pods`, `nodes`, …
     pub(super) resource: String,
+    version: &'static str,
     pub(super) namespace: Option<String>,
     name: Option<String>,
     subresource: Option<String>,
 }
 
 /// The resources that there are, each with the kind and the API version of its objects.
-const RESOURCES: [(&str, &str, &str); 7] = [
+const RESOURCES: [(&str, &str, &str); 8] = [
     ("pods", "Pod", "v1"),
     ("nodes", "Node", "v1"),
     ("services", "Service", "v1"),
     ("namespaces", "Namespace", "v1"),
     ("endpointslices", "EndpointSlice", "discovery.k8s.io/v1"),
+    (
+        "endpointslices",
+        "EndpointSlice",
+        "discovery.k8s.io/v1beta1",
+    ),
     ("leases", "Lease", "coordination.k8s.io/v1"),
     ("configmaps", "ConfigMap", "v1"),
 ];
@@ -51,9 +57,11 @@ impl Target {
             (namespace, resource, name) = (name, inner, next());
         }
         let subresource = next();
-        let known = RESOURCES.iter().find(|known| known.0 == resource)?;
-        (known.2 == version).then_some(Target {
+        let mut known = RESOURCES.iter();
+        let known = known.find(|known| known.0 == resource && known.2 == version)?;
+        Some(Target {
             resource,
+            version: known.2,
             namespace,
             name,
             subresource,
@@ -68,7 +76,13 @@ impl Target {
     /// The kind and the API version of its objects.
     pub(super) fn kind(&self) -> (&'static str, &'static str) {
         let known = RESOURCES.iter().find(|known| known.0 == self.resource);
-        known.map_or(("", ""), |(_, kind, version)| (kind, version))
+        known.map_or(("", ""), |(_, kind, _)| (kind, self.version))
+    }
+
+    /// Whether it is of a version of discovery.k8s.io other than this.
+    pub(super) fn is_other_discovery(&self, version: &str) -> bool {
+        let of_group = self.version.strip_prefix("discovery.k8s.io/");
+        of_group.is_some_and(|it| it != version)
     }
 
     fn key(&self, name: &str) -> String {
