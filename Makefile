@@ -66,7 +66,7 @@ demo-node: root ## two machines with a router between them made nodes by podwire
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo node
 
 .PHONY: demo-cluster
-demo-cluster: root ## a cluster's network on podwire and OVN alone: controller, two nodes, pods, a service, the leader killed
+demo-cluster: root ## a cluster's network on podwire and OVN alone: controller, two nodes, pods, a service, the leader killed; with a real kube-apiserver after `make kubernetes`
 	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES) nftables
 	@$(CARGO) build --release -p podwire --bin podwire
 	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
@@ -120,10 +120,13 @@ test-versions: root test-packages build ## end-to-end tests against the Open vSw
 CLUSTER_PACKAGES := golang-go openvswitch-switch containerd runc containernetworking-plugins busybox-static openssl jq iproute2 iputils-ping util-linux
 
 # target/kubernetes keeps what was built; the cluster itself leaves nothing.
-.PHONY: test-cluster
-test-cluster: root image ## the DaemonSet in a real Kubernetes: pods by a Deployment, restarts, a rollout, a drain, rights by the audit log
+.PHONY: kubernetes
+kubernetes: root ## Kubernetes 1.20 of Debian's source package in target/kubernetes, for demo-cluster and test-cluster (ten minutes, once)
 	@.ci/packages $(CLUSTER_PACKAGES)
 	@.ci/kubernetes target/kubernetes
+
+.PHONY: test-cluster
+test-cluster: root image kubernetes ## podwire in a real Kubernetes: pods by a Deployment, restarts, a rollout, a drain, rights by the audit log, and off again
 	@.ci/test-cluster target/kubernetes target/image/podwire-$(VERSION)-*.oci.tar
 
 .PHONY: soak

@@ -30,6 +30,7 @@ use store::Store;
 
 pub use cluster::{endpoints, node, pod, pod_on, service};
 pub use hostile::Hostile;
+pub(crate) use tls::Identity;
 
 /// Longer than any wait of a client under test.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -143,7 +144,7 @@ impl ApiServer {
     #[track_caller]
     pub fn start_tls_in(place: &Place) -> ApiServer {
         let address = Ipv4Addr::LOCALHOST.into();
-        ApiServer::listen(place, address, Some(tls::Identity::new().or_fail()))
+        ApiServer::listen(place, address, Some(tls::Identity::new(address).or_fail()))
     }
 
     /// The port that it listens on.

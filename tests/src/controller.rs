@@ -26,10 +26,20 @@ impl Controller {
     /// central machine ([`ApiServer::start_in`]).
     #[track_caller]
     pub fn start(central: &Central, server: &ApiServer, identity: &str, flags: &[&str]) -> Self {
+        let url = server.url();
+        let flags = [&["--k8s-apiserver", &url][..], flags].concat();
+        Self::start_by(central, identity, &flags, "")
+    }
+
+    /// Starts one that finds the API server by a kubeconfig of the central machine, unless that is
+    /// empty, or by its flags.
+    #[track_caller]
+    pub fn start_by(central: &Central, identity: &str, flags: &[&str], kubeconfig: &str) -> Self {
         let mut command = Command::new(controller_binary());
         command
-            .args(["--k8s-apiserver", &server.url(), "--identity", identity])
+            .args(["--identity", identity])
             .args(flags)
+            .env("KUBECONFIG", kubeconfig)
             .env("NO_COLOR", "1");
         let machine = central.machine();
         let log = machine.path(&format!("/run/log/podwire-controller-{identity}.log"));

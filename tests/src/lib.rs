@@ -36,6 +36,7 @@ mod datapath;
 mod failure;
 pub mod frames;
 mod http;
+pub mod kubernetes;
 pub mod links;
 pub mod machine;
 pub mod managers;

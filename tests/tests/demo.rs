@@ -79,6 +79,22 @@ fn the_node_demo_shows_every_path_and_leaves_the_machines_as_they_were() {
 }
 
 #[test]
+fn the_cluster_demo_runs_without_a_real_kubernetes_too() {
+    let mut demo = Command::new(DEMO);
+    demo.arg("cluster").env("PODWIRE_KUBERNETES", "/nowhere");
+    let shown = [
+        "✓ a stand-in for the Kubernetes API",
+        "✓ podwire-controller two stands by",
+        "✓ web to db by the service",
+        "✓ a client outside to db by node-a's node port",
+        "✓ the leader is killed",
+        "✓ no row of theirs is left",
+        "✓ nothing is left",
+    ];
+    ends_well(demo, &shown);
+}
+
+#[test]
 fn an_interrupted_demo_leaves_no_process() {
     // Orphans come to this process, which can then wait for their end.
     set_child_subreaper(true).unwrap();

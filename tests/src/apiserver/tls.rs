@@ -1,7 +1,7 @@
 //! A CA of the test's own, and the server's certificate that it signed.
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
@@ -11,14 +11,18 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use crate::failure::{Failure, Step};
 
 /// Who the server is.
-pub(super) struct Identity {
+pub(crate) struct Identity {
     /// The CA's certificate, PEM.
-    pub(super) ca: String,
+    pub(crate) ca: String,
+    /// Its own certificate and key, PEM.
+    pub(crate) certificate: String,
+    pub(crate) key: String,
     pub(super) config: Arc<ServerConfig>,
 }
 
 impl Identity {
-    pub(super) fn new() -> Result<Identity, Failure> {
+    /// A server at this address.
+    pub(crate) fn new(address: IpAddr) -> Result<Identity, Failure> {
         let made = || -> Result<Identity, Box<dyn std::error::Error + Send + Sync>> {
             let mut params = CertificateParams::default();
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -28,10 +32,11 @@ impl Identity {
             let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
 
             let mut params = CertificateParams::default();
-            params.subject_alt_names = vec![SanType::IpAddress([127, 0, 0, 1].into())];
+            params.subject_alt_names = vec![SanType::IpAddress(address)];
             let key = KeyPair::generate()?;
             let certificate = params.signed_by(&key, &issuer)?;
 
+            let pem = key.serialize_pem();
             let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
             let provider = Arc::new(rustls::crypto::ring::default_provider());
             let config = ServerConfig::builder_with_provider(provider)
@@ -40,6 +45,8 @@ impl Identity {
                 .with_single_cert(vec![certificate.der().clone()], key)?;
             Ok(Identity {
                 ca: issuer.pem(),
+                certificate: certificate.pem(),
+                key: pem,
                 config: Arc::new(config),
             })
         };

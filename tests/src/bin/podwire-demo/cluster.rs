@@ -4,12 +4,12 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use podwire_tests::apiserver::{self, ApiServer};
-use podwire_tests::controller::Controller;
+use podwire_tests::apiserver;
 use podwire_tests::ovn::{Central, OvnNode};
 use podwire_tests::{Agent, Failure, NodeRun, Pod, Step, traffic};
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::api::Api;
 use crate::proof::{Proof, expect};
 use crate::stage::{self, Stage};
 use crate::{kept_logs, machines, marks, nothing_left};
@@ -18,6 +18,8 @@ const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
 const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
 const VIP: &str = "10.96.0.10";
 const NODE_PORT: u16 = 30010;
+/// The load balancer of the API server's own service.
+const OWN_SERVICE: &str = "Service_default/kubernetes_TCP_cluster";
 /// The central machine on the network of the machines; the outside of the cluster.
 const CENTRAL: IpAddr = IpAddr::V4(Ipv4Addr::new(172, 31, 0, 1));
 
@@ -30,7 +32,7 @@ struct Wired<'node> {
 /// Runs the demo. A failure has been told already; what is left of it is the directory of its logs.
 pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
     let proof = stage.silent(Proof::start).map_err(|()| None)?;
-    let title = "central: OVN's databases, ovn-northd, a Kubernetes API (a stand-in)";
+    let title = "central: OVN's databases, ovn-northd";
     let central = stage.step(title, || Ok((Central::start(), String::new())));
     let central = central.map_err(|()| None)?;
     let mut nodes = Vec::new();
@@ -46,52 +48,39 @@ pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
     }
     let machines = machines(&central, &nodes);
     let marks = marks(&machines);
-    let server = stage
-        .silent(|| Ok(ApiServer::start_at(central.machine().place(), CENTRAL)))
-        .map_err(|()| kept_logs(&machines))?;
-    in_cluster(stage, &central, &server, &nodes).map_err(|()| kept_logs(&machines))?;
+    let api = Api::start(stage, &central, CENTRAL).map_err(|()| kept_logs(&machines))?;
+    in_cluster(stage, &central, &api, &nodes).map_err(|()| kept_logs(&machines))?;
     let namespaces = machines
         .iter()
         .map(|machine| machine.place().network_inode());
     let namespaces: Vec<_> = namespaces.collect();
     // Whatever the machines had ends with them; only then can it be proven.
-    drop(server);
+    drop(api);
     drop(nodes);
     drop(central);
     nothing_left(stage, &proof, &marks, &namespaces)
 }
 
-fn in_cluster(
-    stage: &Stage,
-    central: &Central,
-    server: &ApiServer,
-    nodes: &[OvnNode],
-) -> Result<(), ()> {
+fn in_cluster(stage: &Stage, central: &Central, api: &Api, nodes: &[OvnNode]) -> Result<(), ()> {
     let first = stage.step("podwire-controller one leads", || {
-        let controller = Controller::start(central, server, "one", &[]);
+        let controller = api.controller(central, "one");
         controller.await_log("everything is as it should be");
         Ok((controller, String::new()))
     })?;
     let second = stage.step("podwire-controller two stands by", || {
-        let controller = Controller::start(central, server, "two", &[]);
-        let lease = |path: &str| path.ends_with("/leases/podwire-controller");
-        server.await_requests("two to read the lease", |requests| {
-            let read = requests
-                .iter()
-                .filter(|it| it.method == "GET" && lease(&it.path));
-            read.count() >= 2
-        });
+        let controller = api.controller(central, "two");
+        controller.await_log("standing by");
         Ok((controller, String::new()))
     })?;
     let (mut runs, mut agents) = (Vec::new(), Vec::new());
     for node in nodes {
-        let (run, agent) = join(stage, central, server, node)?;
+        let (run, agent) = join(stage, central, api, node)?;
         runs.push(run);
         agents.push(agent);
     }
     let mut pods = Vec::new();
     for (node, name) in nodes.iter().zip(["web", "db"]) {
-        pods.push(add(stage, server, node, name)?);
+        pods.push(add(stage, api, node, name)?);
     }
     let [web, db] = &pods[..] else {
         unreachable!("two nodes, two pods")
@@ -108,9 +97,9 @@ fn in_cluster(
         let mut service = apiserver::service(namespace, "front", VIP, 80);
         service["spec"]["type"] = "NodePort".into();
         service["spec"]["ports"][0]["nodePort"] = NODE_PORT.into();
-        server.apply(service);
+        api.create(service)?;
         let ends = [&*db.address.to_string()];
-        server.apply(apiserver::endpoints(namespace, "front", &ends, 8080));
+        api.create(apiserver::endpoints(namespace, "front", &ends, 8080))?;
         let row = format!("Service_{namespace}/front_TCP_cluster");
         let vips = json!([
             "map",
@@ -162,9 +151,9 @@ fn in_cluster(
         db,
         Some(vip),
     )?;
-    let late = add(stage, server, &nodes[0], "late")?;
+    let late = add(stage, api, &nodes[0], "late")?;
     talk(stage, "late to web, on the same node", &late, web, None)?;
-    leave(stage, central, server, (nodes, runs), [&late, web, db])?;
+    leave(stage, central, api, (nodes, runs), [&late, web, db])?;
     stage.step("the agents and the controller stop", || {
         for agent in agents {
             agent.stop();
@@ -191,17 +180,15 @@ fn await_endpoint(node: &OvnNode, run: &NodeRun, address: IpAddr) -> Result<(), 
 fn join<'node>(
     stage: &Stage,
     central: &Central,
-    server: &ApiServer,
+    api: &Api,
     node: &'node OvnNode,
 ) -> Result<(NodeRun, Agent<'node>), ()> {
     let name = &*node.name;
     stage.step(
         &format!("{name} joins: the controller gives it a subnet"),
         || {
-            server.apply(apiserver::node(name, &node.tunnel_address()));
-            let object =
-                server.await_object(("Node", "", name), |it| entry(it, NODE_SUBNETS).is_some());
-            let subnets = entry(&object, NODE_SUBNETS).unwrap_or_default();
+            api.create(apiserver::node(name, &node.tunnel_address()))?;
+            let subnets = api.await_annotation(("Node", "", name), NODE_SUBNETS)?;
             let subnet = subnets[0].as_str().unwrap_or_default().to_owned();
             Ok(((), subnet))
         },
@@ -209,14 +196,15 @@ fn join<'node>(
     let run = stage.step(
         &format!("{name}: podwire node run, until it is ready"),
         || {
-            let (remote, url) = (format!("tcp:{CENTRAL}:6642"), server.url());
+            let remote = format!("tcp:{CENTRAL}:6642");
+            let [access, value] = api.node_flags(node);
             let flags = [
                 ["--node-name", name],
                 ["--interface", node.uplink()],
                 ["--cluster-subnet", "10.244.0.0/16"],
                 ["--service-cidr", "10.96.0.0/16"],
                 ["--ovn-remote", &remote],
-                ["--k8s-apiserver", &url],
+                [&access, &value],
             ];
             let line = [&["node", "run"][..], flags.as_flattened()].concat();
             let line: Vec<String> = line.into_iter().map(str::to_owned).collect();
@@ -227,25 +215,25 @@ fn join<'node>(
         },
     )?;
     stage.step(&format!("{name}: podwire agent --mode ovn"), || {
-        let agent = node.start_agent(&OvnNode::agent_options());
-        Ok(((run, agent), String::new()))
+        let options = api.watched(node, name, OvnNode::agent_options());
+        Ok(((run, node.start_agent(&options)), String::new()))
     })
 }
 
 /// Creates a pod in the API and wires it.
 fn add<'node>(
     stage: &Stage,
-    server: &ApiServer,
+    api: &Api,
     node: &'node OvnNode,
     name: &str,
 ) -> Result<Wired<'node>, ()> {
     let title = format!("{}: pod {name}: address, logical port, ADD", node.name);
     stage.step(&title, || {
-        let pod = node.pod(name);
-        server.apply(apiserver::pod_on(&node.name, &pod, json!({})));
-        let place = ("Pod", &*pod.namespace, name);
-        let object = server.await_object(place, |it| entry(it, POD_NETWORKS).is_some());
-        let entry = entry(&object, POD_NETWORKS).unwrap_or_default();
+        let mut pod = node.pod(name);
+        let made = api.create(apiserver::pod_on(&node.name, &pod, json!({})))?;
+        let uid = made["metadata"]["uid"].as_str().unwrap_or_default();
+        uid.clone_into(&mut pod.uid);
+        let entry = api.await_annotation(("Pod", &pod.namespace, name), POD_NETWORKS)?;
         let address = entry["ip_address"].as_str().unwrap_or_default();
         let address: IpAddr = address
             .split('/')
@@ -253,7 +241,6 @@ fn add<'node>(
             .and_then(|it| it.parse().ok())
             .ok_or_else(|| std::io::Error::other(entry.to_string()))
             .step(|| "read the pod's annotation")?;
-        let pod = pod.on_default_network(&entry);
         let add = pod.add();
         let took = stage::milliseconds(add.duration());
         add.success();
@@ -280,23 +267,23 @@ fn talk(
 fn leave(
     stage: &Stage,
     central: &Central,
-    server: &ApiServer,
+    api: &Api,
     (nodes, runs): (&[OvnNode], Vec<NodeRun>),
     pods: [&Wired<'_>; 3],
 ) -> Result<(), ()> {
     stage.step("the pods, the service and the nodes are deleted", || {
         for wired in pods {
             wired.pod.del().success();
-            server.delete(&wired.pod.namespace, &wired.pod.name);
+            api.delete("Pod", &wired.pod.namespace, &wired.pod.name)?;
         }
         let namespace = &pods[0].pod.namespace;
-        server.delete_object("Service", namespace, "front");
-        server.delete_object("EndpointSlice", namespace, "front-1");
+        api.delete("Service", namespace, "front")?;
+        api.delete("EndpointSlice", namespace, "front-1")?;
         for (node, run) in nodes.iter().zip(runs) {
             run.stop();
             let cleaned = node.podwire(&["node", "cleanup"]);
             cleaned.success("podwire node cleanup");
-            server.delete_object("Node", "", &node.name);
+            api.delete("Node", "", &node.name)?;
         }
         Ok(((), String::new()))
     })?;
@@ -310,7 +297,12 @@ fn leave(
                 "Load_Balancer",
                 "Gateway_Chassis",
             ] {
-                northbound.wait(table, json!([]), "==", &["_uuid"], json!([]))?;
+                // A real API server has a service of its own.
+                let others = match table {
+                    "Load_Balancer" => json!([["name", "!=", OWN_SERVICE]]),
+                    _ => json!([]),
+                };
+                northbound.wait(table, others, "==", &["_uuid"], json!([]))?;
             }
             for node in nodes {
                 let left = node.leftovers();
@@ -324,11 +316,4 @@ fn leave(
             ))
         },
     )
-}
-
-/// The entry of the default network in an annotation.
-fn entry(object: &Value, name: &str) -> Option<Value> {
-    let text = object["metadata"]["annotations"][name].as_str()?;
-    let annotation: Value = serde_json::from_str(text).ok()?;
-    Some(annotation["default"].clone())
 }

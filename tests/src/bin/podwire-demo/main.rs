@@ -6,6 +6,7 @@
 //! it lives in namespaces of its own, which end with this process: an interrupt needs no handler,
 //! for the kernel takes the namespaces, the mounts and the daemons.
 
+mod api;
 mod cluster;
 mod node;
 mod ovn;
