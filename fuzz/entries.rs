@@ -17,7 +17,6 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use futures_util::FutureExt as _;
-use podwire::apiserver::kubeconfig;
 use podwire::attach::Call;
 use podwire::config::Format;
 use podwire::ipam::subnet::SubnetSpec;
@@ -29,6 +28,7 @@ use podwire::pods::{
     pod_networks,
 };
 use podwire::ports;
+use podwire_apiserver::kubeconfig;
 use podwire_cni::env;
 use podwire_cni::spec::{CniResult, CniVersion, Command, NetConf, Preamble, SpecError};
 use podwire_cni::spool::Spooled;

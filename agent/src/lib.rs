@@ -1,10 +1,9 @@
 //! The podwire node agent, one room for each of its concerns. A request flows downward, and no room
 //! imports one above it: [`install`], [`server`], [`inspect`], [`reconcile`], [`attach`], [`pods`],
-//! [`ipam`], [`plan`], [`netns`], [`flows`], [`ports`], [`journal`], [`observe`], [`apiserver`],
+//! [`ipam`], [`plan`], [`netns`], [`flows`], [`ports`], [`journal`], [`observe`],
 //! [`lockdown`], [`config`]. Beside them stand the [`tools`], which speak to a running agent over
 //! its socket.
 
-pub mod apiserver;
 mod asking;
 pub mod attach;
 mod changes;

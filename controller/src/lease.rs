@@ -10,8 +10,8 @@ use k8s_openapi::api::coordination::v1::{Lease as ApiLease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
-use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
+use podwire_apiserver::watch::{Event, Selection, Watch};
 use podwire_ovs::client::Client as Ovsdb;
 use podwire_ovs::nb::EPOCH;
 use podwire_ovs::transact::{Condition, TransactError, Transaction};
@@ -55,6 +55,7 @@ async fn bounded<T>(
 #[derive(Clone)]
 pub struct Lease {
     api: Api<ApiLease>,
+    namespace: String,
     identity: String,
 }
 
@@ -63,6 +64,7 @@ impl Lease {
     pub fn new(client: Client, namespace: &str, identity: &str) -> Self {
         Self {
             api: Api::namespaced(client, namespace),
+            namespace: namespace.to_owned(),
             identity: identity.to_owned(),
         }
     }
@@ -70,8 +72,12 @@ impl Lease {
     /// Waits until the lease is ours: it was free, or its holder has not renewed it in time. An API
     /// server that fails is asked again.
     pub async fn acquire(&self) {
-        let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-        let changes = watcher(self.api.clone(), only).default_backoff();
+        let selection = Selection {
+            namespace: self.namespace.clone(),
+            ..Selection::named(NAME)
+        };
+        let changes = Watch::new(self.api.clone().into_client(), selection);
+        let changes = changes.namespaced().into_stream();
         let mut changes = std::pin::pin!(changes);
         let mut leader = None;
         loop {
@@ -92,7 +98,7 @@ impl Lease {
         leader: &mut Option<String>,
     ) -> Result<(), LeaseError>
     where
-        S: Stream<Item = Result<watcher::Event<ApiLease>, watcher::Error>>,
+        S: Stream<Item = Event<ApiLease>>,
     {
         loop {
             let lease = self.current().await?;
@@ -120,10 +126,14 @@ impl Lease {
             let is_renewed = async {
                 while let Some(change) = changes.next().await {
                     match change {
-                        Ok(watcher::Event::Apply(seen) | watcher::Event::InitApply(seen))
-                            if self::version(&seen) == version => {}
-                        Ok(watcher::Event::Init | watcher::Event::InitDone) | Err(_) => {}
-                        Ok(_) => return,
+                        Event::Listed(lease) | Event::Applied(lease) => {
+                            if self::version(&lease) != version {
+                                return;
+                            }
+                        }
+                        Event::Deleted(_) => return,
+                        Event::Listing | Event::AllListed(_) | Event::Watching => {}
+                        Event::Bookmark(_) | Event::Failed(_) => {}
                     }
                 }
             };

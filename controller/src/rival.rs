@@ -2,17 +2,17 @@
 //! beside each other. Its leader has a lock `ovn-kubernetes-master`: a Lease, or before 2023 an
 //! annotation of a ConfigMap.
 
-use std::pin::pin;
+use std::fmt::Debug;
 
-use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ObjectMeta;
 use kube::core::PartialObjectMeta;
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Client, Resource, ResourceExt as _};
+use podwire_apiserver::watch::{Event, Selection, Watch};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 use tracing::warn;
 
@@ -54,21 +54,9 @@ impl Record {
 
 /// Ends when one is there, with who it is; `absent` is told when there was none at first.
 pub(crate) async fn appears(client: Client, absent: oneshot::Sender<()>) -> String {
-    let only = || watcher::Config::default().fields(&format!("metadata.name={NAME}"));
     let (lease_listed, no_lease) = oneshot::channel();
     let (map_listed, no_map) = oneshot::channel();
-    let leases = watcher(Api::<Lease>::all(client.clone()), only()).default_backoff();
-    let leases = leases.map(|event| {
-        event.map(|event| sight(event, |lease| (lease.namespace(), Record::of_lease(lease))))
-    });
-    let maps = watcher(Api::<PartialObjectMeta<ConfigMap>>::all(client), only()).default_backoff();
-    let maps = maps.map(|event| {
-        event.map(|event| {
-            sight(event, |map| {
-                (map.namespace(), Record::of_metadata(&map.metadata))
-            })
-        })
-    });
+    let of_map = |map: &PartialObjectMeta<ConfigMap>| Record::of_metadata(&map.metadata);
     let listed = async {
         if no_lease.await.is_ok() && no_map.await.is_ok() {
             let _ = absent.send(());
@@ -76,56 +64,42 @@ pub(crate) async fn appears(client: Client, absent: oneshot::Sender<()>) -> Stri
         std::future::pending::<String>().await
     };
     tokio::select! {
-        holder = held("Lease", leases, lease_listed) => holder,
-        holder = held("ConfigMap", maps, map_listed) => holder,
+        holder = held(client.clone(), Record::of_lease, lease_listed) => holder,
+        holder = held(client.clone(), of_map, map_listed) => holder,
         holder = listed => holder,
     }
 }
 
-/// What an event shows.
-enum Sight {
-    Listed,
-    Lock(Option<String>, Record),
-    Nothing,
-}
-
-fn sight<K>(
-    event: watcher::Event<K>,
-    read: impl Fn(&K) -> (Option<String>, Option<Record>),
-) -> Sight {
-    match event {
-        watcher::Event::InitDone => Sight::Listed,
-        watcher::Event::Apply(object) | watcher::Event::InitApply(object) => match read(&object) {
-            (namespace, Some(record)) => Sight::Lock(namespace, record),
-            (_, None) => Sight::Nothing,
-        },
-        watcher::Event::Init | watcher::Event::Delete(_) => Sight::Nothing,
-    }
-}
-
-async fn held(
-    kind: &'static str,
-    sights: impl Stream<Item = Result<Sight, watcher::Error>>,
+async fn held<K>(
+    client: Client,
+    read: fn(&K) -> Option<Record>,
     listed: oneshot::Sender<()>,
-) -> String {
-    let mut sights = pin!(sights);
+) -> String
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let kind = K::kind(&());
+    let mut events = Watch::new(client, Selection::named(NAME));
     let mut listed = Some(listed);
-    while let Some(sight) = sights.next().await {
-        match sight {
-            Ok(Sight::Listed) => {
+    loop {
+        match events.next().await {
+            Event::AllListed(_) => {
                 let _ = listed.take().map(|listed| listed.send(()));
             }
-            Ok(Sight::Lock(namespace, record)) if record.is_held(Timestamp::now()) => {
-                let namespace = namespace.unwrap_or_default();
-                return format!("{} holds {kind} {namespace}/{NAME}", record.holder_identity);
+            Event::Listed(object) | Event::Applied(object) => {
+                if let Some(record) = read(&object)
+                    && record.is_held(Timestamp::now())
+                {
+                    let namespace = object.namespace().unwrap_or_default();
+                    return format!("{} holds {kind} {namespace}/{NAME}", record.holder_identity);
+                }
             }
-            Ok(_) => {}
-            Err(error) => {
-                warn!(kind, %error, "the lock of ovn-kubernetes can't be read; tried again");
+            Event::Failed(failure) => {
+                warn!(%kind, error = %failure, "the lock of ovn-kubernetes can't be read; tried again");
             }
+            Event::Listing | Event::Watching | Event::Bookmark(_) | Event::Deleted(_) => {}
         }
     }
-    std::future::pending().await
 }
 
 #[cfg(test)]

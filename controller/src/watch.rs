@@ -7,8 +7,8 @@ use std::hash::Hash;
 
 use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{Node as ApiNode, Pod as ApiPod, Service as ApiService};
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, Resource};
+use kube::{Client, Resource};
+use podwire_apiserver::watch::{Event, Selection, Watch};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -32,6 +32,8 @@ pub(crate) const KINDS: usize = 4;
 
 /// How many changes may wait to be taken.
 const QUEUE: usize = 4096;
+/// Objects per page of a list.
+const PAGE: u32 = 500;
 
 /// Follows all kinds until the set of tasks is dropped.
 pub(crate) fn start(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
@@ -59,7 +61,7 @@ pub(crate) fn start(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
         Change::Service,
     ));
     tasks.spawn(follow(
-        podwire_watch::endpoint_slices(client),
+        podwire_apiserver::endpoint_slices(client.clone()),
         sender,
         |slice| {
             let service = Slice::of(slice).map(|slice| slice.service);
@@ -81,15 +83,19 @@ fn namespaced<K: Resource>(object: &K) -> ObjectName {
     (namespace.unwrap_or_default().into(), name_of(object))
 }
 
-fn all<K>(client: &Client) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + use<K>
+fn all<K>(client: &Client) -> impl Stream<Item = Event<K>> + use<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    watcher(Api::all(client.clone()), watcher::Config::default())
+    let selection = Selection {
+        page: PAGE,
+        ..Selection::default()
+    };
+    Watch::new(client.clone(), selection).into_stream()
 }
 
 async fn follow<K, N, V>(
-    events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
+    events: impl Stream<Item = Event<K>>,
     changes: mpsc::Sender<Change>,
     name: fn(&K) -> N,
     reduce: fn(&K) -> Option<V>,
@@ -100,12 +106,11 @@ async fn follow<K, N, V>(
     let mut known: HashSet<N> = HashSet::new();
     let mut missing: HashSet<N> = HashSet::new();
     let mut is_listed = false;
-    let events = events.default_backoff();
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         let mut told = Vec::new();
         match event {
-            Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
+            Event::Listed(object) | Event::Applied(object) => {
                 let (name, object) = (name(&object), reduce(&object));
                 let is_known = known.contains(&name);
                 missing.remove(&name);
@@ -118,14 +123,14 @@ async fn follow<K, N, V>(
                     told.push(change(name, object));
                 }
             }
-            Ok(watcher::Event::Delete(object)) => {
+            Event::Deleted(object) => {
                 let name = name(&object);
                 if known.remove(&name) {
                     told.push(change(name, None));
                 }
             }
-            Ok(watcher::Event::Init) => missing.clone_from(&known),
-            Ok(watcher::Event::InitDone) => {
+            Event::Listing => missing.clone_from(&known),
+            Event::AllListed(_) => {
                 for name in missing.drain() {
                     known.remove(&name);
                     told.push(change(name, None));
@@ -134,9 +139,10 @@ async fn follow<K, N, V>(
                     told.push(Change::Listed);
                 }
             }
-            Err(error) => {
+            Event::Watching | Event::Bookmark(_) => {}
+            Event::Failed(failure) => {
                 let kind = std::any::type_name::<K>().rsplit("::").next();
-                warn!(kind, %error, "the watch broke; it begins anew");
+                warn!(kind, error = %failure, "the watch broke; it begins anew");
             }
         }
         for one in told {

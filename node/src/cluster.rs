@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use futures_util::{Stream, StreamExt as _};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, Service as ApiService};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Client, ResourceExt as _};
+use podwire_apiserver::watch::{Event, Selection, Watch as Objects};
+use podwire_apiserver::{Access, AccessError};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::warn;
@@ -117,54 +117,8 @@ pub(crate) struct Watch {
     _tasks: JoinSet<()>,
 }
 
-/// Why the API server can't be used.
-#[derive(Debug, thiserror::Error)]
-#[error("{setting}: {source}")]
-pub(crate) struct AccessError {
-    setting: String,
-    source: Box<dyn std::error::Error + Send + Sync>,
-}
-
-/// Where the API server is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Access {
-    Server(String),
-    Kubeconfig(PathBuf),
-    /// By a pod's service account.
-    InCluster,
-}
-
 /// How many changes may wait to be taken.
 const QUEUE: usize = 4096;
-
-impl Access {
-    pub(crate) async fn client(&self) -> Result<Client, AccessError> {
-        let failed = |setting: String| {
-            move |source: Box<dyn std::error::Error + Send + Sync>| AccessError { setting, source }
-        };
-        let config = match self {
-            Self::Server(url) => {
-                let failed = failed(format!("--k8s-apiserver {url}"));
-                let url: http::Uri = url.parse().map_err(|error| failed(Box::new(error)))?;
-                kube::Config::new(url)
-            }
-            Self::Kubeconfig(path) => {
-                let failed = failed(format!("--kubeconfig {}", path.display()));
-                let read = kube::config::Kubeconfig::read_from(path);
-                let config = match read {
-                    Ok(read) => {
-                        kube::Config::from_custom_kubeconfig(read, &Default::default()).await
-                    }
-                    Err(error) => Err(error),
-                };
-                config.map_err(|error| failed(Box::new(error)))?
-            }
-            Self::InCluster => kube::Config::incluster()
-                .map_err(|error| failed("--in-cluster".to_owned())(Box::new(error)))?,
-        };
-        Client::try_from(config).map_err(|error| failed("API server".to_owned())(Box::new(error)))
-    }
-}
 
 impl Watch {
     /// Follows all that concerns this node, for as long as it lives: in plain mode the nodes, else
@@ -174,18 +128,17 @@ impl Watch {
         node: &str,
         mode: Mode,
     ) -> Result<Self, AccessError> {
-        let client = access.client().await?;
+        let client = podwire_apiserver::client(access).await?;
         let (sender, changes) = mpsc::channel(QUEUE);
         let mut tasks = JoinSet::new();
-        let all = watcher::Config::default();
         let nodes = match mode {
-            Mode::Plain => all.clone(),
-            Mode::Ovn => all.clone().fields(&format!("metadata.name={node}")),
+            Mode::Plain => Selection::default(),
+            Mode::Ovn => Selection::named(node),
         };
         tasks.spawn(follow(
-            watcher(Api::<Node>::all(client.clone()), nodes),
+            Objects::new(access.clone(), nodes).into_stream(),
             sender.clone(),
-            |node| node.name_any(),
+            |node: &Node| node.name_any(),
             |node| Some(ApiNode::from(node)),
             Change::Node,
         ));
@@ -199,16 +152,16 @@ impl Watch {
             return Ok(watch(tasks));
         }
         tasks.spawn(follow(
-            watcher(Api::<ApiService>::all(client.clone()), all),
+            Objects::new(access.clone(), Selection::default()).into_stream(),
             sender.clone(),
-            |service| (service.namespace().unwrap_or_default(), service.name_any()),
+            |service: &ApiService| (service.namespace().unwrap_or_default(), service.name_any()),
             Service::of,
             Change::Service,
         ));
         tasks.spawn(follow(
-            podwire_watch::endpoint_slices(&client),
+            podwire_apiserver::endpoint_slices(access.clone()),
             sender,
-            |slice| {
+            |slice: &EndpointSlice| {
                 let service = slice
                     .labels()
                     .get(SERVICE_NAME)
@@ -312,25 +265,25 @@ impl<N: Ord + Clone, V: PartialEq> Kind<N, V> {
 }
 
 async fn follow<K, N, V>(
-    events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
+    events: impl Stream<Item = Event<K>>,
     changes: mpsc::Sender<Change>,
     name: fn(&K) -> N,
     reduce: fn(&K) -> Option<V>,
     change: fn(Told<N, V>) -> Change,
 ) {
-    let events = events.default_backoff();
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         let told = match event {
-            Ok(watcher::Event::Init) => Told::Begin,
-            Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
+            Event::Listing => Told::Begin,
+            Event::Listed(object) | Event::Applied(object) => {
                 Told::One(name(&object), reduce(&object))
             }
-            Ok(watcher::Event::Delete(object)) => Told::One(name(&object), None),
-            Ok(watcher::Event::InitDone) => Told::End,
-            Err(error) => {
+            Event::Deleted(object) => Told::One(name(&object), None),
+            Event::AllListed(_) => Told::End,
+            Event::Watching | Event::Bookmark(_) => continue,
+            Event::Failed(failure) => {
                 let kind = std::any::type_name::<K>().rsplit("::").next();
-                warn!(kind, %error, "the watch broke; it begins anew");
+                warn!(kind, error = %failure, "the watch broke; it begins anew");
                 continue;
             }
         };

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use kube::Client;
+use podwire_apiserver::{Access, AccessError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tracing_subscriber::EnvFilter;
 
-use crate::cluster::{Access, AccessError, Watch};
+use crate::cluster::Watch;
 use crate::journal::Journal;
 use crate::keep::{Eyes, Goal, Node, NodeError};
 use crate::kept::{self, Kept};
@@ -265,7 +266,7 @@ impl CleanupArgs {
         let name = settings::node_name(self.node_name)?;
         let access = self.api.access().filter(|_| self.cluster);
         let client = match access {
-            Some(access) => Some(access.client().await?),
+            Some(access) => Some(podwire_apiserver::client(&access).await?),
             None => None,
         };
         let mut node = Node::open(goal, &self.places.check()?).await?;

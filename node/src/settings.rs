@@ -7,9 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
+use podwire_apiserver::{Access, Token};
 use podwire_ovs::client::{Remote, TlsKeys};
-
-use crate::cluster::Access;
 
 /// The flags that say what the node is to be.
 #[derive(Debug, Clone, Args)]
@@ -131,7 +130,11 @@ pub(crate) struct ApiArgs {
 
 impl ApiArgs {
     pub(crate) fn access(self) -> Option<Access> {
-        let by_url = self.k8s_apiserver.map(Access::Server);
+        let by_url = self.k8s_apiserver.map(|url| Access::Server {
+            url,
+            ca: None,
+            token: Token::None,
+        });
         let by_file = || self.kubeconfig.map(Access::Kubeconfig);
         by_url
             .or_else(by_file)

@@ -39,6 +39,7 @@ pub use live::{Change, Live};
 pub use load::{Loaded, Loader};
 pub use observe::{ObserveArgs, ObserveConfig};
 pub use ovn::{Mode, OvnArgs, OvnConfig, Wait};
+pub use podwire_apiserver::{Access, Token};
 pub use power::{PowerArgs, Seccomp};
 pub use print::reference;
 pub use runtime::{
@@ -46,7 +47,7 @@ pub use runtime::{
     plugin_types,
 };
 pub use settings::{Kind, Setting, Settings};
-pub use sources::{KubeAccess, KubeConfig, Need, Source, SourceArgs, SourceConfig, Token};
+pub use sources::{KubeConfig, Need, Source, SourceArgs, SourceConfig};
 
 use crate::ipam::pool::Pools;
 use crate::ipam::subnet::SubnetSpec;

@@ -1,9 +1,10 @@
 //! Where pods' annotations come from, and how to get there.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+
+use podwire_apiserver::{Access, Token};
 
 use super::{ConfigError, Mode, bad};
 
@@ -93,44 +94,7 @@ pub struct KubeConfig {
     /// The node's name.
     pub node: String,
     /// The server and who we are to it.
-    pub access: KubeAccess,
-}
-
-/// The API server and who we are to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KubeAccess {
-    /// As a kubeconfig says.
-    Kubeconfig(PathBuf),
-    /// As flags, or a service account's files, say.
-    Server {
-        /// Its URL.
-        url: String,
-        /// Who may have signed its certificate; the system's roots without it.
-        ca: Option<PathBuf>,
-        /// The bearer token.
-        token: Token,
-    },
-}
-
-/// A bearer token.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Token {
-    /// None: whoever may connect may read.
-    None,
-    /// This one.
-    Text(String),
-    /// Whatever the file holds at the time.
-    File(PathBuf),
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("None"),
-            Self::Text(_) => f.write_str("Text(…)"),
-            Self::File(path) => f.debug_tuple("File").field(path).finish(),
-        }
-    }
+    pub access: Access,
 }
 
 impl SourceConfig {
@@ -194,9 +158,9 @@ fn each_once(sources: &[Source]) -> Result<Vec<Source>, ConfigError> {
     Ok(sources.to_vec())
 }
 
-fn access(args: &SourceArgs) -> Result<Option<KubeAccess>, ConfigError> {
+fn access(args: &SourceArgs) -> Result<Option<Access>, ConfigError> {
     if let Some(path) = &args.kubeconfig {
-        return Ok(Some(KubeAccess::Kubeconfig(path.clone())));
+        return Ok(Some(Access::Kubeconfig(path.clone())));
     }
     let Some(url) = &args.k8s_apiserver else {
         return Ok(None);
@@ -207,7 +171,7 @@ fn access(args: &SourceArgs) -> Result<Option<KubeAccess>, ConfigError> {
         (None, Some(path)) => Token::File(path.clone()),
         (None, None) => Token::None,
     };
-    Ok(Some(KubeAccess::Server {
+    Ok(Some(Access::Server {
         url: url.clone(),
         ca: args.k8s_cacert.clone(),
         token,
@@ -261,15 +225,6 @@ fn node_name(given: Option<String>) -> Result<String, ConfigError> {
         ));
     }
     Ok(name)
-}
-
-impl fmt::Display for KubeAccess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Kubeconfig(path) => write!(f, "the API server of {}", Path::display(path)),
-            Self::Server { url, .. } => f.write_str(url),
-        }
-    }
 }
 
 #[cfg(test)]

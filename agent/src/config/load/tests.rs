@@ -209,14 +209,14 @@ fn a_pods_service_account_is_used_where_nothing_else_is_said() {
     };
     let inputs = account();
     let kube = inputs.load().unwrap().config.sources.kube.unwrap();
-    let KubeAccessFields { url, ca, token } = fields(kube.access);
+    let AccessFields { url, ca, token } = fields(kube.access);
     assert_eq!(url, "https://[fd00::1]:443");
     assert_eq!(ca, Some(inputs.path("ca.crt")));
     assert_eq!(token, super::super::Token::File(inputs.path("token")));
 
     let inputs = account().variable("K8S_APISERVER", "https://h");
     let kube = inputs.load().unwrap().config.sources.kube.unwrap();
-    let KubeAccessFields { url, token, .. } = fields(kube.access);
+    let AccessFields { url, token, .. } = fields(kube.access);
     assert_eq!(url, "https://h");
     assert_eq!(token, super::super::Token::File(inputs.path("token")));
 
@@ -225,15 +225,15 @@ fn a_pods_service_account_is_used_where_nothing_else_is_said() {
     assert_eq!(none.load().unwrap().config.sources.kube, None);
 }
 
-struct KubeAccessFields {
+struct AccessFields {
     url: String,
     ca: Option<PathBuf>,
     token: super::super::Token,
 }
 
-fn fields(access: super::super::KubeAccess) -> KubeAccessFields {
+fn fields(access: super::super::Access) -> AccessFields {
     match access {
-        super::super::KubeAccess::Server { url, ca, token } => KubeAccessFields { url, ca, token },
+        super::super::Access::Server { url, ca, token } => AccessFields { url, ca, token },
         other => panic!("{other:?}"),
     }
 }

@@ -21,7 +21,6 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::{EventOutcome, Metrics};
-use crate::apiserver;
 use crate::config::KubeConfig;
 use ledger::{Ledger, Posted, Step};
 
@@ -111,7 +110,7 @@ impl Reporter {
                 self.is_failing = false;
                 return outcome;
             }
-            Ok(Err(error)) => apiserver::with_causes(error.as_ref()),
+            Ok(Err(error)) => podwire_apiserver::with_causes(error.as_ref()),
             Err(_) => format!(
                 "the server did not answer within {} s",
                 ANSWER_DEADLINE.as_secs()
@@ -137,7 +136,7 @@ impl Reporter {
         let client = match &self.client {
             Some(client) => client.clone(),
             None => {
-                let client = apiserver::client(&self.config.access).await?;
+                let client = podwire_apiserver::client(&self.config.access).await?;
                 self.client.insert(client).clone()
             }
         };

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use super::manifest;
 use super::pods::Pods;
 use super::{Known, PodName};
-use crate::apiserver::read_text;
 use crate::changes::Changes;
+use podwire_apiserver::read_text;
 
 /// The endings of files that are read.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];

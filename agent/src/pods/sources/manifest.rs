@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{Pod, PodName};
-use crate::apiserver::brief;
+use podwire_apiserver::brief;
 
 /// A document. Other kinds than pods and lists are passed over: a file may hold a service beside
 /// its pod.

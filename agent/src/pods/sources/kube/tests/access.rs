@@ -34,7 +34,7 @@ async fn https_is_spoken_to_a_server_whose_ca_is_known_and_to_no_other() {
     server.apply(annotated("p", "u1", "a"));
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(server.ca().as_bytes()).unwrap();
-    let access = |url: String| KubeAccess::Server {
+    let access = |url: String| Access::Server {
         url,
         ca: Some(file.path().into()),
         token: Token::None,
@@ -66,29 +66,29 @@ async fn a_kubeconfig_leads_to_the_server_and_one_that_needs_a_program_is_refuse
     };
     let with_token = kubeconfig(json!({ "tokenFile": path("token") }));
     std::fs::write(path("good"), with_token.to_string()).unwrap();
-    let sources = start(KubeAccess::Kubeconfig(path("good")));
+    let sources = start(Access::Kubeconfig(path("good")));
     assert_eq!(said(ask(&sources, "p", "u1", LONG).await), "a");
 
     let program =
         json!({ "apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false" });
     let with_program = kubeconfig(json!({ "exec": program }));
     std::fs::write(path("bad"), with_program.to_string()).unwrap();
-    let sources = start(KubeAccess::Kubeconfig(path("bad")));
+    let sources = start(Access::Kubeconfig(path("bad")));
     failing(&sources, "its user needs a program (exec)").await;
-    let sources = start(KubeAccess::Kubeconfig(path("none")));
+    let sources = start(Access::Kubeconfig(path("none")));
     failing(&sources, "none: No such file").await;
     nix::unistd::mkfifo(&path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let sources = start(KubeAccess::Kubeconfig(path("pipe")));
+    let sources = start(Access::Kubeconfig(path("pipe")));
     failing(&sources, "pipe: not a regular file").await;
     let large = std::fs::File::create(path("large")).unwrap();
     large.set_len(1 << 30).unwrap();
-    let sources = start(KubeAccess::Kubeconfig(path("large")));
+    let sources = start(Access::Kubeconfig(path("large")));
     failing(&sources, "large: larger than 1048576 bytes").await;
     let names_it = kubeconfig(json!({ "client-certificate": path("pipe") }));
     std::fs::write(path("names"), names_it.to_string()).unwrap();
-    let sources = start(KubeAccess::Kubeconfig(path("names")));
+    let sources = start(Access::Kubeconfig(path("names")));
     failing(&sources, "pipe: not a regular file").await;
     std::fs::write(path("half"), b"\xff\xfea").unwrap();
-    let sources = start(KubeAccess::Kubeconfig(path("half")));
+    let sources = start(Access::Kubeconfig(path("half")));
     failing(&sources, "half: not UTF-8").await;
 }

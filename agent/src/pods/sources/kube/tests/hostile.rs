@@ -1,10 +1,11 @@
 //! A server that sends without end: what is wrong is told, what was known stays, and what comes
 //! after it is served.
 
+use podwire_apiserver::bounds::{LARGEST_ANSWER, LONGEST_LINE};
+use podwire_apiserver::watch::MOST_PAGES;
 use podwire_tests::apiserver::Hostile;
 
 use super::*;
-use crate::apiserver::bounds::{LARGEST_ANSWER, LONGEST_LINE};
 use crate::pods::sources::pods::MOST_PODS;
 
 async fn withstands(hostile: Hostile, what: &str) {

@@ -4,7 +4,6 @@
 mod access;
 mod breaks;
 mod hostile;
-mod pauses;
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::super::{Annotations, Answer, Missing, Question, SourceError, Sources};
 use super::*;
-use crate::config::{KubeAccess, Need, Source, SourceConfig, Token};
+use crate::config::{Access, Need, Source, SourceConfig, Token};
 use crate::plan::PodRef;
 
 const ANNOTATION: &str = "k8s.ovn.org/pod-networks";
@@ -23,15 +22,15 @@ const LONG: Duration = Duration::from_secs(30);
 /// For waits that end in vain.
 const SHORT: Duration = Duration::from_millis(300);
 
-fn server_access(server: &ApiServer, token: Token) -> KubeAccess {
-    KubeAccess::Server {
+fn server_access(server: &ApiServer, token: Token) -> Access {
+    Access::Server {
         url: server.url(),
         ca: None,
         token,
     }
 }
 
-fn start(access: KubeAccess) -> Arc<Sources> {
+fn start(access: Access) -> Arc<Sources> {
     let kube = KubeConfig {
         node: "n1".into(),
         access,

@@ -1,10 +1,15 @@
-//! A client of the API server, from a kubeconfig, flags or a service account's files.
+//! The client of the Kubernetes API server, from a kubeconfig, flags or a service account's files,
+//! and the watch of its objects.
 //!
 //! A token in a file is read for every request: kubelet and others rotate it in place, and a
 //! request is made a few times an hour. What the server sends is bounded (`bounds`).
 
-pub(crate) mod bounds;
+pub mod bounds;
 pub mod kubeconfig;
+mod slices;
+pub mod watch;
+
+pub use slices::endpoint_slices;
 
 use std::error::Error;
 use std::fmt;
@@ -18,41 +23,117 @@ use kube::client::{Body, ClientBuilder};
 use tower::BoxError;
 use tower::filter::FilterLayer;
 
-use crate::config::{KubeAccess, Token};
 use bounds::Bounds;
 
 /// The largest kubeconfig, CA file or token file, in bytes.
 const LARGEST_FILE: usize = 1 << 20;
 
+/// The API server and who we are to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// As a kubeconfig says.
+    Kubeconfig(PathBuf),
+    /// As flags, or a service account's files, say.
+    Server {
+        /// Its URL.
+        url: String,
+        /// Who may have signed its certificate; the system's roots without it.
+        ca: Option<PathBuf>,
+        /// The bearer token.
+        token: Token,
+    },
+    /// By a pod's service account.
+    InCluster,
+}
+
+/// A bearer token.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Token {
+    /// None: whoever may connect may read.
+    None,
+    /// This one.
+    Text(String),
+    /// Whatever the file holds at the time.
+    File(PathBuf),
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("None"),
+            Self::Text(_) => f.write_str("Text(…)"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kubeconfig(path) => write!(f, "the API server of {}", Path::display(path)),
+            Self::Server { url, .. } => f.write_str(url),
+            Self::InCluster => f.write_str("the cluster's API server"),
+        }
+    }
+}
+
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AccessError {
+pub enum AccessError {
+    /// A kubeconfig can't be used.
     #[error("kubeconfig {}: {source}", path.display())]
     Kubeconfig {
+        /// The file.
         path: PathBuf,
+        /// What is wrong with it.
         source: kubeconfig::Problem,
     },
+    /// A URL is none.
     #[error("API server {url}: {problem}")]
-    Url { url: String, problem: String },
-    #[error("read CA certificates {}: {problem}", path.display())]
-    Ca { path: PathBuf, problem: String },
-    #[error("read token {}: {problem}", path.display())]
-    Token { path: PathBuf, problem: String },
+    Url {
+        /// It.
+        url: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A file with CA certificates, or with a token, can't be used.
+    #[error("read {what} {}: {problem}", path.display())]
+    File {
+        /// What is in it.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// There is no service account here.
+    #[error("service account: {0}")]
+    ServiceAccount(#[source] Box<dyn Error + Send + Sync>),
+    /// Its certificates or keys can't be used.
     #[error("make a client of the API server: {0}")]
     Client(#[source] Box<kube::Error>),
 }
 
 /// A client. Files are read now, and a token's file again for every request.
-pub(crate) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
+///
+/// # Errors
+/// [`AccessError`].
+pub async fn client(access: &Access) -> Result<Client, AccessError> {
     let (mut config, token) = match access {
-        KubeAccess::Kubeconfig(path) => {
+        Access::Kubeconfig(path) => {
             let unusable = |source| AccessError::Kubeconfig {
                 path: path.clone(),
                 source,
             };
             kubeconfig::read(path).await.map_err(unusable)?
         }
-        KubeAccess::Server { url, ca, token } => (from_flags(url, ca.as_deref())?, token.clone()),
+        Access::InCluster => {
+            let mut config = kube::Config::incluster()
+                .map_err(|error| AccessError::ServiceAccount(error.into()))?;
+            let token = kubeconfig::take_token(&mut config);
+            (config, token)
+        }
+        Access::Server { url, ca, token } => (from_flags(url, ca.as_deref())?, token.clone()),
     };
     // The watch retries by itself, and reports what is wrong.
     config.default_retry = false;
@@ -64,7 +145,7 @@ pub(crate) async fn client(access: &KubeAccess) -> Result<Client, AccessError> {
 
 /// What another program says, in one line of bounded length: it may draw the place over several
 /// lines, or quote a whole value, and this goes into log lines, CNI errors and a pod's Event.
-pub(crate) fn brief(error: &impl fmt::Display) -> String {
+pub fn brief(error: &impl fmt::Display) -> String {
     const LONGEST: usize = 300;
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
@@ -81,7 +162,7 @@ pub(crate) fn brief(error: &impl fmt::Display) -> String {
 
 /// What an error says with all of its causes: the outermost of them is often just "client error".
 /// Each is cut as [`brief`] does it.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
+pub fn with_causes(error: &dyn Error) -> String {
     const MOST_CAUSES: usize = 8;
     let causes = std::iter::successors(Some(error), |error: &&dyn Error| (*error).source());
     let (mut text, mut outer) = (String::new(), String::new());
@@ -102,7 +183,7 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
 ///
 /// # Errors
 /// What the kernel says, or that the file is not regular, or larger than `most` bytes.
-pub(crate) fn read_file(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+pub fn read_file(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
@@ -121,7 +202,7 @@ pub(crate) fn read_file(path: &Path, most: usize) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// As there, or that it is not UTF-8.
-pub(crate) fn read_text(path: &Path, most: usize) -> io::Result<String> {
+pub fn read_text(path: &Path, most: usize) -> io::Result<String> {
     String::from_utf8(read_file(path, most)?).map_err(|_| io::Error::other("not UTF-8"))
 }
 
@@ -141,7 +222,8 @@ fn from_flags(url: &str, ca: Option<&Path>) -> Result<kube::Config, AccessError>
 
 /// The certificates of a PEM file, in DER.
 fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, AccessError> {
-    let problem = |problem: String| AccessError::Ca {
+    let problem = |problem: String| AccessError::File {
+        what: "CA certificates",
         path: path.to_owned(),
         problem,
     };
@@ -171,7 +253,8 @@ fn authorized(mut request: Request<Body>, token: &Token) -> Result<Request<Body>
 }
 
 fn read_token(path: &Path) -> Result<String, AccessError> {
-    let problem = |problem: String| AccessError::Token {
+    let problem = |problem: String| AccessError::File {
+        what: "token",
         path: path.to_owned(),
         problem,
     };

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
-use super::{LARGEST_FILE, brief, read_file, read_text};
-use crate::config::Token;
+use crate::{LARGEST_FILE, Token, brief, read_file, read_text};
 
 /// Why a kubeconfig can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +86,13 @@ async fn usable(file: Kubeconfig) -> Result<(kube::Config, Token), Problem> {
     if let Some(what) = what {
         return Err(Problem::NeedsProgram { what });
     }
-    let token = match config.auth_info.token_file.take() {
+    let token = take_token(&mut config);
+    Ok((config, token))
+}
+
+/// The token's file; it is read here and not by kube, which keeps its content for a minute.
+pub(super) fn take_token(config: &mut kube::Config) -> Token {
+    match config.auth_info.token_file.take() {
         // A token beside its file is an older copy (client-go, clientcmd/overrides.go: the file has
         // precedence).
         Some(file) => {
@@ -95,8 +100,7 @@ async fn usable(file: Kubeconfig) -> Result<(kube::Config, Token), Problem> {
             Token::File(PathBuf::from(file))
         }
         None => Token::None,
-    };
-    Ok((config, token))
+    }
 }
 
 /// The names of all files that a kubeconfig may refer to.

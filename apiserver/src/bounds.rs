@@ -13,20 +13,20 @@ use hyper::{Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Layer, Service};
 
-/// Pods per page of a list: as many of the largest objects as [`LARGEST_ANSWER`] has room for.
-pub(crate) const PAGE: u32 = 20;
+/// Pods per page of a list of metadata: as many of the largest objects as [`LARGEST_ANSWER`] has room for.
+pub const PAGE: u32 = 20;
 /// The largest answer, in bytes: a page of the largest objects that a cluster stores (etcd's
 /// `--max-request-bytes`, 1.5 MiB each).
-pub(crate) const LARGEST_ANSWER: usize = 32 << 20;
+pub const LARGEST_ANSWER: usize = 32 << 20;
 /// The longest line of a watch, in bytes. One object is on it, as JSON, which escapes characters.
-pub(crate) const LONGEST_LINE: usize = 4 << 20;
+pub const LONGEST_LINE: usize = 4 << 20;
 /// What is read of a refusal, in bytes. What comes after it is left unread: the status and the
 /// first words say enough.
 const LARGEST_REFUSAL: usize = 32 << 10;
 
 /// A response was too large.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TooLarge {
+pub enum TooLarge {
     /// An answer.
     #[error("the server's answer is larger than {LARGEST_ANSWER} bytes")]
     Answer,
@@ -37,7 +37,7 @@ pub(crate) enum TooLarge {
 
 /// Bounds every response of a client.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds;
+pub(crate) struct Bounds;
 
 impl<S> Layer<S> for Bounds {
     type Service = Bounded<S>;
@@ -48,7 +48,7 @@ impl<S> Layer<S> for Bounds {
 }
 
 #[derive(Debug)]
-pub(super) struct Bounded<S>(S);
+pub(crate) struct Bounded<S>(S);
 
 impl<S, B> Service<Request<Body>> for Bounded<S>
 where
@@ -101,7 +101,7 @@ impl Limit {
 
 /// A response's body that ends, or fails, at its limit.
 #[derive(Debug)]
-pub(super) struct BoundedBody<B> {
+pub(crate) struct BoundedBody<B> {
     body: B,
     limit: Limit,
     /// Bytes that may still come: in all, or on the current line of a watch.

@@ -7,26 +7,27 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::Event;
-use kube::{Client, ResourceExt as _};
+use kube::ResourceExt as _;
+use podwire_apiserver::watch::Event;
+use podwire_apiserver::{Access, Token, endpoint_slices};
 use podwire_tests::apiserver::{ApiServer, endpoints};
 use serde_json::json;
 
 type Events = Pin<Box<dyn Stream<Item = Event<EndpointSlice>> + Send>>;
 
 fn follow(server: &ApiServer) -> Events {
-    let client = kube::Config::new(server.url().parse().unwrap());
-    let client = Client::try_from(client).unwrap();
-    let events = podwire_watch::endpoint_slices(&client).default_backoff();
-    Box::pin(events.filter_map(async |event| event.ok()))
+    Box::pin(endpoint_slices(Access::Server {
+        url: server.url(),
+        ca: None,
+        token: Token::None,
+    }))
 }
 
 /// The next slice that the stream has: its name, and its endpoints' nodes.
 async fn next(events: &mut Events) -> (String, Vec<Option<String>>) {
     let find = async {
         loop {
-            if let Event::InitApply(slice) | Event::Apply(slice) = events.next().await.unwrap() {
+            if let Event::Listed(slice) | Event::Applied(slice) = events.next().await.unwrap() {
                 let nodes = slice.endpoints.iter().map(|it| it.node_name.clone());
                 return (slice.name_any(), nodes.collect());
             }

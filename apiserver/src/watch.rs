@@ -1,0 +1,511 @@
+//! Objects as the API server has them: listed once, then watched.
+//!
+//! A watch goes on from the last resourceVersion that came, in an event or in a bookmark; only when
+//! the server no longer has that version (410) is everything listed again. Whatever fails is tried
+//! again with a growing pause, by a client made anew: credentials and certificates may have been
+//! replaced meanwhile. docs/decisions/0025 says what kube's own watcher lacks for this.
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::fmt::Debug;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{BoxStream, Stream, StreamExt as _, unfold};
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::{Access, AccessError, brief, client, with_causes};
+
+/// How long the server is asked to keep one watch; most servers end it after 5 to 10 minutes
+/// anyway.
+const WATCH_SECONDS: u32 = 290;
+/// A watch in which nothing comes for so long is taken for dead and begun anew. A server sends a
+/// bookmark about every minute; without bookmarks this costs one request.
+const SILENCE: Duration = Duration::from_secs(150);
+/// How long the server may take to answer a request.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
+/// The most pages of a list. Far more than a server needs; a chain without end would be followed for ever.
+pub const MOST_PAGES: usize = 1_000;
+/// The longest resourceVersion, in bytes: it goes into a request's URL. Those of servers are
+/// numbers.
+const LONGEST_VERSION: usize = 256;
+/// The longest token of a list's next page, in bytes. It holds the next object's name.
+const LONGEST_CONTINUE: usize = 8 << 10;
+/// HTTP 410: the server no longer has the resourceVersion that was asked for.
+const GONE: u16 = 410;
+/// A watch that ends sooner than this is not begun again at once; without an event it is a failure.
+const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+
+/// How a watch comes by a client.
+pub trait Connect: Send + Sync {
+    /// A client, made anew where that is possible.
+    fn connect(&self) -> impl Future<Output = Result<Client, AccessError>> + Send;
+}
+
+impl Connect for Access {
+    async fn connect(&self) -> Result<Client, AccessError> {
+        client(self).await
+    }
+}
+
+impl Connect for Client {
+    async fn connect(&self) -> Result<Client, AccessError> {
+        Ok(self.clone())
+    }
+}
+
+/// Which objects are watched.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// A field selector; empty for all objects.
+    pub fields: String,
+    /// Of a watch of one namespace.
+    pub namespace: String,
+    /// How many objects a page of the list has.
+    pub page: u32,
+}
+
+impl Default for Selection {
+    /// All objects; an answer has room for a page of the largest endpoint slices, some 300 KB each.
+    fn default() -> Self {
+        Self {
+            fields: String::new(),
+            namespace: String::new(),
+            page: 100,
+        }
+    }
+}
+
+impl Selection {
+    /// The objects of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self {
+            fields: format!("metadata.name={name}"),
+            ..Self::default()
+        }
+    }
+}
+
+/// What a watch reports.
+#[derive(Debug)]
+pub enum Event<K> {
+    /// A list begins. What it does not name is gone.
+    Listing,
+    /// An object of the list.
+    Listed(K),
+    /// The list ends; it is of this resourceVersion.
+    AllListed(String),
+    /// The server accepted a watch for changes from here on.
+    Watching,
+    /// An object was created or changed.
+    Applied(K),
+    /// An object was deleted, or is no longer selected.
+    Deleted(K),
+    /// Nothing changed up to this resourceVersion.
+    Bookmark(String),
+    /// The server could not be asked, refused, or sent what can't be used. It is tried again.
+    Failed(Failure),
+}
+
+/// Why a list or a watch ended.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct Failure {
+    text: String,
+    /// The HTTP status with which the server refused.
+    status: Option<u16>,
+}
+
+impl<K> Event<K> {
+    /// The same event of another form of its object.
+    pub fn map<T>(self, form: impl FnOnce(K) -> T) -> Event<T> {
+        match self {
+            Self::Listing => Event::Listing,
+            Self::Listed(object) => Event::Listed(form(object)),
+            Self::AllListed(version) => Event::AllListed(version),
+            Self::Watching => Event::Watching,
+            Self::Applied(object) => Event::Applied(form(object)),
+            Self::Deleted(object) => Event::Deleted(form(object)),
+            Self::Bookmark(version) => Event::Bookmark(version),
+            Self::Failed(failure) => Event::Failed(failure),
+        }
+    }
+}
+
+/// A watch of the objects of one kind. Of a `PartialObjectMeta` only metadata is asked for.
+pub struct Watch<K, C> {
+    connect: C,
+    api: fn(Client, &Selection) -> Api<K>,
+    selection: Selection,
+    /// Shortens a pause to a second: somebody waits for an object.
+    nudge: Option<Arc<Notify>>,
+    pause: Pause,
+    /// Where the watch goes on; none asks for a list.
+    version: Option<String>,
+    /// The version of the event that was reported last, until it is accepted.
+    reported: Option<String>,
+    state: State<K>,
+}
+
+enum State<K> {
+    Disconnected,
+    Paused,
+    Connected(Api<K>),
+    Listing(Api<K>, Listing<K>),
+    /// The flag tells whether the list is of this moment.
+    Listed(Api<K>, bool),
+    Watching(Api<K>, Watching<K>),
+}
+
+struct Listing<K> {
+    parameters: ListParams,
+    page: VecDeque<K>,
+    pages: usize,
+    /// Of the last page.
+    version: Option<String>,
+}
+
+struct Watching<K> {
+    events: BoxStream<'static, kube::Result<WatchEvent<K>>>,
+    began: Instant,
+    heard: bool,
+    is_fresh: bool,
+}
+
+impl<K, C> Watch<K, C>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    C: Connect,
+{
+    /// Of all namespaces. Nothing is asked of the server before the first event is.
+    pub fn new(connect: C, selection: Selection) -> Self {
+        Self {
+            connect,
+            api: |client, _| Api::all(client),
+            selection,
+            nudge: None,
+            pause: Pause::default(),
+            version: None,
+            reported: None,
+            state: State::Disconnected,
+        }
+    }
+
+    /// Of the selection's namespace alone.
+    #[must_use]
+    pub fn namespaced(self) -> Self
+    where
+        K: Resource<Scope = NamespaceResourceScope>,
+    {
+        Self {
+            api: |client, selection| Api::namespaced(client, &selection.namespace),
+            ..self
+        }
+    }
+
+    /// Shortens pauses to a second when it is notified.
+    #[must_use]
+    pub fn nudged_by(mut self, nudge: Arc<Notify>) -> Self {
+        self.nudge = Some(nudge);
+        self
+    }
+
+    /// The events, without end; what waits for one may be dropped.
+    pub fn into_stream(self) -> impl Stream<Item = Event<K>> + Send {
+        unfold(self, |mut watch| async move {
+            let event = watch.next().await;
+            Some((event, watch))
+        })
+    }
+
+    /// The next event. If this future is dropped, the server is asked anew.
+    pub async fn next(&mut self) -> Event<K> {
+        if let Some(version) = self.reported.take() {
+            self.version = Some(version);
+        }
+        loop {
+            match self.step().await {
+                Ok(Some(event)) => return event,
+                Ok(None) => {}
+                Err(failure) => {
+                    self.state = State::Paused;
+                    return Event::Failed(failure);
+                }
+            }
+        }
+    }
+
+    /// Refuses the last event: after a pause the server is asked for it again.
+    pub fn refuse(&mut self) {
+        self.reported = None;
+        self.state = State::Paused;
+    }
+
+    async fn step(&mut self) -> Result<Option<Event<K>>, Failure> {
+        match std::mem::replace(&mut self.state, State::Disconnected) {
+            State::Paused => {
+                self.pause.wait(self.nudge.as_deref()).await;
+                Ok(None)
+            }
+            State::Disconnected => {
+                let client = self.connect.connect().await;
+                let client = client.map_err(|error| Failure::of(&error))?;
+                self.state = State::Connected((self.api)(client, &self.selection));
+                Ok(None)
+            }
+            State::Connected(api) if self.version.is_some() => {
+                self.state = State::Listed(api, false);
+                Ok(None)
+            }
+            State::Connected(api) => {
+                let parameters = ListParams::default()
+                    .fields(&self.selection.fields)
+                    .limit(self.selection.page);
+                let listing = Listing {
+                    parameters,
+                    page: VecDeque::new(),
+                    pages: 0,
+                    version: None,
+                };
+                self.state = State::Listing(api, listing);
+                Ok(Some(Event::Listing))
+            }
+            State::Listing(api, listing) => self.list(api, listing).await,
+            State::Listed(api, is_fresh) => self.begin(api, is_fresh).await,
+            State::Watching(api, watching) => self.follow(api, watching).await,
+        }
+    }
+
+    async fn list(
+        &mut self,
+        api: Api<K>,
+        mut listing: Listing<K>,
+    ) -> Result<Option<Event<K>>, Failure> {
+        if let Some(object) = listing.page.pop_front() {
+            self.state = State::Listing(api, listing);
+            return Ok(Some(Event::Listed(object)));
+        }
+        if let Some(version) = listing.version {
+            self.reported = Some(version.clone());
+            self.state = State::Listed(api, true);
+            return Ok(Some(Event::AllListed(version)));
+        }
+        if listing.pages == MOST_PAGES {
+            return Err(Failure::new(format!(
+                "the server's list does not end: {MOST_PAGES} pages came"
+            )));
+        }
+        let page = in_time(api.list(&listing.parameters)).await?;
+        listing.pages += 1;
+        listing.page = page.items.into();
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) if token.len() > LONGEST_CONTINUE => {
+                return Err(Failure::too_long("token of the next page", &token));
+            }
+            Some(token) => listing.parameters.continue_token = Some(token),
+            None => {
+                let version = page.metadata.resource_version.unwrap_or_default();
+                listing.version = Some(bounded(version)?);
+            }
+        }
+        self.state = State::Listing(api, listing);
+        Ok(None)
+    }
+
+    async fn begin(&mut self, api: Api<K>, is_fresh: bool) -> Result<Option<Event<K>>, Failure> {
+        let parameters = WatchParams::default()
+            .fields(&self.selection.fields)
+            .timeout(WATCH_SECONDS);
+        let version = self.version.clone().unwrap_or_default();
+        match in_time(api.watch(&parameters, &version)).await {
+            Ok(events) => {
+                let watching = Watching {
+                    events: events.boxed(),
+                    began: Instant::now(),
+                    heard: false,
+                    is_fresh,
+                };
+                self.state = State::Watching(api, watching);
+                Ok(Some(Event::Watching))
+            }
+            Err(failure) => self.expired_or(api, is_fresh, failure),
+        }
+    }
+
+    async fn follow(
+        &mut self,
+        api: Api<K>,
+        mut watching: Watching<K>,
+    ) -> Result<Option<Event<K>>, Failure> {
+        let Ok(event) = tokio::time::timeout(SILENCE, watching.events.next()).await else {
+            let kind = K::kind(&());
+            let seconds = SILENCE.as_secs();
+            tracing::debug!(%kind, "nothing came for {seconds} s; watching anew");
+            self.state = State::Listed(api, false);
+            return Ok(None);
+        };
+        let event = match event {
+            Some(event) => event.map_err(|error| Failure::of(&error))?,
+            None => {
+                let is_short = watching.began.elapsed() < SHORTEST_WATCH;
+                if is_short && !watching.heard {
+                    return Err(Failure::new("the server ended the watch at once"));
+                }
+                self.state = match is_short {
+                    true => State::Paused,
+                    false => State::Listed(api, false),
+                };
+                return Ok(None);
+            }
+        };
+        let (version, event) = match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => (
+                object.meta().resource_version.clone(),
+                Event::Applied(object),
+            ),
+            WatchEvent::Deleted(object) => (
+                object.meta().resource_version.clone(),
+                Event::Deleted(object),
+            ),
+            WatchEvent::Bookmark(bookmark) => {
+                let version = bookmark.metadata.resource_version;
+                (Some(version.clone()), Event::Bookmark(version))
+            }
+            WatchEvent::Error(status) => {
+                let failure = Failure {
+                    status: Some(status.code),
+                    ..Failure::new(format!(
+                        "the server ended the watch: {}",
+                        brief(&status.message)
+                    ))
+                };
+                return self.expired_or(api, watching.is_fresh && !watching.heard, failure);
+            }
+        };
+        self.pause.reset();
+        watching.heard = true;
+        self.reported = version.map(bounded).transpose()?;
+        self.state = State::Watching(api, watching);
+        Ok(Some(event))
+    }
+
+    /// A version that the server no longer has is no failure: everything is listed again. At once,
+    /// for somebody may wait for what came meanwhile; after a pause if it was listed just now.
+    fn expired_or(
+        &mut self,
+        api: Api<K>,
+        is_fresh: bool,
+        failure: Failure,
+    ) -> Result<Option<Event<K>>, Failure> {
+        if failure.status != Some(GONE) {
+            return Err(failure);
+        }
+        tracing::debug!(kind = %K::kind(&()), version = self.version, "expired; listing again");
+        self.version = None;
+        self.state = match is_fresh {
+            true => State::Paused,
+            false => State::Connected(api),
+        };
+        Ok(None)
+    }
+}
+
+impl Failure {
+    /// Whether the server does not have this kind of objects.
+    pub fn is_missing(&self) -> bool {
+        self.status == Some(404)
+    }
+
+    fn new(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            status: None,
+        }
+    }
+
+    fn of(error: &dyn Error) -> Self {
+        Self::new(with_causes(error))
+    }
+
+    fn too_long(what: &str, value: &str) -> Self {
+        Self::new(format!("the server sent a {what} of {} bytes", value.len()))
+    }
+}
+
+fn bounded(version: String) -> Result<String, Failure> {
+    match version.len() > LONGEST_VERSION {
+        true => Err(Failure::too_long("resourceVersion", &version)),
+        false => Ok(version),
+    }
+}
+
+async fn in_time<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+    match tokio::time::timeout(ANSWER_DEADLINE, answer).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => {
+            let status = match &error {
+                kube::Error::Api(status) => Some(status.code),
+                _ => None,
+            };
+            Err(Failure {
+                status,
+                ..Failure::of(&error)
+            })
+        }
+        Err(_) => Err(Failure::new(format!(
+            "the server did not answer within {} s",
+            ANSWER_DEADLINE.as_secs()
+        ))),
+    }
+}
+
+/// The pause before the next try: it doubles with each failure, and half of it is chance, so that
+/// the nodes of a cluster don't all come back at once.
+#[derive(Debug, Default)]
+struct Pause {
+    failures: u32,
+}
+
+impl Pause {
+    const SHORTEST: Duration = Duration::from_millis(200);
+    const LONGEST: Duration = Duration::from_secs(30);
+    /// What remains of it when somebody waits for the watch.
+    const NUDGED: Duration = Duration::from_secs(1);
+
+    fn reset(&mut self) {
+        self.failures = 0;
+    }
+
+    async fn wait(&mut self, nudge: Option<&Notify>) {
+        let pause = self.next(RandomState::new().hash_one(()));
+        let at_least = pause.min(Self::NUDGED);
+        tokio::time::sleep(at_least).await;
+        let nudged = async {
+            match nudge {
+                Some(nudge) => nudge.notified().await,
+                None => std::future::pending().await,
+            }
+        };
+        // It is the pause's end, or an earlier one.
+        let _ = tokio::time::timeout(pause - at_least, nudged).await;
+    }
+
+    fn next(&mut self, chance: u64) -> Duration {
+        let most = Self::SHORTEST
+            .saturating_mul(1 << self.failures.min(16))
+            .min(Self::LONGEST);
+        self.failures = self.failures.saturating_add(1);
+        let half = most / 2;
+        half + half.mul_f64(chance as f64 / u64::MAX as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests;
