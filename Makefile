@@ -194,7 +194,7 @@ conformance: root ## check podwire and Debian's plugins against the CNI specific
 lint: ## formatting, clippy, rustdoc and licences, each without a warning
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy -p podwire --bin podwire-faults --features fault-points,otel -- -D warnings
+	$(CARGO) clippy -p podwire --bin podwire-faults --features fault-points -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 	rustfmt --check --edition 2024 fuzz/entries.rs fuzz/fuzz_targets/*.rs
 	if $(CARGO) deny --version >/dev/null 2>&1; then
@@ -220,7 +220,7 @@ fuzz: ## fuzz each thing that is read from outside, DURATION seconds each (needs
 .PHONY: build
 build: plugin ## what the tests exec: the agent (also with fault points) and the conformance suite (debug), and the plugin (as shipped)
 	$(CARGO) build -p podwire --bin podwire -p cni-conformance --bin cni-conformance -p podwire-controller --bin podwire-controller
-	$(CARGO) build -p podwire --bin podwire-faults --features fault-points,otel
+	$(CARGO) build -p podwire --bin podwire-faults --features fault-points
 
 .PHONY: plugin
 plugin: ## the static plugin, target/plugin/podwire-cni

@@ -92,7 +92,7 @@ impl Agent {
     pub fn new(node: Arc<Node>, mtu_file: Option<PathBuf>, events: Option<Events>) -> Self {
         Self {
             node,
-            recorder: Recorder::start(),
+            recorder: Recorder::default(),
             mtu_file,
             events,
             started: SystemTime::now(),

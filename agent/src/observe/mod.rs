@@ -9,8 +9,6 @@ pub mod events;
 mod format;
 mod log;
 mod metrics;
-#[cfg(feature = "otel")]
-mod otel;
 mod output;
 mod reading;
 mod recorder;

@@ -17,28 +17,12 @@ pub struct Recorder {
     /// How the last STATUS was answered: its code, 0 for success, and one more; 0 when there was
     /// none.
     last_status: AtomicU32,
-    #[cfg(feature = "otel")]
-    exporter: Option<super::otel::Exporter>,
 }
 
 impl Recorder {
-    /// One that also exports, in a build with the feature `otel` and where the environment names a
-    /// collector. Call it on a tokio runtime.
-    pub fn start() -> Self {
-        Self {
-            #[cfg(feature = "otel")]
-            exporter: super::otel::Exporter::of_environment(),
-            ..Self::default()
-        }
-    }
-
     /// Logs a finished operation and keeps it.
     pub fn finish(&self, operation: Operation) {
         log::operation(&operation, self.is_repeated(&operation));
-        #[cfg(feature = "otel")]
-        if let Some(exporter) = &self.exporter {
-            exporter.offer(&operation);
-        }
         let mut operations = self.lock();
         if operations.len() == KEPT_OPERATIONS {
             operations.pop_front();
