@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing_subscriber::EnvFilter;
 
 use crate::cluster::Watch;
-use crate::journal::Journal;
+use crate::journal::{Journal, JournalError};
 use crate::keep::{Eyes, Goal, Node, NodeError};
 use crate::kept::{self, Kept};
 use crate::preflight::Preflight;
@@ -114,6 +115,10 @@ struct CleanupArgs {
     /// Also when pods have ports on this node, which then lose their way out
     #[arg(long)]
     force: bool,
+    /// If `podwire node run` keeps this machine, wait until it ends instead of failing: in a
+    /// DaemonSet
+    #[arg(long)]
+    wait: bool,
     /// Also what the cluster has of this node: its annotations at the API server, its chassis in the
     /// southbound database
     #[arg(long)]
@@ -269,7 +274,9 @@ impl CleanupArgs {
             Some(access) => Some(podwire_apiserver::client(&access).await?),
             None => None,
         };
-        let mut node = Node::open(goal, &self.places.check()?).await?;
+        let places = self.places.check()?;
+        let journal = hold(&places, self.wait, pin!(ended()?)).await?;
+        let mut node = Node::with_journal(goal, &places, journal).await?;
         let chassis = Chassis::of(&node.look().await?.observed.switch);
         let done = node.cleanup(self.force).await?;
         report(&done, &node)?;
@@ -301,15 +308,7 @@ impl RunArgs {
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
             .init();
-        let ends = |kind| signal(kind).map_err(Failure::Signals);
-        let mut terminate = ends(SignalKind::terminate())?;
-        let mut interrupt = ends(SignalKind::interrupt())?;
-        let stop = async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        };
+        let stop = ended()?;
         let kept = Kept::open(&places.directory);
         let mut pages = JoinSet::new();
         if let Some(address) = metrics_address {
@@ -325,23 +324,47 @@ impl RunArgs {
             }
             _ => None,
         };
-        let mut stop = std::pin::pin!(stop);
-        let directory = places.directory.clone();
-        let hold = match self.standby {
-            true => Journal::hold_when_free,
-            false => Journal::hold,
-        };
-        // Whoever waits for a lock can't be told to stop.
-        let held = tokio::task::spawn_blocking(move || hold(&directory));
-        let journal = tokio::select! {
-            held = held => held.map_err(|error| Failure::Runtime(error.into()))?,
-            () = &mut stop => std::process::exit(0),
-        };
-        let journal = journal.map_err(NodeError::from)?;
+        let mut stop = pin!(stop);
+        let journal = hold(&places, self.standby, stop.as_mut()).await?;
         let node = Node::with_journal(goal, &places, journal).await?;
         run::run(node, kept, watch, manager, stop).await?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The end of the process by a signal. Without it, the first process of a container ignores them.
+fn ended() -> Result<impl Future<Output = ()>, Failure> {
+    let ends = |kind| signal(kind).map_err(Failure::Signals);
+    let mut terminate = ends(SignalKind::terminate())?;
+    let mut interrupt = ends(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+/// The journal, held; `stop` ends the process that waits for it.
+async fn hold(
+    places: &Places,
+    waits: bool,
+    stop: Pin<&mut impl Future<Output = ()>>,
+) -> Result<Journal, Failure> {
+    match Journal::hold(&places.directory) {
+        Err(JournalError::Held(_)) if waits => {
+            say("waiting for the end of the `podwire node` that keeps this machine\n")?;
+        }
+        held => return Ok(held.map_err(NodeError::from)?),
+    }
+    let directory = places.directory.clone();
+    // Whoever waits for a lock can't be told to stop.
+    let held = tokio::task::spawn_blocking(move || Journal::hold_when_free(&directory));
+    let journal = tokio::select! {
+        held = held => held.map_err(|error| Failure::Runtime(error.into()))?,
+        () = stop => std::process::exit(0),
+    };
+    Ok(journal.map_err(NodeError::from)?)
 }
 
 /// What was done, step by step, and how often the machine was written to.

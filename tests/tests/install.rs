@@ -275,7 +275,10 @@ fn uninstall_leaves_the_pods_their_ports_and_says_so_or_takes_them_along() {
     agent.stop();
     let asked = podwire(&node, "uninstall", &["--pods"]);
     assert!(
-        !asked.status.success() && asked.stderr.contains("nothing was taken away"),
+        !asked.status.success()
+            && asked
+                .stderr
+                .contains("nothing was removed, for --pods needs the agent"),
         "{asked:?}"
     );
     assert!(node.path(PLUGIN).exists() && node.path(CONF).exists());
@@ -284,6 +287,33 @@ fn uninstall_leaves_the_pods_their_ports_and_says_so_or_takes_them_along() {
         "without --pods nobody is needed"
     );
     assert!(!node.path(PLUGIN).exists() && !node.path(CONF).exists());
+}
+
+#[test]
+fn uninstall_without_an_agent_takes_the_node_from_new_pods_and_waits_for_one_to_remove_the_ports() {
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
+    assert!(install(&node, &[]).status.success());
+    let pod = node.pod("web");
+    exec_installed(&pod, &node, "ADD").success();
+    agent.stop();
+
+    let flags = ["uninstall", "--pods", "--await-agent", "--root", ROOT];
+    let waits = node.podwire_live(&flags);
+    waits.await_line(&["waiting for podwire's agent", "apply its DaemonSet again"]);
+    assert!(!node.path(CONF).exists(), "no new pods");
+    assert!(node.path(PLUGIN).exists());
+    let ended = node.podwire_live(&flags);
+    ended.await_line(&["waiting for podwire's agent"]);
+    ended.terminate();
+    assert!(ended.await_end().success());
+
+    let agent = node.start_agent(&AgentOptions::default());
+    waits.await_line(&["ports of 1 pod removed"]);
+    assert!(waits.await_end().success());
+    assert!(!node.path(PLUGIN).exists() && !node.path(CONF).exists());
+    agent.stop();
+    node.leftovers().assert_none();
 }
 
 #[test]

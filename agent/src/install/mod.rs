@@ -58,7 +58,7 @@ pub struct InstallArgs {
     pub dry_run: bool,
 }
 
-/// Why nothing, or not all, was installed or taken away.
+/// Why nothing, or not all, was installed or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// A step on a file failed.
@@ -120,9 +120,11 @@ pub enum InstallError {
         source: AskError,
     },
     /// The pods' ports are to go, and nobody can tell which there are.
-    #[error("nothing was taken away, for --pods needs the agent: {0}")]
+    #[error(
+        "nothing was removed, for --pods needs the agent: {0}; start it (systemctl start podwire.service, or podwire's DaemonSet), or leave out --pods"
+    )]
     Pods(#[source] Box<InstallError>),
-    /// Some ports could not be taken away.
+    /// Some ports could not be removed.
     #[error("{failed} of {all} ports stay: {first}")]
     Ports {
         /// How many.

@@ -16,6 +16,8 @@ use crate::plan::AttachmentKey;
 
 /// How long the agent may take to know the ports.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long `--await-agent` waits before it fails, and is started again by kubelet.
+const AGENT_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// The flags of `podwire uninstall`.
 #[derive(Debug, Clone, clap::Args)]
@@ -29,6 +31,10 @@ pub struct UninstallArgs {
     /// Remove the pods' ports, links and addresses too: the pods lose their network at once
     #[arg(long)]
     pub pods: bool,
+    /// With --pods, where no agent runs: remove the network configuration, and wait for an agent
+    /// instead of failing: in a DaemonSet
+    #[arg(long, requires = "pods", conflicts_with = "dry_run")]
+    pub await_agent: bool,
     /// Say what would be done, and do nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -37,19 +43,35 @@ pub struct UninstallArgs {
     pub stay: bool,
 }
 
-/// Takes away what was installed; what was done, and what is left, is given to `say`, a line at a time.
+/// Removes what was installed; what was done, and what is left, is given to `say`, a line at a time.
 ///
 /// # Errors
-/// What could not be taken away; all else was.
+/// What could not be removed; all else was.
 pub fn uninstall(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<(), InstallError> {
     let agent = AgentSocket(args.socket.clone());
     let runtime = runtime()?;
-    let terminate = args
-        .stay
+    let mut terminate = (args.stay || args.await_agent)
         .then(|| runtime.block_on(async { signal(SignalKind::terminate()) }))
         .transpose()
         .map_err(InstallError::Runtime)?;
-    let known = runtime.block_on(attachments(&agent));
+    let mut known = runtime.block_on(attachments(&agent));
+    if let (true, Err(error), Some(terminate)) = (args.await_agent, &known, &mut terminate) {
+        remove_confs(args, say)?;
+        say(format!(
+            "waiting for podwire's agent, which alone can remove the pods' ports: apply its DaemonSet again, or start \
+             podwire.service ({error})"
+        ));
+        let found = runtime.block_on(async {
+            tokio::select! {
+                found = await_attachments(&agent) => Some(found),
+                _ = terminate.recv() => None,
+            }
+        });
+        match found {
+            Some(found) => known = found,
+            None => return Ok(()),
+        }
+    }
     if args.pods
         && let Err(error) = known
     {
@@ -63,10 +85,14 @@ pub fn uninstall(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<()
             Ok(())
         }
     };
+    if args.await_agent {
+        // An agent that has just started installs its own, once it can serve.
+        remove_confs(args, say)?;
+    }
     remove_plugins(args, say)?;
     say("left: the agent and its units, /etc/podwire, /run/podwire, the bridge".to_owned());
     ports?;
-    if let Some(mut terminate) = terminate {
+    if let Some(mut terminate) = terminate.filter(|_| args.stay) {
         runtime.block_on(terminate.recv());
     }
     Ok(())
@@ -87,11 +113,18 @@ async fn attachments(agent: &AgentSocket) -> Result<Vec<AttachmentKey>, InstallE
     agent.attachments().await.map_err(ask)
 }
 
+/// The same, once an agent is there that can tell.
+async fn await_attachments(agent: &AgentSocket) -> Result<Vec<AttachmentKey>, InstallError> {
+    let ready = agent.await_ready(AGENT_LIMIT).await;
+    ready.map_err(|seen| InstallError::NotServing { reasons: seen })?;
+    attachments(agent).await
+}
+
 fn remove_confs(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<(), InstallError> {
     for found in conf::survey(&args.places.conf_dir())? {
         let shown = found.path.display();
         match found.owner {
-            Owner::Installed => take_away(args, &found.path, "network configuration", say)?,
+            Owner::Installed => remove(args, &found.path, "network configuration", say)?,
             Owner::ByHand => say(format!(
                 "left: {shown}, a network configuration that somebody wrote for podwire's plugin"
             )),
@@ -105,14 +138,14 @@ fn remove_plugins(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<(
     for name in PLUGIN_NAMES {
         let path = args.places.plugin(name);
         if place::read(&path)?.is_some_and(|content| is_plugin(&content)) {
-            take_away(args, &path, "plugin", say)?;
+            remove(args, &path, "plugin", say)?;
         }
     }
     Ok(())
 }
 
-/// Takes a file of ours away, and gives back what had its place before.
-fn take_away(
+/// Removes a file of ours, and gives back what had its place before.
+fn remove(
     args: &UninstallArgs,
     path: &Path,
     what: &str,
@@ -172,7 +205,7 @@ fn say_ports(
         Ok(keys) if args.pods => say(format!("would remove the ports of {}", pods(keys.len()))),
         Ok(keys) => say(format!(
             "left: the ports of {}, which keep their network; a runtime can't delete them until a plugin of the same name \
-             and a network configuration are there again (--pods takes them away)",
+             and a network configuration are there again (--pods removes them)",
             pods(keys.len())
         )),
         Err(error) => say(format!(

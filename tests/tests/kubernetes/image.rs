@@ -41,9 +41,12 @@ impl<'node> Image<'node> {
         Image::of(node, &objects, "podwire", "node1")
     }
 
-    /// The image for the DaemonSet among these objects, with the settings of the ConfigMap of this name.
+    /// The image for the DaemonSet among these objects, with the settings of the ConfigMap of this name, if it has any.
     pub(super) fn of(node: &'node TestNode, objects: &[Value], settings: &str, name: &str) -> Self {
-        let mut environment: Vec<_> = config(objects, settings).into_iter().collect();
+        let mut environment = Vec::new();
+        if !settings.is_empty() {
+            environment.extend(config(objects, settings));
+        }
         environment.push(("PODWIRE_NODE_NAME".into(), name.into()));
         let image = Image {
             node,

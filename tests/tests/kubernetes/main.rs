@@ -388,7 +388,7 @@ fn the_daemonset_that_uninstalls_takes_configuration_ports_and_plugin_off_the_no
     assert_eq!(
         words,
         [
-            "uninstall --pods --root /host",
+            "uninstall --pods --await-agent --root /host",
             "uninstall --stay --root /host"
         ]
     );

@@ -64,7 +64,22 @@ fn the_node_role_works_from_its_manifest_and_asks_for_all_that_its_role_allows_a
     server.await_events("an Event", |events| !events.is_empty());
     let asked: BTreeSet<_> = server.requests().iter().map(asked_for).collect();
     assert_eq!(asked, rules(&objects));
+
+    // Its own DaemonSet waits for the role's end, and undoes all of it.
+    let cleanup = render(&manifests().join("../node/cleanup"));
+    let image = Image::of(node, &cleanup, "", "node-a");
+    let container = &image.pod.init_containers.as_ref().unwrap()[0];
+    let program = image.program("cleanup", container);
+    let wait = ["node", "cleanup", "--wait"];
+    assert_eq!(container.command.as_ref().unwrap()[1..], wait);
+    let waiting = node.podwire_live(&wait);
+    waiting.await_line(&["waiting for the end of the `podwire node`"]);
+    waiting.terminate();
+    assert!(waiting.await_end().success());
     run.stop();
-    machine.cleanup(&[]);
+    let cleaned = image.run(&program);
+    assert!(cleaned.status.success(), "{cleaned:?}");
+    // The mount of DirectoryOrCreate, empty.
+    node.run("rmdir", &["/run/podwire"]);
     before.assert_same(&machine.snapshot());
 }
