@@ -40,7 +40,10 @@ fn with_descriptors_used_up_adds_wait_or_say_so_and_are_served_once_there_are_so
     for (pod, error) in pods.iter().zip(&failed) {
         if let Some(error) = error {
             assert_eq!(error.code, 11, "{error:?}");
-            pod.add().success();
+            // As kubelet does. An ADD's packet socket is closed behind it, which takes the kernel an
+            // RCU grace period: of many in a row some are open yet.
+            let is_served = (0..100).any(|_| pod.add().succeeded());
+            assert!(is_served, "{:?}", pod.add().error());
         }
     }
     traffic::ping(node.place(), ipv4(50).parse().unwrap(), 1).unwrap();
