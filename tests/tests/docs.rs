@@ -1,6 +1,7 @@
 //! The pages for people: each is linked from the README, no link leads nowhere, the messages that they
 //! quote are in the code, and the order of the agent's rooms is the one of its imports.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -120,6 +121,49 @@ fn documented_rooms() -> Vec<String> {
     rooms.map(|(room, _)| room.to_owned()).collect()
 }
 
+/// The code of a shipped source, without comments.
+fn code(path: &Path) -> Option<String> {
+    let text = shipped(path)?;
+    let lines = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    Some(lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// What paths that begin with `prefix` name next, the branches of `{…}` included.
+fn named_after<'a>(code: &'a str, prefix: &str) -> BTreeSet<&'a str> {
+    let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
+    let first = |path: &'a str| path.trim_start().split(|it| !is_name(it)).next().unwrap();
+    let mut names = BTreeSet::new();
+    for (at, _) in code.match_indices(prefix) {
+        // `super::super::x` is of another module than `super::x`.
+        if code[..at].ends_with("::") {
+            continue;
+        }
+        let rest = &code[at + prefix.len()..];
+        let Some(branches) = rest.strip_prefix('{') else {
+            names.insert(first(rest));
+            continue;
+        };
+        let (mut depth, mut from) = (0_usize, 0);
+        for (at, character) in branches.char_indices() {
+            match character {
+                '{' => depth += 1,
+                '}' if depth > 0 => depth -= 1,
+                ',' | '}' if depth == 0 => {
+                    names.insert(first(&branches[from..at]));
+                    from = at + 1;
+                    if character == '}' {
+                        break;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    names
+}
+
 #[test]
 fn no_room_of_the_agent_imports_one_above_it() {
     let order = documented_rooms();
@@ -143,23 +187,76 @@ fn no_room_of_the_agent_imports_one_above_it() {
         let relative = path.strip_prefix(&agent).unwrap();
         let first = relative.components().next().unwrap().as_os_str();
         let room = first.to_str().unwrap().trim_end_matches(".rs");
-        let (Some(above), Some(text)) = (at(room), shipped(&path)) else {
+        let (Some(above), Some(code)) = (at(room), code(&path)) else {
             continue;
         };
-        let code: String = text
-            .lines()
-            .filter(|line| !line.trim_start().starts_with("//"))
-            .collect::<Vec<_>>()
-            .join("\n");
-        let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
-        for rest in code.split("crate::").skip(1) {
-            let name = rest.split(|it| !is_name(it)).next().unwrap();
+        for name in named_after(&code, "crate::") {
             if at(name).is_some_and(|below| below < above) {
                 upward.push(format!("{}: {room} imports {name}", relative.display()));
             }
         }
     }
     assert!(upward.is_empty(), "{upward:#?}");
+}
+
+#[test]
+fn no_two_modules_of_a_room_import_each_other() {
+    let mut circles = Vec::new();
+    for room in documented_rooms() {
+        let Ok(entries) = fs::read_dir(root().join("agent/src").join(&room)) else {
+            continue;
+        };
+        let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            let code = path.is_file().then(|| code(&path)).flatten();
+            let named = code.iter().flat_map(|code| named_after(code, "super::"));
+            imports.insert(name, named.map(str::to_owned).collect());
+        }
+        for (module, named) in &imports {
+            let back = |other: &&String| {
+                *other > module && imports.get(*other).is_some_and(|it| it.contains(module))
+            };
+            let others = named.iter().filter(back);
+            circles.extend(others.map(|other| format!("{room}: {module} and {other}")));
+        }
+    }
+    assert!(circles.is_empty(), "{circles:#?}");
+}
+
+#[test]
+fn no_crate_depends_on_one_below_it_in_contributing() {
+    let page = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let crates: Vec<&str> = rows
+        .filter_map(|row| Some(row.split_once("/` |")?.0))
+        .collect();
+    let manifest = |directory: &str| -> toml::Table {
+        let text = fs::read_to_string(root().join(directory).join("Cargo.toml")).unwrap();
+        text.parse().unwrap()
+    };
+    let workspace = manifest("");
+    let mut members = workspace["workspace"]["members"]
+        .as_array()
+        .unwrap()
+        .clone();
+    members.sort_by_key(|member| crates.iter().position(|it| member.as_str() == Some(it)));
+    let members: Vec<&str> = members.iter().filter_map(toml::Value::as_str).collect();
+    assert_eq!(crates, members, "CONTRIBUTING.md and Cargo.toml");
+
+    let mut known = BTreeSet::new();
+    let paths = workspace["workspace"]["dependencies"].as_table().unwrap();
+    for directory in crates {
+        let manifest = manifest(directory);
+        for name in manifest["dependencies"].as_table().unwrap().keys() {
+            let of_ours = paths[name].get("path").and_then(toml::Value::as_str);
+            assert!(
+                of_ours.is_none_or(|path| known.contains(path)),
+                "{directory} depends on {name}"
+            );
+        }
+        known.insert(directory.to_owned());
+    }
 }
 
 /// The first cells of the rows of a page's tables whose header begins with `message`.

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use ipnet::IpNet;
 use podwire_cni::spec::CniResult;
 
+use super::call::Add;
 use super::deadline::Deadline;
 use super::metadata::PodMetadata;
 use super::removal::remove;
@@ -17,15 +18,6 @@ use crate::journal::State;
 use crate::netns::{Attaching, HostEnd, Netns, PodEnd};
 use crate::observe::{Repair, Trace, WaitFor};
 use crate::plan::{self, PortPlan};
-
-/// One ADD.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Add<'a> {
-    pub(super) node: &'a Node,
-    pub(super) call: &'a Call,
-    pub(super) cancel: &'a Arc<Cancel>,
-    pub(super) deadline: Deadline,
-}
 
 /// Attaches a container; the text is what the plugin prints.
 pub(super) async fn add(

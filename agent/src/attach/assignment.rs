@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use podwire_cni::spec::{Dns, ErrorCode, NetConf, RequestedIp, SpecError};
 
-use super::add::Add;
+use super::call::Add;
 use super::metadata::PodMetadata;
 use super::undo::{Done, Undo};
 use super::{Call, Error, Node};
@@ -78,7 +78,7 @@ impl Add<'_> {
         interfaces: &[InterfaceSpec],
         undo: &mut Undo,
     ) -> Result<Assignment, Error> {
-        let owner = owner(self.call);
+        let owner = self.call.owner();
         for address in interfaces.iter().flat_map(|it| &it.addresses) {
             self.claim_if_ours(address.addr(), &owner, undo)?;
         }
@@ -92,7 +92,7 @@ impl Add<'_> {
     /// The interfaces that `ovnNetwork` asks for, on a node where the agent gives what the wish
     /// leaves open.
     fn wished(&self, wishes: &[InterfaceWish], undo: &mut Undo) -> Result<Assignment, Error> {
-        let owner = owner(self.call);
+        let owner = self.call.owner();
         let mut interfaces = Vec::with_capacity(wishes.len());
         for wish in wishes {
             let mut interface = wish.interface.clone();
@@ -170,7 +170,7 @@ impl Add<'_> {
     }
 
     fn embedded(&self, undo: &mut Undo) -> Result<Assignment, Error> {
-        let owner = owner(self.call);
+        let owner = self.call.owner();
         let mut interface = requested(&self.call.conf);
         let wishes = static_wishes(self.call)?;
         let mut given = Vec::with_capacity(2);
@@ -242,11 +242,6 @@ impl Add<'_> {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-/// The attachment as the pools know it.
-pub(super) fn owner(call: &Call) -> Owner {
-    Owner::of(&call.key, call.pod.as_ref().map(ToString::to_string))
 }
 
 /// How long a delegated plugin may take.

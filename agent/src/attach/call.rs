@@ -1,11 +1,16 @@
 //! A CNI request as the verbs see it: checked, and nothing done yet.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use podwire_cni::env::{Args, Invocation};
 use podwire_cni::spec::{CniVersion, Command, NetConf, Preamble, SpecError};
 use podwire_cni::wire;
 
+use super::Node;
+use super::deadline::Deadline;
+use super::turns::Cancel;
+use crate::ipam::Owner;
 use crate::ipam::delegate::Remarks;
 use crate::observe::TraceParent;
 use crate::plan::{AttachmentKey, PodRef, Subject};
@@ -35,6 +40,15 @@ pub struct Call {
     pub takes_stderr: bool,
 }
 
+/// One ADD.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Add<'a> {
+    pub(super) node: &'a Node,
+    pub(super) call: &'a Call,
+    pub(super) cancel: &'a Arc<Cancel>,
+    pub(super) deadline: Deadline,
+}
+
 /// A refusal, with the version to say it in.
 #[derive(Debug)]
 pub struct Refused {
@@ -45,6 +59,11 @@ pub struct Refused {
 }
 
 impl Call {
+    /// The attachment as the pools know it.
+    pub(super) fn owner(&self) -> Owner {
+        Owner::of(&self.key, self.pod.as_ref().map(ToString::to_string))
+    }
+
     /// Reads a request's body.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use podwire_cni::spec::{ErrorCode, SpecError};
 
-use super::add::Add;
+use super::call::Add;
 use super::{Call, Error};
 use crate::observe::WaitFor;
 use crate::plan::{InterfaceSpec, PodRef, Subject, ids};

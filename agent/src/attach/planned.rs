@@ -2,8 +2,8 @@
 
 use podwire_cni::spec::Dns;
 
-use super::add::Add;
 use super::assignment::Assignment;
+use super::call::Add;
 use super::metadata::PodMetadata;
 use super::undo::Undo;
 use super::{Error, bandwidth};

@@ -2,7 +2,7 @@
 
 use futures_util::FutureExt as _;
 
-use super::add::Add;
+use super::call::Add;
 use super::{Call, Error, Place, Reason};
 use crate::netns::Netns;
 use crate::observe::WaitFor;

@@ -1,7 +1,7 @@
 //! The rows of an ADD, and the older sandboxes of the same pod whose rows they replace.
 
 use super::Error;
-use super::add::Add;
+use super::call::Add;
 use super::links::remove_link;
 use super::removal::{remove, remove_rows};
 use super::undo::{Done, Undo};

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 
 use super::Error;
-use super::add::Add;
+use super::call::Add;
 use crate::config::Mode;
 use crate::flows::Reservation;
 use crate::journal::State;

@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 
 use super::Error;
-use super::add::Add;
-use super::assignment::owner;
+use super::call::Add;
 use super::removal::{delegated_del, remove_rows};
 use crate::ipam::Owner;
 use crate::journal::State;
@@ -77,7 +76,7 @@ impl Add<'_> {
             }
             Done::Delegated => delegated_del(self.node, self.call).await?,
             Done::Address(address, older) => {
-                let owner = owner(self.call);
+                let owner = self.call.owner();
                 match older.filter(|older| self.is_wired(older)) {
                     Some(older) => self.node.addresses.hand_back(address, &owner, &older),
                     None => self.node.addresses.release(address, &owner),

@@ -2,7 +2,7 @@
 //! ports.
 
 use super::Error;
-use super::add::Add;
+use super::call::Add;
 use crate::config::Wait;
 use crate::fault::fault_point;
 use crate::flows::Reservation;

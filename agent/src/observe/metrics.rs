@@ -4,31 +4,21 @@
 //! additions. Numbers that others keep are read when the page is fetched: see
 //! [`Reading`](super::Reading).
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 
+use super::durations::{Durations, Labels, durations};
 use super::trace::{Operation, Outcome};
 use super::waits::{Wait, WaitFor, Waits};
-
-/// Upper bounds in seconds. The fastest whole ADD takes 2 ms, and its steps less; the slowest waits
-/// end with `--add-timeout`, 30 s.
-const BUCKETS: [f64; 16] = [
-    0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
-    10.0, 30.0,
-];
 
 /// The verbs whose series exist from the start, so that a rate is right from the first operation
 /// on.
 const VERBS: [&str; 5] = ["ADD", "DEL", "CHECK", "GC", "STATUS"];
 
-type Labels<const N: usize> = [(&'static str, &'static str); N];
 /// A verb, and an error code.
 type VerbAndCode = (Labels<1>, [(&'static str, u32); 1]);
-type Durations<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
 
 /// What was repaired: something left behind, or lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -253,24 +243,6 @@ impl Metrics {
     pub(super) fn registry(&self) -> &Registry {
         &self.registry
     }
-}
-
-/// An empty histogram of durations.
-fn histogram() -> Histogram {
-    Histogram::new(BUCKETS)
-}
-
-pub(super) fn durations<const N: usize>(
-    registry: &mut Registry,
-    name: &str,
-    help: &str,
-) -> Durations<N>
-where
-    Labels<N>: EncodeLabelSet,
-{
-    let durations = Durations::new_with_constructor(histogram);
-    registry.register_with_unit(name, help, Unit::Seconds, durations.clone());
-    durations
 }
 
 /// Counters that are there from the start, each with one label.

@@ -5,6 +5,7 @@
 //! reads and a push, without a lock. Everything else is derived from the trace when the operation
 //! has ended.
 
+mod durations;
 pub mod events;
 mod format;
 mod log;

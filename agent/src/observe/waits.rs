@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::metrics::durations;
+use super::durations::durations;
 
 /// What an operation may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

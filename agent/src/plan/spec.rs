@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use macaddr::MacAddr6;
 use serde::{Deserialize, Serialize};
 
+use super::ids;
 use crate::netns::{LinkSpec, Route};
 
 /// What CNI keys an attachment by: DEL has nothing else (CNI spec §2, "Lifecycle & Ordering").
@@ -20,6 +21,18 @@ pub struct AttachmentKey {
     pub container_id: String,
     /// CNI_IFNAME.
     pub ifname: String,
+}
+
+impl AttachmentKey {
+    /// The attachment that a row is for, by its external_ids; a row without podwire's keys is
+    /// somebody else's.
+    pub fn of_row<'a>(id: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
+        Some(Self {
+            network: id(ids::NETWORK)?.to_owned(),
+            container_id: id(ids::SANDBOX)?.to_owned(),
+            ifname: id(ids::IFNAME)?.to_owned(),
+        })
+    }
 }
 
 impl fmt::Display for AttachmentKey {

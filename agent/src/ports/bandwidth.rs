@@ -5,8 +5,7 @@ use podwire_ovs::replica::Db;
 use podwire_ovs::value::Uuid;
 use podwire_ovs::vswitch::{Interface, PortSpec, Qos, QosSpec, StringMap};
 
-use super::record::key;
-use crate::plan::{Bandwidth, ids};
+use crate::plan::{AttachmentKey, Bandwidth, ids};
 
 impl Bandwidth {
     /// What the rows of a port say.
@@ -61,14 +60,16 @@ pub(super) fn unused_qos(db: &Db, sandbox: &str) -> Vec<Uuid> {
 /// All such rows. ovn-kubernetes marks its rows by the sandbox alone, and makes them before its
 /// port uses them: one of those is left over only when its sandbox has no interface.
 pub(super) fn all_unused_qos(db: &Db) -> Vec<Uuid> {
-    let is_left =
-        |qos: &Qos<'_>| match (qos.external_id(ids::SANDBOX), key(|id| qos.external_id(id))) {
-            (None, _) => false,
-            (Some(_), Some(_)) => is_unused(db, qos),
-            (Some(sandbox), None) => {
-                is_unused(db, qos) && db.interfaces_with_sandbox(sandbox).next().is_none()
-            }
-        };
+    let is_left = |qos: &Qos<'_>| match (
+        qos.external_id(ids::SANDBOX),
+        AttachmentKey::of_row(|id| qos.external_id(id)),
+    ) {
+        (None, _) => false,
+        (Some(_), Some(_)) => is_unused(db, qos),
+        (Some(sandbox), None) => {
+            is_unused(db, qos) && db.interfaces_with_sandbox(sandbox).next().is_none()
+        }
+    };
     let rows = db.all_qos().filter(is_left);
     rows.map(|qos| qos.uuid()).collect()
 }

@@ -11,7 +11,7 @@ use podwire_ovs::replica::Db;
 use podwire_ovs::value::Uuid;
 use podwire_ovs::vswitch::{Bridge, Interface};
 
-use super::record::{key, parse_addresses};
+use super::record::parse_addresses;
 use super::{AddedPort, Ports};
 use crate::plan::{AttachmentKey, ids, mac_text};
 
@@ -250,7 +250,7 @@ impl Ports {
     ) -> Option<String> {
         self.client.read(|db| {
             let is_other = |it: &Interface<'_>| {
-                let key = key(|name| it.external_id(name));
+                let key = AttachmentKey::of_row(|name| it.external_id(name));
                 it.external_id(ids::IFACE_ID) != Some(except)
                     && !key.is_some_and(|key| is_leaving(&key))
             };
@@ -299,7 +299,7 @@ impl Ports {
 
     /// What a port of ours may send; none for one without port security.
     fn secured(&self, interface: Interface<'_>) -> Option<Arc<SecuredPort>> {
-        key(|id| interface.external_id(id))?;
+        AttachmentKey::of_row(|id| interface.external_id(id))?;
         if !self.has_port_security(interface.external_id(ids::PORT_SECURITY)) {
             return None;
         }

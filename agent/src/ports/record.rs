@@ -61,7 +61,7 @@ impl PortRecord {
         let bridge = port.and_then(|port| db.bridge_of_port(port));
         Self {
             name: interface.name().to_owned(),
-            key: key(|id| interface.external_id(id)),
+            key: AttachmentKey::of_row(|id| interface.external_id(id)),
             pod: external_ids.get(ids::POD).cloned(),
             pod_ifname: external_ids.get(ids::POD_IF_NAME).cloned(),
             bridge: bridge.map(|bridge| bridge.name().to_owned()),
@@ -109,16 +109,6 @@ fn vlan(port: Port<'_>) -> Option<String> {
     (!set.is_empty()).then(|| set.join(", "))
 }
 
-/// The attachment that a row is for, by its external_ids; a row without podwire's keys is somebody
-/// else's.
-pub(super) fn key<'a>(id: impl Fn(&str) -> Option<&'a str>) -> Option<AttachmentKey> {
-    Some(AttachmentKey {
-        network: id(ids::NETWORK)?.to_owned(),
-        container_id: id(ids::SANDBOX)?.to_owned(),
-        ifname: id(ids::IFNAME)?.to_owned(),
-    })
-}
-
 /// The addresses that external_ids record; what is no address is passed over.
 pub fn addresses(external_ids: &BTreeMap<String, String>) -> impl Iterator<Item = IpNet> {
     let list = external_ids
@@ -144,7 +134,9 @@ mod tests {
             ("podwire.io/ifname", "eth0"),
         ];
         let key_of = |entries: &[(&str, &'static str)]| {
-            key(|wanted| entries.iter().find(|(id, _)| *id == wanted).map(|it| it.1))
+            AttachmentKey::of_row(|wanted| {
+                entries.iter().find(|(id, _)| *id == wanted).map(|it| it.1)
+            })
         };
         assert_eq!(
             key_of(&full).unwrap().to_string(),

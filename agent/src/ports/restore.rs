@@ -10,7 +10,6 @@ use podwire_ovs::vswitch::{self, Interface, PortRows, PortSpec};
 use tokio::sync::watch;
 
 use super::bandwidth::unused_qos;
-use super::record::key;
 use super::{PortError, PortRecord, Ports};
 use crate::plan::{AttachmentKey, Bandwidth, ids};
 
@@ -56,7 +55,9 @@ impl Ports {
     /// Every Interface row of ours, and its attachment.
     pub fn attachments_by_row(&self) -> HashMap<Uuid, AttachmentKey> {
         self.client.read(|db| {
-            let ours = |it: Interface<'_>| Some((it.uuid(), key(|id| it.external_id(id))?));
+            let ours = |it: Interface<'_>| {
+                Some((it.uuid(), AttachmentKey::of_row(|id| it.external_id(id))?))
+            };
             db.interfaces().filter_map(ours).collect()
         })
     }
@@ -65,7 +66,7 @@ impl Ports {
     pub fn attachment_of(&self, interface: Uuid) -> Option<AttachmentKey> {
         self.client.read(|db| {
             let interface = db.interface(interface)?;
-            key(|id| interface.external_id(id))
+            AttachmentKey::of_row(|id| interface.external_id(id))
         })
     }
 
@@ -73,7 +74,7 @@ impl Ports {
     pub fn attachment_named(&self, port: &str) -> Option<AttachmentKey> {
         self.client.read(|db| {
             let interface = db.interface_by_name(port)?;
-            key(|id| interface.external_id(id))
+            AttachmentKey::of_row(|id| interface.external_id(id))
         })
     }
 

@@ -6,9 +6,8 @@ use podwire_ovs::vswitch::Interface;
 use serde::{Deserialize, Serialize};
 
 use super::Ports;
-use super::record::key;
 use crate::config::Wait;
-use crate::plan::ids;
+use crate::plan::{AttachmentKey, ids};
 
 /// How a port is doing, in the order in which it passes through these; a failed one may still come
 /// up.
@@ -67,7 +66,8 @@ impl Ports {
     pub fn states(&self) -> Vec<(&'static str, usize)> {
         let mut counts = PortState::ALL.map(|state| (state.name(), 0));
         self.client.read(|db| {
-            let is_ours = |it: &Interface<'_>| key(|id| it.external_id(id)).is_some();
+            let is_ours =
+                |it: &Interface<'_>| AttachmentKey::of_row(|id| it.external_id(id)).is_some();
             for interface in db.interfaces().filter(is_ours) {
                 let refused = refusal(&interface).is_some();
                 let installed = is_installed(&interface);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use podwire_cni::spec::{CniResult, Interface, IpConfig};
 use serde::{Deserialize, Serialize};
 
-use super::leftovers::leftover;
+use super::leftovers::{leftover, netns_of, pod_of};
 use crate::attach::{
     Difference, Error, Expected, Fault, HostEnd, Node, READY_DEADLINE, is_made_in, lost_routes,
     made_port, pod_differences, row_differences,
@@ -215,21 +215,4 @@ fn as_result(record: &PortRecord, name: &str, made: Option<&EntryPort>) -> CniRe
         routes: routes.map(plan::result::route).collect(),
         ..CniResult::default()
     }
-}
-
-/// CNI_NETNS of an attachment, as the intent log or the row has it.
-pub(super) fn netns_of(records: &[PortRecord], entry: Option<&Entry>) -> Option<String> {
-    let noted = entry.map(|entry| entry.netns.clone());
-    let in_row = || {
-        records
-            .iter()
-            .find_map(|record| record.external_ids.get(ids::NETNS).cloned())
-    };
-    noted.filter(|path| !path.is_empty()).or_else(in_row)
-}
-
-/// `namespace/name` of an attachment's pod, as a row or the intent log has it.
-pub(super) fn pod_of(records: &[PortRecord], entry: Option<&Entry>) -> Option<String> {
-    let in_row = records.iter().find_map(|record| record.pod.clone());
-    in_row.or_else(|| entry.and_then(|entry| entry.pod.clone()))
 }

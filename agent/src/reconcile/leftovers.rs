@@ -7,11 +7,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::audit::{netns_of, pod_of};
 use crate::attach::{Error, Node, READY_DEADLINE, is_made_in, is_ours, link_names, remove};
 use crate::journal::{Entry, State};
 use crate::netns::{Netns, NetnsError};
-use crate::plan::AttachmentKey;
+use crate::plan::{AttachmentKey, ids};
 use crate::ports::PortRecord;
 
 /// An attachment that can go.
@@ -127,4 +126,21 @@ fn namespace_is_there(records: &[PortRecord], entry: Option<&Entry>) -> bool {
         Err(NetnsError::Absent { .. } | NetnsError::NotANamespace { .. }) => false,
         Err(_) => true,
     }
+}
+
+/// CNI_NETNS of an attachment, as the intent log or the row has it.
+pub(super) fn netns_of(records: &[PortRecord], entry: Option<&Entry>) -> Option<String> {
+    let noted = entry.map(|entry| entry.netns.clone());
+    let in_row = || {
+        records
+            .iter()
+            .find_map(|record| record.external_ids.get(ids::NETNS).cloned())
+    };
+    noted.filter(|path| !path.is_empty()).or_else(in_row)
+}
+
+/// `namespace/name` of an attachment's pod, as a row or the intent log has it.
+pub(super) fn pod_of(records: &[PortRecord], entry: Option<&Entry>) -> Option<String> {
+    let in_row = records.iter().find_map(|record| record.pod.clone());
+    in_row.or_else(|| entry.and_then(|entry| entry.pod.clone()))
 }
