@@ -117,7 +117,7 @@ test-versions: root test-packages build ## end-to-end tests against the Open vSw
 		CARGO=$(CARGO) .ci/test-versions "$$release" target/versions/"$$release"
 	done
 
-CLUSTER_PACKAGES := golang-go openvswitch-switch containerd runc containernetworking-plugins busybox-static openssl jq iproute2 iputils-ping util-linux
+CLUSTER_PACKAGES := golang-go openvswitch-switch $(OVN_PACKAGES) nftables containerd runc containernetworking-plugins busybox-static openssl jq iproute2 iputils-ping util-linux
 
 # target/kubernetes keeps what was built; the cluster itself leaves nothing.
 .PHONY: kubernetes
@@ -127,7 +127,8 @@ kubernetes: root ## Kubernetes 1.20 of Debian's source package in target/kuberne
 
 .PHONY: test-cluster
 test-cluster: root image kubernetes ## podwire in a real Kubernetes: pods by a Deployment, restarts, a rollout, a drain, rights by the audit log, and off again
-	@.ci/test-cluster target/kubernetes target/image/podwire-$(VERSION)-*.oci.tar
+	@.ci/test-cluster target/kubernetes target/image/podwire-$(VERSION)-*.oci.tar target/image/podwire-controller-$(VERSION)-*.oci.tar
+	@$(MAKE) --no-print-directory demo-cluster
 
 .PHONY: soak
 soak: root ## random verbs for hundreds of pods while everything is killed at random; DURATION= seconds
