@@ -13,7 +13,8 @@ use hyper::{Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Layer, Service};
 
-/// Pods per page of a list of metadata: as many of the largest objects as [`LARGEST_ANSWER`] has room for.
+/// Pods per page of a list of metadata: as many of the largest objects as [`LARGEST_ANSWER`] has
+/// room for.
 pub const PAGE: u32 = 20;
 /// The largest answer, in bytes: a page of the largest objects that a cluster stores (etcd's
 /// `--max-request-bytes`, 1.5 MiB each).

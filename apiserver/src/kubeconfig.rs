@@ -30,7 +30,8 @@ pub enum Problem {
     Content(Box<KubeconfigError>),
     /// Its user has credentials only by way of a program.
     #[error(
-        "its user needs a program ({what}), and the agent starts none: give it a token, a token file or a client certificate"
+        "its user needs a program ({what}), and the agent starts none: give it a token, a token \
+         file or a client certificate"
     )]
     NeedsProgram {
         /// Which field asks for it.

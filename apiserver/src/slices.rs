@@ -1,5 +1,5 @@
-//! EndpointSlices as the API server has them: discovery.k8s.io/v1, which Kubernetes 1.21 brought, or
-//! v1beta1, which 1.25 removed.
+//! EndpointSlices as the API server has them: discovery.k8s.io/v1, which Kubernetes 1.21 brought,
+//! or v1beta1, which 1.25 removed.
 
 use std::borrow::Cow;
 

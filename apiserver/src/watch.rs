@@ -30,7 +30,8 @@ const WATCH_SECONDS: u32 = 290;
 const SILENCE: Duration = Duration::from_secs(150);
 /// How long the server may take to answer a request.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
-/// The most pages of a list. Far more than a server needs; a chain without end would be followed for ever.
+/// The most pages of a list. Far more than a server needs; a chain without end would be followed
+/// for ever.
 pub const MOST_PAGES: usize = 1_000;
 /// The longest resourceVersion, in bytes: it goes into a request's URL. Those of servers are
 /// numbers.

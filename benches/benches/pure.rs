@@ -32,7 +32,8 @@ fn conf() -> Vec<u8> {
     json!({
         "cniVersion": "1.1.0", "name": "pods", "type": "podwire-cni",
         "capabilities": {"io.kubernetes.cri.pod-annotations": true},
-        "runtimeConfig": {"io.kubernetes.cri.pod-annotations": {"k8s.ovn.org/pod-networks": annotation()}},
+        "runtimeConfig": {"io.kubernetes.cri.pod-annotations":
+            {"k8s.ovn.org/pod-networks": annotation()}},
     })
     .to_string()
     .into_bytes()

@@ -58,12 +58,17 @@ impl Connection {
             ]
         ]);
         let name = seat.host_name();
-        let results = self.transact("add port", &[
-            json!({"op": "insert", "table": "Interface", "uuid-name": "i", "row": {"name": name, "external_ids": ids}}),
-            json!({"op": "insert", "table": "Port", "uuid-name": "p", "row": {"name": name, "interfaces": ["named-uuid", "i"]}}),
-            json!({"op": "mutate", "table": "Bridge", "where": [["name", "==", bridge]],
+        let results = self.transact(
+            "add port",
+            &[
+                json!({"op": "insert", "table": "Interface", "uuid-name": "i", "row": {"name": name,
+                "external_ids": ids}}),
+                json!({"op": "insert", "table": "Port", "uuid-name": "p", "row": {"name": name,
+                "interfaces": ["named-uuid", "i"]}}),
+                json!({"op": "mutate", "table": "Bridge", "where": [["name", "==", bridge]],
                    "mutations": [["ports", "insert", ["named-uuid", "p"]]]}),
-        ])?;
+            ],
+        )?;
         let uuid = results[1]["uuid"][1].as_str().unwrap_or_default();
         Ok(PortRow(uuid.to_owned()))
     }

@@ -97,10 +97,9 @@ mod tests {
     #[test]
     fn each_counter_of_the_page_is_read() {
         let page = "Event coverage, avg rate over last: 5 seconds, last minute, last hour,  \
-                    hash=5dd1dbc4:\n\
-                    bridge_reconfigure         0.0/sec     0.050/sec        0.0008/sec   total: 3\n\
-                    xlate_actions              0.2/sec     0.117/sec        0.0019/sec   total: 12\n\
-                    115 events never hit\n";
+                    hash=5dd1dbc4:\nbridge_reconfigure         0.0/sec     0.050/sec        \
+                    0.0008/sec   total: 3\nxlate_actions              0.2/sec     0.117/sec        \
+                    0.0019/sec   total: 12\n115 events never hit\n";
         let expected = [("bridge_reconfigure", 3), ("xlate_actions", 12)];
         assert_eq!(
             totals(page),

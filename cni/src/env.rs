@@ -25,8 +25,8 @@ pub const MAX_CONTAINER_ID: usize = 255;
 pub const MAX_IFNAME: usize = 15;
 /// The longest path of a network namespace: PATH_MAX less the closing NUL.
 pub const MAX_NETNS: usize = 4095;
-/// The longest name of a pod or of another object, and the longest namespace (DNS-1123 subdomain and
-/// label, as Kubernetes has them).
+/// The longest name of a pod or of another object, and the longest namespace (DNS-1123 subdomain
+/// and label, as Kubernetes has them).
 pub const MAX_NAME: usize = 253;
 /// See [`MAX_NAME`].
 pub const MAX_NAMESPACE: usize = 63;
@@ -205,7 +205,8 @@ pub fn is_valid_name(text: &str) -> bool {
 /// neither "." nor "..", without '/', ':' and white space.
 pub fn is_valid_ifname(text: &str) -> bool {
     (1..=MAX_IFNAME).contains(&text.len())
-        // `all` and `default` are the names of sysctl directories, and '%' makes the kernel choose a name (`dev_alloc_name`).
+        // `all` and `default` are the names of sysctl directories, and '%' makes the kernel choose
+        // a name (`dev_alloc_name`).
         && !matches!(text, "." | ".." | "all" | "default")
         && !text
             .chars()
@@ -232,7 +233,8 @@ fn check_ifname(ifname: &str) -> Result<(), EnvError> {
     Err(EnvError::Invalid {
         name: "CNI_IFNAME",
         value: ifname.to_owned(),
-        expected: "an interface name: up to 15 characters, not '.' or '..', no '/', ':' or white space",
+        expected: "an interface name: up to 15 characters, not '.' or '..', no '/', ':' or white \
+                   space",
     })
 }
 

@@ -5,9 +5,9 @@
 //! errors in every supported version of the specification; [`mod@env`] the variables and arguments
 //! by which a runtime calls a plugin; [`wire`] the request that the plugin posts to the agent
 //! and the reply it prints; [`spool`] the files in which DELs wait for an agent, and
-//! [`private_dir`] the directories that those and the agent's own records lie in. All but the last two
-//! are pure: bytes in, types or typed errors out. The plugin (`plugin/main.rs`) adds the sockets
-//! and the agent adds everything else.
+//! [`private_dir`] the directories that those and the agent's own records lie in. All but the last
+//! two are pure: bytes in, types or typed errors out. The plugin (`plugin/main.rs`) adds the
+//! sockets and the agent adds everything else.
 
 pub mod env;
 pub mod private_dir;

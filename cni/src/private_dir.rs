@@ -36,7 +36,8 @@ pub enum DirError {
     },
     /// Somebody else than root could change what is in it.
     #[error(
-        "{} belongs to uid {uid} with mode {mode:o}; it must belong to root and be writable by nobody else",
+        "{} belongs to uid {uid} with mode {mode:o}; it must belong to root and be writable by \
+         nobody else",
         .path.display()
     )]
     Unsafe {

@@ -15,9 +15,10 @@ use cni_conformance::{Finding, Kind, Outage, Report, Selection, Subject, Trouble
 use nix::sys::signal::{SigSet, Signal};
 use serde_json::Value;
 
-const ABOUT: &str = "Each case runs the plugin as a runtime would, in network and mount namespaces of its own, in every \
-    version that the plugin lists. Needs root and iproute2. The exit status is 0 when no MUST is broken, 1 when one is, \
-    2 when a case could not be judged or the command line is wrong.";
+const ABOUT: &str = "Each case runs the plugin as a runtime would, in network and mount namespaces \
+                     of its own, in every version that the plugin lists. Needs root and iproute2. \
+                     The exit status is 0 when no MUST is broken, 1 when one is, 2 when a case \
+                     could not be judged or the command line is wrong.";
 
 /// Holds a CNI plugin to the specification, 0.3.0 to 1.1.0
 #[derive(Debug, Parser)]

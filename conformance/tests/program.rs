@@ -266,7 +266,8 @@ fn on_a_given_host_a_leak_is_seen_and_not_held_against_the_next_case() {
             .current_dir(bench.0.path())
             .args(["--mount", "--net", "sh", "-c"])
             .arg(
-                "mount -t tmpfs none /run && mount -t sysfs none /sys && ip link set lo up && \"$@\"; ls /run; ip -o link show",
+                "mount -t tmpfs none /run && mount -t sysfs none /sys && ip link set lo up \
+                 && \"$@\"; ls /run; ip -o link show",
             )
             .args(["sh", SUITE, "--plugin", PLUGIN, "--conf", "net.conf"])
             .args([

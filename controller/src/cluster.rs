@@ -194,8 +194,8 @@ fn uid(metadata: &ObjectMeta) -> Name {
     metadata.uid.as_deref().unwrap_or_default().into()
 }
 
-/// The resourceVersion of an object as a number, by which an event from before our own write is told
-/// from one after it: they are numbers that grow (KEP-5504). 0 when it is none.
+/// The resourceVersion of an object as a number, by which an event from before our own write is
+/// told from one after it: they are numbers that grow (KEP-5504). 0 when it is none.
 pub fn version(metadata: &ObjectMeta) -> u64 {
     let version = metadata.resource_version.as_ref();
     version.and_then(|text| text.parse().ok()).unwrap_or(0)
@@ -295,8 +295,8 @@ fn annotation(pod: &ApiPod, name: &str) -> Option<Box<str>> {
     pod.annotations().get(name).map(|it| it.as_str().into())
 }
 
-/// What ovn-kubernetes' nodes write of their interface: since 2023 for each network, before that for
-/// the one that there was.
+/// What ovn-kubernetes' nodes write of their interface: since 2023 for each network, before that
+/// for the one that there was.
 fn management_mac(node: &ApiNode) -> Option<Mac> {
     let annotation = |name: &str| node.annotations().get(name);
     let by_network = annotation("k8s.ovn.org/node-mgmt-port-mac-addresses").and_then(|text| {

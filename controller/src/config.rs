@@ -91,8 +91,8 @@ pub struct Config {
         default_value = "unix:/run/ovn/ovnnb_db.sock"
     )]
     pub nb_db: String,
-    /// OVN's southbound database, where the chassis of nodes that are gone are removed; an empty one
-    /// leaves them
+    /// OVN's southbound database, where the chassis of nodes that are gone are removed; an empty
+    /// one leaves them
     #[arg(
         long,
         global = true,
@@ -133,9 +133,10 @@ pub struct Config {
         env = "POD_NAMESPACE"
     )]
     pub lease_namespace: String,
-    /// Who this controller is among its peers; without it and POD_NAME, the host's name and a number
-    /// of its own
-    #[arg(long, global = true, env = "POD_NAME", default_value_t = own_identity(), hide_default_value = true)]
+    /// Who this controller is among its peers; without it and POD_NAME, the host's name and a
+    /// number of its own
+    #[arg(long, global = true, env = "POD_NAME", default_value_t = own_identity(),
+        hide_default_value = true)]
     pub identity: String,
     /// Take over rows of the northbound database that have the right names and were made by
     /// somebody who is gone

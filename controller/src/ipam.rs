@@ -24,8 +24,8 @@ pub const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
 /// The annotation of a pod's addresses.
 pub const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
 
-/// An address by its place in a subnet, with the subnet's prefix length. Place 0 is the subnet's own
-/// address, 1 its router's, 2 its node's.
+/// An address by its place in a subnet, with the subnet's prefix length. Place 0 is the subnet's
+/// own address, 1 its router's, 2 its node's.
 pub fn nth(subnet: IpNet, place: u32) -> IpNet {
     match subnet {
         IpNet::V4(net) => {
@@ -67,7 +67,8 @@ pub fn read_node_subnets(annotation: &str) -> Vec<IpNet> {
         .collect()
 }
 
-/// A pod's annotation, as ovn-kubernetes writes it: lists, and beside a list of one its only element.
+/// A pod's annotation, as ovn-kubernetes writes it: lists, and beside a list of one its only
+/// element.
 pub fn write_pod_networks(assigned: &Assigned) -> String {
     let addresses = &assigned.addresses[..];
     let gateways: Vec<IpAddr> = addresses

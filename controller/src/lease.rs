@@ -1,6 +1,6 @@
 //! Who leads. A Lease (coordination.k8s.io/v1) elects; an epoch in the northbound database, which
-//! every transaction of the leader is fenced by, decides: one that was replaced can't write, whatever
-//! its clock says.
+//! every transaction of the leader is fenced by, decides: one that was replaced can't write,
+//! whatever its clock says.
 
 use std::pin::Pin;
 use std::time::Duration;

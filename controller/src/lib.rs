@@ -2,8 +2,8 @@
 //! northbound database what Kubernetes' objects ask for. One leader serves any number of nodes.
 //!
 //! It is level-triggered. `watch` follows the objects and marks the keys of those that changed;
-//! [`want`] computes, from the objects alone, the rows that a key should have; [`diff`] compares them
-//! with the replica of the database, and the difference is the transaction. So a pass over an
+//! [`want`] computes, from the objects alone, the rows that a key should have; [`diff`] compares
+//! them with the replica of the database, and the difference is the transaction. So a pass over an
 //! unchanged cluster writes nothing, and a start, a restored backup, a row deleted by hand and a
 //! missed event are the same code.
 //!

@@ -95,7 +95,8 @@ where
                 }
             }
             Event::Failed(failure) => {
-                warn!(%kind, error = %failure, "the lock of ovn-kubernetes can't be read; tried again");
+                warn!(%kind, error = %failure, "the lock of ovn-kubernetes can't be read; tried \
+                                                again");
             }
             Event::Listing | Event::Watching | Event::Bookmark(_) | Event::Deleted(_) => {}
         }

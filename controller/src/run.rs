@@ -29,8 +29,8 @@ pub(crate) use state::{Rules, State, Step};
 
 /// How long a transaction may take.
 const TRANSACT: Duration = Duration::from_secs(60);
-/// How long the database's contents may take to come, for the begin of a term; a loaded ovsdb-server
-/// writes those of a large cluster in a minute.
+/// How long the database's contents may take to come, for the begin of a term; a loaded
+/// ovsdb-server writes those of a large cluster in a minute.
 const SYNC: Duration = Duration::from_secs(180);
 
 /// Why the controller ended.

@@ -1,6 +1,6 @@
-//! The one thing that OVN's southbound database is asked for: that the chassis of a node that is gone
-//! goes too. ovn-controller removes its own when it ends in peace; one whose machine died stays, and
-//! every other node keeps a tunnel to it.
+//! The one thing that OVN's southbound database is asked for: that the chassis of a node that is
+//! gone goes too. ovn-controller removes its own when it ends in peace; one whose machine died
+//! stays, and every other node keeps a tunnel to it.
 
 use podwire_ovs::client::{Client as Ovsdb, ClientConfig, State};
 use podwire_ovs::replica::TableSpec;

@@ -111,8 +111,8 @@ impl View {
     }
 }
 
-/// What a leader would do now: the transaction, one operation on each line, as RFC 7047 has it, then
-/// what it would write to Kubernetes.
+/// What a leader would do now: the transaction, one operation on each line, as RFC 7047 has it,
+/// then what it would write to Kubernetes.
 ///
 /// # Errors
 /// See [`ToolError`].

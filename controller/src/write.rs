@@ -20,7 +20,8 @@ const REQUEST: Duration = Duration::from_secs(15);
 /// How many requests are under way at once: as many as an API server grants one client without
 /// queueing them (priority and fairness, a flow of the default level).
 const AT_ONCE: usize = 32;
-/// How many wait at most, roughly: while there are more, nothing is computed that would add to them.
+/// How many wait at most, roughly: while there are more, nothing is computed that would add to
+/// them.
 const WAITING: usize = 1024;
 
 /// Something to write about an object.
@@ -133,7 +134,8 @@ impl Writer {
                     self.fill();
                     return written;
                 }
-                // Nobody cancels them, and they don't panic; one lost would be found by the next pass.
+                // Nobody cancels them, and they don't panic; one lost would be found by the next
+                // pass.
                 Some(Err(_)) => self.fill(),
                 None => std::future::pending().await,
             }
@@ -161,7 +163,8 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, kube::Er
                 "type": "NetworkUnavailable",
                 "status": "False",
                 "reason": "PodwireSubnet",
-                "message": "podwire-controller has given the node its subnet and its logical switch",
+                "message": "podwire-controller has given the node its subnet and its logical \
+                            switch",
             }] } });
             let nodes: Api<Node> = Api::all(client.clone());
             let patch = Patch::Strategic(condition);
@@ -204,7 +207,8 @@ async fn warn_of(
     let event = json!({
         "metadata": { "name": name_of_event(name, now.as_nanosecond()), "namespace": place },
         "involvedObject": {
-            "apiVersion": "v1", "kind": kind, "namespace": namespace.map(Name::as_str), "name": name.as_str(), "uid": uid,
+            "apiVersion": "v1", "kind": kind, "namespace": namespace.map(Name::as_str),
+            "name": name.as_str(), "uid": uid,
         },
         "type": "Warning",
         "reason": reason,

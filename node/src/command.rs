@@ -119,8 +119,8 @@ struct CleanupArgs {
     /// DaemonSet
     #[arg(long)]
     wait: bool,
-    /// Also what the cluster has of this node: its annotations at the API server, its chassis in the
-    /// southbound database
+    /// Also what the cluster has of this node: its annotations at the API server, its chassis in
+    /// the southbound database
     #[arg(long)]
     cluster: bool,
     /// With --cluster: this node's name in Kubernetes [default: the host name, in lower case]

@@ -2,8 +2,8 @@
 //! what they tell of, where they say so.
 //!
 //! What is ours changes rarely; what is beside it (pods' links, others' routes, the elements of
-//! kube-proxy's sets) changes all the time. So notices are read for whom they concern, and only those
-//! that may be about an item of ours end a wait.
+//! kube-proxy's sets) changes all the time. So notices are read for whom they concern, and only
+//! those that may be about an item of ours end a wait.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -138,7 +138,8 @@ impl Events {
         loop {
             tokio::select! {
                 notice = self.kernel.next() => {
-                    let (message, _) = notice.ok_or_else(|| io::Error::other("the kernel's notices have ended"))?;
+                    let (message, _) = notice.ok_or_else(|| io::Error::other("the kernel's notices \
+                        have ended"))?;
                     let port = message.header.port_number;
                     if port != self.own && concerns(&message, &self.links) {
                         changes.kernel = true;
@@ -162,7 +163,8 @@ impl Events {
                     return Ok(());
                 }
                 changed = self.switch.changed() => {
-                    changed.map_err(|_| io::Error::other("the client of Open vSwitch's database has ended"))?;
+                    changed.map_err(|_| io::Error::other("the client of Open vSwitch's database \
+                                                          has ended"))?;
                     changes.switch = true;
                     return Ok(());
                 }

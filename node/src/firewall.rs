@@ -1,8 +1,8 @@
 //! The text of our nftables table: what the host does to packets on their way between the pod
 //! network and the outside.
 //!
-//! Each rule bears a digest of its text as a comment, by which a changed, missing or foreign rule is
-//! known, whatever nft makes of the text when it prints it.
+//! Each rule bears a digest of its text as a comment, by which a changed, missing or foreign rule
+//! is known, whatever nft makes of the text when it prints it.
 
 use std::fmt::Write as _;
 
@@ -33,9 +33,9 @@ impl Table {
         for subnet in subnets {
             let ip = if subnet.addr().is_ipv4() { "ip" } else { "ip6" };
             let management = management(subnet).addr();
-            // A pod of this node answers to whom a service's client came as, by OVN's router and this
-            // host; so it may see the client's own address. One that asks itself or its neighbour may
-            // not, as the answer would not come back here.
+            // A pod of this node answers to whom a service's client came as, by OVN's router and
+            // this host; so it may see the client's own address. One that asks itself or its
+            // neighbour may not, as the answer would not come back here.
             rules.push(format!(
                 "oifname \"{LINK}\" ct status dnat {ip} daddr {subnet} {ip} saddr != {subnet} fib \
                  saddr type != local return"

@@ -1,10 +1,10 @@
 //! The inverses of what was done, on disk before it is done.
 //!
 //! What bears a mark is found again by it; the journal is for what bears none (the kernel keeps no
-//! maker of a sysctl, and older ones none of an address), and for people. It lies on tmpfs: a reboot
-//! undoes the kernel's part, and what outlives one (the rows of Open vSwitch) carries its inverse in
-//! its own mark. One line is one step, in JSON; a line without its end was cut off by the end of the
-//! process, before its step began.
+//! maker of a sysctl, and older ones none of an address), and for people. It lies on tmpfs: a
+//! reboot undoes the kernel's part, and what outlives one (the rows of Open vSwitch) carries its
+//! inverse in its own mark. One line is one step, in JSON; a line without its end was cut off by
+//! the end of the process, before its step began.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

@@ -45,7 +45,8 @@ pub(crate) enum NodeError {
     Observe(#[from] ObserveError),
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    #[error("there is something of somebody else's in our place, so nothing {} changed:\n{}", if *.more { "more was" } else { "was" }, .foreign.join("\n"))]
+    #[error("there is something of somebody else's in our place, so nothing {} changed:\n{}",
+        if *.more { "more was" } else { "was" }, .foreign.join("\n"))]
     Foreign { foreign: Vec<String>, more: bool },
     #[error("this machine can't join the network, so nothing was changed:\n  {}", .0.join("\n  "))]
     Preflight(Vec<String>),
@@ -54,7 +55,8 @@ pub(crate) enum NodeError {
         limit: Duration,
         awaited: Vec<String>,
     },
-    #[error("somebody undoes what is done: after {MOST_ROUNDS} rounds there is still to do:\n{}", .0.join("\n"))]
+    #[error("somebody undoes what is done: after {MOST_ROUNDS} rounds there is still to do:\n{}",
+        .0.join("\n"))]
     Fight(Vec<String>),
     #[error(
         "{0} pods have ports on this node, and would lose the network: drain it first, or say \
@@ -261,7 +263,8 @@ impl Node {
         self.fight().await
     }
 
-    /// Removes all that is ours and puts back what was there, whatever state an interrupted run left.
+    /// Removes all that is ours and puts back what was there, whatever state an interrupted run
+    /// left.
     pub(crate) async fn cleanup(&mut self, force: bool) -> Result<Vec<Step>, NodeError> {
         let deadline = Instant::now() + OTHERS_LIMIT;
         let look = self.look().await?;

@@ -159,7 +159,8 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The page of this path: the metrics, in the text format of OpenMetrics, or whether every item is as it should be.
+    /// The page of this path: the metrics, in the text format of OpenMetrics, or whether every item
+    /// is as it should be.
     pub(crate) fn page(&self, path: &str) -> Page {
         match path {
             "/metrics" => {}

@@ -1,17 +1,18 @@
 //! `podwire node`: makes the machine a part of the pod network, and undoes it.
 //!
 //! What should be is one pure value, a `plan::Plan`; what is, is observed; the steps are the
-//! difference of the two. So a second run has nothing to do, and cleaning up is the difference to an
-//! empty plan. Every item bears a mark by which it is known as ours, and the inverse of every step is
-//! on disk before the step is taken.
+//! difference of the two. So a second run has nothing to do, and cleaning up is the difference to
+//! an empty plan. Every item bears a mark by which it is known as ours, and the inverse of every
+//! step is on disk before the step is taken.
 //!
 //! From the top: `command` is the command line, `run` keeps what `keep` has made, `apply` takes
 //! steps, `journal` remembers their inverses, `diff` and `plan` are pure, `firewall` is the text of
 //! the nftables table, `observe` looks at the machine and `events` says when to look again; `kept`
-//! counts what was put back, and `http` serves that. `cluster` follows the Kubernetes API, `services`
-//! are reachable on the host by it, `conntrack` forgets connections to endpoints that are gone, and
-//! `announce` tells the control plane of the node. `preflight` looks for what no item tells. `nft` and `wire` are the ways to nft(8) and to
-//! netlink messages that rtnetlink does not know.
+//! counts what was put back, and `http` serves that. `cluster` follows the Kubernetes API,
+//! `services` are reachable on the host by it, `conntrack` forgets connections to endpoints that
+//! are gone, and `announce` tells the control plane of the node. `preflight` looks for what no item
+//! tells. `nft` and `wire` are the ways to nft(8) and to netlink messages that rtnetlink does not
+//! know.
 
 mod announce;
 mod apply;

@@ -40,8 +40,8 @@ impl Plan {
         }
     }
 
-    /// The plan of the profile *routed*: the NIC is left alone, and what comes and goes between pods
-    /// and the outside takes the host's own routing by the management port.
+    /// The plan of the profile *routed*: the NIC is left alone, and what comes and goes between
+    /// pods and the outside takes the host's own routing by the management port.
     ///
     /// # Errors
     /// What is missing, in words.
@@ -157,8 +157,8 @@ impl Plan {
         };
         key("ovn-encap-type", "geneve", Claim::Yield);
         key("ovn-encap-ip", &encap_ip.to_string(), claim);
-        // Milliseconds and seconds; ovn-controller's own 5 s let a busy southbound database lose all
-        // of its clients at once.
+        // Milliseconds and seconds; ovn-controller's own 5 s let a busy southbound database lose
+        // all of its clients at once.
         key("ovn-remote-probe-interval", "100000", Claim::Yield);
         key("ovn-openflow-probe-interval", "180", Claim::Yield);
         // Conditional monitoring costs the southbound database more than it saves the nodes.
@@ -268,8 +268,8 @@ fn uplink(settings: &Settings, observed: &Observed) -> Result<Uplink, String> {
     })
 }
 
-/// Geneve's headers with OVN's option, by the family of the tunnels' ends: Ethernet 14, IP 20 or 40,
-/// UDP 8, Geneve 8 and its option 8.
+/// Geneve's headers with OVN's option, by the family of the tunnels' ends: Ethernet 14, IP 20 or
+/// 40, UDP 8, Geneve 8 and its option 8.
 fn overhead(encap_ip: IpAddr) -> u32 {
     if encap_ip.is_ipv4() { 58 } else { 78 }
 }

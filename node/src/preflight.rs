@@ -1,8 +1,8 @@
 //! What could go wrong here that no item tells: another machine that is this one in the southbound
 //! database, a way there that is none, a firewall that drops, a clock that is off.
 //!
-//! It is looked at once, before anything is changed. What makes two machines one is refused; the rest
-//! is told.
+//! It is looked at once, before anything is changed. What makes two machines one is refused; the
+//! rest is told.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -22,7 +22,8 @@ use crate::southbound::{Twin, twins};
 
 /// How long each answer may take.
 pub(crate) const LIMIT: Duration = Duration::from_secs(1);
-/// How far the clocks of two machines may be apart: certificates and leases are valid to the second.
+/// How far the clocks of two machines may be apart: certificates and leases are valid to the
+/// second.
 const CLOCK: i64 = 30_000;
 
 /// What was found.
@@ -103,8 +104,8 @@ impl Preflight {
             self.refusals.push(format!(
                 "system-id {chassis} is the chassis of {} in the southbound database: a cloned \
                  machine has its twin's; remove /etc/openvswitch/system-id.conf, run `ovs-vsctl \
-                 remove open_vswitch . external_ids system-id`, and start again; or, if {0} is gone, \
-                 `ovn-sbctl chassis-del {chassis}`",
+                 remove open_vswitch . external_ids system-id`, and start again; or, if {0} is \
+                 gone, `ovn-sbctl chassis-del {chassis}`",
                 twin.host
             ));
         }
@@ -142,8 +143,8 @@ async fn firewall() -> Option<String> {
     })
 }
 
-/// What firewalld has to be told, where it runs: it rejects what it forwards between links that are in
-/// no zone of its own.
+/// What firewalld has to be told, where it runs: it rejects what it forwards between links that are
+/// in no zone of its own.
 async fn firewalld(settings: &Settings) -> Option<String> {
     let listed = nft::list("inet firewalld").await.ok()??;
     let link = match settings.mode {

@@ -29,7 +29,8 @@ const TRUCE: Duration = Duration::from_secs(60);
 /// When a step or look is tried again that failed.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Keeps the node until `stop`, and its services by what `watch` tells. `manager` takes what the service manager is to know (sd_notify(3)).
+/// Keeps the node until `stop`, and its services by what `watch` tells. `manager` takes what the
+/// service manager is to know (sd_notify(3)).
 ///
 /// # Errors
 /// Before the node is ready, what init fails for; later, that there are no more events.

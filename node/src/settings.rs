@@ -60,8 +60,8 @@ pub(crate) struct SettingsArgs {
     /// Address at which this node's tunnels end [default: the uplink's first]
     #[arg(long, value_name = "IP", env = "PODWIRE_ENCAP_IP")]
     encap_ip: Option<String>,
-    /// The southbound database, as in ssl:192.0.2.1:6642, several with commas between them [default:
-    /// what Open vSwitch's external_ids say]
+    /// The southbound database, as in ssl:192.0.2.1:6642, several with commas between them
+    /// [default: what Open vSwitch's external_ids say]
     #[arg(long, value_name = "REMOTE", env = "PODWIRE_OVN_REMOTE")]
     ovn_remote: Option<String>,
     /// This node's private key for ssl: remotes, with its certificate and the CA's
@@ -111,8 +111,8 @@ pub(crate) struct PlaceArgs {
 /// The flags that say where the Kubernetes API is.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ApiArgs {
-    /// The Kubernetes API server, by this URL: the node's subnets come from its annotation, services
-    /// are made reachable on the host, and the control plane is told of this node
+    /// The Kubernetes API server, by this URL: the node's subnets come from its annotation,
+    /// services are made reachable on the host, and the control plane is told of this node
     #[arg(long, value_name = "URL", env = "PODWIRE_K8S_APISERVER")]
     k8s_apiserver: Option<String>,
     /// The same, as this kubeconfig says
@@ -210,8 +210,8 @@ fn bad(flag: &'static str, value: &str, problem: impl Into<String>) -> SettingsE
 }
 
 impl SettingsArgs {
-    /// Checks the flags, each by itself and against the others. With `by_api` the node's subnets may
-    /// come later.
+    /// Checks the flags, each by itself and against the others. With `by_api` the node's subnets
+    /// may come later.
     ///
     /// # Errors
     /// Names the flag, its value and what would do.

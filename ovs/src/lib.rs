@@ -3,9 +3,9 @@
 //!
 //! From the top: [`vswitch`] knows the tables of Open vSwitch and turns "add this port" into a
 //! transaction, [`nb`] knows those of OVN's northbound database; [`client`] keeps a connection, a
-//! [`replica`] of the watched tables, and sends [`transact`]ions, several callers' in one round trip
-//! where they come together. Under it [`protocol`] decides all of that without IO, over [`wire`],
-//! JSON-RPC without IO; [`value`] is what columns hold. [`unixctl`] asks a daemon itself.
+//! [`replica`] of the watched tables, and sends [`transact`]ions, several callers' in one round
+//! trip where they come together. Under it [`protocol`] decides all of that without IO, over
+//! [`wire`], JSON-RPC without IO; [`value`] is what columns hold. [`unixctl`] asks a daemon itself.
 
 pub mod client;
 pub mod nb;

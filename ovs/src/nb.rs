@@ -1,5 +1,5 @@
-//! OVN's northbound database (ovn-nb(5)): the tables that podwire-controller writes, and the ways to
-//! find their rows.
+//! OVN's northbound database (ovn-nb(5)): the tables that podwire-controller writes, and the ways
+//! to find their rows.
 //!
 //! Every row of the controller's bears the object that it was made for in `external_ids`, under
 //! [`KEY`]; a row without one is somebody else's. Columns that ovn-northd writes (`up`, `nb_cfg`,

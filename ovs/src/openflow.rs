@@ -1,7 +1,7 @@
 //! OpenFlow 1.4 as far as a node agent needs it: flow entries added and deleted in atomic bundles.
 //!
-//! `flow` is what a flow is, `wire` the protocol without IO, [`Connection`] the shell around it. Section
-//! numbers are those of the OpenFlow Switch Specification 1.4.0.
+//! `flow` is what a flow is, `wire` the protocol without IO, [`Connection`] the shell around it.
+//! Section numbers are those of the OpenFlow Switch Specification 1.4.0.
 
 mod connection;
 mod error;

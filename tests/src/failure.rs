@@ -66,7 +66,8 @@ pub enum Failure {
         seen: String,
     },
     /// A container runtime refused a CRI call, or did not answer it.
-    #[error("CRI {method}: {}{message}", code.map_or(String::new(), |code| format!("code {code}: ")))]
+    #[error("CRI {method}: {}{message}", code.map_or(String::new(),
+        |code| format!("code {code}: ")))]
     Cri {
         /// The call.
         method: &'static str,
@@ -117,8 +118,8 @@ impl<T> OrFail<T> for Result<T, Failure> {
     }
 }
 
-/// The end of a log, as a failure shows it: its last lines, each cut where it is long. Without that a
-/// program that logs without bound would fill the log of the tests as well.
+/// The end of a log, as a failure shows it: its last lines, each cut where it is long. Without that
+/// a program that logs without bound would fill the log of the tests as well.
 pub fn tail(log: &str) -> String {
     const LINES: usize = 40;
     const LINE: usize = 1000;

@@ -1,4 +1,5 @@
-//! Frames as they pass a link: hearing them, telling them apart, and saying what the kernel doesn't by itself.
+//! Frames as they pass a link: hearing them, telling them apart, and saying what the kernel doesn't
+//! by itself.
 
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -74,8 +75,8 @@ pub fn is_udp_to(frame: &[u8], port: u16) -> bool {
     is_ipv4(frame) && frame[23] == 17 && frame[36..38] == port.to_be_bytes()
 }
 
-/// Sends an ICMPv6 message out of a link, with the hop limit that neighbours demand of each other (RFC 4861 §6.1); the kernel
-/// adds the checksum.
+/// Sends an ICMPv6 message out of a link, with the hop limit that neighbours demand of each other
+/// (RFC 4861 §6.1); the kernel adds the checksum.
 ///
 /// # Errors
 /// The kernel refused.

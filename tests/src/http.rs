@@ -21,7 +21,8 @@ pub(crate) fn get(socket: &Path, path: &str) -> Result<(u16, String), Failure> {
         .step(|| "set a timeout")?;
     // The agent's metrics page is in OpenMetrics for whoever asks for it.
     let request = format!(
-        "GET {path} HTTP/1.1\r\nHost: podwire\r\nAccept: application/openmetrics-text, */*\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: podwire\r\nAccept: application/openmetrics-text, \
+         */*\r\nConnection: close\r\n\r\n"
     );
     stream
         .write_all(request.as_bytes())

@@ -159,10 +159,10 @@ impl Kubernetes {
         write(machine, "ca.crt", &self.ca);
         let url = &self.url;
         let text = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
-             clusters: [{{name: c, cluster: {{server: '{url}', certificate-authority: {DIRECTORY}/ca.crt}}}}]\n\
-             users: [{{name: u, user: {{token: '{token}'}}}}]\n\
-             contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: \
+             {{server: '{url}', certificate-authority: {DIRECTORY}/ca.crt}}}}]\nusers: [{{name: u, \
+             user: {{token: '{token}'}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: \
+             u}}}}]\n"
         );
         let file = format!("{user}.conf");
         write(machine, &file, &text);

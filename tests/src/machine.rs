@@ -42,8 +42,8 @@ impl Machine {
         let node = TestNode::with_ovs();
         let run = |arguments: &[&str]| node.run("ip", arguments);
         run(&["link", "add", "eth0", "type", "veth", "peer", "name", "far"]);
-        // The far end only gives the uplink a carrier. Addresses that the kernel makes by itself come
-        // at a time of its own.
+        // The far end only gives the uplink a carrier. Addresses that the kernel makes by itself
+        // come at a time of its own.
         for link in ["far", "eth0"] {
             run(&["link", "set", link, "addrgenmode", "none"]);
             run(&["link", "set", link, "up"]);
@@ -196,7 +196,8 @@ impl Snapshot {
         let ruleset = node.run("nft", &["list", "ruleset"]);
         all.insert("nftables".to_owned(), ruleset.into());
         let sysctls = "grep -rs . /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf \
-                       /proc/sys/net/ipv4/ip_forward | grep -v -e stable_secret -e conf/br-int/mtu | sort";
+                       /proc/sys/net/ipv4/ip_forward | grep -v -e stable_secret -e conf/br-int/mtu \
+                       | sort";
         let sysctls = node.run("sh", &["-c", sysctls]);
         all.insert("sysctls".to_owned(), sysctls.lines().collect());
         let files =

@@ -1,5 +1,5 @@
-//! What manages a machine's network beside podwire: systemd-networkd, NetworkManager, firewalld, each
-//! the real one, on a node and with a D-Bus of the node's own.
+//! What manages a machine's network beside podwire: systemd-networkd, NetworkManager, firewalld,
+//! each the real one, on a node and with a D-Bus of the node's own.
 
 use std::process::Command;
 use std::time::Instant;
@@ -30,8 +30,9 @@ impl<'node> Manager<'node> {
     /// systemd-networkd, with these files in /run/systemd/network, name and content.
     pub fn networkd(node: &'node TestNode, files: &[(&str, &str)]) -> Result<Self, Failure> {
         // What an earlier one has left says how links were.
-        let directories = "rm -rf /run/systemd/netif; mkdir -p /run/systemd/network /run/systemd/netif/links \
-                           /run/systemd/netif/leases; chown -R systemd-network: /run/systemd/netif";
+        let directories = "rm -rf /run/systemd/netif; mkdir -p /run/systemd/network \
+                           /run/systemd/netif/links /run/systemd/netif/leases; chown -R \
+                           systemd-network: /run/systemd/netif";
         node.run("sh", &["-c", directories]);
         for (name, text) in files {
             write(node, &format!("/run/systemd/network/{name}"), text);

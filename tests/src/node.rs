@@ -142,7 +142,8 @@ impl TestNode {
         let database = self.ovsdb();
         let results = database.transact(&[
             json!({"op": "select", "table": "Open_vSwitch", "where": [], "columns": ["cur_cfg"]}),
-            json!({"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["next_cfg", "+=", 1]]}),
+            json!({"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["next_cfg",
+                "+=", 1]]}),
         ]).or_fail();
         let before = &results[0]["rows"][0]["cur_cfg"];
         let rows = json!([{"cur_cfg": before}]);

@@ -320,17 +320,20 @@ impl OvnNode {
     /// Tells ovn-controller, by the database, where the southbound one is and who it is there.
     #[track_caller]
     pub fn set_remote(&self, remote: &str) {
-        self.ovsdb().transact(&[json!({
-            "op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["external_ids", "insert", ["map", [
-                ["system-id", self.name],
-                ["hostname", self.name],
-                ["ovn-remote", remote],
-                ["ovn-encap-type", "geneve"],
-                ["ovn-encap-ip", self.tunnel_address()],
-                ["ovn-bridge", "br-int"],
-                ["ovn-bridge-datapath-type", datapath().name()],
-            ]]]],
-        })]).or_fail();
+        self.ovsdb()
+            .transact(&[json!({
+                "op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["external_ids",
+                "insert", ["map", [
+                    ["system-id", self.name],
+                    ["hostname", self.name],
+                    ["ovn-remote", remote],
+                    ["ovn-encap-type", "geneve"],
+                    ["ovn-encap-ip", self.tunnel_address()],
+                    ["ovn-bridge", "br-int"],
+                    ["ovn-bridge-datapath-type", datapath().name()],
+                ]]]],
+            })])
+            .or_fail();
     }
 
     /// Makes br-int as ovn-controller would, unless it is there already. One that has to make it
@@ -421,7 +424,8 @@ impl OvnNode {
         let socket = format!("{RUN_DIR}/ovn-controller.{}.ctl", daemon.pid());
         self.run("ovn-appctl", &["-t", &socket, "exit"]);
         daemon.await_end(DAEMON_LIMIT).or_fail();
-        // A command without effect, but ovs-vsctl waits until ovs-vswitchd has followed the database.
+        // A command without effect, but ovs-vsctl waits until ovs-vswitchd has followed the
+        // database.
         self.vsctl(&["init"]);
     }
 

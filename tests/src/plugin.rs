@@ -18,7 +18,8 @@ pub fn conf() -> Value {
 
 /// A minimal network configuration of a CNI version.
 pub fn conf_of_version(version: &str) -> Value {
-    json!({"cniVersion": version, "name": "pods", "type": "podwire-cni", "capabilities": {(ANNOTATIONS): true}})
+    json!({"cniVersion": version, "name": "pods", "type": "podwire-cni",
+        "capabilities": {(ANNOTATIONS): true}})
 }
 
 /// One exec of the plugin, ended.

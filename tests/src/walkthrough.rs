@@ -89,7 +89,8 @@ impl Walkthrough {
     /// Goes through all of it, in the directory of a checkout.
     ///
     /// # Errors
-    /// [`Failure::Exit`] with all that was printed when one of the commands fails: the rest is not run then.
+    /// [`Failure::Exit`] with all that was printed when one of the commands fails: the rest is not
+    /// run then.
     pub fn run(&self) -> Result<Transcript, Failure> {
         let mut shell = Command::new("unshare");
         shell

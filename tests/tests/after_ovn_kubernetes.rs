@@ -1,4 +1,5 @@
-//! On a node whose pods ovn-kubernetes wired: podwire's CHECK, DEL and GC work for them, and hold back where they must.
+//! On a node whose pods ovn-kubernetes wired: podwire's CHECK, DEL and GC work for them, and hold
+//! back where they must.
 
 use podwire_tests::{AgentOptions, CniError, Pod, TestNode, conf, links, traffic};
 use serde_json::{Value, json};
@@ -6,7 +7,8 @@ use serde_json::{Value, json};
 const ADDRESS: &str = "10.186.0.77";
 const MAC: &str = "0a:58:0a:ba:00:4d";
 
-/// Wires a pod as ovn-kubernetes' node process does: its names, its external_ids, its transient port.
+/// Wires a pod as ovn-kubernetes' node process does: its names, its external_ids, its transient
+/// port.
 fn wire<'node>(node: &'node TestNode, name: &str, more: &[&str]) -> Pod<'node> {
     let pod = node.pod(name);
     let host = &pod.container[..15];

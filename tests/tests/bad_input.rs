@@ -31,8 +31,9 @@ fn refused_entry(entry: &Value) -> CniError {
     refusal(|_, pod| {
         let mut conf = conf();
         let annotation = json!({"default": entry}).to_string();
-        conf["runtimeConfig"] =
-            json!({"io.kubernetes.cri.pod-annotations": {"k8s.ovn.org/pod-networks": annotation}});
+        conf["runtimeConfig"] = json!({
+            "io.kubernetes.cri.pod-annotations": {"k8s.ovn.org/pod-networks": annotation}
+        });
         pod.exec_with("ADD", conf.to_string().as_bytes(), &[])
             .error()
     })
@@ -315,7 +316,9 @@ fn an_invalid_mtu() {
             }
             conf["mtu"] = json!(mtu);
             let annotation = json!({"default": entry}).to_string();
-            conf["runtimeConfig"] = json!({"io.kubernetes.cri.pod-annotations": {"k8s.ovn.org/pod-networks": annotation}});
+            conf["runtimeConfig"] = json!({
+                "io.kubernetes.cri.pod-annotations": {"k8s.ovn.org/pod-networks": annotation}
+            });
             pod.exec_with("ADD", conf.to_string().as_bytes(), &[])
                 .error()
         });
@@ -369,7 +372,9 @@ fn an_annotation_that_is_no_json_or_has_no_entry_for_the_network() {
     ] {
         refusal(|_, pod| {
             let mut conf = conf();
-            conf["runtimeConfig"] = json!({"io.kubernetes.cri.pod-annotations": {"k8s.ovn.org/pod-networks": annotation}});
+            conf["runtimeConfig"] = json!({
+                "io.kubernetes.cri.pod-annotations": {"k8s.ovn.org/pod-networks": annotation}
+            });
             let error = pod
                 .exec_with("ADD", conf.to_string().as_bytes(), &[])
                 .error();

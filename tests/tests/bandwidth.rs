@@ -8,7 +8,8 @@ fn limited(ingress: u64, egress: u64) -> Value {
     let mut conf = conf();
     conf["capabilities"]["bandwidth"] = json!(true);
     conf["runtimeConfig"] = json!({"bandwidth": {
-        "ingressRate": ingress, "ingressBurst": 8_000_000, "egressRate": egress, "egressBurst": 8_000_000,
+        "ingressRate": ingress, "ingressBurst": 8_000_000, "egressRate": egress,
+        "egressBurst": 8_000_000,
     }});
     conf
 }
@@ -163,8 +164,8 @@ fn qos_rows_that_no_port_uses_are_removed_by_gc_and_at_start_and_others_are_not(
     assert_eq!(qos(&node)[0]["external_ids"]["owner"], "me");
 }
 
-/// The bridge is removed and made again all the time. An ADD whose bridge went just before its transaction arrived is made
-/// on the new one, or leaves nothing.
+/// The bridge is removed and made again all the time. An ADD whose bridge went just before its
+/// transaction arrived is made on the new one, or leaves nothing.
 #[test]
 fn an_add_that_meets_a_bridge_made_anew_is_whole_or_leaves_nothing() {
     let node = TestNode::with_ovs();

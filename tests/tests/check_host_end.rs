@@ -1,5 +1,6 @@
-//! What a pod's traffic needs on both ends of its pair: CHECK, `podwire check` and the doctor see each thing that was changed
-//! by hand, and the commands that `podwire check` prints restore the pod whole.
+//! What a pod's traffic needs on both ends of its pair: CHECK, `podwire check` and the doctor see
+//! each thing that was changed by hand, and the commands that `podwire check` prints restore the
+//! pod whole.
 
 use podwire_tests::{Agent, AgentOptions, Pod, TestNode, traffic};
 use serde_json::Value;
@@ -31,7 +32,8 @@ impl<'node> Wired<'node> {
         &self.pod.container[..15]
     }
 
-    /// Runs a line of shell on the node, with the port's name as `$H` and the pod's namespace as `$N`.
+    /// Runs a line of shell on the node, with the port's name as `$H` and the pod's namespace as
+    /// `$N`.
     fn shell(&self, line: &str) {
         let set = format!("H={} N={}; {line}", self.port(), self.pod.netns);
         let done = self.node.shell(&set);
@@ -167,8 +169,8 @@ fn another_link_of_the_host_ends_name_is_not_taken_for_it() {
     wired.is_seen("is not the one that was made for it");
 }
 
-/// A new link of the same name, whose row comes anew in the same turn of ovs-vswitchd's main loop: it keeps its socket on the
-/// old one, and says that all is well.
+/// A new link of the same name, whose row comes anew in the same turn of ovs-vswitchd's main loop:
+/// it keeps its socket on the old one, and says that all is well.
 #[test]
 fn a_port_that_carries_no_packets_is_seen_and_its_printed_command_opens_it_again() {
     let node = TestNode::with_ovs();

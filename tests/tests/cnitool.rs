@@ -1,4 +1,5 @@
-//! The CNI project's own client: the session of docs/by-hand.md, and podwire at the head of a chain of Debian's plugins.
+//! The CNI project's own client: the session of docs/by-hand.md, and podwire at the head of a chain
+//! of Debian's plugins.
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
@@ -63,7 +64,8 @@ fn session() -> String {
 fn the_page_for_trying_by_hand_runs_as_it_stands_and_leaves_nothing() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
-    // Where `make install` puts the plugin, and configurations go; the machine's own are left alone.
+    // Where `make install` puts the plugin, and configurations go; the machine's own are left
+    // alone.
     for directory in ["/opt", "/etc/cni"] {
         node.run("mount", &["-t", "tmpfs", "podwire-node", directory]);
     }
@@ -157,7 +159,8 @@ fn the_bandwidth_plugin_finds_the_host_end_in_podwires_result() {
     configure(&node, &[json!({"type": "podwire-cni"}), bandwidth]).unwrap();
     let (web, db) = (node.pod("web"), node.pod("db"));
     let limits = json!({"bandwidth": {
-        "ingressRate": 20_000_000, "ingressBurst": 8_000_000, "egressRate": 10_000_000, "egressBurst": 8_000_000,
+        "ingressRate": 20_000_000, "ingressBurst": 8_000_000, "egressRate": 10_000_000,
+        "egressBurst": 8_000_000,
     }});
     let call = |pod, verb, limits| cnitool(pod, verb, limits).unwrap().success(verb);
     let result: Value = serde_json::from_str(&call(&web, "add", &limits)).unwrap();

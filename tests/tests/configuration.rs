@@ -1,4 +1,5 @@
-//! A running agent's configuration: changed under load, refused, swapped as a ConfigMap is, detected from the node.
+//! A running agent's configuration: changed under load, refused, swapped as a ConfigMap is,
+//! detected from the node.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -63,7 +64,8 @@ fn settings_change_under_load_and_no_add_is_refused_meanwhile() {
                 "subnets from 10.1.0.0/24 to 10.2.0.0/24",
             ),
             (
-                "mtu = 1500\nsubnets = ['10.1.0.0/24,range=10.1.0.2-10.1.0.2', '10.2.0.0/24']\nadd-timeout = 20",
+                "mtu = 1500\nsubnets = ['10.1.0.0/24,range=10.1.0.2-10.1.0.2', \
+                 '10.2.0.0/24']\nadd-timeout = 20",
                 "add-timeout from 30 to 20",
             ),
         ] {

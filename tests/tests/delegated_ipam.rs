@@ -145,7 +145,8 @@ fn static_gives_what_it_is_told() {
     let mut conf = conf_of_version("1.0.0");
     conf["ipam"] = json!({
         "type": "static",
-        "addresses": [{"address": "10.56.0.5/24", "gateway": "10.56.0.1"}, {"address": "fd56::5/64"}],
+        "addresses": [{"address": "10.56.0.5/24", "gateway": "10.56.0.1"},
+        {"address": "fd56::5/64"}],
         "routes": [{"dst": "0.0.0.0/0"}],
         "dns": {"nameservers": ["10.56.0.53"]},
     });
@@ -267,7 +268,8 @@ fn script_of_ipam(node: &TestNode, name: &str, script: &str) -> AgentOptions {
 
 /// With a plugin `slow-ipam` that says that it runs, and then waits.
 fn slow_ipam(node: &TestNode) -> AgentOptions {
-    let script = "#!/bin/sh\n[ \"$CNI_COMMAND\" = ADD ] || exit 0\necho >/run/plugins/runs\nexec sleep 1000\n";
+    let script = "#!/bin/sh\n[ \"$CNI_COMMAND\" = ADD ] || exit 0\necho >/run/plugins/runs\nexec \
+                  sleep 1000\n";
     script_of_ipam(node, "slow-ipam", script)
 }
 

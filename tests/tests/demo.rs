@@ -118,8 +118,9 @@ fn an_interrupted_demo_leaves_no_process() {
     );
     kill(Pid::from_raw(pid), Signal::SIGINT).unwrap();
     assert_eq!(demo.wait().unwrap().signal(), Some(Signal::SIGINT as i32));
-    // Also those that the demo started after it was looked at. One whose parent is in the midst of ending is not ours to wait for
-    // yet (ECHILD), and is looked at again; one that stays is waited for without end, which nextest ends.
+    // Also those that the demo started after it was looked at. One whose parent is in the midst of
+    // ending is not ours to wait for yet (ECHILD), and is looked at again; one that stays is waited
+    // for without end, which nextest ends.
     let left = || process::with_environment(&format!("PODWIRE_DEMO_TEST={mark}")).unwrap();
     let mut ending = left();
     while !ending.is_empty() {

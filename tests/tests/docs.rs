@@ -1,5 +1,5 @@
-//! The pages for people: each is linked from the README, no link leads nowhere, the messages that they
-//! quote are in the code, and the order of the agent's rooms is the one of its imports.
+//! The pages for people: each is linked from the README, no link leads nowhere, the messages that
+//! they quote are in the code, and the order of the agent's rooms is the one of its imports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,7 +17,7 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// A source without what only tests see.
+/// A source without what only tests see; a string that goes on in the next line is on one.
 fn shipped(path: &Path) -> Option<String> {
     let relative = path.strip_prefix(root()).unwrap();
     let is_test = relative
@@ -25,7 +25,10 @@ fn shipped(path: &Path) -> Option<String> {
         .any(|it| matches!(it.as_os_str().to_str(), Some("tests" | "tests.rs")));
     let text = fs::read_to_string(path).unwrap();
     let (shipped, _) = text.split_once("#[cfg(test)]\nmod").unwrap_or((&text, ""));
-    (!is_test).then(|| shipped.to_owned())
+    let mut lines = shipped.split("\\\n");
+    let first = lines.next().unwrap_or_default().to_owned();
+    let whole = lines.fold(first, |text, line| text + line.trim_start());
+    (!is_test).then_some(whole)
 }
 
 fn root() -> PathBuf {
@@ -289,4 +292,34 @@ fn the_messages_that_pages_quote_are_in_the_code() {
             assert!(is_there, "{page} quotes {message:?}");
         }
     }
+}
+
+/// rustfmt leaves a function as it is when it can't break one of its lines. The text of a raw
+/// string is data, and may be longer.
+#[test]
+fn no_line_of_code_is_longer_than_100_columns() {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(root()).unwrap().flatten() {
+        if entry.path().join("Cargo.toml").exists() {
+            sources(&entry.path(), &mut files);
+        }
+    }
+    let mut long = Vec::new();
+    for path in files {
+        let text = fs::read_to_string(&path).unwrap();
+        let mut is_raw = false;
+        for (number, line) in text.lines().enumerate() {
+            let began = is_raw;
+            let mut has_raw = false;
+            let mut rest = line;
+            while let Some((_, after)) = rest.split_once(if is_raw { "\"#" } else { "r#\"" }) {
+                (is_raw, has_raw, rest) = (!is_raw, true, after);
+            }
+            let relative = path.strip_prefix(root()).unwrap().display();
+            if line.chars().count() > 100 && !began && !has_raw {
+                long.push(format!("{relative}:{}: {line}", number + 1));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{long:#?}");
 }

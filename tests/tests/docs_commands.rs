@@ -1,8 +1,10 @@
-//! The commands that the pages for people show are run, on nodes such as the pages tell of, and say what the pages say.
+//! The commands that the pages for people show are run, on nodes such as the pages tell of, and say
+//! what the pages say.
 //!
-//! A block is marked by a comment on the line before it: `<!-- run on: a healthy node -->` names one of [`NODES`]. Its lines
-//! that begin with `# ` are run in turn; the lines under each must be made of the same words, numbers aside. With
-//! PODWIRE_DOCS_WRITE=1 the pages get what was really printed, and `target/docs` the page of traces.
+//! A block is marked by a comment on the line before it: `<!-- run on: a healthy node -->` names
+//! one of [`NODES`]. Its lines that begin with `# ` are run in turn; the lines under each must be
+//! made of the same words, numbers aside. With PODWIRE_DOCS_WRITE=1 the pages get what was really
+//! printed, and `target/docs` the page of traces.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -135,8 +137,8 @@ fn lines_of(page: &str) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// The blocks of all pages by the kind of node that they are for. A command of podwire's in a block that is not marked is
-/// an error: nobody would run it.
+/// The blocks of all pages by the kind of node that they are for. A command of podwire's in a block
+/// that is not marked is an error: nobody would run it.
 fn blocks() -> BTreeMap<String, Vec<Block>> {
     let mut blocks: BTreeMap<String, Vec<Block>> = BTreeMap::new();
     for page in PAGES {
@@ -186,7 +188,8 @@ fn run(node: &TestNode, command: &str) -> Vec<String> {
     shown.lines().map(str::to_owned).collect()
 }
 
-/// The words of an output: what differs from run to run (numbers, names made of them, bars) is none.
+/// The words of an output: what differs from run to run (numbers, names made of them, bars) is
+/// none.
 fn words(lines: &[String]) -> Vec<String> {
     let text = lines.join(" ");
     let is_word = |it: &&str| {

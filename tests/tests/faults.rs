@@ -29,8 +29,7 @@ fn without_open_vswitch_an_add_is_to_be_tried_again_and_served_as_soon_as_it_run
 }
 
 #[test]
-fn with_vswitchd_dead_behind_a_living_database_an_add_is_to_be_tried_again_and_served_as_soon_as_it_lives()
- {
+fn with_vswitchd_dead_and_its_database_alive_an_add_is_to_be_tried_again_until_it_lives() {
     let node = TestNode::with_ovs();
     let agent = node.start_agent(&AgentOptions::default());
     node.kill_vswitchd();

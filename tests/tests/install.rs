@@ -1,4 +1,5 @@
-//! `podwire install` and `podwire uninstall`: on a scratch root, with agents that can and can't serve, while ADDs run.
+//! `podwire install` and `podwire uninstall`: on a scratch root, with agents that can and can't
+//! serve, while ADDs run.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,6 +1,6 @@
-//! docs/install.md: the commands for a node by hand and for one with the Debian package, each from first to last on a machine of its
-//! own. What installs Open vSwitch and what systemd does is stood in for; the socket is held by systemd's own
-//! systemd-socket-activate.
+//! docs/install.md: the commands for a node by hand and for one with the Debian package, each from
+//! first to last on a machine of its own. What installs Open vSwitch and what systemd does is stood
+//! in for; the socket is held by systemd's own systemd-socket-activate.
 
 use podwire_tests::walkthrough::{self, Transcript, Walkthrough};
 

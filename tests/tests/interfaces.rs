@@ -1,4 +1,5 @@
-//! What a pod's wishes may say, end to end: several interfaces in one ADD, Multus' delegates, the MTU.
+//! What a pod's wishes may say, end to end: several interfaces in one ADD, Multus' delegates, the
+//! MTU.
 
 use podwire_tests::annotation::{POD_NETWORKS, entry, mac};
 use podwire_tests::apiserver::{self, ApiServer};
@@ -133,9 +134,13 @@ fn a_delegate_gets_the_entry_of_its_definition_and_no_default_route() {
     let (node, server) = ApiServer::beside_a_node();
     let agent = node.start_agent(&server.watched_by("n1", "60"));
     let mut pod = node.pod("web");
-    let secondary = |number: u8| json!({ "mac_address": mac(number), "ip_addresses": [format!("10.9.0.{number}/24")] });
+    let secondary = |number: u8| {
+        json!({ "mac_address": mac(number),
+        "ip_addresses": [format!("10.9.0.{number}/24")] })
+    };
     let networks = json!({
-        "default": entry(11), "ns/blue": secondary(21), "ns/blue/1": secondary(22), "ns/red": secondary(31),
+        "default": entry(11), "ns/blue": secondary(21), "ns/blue/1": secondary(22),
+        "ns/red": secondary(31),
     });
     server.apply(apiserver::pod_on(
         "n1",

@@ -1,5 +1,5 @@
-//! What only the kernel's datapath does: `make test-kernel` boots a kernel that has one, and runs these there beside tests that hold
-//! on either.
+//! What only the kernel's datapath does: `make test-kernel` boots a kernel that has one, and runs
+//! these there beside tests that hold on either.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -57,7 +57,8 @@ fn a_pods_limits_are_applied_by_the_kernel_and_go_with_it() {
     let mut limited = conf();
     limited["capabilities"]["bandwidth"] = json!(true);
     limited["runtimeConfig"] = json!({"bandwidth": {
-        "ingressRate": 20_000_000, "ingressBurst": 800_000, "egressRate": 10_000_000, "egressBurst": 800_000,
+        "ingressRate": 20_000_000, "ingressBurst": 800_000, "egressRate": 10_000_000,
+        "egressBurst": 800_000,
     }});
     web.exec("ADD", &limited).success();
     db.add().success();
@@ -74,7 +75,8 @@ fn a_pods_limits_are_applied_by_the_kernel_and_go_with_it() {
         from_the_pod.contains("police") && from_the_pod.contains("rate 10Mbit"),
         "{from_the_pod}"
     );
-    // As much at once as 10 Mbit/s need a second and a half for: most is dropped, whatever the machine's pace.
+    // As much at once as 10 Mbit/s need a second and a half for: most is dropped, whatever the
+    // machine's pace.
     let sent = 2_000_000;
     let received = burst(&web, &db, sent);
     assert!(
@@ -89,7 +91,8 @@ fn a_pods_limits_are_applied_by_the_kernel_and_go_with_it() {
     node.leftovers().assert_none();
 }
 
-/// As while the kernel's module is loaded again. The row keeps its ofport, and so nothing but the link itself tells.
+/// As while the kernel's module is loaded again. The row keeps its ofport, and so nothing but the
+/// link itself tells.
 #[test]
 #[ignore = "wants the kernel's datapath: make test-kernel"]
 fn a_port_that_the_datapath_has_lost_is_seen_until_ovs_vswitchd_has_given_it_back() {
@@ -117,7 +120,8 @@ fn a_port_that_the_datapath_has_lost_is_seen_until_ovs_vswitchd_has_given_it_bac
     web.check(&result).success();
 }
 
-/// Sends so many bytes in datagrams from a pod to pod 12 as fast as it can; how many of them arrive.
+/// Sends so many bytes in datagrams from a pod to pod 12 as fast as it can; how many of them
+/// arrive.
 fn burst(from: &Pod<'_>, to: &Pod<'_>, bytes: usize) -> usize {
     const DATAGRAM: usize = 1000;
     let receiver = to.place().run(|| UdpSocket::bind((ipv4(12), 0))).unwrap();

@@ -59,7 +59,8 @@ fn open_vswitch_is_told_as_seldom_of_a_pod_as_the_kernel_can() {
     let of_add = told();
     pod.del().success();
     let of_del = told();
-    // Born, and its carrier; down, and gone. The kernel's datapath also becomes its master and ceases to be.
+    // Born, and its carrier; down, and gone. The kernel's datapath also becomes its master and
+    // ceases to be.
     let of_master = match datapath() {
         Datapath::System => 1,
         Datapath::Netdev => 0,

@@ -1,5 +1,5 @@
-//! The metrics page of a real agent: what it counts, that docs/metrics.md tells all of it and nothing else, and that the
-//! dashboard asks for nothing that is not there.
+//! The metrics page of a real agent: what it counts, that docs/metrics.md tells all of it and
+//! nothing else, and that the dashboard asks for nothing that is not there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -39,7 +39,8 @@ fn watching<'node>(
     agent
 }
 
-/// The page of an agent with every kind of source and subnet, after an operation of every kind and outcome.
+/// The page of an agent with every kind of source and subnet, after an operation of every kind and
+/// outcome.
 fn full_page() -> Scrape {
     let (node, server) = ApiServer::beside_a_node();
     let agent = watching(&node, &server, AgentOptions::for_numbered_pods());
@@ -84,7 +85,8 @@ fn operations_their_steps_and_their_waits_are_counted() {
         let steps = page.value("podwire_phase_duration_seconds_count", &labels);
         assert_eq!(steps, Some(1.0), "{phase}");
     }
-    // The refused one waited for its turn as well, and DEL; the refused one never came to wait for the switch.
+    // The refused one waited for its turn as well, and DEL; the refused one never came to wait for
+    // the switch.
     let waited = |reason| page.value("podwire_wait_duration_seconds_count", &[("reason", reason)]);
     assert_eq!(waited("turn"), Some(3.0));
     assert_eq!(waited("ofport"), Some(1.0));
@@ -200,7 +202,8 @@ fn a_loopback_address_serves_the_page_and_nothing_else() {
             .is_some()
     );
     let ask = |head: &str| ask_for(head, "");
-    // Without a preference it is the text format, whose counters and infos have their series' names.
+    // Without a preference it is the text format, whose counters and infos have their series'
+    // names.
     let answer = ask("GET /metrics");
     assert!(answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
     let (_, page) = answer.split_once("\r\n\r\n").unwrap();

@@ -1,6 +1,6 @@
-//! The calls of Multus, as its thin plugin 4.0.2 was seen to make them below containerd and kubelet:
-//! a delegate for each network, every variable of CNI_ARGS twice, a requested MAC, the default route
-//! moved by Multus itself, and each DEL again without namespace and prevResult.
+//! The calls of Multus, as its thin plugin 4.0.2 was seen to make them below containerd and
+//! kubelet: a delegate for each network, every variable of CNI_ARGS twice, a requested MAC, the
+//! default route moved by Multus itself, and each DEL again without namespace and prevResult.
 
 use podwire_tests::{AgentOptions, PluginRun, Pod, TestNode, links};
 use serde_json::{Value, json};

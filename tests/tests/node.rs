@@ -251,8 +251,8 @@ fn what_can_not_be_is_one_sentence_and_changes_nothing() {
         ),
         (
             ["--ovn-remote", "192.0.2.9"],
-            "--ovn-remote 192.0.2.9: \"192.0.2.9\" is not an OVSDB remote that podwire connects to; \
-             it takes unix:/path, tcp:host:port and ssl:host:port",
+            "--ovn-remote 192.0.2.9: \"192.0.2.9\" is not an OVSDB remote that podwire connects \
+             to; it takes unix:/path, tcp:host:port and ssl:host:port",
         ),
         (
             ["--service-cidr", "10.244.0.0/16"],

@@ -1,6 +1,6 @@
-//! `podwire node run` beside what else manages a machine's network: systemd-networkd, NetworkManager
-//! and firewalld. What they do to our items is put back, or prevented by the files that the package
-//! brings for them.
+//! `podwire node run` beside what else manages a machine's network: systemd-networkd,
+//! NetworkManager and firewalld. What they do to our items is put back, or prevented by the files
+//! that the package brings for them.
 
 use podwire_tests::TestNode;
 use podwire_tests::machine::Machine;
@@ -10,8 +10,8 @@ use podwire_tests::managers::Manager;
 const ALL: &str = "[Match]\nName=*\n[Network]\nAddress=198.51.100.7/32\nLinkLocalAddressing=no\n\
                    IPv6AcceptRA=no\nKeepConfiguration=no";
 
-/// The uplink's own, which keeps what is set on it: from 257 on networkd removes the routes of a link
-/// whose file does not say so.
+/// The uplink's own, which keeps what is set on it: from 257 on networkd removes the routes of a
+/// link whose file does not say so.
 const UPLINK: &str = "[Match]\nName=eth0\n[Network]\nAddress=198.51.100.8/32\n\
                       LinkLocalAddressing=no\nIPv6AcceptRA=no\nKeepConfiguration=yes";
 

@@ -1,5 +1,5 @@
-//! A machine that `podwire node init` made a part of a real OVN network: what goes between the host,
-//! a pod, a service and the outside.
+//! A machine that `podwire node init` made a part of a real OVN network: what goes between the
+//! host, a pod, a service and the outside.
 
 use podwire_tests::ovn::{Central, OvnNode};
 use podwire_tests::traffic;
@@ -38,7 +38,8 @@ fn host_and_pod_reach_each_other_and_the_pod_reaches_the_outside() {
     // ovn-controller has joined by what init told it.
     central.await_chassis("node-a");
 
-    // The controller's part: the switch, the management port's logical port, the way out, a service.
+    // The controller's part: the switch, the management port's logical port, the way out, a
+    // service.
     central.add_switch(&node);
     let nbctl = |arguments: &[&str]| central.nbctl(arguments);
     nbctl(&["lsp-add", "node-a", "k8s-node-a"]);

@@ -1,5 +1,5 @@
-//! `podwire node` in plain mode: nodes of a cluster without OVN and without a controller, whose pods
-//! reach each other by routes and tunnels.
+//! `podwire node` in plain mode: nodes of a cluster without OVN and without a controller, whose
+//! pods reach each other by routes and tunnels.
 
 use std::net::IpAddr;
 
@@ -47,7 +47,8 @@ fn bare(node: &OvnNode) {
     let usual = "echo 0 >/proc/sys/net/ipv4/conf/default/arp_ignore";
     node.run("sh", &["-c", usual]);
     if node.uplink() != "eth0" {
-        // The userspace datapath's own port answers ARP for the bridge's address, as a tap would not.
+        // The userspace datapath's own port answers ARP for the bridge's address, as a tap would
+        // not.
         let quiet = "echo 8 >/proc/sys/net/ipv4/conf/eth0/arp_ignore";
         node.run("sh", &["-c", quiet]);
     }

@@ -1,5 +1,5 @@
-//! Services on the host, of two nodes on a real OVN with a client outside: every way to an endpoint,
-//! and what becomes of them when endpoints come and go.
+//! Services on the host, of two nodes on a real OVN with a client outside: every way to an
+//! endpoint, and what becomes of them when endpoints come and go.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -133,7 +133,8 @@ fn service(name: &str, n: u16, v4: bool, changes: Value) -> Value {
     };
     let port = |name: &str, protocol: &str| {
         json!({
-            "name": name, "protocol": protocol, "port": 80, "targetPort": 8080, "nodePort": 30000 + n,
+            "name": name, "protocol": protocol, "port": 80, "targetPort": 8080,
+            "nodePort": 30000 + n,
         })
     };
     let mut object = apiserver::service("default", name, &ip, 80);
@@ -159,7 +160,10 @@ fn endpoints(name: &str, ends: &[(&str, &str)]) -> Value {
     object["ports"] = json!(ports);
     object["endpoints"] = ends
         .iter()
-        .map(|(address, node)| json!({"addresses": [address], "nodeName": node, "conditions": {"ready": true}}))
+        .map(|(address, node)| {
+            json!({"addresses": [address], "nodeName": node,
+            "conditions": {"ready": true}})
+        })
         .collect();
     object
 }

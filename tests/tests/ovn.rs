@@ -1,4 +1,5 @@
-//! OVN mode on two machines: pods of both reach each other through OVN's tunnel, move, come back, and leave nothing behind.
+//! OVN mode on two machines: pods of both reach each other through OVN's tunnel, move, come back,
+//! and leave nothing behind.
 
 use std::net::IpAddr;
 use std::thread;
@@ -66,7 +67,8 @@ fn a_pod_that_moves_works_on_its_new_node_and_leaves_nothing_on_the_old_one() {
         pod.add().success();
     }
 
-    // As a StatefulSet's pod moves: another uid under the same name, on the other node, before the old sandbox is torn down.
+    // As a StatefulSet's pod moves: another uid under the same name, on the other node, before the
+    // old sandbox is torn down.
     central.remove_port(&old_port.name);
     let (new, new_port) = central.schedule(&nodes[1], "web", 11);
     assert_eq!(new_port.name, old_port.name);
@@ -158,7 +160,8 @@ fn a_retried_add_replaces_the_row_and_does_not_believe_the_old_ones_installed() 
     drop(patient);
 
     let impatient = impatient_agent(&node);
-    // With ovn-controller stopped nobody can write the key anew: an answer of success would be the old row's.
+    // With ovn-controller stopped nobody can write the key anew: an answer of success would be the
+    // old row's.
     node.signal_controller(nix::sys::signal::Signal::SIGSTOP);
     let second = first.another_sandbox();
     let refusal = second.add().error();

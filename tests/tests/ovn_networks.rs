@@ -1,4 +1,5 @@
-//! What annotations of every form make of an OVN network: older forms, several interfaces, attachments to further networks.
+//! What annotations of every form make of an OVN network: older forms, several interfaces,
+//! attachments to further networks.
 
 use std::net::IpAddr;
 use std::thread;
@@ -155,7 +156,8 @@ fn a_pod_whose_primary_network_is_its_own_gets_that_beside_the_clusters_by_one_a
     let mut of_cluster = locked.entry();
     of_cluster["role"] = json!("infrastructure-locked");
     let of_its_own = json!({
-        "mac_address": primary.mac(), "ip_addresses": ["10.200.0.3/24"], "gateway_ips": ["10.200.0.1"], "role": "primary",
+        "mac_address": primary.mac(), "ip_addresses": ["10.200.0.3/24"],
+        "gateway_ips": ["10.200.0.1"], "role": "primary",
     });
     let networks = json!({"default": of_cluster, "tests/blue-net": of_its_own});
     let web = web.annotate("k8s.ovn.org/pod-networks", &networks);

@@ -1,4 +1,5 @@
-//! The waits of OVN mode: what ends them early, what they say when the time is up, and what STATUS says before.
+//! The waits of OVN mode: what ends them early, what they say when the time is up, and what STATUS
+//! says before.
 
 use std::thread;
 
@@ -118,7 +119,8 @@ fn after_the_deadline_flows_that_are_not_installed_are_named() {
     central.await_chassis("node-a");
     central.add_switch(&node);
     central.sync();
-    // The database's socket is reached through /proc/PID/root, which a locked-down agent can't enter without that flag.
+    // The database's socket is reached through /proc/PID/root, which a locked-down agent can't
+    // enter without that flag.
     let patience = OvnNode::agent_options().with(["--add-timeout", "4", "--proc-netns"]);
     let _agent = node.start_agent(&patience);
     let (web, port) = central.announce(&node, "web", 11);
@@ -189,7 +191,8 @@ fn the_southbound_database_is_asked_by_tls_with_the_switchs_keys_or_the_agents_o
     refused(&node, &web, &["ssl: needs a private key"]);
 }
 
-/// Begins an ADD that OVN will not finish, does something to its port, and returns how the ADD ends.
+/// Begins an ADD that OVN will not finish, does something to its port, and returns how the ADD
+/// ends.
 fn meddled_with(meddle: impl FnOnce(&OvnNode, &str)) -> CniError {
     let (central, node) = Central::with_node();
     let _agent = node.start_agent(&OvnNode::agent_options());

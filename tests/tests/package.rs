@@ -1,5 +1,6 @@
-//! What `make package` and `make install` make, with the binaries under test: the Debian package installed, upgraded and removed by
-//! dpkg on a scratch root, and the units held to systemd's own checks.
+//! What `make package` and `make install` make, with the binaries under test: the Debian package
+//! installed, upgraded and removed by dpkg on a scratch root, and the units held to systemd's own
+//! checks.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -130,9 +130,9 @@ fn without_a_gateway_the_bridges_local_port_is_left_alone() {
     }
 }
 
-/// With the userspace datapath the node's own stack hears what a pod sends on its host end. If it answered there, the pod's
-/// packets to the gateway would bypass the switch. The node knows the pod beforehand: else its own question would tell the
-/// pod the right address right after.
+/// With the userspace datapath the node's own stack hears what a pod sends on its host end. If it
+/// answered there, the pod's packets to the gateway would bypass the switch. The node knows the pod
+/// beforehand: else its own question would tell the pod the right address right after.
 #[test]
 fn a_pod_learns_the_gateways_mac_address_from_the_bridge_alone() {
     let node = TestNode::with_ovs();

@@ -1,4 +1,5 @@
-//! Plain mode: a pod speaks for itself alone, a question goes to the one port that has the answer, and what pods need works.
+//! Plain mode: a pod speaks for itself alone, a question goes to the one port that has the answer,
+//! and what pods need works.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
@@ -90,7 +91,8 @@ fn heard_of_an_impostor(node: &TestNode) -> Vec<&'static str> {
     bad.ip(&format!("link set eth0 address {STOLEN_MAC}"));
     bad.knows(&witness);
     bad.udp(bad.v4.into(), 0, (witness.v4.into(), 1001));
-    // On its way back it tells everybody that it has the victim's address (`inetdev_send_gratuitous_arp`).
+    // On its way back it tells everybody that it has the victim's address
+    // (`inetdev_send_gratuitous_arp`).
     let notify = || std::fs::write("/proc/sys/net/ipv4/conf/eth0/arp_notify", "1");
     bad.place().run(notify).unwrap();
     bad.ip(&format!("address add {}/32 dev eth0", victim.v4));
@@ -374,7 +376,8 @@ fn a_node_whose_switch_takes_no_flows_is_not_ready_and_says_so_once() {
     pod.add().success();
 }
 
-/// The node goes without, one network does not: STATUS of that network, and of the node once a pod of it is there.
+/// The node goes without, one network does not: STATUS of that network, and of the node once a pod
+/// of it is there.
 #[test]
 fn a_secured_network_on_a_node_without_port_security_needs_flows_as_well() {
     let node = TestNode::with_ovs();
@@ -402,14 +405,16 @@ fn a_secured_network_on_a_node_without_port_security_needs_flows_as_well() {
     agent.await_ready(false);
 }
 
-/// What `ovs-ctl restart` does about flows: it saves them, and replaces those of the new ovs-vswitchd by them.
+/// What `ovs-ctl restart` does about flows: it saves them, and replaces those of the new
+/// ovs-vswitchd by them.
 #[test]
 fn a_bridge_that_ends_its_connections_gets_its_flows_over_the_next() {
     let node = TestNode::with_ovs();
     let agent = node.start_agent(&AgentOptions::default());
     let web = wired(&node, "web");
     for id in 1..=5 {
-        // ovs-vswitchd closes the connections of a bridge whose datapath id changes, and listens on.
+        // ovs-vswitchd closes the connections of a bridge whose datapath id changes, and listens
+        // on.
         let id = format!("other-config:datapath-id={id:016x}");
         node.run("ovs-vsctl", &["set", "bridge", "br-int", &id]);
         let db = wired(&node, "db");
@@ -446,7 +451,8 @@ fn flows_that_ovs_ctl_restores_are_replaced_by_those_of_now() {
     drop(agent);
 }
 
-/// As an agent wired them that knew nothing of port security: their pods may send with a VLAN tag or another address.
+/// As an agent wired them that knew nothing of port security: their pods may send with a VLAN tag
+/// or another address.
 #[test]
 fn a_pod_whose_row_says_nothing_switches_as_before_an_upgrade() {
     let node = TestNode::with_ovs();

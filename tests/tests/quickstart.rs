@@ -1,5 +1,5 @@
-//! docs/quickstart.md, run from its first command to its last on a machine of its own: what installs and what the service
-//! manager does is stood in for, all else is as the page has it.
+//! docs/quickstart.md, run from its first command to its last on a machine of its own: what
+//! installs and what the service manager does is stood in for, all else is as the page has it.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,8 @@ use podwire_tests::walkthrough::{self, Walkthrough};
 const PAGE: &str = include_str!("../../docs/quickstart.md");
 const BY_HAND: &str = include_str!("../../docs/by-hand.md");
 
-/// Makes the machine: what it lacks, and stand-ins for what a test can't do to the machine it runs on.
+/// Makes the machine: what it lacks, and stand-ins for what a test can't do to the machine it runs
+/// on.
 const MACHINE: &str = r#"
 written_to_an_overlay /etc /opt /srv /usr/local /var
 empty /etc/cni /etc/openvswitch /opt/cni /usr/local/bin /var/lib/containerd /var/lib/openvswitch /var/log
@@ -29,7 +30,8 @@ systemctl() {
 }
 "#;
 
-/// The cgroups that runc made for this run's containers. It leaves the parents; dropping this removes them.
+/// The cgroups that runc made for this run's containers. It leaves the parents; dropping this
+/// removes them.
 struct Cgroups(String);
 
 impl Drop for Cgroups {
@@ -72,7 +74,8 @@ fn is_followed_after(before: &[String]) {
     let commands = walkthrough::commands(PAGE);
     assert!(commands.len() > 15, "{commands:?}");
     let cgroups = Cgroups(format!("quickstart-{}", hex(8)));
-    // The cgroups of its containers lie below one of this name, and the machine's cgroups are everybody's.
+    // The cgroups of its containers lie below one of this name, and the machine's cgroups are
+    // everybody's.
     let mut walkthrough = Walkthrough::on(MACHINE).variable("CONTAINERD_NAMESPACE", &cgroups.0);
     for command in before.iter().chain(&commands) {
         walkthrough.follow(command);
@@ -80,7 +83,8 @@ fn is_followed_after(before: &[String]) {
     let transcript = walkthrough.run().unwrap();
     let (stdout, stderr) = (&transcript.stdout, &transcript.stderr);
     let printed_by = |beginning: &str| transcript.printed_by(beginning).unwrap();
-    // Under load ctr may end before it has copied what `task exec` printed; the session ends where one of them fails.
+    // Under load ctr may end before it has copied what `task exec` printed; the session ends where
+    // one of them fails.
     assert!(
         stdout.contains("\"addresses\":[\"10.186.0.2/22\""),
         "{stdout}"

@@ -38,7 +38,8 @@ fn a_pod_neither_probes_for_its_link_local_address_nor_asks_for_routers() {
         pod.exec("ADD", &conf).success();
         let is_from_pod = sent_by(&pod);
         if quiet {
-            // What a pod's kernel has to say of a link it says before the link answers for it: the fence.
+            // What a pod's kernel has to say of a link it says before the link answers for it: the
+            // fence.
             links::await_link_local(pod.place(), "eth0");
             frames::send_icmpv6(pod.place(), "eth0", &[128, 0, 0, 0, 0, 0, 0, 0], ALL_NODES)
                 .unwrap();

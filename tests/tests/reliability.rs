@@ -1,13 +1,13 @@
-//! The agent dies, or fails, at each named step of ADD and DEL: what was interrupted is whole or gone, and nothing hinders
-//! what comes after.
+//! The agent dies, or fails, at each named step of ADD and DEL: what was interrupted is whole or
+//! gone, and nothing hinders what comes after.
 
 use std::net::IpAddr;
 
 use podwire_tests::annotation::{entry, ipv4};
 use podwire_tests::{AgentOptions, Leftovers, Pod, TestNode, traffic};
 
-/// The steps of an ADD, in order, as agent/src/fault.rs lists them. `add-delegated` is none of an ADD without ipam: see
-/// delegated_ipam.rs.
+/// The steps of an ADD, in order, as agent/src/fault.rs lists them. `add-delegated` is none of an
+/// ADD without ipam: see delegated_ipam.rs.
 const ADD_STEPS: [&str; 7] = [
     "add-begun",
     "add-planned",
@@ -89,7 +89,8 @@ fn killed_in_del<'node>(node: &'node TestNode, step: &str) -> Pod<'node> {
     let agent = node.start_agent(&options().killed_at(step));
     let sandbox = pod(node, step);
     sandbox.add().success();
-    // The connection is lost in mid-DEL: the plugin leaves the DEL in the spool, and it counts as done.
+    // The connection is lost in mid-DEL: the plugin leaves the DEL in the spool, and it counts as
+    // done.
     sandbox.del().success();
     agent.await_end();
     sandbox

@@ -1,5 +1,5 @@
-//! The API server is gone for long, and comes back another one in all but its address; and the ways there that nobody
-//! configures.
+//! The API server is gone for long, and comes back another one in all but its address; and the ways
+//! there that nobody configures.
 
 use std::thread;
 use std::time::Duration;

@@ -14,12 +14,14 @@ fn host_end<'pod>(pod: &'pod Pod<'_>) -> &'pod str {
     &pod.container[..15]
 }
 
-/// Both pods have their ports again, talk to each other and to the node by both families, and are as CHECK wants them.
+/// Both pods have their ports again, talk to each other and to the node by both families, and are
+/// as CHECK wants them.
 fn assert_alive(node: &TestNode, pods: [&Pod<'_>; 2]) {
     for pod in pods {
         node.await_ofport(host_end(pod)).unwrap();
     }
-    // The gateway comes back by itself, once the bridge's own port is in use: perhaps after those of the pods.
+    // The gateway comes back by itself, once the bridge's own port is in use: perhaps after those
+    // of the pods.
     let gateways = [format!("{GATEWAY_V4}/24"), format!("{GATEWAY_V6}/64")];
     let gateways = gateways.each_ref().map(String::as_str);
     links::await_addresses(node.place(), "br-int", &gateways);
@@ -95,7 +97,8 @@ fn in_ovn_mode_ports_come_back_once_ovn_controller_has_made_the_bridge_again() {
     node.lose_database();
     node.start_ovsdb_server();
     node.await_vswitchd();
-    // An ADD is refused only by a replica in sync, and then whoever would make the bridge has had its chance.
+    // An ADD is refused only by a replica in sync, and then whoever would make the bridge has had
+    // its chance.
     let third = node.pod("third").on_default_network(&entry(13));
     third.add().error();
     assert!(
@@ -152,16 +155,21 @@ fn rows_that_outlived_a_reboot_go_before_the_first_add_is_served_and_others_stay
     let agent = start(&node);
     let [gone, living] = [11, 12].map(|number| node.wired_pod(number));
     agent.kill();
-    // What a reboot takes: links, namespaces and all of /run. What of ours still has a link is kept even without a record.
+    // What a reboot takes: links, namespaces and all of /run. What of ours still has a link is kept
+    // even without a record.
     node.run("ip", &["link", "del", host_end(&gone)]);
     std::fs::remove_dir_all(node.path("/run/podwire")).unwrap();
     // As ovn-kubernetes writes it, for a link that is not there.
     node.ovsdb()
         .transact(&[
-            json!({"op": "insert", "table": "Interface", "uuid-name": "i", "row": {"name": "0123456789abcde",
-                "external_ids": ["map", [["sandbox", "0123456789abcdef"], ["iface-id", "ns_foreign"]]]}}),
-            json!({"op": "insert", "table": "Port", "uuid-name": "p", "row": {"name": "0123456789abcde", "interfaces": ["named-uuid", "i"]}}),
-            json!({"op": "mutate", "table": "Bridge", "where": [["name", "==", "br-int"]], "mutations": [["ports", "insert", ["set", [["named-uuid", "p"]]]]]}),
+            json!({"op": "insert", "table": "Interface", "uuid-name": "i",
+                "row": {"name": "0123456789abcde",
+                "external_ids": ["map", [["sandbox", "0123456789abcdef"], ["iface-id",
+                "ns_foreign"]]]}}),
+            json!({"op": "insert", "table": "Port", "uuid-name": "p",
+                "row": {"name": "0123456789abcde", "interfaces": ["named-uuid", "i"]}}),
+            json!({"op": "mutate", "table": "Bridge", "where": [["name", "==", "br-int"]],
+                "mutations": [["ports", "insert", ["set", [["named-uuid", "p"]]]]]}),
         ])
         .unwrap();
 

@@ -1,4 +1,5 @@
-//! Too much, too late, at the wrong moment, or cut in the middle: clear errors, nothing left, and service afterwards.
+//! Too much, too late, at the wrong moment, or cut in the middle: clear errors, nothing left, and
+//! service afterwards.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown};

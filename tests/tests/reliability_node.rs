@@ -1,4 +1,5 @@
-//! What befalls the node, or is done to it: descriptors used up, a clock that jumps, another network namespace, other subnets.
+//! What befalls the node, or is done to it: descriptors used up, a clock that jumps, another
+//! network namespace, other subnets.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -11,8 +12,8 @@ use podwire_tests::links::LinkRecorder;
 use podwire_tests::{Agent, AgentOptions, TestNode, conf, links, traffic};
 use serde_json::json;
 
-/// Steps the clock of the day as programs see it that are started with it, and no other: CLOCK_MONOTONIC and
-/// CLOCK_BOOTTIME don't step on a real machine either.
+/// Steps the clock of the day as programs see it that are started with it, and no other:
+/// CLOCK_MONOTONIC and CLOCK_BOOTTIME don't step on a real machine either.
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 
 #[test]
@@ -21,7 +22,8 @@ fn with_descriptors_used_up_adds_wait_or_say_so_and_are_served_once_there_are_so
     let options = AgentOptions::for_numbered_pods().under(&["prlimit", "--nofile=64:64"]);
     let agent = node.start_agent(&options);
     let pods: Vec<_> = (11..51).map(|number| node.numbered_pod(number)).collect();
-    // A hung vswitchd holds every ADD at its wait for the ofport, and with it the ADD's descriptors.
+    // A hung vswitchd holds every ADD at its wait for the ofport, and with it the ADD's
+    // descriptors.
     node.signal_vswitchd(Signal::SIGSTOP);
     let failed: Vec<_> = thread::scope(|scope| {
         let adds: Vec<_> = pods
@@ -40,8 +42,8 @@ fn with_descriptors_used_up_adds_wait_or_say_so_and_are_served_once_there_are_so
     for (pod, error) in pods.iter().zip(&failed) {
         if let Some(error) = error {
             assert_eq!(error.code, 11, "{error:?}");
-            // As kubelet does. An ADD's packet socket is closed behind it, which takes the kernel an
-            // RCU grace period: of many in a row some are open yet.
+            // As kubelet does. An ADD's packet socket is closed behind it, which takes the kernel
+            // an RCU grace period: of many in a row some are open yet.
             let is_served = (0..100).any(|_| pod.add().succeeded());
             assert!(is_served, "{:?}", pod.add().error());
         }
@@ -94,7 +96,8 @@ fn a_clock_that_jumps_ends_no_wait_and_makes_no_del_too_old() {
             let result = add.join().unwrap();
             pod.check(&result).success();
         });
-        // A DEL that waits in the spool while the clock jumps back, and an attachment that is younger than it.
+        // A DEL that waits in the spool while the clock jumps back, and an attachment that is
+        // younger than it.
         let other = node.numbered_pod(12);
         other.add().success();
         agent = agent.kill_and_restart_with(|| {
@@ -205,8 +208,10 @@ fn a_client_that_went_away_is_missed_behind_what_it_had_sent_ahead_too() {
     node.signal_vswitchd(Signal::SIGSTOP);
     let recorder = LinkRecorder::start(node.place());
     let body = json!({
-        "version": 1, "command": "ADD", "container_id": pod.container, "netns": pod.netns, "ifname": "eth0",
-        "args": format!("K8S_POD_NAMESPACE={};K8S_POD_NAME={}", pod.namespace, pod.name), "path": "/usr/lib/cni",
+        "version": 1, "command": "ADD", "container_id": pod.container, "netns": pod.netns,
+        "ifname": "eth0",
+        "args": format!("K8S_POD_NAMESPACE={};K8S_POD_NAME={}", pod.namespace, pod.name),
+        "path": "/usr/lib/cni",
         "config": conf(),
     })
     .to_string();

@@ -1,5 +1,5 @@
-//! What befalls single ports: a container id that comes again, a port removed by hand, a host end renamed or moved, a
-//! database that hangs.
+//! What befalls single ports: a container id that comes again, a port removed by hand, a host end
+//! renamed or moved, a database that hangs.
 
 use std::thread;
 
@@ -148,7 +148,8 @@ fn an_add_that_fails_against_a_hung_database_leaves_nothing_when_it_goes_on() {
 fn gc_spares_a_pod_whose_add_was_under_way_when_it_began() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    // host-local waits for its lock, and GC, which comes to the lowest container id first, for host-local.
+    // host-local waits for its lock, and GC, which comes to the lowest container id first, for
+    // host-local.
     let mut stale = node.pod("stale");
     stale.container.replace_range(..2, "00");
     let mut delegating = conf_of_version("1.0.0");

@@ -1,4 +1,5 @@
-//! DELs that find no agent: they succeed, wait in the spool, and are carried out before anything else.
+//! DELs that find no agent: they succeed, wait in the spool, and are carried out before anything
+//! else.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -70,7 +71,8 @@ fn a_spooled_del_that_is_older_than_the_attachment_it_names_is_dropped() {
     let [old] = <[_; 1]>::try_from(spooled(&node)).unwrap();
     let text = std::fs::read(&old).unwrap();
     let agent = node.start_agent(&options());
-    // The container id comes again; then the old file does, as if the agent had been late to see it.
+    // The container id comes again; then the old file does, as if the agent had been late to see
+    // it.
     pod.add().success();
     let agent = agent.kill_and_restart_with(|| std::fs::write(&old, &text).unwrap());
     assert!(spooled(&node).is_empty());

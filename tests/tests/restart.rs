@@ -1,5 +1,5 @@
-//! An agent that is restarted while ADDs run, with a socket of its own and with one that a service manager holds; and what it
-//! tells that manager.
+//! An agent that is restarted while ADDs run, with a socket of its own and with one that a service
+//! manager holds; and what it tells that manager.
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -15,8 +15,9 @@ use podwire_tests::{Agent, AgentOptions, Pod, TestNode, conf, links};
 const RUNTIMES: usize = 4;
 const RESTARTS: usize = 4;
 
-/// ADDs and DELs without a pause, while the agent is restarted again and again; how many ADDs were wired and how many were told
-/// to try again. Each of the first is wired and nothing is left of the others, though no DEL follows them.
+/// ADDs and DELs without a pause, while the agent is restarted again and again; how many ADDs were
+/// wired and how many were told to try again. Each of the first is wired and nothing is left of the
+/// others, though no DEL follows them.
 fn restart_under_load(node: &TestNode, options: &AgentOptions) -> (usize, usize) {
     let is_standby = options
         .arguments
@@ -28,7 +29,8 @@ fn restart_under_load(node: &TestNode, options: &AgentOptions) -> (usize, usize)
         let (mut wired, mut later) = (0, Vec::new());
         while !done.load(Ordering::Relaxed) {
             let pod = node.pod(&format!("pod{number}"));
-            // 51: ovs-vswitchd is stopped below. Without an agent it would be 50, and the node NotReady.
+            // 51: ovs-vswitchd is stopped below. Without an agent it would be 50, and the node
+            // NotReady.
             let status = pod.exec("STATUS", &conf());
             if is_standby && !status.finished.status.success() {
                 assert_eq!(status.error().code, 51);
@@ -56,7 +58,8 @@ fn restart_under_load(node: &TestNode, options: &AgentOptions) -> (usize, usize)
         for _ in 0..RESTARTS {
             let agent = running.take().unwrap();
             let successor = is_standby.then(|| node.start_agent(options));
-            // An ADD is under way when the agent is told to end: it waits for a switch that does not answer.
+            // An ADD is under way when the agent is told to end: it waits for a switch that does
+            // not answer.
             node.signal_vswitchd(Signal::SIGSTOP);
             let ports = node.podwire_live(&["ports", "--watch"]);
             ports.await_line(&["awaits-ofport"]);

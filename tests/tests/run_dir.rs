@@ -1,4 +1,5 @@
-//! The agent goes on when its run directory, or a part of it, is removed or full: cleaners of temporary files do that.
+//! The agent goes on when its run directory, or a part of it, is removed or full: cleaners of
+//! temporary files do that.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -20,7 +21,8 @@ fn wire_and_delete(pod: &Pod<'_>) {
     pod.del().success();
 }
 
-/// That a second agent finds the run directory taken. (Whether it is noticed to answer depends on the first one.)
+/// That a second agent finds the run directory taken. (Whether it is noticed to answer depends on
+/// the first one.)
 fn assert_locked(node: &TestNode, first: &Agent<'_>) {
     if let Ok(second) = Agent::launch(node, &AgentOptions::default()) {
         assert!(!second.await_end().success());

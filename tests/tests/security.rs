@@ -81,7 +81,8 @@ fn every_thread_has_three_capabilities_no_way_to_more_and_a_filter() {
     }
 }
 
-/// The threads that are scheduled in real time, by name: policy and priority (proc_pid_stat(5), fields 41 and 40).
+/// The threads that are scheduled in real time, by name: policy and priority (proc_pid_stat(5),
+/// fields 41 and 40).
 fn real_time(agent: &Agent<'_>) -> BTreeMap<String, (u32, u32)> {
     let tasks = fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap();
     let scheduled = tasks.flatten().map(|task| {

@@ -169,7 +169,8 @@ fn a_manifest_in_a_directory_is_enough() {
     let agent = node.start_agent(&options);
     let pod = node.pod("web");
     let manifest = format!(
-        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  namespace: {}\n  annotations:\n    {POD_NETWORKS}: '{}'\n",
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  namespace: {}\n  annotations:\n    \
+         {POD_NETWORKS}: '{}'\n",
         pod.namespace,
         json!({ "default": entry(11) })
     );
@@ -191,7 +192,8 @@ fn without_a_controller_a_wish_gets_what_it_leaves_open_from_the_node() {
     );
     let wish = json!([
         { "name": "a", "interface": "*", "defaultGateway": "true" },
-        { "name": "a", "interface": "net0", "ipAddress": "10.186.0.77", "macAddress": "0A:00:00:00:00:4E" },
+        { "name": "a", "interface": "net0", "ipAddress": "10.186.0.77",
+            "macAddress": "0A:00:00:00:00:4E" },
         { "name": "b", "interface": "net1", "ip_address": "172.16.24.2/24", "mtu": "1300" },
     ]);
     let pod = node.pod("wish").annotate("ovnNetwork", &wish);

@@ -1,4 +1,5 @@
-//! The tools for people, on a real agent and Open vSwitch: what each shows, and with which code it ends.
+//! The tools for people, on a real agent and Open vSwitch: what each shows, and with which code it
+//! ends.
 
 use std::path::Path;
 
@@ -402,7 +403,8 @@ fn completions_manual_pages_and_help_come_from_one_source() {
     assert_says(&done, Some(2), &["similar subcommand exists: 'status'"]);
 }
 
-/// A manual page has examples that podwire understands, files, and references to pages that are there.
+/// A manual page has examples that podwire understands, files, and references to pages that are
+/// there.
 fn assert_page(node: &TestNode, pages: &Path, page: &Path) {
     let text = std::fs::read_to_string(page).unwrap();
     let place = page.display();

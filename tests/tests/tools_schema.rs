@@ -116,7 +116,8 @@ fn yaml_says_the_same_as_json() {
     }
 }
 
-/// A field that is not in the schema must fail the tests above, and one without a description tells nobody anything.
+/// A field that is not in the schema must fail the tests above, and one without a description tells
+/// nobody anything.
 #[test]
 fn the_schema_is_closed_and_describes_every_field() {
     fn look(place: &str, value: &Value) {

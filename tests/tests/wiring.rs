@@ -285,7 +285,8 @@ fn neighbours_learn_at_once_that_an_address_has_moved_to_a_new_pod() {
 fn a_pod_without_ipv6_gets_none_and_one_with_it_disabled_gets_it_back() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let four = json!({"ip_addresses": [format!("{}/24", ipv4(11))], "mac_address": mac(11), "gateway_ips": [GATEWAY_V4]});
+    let four = json!({"ip_addresses": [format!("{}/24", ipv4(11))], "mac_address": mac(11),
+        "gateway_ips": [GATEWAY_V4]});
     let four = node.pod("four").on_default_network(&four);
     four.add().success();
     assert_eq!(

@@ -74,7 +74,8 @@ fn in_ovn_mode_the_agent_has_no_address_no_gateway_and_waits_for_ovn() {
     let refusal = config(&["--mode", "ovn", "--subnet", "10.1.0.0/24"]).unwrap_err();
     assert_eq!(
         refusal.to_string(),
-        "--subnet 10.1.0.0/24: in OVN mode pods have their addresses from annotations; leave it out, or use --mode plain"
+        "--subnet 10.1.0.0/24: in OVN mode pods have their addresses from annotations; leave it \
+         out, or use --mode plain"
     );
 }
 

@@ -80,7 +80,8 @@ impl Keeper {
     pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
         let mut versions = self.ports.subscribe();
         let mut is_retry = false;
-        // Each update of the database brings another attempt; a switch that restarts, other errors in between.
+        // Each update of the database brings another attempt; a switch that restarts, other errors
+        // in between.
         let mut logged = None;
         while !commands.is_closed() {
             let socket = self.ports.management_socket();

@@ -1,10 +1,11 @@
 //! Port security and the way of questions to their one port, as flows of the switch, in plain mode.
 //!
-//! [`rules`] is pure: ports in, flows out. [`Flows`] keeps them in the switch: those of the rows that there are, and those of
-//! ports that an ADD is about to make. An ADD reserves its port's number first ([`Flows::reserve`]), so that the flows are
-//! there before the port is and nothing of the pod's passes without them. What goes with a row, whoever removed it, goes from
-//! the switch by the same update. Each change is one atomic bundle; when ovs-vswitchd ends or the bridge is made anew the
-//! connection closes, and all of it is sent again over the next one.
+//! [`rules`] is pure: ports in, flows out. [`Flows`] keeps them in the switch: those of the rows
+//! that there are, and those of ports that an ADD is about to make. An ADD reserves its port's
+//! number first ([`Flows::reserve`]), so that the flows are there before the port is and nothing of
+//! the pod's passes without them. What goes with a row, whoever removed it, goes from the switch by
+//! the same update. Each change is one atomic bundle; when ovs-vswitchd ends or the bridge is made
+//! anew the connection closes, and all of it is sent again over the next one.
 
 mod keeper;
 pub mod rules;
@@ -25,7 +26,8 @@ use crate::config::{Config, Live};
 use crate::ports::{Ports, SecuredPort};
 use keeper::{Command, Keeper};
 
-/// The numbers that ports are given: above those that ovs-vswitchd counts up from 1, below the reserved ones (OFPP_MAX).
+/// The numbers that ports are given: above those that ovs-vswitchd counts up from 1, below the
+/// reserved ones (OFPP_MAX).
 const NUMBERS: std::ops::Range<u16> = 0x4000..0xff00;
 
 /// Why a port's flows are not there.
@@ -33,7 +35,8 @@ const NUMBERS: std::ops::Range<u16> = 0x4000..0xff00;
 pub enum FlowsError {
     /// The switch did not take them.
     #[error(
-        "port security of {mac}: {source} (\"portSecurity\": false in the network configuration goes without)"
+        "port security of {mac}: {source} (\"portSecurity\": false in the network configuration \
+         goes without)"
     )]
     Refused {
         /// The pod's MAC address.
@@ -42,7 +45,8 @@ pub enum FlowsError {
         source: Arc<OpenFlowError>,
     },
     /// The time is up.
-    #[error("port security of {mac}: waited {} ms for ovs-vswitchd to take its flows; {seen}", waited.as_millis())]
+    #[error("port security of {mac}: waited {} ms for ovs-vswitchd to take its flows; {seen}",
+        waited.as_millis())]
     Late {
         /// The pod's MAC address.
         mac: String,
@@ -69,7 +73,8 @@ struct Numbers {
     next: u16,
 }
 
-/// A port's number, and its flows, for as long as its row may not be there yet. Dropped, the flows stay if the row has come.
+/// A port's number, and its flows, for as long as its row may not be there yet. Dropped, the flows
+/// stay if the row has come.
 #[derive(Debug)]
 pub struct Reservation {
     flows: Flows,
@@ -124,7 +129,8 @@ impl Flows {
     ) -> oneshot::Receiver<Result<(), Arc<OpenFlowError>>> {
         let (done, installed) = oneshot::channel();
         let port = Arc::clone(port);
-        // The keeper lives as long as the runtime; without it the receiver finds its sender dropped.
+        // The keeper lives as long as the runtime; without it the receiver finds its sender
+        // dropped.
         let _ = self.commands.send(Command::Install { ofport, port, done });
         installed
     }
@@ -184,7 +190,8 @@ impl Drop for Reservation {
 
 impl Default for Numbers {
     fn default() -> Self {
-        // Not from the beginning each time: what was in flight to a number a moment ago is not to reach another pod.
+        // Not from the beginning each time: what was in flight to a number a moment ago is not to
+        // reach another pod.
         let random = RandomState::new().hash_one(std::process::id());
         let span = u64::from(NUMBERS.end - NUMBERS.start);
         Self {

@@ -2,9 +2,9 @@
 //!
 //! | table | decides |
 //! |---|---|
-//! | 0 | whether the frame bears its port's MAC address; frames of other people's ports are not asked |
+//! | 0 | whether the frame has its port's MAC address; frames of others' ports are not checked |
 //! | 240 | whether ARP, IPv4 and IPv6 bear an address of the port |
-//! | 241 | what no pod may be: DHCP server, router, multicast querier; what concerns routers alone |
+//! | 241 | what no pod may be: DHCP server, router, multicast querier; what is for routers alone |
 //! | 242 | whether a neighbour message speaks of the port's own addresses |
 //! | 243 | the one port that a frame or a question is for |
 
@@ -21,8 +21,9 @@ const KIND: u8 = 241;
 const NEIGHBOUR: u8 = 242;
 const DELIVERY: u8 = 243;
 
-/// In table 0 flows of others may stand beside ours. ovs-ofctl gives a flow priority 32768 unless told otherwise, so what
-/// an operator writes wins, and the switch's own last resort, at 0, doesn't.
+/// In table 0 flows of others may stand beside ours. ovs-ofctl gives a flow priority 32768 unless
+/// told otherwise, so what an operator writes wins, and the switch's own last resort, at 0,
+/// doesn't.
 const FIRST: u16 = 2000;
 const EXCEPTION: u16 = 210;
 const EXACT: u16 = 200;

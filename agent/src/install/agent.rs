@@ -1,4 +1,5 @@
-//! The agent, asked on its socket: whether it can serve an ADD, which ports there are, and to carry out DELs.
+//! The agent, asked on its socket: whether it can serve an ADD, which ports there are, and to carry
+//! out DELs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -94,7 +95,8 @@ struct Port {
 pub(super) struct AgentSocket(pub(super) PathBuf);
 
 impl AgentSocket {
-    /// Waits until the agent would serve an ADD. It may not run yet, nor may there be a directory for its socket.
+    /// Waits until the agent would serve an ADD. It may not run yet, nor may there be a directory
+    /// for its socket.
     ///
     /// # Errors
     /// What was seen instead, in words, when the time is up.
@@ -122,7 +124,8 @@ impl AgentSocket {
         self.get(&path, ANSWER_DEADLINE + patience).await
     }
 
-    /// As [`Self::health`]; of an agent that is not there, once something has happened where its socket would be.
+    /// As [`Self::health`]; of an agent that is not there, once something has happened where its
+    /// socket would be.
     async fn next_health(&self, patience: Duration) -> Result<Health, AskError> {
         let directory = self.0.parent().unwrap_or(Path::new("/"));
         let changes =

@@ -1,5 +1,5 @@
-//! Network configurations in a runtime's directory: which are podwire's, which one the runtime takes, and the one that we put
-//! there.
+//! Network configurations in a runtime's directory: which are podwire's, which one the runtime
+//! takes, and the one that we put there.
 
 use std::path::{Path, PathBuf};
 
@@ -55,8 +55,9 @@ pub enum Owner {
 impl Conf {
     /// The configuration for a network by this name, served by the plugin of this name.
     ///
-    /// Its `cniVersion` is what runtimes know that don't know 1.1.0 (containerd up to 1.6 refuses that); those that know
-    /// `cniVersions` choose the highest they share with it, and with it have STATUS and GC.
+    /// Its `cniVersion` is what runtimes know that don't know 1.1.0 (containerd up to 1.6 refuses
+    /// that); those that know `cniVersions` choose the highest they share with it, and with it have
+    /// STATUS and GC.
     pub fn generate(file: String, network: &str, plugin: &str, socket: &Path) -> Self {
         let mut entry = Map::from_iter([
             ("type".to_owned(), json!(plugin)),
@@ -121,7 +122,8 @@ impl Conf {
     }
 }
 
-/// The network configurations in a directory, in the order in which runtimes sort them: most take the first alone.
+/// The network configurations in a directory, in the order in which runtimes sort them: most take
+/// the first alone.
 ///
 /// # Errors
 /// The directory is there and can't be listed.

@@ -1,7 +1,9 @@
-//! What is amiss in a runtime's directories: another network configuration before ours, another plugin in the place of ours.
+//! What is amiss in a runtime's directories: another network configuration before ours, another
+//! plugin in the place of ours.
 //!
-//! ovn-kubernetes' node process writes 10-ovn-kubernetes.conf and copies its own plugin each time when it starts. Where podwire has
-//! taken over, that takes new pods away from it without an error anywhere.
+//! ovn-kubernetes' node process writes 10-ovn-kubernetes.conf and copies its own plugin each time
+//! when it starts. Where podwire has taken over, that takes new pods away from it without an error
+//! anywhere.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,8 +26,8 @@ pub struct Finding {
 pub struct Seen {
     /// The network configurations, in the runtime's order.
     pub confs: Vec<Found>,
-    /// Of our plugin's names those that a file bears, and whether it is ours. `None` without such a directory, as in a container
-    /// where it is not mounted.
+    /// Of our plugin's names those that a file bears, and whether it is ours. `None` without such a
+    /// directory, as in a container where it is not mounted.
     pub plugins: Option<BTreeMap<&'static str, bool>>,
     bin_dir: PathBuf,
 }
@@ -67,7 +69,8 @@ impl Seen {
         if let Some(first) = first.filter(|first| !self.leads_to_us(first)) {
             findings.push(Finding {
                 problem: format!(
-                    "{} comes before {}: a runtime that takes the first network configuration wires new pods by that one",
+                    "{} comes before {}: a runtime that takes the first network configuration \
+                     wires new pods by that one",
                     first.path.display(),
                     ours.path.display()
                 ),
@@ -76,7 +79,10 @@ impl Seen {
                         "stop ovn-kubernetes' node process, which wrote it, then remove {}",
                         first.path.display()
                     ),
-                    _ => format!("remove {}, or install ours with a smaller --priority", first.path.display()),
+                    _ => format!(
+                        "remove {}, or install ours with a smaller --priority",
+                        first.path.display()
+                    ),
                 },
             });
         }
@@ -95,8 +101,8 @@ impl Seen {
                         ours.path.display()
                     ),
                     remedy: format!(
-                        "stop what put another there (ovn-kubernetes' node process copies its own when it starts), then `podwire \
-                         install --plugin-only --as {name} --force`"
+                        "stop what put another there (ovn-kubernetes' node process copies its own \
+                         when it starts), then `podwire install --plugin-only --as {name} --force`"
                     ),
                 });
             }
@@ -104,7 +110,8 @@ impl Seen {
         findings
     }
 
-    /// Whether podwire wires a pod by this configuration: it names our plugin, or ovn-kubernetes' when ours has its place.
+    /// Whether podwire wires a pod by this configuration: it names our plugin, or ovn-kubernetes'
+    /// when ours has its place.
     fn leads_to_us(&self, conf: &Found) -> bool {
         let is_ours = |plugin: &String| {
             let installed = self

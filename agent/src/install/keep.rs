@@ -1,5 +1,6 @@
-//! The agent's own part: where it is told to (in a DaemonSet, where nobody else is there to wait) it installs the network
-//! configuration once it can serve an ADD; and it says in its log when somebody else takes the place of what was installed.
+//! The agent's own part: where it is told to (in a DaemonSet, where nobody else is there to wait)
+//! it installs the network configuration once it can serve an ADD; and it says in its log when
+//! somebody else takes the place of what was installed.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,8 +18,9 @@ use crate::config::RuntimeArgs;
 /// After so long without being able to serve an ADD the log says so.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Installs the network configuration that the agent is told to install, once it can serve an ADD. It stays when the agent ends:
-/// pods keep their network through an upgrade, and a runtime that asks for an ADD meanwhile is told to try again.
+/// Installs the network configuration that the agent is told to install, once it can serve an ADD.
+/// It stays when the agent ends: pods keep their network through an upgrade, and a runtime that
+/// asks for an ADD meanwhile is told to try again.
 pub async fn install(node: Arc<Node>) {
     let Some(file) = node.config.runtime.install_conf.clone() else {
         return;
@@ -46,7 +48,8 @@ fn put(file: &Path, directory: &Path) -> Result<String, InstallError> {
     Ok(format!("network configuration {shown} installed"))
 }
 
-/// Says in the log, once each, what is amiss in the runtime's directories, for as long as the agent runs.
+/// Says in the log, once each, what is amiss in the runtime's directories, for as long as the agent
+/// runs.
 pub async fn watch(settings: RuntimeArgs) {
     let mut known = BTreeSet::new();
     let mut was_there = false;

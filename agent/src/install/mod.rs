@@ -1,8 +1,9 @@
-//! Getting onto a node and off it: the plugin into the runtime's directory of plugins, and, only once the agent can serve an
-//! ADD, the network configuration by which the runtime begins to call it.
+//! Getting onto a node and off it: the plugin into the runtime's directory of plugins, and, only
+//! once the agent can serve an ADD, the network configuration by which the runtime begins to call
+//! it.
 //!
-//! `podwire install` and `podwire uninstall` are for people, packages and init containers; [`keep`] has an agent install the
-//! configuration itself and say when somebody else puts another before it.
+//! `podwire install` and `podwire uninstall` are for people, packages and init containers; [`keep`]
+//! has an agent install the configuration itself and say when somebody else puts another before it.
 
 mod agent;
 pub mod conf;
@@ -50,7 +51,8 @@ pub struct InstallArgs {
     /// Bring plugins that are installed up to date, and install nothing that is not: for a package
     #[arg(long, conflicts_with_all = ["plugin_only", "conf_only"])]
     pub upgrade: bool,
-    /// Replace a plugin or a configuration that is not podwire's; a copy stays, and `podwire uninstall` gives it back
+    /// Replace a plugin or a configuration that is not podwire's; a copy stays, and `podwire
+    /// uninstall` gives it back
     #[arg(long)]
     pub force: bool,
     /// Say what would be done, and do nothing
@@ -88,7 +90,8 @@ pub enum InstallError {
         tried: Vec<PathBuf>,
     },
     /// Somebody else's file has the place.
-    #[error("{} is {owner}, not podwire's; --force replaces it, and keeps a copy that `podwire uninstall` gives back", .path.display())]
+    #[error("{} is {owner}, not podwire's; --force replaces it, and keeps a copy that `podwire \
+             uninstall` gives back", .path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -96,7 +99,8 @@ pub enum InstallError {
         owner: &'static str,
     },
     /// The agent can't serve an ADD.
-    #[error("the network configuration is not installed, for the agent at {} can't serve an ADD yet (waited {}): {seen}", .socket.display(), crate::duration::text(*.waited))]
+    #[error("the network configuration is not installed, for the agent at {} can't serve an ADD \
+             yet (waited {}): {seen}", .socket.display(), crate::duration::text(*.waited))]
     NotReady {
         /// The agent's socket.
         socket: PathBuf,
@@ -121,7 +125,8 @@ pub enum InstallError {
     },
     /// The pods' ports are to go, and nobody can tell which there are.
     #[error(
-        "nothing was removed, for --pods needs the agent: {0}; start it (systemctl start podwire.service, or podwire's DaemonSet), or leave out --pods"
+        "nothing was removed, for --pods needs the agent: {0}; start it (systemctl start \
+         podwire.service, or podwire's DaemonSet), or leave out --pods"
     )]
     Pods(#[source] Box<InstallError>),
     /// Some ports could not be removed.
@@ -255,9 +260,17 @@ fn beside(places: &Places, ours: &str) -> Result<Vec<String>, InstallError> {
     for other in conf::survey(&places.conf_dir())? {
         let shown = other.path.display();
         if other.path < ours {
-            lines.push(format!("note: {shown} comes before {}: a runtime that takes the first configuration alone goes on using that one", file_name(&ours)));
+            lines.push(format!(
+                "note: {shown} comes before {}: a runtime that takes the first configuration alone \
+                 goes on using that one",
+                file_name(&ours)
+            ));
         } else if other.path > ours && !other.is_podwires() {
-            lines.push(format!("note: {shown} comes after {}: a runtime that takes the first configuration alone no longer uses it for new pods", file_name(&ours)));
+            lines.push(format!(
+                "note: {shown} comes after {}: a runtime that takes the first configuration alone \
+                 no longer uses it for new pods",
+                file_name(&ours)
+            ));
         }
     }
     Ok(lines)

@@ -14,7 +14,8 @@ use nix::fcntl::{AT_FDCWD, AtFlags};
 
 use super::InstallError;
 
-/// What is added to the name of somebody else's file when ours takes its place. No runtime reads or execs a file of that name.
+/// What is added to the name of somebody else's file when ours takes its place. No runtime reads or
+/// execs a file of that name.
 const BACKUP: &str = ".before-podwire";
 /// Of a file that is being written to replace one. Runtimes pass over it for its ending.
 const UNFINISHED: &str = ".podwire-new";
@@ -89,8 +90,8 @@ fn link_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let is_program = mode & 0o111 != 0;
     match content.split_last() {
         Some((last, before)) if !is_program => {
-            // containerd reloads when a file is written, renamed or removed, and passes over one that
-            // is created (go-cni's watch in its CRI plugin); a link is a creation.
+            // containerd reloads when a file is written, renamed or removed, and passes over one
+            // that is created (go-cni's watch in its CRI plugin); a link is a creation.
             let named = OpenOptions::new().write(true).open(path)?;
             named.write_all_at(&[*last], before.len() as u64)
         }
@@ -102,7 +103,8 @@ fn by_descriptor(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Keeps what is at `path` under another name; the first that was kept stays, for it is what was there before us.
+/// Keeps what is at `path` under another name; the first that was kept stays, for it is what was
+/// there before us.
 ///
 /// # Errors
 /// It can't be linked there.
@@ -148,7 +150,8 @@ pub(super) fn give_back(path: &Path) -> Result<(), InstallError> {
     sync(parent(path))
 }
 
-/// Writes and syncs a new file. A leftover of the same name, or a link that somebody put there, is removed and not followed.
+/// Writes and syncs a new file. A leftover of the same name, or a link that somebody put there, is
+/// removed and not followed.
 fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), InstallError> {
     let failed = |step| move |source| InstallError::io(step, path, source);
     match fs::remove_file(path) {

@@ -1,4 +1,5 @@
-//! What is installed and where: the flags that `podwire install` and `podwire uninstall` share, checked.
+//! What is installed and where: the flags that `podwire install` and `podwire uninstall` share,
+//! checked.
 
 use std::path::{Path, PathBuf};
 

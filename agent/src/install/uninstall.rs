@@ -1,5 +1,5 @@
-//! Off a node: the network configuration first, so that no pod is begun; then, if asked for, the pods' ports; the plugin last,
-//! for a runtime needs it to delete what is still there.
+//! Off a node: the network configuration first, so that no pod is begun; then, if asked for, the
+//! pods' ports; the plugin last, for a runtime needs it to delete what is still there.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,7 +43,8 @@ pub struct UninstallArgs {
     pub stay: bool,
 }
 
-/// Removes what was installed; what was done, and what is left, is given to `say`, a line at a time.
+/// Removes what was installed; what was done, and what is left, is given to `say`, a line at a
+/// time.
 ///
 /// # Errors
 /// What could not be removed; all else was.
@@ -58,8 +59,8 @@ pub fn uninstall(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<()
     if let (true, Err(error), Some(terminate)) = (args.await_agent, &known, &mut terminate) {
         remove_confs(args, say)?;
         say(format!(
-            "waiting for podwire's agent, which alone can remove the pods' ports: apply its DaemonSet again, or start \
-             podwire.service ({error})"
+            "waiting for podwire's agent, which alone can remove the pods' ports: apply its \
+             DaemonSet again, or start podwire.service ({error})"
         ));
         let found = runtime.block_on(async {
             tokio::select! {
@@ -204,8 +205,9 @@ fn say_ports(
         Ok([]) => {}
         Ok(keys) if args.pods => say(format!("would remove the ports of {}", pods(keys.len()))),
         Ok(keys) => say(format!(
-            "left: the ports of {}, which keep their network; a runtime can't delete them until a plugin of the same name \
-             and a network configuration are there again (--pods removes them)",
+            "left: the ports of {}, which keep their network; a runtime can't delete them until a \
+             plugin of the same name and a network configuration are there again (--pods removes \
+             them)",
             pods(keys.len())
         )),
         Err(error) => say(format!(

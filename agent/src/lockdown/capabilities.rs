@@ -25,7 +25,8 @@ impl Needs {
             (
                 true,
                 Capability::CAP_NET_ADMIN,
-                "links, addresses, routes and conntrack entries are made and removed by netlink, and sysctls of links are written",
+                "links, addresses, routes and conntrack entries are made and removed by netlink, \
+                 and sysctls of links are written",
             ),
             (
                 true,
@@ -40,7 +41,8 @@ impl Needs {
             (
                 self.other_processes_namespaces,
                 Capability::CAP_SYS_PTRACE,
-                "/proc/PID/ns/net of a process with other capabilities is open only to its tracers (--proc-netns)",
+                "/proc/PID/ns/net of a process with other capabilities is open only to its tracers \
+                 (--proc-netns)",
             ),
             (
                 self.foreign_socket.is_some(),

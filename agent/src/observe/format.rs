@@ -95,7 +95,8 @@ mod tests {
     #[test]
     fn the_text_format_is_for_all_who_do_not_prefer_openmetrics() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.8, \
-             application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+                          application/openmetrics-text;version=0.0.1;q=0.75,\
+                          text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         for (header, format) in [
             (None, PageFormat::Text),
             (Some("*/*"), PageFormat::Text),
@@ -121,9 +122,10 @@ mod tests {
                     # HELP podwire_b B.\n# TYPE podwire_b info\npodwire_b_info{v=\"1\"} 1\n\
                     # HELP podwire_c C.\n# TYPE podwire_c gauge\n# UNIT podwire_c seconds\n\
                     podwire_c 1.5\n# EOF\n";
-        let text = "# HELP podwire_a_total A.\n# TYPE podwire_a_total counter\npodwire_a_total 1\n\
-                    # HELP podwire_b_info B.\n# TYPE podwire_b_info gauge\npodwire_b_info{v=\"1\"} 1\n\
-                    # HELP podwire_c C.\n# TYPE podwire_c gauge\npodwire_c 1.5\n";
+        let text = "# HELP podwire_a_total A.\n# TYPE podwire_a_total counter\npodwire_a_total \
+                    1\n# HELP podwire_b_info B.\n# TYPE podwire_b_info \
+                    gauge\npodwire_b_info{v=\"1\"} 1\n# HELP podwire_c C.\n# TYPE podwire_c \
+                    gauge\npodwire_c 1.5\n";
         assert_eq!(PageFormat::Text.of(page.to_owned()), text);
     }
 }

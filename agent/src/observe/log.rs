@@ -47,7 +47,8 @@ pub(super) fn operation(operation: &Operation, repeated: bool) {
         }
     }
     if !operation.phases.is_empty() {
-        tracing::debug!(verb, pod, container, ifname, phases = %Phases(&operation.phases), "{verb} steps");
+        tracing::debug!(verb, pod, container, ifname, phases = %Phases(&operation.phases), "{verb} \
+            steps");
     }
 }
 

@@ -178,7 +178,8 @@ impl Reading {
             registry,
             (
                 "watch_lag",
-                "How old what a source of annotations knows may be: time since it was last heard of",
+                "How old what a source of annotations knows may be: time since it was last heard \
+                 of",
                 Some(Unit::Seconds),
             ),
             watches().filter_map(|watch| Some((label(watch), watch.lag?.as_secs_f64()))),

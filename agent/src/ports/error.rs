@@ -15,7 +15,8 @@ use crate::duration;
 pub enum PortError {
     /// There is no current replica.
     #[error(
-        "Open vSwitch's database {ovsdb} can't be used: {source}; is openvswitch-switch (ovsdb-server) running?"
+        "Open vSwitch's database {ovsdb} can't be used: {source}; is openvswitch-switch \
+         (ovsdb-server) running?"
     )]
     NotConnected {
         /// The database's socket.
@@ -25,7 +26,8 @@ pub enum PortError {
     },
     /// The database takes no question although the connection stands.
     #[error(
-        "Open vSwitch's database {ovsdb} does not answer: no reply to a read within {}; is ovsdb-server stopped or busy?",
+        "Open vSwitch's database {ovsdb} does not answer: no reply to a read within {}; is \
+         ovsdb-server stopped or busy?",
         duration::text(*waited)
     )]
     DatabaseSilent {
@@ -35,7 +37,8 @@ pub enum PortError {
         waited: Duration,
     },
     /// The bridge is not there.
-    #[error("bridge {bridge} does not exist in Open vSwitch{}", if *.ovn { "; in OVN mode ovn-controller makes it: is ovn-controller running on this node?" } else { "" })]
+    #[error("bridge {bridge} does not exist in Open vSwitch{}", if *.ovn { "; in OVN mode \
+        ovn-controller makes it: is ovn-controller running on this node?" } else { "" })]
     NoBridge {
         /// The bridge.
         bridge: String,
@@ -44,7 +47,8 @@ pub enum PortError {
     },
     /// The name that OVN is to know the port by is another pod's.
     #[error(
-        "iface-id {iface_id} is the port of {holder}; two pods' names and interfaces make the same one"
+        "iface-id {iface_id} is the port of {holder}; two pods' names and interfaces make the same \
+         one"
     )]
     IfaceIdForeign {
         /// The iface-id.
@@ -78,7 +82,8 @@ pub enum PortError {
     },
     /// Somebody gave the row to another logical port.
     #[error(
-        "external_ids:iface-id of port {port} was changed by somebody else while it was awaited: from {ours} to {now}"
+        "external_ids:iface-id of port {port} was changed by somebody else while it was awaited: \
+         from {ours} to {now}"
     )]
     IfaceIdChanged {
         /// The port.
@@ -101,7 +106,8 @@ pub enum PortError {
         by: String,
     },
     /// OVN did not install the flows in time.
-    #[error("OVN did not report the port installed within {}: {diagnosis}", duration::text(*waited))]
+    #[error("OVN did not report the port installed within {}: {diagnosis}",
+        duration::text(*waited))]
     NotInstalled {
         /// How long was waited.
         waited: Duration,
@@ -120,7 +126,8 @@ pub enum PortError {
         source: WaitError,
     },
     /// ovs-vswitchd does not answer.
-    #[error("ovs-vswitchd does not answer (control socket in {}): {source}; is openvswitch-switch running?", rundir.display())]
+    #[error("ovs-vswitchd does not answer (control socket in {}): {source}; is openvswitch-switch \
+             running?", rundir.display())]
     SwitchDead {
         /// Where its pidfile and control socket should be.
         rundir: PathBuf,

@@ -19,7 +19,8 @@ use super::{AddedPort, Ports};
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
     /// It does not answer.
-    #[error("ovn-controller does not answer (control socket in {}): {source}; is it running?", rundir.display())]
+    #[error("ovn-controller does not answer (control socket in {}): {source}; is it running?",
+        rundir.display())]
     Silent {
         /// Where its pidfile and control socket should be.
         rundir: PathBuf,
@@ -52,18 +53,21 @@ pub struct Diagnosis {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Missing {
     #[error(
-        "no logical port: the southbound database has none of this name, so the controller has not made it yet, or ovn-northd not passed it on"
+        "no logical port: the southbound database has none of this name, so the controller has not \
+         made it yet, or ovn-northd not passed it on"
     )]
     LogicalPort,
     #[error(
-        "its logical port is another pod's: options:iface-id-ver is {theirs}, and this pod's uid is {}",
+        "its logical port is another pod's: options:iface-id-ver is {theirs}, and this pod's uid \
+         is {}",
         .ours.as_deref().unwrap_or("unknown")
     )]
     OtherPod {
         theirs: String,
         ours: Option<String>,
     },
-    #[error("its logical port is for chassis {requested} (options:requested-chassis), and this is {this}{}", Holder(.holder))]
+    #[error("its logical port is for chassis {requested} (options:requested-chassis), and this is \
+             {this}{}", Holder(.holder))]
     OtherRequested {
         requested: String,
         this: String,
@@ -80,7 +84,8 @@ enum Missing {
     )]
     Bridge { ours: String, theirs: String },
     #[error(
-        "flows not yet installed: ovn-controller has claimed its logical port and not reported it installed"
+        "flows not yet installed: ovn-controller has claimed its logical port and not reported it \
+         installed"
     )]
     Flows,
 }

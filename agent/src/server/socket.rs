@@ -357,8 +357,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_stands_in_the_queue_of_a_socket_that_closes_is_let_in_and_who_comes_later_finds_none()
-     {
+    async fn who_waits_in_the_queue_of_a_socket_that_closes_is_let_in_and_nobody_later() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agent.sock");
         let socket = AgentSocket::make(RunDir::open(dir.path()).unwrap(), &path).unwrap();

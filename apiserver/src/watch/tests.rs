@@ -1,8 +1,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn in_an_hour_of_failures_the_server_is_asked_a_bounded_number_of_times_and_at_once_when_an_add_waits()
- {
+async fn in_an_hour_of_failures_the_server_is_asked_a_bounded_number_of_times() {
     let nudge = Notify::new();
     let mut pause = Pause::default();
     let hour = Duration::from_secs(3600);

@@ -33,7 +33,8 @@ struct Arguments {
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     agent_flag: Vec<String>,
     /// Number of runs; the promises are compared with the medians
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32)
+        .range(1..))]
     runs: u32,
     /// Where report.json and report.html go; with several runs, into run-1 and so on in it
     #[arg(long, value_name = "DIR", default_value = "target/bench")]

@@ -91,10 +91,12 @@ pub fn page(report: &Report) -> String {
     page
 }
 
-const DISTRIBUTION: &str = "Each curve tells which share of ADDs was done within a time. The floor is the spawn of an \
-    empty process, the netlink messages of the same end state, and one OVSDB transaction; “podwire, own” is the whole ADD \
-    without the time that ovs-vswitchd needs to put the port into service.";
-const WATERFALL: &str = "Medians of each step, from the agent's own trace. Steps below each other at the same time overlap.";
+const DISTRIBUTION: &str = "Each curve tells which share of ADDs was done within a time. The floor \
+                            is the spawn of an empty process, the netlink messages of the same end \
+                            state, and one OVSDB transaction; “podwire, own” is the whole ADD \
+                            without the time that ovs-vswitchd needs to put the port into service.";
+const WATERFALL: &str = "Medians of each step, from the agent's own trace. Steps below each other \
+                         at the same time overlap.";
 const THROUGHPUT: &str = "Median of the batches of one degree of concurrency.";
 const PORTS: &str = "One ADD at a time, on a node that has so many pods already.";
 
@@ -112,8 +114,9 @@ fn machine(page: &mut String, report: &Report) {
     let machine = &report.machine;
     let _ = write!(
         page,
-        "<p class=\"quiet\">{} × {} · Linux {} · {} · {:.0} s · load {}</p>\
-         <p>All in one run, the subjects in turn on one node. Compare the ratios; the times are those of this machine.</p>",
+        "<p class=\"quiet\">{} × {} · Linux {} · {} · {:.0} s · load {}</p><p>All in one run, the \
+         subjects in turn on one node. Compare the ratios; the times are those of this \
+         machine.</p>",
         machine.cores,
         escape(&machine.processor),
         escape(&machine.kernel),

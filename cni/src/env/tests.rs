@@ -213,7 +213,8 @@ fn names_of_networks_and_containers_follow_the_specification() {
 #[test]
 fn args_are_read_in_any_order_with_equal_signs_in_values() {
     let args = Args::parse(
-        "K8S_POD_UID=u-1;IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web;X=a=b==;K8S_POD_INFRA_CONTAINER_ID=0a;",
+        "K8S_POD_UID=u-1;IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web;X=a=b==;\
+         K8S_POD_INFRA_CONTAINER_ID=0a;",
     )
     .unwrap();
     assert_eq!(args.pod_namespace(), Some("ns"));

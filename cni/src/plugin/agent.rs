@@ -58,7 +58,8 @@ enum Fault {
     PathTooLong,
     #[error("making a socket: {}", .0.desc())]
     Socket(Errno),
-    #[error("not running: {} when connecting{}; start it with `podwire agent`", .cause.desc(), tried(.window))]
+    #[error("not running: {} when connecting{}; start it with `podwire agent`", .cause.desc(),
+        tried(.window))]
     NotThere {
         cause: Errno,
         window: Option<Duration>,
@@ -74,7 +75,8 @@ enum Fault {
     },
     #[error("it closed the connection after {0} bytes of its reply; its log should say why")]
     Closed(usize),
-    #[error("no whole reply within {} s ({came} bytes came); its log should say why", .span.as_secs())]
+    #[error("no whole reply within {} s ({came} bytes came); its log should say why",
+        .span.as_secs())]
     Expired { span: Duration, came: usize },
     #[error("its reply cannot be used: {0}; is it an agent?")]
     Http(#[from] HttpError),

@@ -37,8 +37,8 @@ const ADD_DEADLINE: Duration = Duration::from_secs(110);
 /// DEL ends after this time: podman and CRI-O kill it after a minute, and CRI-O may not call
 /// again.
 const DEL_DEADLINE: Duration = Duration::from_secs(55);
-/// STATUS ends after this time. Its failure makes the node NotReady, which kubelet also does when the
-/// runtime's status takes 30 s.
+/// STATUS ends after this time. Its failure makes the node NotReady, which kubelet also does when
+/// the runtime's status takes 30 s.
 const STATUS_DEADLINE: Duration = Duration::from_secs(15);
 /// VERSION waits this long for a configuration, which it can do without.
 const VERSION_DEADLINE: Duration = Duration::from_secs(1);

@@ -17,8 +17,8 @@ pub struct Request {
     pub invocation: Invocation,
     /// The network configuration, byte for byte as it came on stdin.
     pub config: Box<RawValue>,
-    /// The other variables of the plugin's environment, when the configuration delegates: the delegated plugin must
-    /// get them all (CNI spec, section 4).
+    /// The other variables of the plugin's environment, when the configuration delegates: the
+    /// delegated plugin must get them all (CNI spec, section 4).
     pub environment: BTreeMap<String, String>,
     /// The runtime's trace context (W3C Trace Context, from the variable TRACEPARENT).
     pub traceparent: Option<String>,
@@ -44,7 +44,8 @@ pub enum WireError {
     Malformed(String),
     /// The plugin speaks a version that this agent does not. Code 1.
     #[error(
-        "the plugin speaks wire version {theirs}, and this agent {} to {}: install the plugin that came with the agent",
+        "the plugin speaks wire version {theirs}, and this agent {} to {}: install the plugin that \
+         came with the agent",
         WIRE_VERSIONS.start(), WIRE_VERSIONS.end()
     )]
     Version {

@@ -172,7 +172,8 @@ impl Outcome {
 
 /// A configuration that leads to this socket, with these members besides.
 pub(crate) fn conf(socket: &Path, extra: Value) -> Vec<u8> {
-    let mut conf = json!({"cniVersion": "1.1.0", "name": "pods", "type": "podwire-cni", "agentSocket": socket});
+    let mut conf = json!({"cniVersion": "1.1.0", "name": "pods", "type": "podwire-cni",
+        "agentSocket": socket});
     for (name, value) in extra.as_object().unwrap() {
         conf[name] = value.clone();
     }

@@ -52,7 +52,8 @@ fn what_the_reply_has_for_stderr_goes_there_and_the_answer_alone_to_stdout() {
     ] {
         let remark = "no lease, asking é again\n";
         let reply = format!(
-            "HTTP/1.1 {status} Some Words\r\ncontent-length: {}\r\npodwire-stderr: {}\r\n\r\n{answer}{remark}",
+            "HTTP/1.1 {status} Some Words\r\ncontent-length: {}\r\npodwire-stderr: \
+             {}\r\n\r\n{answer}{remark}",
             answer.len() + remark.len(),
             remark.len()
         );

@@ -20,7 +20,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "add/creates-interface",
         section: "2, ADD",
-        says: "should […] create the interface defined by `CNI_IFNAME` inside the container at `CNI_NETNS`",
+        says: "should […] create the interface defined by `CNI_IFNAME` inside the container at \
+               `CNI_NETNS`",
         levels: SHOULD,
         test: creates_interface,
         ..CASE
@@ -36,7 +37,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "add/refuses-existing",
         section: "2, ADD",
-        says: "If an interface of the requested name already exists in the container, the CNI plugin MUST return with an error",
+        says: "If an interface of the requested name already exists in the container, the CNI \
+               plugin MUST return with an error",
         levels: MUST,
         test: refuses_existing,
         ..CASE
@@ -44,7 +46,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "add/refuses-twice",
         section: "2, ADD",
-        says: "If an interface of the requested name already exists in the container, the CNI plugin MUST return with an error",
+        says: "If an interface of the requested name already exists in the container, the CNI \
+               plugin MUST return with an error",
         levels: MUST,
         test: refuses_twice,
         ..CASE

@@ -10,7 +10,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "attachment/two-interfaces",
         section: "2, ADD",
-        says: "a given container ID may be added to a specific network more than once only if each addition is done with a different interface name",
+        says: "a given container ID may be added to a specific network more than once only if each \
+               addition is done with a different interface name",
         levels: SHOULD_SINCE_0_4,
         test: two_interfaces,
         ..CASE
@@ -18,7 +19,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "attachment/del-of-one",
         section: "General considerations (0.4)",
-        says: "Plugins that store state should do so using a primary key of `(network name, CNI_CONTAINERID, CNI_IFNAME)`",
+        says: "Plugins that store state should do so using a primary key of `(network name, \
+               CNI_CONTAINERID, CNI_IFNAME)`",
         levels: SHOULD_SINCE_0_4,
         test: del_of_one,
         ..CASE
@@ -26,7 +28,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "attachment/others-untouched",
         section: "2, DEL",
-        says: "should […] delete the interface defined by `CNI_IFNAME` inside the container at `CNI_NETNS`",
+        says: "should […] delete the interface defined by `CNI_IFNAME` inside the container at \
+               `CNI_NETNS`",
         levels: SHOULD,
         test: others_untouched,
         ..CASE
@@ -42,7 +45,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "attachment/own-addresses",
         section: "Overview",
-        says: "_network_ refers to a group of endpoints that are uniquely addressable that can communicate amongst each other",
+        says: "_network_ refers to a group of endpoints that are uniquely addressable that can \
+               communicate amongst each other",
         levels: SHOULD,
         kinds: WITH_ADDRESSES,
         test: own_addresses,

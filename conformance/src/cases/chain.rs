@@ -18,7 +18,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "chain/prev-result-accepted",
         section: "2, ADD",
-        says: "If the plugin was supplied a `prevResult` as part of its input configuration, it MUST handle `prevResult`",
+        says: "If the plugin was supplied a `prevResult` as part of its input configuration, it \
+               MUST handle `prevResult`",
         levels: super::MUST,
         test: prev_result_accepted,
         ..CASE
@@ -35,7 +36,9 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "chain/prev-result-merged",
         section: "5, ADD Success",
-        says: "Plugins provided a `prevResult` key as part of their request configuration must output it as their result, with any possible modifications made by that plugin included",
+        says: "Plugins provided a `prevResult` key as part of their request configuration must \
+               output it as their result, with any possible modifications made by that plugin \
+               included",
         levels: MUST_SINCE_1_0,
         test: prev_result_merged,
         ..CASE
@@ -43,7 +46,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "chain/interface-indexes",
         section: "5, ADD Success",
-        says: "`interface`: the index into the `interfaces` list indicating which interface this IP configuration should be applied to",
+        says: "`interface`: the index into the `interfaces` list indicating which interface this \
+               IP configuration should be applied to",
         levels: super::MUST,
         test: interface_indexes,
         ..CASE
@@ -51,7 +55,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "chain/earlier-untouched",
         section: "3, Adding an attachment",
-        says: "For all additional plugins, the previous result is the result of the previous plugins",
+        says: "For all additional plugins, the previous result is the result of the previous \
+               plugins",
         levels: super::SHOULD,
         test: earlier_untouched,
         ..CASE
@@ -59,7 +64,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "chain/equivalent-result",
         section: "5, ADD Success",
-        says: "If a plugin makes no changes that would be reflected in the _Success result_ type, then it must output a result equivalent to the provided `prevResult`",
+        says: "If a plugin makes no changes that would be reflected in the _Success result_ type, \
+               then it must output a result equivalent to the provided `prevResult`",
         levels: &[(V0_3_0, Should), (V1_0_0, Must)],
         kinds: &[Kind::Chained],
         test: equivalent_result,

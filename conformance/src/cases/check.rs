@@ -30,7 +30,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "check/needs-prev-result",
         section: "2, CHECK",
-        says: "The plugin must consult the `prevResult` to determine the expected interfaces and addresses",
+        says: "The plugin must consult the `prevResult` to determine the expected interfaces and \
+               addresses",
         levels: MUST_SINCE_0_4,
         test: needs_prev_result,
         ..CASE
@@ -38,7 +39,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "check/consults-prev-result",
         section: "2, CHECK",
-        says: "The plugin must consult the `prevResult` to determine the expected interfaces and addresses",
+        says: "The plugin must consult the `prevResult` to determine the expected interfaces and \
+               addresses",
         levels: MUST_SINCE_0_4,
         test: consults_prev_result,
         ..CASE
@@ -46,7 +48,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "check/later-routes",
         section: "2, CHECK",
-        says: "The plugin must allow for a later chained plugin to have modified networking resources, e.g. routes, on `ADD`",
+        says: "The plugin must allow for a later chained plugin to have modified networking \
+               resources, e.g. routes, on `ADD`",
         levels: MUST_SINCE_0_4,
         test: later_routes,
         ..CASE
@@ -54,7 +57,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "check/later-address",
         section: "2, CHECK",
-        says: "The plugin must allow for a later chained plugin to have modified networking resources, e.g. routes, on `ADD`",
+        says: "The plugin must allow for a later chained plugin to have modified networking \
+               resources, e.g. routes, on `ADD`",
         levels: MUST_SINCE_0_4,
         test: later_address,
         ..CASE
@@ -62,7 +66,9 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "check/interface-missing",
         section: "2, CHECK",
-        says: "should return an error if a resource included in the CNI Result type (interface, address or route) was created by the plugin, and is listed in `prevResult`, but is missing",
+        says: "should return an error if a resource included in the CNI Result type (interface, \
+               address or route) was created by the plugin, and is listed in `prevResult`, but is \
+               missing",
         levels: SHOULD_SINCE_0_4,
         test: interface_missing,
         ..CASE
@@ -70,7 +76,9 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "check/address-missing",
         section: "2, CHECK",
-        says: "should return an error if a resource included in the CNI Result type (interface, address or route) was created by the plugin, and is listed in `prevResult`, but is missing",
+        says: "should return an error if a resource included in the CNI Result type (interface, \
+               address or route) was created by the plugin, and is listed in `prevResult`, but is \
+               missing",
         levels: SHOULD_SINCE_0_4,
         test: address_missing,
         ..CASE
@@ -78,7 +86,9 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "check/route-missing",
         section: "2, CHECK",
-        says: "should return an error if a resource included in the CNI Result type (interface, address or route) was created by the plugin, and is listed in `prevResult`, but is missing",
+        says: "should return an error if a resource included in the CNI Result type (interface, \
+               address or route) was created by the plugin, and is listed in `prevResult`, but is \
+               missing",
         levels: SHOULD_SINCE_0_4,
         test: route_missing,
         ..CASE
@@ -86,7 +96,9 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "check/host-interface-missing",
         section: "2, CHECK",
-        says: "should return an error if a resource included in the CNI Result type (interface, address or route) was created by the plugin, and is listed in `prevResult`, but is missing or in an invalid state",
+        says: "should return an error if a resource included in the CNI Result type (interface, \
+               address or route) was created by the plugin, and is listed in `prevResult`, but is \
+               missing or in an invalid state",
         levels: SHOULD_SINCE_0_4,
         test: host_interface_missing,
         ..CASE

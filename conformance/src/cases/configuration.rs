@@ -30,7 +30,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "configuration/name",
         section: "1, Configuration format",
-        says: "Must start with an alphanumeric character, optionally followed by any combination of one or more alphanumeric characters, underscore, dot or hyphen",
+        says: "Must start with an alphanumeric character, optionally followed by any combination \
+               of one or more alphanumeric characters, underscore, dot or hyphen",
         levels: MUST_SINCE_1_0,
         kinds: EVERY_KIND,
         test: name,
@@ -48,7 +49,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "configuration/del-with-less",
         section: "2, DEL",
-        says: "plugins should always complete a `DEL` action without error to the fullest extent possible, even if some resources or state are missing",
+        says: "plugins should always complete a `DEL` action without error to the fullest extent \
+               possible, even if some resources or state are missing",
         levels: SHOULD,
         kinds: EVERY_KIND,
         test: del_with_less,

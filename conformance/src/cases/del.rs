@@ -13,7 +13,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "del/removes-interface",
         section: "2, DEL",
-        says: "should […] delete the interface defined by `CNI_IFNAME` inside the container at `CNI_NETNS`",
+        says: "should […] delete the interface defined by `CNI_IFNAME` inside the container at \
+               `CNI_NETNS`",
         levels: SHOULD,
         test: removes_interface,
         ..CASE
@@ -21,7 +22,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "del/releases-all",
         section: "Parameters, DEL (0.4)",
-        says: "A delete operation should release all resources held by the supplied containerid in the configured network",
+        says: "A delete operation should release all resources held by the supplied containerid in \
+               the configured network",
         levels: SHOULD,
         kinds: EVERY_KIND,
         test: releases_all,
@@ -30,7 +32,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "del/repeated",
         section: "2, DEL",
-        says: "Plugins MUST accept multiple `DEL` calls for the same (`CNI_CONTAINERID`, `CNI_IFNAME`) pair",
+        says: "Plugins MUST accept multiple `DEL` calls for the same (`CNI_CONTAINERID`, \
+               `CNI_IFNAME`) pair",
         levels: &[(V0_4_0, Should), (V1_0_0, Must)],
         kinds: EVERY_KIND,
         test: repeated,
@@ -39,7 +42,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "del/never-added",
         section: "2, DEL",
-        says: "return success if the interface in question, or any modifications added, are missing",
+        says: "return success if the interface in question, or any modifications added, are \
+               missing",
         levels: &[(V0_3_0, Should), (V1_0_0, Must)],
         kinds: EVERY_KIND,
         test: never_added,
@@ -48,7 +52,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "del/interface-gone",
         section: "2, DEL",
-        says: "return success if the interface in question, or any modifications added, are missing",
+        says: "return success if the interface in question, or any modifications added, are \
+               missing",
         levels: &[(V0_3_0, Should), (V1_0_0, Must)],
         kinds: WITH_INTERFACE,
         test: interface_gone,
@@ -57,7 +62,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "del/without-prev-result",
         section: "2, DEL",
-        says: "Plugins should still return without error if `prevResult` is empty for a `DEL` command",
+        says: "Plugins should still return without error if `prevResult` is empty for a `DEL` \
+               command",
         levels: SHOULD_SINCE_0_4,
         kinds: EVERY_KIND,
         test: without_prev_result,
@@ -75,7 +81,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "del/empty-netns",
         section: "Parameters, DEL (0.4)",
-        says: "When `CNI_NETNS` and/or `prevResult` are not provided, the plugin should clean up as many resources as possible and return a successful response",
+        says: "When `CNI_NETNS` and/or `prevResult` are not provided, the plugin should clean up \
+               as many resources as possible and return a successful response",
         levels: SHOULD_SINCE_0_4,
         kinds: EVERY_KIND,
         test: empty_netns,
@@ -84,7 +91,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "del/netns-gone",
         section: "2, DEL",
-        says: "clean up its own resources even if the container network namespace and/or container network interface no longer exist",
+        says: "clean up its own resources even if the container network namespace and/or container \
+               network interface no longer exist",
         levels: SHOULD,
         kinds: EVERY_KIND,
         test: netns_gone,

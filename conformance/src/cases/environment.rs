@@ -54,7 +54,9 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "environment/container-id",
         section: "2, Parameters",
-        says: "Must not be empty. Must start with an alphanumeric character, optionally followed by any combination of one or more alphanumeric characters, underscore, dot or hyphen",
+        says: "Must not be empty. Must start with an alphanumeric character, optionally followed \
+               by any combination of one or more alphanumeric characters, underscore, dot or \
+               hyphen",
         levels: MUST_SINCE_0_4,
         kinds: EVERY_KIND,
         test: container_id,
@@ -79,7 +81,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "environment/code-4",
         section: "5, Error",
-        says: "`4`: Invalid necessary environment variables, like CNI_COMMAND, CNI_CONTAINERID, etc.",
+        says: "`4`: Invalid necessary environment variables, like CNI_COMMAND, CNI_CONTAINERID, \
+               etc.",
         levels: SHOULD_SINCE_1_0,
         kinds: EVERY_KIND,
         test: code_4,

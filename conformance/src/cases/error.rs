@@ -23,7 +23,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "error/structure",
         section: "5, Error",
-        says: "Plugins should output a JSON object with the following keys if they encounter an error: `cniVersion`, `code`, `msg`, `details`",
+        says: "Plugins should output a JSON object with the following keys if they encounter an \
+               error: `cniVersion`, `code`, `msg`, `details`",
         levels: &[(V0_3_0, Should), (V0_4_0, Must), (V1_0_0, Should)],
         kinds: EVERY_KIND,
         test: structure,
@@ -59,7 +60,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "error/code-6",
         section: "5, Error",
-        says: "`6`: Failed to decode content. For example, failed to unmarshal network config from bytes",
+        says: "`6`: Failed to decode content. For example, failed to unmarshal network config from \
+               bytes",
         levels: SHOULD_SINCE_1_0,
         kinds: EVERY_KIND,
         test: code_6,
@@ -68,7 +70,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "error/code-7",
         section: "5, Error",
-        says: "`7`: Invalid network config. If some validations on network configs do not pass, this error will be raised",
+        says: "`7`: Invalid network config. If some validations on network configs do not pass, \
+               this error will be raised",
         levels: SHOULD_SINCE_1_0,
         kinds: EVERY_KIND,
         test: code_7,

@@ -29,7 +29,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "gc/keeps-valid",
         section: "2, GC",
-        says: "The network plugin may then remove any resources related to attachments that do not exist in this set",
+        says: "The network plugin may then remove any resources related to attachments that do not \
+               exist in this set",
         levels: MUST_SINCE_1_1,
         kinds: EVERY_KIND,
         test: keeps_valid,
@@ -46,7 +47,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "gc/own-network",
         section: "2, GC",
-        says: "`cni.dev/valid-attachments`: The list of **still valid** attachments to this network",
+        says: "`cni.dev/valid-attachments`: The list of **still valid** attachments to this \
+               network",
         levels: MUST_SINCE_1_1,
         kinds: EVERY_KIND,
         test: own_network,
@@ -64,7 +66,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "gc/del-afterwards",
         section: "2, DEL",
-        says: "Plugins MUST accept multiple `DEL` calls […] and return success if the interface in question, or any modifications added, are missing",
+        says: "Plugins MUST accept multiple `DEL` calls […] and return success if the interface in \
+               question, or any modifications added, are missing",
         levels: MUST_SINCE_1_1,
         kinds: EVERY_KIND,
         test: del_afterwards,

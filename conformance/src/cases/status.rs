@@ -10,7 +10,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "status/ready",
         section: "2, STATUS",
-        says: "A plugin must exit with a zero (success) return code if the plugin is ready to service ADD requests",
+        says: "A plugin must exit with a zero (success) return code if the plugin is ready to \
+               service ADD requests",
         levels: MUST_SINCE_1_1,
         kinds: EVERY_KIND,
         test: ready,
@@ -28,7 +29,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "status/not-ready",
         section: "2, STATUS",
-        says: "If the plugin knows that it is not able to service ADD requests, it must exit with a non-zero return code and output an error on standard out",
+        says: "If the plugin knows that it is not able to service ADD requests, it must exit with \
+               a non-zero return code and output an error on standard out",
         levels: MUST_SINCE_1_1,
         kinds: EVERY_KIND,
         test: not_ready,
@@ -37,7 +39,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "status/codes",
         section: "2, STATUS",
-        says: "`50`: The plugin is not available; `51`: The plugin is not available, and existing containers in the network may have limited connectivity",
+        says: "`50`: The plugin is not available; `51`: The plugin is not available, and existing \
+               containers in the network may have limited connectivity",
         levels: SHOULD_SINCE_1_1,
         kinds: EVERY_KIND,
         test: codes,
@@ -46,7 +49,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "status/others-go-on",
         section: "2, STATUS",
-        says: "Plugins should always expect other CNI operations (like `ADD`, `DEL`, etc) even if `STATUS` returns an error",
+        says: "Plugins should always expect other CNI operations (like `ADD`, `DEL`, etc) even if \
+               `STATUS` returns an error",
         levels: SHOULD_SINCE_1_1,
         kinds: EVERY_KIND,
         test: others_go_on,

@@ -12,7 +12,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "version/lists-versions",
         section: "5, VERSION Success",
-        says: "Plugins must output a JSON object with the following keys upon a `VERSION` operation: `cniVersion`, `supportedVersions`",
+        says: "Plugins must output a JSON object with the following keys upon a `VERSION` \
+               operation: `cniVersion`, `supportedVersions`",
         levels: MUST,
         kinds: EVERY_KIND,
         test: lists_versions,

@@ -40,7 +40,8 @@ fn suite(text: &mut String, name: &str, findings: &[&Finding]) {
     // Writing to a String can't fail, here and below.
     let _ = writeln!(
         text,
-        "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"{:.3}\">",
+        "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{failures}\" errors=\"{errors}\" \
+         skipped=\"{skipped}\" time=\"{:.3}\">",
         escaped(name),
         findings.len(),
         took.as_secs_f64(),

@@ -146,8 +146,8 @@ impl Addresses {
         true
     }
 
-    /// What a pod has: what it was given before, else what it `had` where nobody else has that, else
-    /// what it asks for, else what is free. It never changes for a pod that has it.
+    /// What a pod has: what it was given before, else what it `had` where nobody else has that,
+    /// else what it asks for, else what is free. It never changes for a pod that has it.
     ///
     /// # Errors
     /// See [`AddressError`]; nothing is claimed then.

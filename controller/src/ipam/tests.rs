@@ -157,8 +157,10 @@ proptest! {
     }
 
     #[test]
-    fn an_annotation_says_what_was_written(places in proptest::collection::btree_set(3..200_u32, 1..3)) {
-        let addresses: Vec<_> = places.iter().map(|place| nth(net("10.0.0.0/24"), *place)).collect();
+    fn an_annotation_says_what_was_written(places in proptest::collection::btree_set(3..200_u32,
+        1..3)) {
+        let addresses: Vec<_> = places.iter().map(|place| nth(net("10.0.0.0/24"), *place))
+            .collect();
         let mac = "02:00:00:00:00:0A".parse().unwrap();
         let mut assigned = Assigned { addresses, mac };
         let written = write_pod_networks(&assigned);

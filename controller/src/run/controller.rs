@@ -128,7 +128,8 @@ impl Controller {
             let mut step = self.state.step(&self.ovsdb, &mut keys, self.most);
             self.progress.keys += step.keys.len() as u64;
             if let Err(error) = self.remove_chassis(&step.chassis).await {
-                warn!(%error, "the chassis of nodes that are gone can't be removed from the southbound database; tried again");
+                warn!(%error, "the chassis of nodes that are gone can't be removed from the \
+                               southbound database; tried again");
                 let nodes: BTreeSet<Key> = step.chassis.into_iter().map(|(key, _)| key).collect();
                 step.keys.retain(|key| !nodes.contains(key));
                 self.state.failed(nodes, Instant::now() + RETRY);

@@ -101,8 +101,8 @@ fn pod_of<'a>(cluster: &'a Cluster, id: &ObjectName) -> Result<&'a Pod, ToolErro
     cluster.pods.get(id).ok_or_else(|| {
         let (namespace, name) = id;
         ToolError::Unknown(format!(
-            "pod {namespace}/{name} is not on the pod network: there is none, it has no node yet, it \
-             uses its node's network, or it is done"
+            "pod {namespace}/{name} is not on the pod network: there is none, it has no node yet, \
+             it uses its node's network, or it is done"
         ))
     })
 }

@@ -80,8 +80,8 @@ pub fn service<'a>(
 /// nodes have no underscore.
 const WITHOUT: &str = "node_switch_without_endpoints";
 
-/// A virtual address, and the endpoints of its family. An empty list makes OVN reject, as Kubernetes
-/// wants it of a service without endpoints.
+/// A virtual address, and the endpoints of its family. An empty list makes OVN reject, as
+/// Kubernetes wants it of a service without endpoints.
 fn vip(address: IpAddr, port: &ServicePort, endpoints: &BTreeSet<SocketAddr>) -> (String, String) {
     let of_family: Vec<_> = endpoints
         .iter()
@@ -137,8 +137,8 @@ fn options() -> Value {
     ])
 }
 
-/// Affinity: what chooses the endpoint. `affinity_timeout` would keep the time as well, but OVN drops
-/// the first packet of each client for it (decision 0043).
+/// Affinity: what chooses the endpoint. `affinity_timeout` would keep the time as well, but OVN
+/// drops the first packet of each client for it (decision 0043).
 fn selection_fields(service: &Service) -> Value {
     match service.is_affine {
         true => Value::set(["ip_dst", "ip_src"]),

@@ -99,7 +99,8 @@ async fn people_see_what_is_and_what_would_be_done() {
         "annotation 10.244.0.3/24 0a:58:0a:f4:00:03\n",
         "row        Logical_Switch_Port default_web on node-a: 0a:58:0a:f4:00:03 10.244.0.3\n",
         "service    none\n",
-        "pod default/db (10.244.1.3, ICMP): yes, it leaves the logical network at port default_db\n",
+        "pod default/db (10.244.1.3, ICMP): yes, it leaves the logical network at port \
+         default_db\n",
     ] {
         assert!(text.contains(part), "{part} is not in {text}");
     }

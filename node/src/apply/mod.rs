@@ -76,7 +76,10 @@ impl Machine {
         steps: &[Step],
         observed: &Observed,
     ) -> Result<(), ApplyError> {
-        let is_key = |step: &&Step| matches!(step, Step::Make(item) | Step::Remove(item) if matches!(item, Item::Key { .. }));
+        let is_key = |step: &&Step| {
+            matches!(step,
+            Step::Make(item) | Step::Remove(item) if matches!(item, Item::Key { .. }))
+        };
         let keys: Vec<&Step> = steps.iter().filter(is_key).collect();
         let mut keys_done = keys.is_empty();
         // What leaves the machine leaves the database last.
@@ -212,8 +215,8 @@ fn in_file(step: &'static str, path: &str) -> impl FnOnce(std::io::Error) -> App
 }
 
 /// Ends the process as SIGKILL does, the n-th time that it comes by one of the boundaries between a
-/// journal's line and its step or between two steps, where `PODWIRE_NODE_FAULT` is n. Only in builds
-/// for tests.
+/// journal's line and its step or between two steps, where `PODWIRE_NODE_FAULT` is n. Only in
+/// builds for tests.
 fn fault() {
     #[cfg(feature = "fault-points")]
     {

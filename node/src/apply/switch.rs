@@ -1,4 +1,5 @@
-//! The switch's rows. Each transaction that changes a row writes beside it, as our mark, how it was.
+//! The switch's rows. Each transaction that changes a row writes beside it, as our mark, how it
+//! was.
 
 use std::collections::BTreeMap;
 

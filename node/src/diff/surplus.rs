@@ -106,8 +106,8 @@ impl Look<'_> {
                 items.push(item);
             }
         }
-        // Another's may bear the same protocol number: ours are in the main table, on a link of ours,
-        // or stand in the journal.
+        // Another's may bear the same protocol number: ours are in the main table, on a link of
+        // ours, or stand in the journal.
         let main = u32::from(RouteHeader::RT_TABLE_MAIN);
         for seen in observed
             .routes

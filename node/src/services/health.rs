@@ -60,7 +60,8 @@ impl Health {
                 }
                 Err(error) => {
                     let ((namespace, name), _) = state;
-                    warn!(port, %error, service = %format!("{namespace}/{name}"), "healthCheckNodePort is not served");
+                    warn!(port, %error, service = %format!("{namespace}/{name}"),
+                        "healthCheckNodePort is not served");
                 }
             }
         }

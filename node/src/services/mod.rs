@@ -105,8 +105,8 @@ impl Services {
         })
     }
 
-    /// Makes clients of endpoints that are gone turn to others: those of UDP, whose connections have
-    /// no end, and those that stuck to one.
+    /// Makes clients of endpoints that are gone turn to others: those of UDP, whose connections
+    /// have no end, and those that stuck to one.
     async fn forget(&self, before: &Fronts) {
         let mut datagrams = BTreeMap::new();
         for (key, front) in &self.fronts.by_key {

@@ -206,8 +206,8 @@ impl Contents {
         let (ip, _) = family(key.address);
         let name = digest(key);
         let map = clients(key);
-        // By types: with a typeof, nft 1.0.6 takes the port for one of any protocol, and refuses the
-        // rules below, which are of one, at the next change of the table.
+        // By types: with a typeof, nft 1.0.6 takes the port for one of any protocol, and refuses
+        // the rules below, which are of one, at the next change of the table.
         let entry = match key.address {
             IpAddr::V4(_) => "type ipv4_addr : ipv4_addr . inet_service",
             IpAddr::V6(_) => "type ipv6_addr : ipv6_addr . inet_service",
@@ -264,8 +264,8 @@ impl Contents {
         }
     }
 
-    /// The script that makes of what is seen what is wanted, in one transaction; empty when they are
-    /// the same. None stands for no table.
+    /// The script that makes of what is seen what is wanted, in one transaction; empty when they
+    /// are the same. None stands for no table.
     pub(crate) fn script(&self, seen: Option<&Seen>) -> String {
         let mut script = String::new();
         let nothing = Seen::default();

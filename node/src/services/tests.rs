@@ -127,10 +127,12 @@ fn what_nft_lists_is_read_as_it_was_written() {
     // As nft 1.0.6 prints it.
     let listed = serde_json::json!({"nftables": [
         {"set": {"name": "ranges4", "flags": ["interval"],
-            "elem": [{"concat": ["tcp", "10.0.0.1", 80, {"prefix": {"addr": "10.9.0.0", "len": 16}}]}]}},
+            "elem": [{"concat": ["tcp", "10.0.0.1", 80, {"prefix": {"addr": "10.9.0.0",
+            "len": 16}}]}]}},
         {"map": {"name": "services4", "map": "verdict",
             "elem": [[{"concat": ["tcp", "10.0.0.1", 80]}, {"goto": {"target": "any-of-2-v4"}}]]}},
-        {"map": {"name": "clients-01", "elem": [[{"elem": {"val": "10.9.9.9"}}, {"concat": ["10.1.0.1", 80]}]]}},
+        {"map": {"name": "clients-01", "elem": [[{"elem": {"val": "10.9.9.9"}},
+        {"concat": ["10.1.0.1", 80]}]]}},
         {"chain": {"name": "any-of-2-v4"}},
         {"rule": {"chain": "any-of-2-v4", "comment": "podwire 01"}},
     ]});

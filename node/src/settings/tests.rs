@@ -21,7 +21,8 @@ fn a_flag_that_can_not_be_is_named_with_its_value_and_what_would_do() {
     for (flags, said) in [
         (
             &[][..],
-            "--node-subnet is missing: name the node's part of the pod network, as in 10.244.1.0/24",
+            "--node-subnet is missing: name the node's part of the pod network, as in \
+             10.244.1.0/24",
         ),
         (
             &[

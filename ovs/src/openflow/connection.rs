@@ -10,16 +10,17 @@ use super::error::{OpenFlowError, Refusal};
 use super::flow::FlowMod;
 use super::wire::{Answer, Session};
 
-/// Where ovs-vswitchd listens for the OpenFlow clients of a bridge, whether or not the bridge has a controller
-/// (`bridge_configure_remotes` in vswitchd/bridge.c; ovs-ofctl(8) uses the same).
+/// Where ovs-vswitchd listens for the OpenFlow clients of a bridge, whether or not the bridge has a
+/// controller (`bridge_configure_remotes` in vswitchd/bridge.c; ovs-ofctl(8) uses the same).
 pub fn management_socket(rundir: &Path, bridge: &str) -> PathBuf {
     rundir.join(format!("{bridge}.mgmt"))
 }
 
-/// A connection that was greeted. It asks for no asynchronous message, and as a service connection gets none.
+/// A connection that was greeted. It asks for no asynchronous message, and as a service connection
+/// gets none.
 ///
-/// Nothing here has a deadline: an answer comes, or the end of the connection does, and a stopped switch gives neither
-/// until it goes on.
+/// Nothing here has a deadline: an answer comes, or the end of the connection does, and a stopped
+/// switch gives neither until it goes on.
 #[derive(Debug)]
 pub struct Connection {
     socket: PathBuf,
@@ -46,8 +47,8 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Makes changes, all of them or none, and returns when they are in effect. Dropped before that, it leaves a
-    /// connection that is to be dropped as well.
+    /// Makes changes, all of them or none, and returns when they are in effect. Dropped before
+    /// that, it leaves a connection that is to be dropped as well.
     ///
     /// # Errors
     /// [`OpenFlowError::Refused`] with the connection still good; any other with it broken.
@@ -83,8 +84,8 @@ impl Connection {
         }
     }
 
-    /// Waits until the switch closes the connection, and answers what it asks meanwhile. It may be dropped and called
-    /// again.
+    /// Waits until the switch closes the connection, and answers what it asks meanwhile. It may be
+    /// dropped and called again.
     pub async fn closed(&mut self) -> OpenFlowError {
         loop {
             if let Err(error) = self.answer().await {

@@ -34,7 +34,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Why flows could not be changed. After any of these but [`OpenFlowError::Refused`] the connection is of no use.
+/// Why flows could not be changed. After any of these but [`OpenFlowError::Refused`] the connection
+/// is of no use.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenFlowError {
     /// Nobody listens: as a rule ovs-vswitchd is not running, or the bridge is not there yet.

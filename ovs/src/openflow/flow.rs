@@ -1,11 +1,13 @@
-//! A flow entry and its bytes: match fields (§7.2.2.7), instructions (§7.2.4), actions (§7.2.5), modifications (§7.3.4.2).
+//! A flow entry and its bytes: match fields (§7.2.2.7), instructions (§7.2.4), actions (§7.2.5),
+//! modifications (§7.3.4.2).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// A MAC address.
 pub type MacBytes = [u8; 6];
 
-/// A port of the switch (§7.2.1): a number that ovs-vswitchd has given, or one of the reserved ones.
+/// A port of the switch (§7.2.1): a number that ovs-vswitchd has given, or one of the reserved
+/// ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortNumber(pub u32);
 
@@ -59,7 +61,8 @@ pub enum Field {
     Ipv6Src(Ipv6Addr),
     /// The type of an ICMPv6 message; with [`Field::IpProto`].
     Icmpv6Type(u8),
-    /// The code of an ICMPv6 message. Open vSwitch wants it to be 0 beside a neighbour's field (`is_nd` in lib/flow.h).
+    /// The code of an ICMPv6 message. Open vSwitch wants it to be 0 beside a neighbour's field
+    /// (`is_nd` in lib/flow.h).
     Icmpv6Code(u8),
     /// The target of a neighbour solicitation or advertisement.
     NdTarget(Ipv6Addr),

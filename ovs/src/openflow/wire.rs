@@ -23,7 +23,8 @@ const COMMIT_REQUEST: u16 = 4;
 const COMMIT_REPLY: u16 = 5;
 const DISCARD_REQUEST: u16 = 6;
 
-/// OFPBF_ATOMIC | OFPBF_ORDERED: a packet meets all of it or none, and the messages count in their order.
+/// OFPBF_ATOMIC | OFPBF_ORDERED: a packet meets all of it or none, and the messages count in their
+/// order.
 const ATOMIC_ORDERED: u16 = 3;
 
 /// What came that is an answer to a request.
@@ -58,7 +59,8 @@ pub enum WireError {
     Length(u16),
     /// The switch speaks only other versions.
     #[error(
-        "the switch does not serve OpenFlow 1.4 (version byte {0}); its Bridge row's protocols column may leave it out"
+        "the switch does not serve OpenFlow 1.4 (version byte {0}); its Bridge row's protocols \
+         column may leave it out"
     )]
     Version(u8),
     /// A message's body is cut short.
@@ -87,11 +89,11 @@ impl Session {
         session
     }
 
-    /// Queues an atomic bundle of these changes, neither committed nor discarded, and returns its number. Each message
-    /// of it that the switch can't take is an [`Answer::Refused`].
+    /// Queues an atomic bundle of these changes, neither committed nor discarded, and returns its
+    /// number. Each message of it that the switch can't take is an [`Answer::Refused`].
     ///
-    /// A barrier is to follow, and only then [`Self::commit`]: Open vSwitch leaves out of a bundle what it can't read,
-    /// and would commit the rest (`handle_bundle_add` in ofproto/ofproto.c).
+    /// A barrier is to follow, and only then [`Self::commit`]: Open vSwitch leaves out of a bundle
+    /// what it can't read, and would commit the rest (`handle_bundle_add` in ofproto/ofproto.c).
     pub fn bundle(&mut self, changes: &[FlowMod]) -> u32 {
         let bundle = self.last_request + 1;
         self.control(bundle, OPEN_REQUEST);
@@ -255,7 +257,8 @@ struct Message {
 }
 
 impl Message {
-    /// The versions of a greeting, a bit each. Without a bitmap it is every one up to the header's (§6.3.1).
+    /// The versions of a greeting, a bit each. Without a bitmap it is every one up to the header's
+    /// (§6.3.1).
     fn versions(&self) -> u32 {
         let element = self.body.get(..8);
         match element {

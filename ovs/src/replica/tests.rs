@@ -24,7 +24,8 @@ fn schema() -> Schema {
         "name": { "type": "string" },
         "refs": { "type": unlimited("uuid") },
         "opt": { "type": { "key": { "type": "integer" }, "min": 0 } },
-        "map": { "type": { "key": "string", "value": { "type": "string" }, "min": 0, "max": "unlimited" } },
+        "map": { "type": { "key": "string", "value": { "type": "string" }, "min": 0,
+        "max": "unlimited" } },
     });
     Schema::parse(&json!({ "name": "D", "tables": { "T": { "columns": columns } } }).to_string())
         .unwrap()
@@ -248,9 +249,13 @@ proptest! {
         let (mut conditional, mut plain) = (empty(), empty());
         let mut old = Rows::new();
         for new in states {
-            let differing: BTreeSet<_> = old.keys().chain(new.keys()).filter(|number| old.get(number) != new.get(number)).map(|&number| uuid(number)).collect();
-            let changes = conditional.apply(MonitorMethod::Conditional, &update2(&old, &new)).unwrap();
-            prop_assert_eq!(conditional.changed(&changes).map(|(_, uuid)| uuid).collect::<BTreeSet<_>>(), differing);
+            let differing: BTreeSet<_> = old.keys().chain(new.keys())
+                .filter(|number| old.get(number) != new.get(number)).map(|&number| uuid(number))
+                    .collect();
+            let changes = conditional.apply(MonitorMethod::Conditional, &update2(&old, &new))
+                .unwrap();
+            prop_assert_eq!(conditional.changed(&changes).map(|(_, uuid)| uuid)
+                .collect::<BTreeSet<_>>(), differing);
             plain.apply(MonitorMethod::Plain, &update(&old, &new)).unwrap();
             for db in [&conditional, &plain] {
                 assert_is(db, &new);
@@ -263,12 +268,15 @@ proptest! {
     }
 
     #[test]
-    fn a_snapshot_over_old_rows_changes_what_differs_and_nothing_else(old in rows(), new in rows()) {
+    fn a_snapshot_over_old_rows_changes_what_differs_and_nothing_else(old in rows(),
+        new in rows()) {
         let mut db = empty();
         db.load(MonitorMethod::Conditional, &snapshot(&old)).unwrap();
         let changes = db.load(MonitorMethod::Conditional, &snapshot(&new)).unwrap();
         assert_is(&db, &new);
-        let differing: Vec<_> = old.keys().chain(new.keys()).filter(|number| old.get(number) != new.get(number)).map(|&number| uuid(number)).collect::<BTreeSet<_>>().into_iter().collect();
+        let differing: Vec<_> = old.keys().chain(new.keys())
+            .filter(|number| old.get(number) != new.get(number)).map(|&number| uuid(number))
+                .collect::<BTreeSet<_>>().into_iter().collect();
         let mut changed: Vec<_> = db.changed(&changes).map(|(_, uuid)| uuid).collect();
         changed.sort();
         prop_assert_eq!(changed, differing);
@@ -282,10 +290,12 @@ proptest! {
             db.load(MonitorMethod::Conditional, r#"{"T":{}}"#).unwrap();
             for update in &updates {
                 let _ = db.apply(method, update);
-                let fresh: usize = db.tables.iter().flat_map(|table| table.rows().map(|row| table::weigh(row.cells))).sum();
+                let fresh: usize = db.tables.iter().flat_map(|table| table.rows()
+                    .map(|row| table::weigh(row.cells))).sum();
                 prop_assert_eq!(db.tables.iter().map(Table::weight).sum::<usize>(), fresh);
                 for row in db.rows("T") {
-                    prop_assert_eq!(db.find("T", NAME, row.str("name").unwrap()).filter(|found| found.uuid() == row.uuid()).count(), 1);
+                    prop_assert_eq!(db.find("T", NAME, row.str("name").unwrap())
+                        .filter(|found| found.uuid() == row.uuid()).count(), 1);
                 }
             }
         }
@@ -326,7 +336,8 @@ fn hostile_update() -> impl Strategy<Value = String> {
         (kind, btree_map(column, value, 0..4)).prop_map(|(kind, cells)| json!({ kind: cells }));
     let rows = btree_map(0..4_u8, row, 0..3);
     prop_oneof![
-        9 => rows.prop_map(|rows| json!({ "T": rows.into_iter().map(|(number, row)| (uuid(number).to_string(), row)).collect::<serde_json::Map<_, _>>() }).to_string()),
+        9 => rows.prop_map(|rows| json!({ "T": rows.into_iter().map(|(number, row)| (uuid(number)
+            .to_string(), row)).collect::<serde_json::Map<_, _>>() }).to_string()),
         1 => ".{0,40}",
     ]
 }

@@ -177,8 +177,8 @@ fn unanswered(waited: Duration) -> String {
 }
 
 impl TransactError {
-    /// Whether a row that the transaction refers to is gone, or one that it deletes is still referred to: its author's view of
-    /// the database was out of date. Nothing was changed.
+    /// Whether a row that the transaction refers to is gone, or one that it deletes is still
+    /// referred to: its author's view of the database was out of date. Nothing was changed.
     pub fn is_dangling_reference(&self) -> bool {
         // The words of ovsdb-server (`ovsdb_error` in ovsdb/transaction.c).
         matches!(self, Self::Commit { error, .. } if error == "referential integrity violation")

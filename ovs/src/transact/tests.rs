@@ -16,12 +16,14 @@ fn operations_are_written_as_rfc_7047_has_them() {
         (
             encoded(|transaction| {
                 let interface = transaction.insert("Interface", Columns::new().set("name", "a\"b"));
-                transaction.insert("Port", Columns::new().set("interfaces", interface).set_some("tag", None::<i64>));
+                transaction.insert("Port", Columns::new().set("interfaces", interface)
+                    .set_some("tag", None::<i64>));
             }),
             r#"{"op":"insert","table":"Interface","uuid-name":"r9_0","row":{"name":"a\"b"}},{"op":"insert","table":"Port","uuid-name":"r9_1","row":{"interfaces":["named-uuid","r9_0"]}}"#.to_owned(),
         ),
         (
-            encoded(|transaction| { transaction.select("Port", [Condition::equal("tag", 5)], &["name"]); }),
+            encoded(|transaction| { transaction.select("Port", [Condition::equal("tag", 5)],
+                &["name"]); }),
             r#"{"op":"select","table":"Port","where":[["tag","==",5]],"columns":["name"]}"#.to_owned(),
         ),
         (
@@ -29,18 +31,21 @@ fn operations_are_written_as_rfc_7047_has_them() {
             r#"{"op":"select","table":"Port","where":[]}"#.to_owned(),
         ),
         (
-            encoded(|transaction| { transaction.update("Port", Condition::uuid(row), Columns::new().set("tag", Value::empty())); }),
+            encoded(|transaction| { transaction.update("Port", Condition::uuid(row), Columns::new()
+                .set("tag", Value::empty())); }),
             format!(r#"{{"op":"update","table":"Port","where":[["_uuid","==",{ROW}]],"row":{{"tag":["set",[]]}}}}"#),
         ),
         (
             encoded(|transaction| {
-                let mutations = [Mutation::delete("external_ids", "key"), Mutation::insert("bridges", row)];
+                let mutations = [Mutation::delete("external_ids", "key"),
+                    Mutation::insert("bridges", row)];
                 transaction.mutate("Open_vSwitch", [], mutations).expect_count(1);
             }),
             format!(r#"{{"op":"mutate","table":"Open_vSwitch","where":[],"mutations":[["external_ids","delete","key"],["bridges","insert",{ROW}]]}}"#),
         ),
         (
-            encoded(|transaction| { transaction.delete("Port", [Condition::equal("name", "x"), Condition::includes("trunks", 1)]); }),
+            encoded(|transaction| { transaction.delete("Port", [Condition::equal("name", "x"),
+                Condition::includes("trunks", 1)]); }),
             r#"{"op":"delete","table":"Port","where":[["name","==","x"],["trunks","includes",1]]}"#.to_owned(),
         ),
         (

@@ -38,7 +38,8 @@ proptest! {
     }
 
     #[test]
-    fn a_map_finds_every_key_it_has_and_no_other(entries in btree_map("[a-c]{0,3}", any::<i64>(), 0..8), absent in "[a-d]{0,3}") {
+    fn a_map_finds_every_key_it_has_and_no_other(entries in btree_map("[a-c]{0,3}", any::<i64>(),
+        0..8), absent in "[a-d]{0,3}") {
         let Value::Map(map) = Value::map(entries.clone()) else { unreachable!() };
         for (key, value) in &entries {
             prop_assert_eq!(map.get(key), Some(&Atom::Integer(*value)));
@@ -55,8 +56,10 @@ proptest! {
         // the new one.
         let one_side = old.iter().filter(|(key, _)| !new.contains_key(*key));
         let changed = new.iter().filter(|(key, value)| old.get(*key) != Some(value));
-        let difference: Map = one_side.chain(changed).map(|(key, value)| (key.into(), (*value).into())).collect();
-        let map = |entries: &std::collections::BTreeMap<String, i64>| entries.iter().map(|(key, value)| (key.into(), (*value).into())).collect::<Map>();
+        let difference: Map = one_side.chain(changed).map(|(key, value)| (key.into(), (*value)
+            .into())).collect();
+        let map = |entries: &std::collections::BTreeMap<String, i64>| entries.iter().map(|(key,
+            value)| (key.into(), (*value).into())).collect::<Map>();
         prop_assert_eq!(map(&old).merged(difference), map(&new));
     }
 

@@ -115,7 +115,7 @@ pub struct AddBridge {
 ///
 /// When the bridge is gone nothing is committed: the outcome is `TransactError::Commit`, a
 /// referential integrity violation
-/// ([`TransactError::is_dangling_reference`](crate::transact::TransactError::is_dangling_reference)).
+/// ([`is_dangling_reference`](crate::transact::TransactError::is_dangling_reference)).
 /// Only where the row of `Open_vSwitch` is gone as well, in a database that was emptied, it is
 /// `TransactError::Count`, and a QoS row was made that no port uses.
 pub fn add_port(bridge: Uuid, spec: &PortSpec, replaces: &[PortRows]) -> AddPort {

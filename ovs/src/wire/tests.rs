@@ -54,7 +54,8 @@ proptest! {
         spaces in vec("[ \n\r\t]{0,3}", 6),
         sizes in vec(1..40_usize, 1..20),
     ) {
-        let expected: Vec<_> = bodies.into_iter().map(|body| serde_json::json!({ "result": body }).to_string().into_bytes()).collect();
+        let expected: Vec<_> = bodies.into_iter().map(|body| serde_json::json!({ "result": body })
+            .to_string().into_bytes()).collect();
         let mut stream = Vec::new();
         for (message, space) in expected.iter().zip(&spaces) {
             stream.extend_from_slice(space.as_bytes());
@@ -65,12 +66,15 @@ proptest! {
     }
 
     #[test]
-    fn how_a_stream_is_cut_changes_nothing(bytes in vec(prop_oneof![Just(b'{'), Just(b'}'), Just(b'['), Just(b'"'), Just(b'\\'), any::<u8>()], 0..600), sizes in vec(1..50_usize, 1..20)) {
+    fn how_a_stream_is_cut_changes_nothing(bytes in vec(prop_oneof![Just(b'{'), Just(b'}'),
+        Just(b'['), Just(b'"'), Just(b'\\'), any::<u8>()], 0..600), sizes in vec(1..50_usize,
+            1..20)) {
         prop_assert_eq!(split(SMALL, &bytes, &sizes), split(SMALL, &bytes, &[bytes.len().max(1)]));
     }
 
     #[test]
-    fn no_bytes_make_a_session_panic_or_hold_more_than_its_limits(chunks in vec(hostile_chunk(), 0..30)) {
+    fn no_bytes_make_a_session_panic_or_hold_more_than_its_limits(chunks in vec(hostile_chunk(),
+        0..30)) {
         let mut session = Session::new(SMALL);
         session.request("get_schema", |out| out.extend_from_slice(b"[]"));
         let requested = session.outgoing().len();
@@ -83,7 +87,8 @@ proptest! {
                     Err(_) => break 'stream,
                 }
             }
-            prop_assert!(session.outgoing().len() <= SMALL.unsent_bytes.max(requested) + SMALL.message_bytes);
+            prop_assert!(session.outgoing()
+                .len() <= SMALL.unsent_bytes.max(requested) + SMALL.message_bytes);
         }
     }
 }
@@ -151,9 +156,8 @@ fn replies_find_their_request_once() {
         r#"{"id":0,"method":"transact","params":[1]}{"id":1,"method":"we\"ird","params":[2]}"#;
     assert_eq!(std::str::from_utf8(session.outgoing()), Ok(expected));
     session.feed(br#"{"id":1,"result":[true],"error":null}{"error":{"error":"x"},"id":0,"result":null}{"id":1,"result":1}"#);
-    assert!(
-        matches!(session.poll(), Ok(Some(Event::Reply { id, outcome: Ok("[true]") })) if id == second)
-    );
+    assert!(matches!(session.poll(), Ok(Some(Event::Reply { id,
+            outcome: Ok("[true]") })) if id == second));
     assert!(
         matches!(session.poll(), Ok(Some(Event::Reply { id, outcome: Err(r#"{"error":"x"}"#) })) if id == first)
     );

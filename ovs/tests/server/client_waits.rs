@@ -56,8 +56,7 @@ async fn five_hundred_waiters_are_each_woken_by_their_own_row_alone() {
 }
 
 #[tokio::test]
-async fn a_wait_for_a_row_that_must_be_the_only_one_is_woken_by_a_second_one_and_by_no_other_change()
- {
+async fn a_wait_for_the_only_row_is_woken_by_a_second_one_and_by_no_other_change() {
     let server = Server::start();
     let (client, root) = server.initialised().await;
     let bridge = bridge(&client, root, "br0").await;

@@ -109,7 +109,8 @@ async fn every_field_and_action_is_read_by_the_switch_as_it_was_meant() {
         "priority=6,ip,nw_src=10.0.0.1,actions=drop",
         "priority=7,udp,tp_src=67,tp_dst=68,actions=drop",
         "priority=8,ipv6,ipv6_src=fd00::1,actions=drop",
-        "priority=9,icmp6,icmp_type=135,icmp_code=0,nd_target=fd00::1,nd_sll=0a:58:0a:00:00:01,actions=drop",
+        "priority=9,icmp6,icmp_type=135,icmp_code=0,nd_target=fd00::1,\
+         nd_sll=0a:58:0a:00:00:01,actions=drop",
         "priority=10,icmp6,icmp_type=136,icmp_code=0,nd_tll=0a:58:0a:00:00:01,actions=drop",
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");

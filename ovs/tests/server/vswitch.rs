@@ -161,7 +161,8 @@ async fn a_port_takes_the_place_of_another_even_under_its_name() {
         assert_eq!(found, [interface]);
         assert!(db.interface_by_name("veth1").is_none());
         assert_eq!(db.bridge_of_port(neighbour).unwrap().uuid(), here);
-        assert_eq!((db.len("Port"), db.len("Interface")), (4, 4)); // two local ports, the neighbour, ours
+        // Two local ports, the neighbour, ours.
+        assert_eq!((db.len("Port"), db.len("Interface")), (4, 4));
     });
 }
 
@@ -180,7 +181,8 @@ async fn a_port_on_a_bridge_that_is_gone_is_an_error_and_leaves_no_rows() {
         .await
         .unwrap_err();
     assert!(
-        matches!(&error, TransactError::Commit { error, .. } if error == "referential integrity violation"),
+        matches!(&error, TransactError::Commit { error, .. } if error == "referential integrity \
+            violation"),
         "{error:?}"
     );
     client.read(|db| {

@@ -185,7 +185,8 @@ async fn measure_adding_ports() {
         }
         let requests = client.stats().requests - before.requests;
         println!(
-            "{label}: 200 at once: last reply {last_reply:?}, last ofport {:?}, {requests} requests",
+            "{label}: 200 at once: last reply {last_reply:?}, last ofport {:?}, {requests} \
+             requests",
             started.elapsed()
         );
     }

@@ -44,7 +44,8 @@ pub fn pod(node: &str, namespace: &str, name: &str, uid: &str, annotations: Valu
             // What the real server keeps of who wrote what: more than all the rest.
             "managedFields": [{
                 "manager": "kubelet", "operation": "Update", "apiVersion": "v1",
-                "fieldsV1": { "f:metadata": { "f:annotations": { ".": {}, "f:k8s.ovn.org/pod-networks": {} } } },
+                "fieldsV1": { "f:metadata": { "f:annotations": { ".": {},
+                "f:k8s.ovn.org/pod-networks": {} } } },
             }],
         },
         "spec": { "nodeName": node, "containers": [{ "name": "main", "image": "pause" }] },

@@ -231,7 +231,8 @@ pub(super) fn answer(out: &mut impl Write, body: &Value) -> io::Result<()> {
     let length = body.len();
     // In one write: the rest of several would wait for the client's acknowledgement of the first.
     let answer = format!(
-        "HTTP/1.1 {code} -\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        "HTTP/1.1 {code} -\r\nContent-Type: application/json\r\nContent-Length: \
+         {length}\r\n\r\n{body}"
     );
     out.write_all(answer.as_bytes())?;
     out.flush()

@@ -62,7 +62,8 @@ impl<'node> Containerd<'node> {
         containerd.await_condition("RuntimeReady")?;
         let archive = image::write(node)?;
         let mut import = vec!["images", "import", "--snapshotter", "native", &archive];
-        // containerd 2 imports in the daemon, which has no unpacker for `native`; 1.6 has no such flag.
+        // containerd 2 imports in the daemon, which has no unpacker for `native`; 1.6 has no such
+        // flag.
         if node
             .run("ctr", &["images", "import", "--help"])
             .contains("--local")

@@ -138,6 +138,7 @@ network_config_dir = "{CONFIGURATIONS}"
 
 fn storage() -> String {
     format!(
-        "[storage]\ndriver = \"vfs\"\nrunroot = \"{DIRECTORY}/runroot\"\ngraphroot = \"{DIRECTORY}/graphroot\"\n"
+        "[storage]\ndriver = \"vfs\"\nrunroot = \"{DIRECTORY}/runroot\"\ngraphroot \
+         = \"{DIRECTORY}/graphroot\"\n"
     )
 }

@@ -95,7 +95,10 @@ fn rights_of_the_socket_and_of_its_directory() {
     let node = with_ovs();
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     let mode = |path: &str| fs::metadata(node.path(path)).unwrap().permissions().mode() & 0o777;
-    node.shell("chmod 666 /run/podwire/agent.sock; chmod 755 /run/podwire; chown 1 /run/podwire/agent.sock");
+    node.shell(
+        "chmod 666 /run/podwire/agent.sock; chmod 755 /run/podwire; chown 1 \
+         /run/podwire/agent.sock",
+    );
     patient.healthy_after(&[
         "socket-mode",
         "has mode 755",

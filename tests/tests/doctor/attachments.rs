@@ -67,8 +67,9 @@ fn what_only_a_new_sandbox_fixes() {
         ("no-record", "rm $A/*"),
         (
             "on-other-bridge",
-            "P=$(ovs-vsctl get port $H _uuid); ovs-vsctl --may-exist add-br br-x -- set bridge br-x datapath_type=netdev \
-             -- remove bridge br-int ports $P -- add bridge br-x ports $P",
+            "P=$(ovs-vsctl get port $H _uuid); ovs-vsctl --may-exist add-br br-x -- set bridge \
+             br-x datapath_type=netdev -- remove bridge br-int ports $P -- add bridge br-x ports \
+             $P",
         ),
         ("port-error", "ovs-vsctl set interface $H type=none"),
         (
@@ -81,7 +82,8 @@ fn what_only_a_new_sandbox_fixes() {
         ),
         (
             "host-link-replaced",
-            "ip link set $H down; ip link set $H name old; ip link add $H type veth peer name another; ip link set $H up",
+            "ip link set $H down; ip link set $H name old; ip link add $H type veth peer name \
+             another; ip link set $H up",
         ),
     ] {
         spoil(&node, &patient, line);

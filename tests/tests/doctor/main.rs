@@ -1,5 +1,5 @@
-//! `podwire doctor` alone brings broken nodes to a state in which nothing is wrong: its own commands are run as it prints
-//! them, in its order, until it finds nothing more.
+//! `podwire doctor` alone brings broken nodes to a state in which nothing is wrong: its own
+//! commands are run as it prints them, in its order, until it finds nothing more.
 
 mod agent;
 mod attachments;
@@ -48,8 +48,8 @@ fn kinds(source: &str, name: &str) -> Vec<String> {
     variants.map(kebab).collect()
 }
 
-/// `healthy_after` fails unless the finding was there, its own commands were run and it is gone; `complains_of` fails when
-/// the finding has a fix.
+/// `healthy_after` fails unless the finding was there, its own commands were run and it is gone;
+/// `complains_of` fails when the finding has a fix.
 #[test]
 fn every_kind_of_finding_has_a_test_that_runs_its_fix() {
     let findings = include_str!("../../../agent/src/tools/doctor/kind.rs");

@@ -1,7 +1,8 @@
 //! A node, and who follows the doctor's advice on it.
 //!
-//! Each command is run by a shell as it is printed. What a node namespace has no systemd, kubelet or kernel module for is
-//! a program of that name, first in PATH, that has this process do what the real one would.
+//! Each command is run by a shell as it is printed. What a node namespace has no systemd, kubelet
+//! or kernel module for is a program of that name, first in PATH, that has this process do what the
+//! real one would.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -161,7 +162,8 @@ impl<'node> Patient<'node> {
         assert_eq!((code, wrong), (Some(0), vec![]));
     }
 
-    /// Follows the doctor until nothing is wrong. At first it must have said these kinds and words, in this order.
+    /// Follows the doctor until nothing is wrong. At first it must have said these kinds and words,
+    /// in this order.
     pub(crate) fn healthy_after(&mut self, said: &[&str]) {
         for round in 0..ROUNDS {
             let (code, mut findings) = self.ask();

@@ -145,9 +145,9 @@ fn an_mtu_too_large_for_the_tunnel() {
     let mut patient = Patient::healthy(&node, options);
     patient.wire("web");
     node.shell(
-        "ip link add underlay type veth peer other && ip link set underlay mtu 1500 up && \
-         ip addr add 192.0.2.1/24 dev underlay && \
-         ovs-vsctl set open_vswitch . external_ids:ovn-encap-type=geneve external_ids:ovn-encap-ip=192.0.2.1",
+        "ip link add underlay type veth peer other && ip link set underlay mtu 1500 up && ip addr \
+         add 192.0.2.1/24 dev underlay && ovs-vsctl set open_vswitch . \
+         external_ids:ovn-encap-type=geneve external_ids:ovn-encap-ip=192.0.2.1",
     )
     .success("ip");
     let words = "pods get MTU 1500, and geneve over underlay (MTU 1500) carries 1442";

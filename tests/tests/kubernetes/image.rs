@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use super::render::{config, manifests, pod_spec, render};
 
-/// A container of the manifest as a process: a root with what the image has, below it the manifest's mounts.
+/// A container of the manifest as a process: a root with what the image has, below it the
+/// manifest's mounts.
 pub(super) struct Image<'node> {
     node: &'node TestNode,
     pub(super) pod: PodSpec,
@@ -41,7 +42,8 @@ impl<'node> Image<'node> {
         Image::of(node, &objects, "podwire", "node1")
     }
 
-    /// The image for the DaemonSet among these objects, with the settings of the ConfigMap of this name, if it has any.
+    /// The image for the DaemonSet among these objects, with the settings of the ConfigMap of this
+    /// name, if it has any.
     pub(super) fn of(node: &'node TestNode, objects: &[Value], settings: &str, name: &str) -> Self {
         let mut environment = Vec::new();
         if !settings.is_empty() {
@@ -83,9 +85,10 @@ impl<'node> Image<'node> {
             .map(|word| format!("'{word}'"))
             .collect();
         let script = format!(
-            "#!/bin/bash\nset -e\nif [[ ${{INSIDE:-}} != 1 ]]; then INSIDE=1 exec unshare --mount --propagation slave \"$0\"; fi\n\
-             mount --bind {ROOT} {ROOT}\n{}\nmount -t proc proc {ROOT}/proc\nmount --rbind /dev {ROOT}/dev\n\
-             mount -o remount,bind,ro {ROOT}\nunset INSIDE\nexec chroot {ROOT} {}\n",
+            "#!/bin/bash\nset -e\nif [[ ${{INSIDE:-}} != 1 ]]; then INSIDE=1 exec unshare --mount \
+             --propagation slave \"$0\"; fi\nmount --bind {ROOT} {ROOT}\n{}\nmount -t proc proc \
+             {ROOT}/proc\nmount --rbind /dev {ROOT}/dev\nmount -o remount,bind,ro {ROOT}\nunset \
+             INSIDE\nexec chroot {ROOT} {}\n",
             mounts.join("\n"),
             command.join(" ")
         );

@@ -1,6 +1,7 @@
-//! The manifests of deploy/kubernetes: held to Kubernetes' own types field by field, and run as kubelet would, as far as that goes
-//! without an image: the init step, the agent and the probes as processes in a root with what the image has, with the mounts,
-//! the environment and the commands of the manifest.
+//! The manifests of deploy/kubernetes: held to Kubernetes' own types field by field, and run as
+//! kubelet would, as far as that goes without an image: the init step, the agent and the probes as
+//! processes in a root with what the image has, with the mounts, the environment and the commands
+//! of the manifest.
 
 mod image;
 mod node_role;

@@ -15,8 +15,7 @@ use super::render::{manifests, render};
 use super::{asked_for, rules};
 
 #[test]
-fn the_node_role_works_from_its_manifest_and_asks_for_all_that_its_role_allows_and_for_nothing_else()
- {
+fn the_node_role_works_from_its_manifest_and_uses_all_its_rights_and_no_other() {
     let machine = Machine::new();
     let before = machine.snapshot();
     let node = machine.node();

@@ -44,7 +44,8 @@ fn documents(path: &Path) -> Vec<Value> {
         .collect()
 }
 
-/// As `kubectl kustomize` renders a directory: its resources, and the patches merged by Kubernetes' own rules.
+/// As `kubectl kustomize` renders a directory: its resources, and the patches merged by Kubernetes'
+/// own rules.
 pub(super) fn render(directory: &Path) -> Vec<Value> {
     let text = fs::read_to_string(directory.join("kustomization.yaml")).unwrap();
     let this: Kustomization = serde_saphyr::from_str(&text).unwrap();

@@ -68,7 +68,8 @@ fn keys_that_nobody_knows_are_named_in_one_warning() {
     assert_eq!(
         inputs.load().unwrap().warnings,
         [format!(
-            "{path}: not used, for podwire knows no such key: [default] mtuu, [gateway] mode, [extra \"x\"] a"
+            "{path}: not used, for podwire knows no such key: [default] mtuu, [gateway] mode, \
+             [extra \"x\"] a"
         )]
     );
 }

@@ -56,7 +56,8 @@ const SERVER: &str = "the databases are served by the cluster's half";
 
 const REMOVE_NODE: &str =
     "to take a node out of the cluster is the control plane's work; ovnkube does it";
-const CLEANUP_NODE: &str = "this is `podwire uninstall --pods` for the pods' ports and `podwire node cleanup` for the rest";
+const CLEANUP_NODE: &str = "this is `podwire uninstall --pods` for the pods' ports and `podwire \
+                            node cleanup` for the rest";
 const SUBNETS: &str =
     "pods have their addresses from the controller's annotations, and in plain mode from --subnet";
 const CONNTRACK: &str = "it is for the flows of a node's gateway, and podwire makes none";

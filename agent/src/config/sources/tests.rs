@@ -55,7 +55,8 @@ fn each_refusal_names_flag_value_and_what_was_expected() {
     let cases = [
         (
             of(&[Source::Kube], none()),
-            "--sources kube: give --kubeconfig or --k8s-apiserver: there is no service account here",
+            "--sources kube: give --kubeconfig or --k8s-apiserver: there is no service account \
+             here",
         ),
         (of(&[Source::Dir], none()), "--sources dir: give --pod-dir"),
         (

@@ -40,7 +40,8 @@ impl Fixture {
             spawner: spawner(),
             invocation: invocation(&format!("{PLUGINS}:{TESTDATA}")),
             kind: ipam["type"].as_str().unwrap().to_owned(),
-            config: json!({ "cniVersion": "1.0.0", "name": "pods", "type": "podwire-cni", "ipam": ipam }),
+            config: json!({ "cniVersion": "1.0.0", "name": "pods", "type": "podwire-cni",
+                "ipam": ipam }),
             environment: BTreeMap::new(),
             remarks: Remarks::default(),
             timeout: LONG,
@@ -113,7 +114,8 @@ async fn host_local_gives_an_address_keeps_it_through_check_and_takes_it_back() 
     let error = pod.call(Command::Check).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "IPAM plugin host-local, CHECK: host-local: Failed to find address added by container 4f1c9be0a7d2"
+        "IPAM plugin host-local, CHECK: host-local: Failed to find address added by container \
+         4f1c9be0a7d2"
     );
     pod.call(Command::Del).await.unwrap();
 }
@@ -141,7 +143,8 @@ async fn a_refusal_keeps_its_code_and_details_behind_the_plugins_name() {
 async fn static_gives_the_addresses_and_routes_of_the_configuration() {
     let ipam = json!({
         "type": "static",
-        "addresses": [{ "address": "10.9.0.7/24", "gateway": "10.9.0.1" }, { "address": "fd09::7/64" }],
+        "addresses": [{ "address": "10.9.0.7/24", "gateway": "10.9.0.1" },
+        { "address": "fd09::7/64" }],
         "routes": [{ "dst": "0.0.0.0/0" }],
         "dns": { "nameservers": ["10.9.0.53"] },
     });
@@ -306,7 +309,8 @@ async fn status_fails_where_every_add_would_for_the_plugin_lacks_the_version() {
     let error = debians.call(Command::Status).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "IPAM plugin host-local serves the CNI versions 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, and the configuration is of 1.1.0"
+        "IPAM plugin host-local serves the CNI versions 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, \
+         and the configuration is of 1.1.0"
     );
     assert_eq!(error.code(), ErrorCode::INCOMPATIBLE_VERSION);
 

@@ -30,7 +30,8 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     prop_oneof![
         6 => owner.clone().prop_map(|owner| Step::Allocate { owner }),
-        2 => (owner.clone(), address.clone()).prop_map(|(owner, address)| Step::Claim { owner, address }),
+        2 => (owner.clone(), address.clone()).prop_map(|(owner, address)| Step::Claim { owner,
+            address }),
         2 => (owner.clone(), address).prop_map(|(owner, address)| Step::Release { owner, address }),
         4 => owner.prop_map(|owner| Step::ReleaseAll { owner }),
         1 => Just(Step::Restart),
@@ -142,7 +143,8 @@ proptest! {
                             prop_assert_eq!(given.len(), 2);
                             for (allocated, best) in given.iter().zip(expected) {
                                 let address = allocated.address.addr();
-                                prop_assert!(best.is_some_and(|best| best.contains(&address)), "{}", address);
+                                prop_assert!(best.is_some_and(|best| best.contains(&address)), "{}",
+                                    address);
                                 model.held.insert(address, owner(number));
                             }
                         }
@@ -175,12 +177,14 @@ proptest! {
                             model.released.insert(address, now * 1000);
                         }
                         Ok(false) => prop_assert!(!model.held.contains_key(&address)),
-                        Err(_) => prop_assert!(model.held.get(&address).is_some_and(|held| *held != owner(number))),
+                        Err(_) => prop_assert!(model.held.get(&address)
+                            .is_some_and(|held| *held != owner(number))),
                     }
                 }
                 Step::ReleaseAll { owner: number } => {
                     // Two addresses of one subnet that go in one step go in this order.
-                    for (order, address) in pools.release_all(&owner(number)).into_iter().enumerate() {
+                    for (order, address) in pools.release_all(&owner(number)).into_iter()
+                        .enumerate() {
                         prop_assert_eq!(model.held.remove(&address), Some(owner(number)));
                         model.released.insert(address, now * 1000 + order);
                     }
@@ -204,8 +208,10 @@ proptest! {
         for step in steps {
             let _ = match step {
                 Step::Allocate { owner: number } => original.allocate(&owner(number)).map(drop),
-                Step::Claim { owner: number, address } => original.claim(address, &owner(number)).map(drop),
-                Step::Release { owner: number, address } => original.release(address, &owner(number)).map(drop),
+                Step::Claim { owner: number, address } => original.claim(address, &owner(number))
+                    .map(drop),
+                Step::Release { owner: number, address } => original.release(address,
+                    &owner(number)).map(drop),
                 Step::ReleaseAll { owner: number } => {
                     original.release_all(&owner(number));
                     Ok(())
@@ -228,7 +234,8 @@ proptest! {
 
     #[test]
     fn near_misses_of_a_subnet_are_read_or_refused(
-        text in "(10\\.0\\.0\\.[0-9]{1,3}|fd00::[0-9]?)/[0-9]{1,3}(,(gateway|range|exclude)=[0-9.:/-]{0,24}){0,3}"
+        text in "(10\\.0\\.0\\.[0-9]{1,3}|fd00::[0-9]?)/[0-9]{1,3}\
+                (,(gateway|range|exclude)=[0-9.:/-]{0,24}){0,3}"
     ) {
         if let Ok(spec) = text.parse::<SubnetSpec>() {
             let mut pools = Pools::new(vec![spec.clone()]).unwrap();

@@ -91,8 +91,8 @@ fn pools_without_a_subnet_say_so() {
     let error = pools(&[]).allocate(&owner("a")).unwrap_err().to_string();
     assert_eq!(
         error,
-        "no subnet is configured to take any address from for pod default/pod-a, sandbox a, eth0; with \
-         `--subnet node`, `podwire node run --mode plain` tells the node's"
+        "no subnet is configured to take any address from for pod default/pod-a, sandbox a, eth0; \
+         with `--subnet node`, `podwire node run --mode plain` tells the node's"
     );
 }
 
@@ -204,7 +204,8 @@ fn a_reserved_address_is_refused_with_what_it_is() {
         ),
         (
             "10.0.0.70",
-            "address 10.0.0.70 is not for pods: it is the excluded part 10.0.0.64/28 of 10.0.0.0/24",
+            "address 10.0.0.70 is not for pods: it is the excluded part 10.0.0.64/28 of \
+             10.0.0.0/24",
         ),
         (
             "fd00::",

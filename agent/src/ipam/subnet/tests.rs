@@ -117,11 +117,13 @@ fn each_refusal_names_field_and_value() {
         ),
         (
             "10.0.0.5/24",
-            "subnet 10.0.0.5/24: the address has bits below the prefix length; the subnet is 10.0.0.0/24",
+            "subnet 10.0.0.5/24: the address has bits below the prefix length; the subnet is \
+             10.0.0.0/24",
         ),
         (
             "fd00::1/64",
-            "subnet fd00::1/64: the address has bits below the prefix length; the subnet is fd00::/64",
+            "subnet fd00::1/64: the address has bits below the prefix length; the subnet is \
+             fd00::/64",
         ),
         (
             "224.0.0.0/24",
@@ -217,7 +219,8 @@ fn each_refusal_names_field_and_value() {
         ),
         (
             "10.0.0.0/24,exclude=10.0.0.65/28",
-            "subnet 10.0.0.0/24: exclude=10.0.0.65/28: not a CIDR without bits below its prefix length",
+            "subnet 10.0.0.0/24: exclude=10.0.0.65/28: not a CIDR without bits below its prefix \
+             length",
         ),
         (
             "10.0.0.0/24,exclude=10.0.0.0/16",

@@ -78,7 +78,8 @@ fn a_pod_end_with_ipv4_alone_sends_nothing_either_when_asked() {
     });
 }
 
-/// The kernel asks for routers in the moment in which the link-local address can be used: at once where it isn't probed for.
+/// The kernel asks for routers in the moment in which the link-local address can be used: at once
+/// where it isn't probed for.
 #[test]
 fn a_quiet_pod_end_with_ipv6_neither_probes_nor_asks_for_routers() {
     on_own_host(async |netlink| {
@@ -142,8 +143,8 @@ fn no_link_is_deleted_or_renamed_in_either_namespace() {
     });
 }
 
-/// Each message makes ovs-vswitchd work through all of its ports. The kernel's work item for carriers may tell once more
-/// when it comes in between, so the quietest of several pairs counts.
+/// Each message makes ovs-vswitchd work through all of its ports. The kernel's work item for
+/// carriers may tell once more when it comes in between, so the quietest of several pairs counts.
 #[test]
 fn the_host_is_told_twice_of_a_pair_and_twice_of_its_end() {
     on_own_host(async |netlink| {

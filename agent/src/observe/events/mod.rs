@@ -119,7 +119,8 @@ impl Reporter {
         // The report itself is in the log and in the runtime's error as well; why it can't be
         // posted is logged once.
         if !self.is_failing {
-            tracing::warn!(server = %self.config.access, error = problem, "can't post Events on pods");
+            tracing::warn!(server = %self.config.access, error = problem, "can't post Events on \
+                pods");
         }
         self.is_failing = true;
         // Created anew next time: its certificates may have been replaced.

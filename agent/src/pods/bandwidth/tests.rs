@@ -83,7 +83,8 @@ fn a_refusal_names_annotation_and_value() {
 
 proptest! {
     #[test]
-    fn any_text_is_read_or_refused(text in prop_oneof![".*", "[+-]?[0-9.]{0,40}([numkMGTPE]i?|[eE][+-]?[0-9]{0,12})?"]) {
+    fn any_text_is_read_or_refused(text in prop_oneof![".*",
+        "[+-]?[0-9.]{0,40}([numkMGTPE]i?|[eE][+-]?[0-9]{0,12})?"]) {
         if let Ok(Bandwidth { ingress_rate, .. }) = read(&text) {
             prop_assert!(ingress_rate.is_some_and(|limit| (LEAST..=MOST).contains(&limit)));
         }

@@ -151,7 +151,8 @@ fn any_json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_is_written_reads_the_same(mut networks in prop::collection::btree_map(any_key(), any_interface(), 0..4)) {
+    fn what_is_written_reads_the_same(mut networks in prop::collection::btree_map(any_key(),
+        any_interface(), 0..4)) {
         for (key, interface) in &mut networks {
             interface.nad = matches!(key, NetworkKey::Nad { .. }).then(|| key.to_string());
         }
@@ -167,7 +168,8 @@ proptest! {
     #[test]
     fn any_json_is_read_or_refused_by_name(json in any_json()) {
         if let Err(error) = parse(&json.to_string()) {
-            prop_assert!(error.to_string().starts_with("annotation k8s.ovn.org/pod-networks"), "{}", error);
+            prop_assert!(error.to_string().starts_with("annotation k8s.ovn.org/pod-networks"), "{}",
+                error);
         }
     }
 }

@@ -274,19 +274,24 @@ proptest! {
     fn whatever_the_annotations_say_it_is_heard_or_refused_by_the_name_of_one_of_them(
         said in proptest::collection::btree_map(
             proptest::sample::select(&super::super::READ[..]).prop_map(str::to_owned),
-            "(\\[|\\{|\")?(\"(default|interface|mac_address|ip_address|name)\":)?[ -~]{0,20}(\\}|\\]|\")?",
+            "(\\[|\\{|\")?(\"(default|interface|mac_address|ip_address|name)\":)?[ \
+             -~]{0,20}(\\}|\\]|\")?",
             0..5,
         ),
         network in "default|ns/nad",
     ) {
-        let attaching = Attaching { network: &network.parse().unwrap(), ifname: "eth0", attached: &[] };
+        let attaching = Attaching { network: &network.parse().unwrap(), ifname: "eth0",
+            attached: &[] };
         if let Err(error) = interfaces(&said, &attaching) {
-            prop_assert!(said.contains_key(error.annotation) || error.annotation == ovn_routes::ANNOTATION);
+            prop_assert!(said.contains_key(error.annotation)
+                || error.annotation == ovn_routes::ANNOTATION);
         }
     }
 
     #[test]
-    fn a_network_has_one_spelling(text in "default|[a-z0-9./-]{1,12}|[a-z]{1,3}/[a-z]{1,3}(/[0-9]{1,3})?") {
+    fn a_network_has_one_spelling(
+        text in "default|[a-z0-9./-]{1,12}|[a-z]{1,3}/[a-z]{1,3}(/[0-9]{1,3})?"
+    ) {
         if let Ok(key) = text.parse::<NetworkKey>() {
             prop_assert_eq!(key.to_string(), text);
         }

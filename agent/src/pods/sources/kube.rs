@@ -1,7 +1,8 @@
 //! This node's pods, as the Kubernetes API server reports them.
 //!
 //! Only metadata is asked for (PartialObjectMetadata), of the pods whose spec.nodeName is this
-//! node. Whatever fails is tried again (`podwire_apiserver::watch`), and what was known stays known.
+//! node. Whatever fails is tried again (`podwire_apiserver::watch`), and what was known stays
+//! known.
 
 use std::sync::Arc;
 use std::time::Duration;

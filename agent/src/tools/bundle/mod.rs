@@ -35,7 +35,8 @@ const PAGES: [(&str, &str); 4] = [
 /// The flags of `podwire bundle`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Tokens, keys and passwords are removed. Names and addresses of pods and nodes are not."
+    after_help = "Tokens, keys and passwords are removed. Names and addresses of pods and nodes \
+                  are not."
 )]
 pub struct BundleArgs {
     /// A file that ends with .tar.gz, or a directory; neither may exist [default:

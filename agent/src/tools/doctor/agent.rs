@@ -47,7 +47,8 @@ pub(super) async fn examine(
             let stale = seen.ports.iter().filter(|port| !has_link(port)).count();
             if stale > 0 {
                 let what = format!(
-                    "{stale} ports of podwire's have no link any more; the agent removes them when it starts"
+                    "{stale} ports of podwire's have no link any more; the agent removes them when \
+                     it starts"
                 );
                 findings.push(Finding::wrong(Kind::PortsWithoutLinks, what).fix(start_agent()));
             }
@@ -124,8 +125,8 @@ fn status_findings(status: &StatusView, seen: &Seen) -> Vec<Finding> {
     }
     if status.spool.entries > 0 {
         let what = format!(
-            "DELs that wait in the spool and could not be carried out: {}; the agent's log says why, and it tries again when \
-             it starts",
+            "DELs that wait in the spool and could not be carried out: {}; the agent's log says \
+             why, and it tries again when it starts",
             status.spool.entries
         );
         findings.push(Finding::wrong(Kind::SpoolWaits, what).look(agent_log(status.pid)));
@@ -138,7 +139,8 @@ fn status_findings(status: &StatusView, seen: &Seen) -> Vec<Finding> {
     }
     for subnet in status.subnets.iter().filter(|it| it.used >= it.capacity) {
         let what = format!(
-            "subnet {} has no address left: pods hold all of them; give the node a further --subnet",
+            "subnet {} has no address left: pods hold all of them; give the node a further \
+             --subnet",
             subnet.subnet
         );
         findings.push(Finding::wrong(Kind::SubnetFull, what).look("podwire ports"));
@@ -191,7 +193,9 @@ fn awaited(pod: &str, status: &StatusView) -> Finding {
             dir.place
         )),
         None => finding.fix(format!(
-            "kubectl -n {namespace} annotate pod {name} k8s.ovn.org/pod-networks='{{\"default\":{{\"mac_address\":\"MAC\",\"ip_addresses\":[\"ADDRESS/LENGTH\"]}}}}'"
+            "kubectl -n {namespace} annotate pod {name} \
+             k8s.ovn.org/pod-networks='{{\"default\":{{\"mac_address\":\"MAC\",\
+             \"ip_addresses\":[\"ADDRESS/LENGTH\"]}}}}'"
         )),
     }
 }

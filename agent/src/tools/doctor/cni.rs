@@ -70,8 +70,9 @@ pub(super) fn examine(directories: &Directories<'_>) -> Examined {
         (Some(first), None) if is_meta(first) => findings.push(Finding::note(
             Kind::NoConf,
             format!(
-                "{} calls other plugins; none of the configurations here names podwire, so it wires only what a network \
-                 attachment definition or that one's own delegate gives it",
+                "{} calls other plugins; none of the configurations here names podwire, so it \
+                 wires only what a network attachment definition or that one's own delegate gives \
+                 it",
                 told(first)
             ),
         )),
@@ -190,7 +191,8 @@ fn set_aside(conf: &Found) -> String {
 fn not_crios(first: &Found, ours: &Found, directories: &Directories<'_>) -> Finding {
     let network = |conf: &Found| conf.network.clone().unwrap_or_default();
     let what = format!(
-        "CRI-O takes {}, by its cni_default_network {:?} in {}; podwire's network is {:?}: name that one there, or none",
+        "CRI-O takes {}, by its cni_default_network {:?} in {}; podwire's network is {:?}: name \
+         that one there, or none",
         told(first),
         network(first),
         directories.crio.display(),
@@ -227,7 +229,8 @@ fn before(first: &Found, ours: &Found) -> Option<PathBuf> {
 
 /// Whether the plugin is there, can be run, and is ours.
 fn plugin(seen: &Seen, directories: &Directories<'_>) -> Option<Finding> {
-    // Installed in place of ovn-kubernetes' alone, it has no name of its own (`podwire install --as`).
+    // Installed in place of ovn-kubernetes' alone, it has no name of its own (`podwire install
+    // --as`).
     let name =
         match is_ours(seen, DROP_IN) == Some(true) && !seen.confs.iter().any(Found::is_podwires) {
             true => DROP_IN,
@@ -245,7 +248,8 @@ fn plugin(seen: &Seen, directories: &Directories<'_>) -> Option<Finding> {
         }
         Some(false) => {
             let what = format!(
-                "{shown} is not podwire's plugin: something was copied over it, as ovn-kubernetes' node process does through a link"
+                "{shown} is not podwire's plugin: something was copied over it, as ovn-kubernetes' \
+                 node process does through a link"
             );
             Some(
                 Finding::wrong(Kind::PluginNotOurs, what)

@@ -34,8 +34,8 @@ pub(super) use switch::vswitchd;
 /// The flags of `podwire doctor`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code 1: there are findings, each with its fix, or a look at what to decide.\n\
-                  Fix them in this order: the first may be the cause of others."
+    after_help = "Exit code 1: there are findings, each with its fix, or a look at what to \
+                  decide.\nFix them in this order: the first may be the cause of others."
 )]
 pub struct DoctorArgs {
     #[command(flatten)]

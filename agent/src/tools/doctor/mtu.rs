@@ -53,7 +53,8 @@ pub(super) async fn examine(
         .collect();
     if let Some(first) = large.first() {
         let what = format!(
-            "pods with a larger MTU than the {room} that get through: {}, such as {first}; recreate them once that is fixed",
+            "pods with a larger MTU than the {room} that get through: {}, such as {first}; \
+             recreate them once that is fixed",
             large.len()
         );
         findings.push(Finding::note(Kind::PodsMtuTooLarge, what));

@@ -157,7 +157,8 @@ pub(super) fn examine(seen: &Seen) -> Examined {
         && bridge.ports as u64 > limit / 2
     {
         let what = format!(
-            "ovs-vswitchd may open {limit} files and has {} ports; it loses those that it has no files for",
+            "ovs-vswitchd may open {limit} files and has {} ports; it loses those that it has no \
+             files for",
             bridge.ports
         );
         // Not by pidof: ovs-ctl starts it with a monitor of the same name.
@@ -237,7 +238,8 @@ pub(super) fn examine_ovn(seen: &Seen) -> Option<Examined> {
     let mut findings = Vec::new();
     if seen.database.is_ok() {
         if ovn.remote.is_none() {
-            let what = "external_ids:ovn-remote is not set, so ovn-controller knows no southbound database";
+            let what = "external_ids:ovn-remote is not set, so ovn-controller knows no southbound \
+                        database";
             let command =
                 "ovs-vsctl set open_vswitch . external_ids:ovn-remote=tcp:SOUTHBOUND:6642";
             findings.push(Finding::wrong(Kind::OvnRemoteUnset, what).fix(command));
@@ -248,7 +250,8 @@ pub(super) fn examine_ovn(seen: &Seen) -> Option<Examined> {
         }
         if ovn.encap_ip.is_none() {
             let what = "external_ids:ovn-encap-ip is not set: there is no tunnel to other nodes";
-            let command = "ovs-vsctl set open_vswitch . external_ids:ovn-encap-type=geneve external_ids:ovn-encap-ip=ADDRESS";
+            let command = "ovs-vsctl set open_vswitch . external_ids:ovn-encap-type=geneve \
+                           external_ids:ovn-encap-ip=ADDRESS";
             findings.push(Finding::wrong(Kind::EncapIpUnset, what).fix(command));
         }
     }

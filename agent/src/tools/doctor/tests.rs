@@ -4,7 +4,8 @@ use super::*;
 fn findings_come_with_their_commands_on_lines_of_their_own() {
     let finding = Finding::wrong(
         Kind::DatabaseSilent,
-        "its database does not answer on /run/openvswitch/db.sock: waited 2 s for OVSDB to be in sync",
+        "its database does not answer on /run/openvswitch/db.sock: waited 2 s for OVSDB to be in \
+         sync",
     );
     let examined = [
         Examined {

@@ -76,7 +76,8 @@ fn article(page: &mut String, operation: &Traced, open: bool) {
     let whose = operation.pod.as_deref().unwrap_or("");
     let _ = writeln!(
         page,
-        "<details{}><summary><b>{}</b> {} <small>{} {}</small> <b>{}</b> {outcome} <time>{}</time></summary>",
+        "<details{}><summary><b>{}</b> {} <small>{} {}</small> <b>{}</b> {outcome} \
+         <time>{}</time></summary>",
         if open { " open" } else { "" },
         escaped(&operation.verb),
         escaped(whose),
@@ -100,7 +101,8 @@ fn article(page: &mut String, operation: &Traced, open: bool) {
     let tick = tick(whole);
     let _ = write!(
         page,
-        "<ol style=\"--tick:{:.2}%\">\n<li class=\"axis\"><span></span><span></span><span class=\"lane\">",
+        "<ol style=\"--tick:{:.2}%\">\n<li class=\"axis\"><span></span><span></span><span \
+         class=\"lane\">",
         share(tick)
     );
     let mut at = 0.0;

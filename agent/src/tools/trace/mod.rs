@@ -37,8 +37,8 @@ const PORT: u16 = 80;
 /// The flags of `podwire trace`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code 0: it reaches POD-B, or leaves the node on its way there; 1: it does not.\n\
-                  Nothing is sent. How long ADDs took is shown by podwire timings."
+    after_help = "Exit code 0: it reaches POD-B, or leaves the node on its way there; 1: it does \
+                  not.\nNothing is sent. How long ADDs took is shown by podwire timings."
 )]
 pub struct TraceArgs {
     /// The pod that sends: NAMESPACE/NAME, NAME or container ID
@@ -214,7 +214,8 @@ impl TraceArgs {
     /// What `podwire trace` was before it followed packets.
     async fn timings(self) -> Result<Exit, ToolError> {
         eprintln!(
-            "podwire: timings are shown by podwire timings; podwire trace POD-A POD-B follows a packet"
+            "podwire: timings are shown by podwire timings; podwire trace POD-A POD-B follows a \
+             packet"
         );
         let output = match (self.html, self.json) {
             (true, _) => timings::Output::Html,
@@ -258,9 +259,11 @@ fn sender<'a>(
         false => found.first(),
     };
     first.or(other).copied().ok_or_else(|| {
-        let interface = interface.map_or_else(String::new, |name| format!(" with interface {name}"));
+        let interface =
+            interface.map_or_else(String::new, |name| format!(" with interface {name}"));
         ToolError::NotFound(format!(
-            "no pod {wanted}{interface} on this node\nlook: podwire ports; a pod of another node is given by its address"
+            "no pod {wanted}{interface} on this node\nlook: podwire ports; a pod of another node \
+             is given by its address"
         ))
     })
 }

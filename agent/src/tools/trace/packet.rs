@@ -57,7 +57,8 @@ impl Packet {
             (Proto::Udp, false) => ("udp6", self.ports("udp")),
         };
         format!(
-            "in_port={in_port},{protocol},dl_src={},dl_dst={},{src}={},{dst}={},nw_ttl={TTL},{rest}",
+            "in_port={in_port},{protocol},dl_src={},dl_dst={},{src}={},{dst}={},\
+             nw_ttl={TTL},{rest}",
             mac_text(self.src_mac),
             mac_text(self.dst_mac),
             self.src,

@@ -55,7 +55,8 @@ fn a_refusal_by_port_security_is_told_as_one_and_another_by_its_flow() {
     assert_eq!(way.ends, []);
     assert_eq!(
         way.reason(),
-        "port security: the source address is not one of the port's (table 240 of br-int has no flow for it)"
+        "port security: the source address is not one of the port's (table 240 of br-int has no \
+         flow for it)"
     );
     let other = "bridge(\"br-int\")\n 0. priority 7\n    drop\nDatapath actions: drop\n";
     let way = openflow::Way::read(other);
@@ -76,8 +77,8 @@ fn ports_tunnels_and_the_controller_are_found_in_datapath_actions() {
         ),
         (
             "clone(tnl_push(tnl_port(genev_sys_6081),header(size=58,eth(dst=aa:aa:aa:55:aa:00,\
-             src=aa:55:aa:55:00:00),ipv4(src=172.31.0.2,dst=172.31.0.3,proto=17),udp(src=0,dst=6081)),\
-             out_port(br-phy)),eth0)",
+             src=aa:55:aa:55:00:00),ipv4(src=172.31.0.2,dst=172.31.0.3,proto=17),\
+             udp(src=0,dst=6081)),out_port(br-phy)),eth0)",
             vec![tunnel("172.31.0.3")],
         ),
         (
@@ -112,15 +113,17 @@ egress(dp="sw", inport="web", outport="db")
 
 #[test]
 fn a_drop_by_an_acl_and_a_delivery_are_read_from_ovn_trace() {
-    let dropped = " 4. ls_out_acl (northd.c:6588): outport==\"db\" && ip4, priority 2000, uuid 4b724bfc\n    drop;\n";
+    let dropped = " 4. ls_out_acl (northd.c:6588): outport==\"db\" && ip4, priority 2000, uuid \
+                   4b724bfc\n    drop;\n";
     let way = ovn::Way::read(&format!("{OVN}{dropped}"));
     assert_eq!(
         way.reason(),
         "an ACL: ls_out_acl of sw, outport==\"db\" && ip4, priority 2000"
     );
     assert!(way.ports.is_empty());
-    let delivered = " 9. ls_out_apply_port_sec (northd.c:5777): 1, priority 0, uuid 482f6aba\n    output;\n    \
-                     /* output to \"stor\", type \"patch\" */\n    /* output to \"db\", type \"\" */\n";
+    let delivered = " 9. ls_out_apply_port_sec (northd.c:5777): 1, priority 0, uuid 482f6aba\n    \
+                     output;\n    /* output to \"stor\", type \"patch\" */\n    /* output \
+                     to \"db\", type \"\" */\n";
     let way = ovn::Way::read(&format!("{OVN}{delivered}"));
     assert_eq!(way.ports, ["db"]);
 }

@@ -348,7 +348,8 @@ proptest! {
     #[test]
     fn no_json_makes_the_parser_panic(
         member in proptest::sample::select(vec![
-            "cniVersion", "name", "type", "runtimeConfig", "args", "ipam", "mtu", "dns", "prevResult",
+            "cniVersion", "name", "type", "runtimeConfig", "args", "ipam", "mtu", "dns",
+            "prevResult",
             "agentSocket", "timeoutSeconds", "capabilities", "cni.dev/valid-attachments",
         ]),
         value in any_json(),

@@ -51,7 +51,8 @@ fn each_version_is_written_as_its_specification_has_it() {
         "cniVersion": "1.1.0",
         "interfaces": [
             {"name": "0123456789abcde", "mac": "0a:00:00:00:00:01"},
-            {"name": "eth0", "mac": "0a:00:00:00:00:02", "sandbox": "/var/run/netns/a", "mtu": 1400},
+            {"name": "eth0", "mac": "0a:00:00:00:00:02", "sandbox": "/var/run/netns/a",
+            "mtu": 1400},
         ],
         "ips": [
             {"address": "10.0.0.5/24", "gateway": "10.0.0.1", "interface": 1},

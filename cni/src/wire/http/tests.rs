@@ -138,8 +138,10 @@ proptest! {
     }
 
     #[test]
-    fn a_body_of_any_length_comes_out_as_it_went_in(body in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let reply = [format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat();
+    fn a_body_of_any_length_comes_out_as_it_went_in(body in proptest::collection::vec(any::<u8>(),
+        0..300)) {
+        let reply = [format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len())
+            .as_bytes(), &body].concat();
         let found = head(&reply).unwrap().unwrap();
         prop_assert_eq!(found.is_whole(&reply), Ok(true));
         prop_assert_eq!(&reply[found.body_at..], &body[..]);

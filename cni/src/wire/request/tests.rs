@@ -32,7 +32,8 @@ fn refusal(body: &Value) -> (u16, u32, String) {
 fn a_request_has_this_form() {
     let body: Value = serde_json::from_slice(&request("{}").encode()).unwrap();
     let expected = json!({
-        "version": 1, "command": "ADD", "container_id": "0a1b", "netns": "/run/netns/a", "ifname": "eth0",
+        "version": 1, "command": "ADD", "container_id": "0a1b", "netns": "/run/netns/a",
+        "ifname": "eth0",
         "args": "K8S_POD_NAME=a\"b;X=é", "path": "/opt/cni/bin", "config": {},
         "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "stderr": true,
     });
@@ -104,7 +105,8 @@ fn what_the_plugin_should_have_refused_is_refused_again() {
         ),
         (json!([]), 400, 6, "not of wire version"),
         (
-            json!({"version": 1, "command": "DEL", "container_id": "../x", "ifname": "eth0", "config": {}}),
+            json!({"version": 1, "command": "DEL", "container_id": "../x", "ifname": "eth0",
+                "config": {}}),
             400,
             4,
             "\"../x\" is not a container id",
@@ -145,7 +147,8 @@ proptest! {
     }
 
     #[test]
-    fn no_damage_to_a_request_makes_the_decoder_panic(at in any::<prop::sample::Index>(), byte: u8, cut: bool) {
+    fn no_damage_to_a_request_makes_the_decoder_panic(at in any::<prop::sample::Index>(), byte: u8,
+        cut: bool) {
         let mut bytes = request("{\"cniVersion\":\"1.0.0\"}").encode();
         let at = at.index(bytes.len());
         bytes[at] = byte;

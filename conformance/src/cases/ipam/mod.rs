@@ -21,7 +21,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/found-in-path",
         section: "4, Delegated plugin execution procedure",
-        says: "Look up the plugin binary by searching the directories provided in `CNI_PATH` environment variable",
+        says: "Look up the plugin binary by searching the directories provided in `CNI_PATH` \
+               environment variable",
         levels: &[(V0_3_0, Must), (V1_0_0, Should)],
         test: protocol::found_in_path,
         ..DELEGATION
@@ -29,7 +30,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/type-is-a-name",
         section: "1, Plugin configuration objects",
-        says: "`type`: Refers to the filename of the IPAM plugin executable. Must not contain characters disallowed in file paths",
+        says: "`type`: Refers to the filename of the IPAM plugin executable. Must not contain \
+               characters disallowed in file paths",
         levels: MUST_SINCE_1_0,
         test: protocol::type_is_a_name,
         ..DELEGATION
@@ -37,7 +39,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/parameters",
         section: "4, Delegated Plugin protocol",
-        says: "The delegated plugin must receive all the same environment variables that were passed in to the CNI plugin",
+        says: "The delegated plugin must receive all the same environment variables that were \
+               passed in to the CNI plugin",
         levels: MUST,
         test: protocol::parameters,
         ..DELEGATION
@@ -45,7 +48,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/environment",
         section: "4, Delegated Plugin protocol",
-        says: "The delegated plugin must receive all the same environment variables that were passed in to the CNI plugin",
+        says: "The delegated plugin must receive all the same environment variables that were \
+               passed in to the CNI plugin",
         levels: MUST,
         test: protocol::environment,
         ..DELEGATION
@@ -53,7 +57,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/configuration",
         section: "4, Delegated Plugin protocol",
-        says: "Delegated plugins are provided the *complete network configuration* passed to the \"upper\" plugin",
+        says: "Delegated plugins are provided the *complete network configuration* passed to \
+               the \"upper\" plugin",
         levels: MUST,
         test: protocol::configuration,
         ..DELEGATION
@@ -69,7 +74,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/applied",
         section: "4, Plugin Delegation",
-        says: "The IPAM plugin must determine the interface IP/subnet, Gateway and Routes and return this information to the \"main\" plugin to apply",
+        says: "The IPAM plugin must determine the interface IP/subnet, Gateway and Routes and \
+               return this information to the \"main\" plugin to apply",
         levels: MUST,
         test: protocol::applied,
         ..DELEGATION
@@ -77,7 +83,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/passed-on",
         section: "Result (0.4)",
-        says: "The `ips` and `dns` items should be the same output as was returned by the IPAM plugin",
+        says: "The `ips` and `dns` items should be the same output as was returned by the IPAM \
+               plugin",
         levels: SHOULD,
         until: Some(V0_4_0),
         test: protocol::passed_on,
@@ -94,7 +101,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/add-error-undone",
         section: "4, Delegated plugin execution procedure",
-        says: "If, on `ADD`, a delegated plugin fails, the \"upper\" plugin should execute again with `DEL` before returning failure",
+        says: "If, on `ADD`, a delegated plugin fails, the \"upper\" plugin should execute again \
+               with `DEL` before returning failure",
         levels: SHOULD_SINCE_1_0,
         test: verbs::add_error_undone,
         ..DELEGATION
@@ -110,7 +118,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/released-after-failure",
         section: "2, DEL",
-        says: "the `bridge` plugin should delegate the DEL action to the IPAM plugin and clean up its own resources",
+        says: "the `bridge` plugin should delegate the DEL action to the IPAM plugin and clean up \
+               its own resources",
         levels: SHOULD,
         test: verbs::released_after_failure,
         ..DELEGATION
@@ -118,7 +127,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/del",
         section: "4, Delegated plugin execution procedure",
-        says: "If a plugin is executed with `CNI_COMMAND=CHECK`, `DEL`, or `GC`, it must also execute any delegated plugins",
+        says: "If a plugin is executed with `CNI_COMMAND=CHECK`, `DEL`, or `GC`, it must also \
+               execute any delegated plugins",
         levels: MUST,
         test: verbs::del,
         ..DELEGATION
@@ -126,7 +136,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/del-without-netns",
         section: "2, DEL",
-        says: "should delegate the DEL action to the IPAM plugin […] even if the container network namespace and/or container network interface no longer exist",
+        says: "should delegate the DEL action to the IPAM plugin […] even if the container network \
+               namespace and/or container network interface no longer exist",
         levels: SHOULD,
         test: verbs::del_without_netns,
         ..DELEGATION
@@ -134,7 +145,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/del-error",
         section: "4, Delegated plugin execution procedure",
-        says: "If any of the delegated plugins return error, error should be returned by the upper plugin",
+        says: "If any of the delegated plugins return error, error should be returned by the upper \
+               plugin",
         levels: SHOULD_SINCE_1_0,
         test: verbs::del_error,
         ..DELEGATION
@@ -142,7 +154,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/check",
         section: "4, Delegated plugin execution procedure",
-        says: "If a plugin is executed with `CNI_COMMAND=CHECK`, `DEL`, or `GC`, it must also execute any delegated plugins",
+        says: "If a plugin is executed with `CNI_COMMAND=CHECK`, `DEL`, or `GC`, it must also \
+               execute any delegated plugins",
         levels: &[(V0_4_0, Should), (V1_0_0, Must)],
         test: verbs::check,
         ..DELEGATION
@@ -150,7 +163,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/check-error",
         section: "2, CHECK",
-        says: "The plugin should call `CHECK` on any delegated (e.g. IPAM) plugins and pass any errors on to its caller",
+        says: "The plugin should call `CHECK` on any delegated (e.g. IPAM) plugins and pass any \
+               errors on to its caller",
         levels: &[(V0_4_0, Should)],
         test: verbs::check_error,
         ..DELEGATION
@@ -158,7 +172,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/status",
         section: "2, STATUS",
-        says: "If a plugin relies on a delegated plugin (e.g. IPAM) to service `ADD` requests, it must also execute a `STATUS` request to that plugin",
+        says: "If a plugin relies on a delegated plugin (e.g. IPAM) to service `ADD` requests, it \
+               must also execute a `STATUS` request to that plugin",
         levels: MUST_SINCE_1_1,
         test: verbs::status,
         ..DELEGATION
@@ -166,7 +181,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/status-error",
         section: "2, STATUS",
-        says: "If the delegated plugin return an error result, the executing plugin should return an error result",
+        says: "If the delegated plugin return an error result, the executing plugin should return \
+               an error result",
         levels: SHOULD_SINCE_1_1,
         test: verbs::status_error,
         ..DELEGATION
@@ -174,7 +190,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/gc",
         section: "2, GC",
-        says: "Plugins MUST, additionally, forward any GC calls to delegated plugins they are configured to use",
+        says: "Plugins MUST, additionally, forward any GC calls to delegated plugins they are \
+               configured to use",
         levels: MUST_SINCE_1_1,
         test: verbs::gc,
         ..DELEGATION
@@ -182,7 +199,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "ipam/gc-error",
         section: "2, GC",
-        says: "If an error is encountered, a plugin should continue; removing as many resources as possible, and report the errors back to the runtime",
+        says: "If an error is encountered, a plugin should continue; removing as many resources as \
+               possible, and report the errors back to the runtime",
         levels: SHOULD_SINCE_1_1,
         test: verbs::gc_error,
         ..DELEGATION

@@ -34,7 +34,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "result/host-interfaces",
         section: "5, ADD Success",
-        says: "An array of all interfaces created by the attachment, including any host-level interfaces",
+        says: "An array of all interfaces created by the attachment, including any host-level \
+               interfaces",
         levels: MUST_SINCE_1_0,
         test: interfaces::host_interfaces,
         ..CASE
@@ -42,7 +43,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "result/sandbox",
         section: "5, ADD Success",
-        says: "For interfaces created inside the container, this should be the value passed via `CNI_NETNS`",
+        says: "For interfaces created inside the container, this should be the value passed via \
+               `CNI_NETNS`",
         levels: SHOULD_SINCE_1_0,
         test: interfaces::sandbox,
         ..CASE
@@ -50,7 +52,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "result/no-sandbox-on-host",
         section: "5, ADD Success",
-        says: "`sandbox`: The isolation domain reference for the interface, or empty if on the host",
+        says: "`sandbox`: The isolation domain reference for the interface, or empty if on the \
+               host",
         levels: MUST,
         test: interfaces::no_sandbox_on_host,
         ..CASE
@@ -74,7 +77,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "result/ips-form",
         section: "5, ADD Success",
-        says: "`address`: an IP address in CIDR notation; `gateway`: the default gateway for this subnet",
+        says: "`address`: an IP address in CIDR notation; `gateway`: the default gateway for this \
+               subnet",
         levels: MUST,
         kinds: EVERY_KIND,
         test: addresses::ips_form,
@@ -83,7 +87,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "result/ips-version",
         section: "Well-known Structures, IPs (0.4)",
-        says: "`version` (string): either \"4\" or \"6\" and corresponds to the IP version of the addresses in the entry",
+        says: "`version` (string): either \"4\" or \"6\" and corresponds to the IP version of the \
+               addresses in the entry",
         levels: MUST,
         until: Some(Version::V0_4_0),
         kinds: EVERY_KIND,
@@ -93,7 +98,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "result/ips-interface",
         section: "5, ADD Success",
-        says: "`interface`: the index into the `interfaces` list indicating which interface this IP configuration should be applied to",
+        says: "`interface`: the index into the `interfaces` list indicating which interface this \
+               IP configuration should be applied to",
         levels: MUST,
         test: addresses::ips_interface,
         ..CASE
@@ -143,7 +149,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         id: "result/abbreviated",
         section: "5, Delegated plugins (IPAM)",
-        says: "Delegated IPAM plugins must return an abbreviated _Success_ object. Specifically, it is missing the `interfaces` array, as well as the `interface` entry in `ips`",
+        says: "Delegated IPAM plugins must return an abbreviated _Success_ object. Specifically, \
+               it is missing the `interfaces` array, as well as the `interface` entry in `ips`",
         levels: &[(V0_3_0, Should), (V1_0_0, Must)],
         kinds: &[Kind::Ipam],
         test: addresses::abbreviated,

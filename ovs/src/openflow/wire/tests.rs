@@ -57,7 +57,8 @@ fn a_greeting_without_a_bitmap_means_every_version_up_to_its_own() {
 fn a_flow_is_encoded_as_the_specification_lays_it_out() {
     let mut bytes = Vec::new();
     drop_of([10, 0, 0, 1].into()).encode(&mut bytes);
-    // Cookie, mask; table, command, timeouts, priority, buffer, out port and group, flags, importance.
+    // Cookie, mask; table, command, timeouts, priority, buffer, out port and group, flags,
+    // importance.
     let fixed = [
         [0, 0, 0, 0, 0, 0, 0, 0xc0],
         [0; 8],

@@ -79,8 +79,8 @@ impl Cluster {
         self.server.apply(pod);
     }
 
-    /// Creates pods one after the other, and beside each one of the floor's; how long each took until
-    /// its annotation came, sorted: those of the controller, and those of the floor.
+    /// Creates pods one after the other, and beside each one of the floor's; how long each took
+    /// until its annotation came, sorted: those of the controller, and those of the floor.
     pub(crate) fn create(
         &self,
         count: u32,

@@ -1,6 +1,6 @@
-//! What the machine and the two servers take of a pod's time: a thread that follows pods of its own,
-//! commits a port for each, and then annotates it, with nothing to compute. Its steps are those of
-//! the controller, at the same time on the same machine.
+//! What the machine and the two servers take of a pod's time: a thread that follows pods of its
+//! own, commits a port for each, and then annotates it, with nothing to compute. Its steps are
+//! those of the controller, at the same time on the same machine.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -67,8 +67,10 @@ fn follow(
             let port = ["named-uuid", "port"];
             let address = "0a:58:0a:80:00:03 10.128.0.3";
             database.commit(&[
-                json!({ "op": "insert", "table": "Logical_Switch_Port", "uuid-name": "port", "row": {
-                    "name": format!("{namespace}_{name}"), "addresses": address, "port_security": address,
+                json!({ "op": "insert", "table": "Logical_Switch_Port", "uuid-name": "port",
+                    "row": {
+                    "name": format!("{namespace}_{name}"), "addresses": address,
+                    "port_security": address,
                 } }),
                 json!({ "op": "mutate", "table": "Logical_Switch", "where": [["name", "==", NAME]],
                     "mutations": [["ports", "insert", port]] }),

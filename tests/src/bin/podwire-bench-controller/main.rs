@@ -1,5 +1,6 @@
-//! What podwire-controller costs at scale: a real northbound ovsdb-server, the tests' API server with
-//! a cluster of the promised size, and the controller as it is shipped, in a process of its own.
+//! What podwire-controller costs at scale: a real northbound ovsdb-server, the tests' API server
+//! with a cluster of the promised size, and the controller as it is shipped, in a process of its
+//! own.
 //!
 //! Prints a table of what was measured beside what is promised (SPECIFICATION.md), and writes it as
 //! JSON to the path in the first argument. With `--enforce` a broken promise is a failure.

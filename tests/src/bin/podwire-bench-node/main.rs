@@ -17,7 +17,7 @@ const ROUNDS: usize = 10;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The steps of ovn-kubernetes' node for the same machine, each a command.
-const COMMANDS: &str = "
+const COMMANDS: &str = r#"
 ovs-vsctl --timeout=15 set Open_vSwitch . external_ids:hostname=node-a external_ids:ovn-encap-type=geneve
 ovs-vsctl --timeout=15 set Open_vSwitch . external_ids:ovn-encap-ip=172.31.0.2
 ovs-vsctl --timeout=15 set Open_vSwitch . external_ids:ovn-remote=tcp:172.31.0.1:6642
@@ -26,7 +26,7 @@ ovs-vsctl --timeout=15 set Open_vSwitch . external_ids:ovn-openflow-probe-interv
 ovs-vsctl --timeout=15 set Open_vSwitch . external_ids:ovn-monitor-all=true external_ids:ovn-enable-lflow-cache=true
 ovs-vsctl --timeout=15 -- --may-exist add-port br-int ovn-k8s-mp0 -- set interface ovn-k8s-mp0 type=internal mtu_request=1400 external-ids:iface-id=k8s-node-a
 ovs-vsctl --timeout=15 --if-exists get interface ovn-k8s-mp0 mac_in_use
-ovs-vsctl --timeout=15 set interface ovn-k8s-mp0 mac=\\\"0a:58:0a:80:01:02\\\"
+ovs-vsctl --timeout=15 set interface ovn-k8s-mp0 mac=\"0a:58:0a:80:01:02\"
 ip link set ovn-k8s-mp0 up
 ip address add 10.128.1.2/24 dev ovn-k8s-mp0
 ip address add fd00:10:128:1::2/64 dev ovn-k8s-mp0 nodad
@@ -42,22 +42,23 @@ sysctl -qw net.ipv6.conf.all.forwarding=1
 for t in iptables ip6tables; do $t -t nat -N OVN-KUBE-SNAT-MGMTPORT; $t -t nat -C POSTROUTING -o ovn-k8s-mp0 -j OVN-KUBE-SNAT-MGMTPORT 2>/dev/null || $t -t nat -I POSTROUTING -o ovn-k8s-mp0 -j OVN-KUBE-SNAT-MGMTPORT; done
 iptables -t nat -C OVN-KUBE-SNAT-MGMTPORT -o ovn-k8s-mp0 -j SNAT --to-source 10.128.1.2 2>/dev/null || iptables -t nat -I OVN-KUBE-SNAT-MGMTPORT -o ovn-k8s-mp0 -j SNAT --to-source 10.128.1.2
 ip6tables -t nat -C OVN-KUBE-SNAT-MGMTPORT -o ovn-k8s-mp0 -j SNAT --to-source fd00:10:128:1::2 2>/dev/null || ip6tables -t nat -I OVN-KUBE-SNAT-MGMTPORT -o ovn-k8s-mp0 -j SNAT --to-source fd00:10:128:1::2
-";
+"#;
 
 /// Back to a machine that is no node.
-const UNDO: &str = "
+const UNDO: &str = r#"
 ovs-vsctl del-port ovn-k8s-mp0
 for key in hostname ovn-encap-type ovn-encap-ip ovn-remote ovn-remote-probe-interval ovn-openflow-probe-interval ovn-monitor-all ovn-enable-lflow-cache; do ovs-vsctl --no-wait remove Open_vSwitch . external_ids $key; done
 sysctl -qw net.ipv6.conf.all.forwarding=0 net.ipv4.conf.br-phy.forwarding=0
 for t in iptables ip6tables; do $t -t nat -F; $t -t nat -X; done
-";
+"#;
 
 /// What is removed, and what is there when it is back; both for the shell.
 const DEEDS: [(&str, &str, &str); 8] = [
     (
         "address deleted",
         "ip address del 10.128.1.2/24 dev ovn-k8s-mp0",
-        "ip -o address show dev ovn-k8s-mp0 | grep -q 10.128.1.2/24 && ip route show 10.96.0.0/16 | grep -q mp0",
+        "ip -o address show dev ovn-k8s-mp0 | grep -q 10.128.1.2/24 && ip route show 10.96.0.0/16 \
+         | grep -q mp0",
     ),
     (
         "route deleted",
@@ -92,7 +93,8 @@ const DEEDS: [(&str, &str, &str); 8] = [
     (
         "port deleted",
         "ovs-vsctl --no-wait del-port ovn-k8s-mp0",
-        "ip route show 10.96.0.0/16 | grep -q mp0 && ip -o address show dev ovn-k8s-mp0 | grep -q 10.128.1.2/24",
+        "ip route show 10.96.0.0/16 | grep -q mp0 && ip -o address show dev ovn-k8s-mp0 | grep -q \
+         10.128.1.2/24",
     ),
 ];
 

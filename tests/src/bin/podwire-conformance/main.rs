@@ -102,8 +102,8 @@ fn document(reports: &[(&str, &Report)]) -> Result<String, Box<dyn std::error::E
     const INTRODUCTION: &str = include_str!("introduction.md");
     let mut text = INTRODUCTION.to_owned();
     text.push_str(&format!(
-        "podwire {}; bridge, ptp and macvlan (with host-local behind them), tuning (a chained plugin) and host-local \
-         (for addresses) of containernetworking-plugins {}.\n\n",
+        "podwire {}; bridge, ptp and macvlan (with host-local behind them), tuning (a chained \
+         plugin) and host-local (for addresses) of containernetworking-plugins {}.\n\n",
         env!("CARGO_PKG_VERSION"),
         version_of("containernetworking-plugins")?,
     ));

@@ -1,5 +1,5 @@
-//! `make demo`, `make demo-ovn`, `make demo-node` and `make demo-cluster`: podwire's main job, shown
-//! on real components in a few seconds.
+//! `make demo`, `make demo-ovn`, `make demo-node` and `make demo-cluster`: podwire's main job,
+//! shown on real components in a few seconds.
 //!
 //! A private Open vSwitch and agent, two pods wired from their annotations by the plugin as a
 //! runtime would exec it, traffic between them, CHECK, DEL, and proof that nothing is left. All of

@@ -1,6 +1,6 @@
 //! `make demo-node`: two machines with a router between them that `podwire node` makes nodes of one
-//! OVN network, a client outside, every path between them, damage that is put back, and the machines
-//! as they were before.
+//! OVN network, a client outside, every path between them, damage that is put back, and the
+//! machines as they were before.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,10 +1,10 @@
-//! `make soak DURATION=<seconds>`: random ADD, DEL, CHECK and GC of hundreds of pods, sixteen at a time, some shaped, some
-//! with a container id that was used before, while the agent, the plugin, ovsdb-server and ovs-vswitchd are killed or hang
-//! and ports are removed by hand, at random.
+//! `make soak DURATION=<seconds>`: random ADD, DEL, CHECK and GC of hundreds of pods, sixteen at a
+//! time, some shaped, some with a container id that was used before, while the agent, the plugin,
+//! ovsdb-server and ovs-vswitchd are killed or hang and ports are removed by hand, at random.
 //!
-//! A verb may fail with a code that says "again" while something is dead. After each phase, when all is up again, every
-//! living pod must answer a ping of another pod; at the end nothing may be left of those that have gone, in any table of
-//! Open vSwitch.
+//! A verb may fail with a code that says "again" while something is dead. After each phase, when
+//! all is up again, every living pod must answer a ping of another pod; at the end nothing may be
+//! left of those that have gone, in any table of Open vSwitch.
 
 mod storm;
 mod tally;
@@ -23,7 +23,8 @@ const AT_A_TIME: usize = 16;
 const PODS: usize = 240;
 /// Storms, each followed by a look at every living pod.
 const PHASES: u32 = 4;
-/// The tables of Open vSwitch whose rows nothing else keeps alive (vswitch.ovsschema, `isRoot`), and those of ports.
+/// The tables of Open vSwitch whose rows nothing else keeps alive (vswitch.ovsschema, `isRoot`),
+/// and those of ports.
 const TABLES: [&str; 9] = [
     "AutoAttach",
     "Bridge",

@@ -1,4 +1,5 @@
-//! The workers, each doing as a runtime would with one pod after the other, and the faults beside them.
+//! The workers, each doing as a runtime would with one pod after the other, and the faults beside
+//! them.
 
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,8 @@ use serde_json::{Value, json};
 
 use crate::tally::Tally;
 
-/// Between two faults; long enough for most to have been recovered from, so that they also meet quiet.
+/// Between two faults; long enough for most to have been recovered from, so that they also meet
+/// quiet.
 const BETWEEN_FAULTS: Duration = Duration::from_millis(1500);
 /// One ADD in so many has its plugin killed.
 const PLUGIN_KILLS: usize = 40;
@@ -164,8 +166,8 @@ impl<'node> Storm<'node> {
         Ok(())
     }
 
-    /// What is wrong with the pods that the runtime believes alive. Another pod pings them: the node's own kernel hears on
-    /// the host ends and would answer in place of the switch.
+    /// What is wrong with the pods that the runtime believes alive. Another pod pings them: the
+    /// node's own kernel hears on the host ends and would answer in place of the switch.
     pub(crate) fn judge_living(&self, agent: &Agent<'_>) -> Result<Vec<String>, Failure> {
         self.node.await_vswitchd();
         agent.await_ready(true);
@@ -281,7 +283,8 @@ impl<'node> Storm<'node> {
         Ok(self.note(&pod.del())?.is_some())
     }
 
-    /// A GC with every pod that any worker has, or had a moment ago, as a runtime under its own lock would list them.
+    /// A GC with every pod that any worker has, or had a moment ago, as a runtime under its own
+    /// lock would list them.
     fn gc(&self) -> Result<(), Failure> {
         let places: Vec<_> = self.places.iter().map(lock).collect();
         let living = places.iter().filter_map(|place| place.sandbox.as_ref());

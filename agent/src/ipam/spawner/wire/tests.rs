@@ -23,7 +23,8 @@ proptest! {
         let timeout = Duration::from_millis(millis.into());
         let exec = Exec { path: "/bin/true".to_owned(), env: Vec::new(), stdin, timeout };
         let request = Request::Run { id, exec };
-        let outcome = Outcome::Ended(Output { exit: Exit::Signal(9), stdout, stderr: String::new() });
+        let outcome = Outcome::Ended(Output { exit: Exit::Signal(9), stdout,
+            stderr: String::new() });
         let reply = Reply::Ran { id, outcome };
         let sent: Vec<_> = packets(&encode(&request)).collect();
         prop_assert_eq!(received::<Request>(&sent).unwrap(), [request]);

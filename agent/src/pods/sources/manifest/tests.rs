@@ -103,7 +103,9 @@ proptest::proptest! {
     }
 
     #[test]
-    fn no_yaml_makes_it_panic(text in "(kind: (Pod|List)?\\n)?(metadata:\\n)?( {0,3}[a-z&*!|>{}\\[\\]-]{0,6}:? ?[a-z0-9\"'&*]{0,6}\\n){0,8}") {
+    fn no_yaml_makes_it_panic(text in "(kind: (Pod|List)?\\n)?(metadata:\\n)?( \
+                                       {0,3}[a-z&*!|>{}\\[\\]-]{0,6}:? \
+                                       ?[a-z0-9\"'&*]{0,6}\\n){0,8}") {
         let _ = parse(&text);
     }
 }
