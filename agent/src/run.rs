@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::attach::{Agent, Connections, Lines, Node};
+use crate::attach::{Agent, Connections, LastHolders, Lines, Node};
 use crate::config::{AgentCommand, Config, Environment, LoadError, Loaded, Loader, Mode};
 use crate::flows::Flows;
 use crate::ipam::Addresses;
@@ -191,6 +191,7 @@ fn serve(
             flows: (config.ovn.mode == Mode::Plain)
                 .then(|| Flows::keep(ports.clone(), &config, live.subscribe())),
             connections: Connections::keep(ports.clone(), netlink.clone()),
+            last_holders: LastHolders::default(),
             spawner: spawner.connect().map_err(process("watch the spawner"))?,
             sources: Sources::start(&config.sources),
             uplink_mtu: watch::Sender::new(None),

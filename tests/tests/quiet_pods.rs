@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV6, UdpSocket};
 
 use nix::net::if_::if_nametoindex;
-use podwire_tests::frames::{self, ALL_NODES, Capture, is_icmpv6};
-use podwire_tests::{AgentOptions, Pod, TestNode, addresses, conf, links, traffic};
+use podwire_tests::frames::{self, ALL_NODES, Capture, is_icmpv6, is_ipv4};
+use podwire_tests::{AgentOptions, Pod, TestNode, addresses, annotation, conf, links, traffic};
 use serde_json::json;
 
 const ROUTER_SOLICITATION: u8 = 133;
@@ -172,4 +172,33 @@ fn a_pod_asks_for_routers_when_it_wants_to() {
     }
     let asks = |it: &[u8]| is_icmpv6(it, ROUTER_SOLICITATION) && is_from_pod(it);
     capture.until(asks).unwrap();
+}
+
+#[test]
+fn neighbours_are_told_of_an_address_when_another_mac_had_it() {
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default().subnet(annotation::SUBNET_V4));
+    let neighbour = node.pod("neighbour");
+    let addressed = addresses(&neighbour.add().success()).unwrap()[0];
+    // How often the pod's neighbour hears of its address before the pod's first packet.
+    let told = |name: &str, mac: &str| {
+        let capture = Capture::of(neighbour.place()).unwrap();
+        let mut entry = annotation::entry(77);
+        entry["ip_addresses"] = json!([format!("{}/24", annotation::ipv4(77))]);
+        entry["gateway_ips"] = json!([annotation::GATEWAY_V4]);
+        entry["mac_address"] = json!(mac);
+        let pod = node.pod(name).on_default_network(&entry);
+        pod.add().success();
+        traffic::ping(pod.place(), addressed, 1).unwrap();
+        let is_from_pod = sent_by(&pod);
+        let before = capture.until(|it| is_ipv4(it) && is_from_pod(it)).unwrap();
+        pod.del().success();
+        let announces = |it: &&Vec<u8>| it[12..14] == [0x08, 0x06] && it[28..32] == it[38..42];
+        before.iter().filter(announces).count()
+    };
+    let (own, other) = (annotation::mac(77), "0a:58:de:ad:be:ef".to_owned());
+    assert_eq!(told("first", &own), 0, "its MAC is made from it");
+    assert_eq!(told("stranger", &other), 1);
+    assert_eq!(told("second", &own), 1, "the stranger had it before");
+    assert_eq!(told("third", &own), 0);
 }

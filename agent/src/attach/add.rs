@@ -70,6 +70,9 @@ impl Add<'_> {
         let planning = self.planned(&pod, undo);
         let (planned, dns) = trace.step("plan and addresses", planning).await?;
         self.cancel.check()?;
+        let addresses = planned.iter().flat_map(|port| &port.link.addresses);
+        let addresses = addresses.map(IpNet::addr);
+        self.node.connections.hurry(addresses.clone());
         let noting = self.note_plan(netns, &planned, undo);
         trace.step("intent log", noting).await?;
 
@@ -82,8 +85,6 @@ impl Add<'_> {
             taken_up = self.taken_up(&ports, &mut reserved, trace) => taken_up?,
             error = self.unwanted(&pod) => return Err(error),
         }
-        let addresses = planned.iter().flat_map(|port| &port.link.addresses);
-        let addresses = addresses.map(IpNet::addr);
         if let Some(forgotten) = self.node.connections.forgotten(addresses) {
             trace.timed("connections forgotten", forgotten).await;
         }

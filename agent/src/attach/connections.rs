@@ -3,17 +3,22 @@
 //!
 //! ovs-vswitchd answers only when it has removed the pod's port, 15 ms and more after the row went,
 //! and a DEL would spend that for the sake of some later ADD. So a DEL only says whose connections
-//! are to be forgotten; one task does it, for all that were named meanwhile at once; and an ADD
-//! ends no sooner than those of its own addresses are forgotten (docs/decisions/0014).
+//! are to be forgotten; one task does it, for all that were named within a moment at once, as the
+//! kernel walks its whole table for one as for many; and an ADD ends no sooner than those of its own
+//! addresses are forgotten (docs/decisions/0014).
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
 use crate::netns::Netlink;
 use crate::ports::Ports;
+
+/// How long others may join those that were named: twice as long as the walk that serves them all.
+const GATHERING: Duration = Duration::from_millis(20);
 
 /// Which addresses connection tracking is still to forget.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +28,8 @@ pub struct Connections(Arc<watch::Sender<Known>>);
 struct Known {
     /// Named since the last round began.
     named: HashSet<IpAddr>,
+    /// Whether somebody waits for them.
+    is_awaited: bool,
     /// Being forgotten in the round under way.
     under_way: HashSet<IpAddr>,
 }
@@ -44,6 +51,15 @@ impl Connections {
         });
     }
 
+    /// Has the connections of these addresses forgotten without further delay; returns at once.
+    pub(super) fn hurry(&self, mut addresses: impl Iterator<Item = IpAddr>) {
+        self.0.send_if_modified(|known| {
+            let is_new = !known.is_awaited && addresses.any(|it| known.named.contains(&it));
+            known.is_awaited |= is_new;
+            is_new
+        });
+    }
+
     /// The wait until the connections of these addresses are forgotten, or until that was tried and
     /// failed; None when there is nothing to wait for.
     pub(super) fn forgotten(
@@ -60,6 +76,7 @@ impl Connections {
 
     /// Waits until all that was named is forgotten, or until that was tried and failed.
     pub(crate) async fn all_forgotten(&self) {
+        self.0.send_modify(|known| known.is_awaited = true);
         self.wait(Known::is_empty).await;
     }
 
@@ -68,13 +85,18 @@ impl Connections {
         let _ = self.0.subscribe().wait_for(is_done).await;
     }
 
-    /// Waits until there are some, and begins a round with all of them.
+    /// Waits until there are some, and until others have had the time to join them or somebody
+    /// waits for one, and begins a round with all of them.
     async fn begin(&self) -> Vec<IpAddr> {
         self.wait(|known| !known.named.is_empty()).await;
+        let awaited = self.wait(|known| known.is_awaited);
+        // Whichever it is, the round begins.
+        let _ = tokio::time::timeout(GATHERING, awaited).await;
         let mut round = Vec::new();
         // Nobody waits for the beginning of a round.
         self.0.send_if_modified(|known| {
             known.under_way = std::mem::take(&mut known.named);
+            known.is_awaited = false;
             round.extend(&known.under_way);
             false
         });
@@ -142,6 +164,19 @@ mod tests {
         assert!(!is_free(GONE));
         connections.end();
         assert!(is_free(GONE));
+    }
+
+    #[tokio::test]
+    async fn a_round_begins_later_for_nobody_and_at_once_for_who_waits() {
+        let connections = Connections::default();
+        connections.forget([GONE]);
+        connections.hurry(std::iter::once(OTHER));
+        assert!(connections.begin().now_or_never().is_none());
+        connections.hurry(std::iter::once(GONE));
+        assert_eq!(connections.begin().now_or_never().unwrap(), [GONE]);
+        connections.forget([OTHER]);
+        assert!(connections.begin().now_or_never().is_none());
+        assert_eq!(connections.begin().await, [OTHER]);
     }
 
     #[tokio::test]

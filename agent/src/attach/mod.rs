@@ -15,6 +15,7 @@ mod deadline;
 mod del;
 mod error;
 mod gc;
+mod holders;
 mod lines;
 mod links;
 mod metadata;
@@ -47,6 +48,7 @@ pub(crate) use check::{
 };
 pub use connections::Connections;
 pub use error::Error;
+pub use holders::LastHolders;
 pub use lines::Lines;
 pub(crate) use links::{is_made_in, is_ours, link_names, namespace_of, pod_ends};
 pub use node::Node;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::{Connections, Error, Lines};
+use super::{Connections, Error, LastHolders, Lines};
 use crate::config::{Config, Live, Mode};
 use crate::flows::Flows;
 use crate::ipam::Addresses;
@@ -45,6 +45,8 @@ pub struct Node {
     pub(crate) addresses: Addresses,
     /// What connection tracking is still to forget.
     pub(crate) connections: Connections,
+    /// Which MAC an address had last.
+    pub(crate) last_holders: LastHolders,
     /// Starts delegated IPAM plugins.
     pub(crate) spawner: Spawner,
     /// Where annotations come from.

@@ -1,5 +1,6 @@
 //! The removal of an attachment: by its DEL, or by whoever finds that none will come.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -58,6 +59,11 @@ pub(super) async fn delegated_del(node: &Node, call: &Call) -> Result<(), Error>
     }
 }
 
+/// The addresses of a port, by what its external_ids say.
+pub(super) fn addresses(external_ids: &BTreeMap<String, String>) -> impl Iterator<Item = IpAddr> {
+    ports::addresses(external_ids).map(|net| net.addr())
+}
+
 /// A removal under way.
 pub(super) struct Removal<'a> {
     node: &'a Node,
@@ -110,7 +116,9 @@ impl<'a> Removal<'a> {
         removal.errors.extend(links);
         let records = known.as_deref().unwrap_or_default();
         // After the link: a packet that still came would make the entry again.
-        node.connections.forget(removal.addresses(records));
+        let ids = removal.external_ids(records);
+        node.connections.forget(ids.clone().flat_map(addresses));
+        ids.for_each(|ids| node.last_holders.gone(ids));
         node.addresses.release_all(&Owner::of(key, None));
         fault_point!("del-released", _);
         removal.rows = known.and(rows);
@@ -142,14 +150,14 @@ impl<'a> Removal<'a> {
         errors
     }
 
-    /// The addresses that the attachment had, by its rows and by the intent log.
-    fn addresses(&self, records: &[PortRecord]) -> Vec<IpAddr> {
+    /// What the attachment's rows and the intent log say of its ports.
+    fn external_ids<'r>(
+        &'r self,
+        records: &'r [PortRecord],
+    ) -> impl Iterator<Item = &'r BTreeMap<String, String>> + Clone {
         let rows = records.iter().map(|record| &record.external_ids);
         let entries = self.entry.iter().flat_map(|entry| &entry.ports);
-        let ids = rows.chain(entries.map(|port| &port.external_ids));
-        ids.flat_map(ports::addresses)
-            .map(|net| net.addr())
-            .collect()
+        rows.chain(entries.map(|port| &port.external_ids))
     }
 
     /// Removes the port that an older ovn-kubernetes made for a network attachment definition,

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
-use ipnet::IpNet;
 use nix::errno::Errno;
 use tokio::sync::oneshot;
 
@@ -167,7 +166,8 @@ impl Wiring {
         let (quiet, mut socket, packet) = steps.time("pod sockets", || {
             self.inside(netns, || {
                 let quiet = sysctl::quieten(name, spec.pod_ipv6);
-                let packet = spec.announce.then(|| PacketSocket::open(&self.closer));
+                let is_announced = !spec.announce.is_empty();
+                let packet = is_announced.then(|| PacketSocket::open(&self.closer));
                 Ok((quiet, Netlink::route()?, packet.transpose()?))
             })
         })?;
@@ -196,10 +196,8 @@ impl Wiring {
                     refusal: errno.into(),
                 })?;
         }
-        let announcer = packet.map(|socket| {
-            let addresses = spec.addresses.iter().map(IpNet::addr).collect();
-            Announcer::new(socket, ifindex, spec.pod_mac, addresses)
-        });
+        let announcer = packet
+            .map(|socket| Announcer::new(socket, ifindex, spec.pod_mac, spec.announce.clone()));
         Ok(PodEnd {
             ifindex,
             steps: steps.0,

@@ -35,8 +35,8 @@ pub struct LinkSpec {
     /// Switch TX checksum offload off on the pod end: a netdev (userspace) datapath does not fill
     /// partial checksums in.
     pub pod_tx_checksum_off: bool,
-    /// Keep what [`PodEnd::announce`] needs.
-    pub announce: bool,
+    /// Those of the addresses that [`PodEnd::announce`] tells neighbours of.
+    pub announce: Vec<IpAddr>,
 }
 
 /// What IPv6 says on a pod end that nobody uses yet: settled before the link has a carrier.
@@ -181,9 +181,9 @@ pub struct PodEnd {
 }
 
 impl PodEnd {
-    /// Sends a gratuitous ARP or an unsolicited neighbour advertisement for each address, from the
-    /// pod's interface. Returns what could not be sent; nothing at all is sent when
-    /// [`LinkSpec::announce`] was not set. Does not block.
+    /// Sends a gratuitous ARP or an unsolicited neighbour advertisement for each address of
+    /// [`LinkSpec::announce`], from the pod's interface. Returns what could not be sent. Does not
+    /// block.
     pub fn announce(&self) -> Vec<Error> {
         self.announcer
             .as_ref()

@@ -20,6 +20,7 @@ mod spec;
 
 pub use address::{not_a_host, not_an_interfaces};
 pub use error::PlanError;
+pub use mac::pod_mac;
 pub use names::{derived_link_name, host_link_names, stable_hash};
 pub use rows::{ids, mac_text};
 pub use spec::{
@@ -120,7 +121,7 @@ fn plan_port(
         routes: routes::plan_routes(pod_name, spec)?,
         pod_ipv6: ipv6_of(spec, node),
         pod_tx_checksum_off: node.netdev_datapath,
-        announce: !spec.addresses.is_empty(),
+        announce: spec.addresses.iter().map(IpNet::addr).collect(),
     };
     Ok(PortPlan {
         link,

@@ -154,6 +154,13 @@ pub struct PortPlan {
     pub bandwidth: Bandwidth,
 }
 
+impl PortPlan {
+    /// Whether it is on the network of a network attachment definition.
+    pub fn has_definition(&self) -> bool {
+        self.external_ids.contains_key(super::ids::OVN_NAD)
+    }
+}
+
 /// Limits of one interface in bit/s, as the pod sees the directions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -56,7 +56,9 @@ fn each_address_is_announced_to_the_host_end() {
                 "10.1.2.4/24".parse().unwrap(),
                 "fd00:1::3/64".parse().unwrap(),
             ],
-            announce: true,
+            announce: ["10.1.2.3", "10.1.2.4", "fd00:1::3"]
+                .map(|it| it.parse().unwrap())
+                .into(),
             ..spec("a1")
         };
         let (_, end) = netlink.attached(&pod, announced).await.unwrap();
@@ -101,7 +103,7 @@ fn nothing_is_announced_unless_asked_for() {
         let (_, end) = netlink.attached(&silent, spec("a1")).await.unwrap();
         let asked = LinkSpec {
             addresses: vec!["10.1.2.9/24".parse().unwrap()],
-            announce: true,
+            announce: vec!["10.1.2.9".parse().unwrap()],
             ..spec("a2")
         };
         let (_, marker) = netlink.attached(&other, asked).await.unwrap();
@@ -120,7 +122,9 @@ fn an_announcement_from_an_interface_that_is_gone_is_an_error_for_each_address()
             .attached(
                 &pod,
                 LinkSpec {
-                    announce: true,
+                    announce: ["10.1.2.3", "fd00:1::3"]
+                        .map(|it| it.parse().unwrap())
+                        .into(),
                     ..spec("a1")
                 },
             )

@@ -264,7 +264,7 @@ fn a_namespace_of_another_user_namespace_is_wired_like_any() {
         let full = LinkSpec {
             routes: vec![route("0.0.0.0/0", "10.1.2.1"), route("::/0", "fd00:1::1")],
             pod_tx_checksum_off: true,
-            announce: true,
+            announce: vec!["10.1.2.3".parse().unwrap()],
             ..spec("a1")
         };
         let (host, end) = netlink.attached(&pod, full).await.unwrap();

@@ -147,7 +147,7 @@ fn spec(host_name: &str) -> LinkSpec {
         routes: Vec::new(),
         pod_ipv6: PodIpv6::Usual,
         pod_tx_checksum_off: false,
-        announce: false,
+        announce: Vec::new(),
     }
 }
 
