@@ -17,6 +17,7 @@ pub mod machine;
 pub mod netlink;
 pub mod ovn;
 pub mod ovsdb;
+pub mod perf;
 pub mod profile;
 pub mod report;
 pub mod run;

@@ -36,6 +36,8 @@ pub struct Order {
     pub subjects: Vec<String>,
     /// How many other pods are there in the cell `ports`, in ascending order.
     pub present: Vec<usize>,
+    /// Whether the switch's functions are measured in the cell `ports`.
+    pub functions: bool,
     /// Further flags of the agent's.
     pub agent_flags: Vec<String>,
 }
@@ -107,7 +109,7 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
     let few = extent.slow();
     for (situation, entrants) in [
         (extent.one(), everyone(1, 4)),
-        (extent.eight(), everyone(few, 4 * few)),
+        (extent.eight(), everyone(few, usize::MAX)[..3].to_vec()),
         (extent.thirty_two(), everyone(2, 4)[..3].to_vec()),
         (extent.burst(), everyone(1, usize::MAX)[..3].to_vec()),
     ] {
@@ -331,7 +333,12 @@ impl Stage<'_> {
                 &mut told,
             )?;
             progress(&format!("what ovs-vswitchd does beside {present} pods"));
-            let switch = switch::work(self.node, podwire, &self.dual_seats[0])?;
+            let switch = switch::work(
+                self.node,
+                podwire,
+                &self.dual_seats[0],
+                self.order.functions,
+            )?;
             levels.push(PortsLevel {
                 present,
                 measured,

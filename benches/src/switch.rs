@@ -9,6 +9,7 @@ use podwire_tests::TestNode;
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::perf::{Functions, Perf};
 use crate::profile::Strace;
 use crate::run::{Verb, await_idle, batch, settle};
 use crate::seat::Seat;
@@ -32,13 +33,23 @@ pub struct SwitchWork {
     pub add: BTreeMap<String, f64>,
     /// Of a DEL.
     pub del: BTreeMap<String, f64>,
+    /// Milliseconds of its processor time for an ADD, by function with what it called; empty unless
+    /// asked for.
+    pub add_functions: Functions,
+    /// The same of a DEL.
+    pub del_functions: Functions,
 }
 
 /// Attaches and detaches one pod some times, and counts.
 ///
 /// # Errors
-/// An operation failed, or strace could not be run.
-pub fn work(node: &TestNode, subject: &dyn Subject, seat: &Seat<'_>) -> Result<SwitchWork, Error> {
+/// An operation failed, or strace or perf could not be run.
+pub fn work(
+    node: &TestNode,
+    subject: &dyn Subject,
+    seat: &Seat<'_>,
+    by_function: bool,
+) -> Result<SwitchWork, Error> {
     let mut work = SwitchWork::default();
     let daemons = crate::cpu::daemons(node)?;
     let vswitchd = daemons.iter().find(|(name, _)| name == "ovs-vswitchd");
@@ -53,6 +64,26 @@ pub fn work(node: &TestNode, subject: &dyn Subject, seat: &Seat<'_>) -> Result<S
                 let before = before.get(&name).copied().unwrap_or_default();
                 *means.entry(name).or_default() += (after - before) as f64 / COUNTED as f64;
             }
+        }
+    }
+    if by_function {
+        let mut add = Perf::attach(node, vswitchd, "add")?;
+        let mut del = Perf::attach(node, vswitchd, "del")?;
+        for _ in 0..COUNTED {
+            for (verb, perf) in [(Verb::Add, &mut add), (Verb::Del, &mut del)] {
+                settle(node)?;
+                perf.during(|| {
+                    batch(node, subject, seats, 1, verb)?;
+                    await_idle(node)
+                })?;
+            }
+        }
+        for (perf, means) in [
+            (add, &mut work.add_functions),
+            (del, &mut work.del_functions),
+        ] {
+            *means = perf.detach(node)?;
+            means.values_mut().for_each(|it| *it /= COUNTED as f64);
         }
     }
     // strace slows the switch down, so that turns which would merge do not: it sees operations of

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::failure::{Failure, OrFail, Step, tail};
-use crate::ovsdb::{Ovsdb, Row};
+use crate::ovsdb::{self, Ovsdb, Row};
 use crate::place::{Keeper, Place};
 use crate::process::{self, Daemon};
 use crate::watch::await_seen;
@@ -129,11 +129,22 @@ impl TestNode {
     /// Runs a command of ovs-vswitchd, as `ovs-appctl` does, and returns what it printed.
     #[track_caller]
     pub fn appctl(&self, arguments: &[&str]) -> String {
+        self.unixctl(arguments).or_fail()
+    }
+
+    fn unixctl(&self, arguments: &[&str]) -> Result<String, Failure> {
         let pid = lock(&self.vswitchd).as_ref().map_or(0, Daemon::pid);
-        // By its socket: to go by the pidfile the tool would have to see the process that locked
-        // it.
-        let target = format!("--target=/run/openvswitch/ovs-vswitchd.{pid}.ctl");
-        self.run("ovs-appctl", &[&[target.as_str()], arguments].concat())
+        let socket = self.path(&format!("/run/openvswitch/ovs-vswitchd.{pid}.ctl"));
+        let (command, arguments) = arguments.split_first().unwrap_or((&"", &[]));
+        let request = json!({"method": command, "params": arguments, "id": 0});
+        let reply = ovsdb::ask(&socket, &request)?;
+        match (reply["result"].as_str(), reply["error"].is_null()) {
+            (Some(printed), true) => Ok(printed.to_owned()),
+            _ => Err(Failure::Ovsdb {
+                request: request.to_string(),
+                answer: reply.to_string(),
+            }),
+        }
     }
 
     /// Waits until ovs-vswitchd has applied what the database says now.

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -75,21 +75,7 @@ impl Ovsdb {
             answer,
         };
 
-        let mut stream = UnixStream::connect(&self.socket)
-            .step(|| format!("connect to {}", self.socket.display()))?;
-        // Longer than the longest `wait` operation that a fixture sends.
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .step(|| "set a timeout")?;
-        stream
-            .write_all(request.to_string().as_bytes())
-            .step(|| "send an OVSDB request")?;
-        let mut messages = serde_json::Deserializer::from_reader(stream).into_iter::<Value>();
-        let reply = match messages.next() {
-            Some(Ok(reply)) => reply,
-            Some(Err(error)) => return Err(refused(error.to_string())),
-            None => return Err(refused("connection closed".into())),
-        };
+        let reply = ask(&self.socket, &request)?;
         let results = reply["result"].as_array().cloned().unwrap_or_default();
         let whole =
             reply["error"].is_null() && results.iter().all(|result| result.get("error").is_none());
@@ -98,6 +84,30 @@ impl Ovsdb {
         } else {
             Err(refused(reply.to_string()))
         }
+    }
+}
+
+/// Sends a request of JSON-RPC 1.0 to a daemon of Open vSwitch, on a connection of its own, and
+/// returns the answer.
+pub(crate) fn ask(socket: &Path, request: &Value) -> Result<Value, Failure> {
+    let refused = |answer: String| Failure::Ovsdb {
+        request: request.to_string(),
+        answer,
+    };
+    let mut stream =
+        UnixStream::connect(socket).step(|| format!("connect to {}", socket.display()))?;
+    // Longer than the longest `wait` operation that a fixture sends.
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .step(|| "set a timeout")?;
+    stream
+        .write_all(request.to_string().as_bytes())
+        .step(|| format!("send a request to {}", socket.display()))?;
+    let mut messages = serde_json::Deserializer::from_reader(stream).into_iter::<Value>();
+    match messages.next() {
+        Some(Ok(reply)) => Ok(reply),
+        Some(Err(error)) => Err(refused(error.to_string())),
+        None => Err(refused("connection closed".into())),
     }
 }
 

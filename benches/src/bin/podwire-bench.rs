@@ -29,6 +29,10 @@ struct Arguments {
     /// How many other pods are there in the cell `ports`, in ascending order
     #[arg(long, value_name = "COUNT", value_delimiter = ',')]
     present: Option<Vec<usize>>,
+    /// In the cell `ports`, also measure by perf in which functions ovs-vswitchd spends its time; it
+    /// needs symbols and frame pointers
+    #[arg(long)]
+    functions: bool,
     /// A further flag of the agent's, such as --no-port-security; may be repeated
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     agent_flag: Vec<String>,
@@ -79,6 +83,7 @@ fn measure(arguments: &Arguments) -> Result<bool, Error> {
             Some(present) => present.clone(),
             None => extent.ports_present().to_vec(),
         },
+        functions: arguments.functions,
         agent_flags: arguments.agent_flag.clone(),
     };
     let mut bars = Vec::new();
