@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use macaddr::MacAddr6;
 
-use super::add::Add;
+use super::call::Add;
 use super::removal::addresses;
 use crate::config::Mode;
 use crate::plan::{PortPlan, ids, pod_mac};
