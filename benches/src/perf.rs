@@ -1,6 +1,5 @@
 //! In which functions a process spends its time, by perf: which of them call the others, at one
-//! sample in each 50 microseconds of processor time. The process needs symbols and frame pointers
-//! (`.ci/switch`).
+//! sample in each 50 microseconds of processor time. The process needs symbols and frame pointers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -143,7 +142,8 @@ mod tests {
 
     #[test]
     fn a_function_has_the_time_of_what_it_calls_and_counts_once() {
-        let script = "\n    1 nl_send\n    2 port_run\n    3 main\n\n    4 port_run\n    2 port_run\n    3 main\n\n";
+        let script = "\n    1 nl_send\n    2 port_run\n    3 main\n\n    \
+                      4 port_run\n    2 port_run\n    3 main\n\n";
         let times = functions(script);
         let samples = |name: &str| (times[name] * FREQUENCY / 1e3).round();
         assert_eq!(samples(ALL), 2.0);

@@ -346,14 +346,11 @@ impl Stage<'_> {
             });
         }
         progress("detaching them");
-        batch(
-            self.node,
-            podwire,
-            &self.dual_seats[1..attached],
-            AT_ONCE,
-            Verb::Del,
-        )?;
-        settle(self.node)?;
+        // Not all at once: ovs-vswitchd takes longer for 1000 than a fixture waits for it.
+        for seats in self.dual_seats[1..attached].chunks(100) {
+            batch(self.node, podwire, seats, AT_ONCE, Verb::Del)?;
+            settle(self.node)?;
+        }
         self.node.leftovers();
         Ok(levels)
     }

@@ -4,8 +4,8 @@
 //! ovs-vswitchd answers only when it has removed the pod's port, 15 ms and more after the row went,
 //! and a DEL would spend that for the sake of some later ADD. So a DEL only says whose connections
 //! are to be forgotten; one task does it, for all that were named within a moment at once, as the
-//! kernel walks its whole table for one as for many; and an ADD ends no sooner than those of its own
-//! addresses are forgotten (docs/decisions/0014).
+//! kernel walks its whole table for one as for many; and an ADD ends no sooner than those of its
+//! own addresses are forgotten (docs/decisions/0014).
 
 use std::collections::HashSet;
 use std::net::IpAddr;

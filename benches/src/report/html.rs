@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::svg::{Axis, Curve, Scale, Span, escape, plot, waterfall};
 use super::{CellReport, Report, table};
 use crate::bars::{Bar, Good, part};
+use crate::perf::ALL;
 use crate::run::Measured;
 use crate::sample::{AGENT, OWN, TOTAL, quantile};
 
@@ -68,6 +69,13 @@ pub fn page(report: &Report) -> String {
         PORTS,
         &plot(&beside_ports(report), x, y),
     );
+    let (x, y) = axes("pods present", "milliseconds of processor time");
+    section(
+        &mut page,
+        "ovs-vswitchd's processor time of one ADD, by function",
+        FUNCTIONS,
+        &plot(&functions(report), x, y),
+    );
     let _ = write!(page, "<h2>The floor's netlink messages</h2><ol>");
     for message in &report.floor.messages {
         let _ = write!(page, "<li>{}</li>", escape(message));
@@ -98,6 +106,8 @@ const DISTRIBUTION: &str = "Each curve tells which share of ADDs was done within
 const WATERFALL: &str = "Medians of each step, from the agent's own trace. Steps below each other \
                          at the same time overlap.";
 const THROUGHPUT: &str = "Median of the batches of one degree of concurrency.";
+const FUNCTIONS: &str = "Each function with all that it calls, by perf. They are not called by each \
+    other: what is missing to all is shared by many.";
 const PORTS: &str = "One ADD at a time, on a node that has so many pods already.";
 
 fn section(page: &mut String, title: &str, text: &str, figure: &str) {
@@ -233,6 +243,30 @@ fn throughput(report: &Report) -> Vec<Curve> {
         })
         .filter(|curve| curve.points.len() > 1)
         .collect()
+}
+
+fn functions(report: &Report) -> Vec<Curve> {
+    // The names are those of Open vSwitch 3.1 to 4.0.
+    let shown = [
+        (ALL, "podwire"),
+        ("bridge_reconfigure", "own"),
+        ("iface_refresh_netdev_status", "bridge"),
+        ("port_run", "forking"),
+        ("route_table_run", "floor"),
+    ];
+    let curve = |(function, class): (&str, &str)| {
+        let points = report.ports.iter().filter_map(|level| {
+            let time = level.switch.add_functions.get(function)?;
+            Some((level.present.max(1) as f64, *time))
+        });
+        Curve {
+            name: function.into(),
+            class: class.into(),
+            points: points.collect(),
+        }
+    };
+    let curves = shown.into_iter().map(curve);
+    curves.filter(|curve| curve.points.len() > 1).collect()
 }
 
 fn beside_ports(report: &Report) -> Vec<Curve> {
