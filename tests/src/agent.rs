@@ -315,14 +315,14 @@ impl<'node> Agent<'node> {
         // changed, is none to an outsider, so the question is also repeated.
         const REPEAT: Duration = Duration::from_millis(20);
         let changes = Watch::new(&self.run_dir())?;
-        let until = Instant::now() + DAEMON_LIMIT;
+        let began = Instant::now();
         loop {
             let seen = match self.ask("/v1/health") {
                 Ok(health) if wanted(&health) => return Ok(()),
                 Ok(health) => health.to_string(),
                 Err(failure) => failure.to_string(),
             };
-            let left = until.saturating_duration_since(Instant::now());
+            let left = DAEMON_LIMIT.saturating_sub(began.elapsed());
             let woken = changes.wait(self.daemon.end(), left.min(REPEAT))?;
             if woken == Woken::Ended || left.is_zero() {
                 let ended = self.daemon.ended().map_or("it runs".to_owned(), |status| {
@@ -330,7 +330,7 @@ impl<'node> Agent<'node> {
                 });
                 return Err(Failure::Deadline {
                     awaited: format!("{awaited} from the agent's GET /v1/health"),
-                    waited: DAEMON_LIMIT - left,
+                    waited: began.elapsed(),
                     seen: format!(
                         "{seen}; {ended}; its log says:\n{}",
                         tail(&self.read_log().unwrap_or_default())
