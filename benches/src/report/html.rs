@@ -106,8 +106,8 @@ const DISTRIBUTION: &str = "Each curve tells which share of ADDs was done within
 const WATERFALL: &str = "Medians of each step, from the agent's own trace. Steps below each other \
                          at the same time overlap.";
 const THROUGHPUT: &str = "Median of the batches of one degree of concurrency.";
-const FUNCTIONS: &str = "Each function with all that it calls, by perf. They are not called by each \
-    other: what is missing to all is shared by many.";
+const FUNCTIONS: &str = "Each function with all that it calls, by perf. They are not called by \
+                         each other: what is missing to all is shared by many.";
 const PORTS: &str = "One ADD at a time, on a node that has so many pods already.";
 
 fn section(page: &mut String, title: &str, text: &str, figure: &str) {
