@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
@@ -204,8 +205,9 @@ async fn warn_of(
     let now = k8s_openapi::jiff::Timestamp::now();
     // An Event on an object without a namespace is in the one that is always there.
     let place = namespace.map_or("default", Name::as_str);
+    let event_name = name_of_event(name, (uid, reason, message));
     let event = json!({
-        "metadata": { "name": name_of_event(name, now.as_nanosecond()), "namespace": place },
+        "metadata": { "name": event_name, "namespace": place },
         "involvedObject": {
             "apiVersion": "v1", "kind": kind, "namespace": namespace.map(Name::as_str),
             "name": name.as_str(), "uid": uid,
@@ -220,19 +222,27 @@ async fn warn_of(
     });
     let event: Event = serde_json::from_value(event).map_err(kube::Error::SerdeError)?;
     let events: Api<Event> = Api::namespaced(client.clone(), place);
-    events
-        .create(&PostParams::default(), &event)
-        .await
-        .map(drop)
+    match events.create(&PostParams::default(), &event).await {
+        // An earlier leader has said so, or this one of an object that was well in between.
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            let again = Patch::Merge(json!({ "lastTimestamp": now.to_string() }));
+            let params = PatchParams::default();
+            events.patch(&event_name, &params, &again).await.map(drop)
+        }
+        made => made.map(drop),
+    }
 }
 
-/// As client-go names them: the object's name and the time; together no longer than a name may be.
-fn name_of_event(name: &str, now: i128) -> String {
-    let time = format!("{now:x}");
+/// The object's name, and a number of what is said of it, so that it is one Event however many
+/// leaders say it; together no longer than a name may be.
+fn name_of_event(name: &str, said: (&str, &str, &str)) -> String {
+    let mut hasher = DefaultHasher::new();
+    said.hash(&mut hasher);
+    let number = format!("{:016x}", hasher.finish());
     // Names are ASCII (DNS subdomains).
-    let end = name.len().min(LONGEST_NAME - 1 - time.len());
+    let end = name.len().min(LONGEST_NAME - 1 - number.len());
     let name = name.get(..end).unwrap_or_default();
-    format!("{}.{time}", name.trim_end_matches(['-', '.']))
+    format!("{}.{number}", name.trim_end_matches(['-', '.']))
 }
 
 /// What a name may have in characters (RFC 1123 as Kubernetes has it).

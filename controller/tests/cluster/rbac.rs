@@ -92,6 +92,10 @@ async fn the_roles_allow_what_the_controller_asks_for_and_nothing_else() {
     server.await_requests("a stand-by", |requests| requests.iter().any(follows));
     controller.stop().await.unwrap();
     second.idle().await;
+    // It says again what the first has said, in the same Event.
+    let patched = |it: &Request| it.method == "PATCH" && it.path.contains("/events/wishful.");
+    server.await_requests("the Event's time", |requests| requests.iter().any(patched));
+    assert_eq!(server.events().len(), 1);
     second.stop().await.unwrap();
 
     let (mut cluster, mut own) = (BTreeSet::new(), BTreeSet::new());

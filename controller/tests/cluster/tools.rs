@@ -19,6 +19,16 @@ fn ask(central: &Central, server: &ApiServer, arguments: &[&str]) -> (bool, Stri
     (output.status.success(), String::from_utf8(text).unwrap())
 }
 
+#[test]
+fn networks_that_overlap_are_refused_before_anything_is_done() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    let flags = ["--cluster-subnets=10.244.0.0/16/24,fd00::/48/64,10.244.128.0/17/25"];
+    let (is_well, told) = ask(&central, &server, &flags);
+    let overlap = "--cluster-subnets: 10.244.0.0/16 and 10.244.128.0/17 overlap";
+    assert!(!is_well && told.contains(overlap), "{told}");
+    assert_eq!(server.requests(), []);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn people_see_what_is_and_what_would_be_done() {
     let (central, server) = (Central::start(), ApiServer::start());
