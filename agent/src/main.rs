@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command as Process, ExitCode};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use podwire::config::{self, AgentCommand};
+use podwire::config::{self, AgentCommand, OvnkubeCommand, RoleLine};
 use podwire::install::probe::{self, ProbeArgs};
 use podwire::install::{self, InstallArgs, UninstallArgs};
 use podwire::ipam::spawner;
@@ -28,10 +28,19 @@ struct Cli {
     command: Command,
 }
 
+/// A command, and of the node role where its settings come from.
+struct Parsed {
+    command: Command,
+    role: Option<RoleLine>,
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the node agent, which serves the CNI plugin podwire-cni
     Agent(Box<AgentCommand>),
+    /// Be ovn-kubernetes' ovnkube of a node: the agent, and the node role beside it
+    #[command(hide = true)]
+    Ovnkube(Box<OvnkubeCommand>),
     /// Install the CNI plugin and its network configuration
     Install(Box<InstallArgs>),
     /// Remove what podwire install installed, and report what is left
@@ -60,23 +69,79 @@ pub(crate) fn main() -> ExitCode {
         Err(error) => return failed("agent", &error),
     };
     let mut say = |line: String| println!("{line}");
-    let mut whole = tools::grouped(Cli::command());
-    let cli = whole
-        .try_get_matches_from_mut(arguments)
-        .and_then(|given| Cli::from_arg_matches(&given))
-        .unwrap_or_else(|error| error.exit());
+    let mut whole = tools::grouped(Cli::command()).mut_subcommand("node", config::node_command);
+    let cli = parsed(&mut whole, arguments);
     match cli.command {
-        Command::Agent(command) => ended("agent", podwire::run::agent(*command)),
+        Command::Agent(command) => ended("agent", podwire::run::agent(*command, None)),
+        Command::Ovnkube(command) => ovnkube(*command, &mut whole),
         Command::Tool(tool) => tools::run(tool, whole),
         Command::Install(arguments) => ended("install", install::install(&arguments, &mut say)),
         Command::Uninstall(arguments) => {
             ended("uninstall", install::uninstall(&arguments, &mut say))
         }
-        Command::Node(command) => match Manager::from_environment() {
-            Ok(manager) => podwire_node::main(*command, &|state| manager.tell(state)),
-            Err(error) => failed("node", &error),
-        },
+        Command::Node(command) => node(*command, cli.role),
         Command::Probe(arguments) => ended("probe", probe::probe(&arguments)),
+    }
+}
+
+/// Parses a command line; that of the node role with what files and variables add.
+fn parsed(whole: &mut clap::Command, arguments: Vec<OsString>) -> Parsed {
+    let parse = |whole: &mut clap::Command, arguments| {
+        let given = whole.try_get_matches_from_mut(arguments);
+        given.unwrap_or_else(|error| error.exit())
+    };
+    let mut given = parse(whole, arguments);
+    let role = match given.subcommand() {
+        Some(("node", node)) => config::node_line(node).unwrap_or_else(|error| {
+            eprintln!("podwire node: {error}");
+            std::process::exit(2);
+        }),
+        _ => None,
+    };
+    if let Some(role) = &role {
+        given = parse(whole, role.arguments.clone());
+    }
+    let cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
+    Parsed {
+        command: cli.command,
+        role,
+    }
+}
+
+fn node(command: podwire_node::NodeCommand, role: Option<RoleLine>) -> ExitCode {
+    for warning in role.iter().flat_map(|role| &role.warnings) {
+        eprintln!("podwire node: note: {warning}");
+    }
+    let origin = |flag: &str| {
+        role.as_ref()
+            .map_or(String::new(), |role| role.origin(flag))
+    };
+    match Manager::from_environment() {
+        Ok(manager) => {
+            let tell = |state: &str| manager.tell(state);
+            let surroundings = podwire_node::Surroundings {
+                tell: &tell,
+                watchdog: manager.watchdog(),
+                origin: &origin,
+            };
+            podwire_node::main(command, &surroundings)
+        }
+        Err(error) => failed("node", &error),
+    }
+}
+
+/// One process for the service manager, as ovnkube is: the agent, which starts the node role; or,
+/// to clean up, the role alone.
+fn ovnkube(command: OvnkubeCommand, whole: &mut clap::Command) -> ExitCode {
+    let role = command.role();
+    if !command.cleans_up {
+        return ended("ovnkube", podwire::run::agent(command.agent, Some(role)));
+    }
+    let arguments = std::iter::once("podwire".into()).chain(role.arguments);
+    let cli = parsed(whole, arguments.collect());
+    match cli.command {
+        Command::Node(command) => node(*command, cli.role),
+        _ => ExitCode::FAILURE,
     }
 }
 

@@ -1,5 +1,7 @@
 //! The agent's life: what is made in which order, and how it ends.
 
+mod role;
+
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -12,7 +14,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::attach::{Agent, Connections, LastHolders, Lines, Node};
-use crate::config::{AgentCommand, Config, Environment, LoadError, Loaded, Loader, Mode};
+use crate::config::{
+    AgentCommand, Config, Environment, LoadError, Loaded, Loader, Mode, RoleCommand,
+};
 use crate::flows::Flows;
 use crate::ipam::Addresses;
 use crate::ipam::spawner::Spawner;
@@ -28,6 +32,7 @@ use crate::reconcile::{Configuration, Uplink};
 use crate::server::socket::{AgentSocket, RunDir, SocketError};
 use crate::service::{self, InheritedError, Manager};
 use crate::{install, reconcile, server};
+use role::Role;
 
 /// How long what is under way may take to end after SIGTERM; then the next agent undoes it.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
@@ -65,6 +70,9 @@ pub enum StartError {
     /// Only a new agent can start another.
     #[error("the process that runs IPAM plugins is gone")]
     SpawnerGone,
+    /// Both halves of an ovnkube end together.
+    #[error("the node role, `podwire node run`, has ended: its last words are above")]
+    RoleGone,
     /// Nobody can be served metrics there.
     #[error("--metrics-address {address}: {source}")]
     MetricsAddress {
@@ -84,11 +92,11 @@ pub enum StartError {
 }
 
 /// Does what a command line asks for: shows the settings, or runs the agent until SIGTERM or
-/// SIGINT.
+/// SIGINT; with a node role beside it, until that ends too.
 ///
 /// # Errors
-/// When it can't start; once it serves, it ends well.
-pub fn agent(command: AgentCommand) -> Result<(), StartError> {
+/// When it can't start, or the node role has ended; else, once it serves, it ends well.
+pub fn agent(command: AgentCommand, role: Option<RoleCommand>) -> Result<(), StartError> {
     let print = command.print_config;
     let loader = Loader::new(command, Environment::of_process());
     let loaded = loader.load()?;
@@ -109,7 +117,12 @@ pub fn agent(command: AgentCommand) -> Result<(), StartError> {
         tracing::warn!("{warning}");
     }
     let mtu_file = loader.file_for("mtu");
-    serve(config, mtu_file, Configuration::new(loader, loaded, log))
+    serve(
+        config,
+        mtu_file,
+        Configuration::new(loader, loaded, log),
+        role,
+    )
 }
 
 /// The MTU that pods would get if nobody named one.
@@ -126,6 +139,7 @@ fn serve(
     config: Config,
     mtu_file: Option<PathBuf>,
     configuration: Configuration,
+    role: Option<RoleCommand>,
 ) -> Result<(), StartError> {
     let process = |step| move |source| StartError::Process { step, source };
     // A parent may leave signals blocked, and then SIGTERM would never come; threads inherit the
@@ -135,6 +149,8 @@ fn serve(
         .map_err(|errno| process("unblock signals")(errno.into()))?;
     // While there is one thread, and before a child could inherit it.
     let inherited = service::inherited_listener(&config.socket)?;
+    let role = role.as_ref().map(Role::start).transpose();
+    let role = role.map_err(process("start the node role"))?;
     let manager = Manager::from_environment().map_err(process("reach the service manager"))?;
     server::raise_descriptor_limit().map_err(process("raise the limit of open files"))?;
     let run_dir = match config.standby {
@@ -212,6 +228,8 @@ fn serve(
         }
         tokio::spawn(configuration.follow(Arc::clone(&node), hangup));
         tokio::spawn(tell_manager(Arc::clone(&node), manager, stop.clone()));
+        let role = role.map(|role| role.watch(stop.clone())).transpose();
+        let role = role.map_err(process("watch the node role"))?;
         spawn_keepers(&node, &stop);
         tracing::info!(
             socket = %node.config.socket.display(),
@@ -230,6 +248,7 @@ fn serve(
         node.connections.all_forgotten().await;
         tracing::info!("stopped; pods keep their network");
         match node.spawner.is_alive() {
+            _ if role.is_some_and(|ended| ended.is_cancelled()) => Err(StartError::RoleGone),
             true => Ok(()),
             false => Err(StartError::SpawnerGone),
         }

@@ -114,6 +114,11 @@ impl Manager {
         self.tell("READY=1\nSTATUS=serving; not yet ready for an ADD");
     }
 
+    /// How often it wants to hear that we live.
+    pub fn watchdog(&self) -> Option<Duration> {
+        self.watchdog
+    }
+
     /// One line of state for people.
     pub fn status(&self, line: &str) {
         self.tell(&format!("STATUS={line}"));

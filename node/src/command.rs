@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::pin::{Pin, pin};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use kube::Client;
 use podwire_apiserver::{Access, AccessError};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -77,6 +79,9 @@ struct RunArgs {
     /// Loopback address, IP:PORT, on which GET /metrics and /healthz are served
     #[arg(long, value_name = "IP:PORT", env = "PODWIRE_NODE_METRICS_ADDRESS")]
     metrics_address: Option<String>,
+    /// End when standard input does, a socket: with the process that started this one
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
     /// What is logged: a level, or filters as in info,podwire_ovs=debug
     #[arg(
         long,
@@ -186,22 +191,33 @@ impl Wanted {
     }
 }
 
-/// Runs the command. `manager` takes what the service manager is to know (sd_notify(3)).
-pub fn main(command: NodeCommand, manager: &dyn Fn(&str)) -> ExitCode {
+/// Who started the command.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// Takes what the service manager is to know (sd_notify(3)).
+    pub tell: &'a dyn Fn(&str),
+    /// How often it wants to hear that the command lives (sd_watchdog_enabled(3)).
+    pub watchdog: Option<Duration>,
+    /// Takes a flag's name and gives where its value comes from, as words behind it.
+    pub origin: &'a dyn Fn(&str) -> String,
+}
+
+/// Runs the command.
+pub fn main(command: NodeCommand, surroundings: &Surroundings<'_>) -> ExitCode {
     let run = || -> Result<ExitCode, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(Failure::Runtime)?;
-        runtime.block_on(command.verb.run(manager))
+        runtime.block_on(command.verb.run(surroundings))
     };
     match run() {
         Ok(code) => code,
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }
-        Err(error @ Failure::Settings(_)) => {
-            eprintln!("podwire node: {error}");
+        Err(Failure::Settings(error)) => {
+            eprintln!("podwire node: {error}{}", (surroundings.origin)(error.flag));
             ExitCode::from(TO_DO)
         }
         Err(error) => {
@@ -212,12 +228,12 @@ pub fn main(command: NodeCommand, manager: &dyn Fn(&str)) -> ExitCode {
 }
 
 impl Verb {
-    async fn run(self, manager: &dyn Fn(&str)) -> Result<ExitCode, Failure> {
+    async fn run(self, surroundings: &Surroundings<'_>) -> Result<ExitCode, Failure> {
         match self {
             Self::Plan(wanted) => {
                 let (goal, api, places) = wanted.goal().await?;
                 let journal = Journal::read(&places.directory).map_err(NodeError::from)?;
-                let eyes = Eyes::open(&places).await?;
+                let eyes = Eyes::open(&places, &goal).await?;
                 let look = eyes.look(&goal, journal.undos(), None).await?;
                 let preflight = match &goal.settings {
                     Some(settings) => Preflight::look(settings, &look, api.as_ref()).await,
@@ -234,7 +250,7 @@ impl Verb {
             Self::Show(ShowArgs { wanted, output }) => {
                 let (goal, _, places) = wanted.goal().await?;
                 let journal = Journal::read(&places.directory).map_err(NodeError::from)?;
-                let eyes = Eyes::open(&places).await?;
+                let eyes = Eyes::open(&places, &goal).await?;
                 let look = eyes.look(&goal, journal.undos(), None).await?;
                 let kept = kept::read(&places.directory);
                 let text = match output {
@@ -256,7 +272,7 @@ impl Verb {
                 let done = node.init().await?;
                 report(&done, &node)
             }
-            Self::Run(arguments) => arguments.run(manager).await,
+            Self::Run(arguments) => arguments.run(surroundings).await,
             Self::Cleanup(arguments) => arguments.run().await,
         }
     }
@@ -300,7 +316,7 @@ impl CleanupArgs {
 }
 
 impl RunArgs {
-    async fn run(self, manager: &dyn Fn(&str)) -> Result<ExitCode, Failure> {
+    async fn run(self, surroundings: &Surroundings<'_>) -> Result<ExitCode, Failure> {
         let metrics_address = self.metrics_address.as_deref().map(loopback).transpose()?;
         let (goal, access, places) = self.wanted.check()?;
         tracing_subscriber::fmt()
@@ -308,7 +324,19 @@ impl RunArgs {
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
             .init();
-        let stop = ended()?;
+        let signals = ended()?;
+        let starter = self.until_stdin_ends.then(starter).transpose();
+        let mut starter = starter.map_err(Failure::Signals)?;
+        let stop = async move {
+            tokio::select! {
+                () = signals => {}
+                () = starter_ended(&mut starter) => return,
+            }
+            if let Some(starter) = &mut starter {
+                // So it knows that nothing has failed.
+                let _ = starter.write(b"\n").await;
+            }
+        };
         let kept = Kept::open(&places.directory);
         let mut pages = JoinSet::new();
         if let Some(address) = metrics_address {
@@ -327,8 +355,24 @@ impl RunArgs {
         let mut stop = pin!(stop);
         let journal = hold(&places, self.standby, stop.as_mut()).await?;
         let node = Node::with_journal(goal, &places, journal).await?;
-        run::run(node, kept, watch, manager, stop).await?;
+        run::run(node, kept, watch, surroundings, stop).await?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The process that started this one, by standard input.
+fn starter() -> std::io::Result<UnixStream> {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let socket = std::os::unix::net::UnixStream::from(socket);
+    socket.set_nonblocking(true)?;
+    UnixStream::from_std(socket)
+}
+
+/// Waits until that process ends; without one, forever.
+async fn starter_ended(starter: &mut Option<UnixStream>) {
+    match starter {
+        Some(stream) => while stream.read(&mut [0]).await.is_ok_and(|length| length > 0) {},
+        None => std::future::pending().await,
     }
 }
 
@@ -373,11 +417,15 @@ fn report(done: &[crate::diff::Step], node: &Node) -> Result<ExitCode, Failure> 
     let mut text: String = done.iter().map(|step| show::done(step) + "\n").collect();
     text += &format!(
         "{} steps: {} changes by netlink and nft, {} transactions of Open vSwitch's database, {} \
-         files written\n",
+         files written{}\n",
         done.len(),
         counts.netlink,
         counts.ovsdb,
-        counts.files
+        counts.files,
+        match counts.dbus {
+            0 => String::new(),
+            calls => format!(", {calls} calls of firewalld"),
+        }
     );
     say(&text)?;
     Ok(ExitCode::SUCCESS)

@@ -5,10 +5,11 @@ mod surplus;
 use std::collections::BTreeSet;
 
 use crate::firewall::Table;
+use crate::firewalld::Rule;
 use crate::journal::Undo;
 use crate::observe::{Observed, PortSeen, RouteSeen};
 use crate::plan::{Bridge, Claim, Item, Plan, Port, Tunnel};
-use crate::{LINK, PROTOCOL, TUNNEL};
+use crate::{FILE_MARK, LINK, PROTOCOL, TUNNEL};
 
 /// An item, and how it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,16 +98,22 @@ impl Look<'_> {
                     seen.keys.private_key
                 )),
             }),
+            Item::TunnelPort { chassis, port } => self.tunnel_port(chassis, *port),
             Item::Bridge(bridge) => self.of_switch(self.bridge(bridge)),
             Item::Tunnel(tunnel) => self.of_switch(self.tunnel(tunnel)),
             Item::File { path, text } => match self.observed.files.get(path) {
                 None => State::Missing,
                 Some(seen) if seen == text => State::Well { ours: true },
+                Some(seen) if outlives(path) && !seen.starts_with(FILE_MARK) => State::Foreign(
+                    "somebody else wrote it: remove it, or leave out what is to be in it"
+                        .to_owned(),
+                ),
                 Some(seen) => State::Differs(format!("{} other bytes", seen.len())),
             },
             Item::Sysctl { path, value } => self.sysctl(path, value),
             Item::Table(table) => self.table(table),
-            Item::Services => State::Well { ours: true },
+            Item::Services | Item::Former(_) => State::Well { ours: true },
+            Item::Firewalld(rule) => self.firewalld(item, rule),
             Item::LinkUp(_) | Item::Address(_) | Item::Neighbour { .. } | Item::Route(_) => {
                 // What is in our place elsewhere is known before our link is there.
                 match (self.on_link(item), self.lacks(item)) {
@@ -146,6 +153,22 @@ impl Look<'_> {
                     "somebody else set it to {seen}: --take-over replaces it until cleanup"
                 )),
             },
+        }
+    }
+
+    fn tunnel_port(&self, chassis: &str, wanted: u16) -> State {
+        let Some(ends) = &self.observed.switch.ends else {
+            return State::Waits("the southbound database, which does not answer".to_owned());
+        };
+        let mut own = ends.iter().filter(|end| end.chassis == chassis).peekable();
+        if own.peek().is_none() {
+            let awaited = format!("chassis {chassis}, as which ovn-controller joins");
+            return State::Waits(awaited);
+        }
+        let wanted = wanted.to_string();
+        match own.find(|end| end.port.as_deref() != Some(&wanted)) {
+            None => State::Well { ours: true },
+            Some(end) => State::Differs(end.port.as_deref().unwrap_or("6081").to_owned()),
         }
     }
 
@@ -363,6 +386,24 @@ impl Look<'_> {
         (link != "all" && !self.observed.links.contains_key(link)).then(|| format!("link {link}"))
     }
 
+    fn firewalld(&self, item: &Item, rule: &Rule) -> State {
+        let Some(seen) = self.observed.firewalld.as_ref() else {
+            return State::Waits("firewalld".to_owned());
+        };
+        match seen.rules.get(rule) {
+            _ if seen.uplink_zone.is_none() => {
+                State::Waits("firewalld, which does not answer".to_owned())
+            }
+            None => State::Missing,
+            Some(zone) if *zone == rule.zone => {
+                let ours = self.made(item) || self.observed.switch.owned.contains_key(&rule.mark());
+                State::Well { ours }
+            }
+            // Somebody has decided what may pass there.
+            Some(_) => State::Well { ours: false },
+        }
+    }
+
     fn table(&self, wanted: &Table) -> State {
         let Some(seen) = &self.observed.table else {
             return State::Missing;
@@ -381,6 +422,11 @@ impl Look<'_> {
         }
         State::Well { ours: true }
     }
+}
+
+/// Whether a file is still there after a reboot, when the journal is not.
+fn outlives(path: &str) -> bool {
+    path.starts_with("/etc/")
 }
 
 fn state_of(differences: Vec<String>) -> State {

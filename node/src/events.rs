@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use futures_channel::mpsc::UnboundedReceiver;
 use futures_util::StreamExt as _;
+use futures_util::future::select_all;
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::AddressScope;
@@ -26,6 +27,7 @@ use rtnetlink::MulticastGroup;
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
+use crate::firewalld::Signals;
 use crate::wire::{NFGENMSG, attributes, messages};
 use crate::{PROTOCOL, nft};
 
@@ -47,9 +49,11 @@ pub(crate) struct Events {
     kernel: UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>,
     settings: Notices,
     firewall: FirewallNotices,
-    switch: watch::Receiver<Version>,
+    /// Of Open vSwitch's database, and of the southbound one where there is something of ours.
+    databases: Vec<watch::Receiver<Version>>,
     /// Where a file of ours may change.
     files: Option<FileNotices>,
+    firewalld: Option<Signals>,
     links: Links,
     /// The netlink port of our own changes.
     own: u32,
@@ -95,7 +99,12 @@ const TOGETHER: Duration = Duration::from_millis(5);
 impl Events {
     /// Listens from now on. To be called on the tokio runtime, before the first look. `own` is the
     /// netlink port of our own changes, `file` one that somebody may remove.
-    pub(crate) fn listen(client: &Client, own: u32, file: Option<&Path>) -> io::Result<Self> {
+    pub(crate) fn listen<'a>(
+        clients: impl Iterator<Item = &'a Client>,
+        own: u32,
+        file: Option<&Path>,
+        firewalld: Option<Signals>,
+    ) -> io::Result<Self> {
         let groups = [
             MulticastGroup::Link,
             MulticastGroup::Neigh,
@@ -110,8 +119,9 @@ impl Events {
             kernel,
             settings: Notices::listen(NETLINK_ROUTE, &SETTINGS_GROUPS)?,
             firewall: FirewallNotices::listen()?,
-            switch: client.subscribe(),
+            databases: clients.map(Client::subscribe).collect(),
             files: file.map(FileNotices::listen).transpose()?,
+            firewalld,
             links: Links::default(),
             own,
         })
@@ -136,6 +146,7 @@ impl Events {
 
     async fn one(&mut self, changes: &mut Changes) -> io::Result<()> {
         loop {
+            let databases = self.databases.iter_mut().map(|it| Box::pin(it.changed()));
             tokio::select! {
                 notice = self.kernel.next() => {
                     let (message, _) = notice.ok_or_else(|| io::Error::other("the kernel's notices \
@@ -157,19 +168,30 @@ impl Events {
                     changes.firewall.insert(by?);
                     return Ok(());
                 }
+                () = firewalld_told(&mut self.firewalld) => {
+                    changes.kernel = true;
+                    return Ok(());
+                }
                 changed = file_changed(&self.files) => {
                     changed?;
                     changes.kernel = true;
                     return Ok(());
                 }
-                changed = self.switch.changed() => {
-                    changed.map_err(|_| io::Error::other("the client of Open vSwitch's database \
-                                                          has ended"))?;
+                (changed, ..) = select_all(databases) => {
+                    changed.map_err(|_| io::Error::other("the client of a database has ended"))?;
                     changes.switch = true;
                     return Ok(());
                 }
             }
         }
+    }
+}
+
+/// Waits until firewalld tells of something; where nobody listens to it, forever.
+async fn firewalld_told(signals: &mut Option<Signals>) {
+    match signals {
+        Some(signals) => signals.next().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Item;
+use crate::plan::{FormerRoute, Item};
 
 /// How a step is undone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +22,8 @@ use crate::plan::Item;
 pub(crate) enum Undo {
     /// The item was not there: it is removed.
     Made(Item),
+    /// One of somebody else's was replaced: it is made again.
+    Replaced(FormerRoute),
     /// The value is written back, unless somebody has changed it since.
     Sysctl {
         path: String,

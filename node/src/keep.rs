@@ -1,25 +1,26 @@
 //! The one loop: look, compare, take steps, and look again until nothing is left to do or an event
 //! has to come first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use netlink_sys::AsyncSocket as _;
-use podwire_ovs::client::{Client, ClientConfig, WaitError};
+use podwire_ovs::client::{Client, ClientConfig, RemoteError, WaitError};
 use podwire_ovs::vswitch::DATABASE;
 use tokio::time::{Instant, timeout_at};
 
 use crate::apply::{ApplyError, Counts, Machine};
 use crate::diff::{self, Finding, State, Step};
 use crate::events::{Changes, Events, Links};
+use crate::firewalld::{Firewalld, Rule};
 use crate::journal::{Journal, JournalError, Undo};
 use crate::observe::{ObserveError, Observed, SwitchSeen, Tables, tables};
-use crate::plan::{AGENT_FILE, Item, Plan};
-use crate::preflight::Preflight;
+use crate::plan::{AGENT_FILE, Item, Plan, UNITS, drop_in};
+use crate::preflight::{self, Preflight};
 use crate::settings::{Mode, Places, Settings};
-use crate::{LINK, TUNNEL};
+use crate::{LINK, TUNNEL, southbound};
 
 /// How long the database may take to answer.
 const DATABASE_LIMIT: Duration = Duration::from_secs(10);
@@ -85,14 +86,17 @@ pub(crate) struct Look {
 /// A connection to everything that a look needs.
 pub(crate) struct Eyes {
     pub(crate) client: Client,
+    /// The southbound database, where there is to be something of ours in it.
+    pub(crate) southbound: Option<Client>,
+    pub(crate) firewalld: Option<Firewalld>,
     pub(crate) handle: rtnetlink::Handle,
     /// The netlink port of the handle.
     port: u32,
 }
 
 impl Eyes {
-    /// Connects, and waits for the database.
-    pub(crate) async fn open(places: &Places) -> Result<Self, NodeError> {
+    /// Connects, and waits for the database; a moment for the southbound one.
+    pub(crate) async fn open(places: &Places, goal: &Goal) -> Result<Self, NodeError> {
         let mut config = ClientConfig::new(places.ovsdb.clone(), DATABASE, tables());
         config.connect_timeout = DATABASE_LIMIT;
         let client = Client::start(config);
@@ -101,12 +105,23 @@ impl Eyes {
             remote: places.ovsdb.to_string(),
             source,
         })?;
+        let settings = goal.settings.as_ref();
+        let southbound = settings.and_then(|settings| southbound(settings, &client));
+        let southbound = southbound
+            .transpose()
+            .map_err(|error| NodeError::Plan(format!("ovn-remote: {error}")))?;
+        if let Some(southbound) = &southbound {
+            // Who does not answer yet is waited for as for all that others bring.
+            let _ = southbound.synced(Instant::now() + preflight::LIMIT).await;
+        }
         let (mut connection, handle, _) = rtnetlink::new_connection()?;
         // Without it the socket has a port only once it has sent something.
         let address = connection.socket_mut().socket_mut().bind_auto()?;
         tokio::spawn(connection);
         Ok(Self {
             client,
+            southbound,
+            firewalld: Firewalld::connect().await,
             handle,
             port: address.port_number(),
         })
@@ -121,7 +136,11 @@ impl Eyes {
     ) -> Result<Look, NodeError> {
         let settings = goal.settings.as_ref();
         let interface = settings.and_then(|settings| settings.interface.as_deref());
-        let mut observed = Observed::all(&self.client, &self.handle, interface, known).await?;
+        let southbound = self.southbound.as_ref();
+        let firewalld = self.firewalld.as_ref();
+        let (client, handle) = (&self.client, &self.handle);
+        let observed = Observed::all(client, southbound, firewalld, handle, interface, known);
+        let mut observed = observed.await?;
         let plan = match settings {
             Some(settings) => Plan::of(settings, &observed).map_err(NodeError::Plan)?,
             None => Plan::default(),
@@ -132,18 +151,32 @@ impl Eyes {
         });
         let noted = journal.iter().filter_map(|undo| match undo {
             Undo::Sysctl { path, .. } => Some(path.as_str()),
-            Undo::Made(_) => None,
+            Undo::Made(_) | Undo::Replaced(_) => None,
         });
         observed.see_sysctls(planned.chain(noted));
         let made = journal.iter().filter_map(|undo| match undo {
             Undo::Made(item) => Some(item),
-            Undo::Sysctl { .. } => None,
+            Undo::Sysctl { .. } | Undo::Replaced(_) => None,
         });
-        let files = plan.items.iter().chain(made).filter_map(|item| match item {
-            Item::File { path, .. } => Some(path.as_str()),
+        let files = plan
+            .items
+            .iter()
+            .chain(made.clone())
+            .filter_map(|item| match item {
+                Item::File { path, .. } => Some(path.as_str()),
+                _ => None,
+            });
+        let items = plan.items.iter().chain(made.clone());
+        let rules = items.filter_map(|item| match item {
+            Item::Firewalld(rule) => Some(rule.clone()),
             _ => None,
         });
-        observed.see_files(files);
+        let owned = observed.switch.owned.keys();
+        let owned = owned.filter_map(|key| Rule::of_mark(key)).flatten();
+        let rules: BTreeSet<Rule> = rules.chain(owned).collect();
+        observed.see_rules(firewalld, rules.iter()).await;
+        let drop_ins = UNITS.map(drop_in);
+        observed.see_files(files.chain(drop_ins.iter().map(String::as_str)));
         let findings = diff::findings(&plan, &observed, journal, goal.take_over);
         Ok(Look {
             observed,
@@ -178,18 +211,26 @@ impl Node {
         places: &Places,
         journal: Journal,
     ) -> Result<Self, NodeError> {
-        let eyes = Eyes::open(places).await?;
+        let eyes = Eyes::open(places, &goal).await?;
         let is_plain = |settings: &Settings| settings.mode == Mode::Plain;
         let file = goal.settings.as_ref().filter(|settings| is_plain(settings));
         let file = file.map(|_| Path::new(AGENT_FILE));
         if let Some(directory) = file.and_then(Path::parent) {
             std::fs::create_dir_all(directory)?;
         }
-        let events = Events::listen(&eyes.client, eyes.port, file)?;
+        let clients = std::iter::once(&eyes.client).chain(&eyes.southbound);
+        let signals = match &eyes.firewalld {
+            Some(firewalld) => firewalld.signals().await.ok(),
+            None => None,
+        };
+        let events = Events::listen(clients, eyes.port, file, signals)?;
         let machine = Machine {
             client: eyes.client.clone(),
+            southbound: eyes.southbound.clone(),
+            firewalld: eyes.firewalld.clone(),
             handle: eyes.handle.clone(),
             journal,
+            owned: Default::default(),
             counts: Counts::default(),
         };
         Ok(Self {
@@ -268,8 +309,11 @@ impl Node {
     pub(crate) async fn cleanup(&mut self, force: bool) -> Result<Vec<Step>, NodeError> {
         let deadline = Instant::now() + OTHERS_LIMIT;
         let look = self.look().await?;
-        let removes_port =
-            |step: &Step| matches!(step, Step::Remove(Item::Port(_) | Item::File { .. }));
+        let removes_port = |step: &Step| match step {
+            Step::Remove(Item::Port(_)) => true,
+            Step::Remove(Item::File { path, .. }) => path == AGENT_FILE,
+            _ => false,
+        };
         if diff::steps(&look.findings).iter().any(removes_port) && look.observed.pods > 0 && !force
         {
             return Err(NodeError::Pods(look.observed.pods));
@@ -374,7 +418,11 @@ impl Node {
                 ..Changes::default()
             };
             // Pods' ports come and go all the time.
-            if changes != only_switch || SwitchSeen::of(&self.eyes.client) != self.switch {
+            let Eyes {
+                client, southbound, ..
+            } = &self.eyes;
+            if changes != only_switch || SwitchSeen::of(client, southbound.as_ref()) != self.switch
+            {
                 return Ok(changes);
             }
         }
@@ -393,6 +441,16 @@ impl Node {
             }),
         }
     }
+}
+
+/// The southbound database, where the plan has an item in it and its remote is known.
+fn southbound(settings: &Settings, client: &Client) -> Option<Result<Client, RemoteError>> {
+    settings.encap_port?;
+    let seen = SwitchSeen::of(client, None);
+    let remote = settings.ovn_remote.as_deref();
+    let remote = remote.or(seen.keys.get("ovn-remote").map(String::as_str))?;
+    let tls = settings.tls.clone().or_else(|| seen.tls());
+    Some(southbound::follow(remote, tls))
 }
 
 pub(crate) fn refuse_foreign(findings: &[Finding], more: bool) -> Result<(), NodeError> {

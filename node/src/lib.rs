@@ -7,12 +7,12 @@
 //!
 //! From the top: `command` is the command line, `run` keeps what `keep` has made, `apply` takes
 //! steps, `journal` remembers their inverses, `diff` and `plan` are pure, `firewall` is the text of
-//! the nftables table, `observe` looks at the machine and `events` says when to look again; `kept`
-//! counts what was put back, and `http` serves that. `cluster` follows the Kubernetes API,
-//! `services` are reachable on the host by it, `conntrack` forgets connections to endpoints that
-//! are gone, and `announce` tells the control plane of the node. `preflight` looks for what no item
-//! tells. `nft` and `wire` are the ways to nft(8) and to netlink messages that rtnetlink does not
-//! know.
+//! the nftables table, `firewalld` the way to that firewall, `observe` looks at the machine and
+//! `events` says when to look again; `kept` counts what was put back, and `http` serves that.
+//! `cluster` follows the Kubernetes API, `services` are reachable on the host by it, `conntrack`
+//! forgets connections to endpoints that are gone, and `announce` tells the control plane of the
+//! node. `preflight` looks for what no item tells. `nft` and `wire` are the ways to nft(8) and to
+//! netlink messages that rtnetlink does not know.
 
 mod announce;
 mod apply;
@@ -22,6 +22,7 @@ mod conntrack;
 mod diff;
 mod events;
 mod firewall;
+mod firewalld;
 mod http;
 mod journal;
 mod keep;
@@ -38,7 +39,7 @@ mod show;
 mod southbound;
 mod wire;
 
-pub use command::{NodeCommand, main};
+pub use command::{NodeCommand, Surroundings, main};
 
 /// The link by which the host reaches the pod network: its management port, under the name that
 /// ovn-kubernetes and its tools know.
@@ -50,6 +51,20 @@ const TUNNEL: &str = "podwire-tun";
 
 /// The key in `external_ids` by which rows of Open vSwitch's database are known as ours.
 const MARK: &str = "podwire.io/node";
+
+/// What stands before a physical network's name in the key of its bridge: one entry of
+/// `ovn-bridge-mappings`, which others have entries in too.
+const MAPPING: &str = "ovn-bridge-mappings:";
+
+/// What stands before the name of a key of the switch's `other_config`.
+const CONFIG: &str = "other_config:";
+
+/// What stands before the rules of firewalld's permanent configuration among the keys that are
+/// ours: it keeps no maker of them.
+const FIREWALLD: &str = "firewalld:";
+
+/// The first line of a file that outlives a reboot, by which it is known as ours.
+const FILE_MARK: &str = "# Made by podwire node; `podwire node cleanup` removes it.";
 
 /// The mark of a row that we made. That of a management port that we took over tells how it was.
 const MADE: &str = "made";

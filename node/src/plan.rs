@@ -1,7 +1,9 @@
 //! What the machine should be: one pure value.
 
+mod firewalld;
 mod item;
 mod plain;
+mod tuning;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,10 +14,11 @@ use ipnet::IpNet;
 use crate::firewall::Table;
 use crate::observe::Observed;
 use crate::settings::{Mode, Settings};
-use crate::{LINK, mac};
+use crate::{LINK, MAPPING, mac};
 
-pub(crate) use item::{Bridge, Claim, Item, Port, Route, Ssl, Tunnel};
+pub(crate) use item::{Bridge, Claim, FormerRoute, Item, Port, Route, Ssl, Tunnel};
 pub(crate) use plain::AGENT_FILE;
+pub(crate) use tuning::{UNITS, drop_in};
 
 /// Everything that should be, in the order in which it is made. Without an item it is the plan of a
 /// machine that has nothing of ours.
@@ -34,10 +37,13 @@ impl Plan {
     /// # Errors
     /// What is missing or can't be, in words.
     pub(crate) fn of(settings: &Settings, observed: &Observed) -> Result<Self, String> {
-        match settings.mode {
-            Mode::Ovn => Self::routed(settings, observed),
-            Mode::Plain => Self::plain(settings, observed),
-        }
+        let mut plan = match settings.mode {
+            Mode::Ovn => Self::routed(settings, observed)?,
+            Mode::Plain => Self::plain(settings, observed)?,
+        };
+        plan.pass_firewalld(settings, observed);
+        plan.tune(settings, observed)?;
+        Ok(plan)
     }
 
     /// The plan of the profile *routed*: the NIC is left alone, and what comes and goes between
@@ -47,16 +53,17 @@ impl Plan {
     /// What is missing, in words.
     pub(crate) fn routed(settings: &Settings, observed: &Observed) -> Result<Self, String> {
         let uplink = uplink(settings, observed)?;
-        let encap_ip = match settings.encap_ip {
-            Some(ip) => ip,
-            None => uplink.primary.ok_or_else(|| {
+        let mut encap_ips = settings.encap_ips.clone();
+        if encap_ips.is_empty() {
+            encap_ips.push(uplink.primary.ok_or_else(|| {
                 let link = &uplink.link;
                 format!("{link} has no address for tunnels: give it one, or name one by --encap-ip")
-            })?,
-        };
-        let mtu = mtu(settings, &uplink, encap_ip)?;
+            })?);
+        }
+        let mtu = mtu(settings, &uplink, &encap_ips)?;
+        let encap_ips: Vec<String> = encap_ips.iter().map(ToString::to_string).collect();
         let mut plan = Self::default();
-        plan.keys(settings, observed, encap_ip)?;
+        plan.keys(settings, observed, &encap_ips.join(","))?;
         let addresses: Vec<IpNet> = settings.node_subnets.iter().map(management).collect();
         // The router's port has one MAC for both families, by the first subnet.
         let own_mac = mac::of_ip(addresses[0].addr());
@@ -98,7 +105,10 @@ impl Plan {
         plan.uplink = Some(uplink.link.clone());
         plan.verdict = vec![
             format!("profile routed: {} is not touched", uplink.link),
-            format!("tunnels end at {encap_ip}"),
+            match settings.encap_port {
+                Some(port) => format!("tunnels end at {}, UDP port {port}", encap_ips.join(", ")),
+                None => format!("tunnels end at {}", encap_ips.join(", ")),
+            },
             format!(
                 "pods and {LINK} have an MTU of {mtu} bytes ({})",
                 uplink.why_mtu(settings)
@@ -111,7 +121,7 @@ impl Plan {
         &mut self,
         settings: &Settings,
         observed: &Observed,
-        encap_ip: IpAddr,
+        encap_ips: &str,
     ) -> Result<(), String> {
         let mut key = |key: &str, value: &str, claim| {
             self.items.push(Item::Key {
@@ -151,20 +161,27 @@ impl Plan {
                 remote.unwrap_or_default()
             ));
         }
-        let claim = match settings.encap_ip {
-            Some(_) => Claim::Refuse,
-            None => Claim::Yield,
+        let claim = match settings.encap_ips.is_empty() {
+            false => Claim::Refuse,
+            true => Claim::Yield,
         };
         key("ovn-encap-type", "geneve", Claim::Yield);
-        key("ovn-encap-ip", &encap_ip.to_string(), claim);
-        // Milliseconds and seconds; ovn-controller's own 5 s let a busy southbound database lose
-        // all of its clients at once.
-        key("ovn-remote-probe-interval", "100000", Claim::Yield);
-        key("ovn-openflow-probe-interval", "180", Claim::Yield);
-        // Conditional monitoring costs the southbound database more than it saves the nodes.
-        key("ovn-monitor-all", "true", Claim::Yield);
-        key("ovn-ofctrl-wait-before-clear", "0", Claim::Yield);
-        key("ovn-enable-lflow-cache", "true", Claim::Yield);
+        key("ovn-encap-ip", encap_ips, claim);
+        for (tuned, value) in TUNED {
+            if !settings.ovn_options.contains_key(tuned) {
+                key(tuned, value, Claim::Yield);
+            }
+        }
+        for (option, value) in &settings.ovn_options {
+            key(option, value, Claim::Replace);
+        }
+        for (network, bridge) in &settings.bridge_mappings {
+            key(&format!("{MAPPING}{network}"), bridge, Claim::Refuse);
+        }
+        if let Some(port) = settings.encap_port {
+            let chassis = observed.key("system-id").unwrap_or(chassis).to_owned();
+            self.items.push(Item::TunnelPort { chassis, port });
+        }
         if let Some(keys) = &settings.tls {
             let path = |path: &Path| path.display().to_string();
             self.items.push(Item::Ssl(Ssl {
@@ -268,21 +285,37 @@ fn uplink(settings: &Settings, observed: &Observed) -> Result<Uplink, String> {
     })
 }
 
+/// What ovn-controller is told of itself unless somebody else has told it.
+const TUNED: [(&str, &str); 5] = [
+    // Milliseconds and seconds; ovn-controller's own 5 s let a busy southbound database lose all of
+    // its clients at once.
+    ("ovn-remote-probe-interval", "100000"),
+    ("ovn-openflow-probe-interval", "180"),
+    // Conditional monitoring costs the southbound database more than it saves the nodes.
+    ("ovn-monitor-all", "true"),
+    ("ovn-ofctrl-wait-before-clear", "0"),
+    ("ovn-enable-lflow-cache", "true"),
+];
+
 /// Geneve's headers with OVN's option, by the family of the tunnels' ends: Ethernet 14, IP 20 or
 /// 40, UDP 8, Geneve 8 and its option 8.
-fn overhead(encap_ip: IpAddr) -> u32 {
-    if encap_ip.is_ipv4() { 58 } else { 78 }
+fn overhead(encap_ips: &[IpAddr]) -> u32 {
+    if encap_ips.iter().all(IpAddr::is_ipv4) {
+        58
+    } else {
+        78
+    }
 }
 
-fn mtu(settings: &Settings, uplink: &Uplink, encap_ip: IpAddr) -> Result<u32, String> {
-    let most = uplink.mtu.saturating_sub(overhead(encap_ip));
+fn mtu(settings: &Settings, uplink: &Uplink, encap_ips: &[IpAddr]) -> Result<u32, String> {
+    let most = uplink.mtu.saturating_sub(overhead(encap_ips));
     match settings.mtu {
         Some(mtu) if mtu > most => Err(format!(
             "--mtu {mtu}: {} has an MTU of {} bytes and tunnels take {}: name {most} at most, or \
              raise the link's",
             uplink.link,
             uplink.mtu,
-            overhead(encap_ip)
+            overhead(encap_ips)
         )),
         Some(mtu) => Ok(mtu),
         None => Ok(most),

@@ -17,7 +17,7 @@ use crate::keep::Look;
 use crate::kept::timestamp;
 use crate::nft::{self, objects};
 use crate::plan::Item;
-use crate::settings::{Mode, Settings};
+use crate::settings::{Firewalld, Mode, Settings};
 use crate::southbound::{Twin, twins};
 
 /// How long each answer may take.
@@ -25,6 +25,9 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(1);
 /// How far the clocks of two machines may be apart: certificates and leases are valid to the
 /// second.
 const CLOCK: i64 = 30_000;
+
+/// Geneve's own (RFC 8926).
+pub(crate) const TUNNEL_PORT: u16 = 6081;
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,8 +45,13 @@ impl Preflight {
         if settings.mode == Mode::Ovn {
             found.see_southbound(settings, look).await;
         }
-        found.warnings.extend(firewall().await);
-        found.warnings.extend(firewalld(settings).await);
+        if look.observed.default_link.is_none() {
+            found.warnings.push(
+                "there is no default route: what pods send to the outside has no way".to_owned(),
+            );
+        }
+        found.warnings.extend(firewall(settings).await);
+        found.warnings.extend(firewalld(settings, look).await);
         if let Some(api) = api {
             found.warnings.extend(clock(api).await);
         }
@@ -124,7 +132,7 @@ impl Preflight {
 
 /// A chain of somebody else's that drops what it does not know: an accept of ours does not change
 /// that, for every table has its say.
-async fn firewall() -> Option<String> {
+async fn firewall(settings: &Settings) -> Option<String> {
     let listed = nft::chains().await.ok()?;
     let drops = objects(&listed).filter_map(|object| {
         let chain = object.get("chain")?;
@@ -137,15 +145,19 @@ async fn firewall() -> Option<String> {
     (!drops.is_empty()).then(|| {
         format!(
             "a firewall drops what it does not know (nft list chain {}): let packets of the pod \
-             network and UDP 6081 of the other nodes pass",
-            drops.join(", ")
+             network and UDP {} of the other nodes pass",
+            drops.join(", "),
+            settings.encap_port.unwrap_or(TUNNEL_PORT)
         )
     })
 }
 
-/// What firewalld has to be told, where it runs: it rejects what it forwards between links that are
-/// in no zone of its own.
-async fn firewalld(settings: &Settings) -> Option<String> {
+/// What firewalld has to be told, where it runs and is out of reach, as from a container, or is to
+/// be left alone.
+async fn firewalld(settings: &Settings, look: &Look) -> Option<String> {
+    if look.observed.firewalld.is_some() && settings.firewalld != Firewalld::Off {
+        return None;
+    }
     let listed = nft::list("inet firewalld").await.ok()??;
     let link = match settings.mode {
         Mode::Ovn => LINK,

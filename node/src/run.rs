@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Interval, sleep_until};
 use tracing::{error, info, warn};
 
+use crate::Surroundings;
 use crate::announce::{self, Announced};
 use crate::cluster::{ApiNode, Watch};
 use crate::diff::{self, Finding, State, Step};
@@ -29,8 +30,7 @@ const TRUCE: Duration = Duration::from_secs(60);
 /// When a step or look is tried again that failed.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Keeps the node until `stop`, and its services by what `watch` tells. `manager` takes what the
-/// service manager is to know (sd_notify(3)).
+/// Keeps the node until `stop`, and its services by what `watch` tells.
 ///
 /// # Errors
 /// Before the node is ready, what init fails for; later, that there are no more events.
@@ -38,7 +38,7 @@ pub(crate) async fn run(
     node: Node,
     kept: Kept,
     watch: Option<Watch>,
-    manager: &dyn Fn(&str),
+    surroundings: &Surroundings<'_>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), NodeError> {
     let mut keeper = Keeper {
@@ -47,7 +47,7 @@ pub(crate) async fn run(
         watch,
         services: Services::default(),
         told: None,
-        manager,
+        manager: surroundings.tell,
         is_checked: false,
         is_ready: false,
         planned: Vec::new(),
@@ -56,18 +56,34 @@ pub(crate) async fn run(
     };
     let mut stop = std::pin::pin!(stop);
     let mut changes = Changes::default();
-    loop {
+    let mut beat = surroundings.watchdog.map(tokio::time::interval);
+    'kept: loop {
         let again = keeper.settle(changes).await?;
         let never = Instant::now() + FIGHT_TIME;
-        changes = tokio::select! {
-            () = &mut stop => break,
-            changes = keeper.node.changes() => changes?,
-            () = told(&mut keeper.watch) => Changes::default(),
-            () = sleep_until(again.unwrap_or(never)), if again.is_some() => Changes::default(),
+        changes = loop {
+            break tokio::select! {
+                () = &mut stop => break 'kept,
+                changes = keeper.node.changes() => changes?,
+                () = told(&mut keeper.watch) => Changes::default(),
+                () = sleep_until(again.unwrap_or(never)), if again.is_some() => Changes::default(),
+                () = tick(&mut beat) => {
+                    (surroundings.tell)("WATCHDOG=1");
+                    continue;
+                }
+            };
         };
     }
-    manager("STOPPING=1\nSTATUS=ending; everything stays as it is");
+    (surroundings.tell)("STOPPING=1\nSTATUS=ending; everything stays as it is");
     Ok(())
+}
+
+/// Waits until the service manager is to hear that this loop still comes round; without a watchdog,
+/// forever.
+async fn tick(beat: &mut Option<Interval>) {
+    match beat {
+        Some(beat) => drop(beat.tick().await),
+        None => std::future::pending().await,
+    }
 }
 
 /// Waits until the API server tells of something; without one, forever.
@@ -382,14 +398,16 @@ fn kind(item: &Item) -> &'static str {
         Item::Key { .. } => "key",
         Item::Port(_) => "port",
         Item::Ssl(_) => "ssl",
+        Item::TunnelPort { .. } => "tunnel-port",
         Item::Bridge(_) => "bridge",
         Item::Tunnel(_) => "tunnel",
         Item::LinkUp(_) => "link",
         Item::Address(_) => "address",
         Item::Neighbour { .. } => "neighbour",
-        Item::Route(_) => "route",
+        Item::Route(_) | Item::Former(_) => "route",
         Item::Sysctl { .. } => "sysctl",
         Item::Table(_) => "table",
+        Item::Firewalld(_) => "firewalld",
         Item::File { .. } => "file",
         Item::Services => "services",
     }
@@ -400,6 +418,10 @@ fn by_whom(item: &Item, changes: &Changes) -> String {
     let names = match item {
         Item::Key { .. } | Item::Ssl(_) | Item::Port(_) | Item::Bridge(_) | Item::Tunnel(_) => {
             return "a client of Open vSwitch's database".to_owned();
+        }
+        Item::Firewalld(_) => return "firewalld, or one who asked it".to_owned(),
+        Item::TunnelPort { .. } => {
+            return "ovn-controller, or another client of the southbound database".to_owned();
         }
         Item::Table(_) | Item::Services => &changes.firewall,
         _ => &changes.processes,

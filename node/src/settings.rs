@@ -1,146 +1,18 @@
 //! What the command line and the environment say, checked before anything is looked at.
 
+mod args;
 mod follow;
+mod ovn;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::ValueEnum;
 use ipnet::IpNet;
-use podwire_apiserver::{Access, Token};
 use podwire_ovs::client::{Remote, TlsKeys};
 
-/// The flags that say what the node is to be.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct SettingsArgs {
-    /// ovn: a part of an OVN network; plain: without OVN and controller, the nodes' podCIDRs reach
-    /// each other by routes and Open vSwitch's tunnels
-    #[arg(
-        long,
-        value_name = "MODE",
-        default_value = "ovn",
-        env = "PODWIRE_MODE",
-        hide_possible_values = true
-    )]
-    mode: Mode,
-    /// This node's name in Kubernetes [default: the host name, in lower case]
-    #[arg(long, value_name = "NAME", env = "PODWIRE_NODE_NAME")]
-    node_name: Option<String>,
-    /// The node's part of the pod network, one for each family; may be repeated, or have commas
-    #[arg(
-        long = "node-subnet",
-        value_name = "CIDR",
-        env = "PODWIRE_NODE_SUBNETS",
-        value_delimiter = ' '
-    )]
-    node_subnets: Vec<String>,
-    /// The pod network of all nodes, reached by the management port; may be repeated
-    #[arg(
-        long = "cluster-subnet",
-        value_name = "CIDR",
-        env = "PODWIRE_CLUSTER_SUBNETS",
-        value_delimiter = ' '
-    )]
-    cluster_subnets: Vec<String>,
-    /// Addresses of services, reached by the management port; may be repeated
-    #[arg(
-        long = "service-cidr",
-        value_name = "CIDR",
-        env = "PODWIRE_SERVICE_CIDRS",
-        value_delimiter = ' '
-    )]
-    service_cidrs: Vec<String>,
-    /// Link to the other nodes and the outside [default: the default route's]
-    #[arg(long, value_name = "LINK", env = "PODWIRE_INTERFACE")]
-    interface: Option<String>,
-    /// MTU of pods and of the management port, in bytes [default: the uplink's, less the tunnel's
-    /// headers]
-    #[arg(long, value_name = "BYTES", env = "PODWIRE_MTU")]
-    mtu: Option<u32>,
-    /// Address at which this node's tunnels end [default: the uplink's first]
-    #[arg(long, value_name = "IP", env = "PODWIRE_ENCAP_IP")]
-    encap_ip: Option<String>,
-    /// The southbound database, as in ssl:192.0.2.1:6642, several with commas between them
-    /// [default: what Open vSwitch's external_ids say]
-    #[arg(long, value_name = "REMOTE", env = "PODWIRE_OVN_REMOTE")]
-    ovn_remote: Option<String>,
-    /// This node's private key for ssl: remotes, with its certificate and the CA's
-    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_PRIVATE_KEY")]
-    ovn_private_key: Option<PathBuf>,
-    /// The certificate that goes with it
-    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_CERTIFICATE")]
-    ovn_certificate: Option<PathBuf>,
-    /// The certificate of the southbound database's CA
-    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_CA_CERT")]
-    ovn_ca_cert: Option<PathBuf>,
-    /// Plain mode: reach every other node by a tunnel, for a network that drops pods' packets
-    #[arg(long, env = "PODWIRE_ALWAYS_TUNNEL")]
-    always_tunnel: bool,
-    /// The integration bridge
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "br-int",
-        env = "PODWIRE_BRIDGE"
-    )]
-    bridge: String,
-}
-
-/// Where things are on this machine.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct PlaceArgs {
-    /// Open vSwitch's database
-    #[arg(
-        long,
-        value_name = "REMOTE",
-        default_value = "unix:/run/openvswitch/db.sock",
-        env = "PODWIRE_OVSDB"
-    )]
-    ovsdb: String,
-    /// Directory whose part `node` holds the journal; on tmpfs, as the journal is of what a reboot
-    /// undoes
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = "/run/podwire",
-        env = "PODWIRE_RUN_DIR"
-    )]
-    run_dir: PathBuf,
-}
-
-/// The flags that say where the Kubernetes API is.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ApiArgs {
-    /// The Kubernetes API server, by this URL: the node's subnets come from its annotation,
-    /// services are made reachable on the host, and the control plane is told of this node
-    #[arg(long, value_name = "URL", env = "PODWIRE_K8S_APISERVER")]
-    k8s_apiserver: Option<String>,
-    /// The same, as this kubeconfig says
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "PODWIRE_KUBECONFIG",
-        conflicts_with = "k8s_apiserver"
-    )]
-    kubeconfig: Option<PathBuf>,
-    /// The same, by the service account of this pod
-    #[arg(long, conflicts_with_all = ["k8s_apiserver", "kubeconfig"])]
-    in_cluster: bool,
-}
-
-impl ApiArgs {
-    pub(crate) fn access(self) -> Option<Access> {
-        let by_url = self.k8s_apiserver.map(|url| Access::Server {
-            url,
-            ca: None,
-            token: Token::None,
-        });
-        let by_file = || self.kubeconfig.map(Access::Kubeconfig);
-        by_url
-            .or_else(by_file)
-            .or(self.in_cluster.then_some(Access::InCluster))
-    }
-}
+pub(crate) use args::{ApiArgs, PlaceArgs, SettingsArgs};
 
 /// Who runs the pod network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -177,11 +49,39 @@ pub(crate) struct Settings {
     pub(crate) service_cidrs: Vec<IpNet>,
     pub(crate) interface: Option<String>,
     pub(crate) mtu: Option<u32>,
-    pub(crate) encap_ip: Option<IpAddr>,
+    /// Where tunnels end, as far as flags say.
+    pub(crate) encap_ips: Vec<IpAddr>,
+    pub(crate) encap_port: Option<u16>,
+    /// Bridges by physical network.
+    pub(crate) bridge_mappings: BTreeMap<String, String>,
+    /// Keys that tune ovn-controller.
+    pub(crate) ovn_options: BTreeMap<String, String>,
     pub(crate) ovn_remote: Option<String>,
     /// The files for ssl: remotes.
     pub(crate) tls: Option<TlsKeys>,
     pub(crate) bridge: String,
+    pub(crate) tuning: Tuning,
+    pub(crate) firewalld: Firewalld,
+}
+
+/// What firewalld is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Firewalld {
+    Off,
+    /// Until it reloads, and then anew.
+    Runtime,
+    /// Its permanent configuration too.
+    Permanent,
+}
+
+/// What Open vSwitch's daemons are told of processors and memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Tuning {
+    /// As CPUAffinity= has it (systemd.exec(5)).
+    pub(crate) cpus: Option<String>,
+    pub(crate) no_mlockall: bool,
+    pub(crate) handlers: Option<u16>,
+    pub(crate) revalidators: Option<u16>,
 }
 
 /// Where things are.
@@ -196,7 +96,7 @@ pub(crate) struct Places {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{flag} {value}: {problem}")]
 pub(crate) struct SettingsError {
-    flag: &'static str,
+    pub(crate) flag: &'static str,
     value: String,
     problem: String,
 }
@@ -241,10 +141,14 @@ impl SettingsArgs {
             let problem = format!("expected {least} to 65535 bytes");
             return Err(bad("--mtu", &mtu.to_string(), problem));
         }
-        let encap_ip = self.encap_ip.as_deref().map(|text| {
-            let problem = "expected an IP address of this machine, as in 192.0.2.11";
-            text.parse().map_err(|_| bad("--encap-ip", text, problem))
-        });
+        let encap_ips = ovn::encap_ips(self.encap_ip.as_deref())?;
+        if self.encap_port == Some(0) {
+            return Err(bad(
+                "--encap-port",
+                "0",
+                "expected a port of UDP, 1 to 65535",
+            ));
+        }
         if let Some(remote) = &self.ovn_remote {
             Remote::parse_list(remote)
                 .map_err(|error| bad("--ovn-remote", remote, error.to_string()))?;
@@ -260,11 +164,48 @@ impl SettingsArgs {
             service_cidrs,
             interface: self.interface,
             mtu: self.mtu,
-            encap_ip: encap_ip.transpose()?,
+            encap_ips,
+            encap_port: self.encap_port,
+            bridge_mappings: ovn::bridge_mappings(&self.bridge_mappings, &self.bridge)?,
+            ovn_options: ovn::options(&self.ovn_options)?,
             ovn_remote: self.ovn_remote,
             tls,
+            tuning: Tuning {
+                cpus: self.ovs_cpus.as_deref().map(cpus).transpose()?,
+                no_mlockall: self.ovs_no_mlockall,
+                handlers: threads("--ovs-handler-threads", self.ovs_handler_threads)?,
+                revalidators: threads("--ovs-revalidator-threads", self.ovs_revalidator_threads)?,
+            },
+            firewalld: self.firewalld,
             bridge: self.bridge,
         })
+    }
+}
+
+/// Processors, as CPUAffinity= takes them: numbers and ranges.
+fn cpus(text: &str) -> Result<String, SettingsError> {
+    let number = |text: &str| text.parse::<u16>().ok();
+    let is_one = |part: &str| match part.split_once('-') {
+        Some((first, last)) => number(first)
+            .zip(number(last))
+            .is_some_and(|(first, last)| first <= last),
+        None => number(part).is_some(),
+    };
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    if !parts.iter().all(|part| is_one(part)) {
+        let problem = "expected numbers of processors and ranges of them, as in 0,2-3";
+        return Err(bad("--ovs-cpus", text, problem));
+    }
+    Ok(parts.join(","))
+}
+
+fn threads(flag: &'static str, number: Option<u16>) -> Result<Option<u16>, SettingsError> {
+    match number {
+        Some(0 | 1025..) => {
+            let number = number.unwrap_or_default().to_string();
+            Err(bad(flag, &number, "expected 1 to 1024"))
+        }
+        number => Ok(number),
     }
 }
 
@@ -300,9 +241,13 @@ impl SettingsArgs {
     }
 
     fn check_mode(&self, by_api: bool) -> Result<(), SettingsError> {
+        let port = self.encap_port.map(|port| port.to_string());
         let only_ovn = [
-            ("--ovn-remote", &self.ovn_remote),
-            ("--encap-ip", &self.encap_ip),
+            ("--ovn-remote", self.ovn_remote.as_ref()),
+            ("--encap-ip", self.encap_ip.as_ref()),
+            ("--encap-port", port.as_ref()),
+            ("--bridge-mapping", self.bridge_mappings.first()),
+            ("--ovn-option", self.ovn_options.first()),
         ];
         match self.mode {
             Mode::Plain if !by_api => {
@@ -312,7 +257,7 @@ impl SettingsArgs {
             }
             Mode::Plain => match only_ovn
                 .iter()
-                .find_map(|(flag, it)| Some((flag, (*it).as_ref()?)))
+                .find_map(|(flag, value)| Some((flag, value.as_ref()?)))
             {
                 Some((flag, value)) => {
                     let problem = "it is of OVN: leave it out, or say --mode ovn";

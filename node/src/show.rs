@@ -90,6 +90,11 @@ pub(crate) fn items(look: &Look, journal: &[Undo], kept: &[PutBack]) -> String {
     for undo in journal {
         let _ = match undo {
             Undo::Made(item) => writeln!(text, "  remove {}", item.identity()),
+            Undo::Replaced(former) => writeln!(
+                text,
+                "  make route {} dev {} again",
+                former.destination, former.link
+            ),
             Undo::Sysctl { path, was, set } => {
                 let sysctl = path.replace('/', ".");
                 writeln!(text, "  write {was} to {sysctl}, while it is {set}")
@@ -143,6 +148,12 @@ pub(crate) fn done(step: &Step) -> String {
         Step::Make(item) => format!("made {item}"),
         Step::Remove(Item::Sysctl { path, value }) => {
             format!("wrote {value} back to sysctl {}", path.replace('/', "."))
+        }
+        Step::Remove(Item::Former(former)) => {
+            format!(
+                "made route {} dev {} again",
+                former.destination, former.link
+            )
         }
         Step::Remove(item) => format!("removed {}", item.identity()),
     }

@@ -4,12 +4,14 @@ use std::net::IpAddr;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, select_ok};
-use podwire_ovs::client::{Client, ClientConfig, Remote, TlsKeys};
+use podwire_ovs::client::{Client, ClientConfig, Remote, RemoteError, TlsKeys};
+use podwire_ovs::replica::TableSpec;
 use podwire_ovs::transact::{Condition, SelectedRow, TransactError, Transaction};
+use podwire_ovs::vswitch::{StringMap, set_keys};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-use crate::observe::SwitchSeen;
+use crate::observe::{EndSeen, SwitchSeen};
 use crate::preflight::LIMIT;
 
 const DATABASE: &str = "OVN_Southbound";
@@ -69,6 +71,54 @@ impl Chassis {
             .map_err(failed)
     }
 }
+
+/// A client that follows where chassis' tunnels end.
+pub(crate) fn follow(remotes: &str, tls: Option<TlsKeys>) -> Result<Client, RemoteError> {
+    let ends = TableSpec {
+        name: ENCAP,
+        columns: &["chassis_name", "options"],
+        indexes: &[],
+    };
+    let mut remotes = Remote::parse_list(remotes)?.into_iter();
+    let first = remotes
+        .next()
+        .unwrap_or_else(|| Remote::Unix(Default::default()));
+    let mut config = ClientConfig::new(first, DATABASE, vec![ends]);
+    config.remotes.extend(remotes);
+    config.tls = tls;
+    Ok(Client::start(config))
+}
+
+/// Where chassis' tunnels end, as a client of [`follow`] knows it.
+pub(crate) fn ends(client: &Client) -> Vec<EndSeen> {
+    client.read(|db| {
+        let rows = db.rows(ENCAP).map(|row| EndSeen {
+            uuid: row.uuid(),
+            chassis: row.str("chassis_name").unwrap_or_default().to_owned(),
+            port: row.map("options").str(PORT).map(str::to_owned),
+        });
+        rows.collect()
+    })
+}
+
+/// Has tunnels to this chassis end at this UDP port: other chassis read it from there.
+pub(crate) async fn write_port(
+    client: &Client,
+    chassis: &str,
+    port: u16,
+    deadline: Instant,
+) -> Result<(), TransactError> {
+    let mut transaction = Transaction::new();
+    let port = StringMap::from([(PORT.to_owned(), port.to_string())]);
+    for end in ends(client).iter().filter(|end| end.chassis == chassis) {
+        set_keys(&mut transaction, ENCAP, end.uuid, "options", &port);
+    }
+    client.transact(&transaction, deadline).await.map(drop)
+}
+
+/// The table of tunnels' ends, and the option that is their UDP port.
+const ENCAP: &str = "Encap";
+const PORT: &str = "dst_port";
 
 /// A machine of the network, as the southbound database has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -147,10 +147,23 @@ impl Machine {
         if let Some(boundary) = fault {
             command.env("PODWIRE_NODE_FAULT", boundary.to_string());
         }
+        self.finish(command)
+    }
+
+    /// Runs a command on the machine to its end.
+    #[track_caller]
+    pub fn finish(&self, command: Command) -> Finished {
         self.node
             .place()
             .run(|| finish(command, b"", LIMIT))
             .or_fail()
+    }
+
+    /// Waits until a process that another one started is gone.
+    #[track_caller]
+    pub fn await_process_end(&self, pid: u32) {
+        let of = format!("--pid={pid}");
+        self.node.run("tail", &[&of, "-f", "/dev/null"]);
     }
 
     /// Everything that is set: links, addresses, routes of all tables, rules, neighbours, nftables,

@@ -220,7 +220,7 @@ fn what_others_made_in_our_place_is_named_and_stays() {
     );
     machine.cleanup(&[]);
     run(&["address", "del", "10.244.1.2/32", "dev", "lo"]);
-    run(&["route", "del", "10.96.0.0/16"]);
+    // Their route is replaced by ours, and comes back.
     let before = machine.snapshot();
     machine.init(&["--take-over"]);
     machine.cleanup(&[]);

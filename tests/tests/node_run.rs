@@ -2,10 +2,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::Command;
 
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::machine::Machine;
 use podwire_tests::scrape::Scrape;
+use podwire_tests::{NodeRun, agent_binary};
 use serde_json::{Value, json};
 
 const LINK: &str = "ovn-k8s-mp0";
@@ -256,6 +258,21 @@ fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
 }
 
 #[test]
+fn the_service_manager_hears_again_and_again_that_the_role_lives() {
+    let machine = Machine::new();
+    let mut command = Command::new(agent_binary());
+    command.args(machine.arguments("run", &[]));
+    // In microseconds; half of it is how often it is told (sd_watchdog_enabled(3)).
+    command.env("WATCHDOG_USEC", "400000");
+    let run = NodeRun::launch_by(machine.node(), command);
+    run.await_state("READY=1");
+    for _ in 0..3 {
+        run.await_state("WATCHDOG=1");
+    }
+    assert!(run.stop().success());
+}
+
+#[test]
 fn the_tunnels_end_follows_the_uplink_s_address_unless_it_is_named() {
     let machine = Machine::new();
     let node = machine.node();
@@ -293,7 +310,7 @@ fn a_node_is_ready_only_when_everything_is_there() {
     let node = machine.node();
     node.vsctl(&["del-br", "br-int"]);
     let arguments = machine.arguments("run", &[]);
-    let run = podwire_tests::NodeRun::launch(node, &arguments);
+    let run = NodeRun::launch(node, &arguments);
     run.await_state("STATUS=waiting for bridge br-int, which ovn-controller makes");
     assert_eq!(run.count("ready"), 0, "{}", run.log());
     node.add_bridge("br-int");
@@ -304,7 +321,7 @@ fn a_node_is_ready_only_when_everything_is_there() {
     machine.cleanup(&[]);
     node.run("ip", &["address", "add", "10.244.1.2/32", "dev", "lo"]);
     let before = machine.snapshot();
-    let run = podwire_tests::NodeRun::launch(node, &arguments);
+    let run = NodeRun::launch(node, &arguments);
     assert_eq!(run.await_end().code(), Some(1));
     assert!(run.log().contains("lo has this address"), "{}", run.log());
     before.assert_same(&machine.snapshot());

@@ -13,6 +13,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use super::files::{Place, Places};
+use super::foreign::{Caller, OVNKUBE};
 use super::layers::{Given, Layer, Origin};
 use super::settings::{Setting, Settings, key_of};
 use super::{foreign, settings};
@@ -23,11 +24,49 @@ const PRINT_CONFIG: &str = "print-config";
 /// The variable for `--config`.
 pub(super) const CONFIG_VARIABLE: &str = "PODWIRE_CONFIG";
 
-const TOKEN_FLAG: &str = "--k8s-token";
+pub(super) const TOKEN_FLAG: &str = "--k8s-token";
 /// The variable that a token of the command line is moved to.
 pub(super) const TOKEN_VARIABLE: &str = "PODWIRE_K8S_TOKEN_OF_FLAG";
 /// What stands in its place.
-const HIDDEN: &str = "(hidden)";
+pub(super) const HIDDEN: &str = "(hidden)";
+
+/// What the command line of `podwire ovnkube` says, which is ovn-kubernetes' of a node: the agent's
+/// and the node role's in one.
+#[derive(Debug, Clone, Default)]
+pub struct OvnkubeCommand {
+    /// The agent's part.
+    pub agent: AgentCommand,
+    /// The node role's.
+    pub(super) role: Layer,
+    /// Whether nothing of the node is to be left.
+    pub cleans_up: bool,
+}
+
+impl Args for OvnkubeCommand {
+    fn augment_args(command: Command) -> Command {
+        AgentCommand::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for OvnkubeCommand {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let agent = AgentCommand::of(matches, Caller::Ovnkube)?;
+        Ok(Self {
+            role: agent.given.clone(),
+            cleans_up: matches.contains_id("cleanup-node"),
+            agent,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
 
 /// What the command line of `podwire agent` says. Only what is on it: variables, files and defaults
 /// come in below, when the settings are loaded.
@@ -51,33 +90,13 @@ impl Args for AgentCommand {
             let variable = settings::variable_of(&key_of(&flag));
             with_variable(flag, &variable)
         });
-        let usual = Places::default();
-        let file = |name: &'static str, usual: &Place| {
-            Arg::new(name)
-                .long(name)
-                .value_name("FILE")
-                .value_parser(ValueParser::path_buf())
+        let command = with_files(command).arg(
+            Arg::new(PRINT_CONFIG)
+                .long(PRINT_CONFIG)
+                .action(ArgAction::SetTrue)
                 .help_heading("Where settings come from")
-                .help(format!(
-                    "{} [default: {}]",
-                    match name {
-                        CONFIG => "The settings, in TOML; read again when it changes",
-                        _ => "ovn-kubernetes' own, of which a node's part is taken",
-                    },
-                    usual.path.display()
-                ))
-        };
-        let command = command
-            .arg(file(CONFIG, &usual.own))
-            .mut_arg(CONFIG, |arg| with_variable(arg, CONFIG_VARIABLE))
-            .arg(file(CONFIG_FILE, &usual.ovn_k8s))
-            .arg(
-                Arg::new(PRINT_CONFIG)
-                    .long(PRINT_CONFIG)
-                    .action(ArgAction::SetTrue)
-                    .help_heading("Where settings come from")
-                    .help("Show every setting, its value and where that comes from, and end"),
-            );
+                .help("Show every setting, its value and where that comes from, and end"),
+        );
         foreign::add_flags(command)
     }
 
@@ -88,36 +107,67 @@ impl Args for AgentCommand {
 
 impl FromArgMatches for AgentCommand {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let (mut given, implied) = foreign::flag_layers(matches)?;
-        for setting in Settings::of_agent().iter() {
-            if let Some(value) = named(matches, setting) {
-                given.insert(setting.key.clone(), value);
-            }
-        }
-        let usual = Places::default();
-        let place = |name: &str, usual: Place| match matches.get_one::<PathBuf>(name) {
-            Some(path) => Place {
-                path: path.clone(),
-                named: true,
-            },
-            None => usual,
-        };
-        Ok(Self {
-            given,
-            implied,
-            places: Places {
-                own: place(CONFIG, usual.own),
-                ovn_k8s: place(CONFIG_FILE, usual.ovn_k8s),
-                microshift: usual.microshift,
-                node: usual.node,
-            },
-            print_config: matches.get_flag(PRINT_CONFIG),
-        })
+        Self::of(matches, Caller::Agent)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
+    }
+}
+
+impl AgentCommand {
+    fn of(matches: &ArgMatches, caller: Caller) -> Result<Self, clap::Error> {
+        let (mut given, implied) = foreign::flag_layers(matches, caller)?;
+        given.extend(named(matches, &Settings::of_agent()));
+        Ok(Self {
+            given,
+            implied,
+            places: places(matches),
+            print_config: matches.get_flag(PRINT_CONFIG),
+        })
+    }
+}
+
+/// Adds the flags that say where the files are.
+pub(super) fn with_files(command: Command) -> Command {
+    let usual = Places::default();
+    let file = |name: &'static str, usual: &Place| {
+        Arg::new(name)
+            .long(name)
+            .value_name("FILE")
+            .value_parser(ValueParser::path_buf())
+            .help_heading("Where settings come from")
+            .help(format!(
+                "{} [default: {}]",
+                match name {
+                    CONFIG => "The settings, in TOML; read again when it changes",
+                    _ => "ovn-kubernetes' own, of which a node's part is taken",
+                },
+                usual.path.display()
+            ))
+    };
+    command
+        .arg(file(CONFIG, &usual.own))
+        .mut_arg(CONFIG, |arg| with_variable(arg, CONFIG_VARIABLE))
+        .arg(file(CONFIG_FILE, &usual.ovn_k8s))
+}
+
+/// Where the files are.
+pub(super) fn places(matches: &ArgMatches) -> Places {
+    let usual = Places::default();
+    let place = |name: &str, usual: Place| match matches.get_one::<PathBuf>(name) {
+        Some(path) => Place {
+            path: path.clone(),
+            named: true,
+        },
+        None => usual,
+    };
+    Places {
+        own: place(CONFIG, usual.own),
+        ovn_k8s: place(CONFIG_FILE, usual.ovn_k8s),
+        microshift: usual.microshift,
+        node: usual.node,
     }
 }
 
@@ -158,9 +208,13 @@ pub fn with_hidden_token(mut arguments: Vec<OsString>) -> io::Result<Vec<OsStrin
     }
 }
 
-/// Where a token is among the agent's arguments.
+/// Where a token is among the arguments of one that may have it.
 fn token_at(arguments: &[OsString]) -> Option<(usize, OsString)> {
-    if arguments.get(1).is_none_or(|command| command != "agent") {
+    let of_ours = |command: &OsString| {
+        let ours = ["agent", OVNKUBE, "node"];
+        ours.iter().any(|name| command == name)
+    };
+    if !arguments.get(1).is_some_and(of_ours) {
         return None;
     }
     arguments.iter().enumerate().find_map(|(at, argument)| {
@@ -171,14 +225,22 @@ fn token_at(arguments: &[OsString]) -> Option<(usize, OsString)> {
 }
 
 /// Names the variable in the help.
-fn with_variable(argument: Arg, variable: &str) -> Arg {
+pub(super) fn with_variable(argument: Arg, variable: &str) -> Arg {
     let help = argument.get_help().map(ToString::to_string);
     let help = format!("{} [env: {variable}]", help.unwrap_or_default());
     argument.help(StyledStr::from(help))
 }
 
-/// What the command line says of a setting, even when that is the default.
-fn named(matches: &ArgMatches, setting: &Setting) -> Option<Given> {
+/// What the command line says of settings, even when that is the default.
+pub(super) fn named(matches: &ArgMatches, settings: &Settings) -> Layer {
+    let named = settings.iter().filter_map(|setting| {
+        let given = named_one(matches, setting)?;
+        Some((setting.key.clone(), given))
+    });
+    named.collect()
+}
+
+fn named_one(matches: &ArgMatches, setting: &Setting) -> Option<Given> {
     let id = setting.key.replace('-', "_");
     if matches.value_source(&id) != Some(ValueSource::CommandLine) {
         return None;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::command::{CONFIG_VARIABLE, TOKEN_VARIABLE};
+use super::files::Place;
 use super::foreign;
 use super::layers::{Given, Layer, Origin};
 use super::settings::{Kind, Settings, nearest};
@@ -122,6 +123,16 @@ impl Environment {
             true => format!("https://[{host}]:{port}"),
             false => format!("https://{host}:{port}"),
         })
+    }
+
+    /// Where podwire's own file is, unless the command line has named it.
+    pub(super) fn place(&self, own: &mut Place) {
+        if let Some(path) = self.find(CONFIG_VARIABLE).filter(|_| !own.named) {
+            *own = Place {
+                path: path.into(),
+                named: true,
+            };
+        }
     }
 
     /// An empty variable is none: that is how a manifest takes an optional key of a ConfigMap.

@@ -47,9 +47,9 @@ pub(super) type Layer = BTreeMap<String, Given>;
 
 /// Settings that answer the same question: of each group only what the highest layer says counts,
 /// and within one layer the first of the group.
-const ALTERNATIVES: [[&str; 2]; 2] = [
-    ["kubeconfig", "k8s-apiserver"],
-    ["k8s-token", "k8s-token-file"],
+const ALTERNATIVES: [&[&str]; 2] = [
+    &["kubeconfig", "k8s-apiserver", "in-cluster"],
+    &["k8s-token", "k8s-token-file"],
 ];
 
 /// What all places together say.
@@ -66,13 +66,17 @@ impl Merged {
     pub(super) fn of(layers: impl IntoIterator<Item = Layer>) -> Self {
         let mut merged = Self::default();
         for mut layer in layers {
-            for [first, second] in ALTERNATIVES {
-                if merged.given.contains_key(first) || merged.given.contains_key(second) {
-                    layer.remove(first);
-                    layer.remove(second);
-                } else if layer.contains_key(first) && layer.remove(second).is_some() {
-                    let pair = (second.to_owned(), first.to_owned());
-                    merged.passed_over.push(pair);
+            for group in ALTERNATIVES {
+                if group.iter().any(|key| merged.given.contains_key(*key)) {
+                    layer.retain(|key, _| !group.contains(&key.as_str()));
+                }
+                let mut given = group.iter().filter(|key| layer.contains_key(**key));
+                if let Some(first) = given.next() {
+                    for other in given.copied().collect::<Vec<_>>() {
+                        layer.remove(other);
+                        let pair = (other.to_owned(), (*first).to_owned());
+                        merged.passed_over.push(pair);
+                    }
                 }
             }
             for (key, given) in layer {

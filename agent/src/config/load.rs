@@ -6,10 +6,9 @@ use std::path::{self, Path, PathBuf};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Command, FromArgMatches as _};
 
-use super::command::{AgentCommand, CONFIG_VARIABLE};
+use super::command::AgentCommand;
 use super::environment::Environment;
 use super::error::{ConfigError, LoadError};
-use super::files::Place;
 use super::layers::{Layer, Merged};
 use super::live::{self, Change};
 use super::settings::{self, Kind, Settings};
@@ -40,13 +39,7 @@ pub struct Loaded {
 impl Loader {
     /// Of a command line and an environment.
     pub fn new(mut command: AgentCommand, environment: Environment) -> Self {
-        let own = &mut command.places.own;
-        if let Some(path) = environment.find(CONFIG_VARIABLE).filter(|_| !own.named) {
-            *own = Place {
-                path: path.into(),
-                named: true,
-            };
-        }
+        environment.place(&mut command.places.own);
         Self {
             command,
             environment,
@@ -140,6 +133,14 @@ fn config(settings: &Settings, merged: &Merged) -> Result<Config, ConfigError> {
 fn parse(settings: &Settings, merged: &Merged) -> Result<AgentArgs, ConfigError> {
     let command = Command::new("settings").no_binary_name(true);
     let command = settings::flags(command);
+    command
+        .try_get_matches_from(flags_of(settings, merged))
+        .and_then(|matches| AgentArgs::from_arg_matches(&matches))
+        .map_err(|error| refused(settings, &error))
+}
+
+/// What was told, as flags.
+pub(super) fn flags_of(settings: &Settings, merged: &Merged) -> Vec<String> {
     let told = settings.iter().filter_map(|setting| {
         let given = merged.find(&setting.key)?;
         Some(given.values.iter().map(|value| {
@@ -147,15 +148,11 @@ fn parse(settings: &Settings, merged: &Merged) -> Result<AgentArgs, ConfigError>
             format!("{flag}={value}")
         }))
     });
-    let arguments: Vec<String> = told.flatten().collect();
-    command
-        .try_get_matches_from(arguments)
-        .and_then(|matches| AgentArgs::from_arg_matches(&matches))
-        .map_err(|error| refused(settings, &error))
+    told.flatten().collect()
 }
 
 /// A parser's refusal in our words.
-fn refused(settings: &Settings, error: &clap::Error) -> ConfigError {
+pub(super) fn refused(settings: &Settings, error: &clap::Error) -> ConfigError {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(texts)) => Some(texts.join(", ")),
@@ -191,7 +188,7 @@ fn refused(settings: &Settings, error: &clap::Error) -> ConfigError {
 }
 
 /// Says where a refused value comes from; of a secret it shows nothing.
-fn locate(settings: &Settings, merged: &Merged, error: ConfigError) -> ConfigError {
+pub(super) fn locate(settings: &Settings, merged: &Merged, error: ConfigError) -> ConfigError {
     let Some(setting) = settings.by_flag(&error.flag) else {
         return error;
     };

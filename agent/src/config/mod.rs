@@ -18,6 +18,7 @@ mod observe;
 mod ovn;
 mod power;
 mod print;
+mod role;
 mod runtime;
 mod settings;
 mod sources;
@@ -29,7 +30,7 @@ use std::time::Duration;
 use clap::Args;
 use ipnet::IpNet;
 
-pub use command::{AgentCommand, with_hidden_token};
+pub use command::{AgentCommand, OvnkubeCommand, with_hidden_token};
 pub use environment::Environment;
 pub use error::{ConfigError, FileError, LoadError};
 pub use files::{Format, Place, Places};
@@ -42,6 +43,7 @@ pub use ovn::{Mode, OvnArgs, OvnConfig, Wait};
 pub use podwire_apiserver::{Access, Token};
 pub use power::{PowerArgs, Seccomp};
 pub use print::reference;
+pub use role::{RoleCommand, RoleLine, node_command, node_line};
 pub use runtime::{
     RuntimeArgs, is_network_configuration, network_configuration, network_configurations,
     plugin_types,

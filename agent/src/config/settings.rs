@@ -55,29 +55,53 @@ pub struct Setting {
     pub value_name: Option<String>,
 }
 
-/// Every setting of the agent, by key.
+/// Every setting of the agent, or of a command of the node role, by key.
 #[derive(Debug, Clone)]
-pub struct Settings(BTreeMap<String, Setting>);
+pub struct Settings {
+    table: BTreeMap<String, Setting>,
+    /// Whether they are the node role's.
+    pub(super) of_node: bool,
+}
 
 impl Settings {
     /// Those of `podwire agent`.
     pub fn of_agent() -> Self {
-        let command = flags(Command::new("agent"));
+        Self::of(&flags(Command::new("agent")), false)
+    }
+
+    /// Those of a command of `podwire node`. A variable is one's own or the agent's, or none.
+    pub(super) fn of_node(verb: &Command) -> Self {
+        let mut settings = Self::of(verb, true);
+        for argument in verb.get_arguments() {
+            if let Some(setting) = settings.table.get_mut(&key_of(argument)) {
+                let variable = argument.get_env();
+                setting.variable = variable
+                    .map(|name| name.to_string_lossy().into_owned())
+                    .unwrap_or_default();
+            }
+        }
+        settings
+    }
+
+    fn of(command: &Command, of_node: bool) -> Self {
         let settings = command.get_arguments().map(|argument| {
             let setting = Setting::of(argument);
             (setting.key.clone(), setting)
         });
-        Self(settings.collect())
+        Self {
+            table: settings.collect(),
+            of_node,
+        }
     }
 
     /// All of them, in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = &Setting> {
-        self.0.values()
+        self.table.values()
     }
 
     /// The setting of this key.
     pub fn find(&self, key: &str) -> Option<&Setting> {
-        self.0.get(key)
+        self.table.get(key)
     }
 
     /// The setting of this flag, with the dashes.
@@ -88,7 +112,7 @@ impl Settings {
     /// The key that somebody may have meant.
     pub(super) fn nearest(&self, key: &str) -> Option<&str> {
         let wanted = key.to_lowercase().replace('_', "-");
-        nearest(&wanted, self.0.keys().map(String::as_str))
+        nearest(&wanted, self.table.keys().map(String::as_str))
     }
 }
 
@@ -132,10 +156,14 @@ impl Setting {
     }
 }
 
-/// Adds the settings' flags to a command. A switch takes a value too: a place may turn off what a
-/// lower one turns on.
+/// Adds the settings' flags to a command.
 pub(super) fn flags(command: Command) -> Command {
-    AgentArgs::augment_args(command).mut_args(|flag| match flag.get_action() {
+    with_switches(AgentArgs::augment_args(command))
+}
+
+/// A switch takes a value too: a place may turn off what a lower one turns on.
+pub(super) fn with_switches(command: Command) -> Command {
+    command.mut_args(|flag| match flag.get_action() {
         ArgAction::SetTrue => flag
             .action(ArgAction::Set)
             .value_parser(BoolishValueParser::new())

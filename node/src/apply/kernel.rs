@@ -10,7 +10,7 @@ use netlink_packet_route::address::{
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
-use netlink_packet_route::route::{RouteFlags, RouteMessage, RouteProtocol};
+use netlink_packet_route::route::{RouteFlags, RouteMessage, RouteProtocol, RouteScope};
 use nix::errno::Errno;
 use rtnetlink::{LinkUnspec, RouteMessageBuilder};
 
@@ -133,6 +133,27 @@ impl Machine {
                 let route = route(index, wanted);
                 handle.route().del(route).execute().await
             }
+            Item::Former(former) => {
+                let mut message = RouteMessageBuilder::<IpAddr>::new()
+                    .output_interface(index)
+                    .protocol(RouteProtocol::from(former.protocol))
+                    .priority(former.metric);
+                let destination = former.destination;
+                message = message
+                    .destination_prefix(destination.addr(), destination.prefix_len())
+                    .unwrap_or_default();
+                if let Some(via) = former.via {
+                    message = message.gateway(via).unwrap_or_default();
+                }
+                if let Some(source) = former.source {
+                    message = message.pref_source(source).unwrap_or_default();
+                }
+                let mut message = message.build();
+                if former.via.is_none() && destination.addr().is_ipv4() {
+                    message.header.scope = RouteScope::Link;
+                }
+                handle.route().add(message).execute().await
+            }
             _ => Ok(()),
         };
         fault();
@@ -153,6 +174,7 @@ fn index(item: &Item, observed: &Observed) -> Option<u32> {
     let link = match item {
         Item::LinkUp(link) | Item::Neighbour { link, .. } => link,
         Item::Route(route) => &route.link,
+        Item::Former(former) => &former.link,
         _ => LINK,
     };
     observed.links.get(link).map(|link| link.index)

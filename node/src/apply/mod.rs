@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use podwire_ovs::client::Client;
 use podwire_ovs::transact::TransactError;
+use tokio::time::Instant;
 
 use crate::diff::Step;
+use crate::firewalld::{Firewalld, Rule};
 use crate::journal::{Journal, JournalError, Undo};
 use crate::nft::{self, NftError};
 use crate::observe::{Observed, read_sysctl, written_with};
-use crate::plan::Item;
-use crate::{firewall, services};
+use crate::plan::{FormerRoute, Item, Owned, Route};
+use crate::{firewall, services, southbound};
 
 /// How long a transaction may take.
 const DATABASE_LIMIT: Duration = Duration::from_secs(10);
@@ -24,8 +26,13 @@ const DATABASE_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) client: Client,
+    /// The southbound database, where there is something of ours in it.
+    pub(crate) southbound: Option<Client>,
+    pub(crate) firewalld: Option<Firewalld>,
     pub(crate) handle: rtnetlink::Handle,
     pub(crate) journal: Journal,
+    /// The keys that are ours, by the last look and what was done since.
+    pub(crate) owned: Owned,
     pub(crate) counts: Counts,
 }
 
@@ -36,6 +43,8 @@ pub(crate) struct Counts {
     pub(crate) netlink: usize,
     /// Transactions with the switch's database.
     pub(crate) ovsdb: usize,
+    /// Calls of firewalld that change something.
+    pub(crate) dbus: usize,
     /// Files written or removed: the journal's, and below /proc/sys.
     pub(crate) files: usize,
 }
@@ -53,6 +62,13 @@ pub(crate) enum ApplyError {
     },
     #[error("change Open vSwitch's rows: {0}")]
     Database(#[from] TransactError),
+    #[error("change this chassis' rows of the southbound database: {0}")]
+    Southbound(TransactError),
+    #[error("tell firewalld of {rule}: {source}")]
+    Firewalld {
+        rule: String,
+        source: Box<zbus::Error>,
+    },
     #[error("{step} file {path}: {source}")]
     File {
         step: &'static str,
@@ -76,9 +92,10 @@ impl Machine {
         steps: &[Step],
         observed: &Observed,
     ) -> Result<(), ApplyError> {
+        self.owned.clone_from(&observed.switch.owned);
         let is_key = |step: &&Step| {
-            matches!(step,
-            Step::Make(item) | Step::Remove(item) if matches!(item, Item::Key { .. }))
+            let (Step::Make(item) | Step::Remove(item)) = step;
+            matches!(item, Item::Key { .. })
         };
         let keys: Vec<&Step> = steps.iter().filter(is_key).collect();
         let mut keys_done = keys.is_empty();
@@ -102,12 +119,20 @@ impl Machine {
 
     async fn make(&mut self, item: &Item, observed: &Observed) -> Result<(), ApplyError> {
         match item {
-            Item::Key { .. } | Item::Services => Ok(()),
+            Item::Key { .. } | Item::Services | Item::Former(_) => Ok(()),
             Item::Port(port) => {
                 self.note(Undo::Made(item.clone()))?;
                 self.write_port(port, observed).await
             }
             Item::Ssl(ssl) => self.write_ssl(ssl, observed).await,
+            Item::TunnelPort { chassis, port } => self.write_tunnel_port(chassis, *port).await,
+            Item::Firewalld(rule) => {
+                match rule.permanent {
+                    true => self.own(rule.mark(), true, observed).await?,
+                    false => self.note(Undo::Made(item.clone()))?,
+                }
+                self.tell_firewalld(rule, true).await
+            }
             Item::Bridge(bridge) => {
                 self.note(Undo::Made(item.clone()))?;
                 self.write_bridge(bridge, observed).await
@@ -128,6 +153,9 @@ impl Machine {
                 Ok(())
             }
             _ => {
+                if let Item::Route(route) = item {
+                    self.note_former(route, observed)?;
+                }
                 self.note(Undo::Made(item.clone()))?;
                 self.make_in_kernel(item, observed).await
             }
@@ -136,14 +164,26 @@ impl Machine {
 
     async fn remove(&mut self, item: &Item, observed: &Observed) -> Result<(), ApplyError> {
         match item {
-            Item::Key { .. } => Ok(()),
+            // With the chassis it goes.
+            Item::Key { .. } | Item::TunnelPort { .. } => Ok(()),
             Item::Port(_) => self.remove_port(observed).await,
             Item::Ssl(_) => self.remove_ssl(observed).await,
+            Item::Firewalld(rule) => {
+                self.tell_firewalld(rule, false).await?;
+                match rule.permanent {
+                    true => self.own(rule.mark(), false, observed).await,
+                    false => Ok(()),
+                }
+            }
             Item::Bridge(bridge) => self.remove_bridge(bridge, observed).await,
             Item::Tunnel(tunnel) => self.remove_tunnel(tunnel, observed).await,
             Item::File { path, .. } => {
                 self.counts.files += 1;
                 let removed = std::fs::remove_file(path);
+                if let Some(directory) = Path::new(path).parent() {
+                    // Whoever has a file beside it keeps the directory.
+                    let _ = std::fs::remove_dir(directory);
+                }
                 fault();
                 removed.map_err(in_file("remove", path))
             }
@@ -160,6 +200,32 @@ impl Machine {
             }
             _ => self.remove_from_kernel(item, observed).await,
         }
+    }
+
+    async fn tell_firewalld(&mut self, rule: &Rule, so: bool) -> Result<(), ApplyError> {
+        let Some(firewalld) = &self.firewalld else {
+            return Ok(());
+        };
+        self.counts.dbus += 1;
+        let told = firewalld.set(rule, so).await;
+        told.map_err(|source| ApplyError::Firewalld {
+            rule: rule.to_string(),
+            source: Box::new(source),
+        })?;
+        fault();
+        Ok(())
+    }
+
+    async fn write_tunnel_port(&mut self, chassis: &str, port: u16) -> Result<(), ApplyError> {
+        let Some(client) = &self.southbound else {
+            return Ok(());
+        };
+        self.counts.ovsdb += 1;
+        let deadline = Instant::now() + DATABASE_LIMIT;
+        let written = southbound::write_port(client, chassis, port, deadline).await;
+        written.map_err(ApplyError::Southbound)?;
+        fault();
+        Ok(())
     }
 
     /// Whole or not at all: who reads it watches for its coming.
@@ -179,7 +245,8 @@ impl Machine {
             let Ok(was) = read_sysctl(&written) else {
                 continue;
             };
-            if was != value {
+            // One that the kernel writes too is lost when the other is written back.
+            if was != value || written != path {
                 self.note(Undo::Sysctl {
                     path: written,
                     was,
@@ -200,6 +267,38 @@ impl Machine {
         })?;
         fault();
         Ok(())
+    }
+
+    /// Notes the route that one of ours replaces for the first time; later ones are put in its
+    /// place by those who fight for it.
+    fn note_former(&mut self, route: &Route, observed: &Observed) -> Result<(), JournalError> {
+        let is_first = |undo: &Undo| match undo {
+            Undo::Made(Item::Route(made)) => made.destination != route.destination,
+            _ => true,
+        };
+        // The kernel replaces the one of the same metric, and has these where none is named.
+        let metric = if route.destination.addr().is_ipv4() {
+            0
+        } else {
+            1024
+        };
+        let seen = observed.routes.iter().find(|seen| {
+            seen.destination == route.destination && seen.metric == metric && !seen.ours
+        });
+        let (Some(seen), true) = (seen, self.journal.undos().iter().all(is_first)) else {
+            return Ok(());
+        };
+        let Some(link) = seen.link.clone() else {
+            return Ok(());
+        };
+        self.note(Undo::Replaced(FormerRoute {
+            destination: seen.destination,
+            via: seen.via,
+            link,
+            source: seen.source,
+            protocol: seen.protocol,
+            metric: seen.metric,
+        }))
     }
 
     fn note(&mut self, undo: Undo) -> Result<(), JournalError> {

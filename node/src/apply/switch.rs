@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::{ApplyError, DATABASE_LIMIT, Machine, fault};
 use crate::diff::Step;
-use crate::observe::{Observed, PortSeen};
+use crate::observe::{MAPPINGS, Observed, PortSeen};
 use crate::plan::{Bridge, Item, Port, Ssl, Tunnel};
-use crate::{LINK, MADE, MARK, TUNNEL};
+use crate::{CONFIG, LINK, MADE, MAPPING, MARK, TUNNEL};
 
 /// The virtual network of our tunnels (RFC 8926, VNI), by which they are told from OVN's: "pw".
 const TUNNEL_KEY: &str = "28791";
@@ -37,44 +37,117 @@ impl Machine {
         let Some(root) = observed.switch.root else {
             return Ok(());
         };
-        let mut owned = observed.switch.owned.clone();
+        let mut owned = self.owned.clone();
         let mut set = StringMap::new();
         let mut unset: Vec<&str> = Vec::new();
+        let mut set_config = StringMap::new();
+        let mut unset_config: Vec<&str> = Vec::new();
+        let seen = &observed.switch.keys;
+        let mut mappings: BTreeMap<&str, String> = seen
+            .iter()
+            .filter_map(|(key, bridge)| Some((key.strip_prefix(MAPPING)?, bridge.clone())))
+            .collect();
+        let maps = |step: &&Step| {
+            let (Step::Make(item) | Step::Remove(item)) = step;
+            matches!(item, Item::Key { key, .. } if key.starts_with(MAPPING))
+        };
+        let changes_mappings = steps.iter().any(maps);
         for step in steps {
-            match step {
+            let (key, value) = match step {
                 Step::Make(Item::Key { key, value, .. }) => {
                     let was = observed.key(key).map(str::to_owned);
                     owned.entry(key.clone()).or_insert(was);
-                    set.insert(key.clone(), value.clone());
+                    (key, Some(value.clone()))
                 }
-                Step::Remove(Item::Key { key, .. }) => match owned.remove(key).flatten() {
-                    Some(was) => {
-                        set.insert(key.clone(), was);
-                    }
-                    None => unset.push(key),
-                },
-                _ => {}
+                Step::Remove(Item::Key { key, .. }) => (key, owned.remove(key).flatten()),
+                _ => continue,
+            };
+            if let Some(config) = key.strip_prefix(CONFIG) {
+                match value {
+                    Some(value) => drop(set_config.insert(config.to_owned(), value)),
+                    None => unset_config.push(config),
+                }
+                continue;
+            }
+            match (key.strip_prefix(MAPPING), value) {
+                (Some(network), Some(bridge)) => drop(mappings.insert(network, bridge)),
+                (Some(network), None) => drop(mappings.remove(network)),
+                (None, Some(value)) => drop(set.insert(key.clone(), value)),
+                (None, None) => unset.push(key),
             }
         }
+        let mut transaction = Transaction::new();
+        if changes_mappings {
+            // Another's entry may come meanwhile.
+            if let Some(seen) = seen.get(MAPPINGS) {
+                let same = StringMap::from([(MAPPINGS.to_owned(), seen.clone())]);
+                let same = Condition::includes("external_ids", Value::map(&same));
+                transaction.guard("Open_vSwitch", same);
+            }
+            let entries = mappings.iter();
+            let entries: Vec<String> = entries
+                .map(|(net, bridge)| format!("{net}:{bridge}"))
+                .collect();
+            match entries.is_empty() {
+                true => unset.push(MAPPINGS),
+                false => drop(set.insert(MAPPINGS.to_owned(), entries.join(","))),
+            }
+        }
+        self.owned.clone_from(&owned);
         match serde_json::to_string(&owned) {
             Ok(mark) if !owned.is_empty() => {
                 set.insert(MARK.to_owned(), mark);
             }
             _ => unset.push(MARK),
         }
-        let mut transaction = Transaction::new();
-        if !set.is_empty() {
-            set_keys(&mut transaction, "Open_vSwitch", root, "external_ids", &set);
+        for (column, set, unset) in [
+            ("external_ids", set, unset),
+            ("other_config", set_config, unset_config),
+        ] {
+            if !set.is_empty() {
+                set_keys(&mut transaction, "Open_vSwitch", root, column, &set);
+            }
+            if !unset.is_empty() {
+                unset_keys(&mut transaction, "Open_vSwitch", root, column, &unset);
+            }
         }
-        if !unset.is_empty() {
-            unset_keys(
+        self.transact(transaction).await
+    }
+
+    /// Writes down that something elsewhere, which keeps no maker, is ours, or is no more.
+    pub(super) async fn own(
+        &mut self,
+        key: String,
+        ours: bool,
+        observed: &Observed,
+    ) -> Result<(), ApplyError> {
+        let Some(root) = observed.switch.root else {
+            return Ok(());
+        };
+        match ours {
+            true => drop(self.owned.insert(key, None)),
+            false => drop(self.owned.remove(&key)),
+        }
+        let owned = &self.owned;
+        let mut transaction = Transaction::new();
+        let mark = serde_json::to_string(owned).unwrap_or_default();
+        let mark = StringMap::from([(MARK.to_owned(), mark)]);
+        match owned.is_empty() {
+            true => unset_keys(
                 &mut transaction,
                 "Open_vSwitch",
                 root,
                 "external_ids",
-                &unset,
-            );
-        }
+                &[MARK],
+            ),
+            false => set_keys(
+                &mut transaction,
+                "Open_vSwitch",
+                root,
+                "external_ids",
+                &mark,
+            ),
+        };
         self.transact(transaction).await
     }
 

@@ -4,14 +4,28 @@ use std::collections::BTreeSet;
 
 use netlink_packet_route::route::RouteHeader;
 
-use super::{Finding, Look, State};
+use super::{Finding, Look, State, outlives};
 use crate::firewall::Table;
 use crate::journal::Undo;
 use crate::observe::PortSeen;
-use crate::plan::{Bridge, Claim, Item, Port, Route, Tunnel};
-use crate::{LINK, MADE, TUNNEL};
+use crate::plan::{Bridge, Claim, FormerRoute, Item, Port, Route, Tunnel};
+use crate::{FILE_MARK, FIREWALLD, LINK, MADE, TUNNEL};
 
 impl Look<'_> {
+    /// Whether a route that was replaced has its place again: ours is not wanted any more, and
+    /// nobody else's is there.
+    fn is_to_return(&self, former: &FormerRoute) -> bool {
+        let mut wanted = self.plan.items.iter();
+        let is_wanted = wanted.any(
+            |item| matches!(item, Item::Route(route) if route.destination == former.destination),
+        );
+        let mut there = self.observed.routes.iter();
+        let is_there = there.any(|seen| {
+            seen.destination == former.destination && seen.metric == former.metric && !seen.ours
+        });
+        !is_wanted && !is_there && self.observed.links.contains_key(&former.link)
+    }
+
     /// What bears our mark, or stands in the journal, and is not in the plan; in the order in which
     /// it would have been made.
     pub(super) fn surplus(&self) -> Vec<Finding> {
@@ -20,7 +34,16 @@ impl Look<'_> {
         let mut items: Vec<Item> = Vec::new();
         let switch = &observed.switch;
         let of_switch = switch.answers;
-        for key in observed.switch.owned.keys().filter(|_| of_switch) {
+        let rules = observed.firewalld.iter().flat_map(|seen| &seen.rules);
+        for (rule, zone) in rules {
+            let item = Item::Firewalld(rule.clone());
+            let is_ours = self.made(&item) || switch.owned.contains_key(&rule.mark());
+            if is_ours && *zone == rule.zone {
+                items.push(item);
+            }
+        }
+        let keys = switch.owned.keys().filter(|_| of_switch);
+        for key in keys.filter(|key| !key.starts_with(FIREWALLD)) {
             items.push(Item::Key {
                 key: key.clone(),
                 value: observed.key(key).unwrap_or_default().to_owned(),
@@ -65,15 +88,28 @@ impl Look<'_> {
                 remote: remote.unwrap_or(std::net::Ipv4Addr::UNSPECIFIED.into()),
             }));
         }
+        let lasting = observed.files.iter();
+        for (path, text) in
+            lasting.filter(|(path, text)| outlives(path) && text.starts_with(FILE_MARK))
+        {
+            items.push(Item::File {
+                path: path.clone(),
+                text: text.clone(),
+            });
+        }
+        let forwards = wanted.contains("sysctl net.ipv6.conf.all.forwarding");
         for undo in self.journal {
             if let Undo::Made(item @ Item::File { path, .. }) = undo
                 && observed.files.contains_key(path)
+                && !outlives(path)
             {
                 items.push(item.clone());
             }
             if let Undo::Sysctl { path, was, set } = undo
-                && observed.sysctls.get(path) == Some(set)
-                && was != set
+                && let Some(seen) = observed.sysctls.get(path)
+                && (seen == set || was == set)
+                && seen != was
+                && !(forwards && is_written_with_all(path))
             {
                 items.push(Item::Sysctl {
                     path: path.clone(),
@@ -106,6 +142,17 @@ impl Look<'_> {
                 items.push(item);
             }
         }
+        // Behind the route that has replaced it, for what was made last goes first.
+        let formers = self.journal.iter().filter_map(|undo| match undo {
+            Undo::Replaced(former) => Some(former),
+            _ => None,
+        });
+        items.extend(
+            formers
+                .filter(|former| self.is_to_return(former))
+                .cloned()
+                .map(Item::Former),
+        );
         // Another's may bear the same protocol number: ours are in the main table, on a link of
         // ours, or stand in the journal.
         let main = u32::from(RouteHeader::RT_TABLE_MAIN);
@@ -144,4 +191,10 @@ impl Look<'_> {
             })
             .collect()
     }
+}
+
+/// Whether the kernel writes it when forwarding is switched for all links: it is what it was once
+/// that is switched back.
+fn is_written_with_all(path: &str) -> bool {
+    path.starts_with("net/ipv6/conf/") && path.ends_with("/forwarding")
 }

@@ -13,10 +13,11 @@ use ipnet::IpNet;
 use podwire_ovs::client::Client;
 use podwire_ovs::value::Uuid;
 
+use crate::firewalld::{Firewalld, FirewalldSeen, Rule};
 use crate::nft::NftError;
-use crate::plan::{Owned, Ssl};
+use crate::plan::{Owned, Ssl, UNITS};
 
-pub(crate) use switch::tables;
+pub(crate) use switch::{MAPPINGS, tables};
 
 /// What was seen.
 #[derive(Debug, Clone, Default)]
@@ -40,8 +41,12 @@ pub(crate) struct Observed {
     pub(crate) accept_ra: Option<String>,
     /// Values below /proc/sys by path, of those asked for and there.
     pub(crate) sysctls: BTreeMap<String, String>,
+    /// The text of units of Open vSwitch, by name.
+    pub(crate) units: BTreeMap<String, String>,
     /// Files by path, of those asked for and there.
     pub(crate) files: BTreeMap<String, String>,
+    /// What firewalld says; none when it does not run.
+    pub(crate) firewalld: Option<FirewalldSeen>,
     /// The nftables table; none when it is not there.
     pub(crate) table: Option<TableSeen>,
     /// Whether the table of services is there.
@@ -55,7 +60,11 @@ pub(crate) struct SwitchSeen {
     pub(crate) answers: bool,
     /// The row of `Open_vSwitch`.
     pub(crate) root: Option<Uuid>,
-    /// Its external_ids.
+    /// Its external_ids; the entries of its bridge mappings and its other_config, each behind
+    /// [`MAPPING`] or [`CONFIG`].
+    ///
+    /// [`MAPPING`]: crate::MAPPING
+    /// [`CONFIG`]: crate::CONFIG
     pub(crate) keys: BTreeMap<String, String>,
     /// Those of them that we set.
     pub(crate) owned: Owned,
@@ -65,10 +74,22 @@ pub(crate) struct SwitchSeen {
     pub(crate) ssl: Option<SslSeen>,
     /// Bridges by name.
     pub(crate) bridges: BTreeMap<String, BridgeSeen>,
+    /// Where chassis' tunnels end, as the southbound database has it; none when that does not
+    /// answer, or is not asked.
+    pub(crate) ends: Option<Vec<EndSeen>>,
     /// The port with the management port's name.
     pub(crate) port: Option<PortSeen>,
     /// Ports on the bridge for tunnels that bear our mark, by name.
     pub(crate) tunnels: BTreeMap<String, TunnelSeen>,
+}
+
+/// A row of the southbound `Encap`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EndSeen {
+    pub(crate) uuid: Uuid,
+    pub(crate) chassis: String,
+    /// Of UDP; none for the usual one.
+    pub(crate) port: Option<String>,
 }
 
 /// The row of `SSL`.
@@ -186,17 +207,23 @@ impl Observed {
     /// Looks at everything; at the nftables tables unless they are known already.
     pub(crate) async fn all(
         client: &Client,
+        southbound: Option<&Client>,
+        firewalld: Option<&Firewalld>,
         handle: &rtnetlink::Handle,
         interface: Option<&str>,
         tables: Option<Tables>,
     ) -> Result<Self, ObserveError> {
         let mut observed = Self {
-            switch: SwitchSeen::of(client),
+            switch: SwitchSeen::of(client, southbound),
             pods: switch::pods(client),
             ..Self::default()
         };
+        observed.units = UNITS.iter().filter_map(|name| unit(name)).collect();
         observed.see_kernel(handle).await?;
         let uplink = interface.or(observed.default_link.as_deref());
+        if let Some(firewalld) = firewalld {
+            observed.firewalld = firewalld.look(uplink.unwrap_or_default()).await;
+        }
         observed.accept_ra =
             uplink.and_then(|link| read_sysctl(&format!("net/ipv6/conf/{link}/accept_ra")).ok());
         let tables = match tables {
@@ -218,12 +245,40 @@ impl Observed {
         self.sysctls = seen.collect();
     }
 
+    /// Asks firewalld for these rules.
+    pub(crate) async fn see_rules(
+        &mut self,
+        firewalld: Option<&Firewalld>,
+        rules: impl Iterator<Item = &Rule>,
+    ) {
+        let (Some(firewalld), Some(seen)) = (firewalld, &mut self.firewalld) else {
+            return;
+        };
+        for rule in rules.filter(|_| seen.uplink_zone.is_some()) {
+            match firewalld.zone_of(rule).await {
+                Ok(Some(zone)) => drop(seen.rules.insert(rule.clone(), zone)),
+                Ok(None) => {}
+                Err(_) => return seen.uplink_zone = None,
+            }
+        }
+    }
+
     /// Looks at these files.
     pub(crate) fn see_files<'a>(&mut self, paths: impl Iterator<Item = &'a str>) {
         let seen =
             paths.filter_map(|path| Some((path.to_owned(), std::fs::read_to_string(path).ok()?)));
         self.files = seen.collect();
     }
+}
+
+/// A unit's text (systemd.unit(5), unit file load path).
+fn unit(name: &str) -> Option<(String, String)> {
+    let directories = ["/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"];
+    let paths = directories.map(|directory| format!("{directory}/systemd/system/{name}"));
+    let text = paths
+        .iter()
+        .find_map(|path| std::fs::read_to_string(path).ok())?;
+    Some((name.to_owned(), text))
 }
 
 /// Reads a value below /proc/sys of this process's network namespace.

@@ -7,7 +7,7 @@ use podwire_ovs::value::Atom;
 use podwire_ovs::vswitch;
 
 use super::{BridgeSeen, PortSeen, SslSeen, SwitchSeen, TunnelSeen};
-use crate::{LINK, MARK, TUNNEL};
+use crate::{CONFIG, LINK, MAPPING, MARK, TUNNEL, southbound};
 
 /// What is watched: what the agent watches, the MAC address that an interface is to have, and
 /// whether a port is one of those that get nothing from each other.
@@ -50,10 +50,13 @@ impl SwitchSeen {
         })
     }
 
-    pub(crate) fn of(client: &Client) -> Self {
+    pub(crate) fn of(client: &Client, southbound: Option<&Client>) -> Self {
         let mut seen = client.read(|db| {
             let root = db.rows("Open_vSwitch").next();
-            let keys = root.map(|row| strings(&row)).unwrap_or_default();
+            let mut keys = root.map(|row| strings(&row)).unwrap_or_default();
+            let mappings = keys.get(MAPPINGS).map(|text| mappings(text));
+            keys.extend(mappings.unwrap_or_default());
+            keys.extend(root.iter().flat_map(config));
             let mark = keys.get(MARK);
             let owned = mark.and_then(|mark| serde_json::from_str(mark).ok());
             let bridges = db.rows("Bridge").filter_map(|row| bridge_seen(db, &row));
@@ -69,6 +72,9 @@ impl SwitchSeen {
             }
         });
         seen.answers = client.state() == State::Synced;
+        seen.ends = southbound
+            .filter(|client| client.state() == State::Synced)
+            .map(southbound::ends);
         let file = std::fs::read_to_string("/etc/openvswitch/system-id.conf");
         let file = file.ok().map(|text| text.trim().to_owned());
         seen.system_id = file
@@ -76,6 +82,27 @@ impl SwitchSeen {
             .or_else(|| seen.keys.get("system-id").cloned());
         seen
     }
+}
+
+/// The key of the bridges of physical networks.
+pub(crate) const MAPPINGS: &str = "ovn-bridge-mappings";
+
+/// Its entries, each as a key of its own.
+fn mappings(text: &str) -> Vec<(String, String)> {
+    let entries = text
+        .split(',')
+        .filter_map(|entry| entry.trim().split_once(':'));
+    entries
+        .map(|(network, bridge)| (format!("{MAPPING}{network}"), bridge.to_owned()))
+        .collect()
+}
+
+/// What tunes ovs-vswitchd, each as a key of its own. Others' keys may change all the time.
+fn config(root: &Row<'_>) -> Vec<(String, String)> {
+    let keys = ["n-handler-threads", "n-revalidator-threads"].into_iter();
+    let config = root.map("other_config");
+    keys.filter_map(|key| Some((format!("{CONFIG}{key}"), config.str(key)?.to_owned())))
+        .collect()
 }
 
 fn ssl_seen(row: &Row<'_>) -> SslSeen {

@@ -6,14 +6,16 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::LINK;
 use crate::firewall::Table;
+use crate::firewalld::Rule;
+use crate::{CONFIG, LINK};
 
 /// One thing that should be so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Item {
-    /// A key of the switch's own `external_ids`.
+    /// A key of the switch's own `external_ids`, an entry of its bridge mappings, or a key of its
+    /// `other_config`.
     Key {
         key: String,
         value: String,
@@ -21,6 +23,8 @@ pub(crate) enum Item {
     },
     /// The switch's TLS keys, which ovn-controller uses too.
     Ssl(Ssl),
+    /// The UDP port at which this chassis' tunnels end, in the southbound database.
+    TunnelPort { chassis: String, port: u16 },
     /// The management port's rows.
     Port(Port),
     /// The bridge that ends tunnels, with its local port.
@@ -40,11 +44,15 @@ pub(crate) enum Item {
     },
     /// A route in table main.
     Route(Route),
+    /// What lets packets pass firewalld.
+    Firewalld(Rule),
+    /// A route that one of ours has replaced, here for its return.
+    Former(FormerRoute),
     /// A value below /proc/sys.
     Sysctl { path: String, value: String },
     /// The nftables table.
     Table(Table),
-    /// A file for the agent.
+    /// A file for the agent, or beside a unit of Open vSwitch.
     File { path: String, text: String },
     /// The nftables table of services, which `run` keeps by itself: here for its removal.
     Services,
@@ -112,19 +120,35 @@ pub(crate) struct Route {
     pub(crate) source: Option<IpAddr>,
 }
 
+/// A route of somebody else's, in table main.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FormerRoute {
+    pub(crate) destination: IpNet,
+    pub(crate) via: Option<IpAddr>,
+    pub(crate) link: String,
+    pub(crate) source: Option<IpAddr>,
+    /// Of its maker.
+    pub(crate) protocol: u8,
+    pub(crate) metric: u32,
+}
+
 /// Of which kind and name an item is: two items of a machine with one identity can't both be.
 impl Item {
     pub(crate) fn identity(&self) -> String {
         match self {
+            Self::Key { key, .. } if key.starts_with(CONFIG) => key.clone(),
             Self::Key { key, .. } => format!("external_ids:{key}"),
             Self::Ssl(_) => "TLS keys of Open vSwitch".to_owned(),
+            Self::TunnelPort { chassis, .. } => format!("tunnels' UDP port of chassis {chassis}"),
             Self::Port(_) => format!("port {LINK}"),
             Self::Bridge(bridge) => format!("bridge {}", bridge.name),
             Self::Tunnel(tunnel) => format!("tunnel {}", tunnel.name),
+            Self::Firewalld(rule) => format!("firewalld: {rule}"),
             Self::LinkUp(link) => format!("link {link}"),
             Self::Address(net) => format!("address {net} of {LINK}"),
             Self::Neighbour { link, ip, .. } => format!("neighbour {ip} of {link}"),
             Self::Route(route) => format!("route {}", route.destination),
+            Self::Former(former) => format!("former route {}", former.destination),
             Self::Sysctl { path, .. } => format!("sysctl {}", path.replace('/', ".")),
             Self::Table(_) => format!("nftables table {}", crate::firewall::NAME),
             Self::File { path, .. } => format!("file {path}"),
@@ -150,13 +174,14 @@ impl fmt::Display for Item {
                 port.bridge, port.iface_id, port.mac, port.mtu
             ),
             Self::Bridge(bridge) => write!(f, ": MAC {}, MTU {}", bridge.mac, bridge.mtu),
+            Self::TunnelPort { port, .. } => write!(f, " = {port}"),
             Self::Tunnel(tunnel) => write!(f, " to {} of node {}", tunnel.remote, tunnel.node),
             Self::LinkUp(_) => write!(f, " up"),
             Self::Address(_) => Ok(()),
             Self::Neighbour { mac, .. } => write!(f, " at {mac}, permanent"),
             Self::Route(route) => write!(f, " via {} dev {}", route.via, route.link),
             Self::Table(table) => write!(f, ", {} rules", table.rules.len()),
-            Self::File { .. } | Self::Services => Ok(()),
+            Self::File { .. } | Self::Services | Self::Firewalld(_) | Self::Former(_) => Ok(()),
         }
     }
 }

@@ -152,7 +152,7 @@ fn bridge(settings: &Settings, observed: &Observed, uplink: &Uplink, remote: IpA
         mac: mac::of_ip(gateway(&settings.node_subnets[0])),
         mtu: settings
             .mtu
-            .unwrap_or(uplink.mtu.saturating_sub(overhead(remote))),
+            .unwrap_or(uplink.mtu.saturating_sub(overhead(&[remote]))),
     })
 }
 

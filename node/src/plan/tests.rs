@@ -3,10 +3,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::TUNNEL;
 use crate::diff::{self, State, Step};
+use crate::firewalld::FirewalldSeen;
 use crate::journal::Undo;
 use crate::observe::{
-    AddressSeen, BridgeSeen, LinkSeen, NeighbourSeen, PortSeen, RouteSeen, SslSeen, SwitchSeen,
-    TableSeen, TunnelSeen,
+    AddressSeen, BridgeSeen, EndSeen, LinkSeen, NeighbourSeen, PortSeen, RouteSeen, SslSeen,
+    SwitchSeen, TableSeen, TunnelSeen,
 };
 use crate::settings::Peer;
 
@@ -22,7 +23,12 @@ fn settings(subnets: &[&str]) -> Settings {
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
         interface: None,
         mtu: None,
-        encap_ip: None,
+        encap_ips: Vec::new(),
+        encap_port: None,
+        bridge_mappings: Default::default(),
+        ovn_options: Default::default(),
+        tuning: Default::default(),
+        firewalld: crate::settings::Firewalld::Runtime,
         tls: Some(podwire_ovs::client::TlsKeys {
             private_key: "/k".into(),
             certificate: "/c".into(),
@@ -207,7 +213,25 @@ fn take(observed: &mut Observed, step: &Step) {
         Item::Sysctl { path, value } => {
             observed.sysctls.insert(path.clone(), value.clone());
         }
-        Item::Services => {}
+        Item::TunnelPort { chassis, port } => {
+            let ends = observed.switch.ends.iter_mut().flatten();
+            for end in ends.filter(|end| end.chassis == *chassis) {
+                end.port = Some(port.to_string());
+            }
+        }
+        Item::Firewalld(rule) => {
+            let seen = observed.firewalld.as_mut().unwrap();
+            if made {
+                seen.rules.insert(rule.clone(), rule.zone.clone());
+                if rule.permanent {
+                    observed.switch.owned.insert(rule.mark(), None);
+                }
+            } else {
+                seen.rules.remove(rule);
+                observed.switch.owned.remove(&rule.mark());
+            }
+        }
+        Item::Services | Item::Former(_) => {}
         Item::Table(table) => {
             observed.table = made.then(|| TableSeen {
                 chains: table.chains.iter().map(|(name, _)| name.clone()).collect(),
@@ -239,6 +263,159 @@ fn converge(plan: &Plan, observed: &mut Observed, journal: &[Undo]) -> Vec<Step>
         done.extend(steps);
     }
     done
+}
+
+#[test]
+fn tuning_mappings_tunnels_and_firewalld_converge_and_leave_nothing_but_others() {
+    let mut settings = settings(&["10.244.1.0/24"]);
+    settings.encap_ips = vec!["192.0.2.11".parse().unwrap(), "192.0.2.12".parse().unwrap()];
+    settings.encap_port = Some(8080);
+    settings.bridge_mappings = [("physnet1".to_owned(), "br-data".to_owned())].into();
+    settings.ovn_options = [("ovn-monitor-all".to_owned(), "false".to_owned())].into();
+    settings.firewalld = crate::settings::Firewalld::Permanent;
+    settings.tuning = crate::settings::Tuning {
+        cpus: Some("0".to_owned()),
+        no_mlockall: true,
+        handlers: Some(1),
+        revalidators: Some(1),
+    };
+    let mut observed = machine();
+    let start = "ExecStart=/usr/share/openvswitch/scripts/ovs-ctl start $OVS_CTL_OPTS\n";
+    observed.units = UNITS.map(|unit| (unit.to_owned(), start.to_owned())).into();
+    observed.switch.ends = Some(vec![EndSeen {
+        uuid: uuid(12),
+        chassis: "node-a".to_owned(),
+        port: None,
+    }]);
+    observed.firewalld = Some(FirewalldSeen {
+        uplink_zone: Some("public".to_owned()),
+        ..FirewalldSeen::default()
+    });
+    let public = "ovn-bridge-mappings:public".to_owned();
+    observed.switch.keys.insert(public, "br-public".to_owned());
+    let before = observed.clone();
+    let plan = Plan::of(&settings, &observed).unwrap();
+    let items: Vec<String> = plan.items.iter().map(Item::to_string).collect();
+    for line in [
+        "external_ids:ovn-encap-ip = 192.0.2.11,192.0.2.12",
+        "external_ids:ovn-bridge-mappings:physnet1 = br-data",
+        "external_ids:ovn-monitor-all = false",
+        "tunnels' UDP port of chassis node-a = 8080",
+        "other_config:n-handler-threads = 1",
+        "file /etc/systemd/system/ovs-vswitchd.service.d/90-podwire.conf",
+        "file /etc/systemd/system/ovsdb-server.service.d/90-podwire.conf",
+        "firewalld: link ovn-k8s-mp0 in zone trusted",
+        "firewalld: 10.244.0.0/16 in zone trusted for good",
+        "firewalld: UDP port 8080 in zone public",
+    ] {
+        assert!(items.iter().any(|it| it == line), "{line}\n{items:#?}");
+    }
+    let made = converge(&plan, &mut observed, &[]);
+    let path = drop_in(UNITS[0]);
+    let text = &observed.files[&path];
+    assert!(text.contains("CPUAffinity=0\nExecStart=\n"), "{text}");
+    assert!(
+        text.ends_with("start $OVS_CTL_OPTS --no-mlockall\n"),
+        "{text}"
+    );
+    assert_eq!(converge(&plan, &mut observed, &[]), []);
+    // A reboot has taken the journal; of the runtime's rules firewalld has kept none.
+    let journal: Vec<Undo> = made
+        .iter()
+        .filter_map(|step| match step {
+            Step::Make(item @ Item::Firewalld(rule)) if !rule.permanent => {
+                Some(Undo::Made(item.clone()))
+            }
+            _ => None,
+        })
+        .collect();
+    converge(&Plan::default(), &mut observed, &journal);
+    assert_eq!(observed.switch.keys, before.switch.keys);
+    assert_eq!(observed.switch.owned, before.switch.owned);
+    assert_eq!(observed.firewalld, before.firewalld);
+    assert_eq!(observed.files, before.files);
+}
+
+#[test]
+fn what_the_kernel_wrote_with_the_one_switch_for_ipv6_stays_as_long_as_that() {
+    let link = |name: &str| format!("net/ipv6/conf/{name}/forwarding");
+    let undo = |name: &str, was: &str| Undo::Sysctl {
+        path: link(name),
+        was: was.to_owned(),
+        set: "1".to_owned(),
+    };
+    // The host forwarded between links of its own, one of which is a router's.
+    let journal = [undo("all", "0"), undo("eth0", "0"), undo("eth1", "1")];
+    let plan = Plan::routed(&settings(&["fd00:10:244:1::/64"]), &machine()).unwrap();
+    let mut observed = machine();
+    for name in ["all", "eth0", "eth1"] {
+        observed.sysctls.insert(link(name), "1".to_owned());
+    }
+    let of_forwarding = |steps: Vec<Step>| -> Vec<(String, String)> {
+        let sysctls = steps.into_iter().filter_map(|step| match step {
+            Step::Remove(Item::Sysctl { path, value }) => Some((path, value)),
+            _ => None,
+        });
+        sysctls.collect()
+    };
+    let steps = diff::steps(&diff::findings(&plan, &observed, &journal, false));
+    assert_eq!(of_forwarding(steps), []);
+    let nothing = Plan::default();
+    let steps = diff::steps(&diff::findings(&nothing, &observed, &journal, false));
+    let back = |name: &str, value: &str| (link(name), value.to_owned());
+    assert_eq!(of_forwarding(steps), [back("eth0", "0"), back("all", "0")]);
+    // The kernel has switched every link off with that.
+    for name in ["all", "eth0", "eth1"] {
+        observed.sysctls.insert(link(name), "0".to_owned());
+    }
+    let steps = diff::steps(&diff::findings(&nothing, &observed, &journal, false));
+    assert_eq!(of_forwarding(steps), [back("eth1", "1")]);
+}
+
+#[test]
+fn what_somebody_else_has_decided_stays() {
+    let settings = settings(&["10.244.1.0/24"]);
+    let mut observed = machine();
+    observed.firewalld = Some(FirewalldSeen {
+        uplink_zone: Some("public".to_owned()),
+        ..FirewalldSeen::default()
+    });
+    let plan = Plan::of(&settings, &observed).unwrap();
+    let rule = plan.items.iter().find_map(|item| match item {
+        Item::Firewalld(rule) => Some(rule.clone()),
+        _ => None,
+    });
+    let rule = rule.unwrap();
+    let seen = observed.firewalld.as_mut().unwrap();
+    seen.rules.insert(rule.clone(), "internal".to_owned());
+    let findings = diff::findings(&plan, &observed, &[], false);
+    let state = findings
+        .into_iter()
+        .find(|it| it.item == Item::Firewalld(rule.clone()));
+    assert_eq!(state.unwrap().state, State::Well { ours: false });
+    // A file of that name that is not ours is named before anything is changed.
+    let mut tuned = settings;
+    tuned.tuning.cpus = Some("0".to_owned());
+    observed.units = UNITS.map(|unit| (unit.to_owned(), String::new())).into();
+    observed
+        .files
+        .insert(drop_in(UNITS[0]), "[Service]\n".to_owned());
+    let plan = Plan::of(&tuned, &observed).unwrap();
+    let findings = diff::findings(&plan, &observed, &[], false);
+    let files: Vec<&State> = findings
+        .iter()
+        .filter(|finding| matches!(finding.item, Item::File { .. }))
+        .map(|finding| &finding.state)
+        .collect();
+    assert!(
+        matches!(files[..], [State::Foreign(_), State::Missing]),
+        "{files:?}"
+    );
+    tuned.tuning.no_mlockall = true;
+    assert!(Plan::of(&tuned, &observed).is_err());
+    observed.units.clear();
+    tuned.tuning.no_mlockall = false;
+    assert!(Plan::of(&tuned, &observed).is_err());
 }
 
 #[test]

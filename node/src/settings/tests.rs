@@ -49,7 +49,65 @@ fn a_flag_that_can_not_be_is_named_with_its_value_and_what_would_do() {
         ),
         (
             &["--node-subnet", "10.1.0.0/24", "--encap-ip", "eth0"],
-            "--encap-ip eth0: expected an IP address of this machine, as in 192.0.2.11",
+            "--encap-ip eth0: expected IP addresses of this machine, as in 192.0.2.11",
+        ),
+        (
+            &[
+                "--node-subnet",
+                "10.1.0.0/24",
+                "--encap-ip",
+                "192.0.2.1,192.0.2.1",
+            ],
+            "--encap-ip 192.0.2.1: it is named twice",
+        ),
+        (
+            &["--node-subnet", "10.1.0.0/24", "--encap-port", "0"],
+            "--encap-port 0: expected a port of UDP, 1 to 65535",
+        ),
+        (
+            &[
+                "--node-subnet",
+                "10.1.0.0/24",
+                "--bridge-mapping",
+                "physnet1",
+            ],
+            "--bridge-mapping physnet1: expected a network and a bridge, as in physnet1:br-data",
+        ),
+        (
+            &[
+                "--node-subnet",
+                "10.1.0.0/24",
+                "--bridge-mapping",
+                "a:br-int",
+            ],
+            "--bridge-mapping a:br-int: the integration bridge has no way to a physical network: \
+             name another",
+        ),
+        (
+            &[
+                "--node-subnet",
+                "10.1.0.0/24",
+                "--bridge-mapping",
+                "a:b,a:c",
+            ],
+            "--bridge-mapping a:c: the network is on b already",
+        ),
+        (
+            &[
+                "--node-subnet",
+                "10.1.0.0/24",
+                "--ovn-option",
+                "ovn-monitor-all=1",
+            ],
+            "--ovn-option ovn-monitor-all=1: expected true or false behind ovn-monitor-all=",
+        ),
+        (
+            &["--node-subnet", "10.1.0.0/24", "--ovs-cpus", "3-1"],
+            "--ovs-cpus 3-1: expected numbers of processors and ranges of them, as in 0,2-3",
+        ),
+        (
+            &["--node-subnet", "10.1.0.0/24", "--ovs-handler-threads", "0"],
+            "--ovs-handler-threads 0: expected 1 to 1024",
         ),
         (
             &["--node-subnet", "10.1.0.0/24", "--node-name", "A_b"],

@@ -114,6 +114,14 @@ impl Places {
         [&self.own, &self.ovn_k8s, &self.microshift, &self.node].map(|place| place.path.as_path())
     }
 
+    /// Those that somebody named, by the flag that names them.
+    pub(super) fn named(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let own = ("--config", &self.own);
+        let named = [own, ("--config-file", &self.ovn_k8s)].into_iter();
+        let named = named.filter(|(_, place)| place.named);
+        named.map(|(flag, place)| (flag, place.path.as_path()))
+    }
+
     /// Reads those that are there.
     ///
     /// # Errors
@@ -127,6 +135,10 @@ impl Places {
             (&self.node, Format::Own),
         ] {
             let path = &place.path;
+            // It is what the node role has written.
+            if settings.of_node && std::ptr::eq(place, &self.node) {
+                continue;
+            }
             let Some(text) = text(place)? else { continue };
             let (layer, warnings) = format.read(path, &text, settings)?;
             match std::ptr::eq(place, &self.node) {

@@ -1,5 +1,6 @@
-//! podwire's own file: TOML, each key a setting's. What is not one is refused, for a mistyped key
-//! would be a setting that silently does nothing.
+//! podwire's own file: TOML, each key a setting's, of the agent and, where it has the same one, of
+//! the node role; the table `[node]` is of the role alone. What is no setting is refused, for a
+//! mistyped key would be a setting that silently does nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,28 +22,58 @@ pub(super) fn parse(text: &str, path: &Path, settings: &Settings) -> Parsed {
             line: error.span().and_then(|span| line_of(span.start)),
             problem: error.message().to_owned(),
         })?;
+    let agents = settings.of_node.then(Settings::of_agent);
     let mut layer = Layer::new();
-    for (key, value) in entries {
-        let line = line_of(value.span().start);
+    let mut take = |key: &str, line: Option<usize>, value: Value| -> Result<(), Wrong> {
+        let shown = match line {
+            Some(_) => key.to_owned(),
+            None => format!("[{NODE}] {key}"),
+        };
         let wrong = |problem| Wrong { line, problem };
         let setting = settings
-            .find(&key)
-            .ok_or_else(|| wrong(unknown(&key, settings)))?;
-        let values = values(setting, value.into_inner())
-            .map_err(|expected| wrong(format!("{key}: expected {expected}")))?;
+            .find(key)
+            .ok_or_else(|| wrong(unknown(key, settings)))?;
+        let values = values(setting, value)
+            .map_err(|expected| wrong(format!("{shown}: expected {expected}")))?;
         let origin = Origin::File {
             path: path.to_owned(),
-            key: key.clone(),
+            key: shown,
             line,
         };
-        layer.insert(key, Given { values, origin });
+        layer.insert(key.to_owned(), Given { values, origin });
+        Ok(())
+    };
+    let mut of_node = toml::Table::new();
+    for (key, value) in entries {
+        let line = line_of(value.span().start);
+        match (value.into_inner(), &agents) {
+            (Value::Table(table), _) if key == NODE => of_node = table,
+            (_, Some(agents)) if agents.find(&key).is_some() && !is_shared(&key, settings) => {}
+            (value, _) => take(&key, line, value)?,
+        }
+    }
+    // What says more counts.
+    for (key, value) in of_node.into_iter().filter(|_| settings.of_node) {
+        take(&key, None, value)?;
     }
     Ok((layer, Vec::new()))
+}
+
+/// The table of the node role.
+const NODE: &str = "node";
+
+/// Whether a key of the agent's means the same to the node role. The two can't serve metrics at one
+/// address.
+fn is_shared(key: &str, settings: &Settings) -> bool {
+    key != "metrics-address" && settings.find(key).is_some()
 }
 
 fn unknown(key: &str, settings: &Settings) -> String {
     match settings.nearest(key) {
         Some(nearest) => format!("there is no setting {key:?}; is it {nearest}?"),
+        None if settings.of_node => {
+            format!("there is no setting {key:?} (podwire node run --help shows all)")
+        }
         None => format!("there is no setting {key:?} (podwire agent --print-config shows all)"),
     }
 }

@@ -62,13 +62,13 @@ fn the_readmes_example_is_read_as_it_stands() {
 #[test]
 fn keys_that_nobody_knows_are_named_in_one_warning() {
     let text =
-        "[default]\nmtuu=1\ncluster-subnets=10.0.0.0/8\n[gateway]\nmode=shared\n[Extra \"x\"]\na";
+        "[default]\nmtuu=1\ncluster-subnets=10.0.0.0/8\n[gateway]\nmodes=shared\n[Extra \"x\"]\na";
     let inputs = Inputs::new().ovn_k8s(text);
     let path = inputs.places.ovn_k8s.path.display().to_string();
     assert_eq!(
         inputs.load().unwrap().warnings,
         [format!(
-            "{path}: not used, for podwire knows no such key: [default] mtuu, [gateway] mode, \
+            "{path}: not used, for podwire knows no such key: [default] mtuu, [gateway] modes, \
              [extra \"x\"] a"
         )]
     );

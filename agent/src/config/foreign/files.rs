@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::files::{Parsed, Wrong};
 use super::super::layers::{Given, Layer, Origin};
-use super::{CLUSTERS_SECTION, NAMES, ini};
+use super::{CLUSTERS_SECTION, Fixed, NAMES, OvnOption, TRUE, ini};
 
 /// Reads ovn-kubernetes' file.
 pub(in super::super) fn ovn_k8s(text: &str, path: &Path) -> Parsed {
@@ -32,7 +32,12 @@ pub(in super::super) fn ovn_k8s(text: &str, path: &Path) -> Parsed {
         let value = match (entry.value.as_deref(), name.meaning.key()) {
             // An empty value is none: the installers' templates leave them in.
             (Some(""), _) | (None, None) => continue,
+            // The whole cluster has one file, and other nodes may do it another way.
+            (Some(_), None) if matches!(name.meaning, Fixed(..)) => continue,
             (Some(value), _) => name.meaning.convert(value).map_err(wrong)?,
+            (None, _) if matches!(name.meaning, OvnOption(_)) => {
+                name.meaning.convert(TRUE).map_err(wrong)?
+            }
             (None, Some(_)) => return Err(wrong("expected = and a value".to_owned())),
         };
         if let Some(key) = name.meaning.key() {

@@ -10,19 +10,34 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::super::layers::{Given, Layer, Origin};
-use super::{Name, Node, NotOurs, flags};
+use super::{Fixed, Name, Node, NotOurs, OvnOption, TRUE, flags};
+
+/// ovn-kubernetes' program, and the command by which podwire is it.
+pub(in super::super) const OVNKUBE: &str = "ovnkube";
+
+/// Who was given the flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Caller {
+    /// The agent alone.
+    Agent,
+    /// The agent and the node role, as `ovnkube`.
+    Ovnkube,
+}
 
 /// Makes ovnkube's command lines ours: one dash before a long flag counts as two, as Go's flags
-/// have it, and a program that is called `ovnkube` is `podwire agent`.
+/// have it, and a program that is called `ovnkube` is `podwire ovnkube`.
 pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
     let called = arguments
         .first()
         .map(|program| Path::new(program).file_name());
-    if called == Some(Some(OsStr::new("ovnkube"))) {
-        arguments.insert(1, "agent".into());
+    let is_it = |word: Option<&OsString>| word.is_some_and(|word| word == OVNKUBE);
+    // A process that has started itself anew has the command already.
+    if called == Some(Some(OsStr::new(OVNKUBE))) && !is_it(arguments.get(1)) {
+        arguments.insert(1, OVNKUBE.into());
     }
-    if arguments.get(1).is_some_and(|command| command == "agent") {
+    let is_agent = arguments.get(1).is_some_and(|command| command == "agent");
+    if is_agent || is_it(arguments.get(1)) {
         for argument in arguments.iter_mut().skip(2) {
             if is_long_with_one_dash(argument) {
                 let mut long = OsString::from("-");
@@ -51,25 +66,30 @@ pub(in super::super) fn add(command: Command) -> Command {
         match name.meaning {
             // With a value or without.
             NotOurs(_) => flag.num_args(0..=1).action(ArgAction::Append),
+            Fixed(..) | OvnOption(_) => flag.num_args(0..=1).default_missing_value(TRUE),
             _ => flag,
         }
     }))
 }
 
-/// What ovnkube's flags say, and what follows from their being used.
+/// What ovnkube's flags say, of the agent's settings and of the node role's, and what follows from
+/// their being used.
 ///
 /// # Errors
 /// Every flag that is not podwire's with its reason, in one message, so that a unit file is fixed
 /// in one go; or a value.
-pub(in super::super) fn layers(matches: &ArgMatches) -> Result<(Layer, Layer), clap::Error> {
+pub(in super::super) fn layers(
+    matches: &ArgMatches,
+    caller: Caller,
+) -> Result<(Layer, Layer), clap::Error> {
     let given: Vec<&Name> = flags()
         .filter(|name| matches.contains_id(name.flag))
         .collect();
     let refusals: Vec<String> = given
         .iter()
-        .filter_map(|name| match name.meaning {
-            NotOurs(why) => Some(format!("--{} is not for podwire: {why}", name.flag)),
-            _ => None,
+        .filter_map(|name| {
+            let why = name.meaning.refusal(caller)?;
+            Some(format!("--{} is not for podwire: {why}", name.flag))
         })
         .collect();
     if !refusals.is_empty() {
@@ -93,7 +113,9 @@ pub(in super::super) fn layers(matches: &ArgMatches) -> Result<(Layer, Layer), c
         }
         if let Some(key) = name.meaning.key() {
             let own = key.replace('-', "_");
-            if matches.value_source(&own) == Some(ValueSource::CommandLine) {
+            // The node role's are none of the agent's.
+            let is_flag = matches.try_contains_id(&own).is_ok();
+            if is_flag && matches.value_source(&own) == Some(ValueSource::CommandLine) {
                 let text = format!("{flag} cannot be used with --{key}\n");
                 return Err(clap::Error::raw(ErrorKind::ArgumentConflict, text));
             }

@@ -10,7 +10,7 @@ mod ini;
 
 pub(super) use files::{microshift, ovn_k8s};
 pub use flags::command_line;
-pub(super) use flags::{add as add_flags, layers as flag_layers};
+pub(super) use flags::{Caller, OVNKUBE, add as add_flags, layers as flag_layers};
 
 use super::layers::{Given, Layer, Origin};
 use super::usual::PLUGIN_NAMES;
@@ -39,12 +39,24 @@ enum Meaning {
     Plugin,
     /// The node's name; it makes ovnkube a node's.
     Node,
+    /// The node's name, of which nothing is to be left.
+    CleanUp,
+    /// A setting of the node role; the agent has none such, for this reason.
+    Role(&'static str, &'static str),
+    /// The pod network of all nodes, each network with the size of a node's part behind it.
+    ClusterSubnets,
+    /// A key of ovn-controller's, which the node role writes.
+    OvnOption(&'static str),
+    /// What it may say to the node role, for it is so in any case; and why not to the agent.
+    Fixed(&'static [&'static str], &'static str),
     /// It is not podwire's, for this reason: refused as a flag, and not used in a file, which the
     /// whole cluster shares.
     NotOurs(&'static str),
 }
 
-use Meaning::{LogLevel, Mtu, Node, NotOurs, Plugin, Setting};
+use Meaning::{
+    CleanUp, ClusterSubnets, Fixed, LogLevel, Mtu, Node, NotOurs, OvnOption, Plugin, Role, Setting,
+};
 
 const CONTROL_PLANE: &str = "the agent is the node's half; the cluster's (network controller, \
                              address management) is podwire-controller or ovnkube";
@@ -61,6 +73,11 @@ const CLEANUP_NODE: &str = "this is `podwire uninstall --pods` for the pods' por
 const SUBNETS: &str =
     "pods have their addresses from the controller's annotations, and in plain mode from --subnet";
 const CONNTRACK: &str = "it is for the flows of a node's gateway, and podwire makes none";
+const CONTROLLER: &str =
+    "ovn-controller's settings are written by `podwire node` or ovnkube; the agent wires pods";
+const BY_ROUTES: &str = "the host's own routes lead to the outside, and podwire changes none";
+/// What a flag without a value says.
+const TRUE: &str = "true";
 
 /// Whatever its keys, this section of the file is the cluster's.
 const CLUSTERS_SECTION: &str = "ovnnorth";
@@ -81,9 +98,14 @@ const fn name(
     }
 }
 
+/// A key of ovn-controller's, which flag and file call the same.
+const fn tuned(flag: &'static str, key: &'static str) -> Name {
+    name(flag, "default", flag, "", OvnOption(key))
+}
+
 /// One row each: it is read as a table.
 #[rustfmt::skip]
-const NAMES: [Name; 33] = [
+const NAMES: [Name; 51] = [
     name("init-node", "", "", "", Node),
     name("", "default", "mtu", "", Mtu),
     name("k8s-kubeconfig", "kubernetes", "kubeconfig", "KUBECONFIG", Setting("kubeconfig")),
@@ -104,16 +126,34 @@ const NAMES: [Name; 33] = [
     name("init-cluster-manager", "", "", "", NotOurs(CONTROL_PLANE)),
     name("init-ovnkube-controller", "", "", "", NotOurs(CONTROL_PLANE)),
     name("remove-node", "", "", "", NotOurs(REMOVE_NODE)),
-    name("cleanup-node", "", "", "", NotOurs(CLEANUP_NODE)),
-    name("cluster-subnets", "default", "cluster-subnets", "", NotOurs(SUBNETS)),
+    name("cleanup-node", "", "", "", CleanUp),
+    name("cluster-subnets", "default", "cluster-subnets", "", ClusterSubnets),
+    name("cluster-subnet", "", "", "", ClusterSubnets),
+    name("k8s-service-cidrs", "kubernetes", "service-cidrs", "", Role("service-cidrs", GATEWAY)),
+    name("k8s-service-cidr", "kubernetes", "service-cidr", "", Role("service-cidrs", GATEWAY)),
+    name("service-cluster-ip-range", "", "", "", Role("service-cidrs", GATEWAY)),
+    name("encap-ip", "default", "encap-ip", "", Role("encap-ip", CONTROLLER)),
+    name("encap-port", "default", "encap-port", "", Role("encap-port", CONTROLLER)),
+    name("encap-type", "default", "encap-type", "", Fixed(&["geneve"], CONTROLLER)),
+    tuned("inactivity-probe", "ovn-remote-probe-interval"),
+    tuned("openflow-probe", "ovn-openflow-probe-interval"),
+    tuned("monitor-all", "ovn-monitor-all"),
+    tuned("ofctrl-wait-before-clear", "ovn-ofctrl-wait-before-clear"),
+    tuned("enable-lflow-cache", "ovn-enable-lflow-cache"),
+    tuned("lflow-cache-limit", "ovn-limit-lflow-cache"),
+    tuned("lflow-cache-limit-kb", "ovn-memlimit-lflow-cache-kb"),
     name("conntrack-zone", "default", "conntrack-zone", "", NotOurs(CONNTRACK)),
     name("nb-address", "ovnnorth", "address", "", NotOurs(NORTHBOUND)),
     name("nb-client-privkey", "ovnnorth", "client-privkey", "", NotOurs(NORTHBOUND)),
     name("nb-client-cert", "ovnnorth", "client-cert", "", NotOurs(NORTHBOUND)),
     name("nb-client-cacert", "ovnnorth", "client-cacert", "", NotOurs(NORTHBOUND)),
-    name("gateway-mode", "", "", "", NotOurs(GATEWAY)),
-    name("gateway-init", "", "", "", NotOurs(GATEWAY)),
-    name("nodeport", "", "", "", NotOurs(GATEWAY)),
+    name("gateway-mode", "gateway", "mode", "", Fixed(&["local"], GATEWAY)),
+    name("gateway-init", "", "", "", Fixed(&[TRUE], GATEWAY)),
+    name("init-gateways", "", "", "", Fixed(&[TRUE], GATEWAY)),
+    name("nodeport", "gateway", "nodeport", "", Fixed(&[TRUE], GATEWAY)),
+    name("gateway-interface", "gateway", "interface", "", Role("interface", GATEWAY)),
+    name("gateway-nexthop", "gateway", "next-hop", "", NotOurs(BY_ROUTES)),
+    name("gateway-vlanid", "gateway", "vlan-id", "", NotOurs(BY_ROUTES)),
     name("", "ovnsouth", "server-privkey", "", NotOurs(SERVER)),
     name("", "ovnsouth", "server-cert", "", NotOurs(SERVER)),
     name("", "ovnsouth", "server-cacert", "", NotOurs(SERVER)),
@@ -122,6 +162,14 @@ const NAMES: [Name; 33] = [
 /// Those that have a flag.
 fn flags() -> impl Iterator<Item = &'static Name> {
     NAMES.iter().filter(|name| !name.flag.is_empty())
+}
+
+/// ovn-controller's keys that its flags and file may name: each is a setting's key in the layers.
+pub(super) fn ovn_options() -> impl Iterator<Item = &'static str> {
+    NAMES.iter().filter_map(|name| match name.meaning {
+        OvnOption(key) => Some(key),
+        _ => None,
+    })
 }
 
 /// Its variables.
@@ -144,12 +192,28 @@ impl Meaning {
             Setting(key) => Some(key),
             Mtu => Some("mtu"),
             LogLevel => Some("log"),
-            Node => Some("node-name"),
-            Plugin | NotOurs(_) => None,
+            Node | CleanUp => Some("node-name"),
+            Role(key, _) => Some(key),
+            ClusterSubnets => Some("cluster-subnets"),
+            OvnOption(key) => Some(key),
+            Plugin | Fixed(..) | NotOurs(_) => None,
         }
     }
 
-    /// The setting's value; for [`Meaning::Plugin`] it is only checked.
+    /// Why it is nothing for the agent alone, or for podwire at all.
+    fn refusal(self, caller: Caller) -> Option<&'static str> {
+        match self {
+            NotOurs(why) => Some(why),
+            _ if caller == Caller::Ovnkube => None,
+            Role(_, why) | Fixed(_, why) => Some(why),
+            ClusterSubnets => Some(SUBNETS),
+            OvnOption(_) => Some(CONTROLLER),
+            CleanUp => Some(CLEANUP_NODE),
+            Setting(_) | Mtu | LogLevel | Plugin | Node => None,
+        }
+    }
+
+    /// The setting's value; what is no setting is only checked.
     fn convert(self, value: &str) -> Result<String, String> {
         match self {
             Mtu => Ok(decimal(value)),
@@ -158,9 +222,24 @@ impl Meaning {
                 "expected {}, and not {value:?}",
                 PLUGIN_NAMES.join(" or ")
             )),
-            Plugin | Setting(_) | Node | NotOurs(_) => Ok(value.to_owned()),
+            Fixed(values, _) if !values.contains(&value) => Err(format!(
+                "expected {}, which is what podwire does, and not {value:?}",
+                values.join(" or ")
+            )),
+            ClusterSubnets => Ok(value.split(',').map(network).collect::<Vec<_>>().join(",")),
+            OvnOption(_) => Ok(decimal(value)),
+            Plugin | Setting(_) | Node | CleanUp | Role(..) | Fixed(..) | NotOurs(_) => {
+                Ok(value.to_owned())
+            }
         }
     }
+}
+
+/// A network without the length of a node's part, which stands behind a second slash.
+fn network(text: &str) -> &str {
+    let text = text.trim();
+    let second = text.match_indices('/').nth(1);
+    second.map_or(text, |(at, _)| &text[..at])
 }
 
 /// gcfg reads numbers with 0x in front as hexadecimal.

@@ -137,7 +137,7 @@ fn levels_are_ovnkubes() {
 }
 
 #[test]
-fn called_ovnkube_it_is_the_agent() {
+fn called_ovnkube_it_is_agent_and_node_role() {
     let line = |arguments: &[&str]| -> Vec<String> {
         let arguments = arguments.iter().map(Into::into);
         let line = super::command_line(arguments);
@@ -149,12 +149,15 @@ fn called_ovnkube_it_is_the_agent() {
         line(&["/usr/bin/ovnkube", "-init-node", "n1", "--mtu=1400"]),
         [
             "/usr/bin/ovnkube",
-            "agent",
+            "ovnkube",
             "--init-node",
             "n1",
             "--mtu=1400"
         ]
     );
+    // As which it starts itself anew, to hide a token.
+    let again = ["/usr/bin/ovnkube", "ovnkube", "--init-node"];
+    assert_eq!(line(&again), again);
     // Other commands' short flags are theirs.
     assert_eq!(
         line(&["podwire", "ports", "-ojson"]),

@@ -1,0 +1,188 @@
+//! The settings of the node role, `podwire node`, from the same places in the same order as the
+//! agent's: what files and variables say becomes flags of its command line, beside those that are
+//! there.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use clap::builder::{OsStr, Resettable};
+use clap::{ArgMatches, Args as _, Command};
+use podwire_node::NodeCommand;
+
+use super::command::{
+    HIDDEN, OvnkubeCommand, TOKEN_FLAG, TOKEN_VARIABLE, named, places, with_files, with_variable,
+};
+use super::environment::Environment;
+use super::error::LoadError;
+use super::files::Places;
+use super::foreign;
+use super::layers::{Layer, Merged, Origin};
+use super::load::{flags_of, locate, refused};
+use super::settings::{Settings, with_switches};
+
+/// A command of the node role with all that it is told.
+#[derive(Debug)]
+pub struct RoleLine {
+    /// `podwire node`, the command and its flags.
+    pub arguments: Vec<OsString>,
+    /// What was passed over.
+    pub warnings: Vec<String>,
+    /// Where each flag's value comes from, where that is not the command line.
+    origins: BTreeMap<String, Origin>,
+}
+
+impl RoleLine {
+    /// Where a flag's value comes from, in brackets behind a space; nothing for the command line.
+    pub fn origin(&self, flag: &str) -> String {
+        let origin = self.origins.get(flag);
+        origin.map(|it| format!(" ({it})")).unwrap_or_default()
+    }
+}
+
+/// Has the commands of `podwire node` know where the files are, and leave their variables, which
+/// stand below the files, to [`node_line`].
+pub fn node_command(node: Command) -> Command {
+    node.mut_subcommands(|verb| {
+        let verb = with_files(with_switches(verb));
+        verb.mut_args(|flag| {
+            let flag = match flag.get_default_values() == ["false"] {
+                true => flag
+                    .hide_default_value(true)
+                    .hide_possible_values(true)
+                    .value_name("BOOL"),
+                false => flag,
+            };
+            match flag
+                .get_env()
+                .map(|variable| variable.to_string_lossy().into_owned())
+            {
+                Some(name) => with_variable(flag.env(Resettable::<OsStr>::Reset), &name),
+                None => flag,
+            }
+        })
+    })
+}
+
+/// The whole command line of a command of `podwire node`, of which this is what stands there.
+///
+/// # Errors
+/// The first file or setting that is not valid.
+pub fn node_line(node: &ArgMatches) -> Result<Option<RoleLine>, LoadError> {
+    let Some((verb, given)) = node.subcommand() else {
+        return Ok(None);
+    };
+    let settings = settings(verb);
+    let layer = named(given, &settings);
+    line(
+        verb,
+        &settings,
+        layer,
+        places(given),
+        &Environment::of_process(),
+    )
+    .map(Some)
+}
+
+/// How the node role is started beside the agent.
+#[derive(Debug, Clone)]
+pub struct RoleCommand {
+    /// Those of `podwire`.
+    pub arguments: Vec<OsString>,
+    /// A variable for its environment: the token.
+    pub variable: Option<(&'static str, String)>,
+}
+
+impl OvnkubeCommand {
+    /// The command of the node role that goes with it. Files and variables are left to that.
+    pub fn role(&self) -> RoleCommand {
+        let verb = if self.cleans_up { "cleanup" } else { "run" };
+        let mut arguments: Vec<OsString> = ["node", verb].map(Into::into).into();
+        let mut variable = None;
+        for (flag, value) in self.flags(verb) {
+            // Of another process everybody can read the arguments.
+            let hides = flag == TOKEN_FLAG && !self.cleans_up;
+            let shown = if hides { HIDDEN } else { value.as_str() };
+            arguments.push(format!("{flag}={shown}").into());
+            variable = variable.or(hides.then_some((TOKEN_VARIABLE, value)));
+        }
+        arguments.push(match self.cleans_up {
+            true => "--cluster".into(),
+            false => "--until-stdin-ends".into(),
+        });
+        RoleCommand {
+            arguments,
+            variable,
+        }
+    }
+
+    fn flags(&self, verb: &str) -> Vec<(String, String)> {
+        let settings = settings(verb);
+        let mut flags = Vec::new();
+        for (key, given) in &self.role {
+            let setting = settings.find(key).filter(|_| key != "metrics-address");
+            let flag = match (setting, foreign::ovn_options().find(|known| known == key)) {
+                (Some(setting), _) => setting.flag.clone(),
+                (None, Some(option)) if verb == "run" => format!("--ovn-option={option}"),
+                (None, _) => continue,
+            };
+            flags.extend(
+                given
+                    .values
+                    .iter()
+                    .map(|value| (flag.clone(), value.clone())),
+            );
+        }
+        for (flag, path) in self.agent.places.named() {
+            flags.push((flag.to_owned(), path.display().to_string()));
+        }
+        flags
+    }
+}
+
+fn settings(verb: &str) -> Settings {
+    let mut node = NodeCommand::augment_args(Command::new("node"));
+    let found = node.find_subcommand_mut(verb).map(std::mem::take);
+    Settings::of_node(&with_switches(found.unwrap_or_default()))
+}
+
+fn line(
+    verb: &str,
+    settings: &Settings,
+    given: Layer,
+    mut places: Places,
+    environment: &Environment,
+) -> Result<RoleLine, LoadError> {
+    environment.place(&mut places.own);
+    let files = places.read(settings)?;
+    let mut layers = vec![given];
+    layers.extend(files.layers);
+    layers.extend(environment.layers(settings));
+    let merged = Merged::of(layers);
+    let flags = flags_of(settings, &merged);
+    let node = node_command(NodeCommand::augment_args(Command::new("node")));
+    let words = ["node", verb].map(str::to_owned).into_iter();
+    node.try_get_matches_from(words.chain(flags.iter().cloned()))
+        .map_err(|error| locate(settings, &merged, refused(settings, &error)))?;
+    let mut arguments: Vec<OsString> = ["podwire", "node", verb].map(Into::into).into();
+    // What podwire's own setting says of a key stands behind, and counts.
+    let has_options = settings.find("ovn-options").is_some();
+    for option in foreign::ovn_options().filter(|_| has_options) {
+        if let Some(given) = merged.find(option) {
+            arguments.push(format!("--ovn-option={option}={}", given.values.concat()).into());
+        }
+    }
+    arguments.extend(flags.into_iter().map(Into::into));
+    let origins = settings.iter().filter_map(|setting| {
+        let origin = &merged.find(&setting.key)?.origin;
+        let elsewhere = !matches!(origin, Origin::CommandLine(_));
+        elsewhere.then(|| (setting.flag.clone(), origin.clone()))
+    });
+    Ok(RoleLine {
+        arguments,
+        warnings: files.warnings,
+        origins: origins.collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! firewalld, by D-Bus. It rejects what comes to a link or is forwarded from one unless that link's
+//! zone, or that of the sender's address, says otherwise, whatever other tables say. So the pods'
+//! link and addresses are put into a zone that lets everything pass, and tunnels' packets are let
+//! in on the uplink.
+//!
+//! These settings are of its runtime and end with its reload, of which it tells; they are of its
+//! permanent configuration only when somebody wants that.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+use zbus::message::Type;
+use zbus::zvariant::DynamicType;
+use zbus::{Connection, MatchRule, Message, MessageStream, OwnedObjectPath};
+
+use crate::FIREWALLD;
+
+/// The zone from which everything is accepted.
+pub(crate) const TRUSTED: &str = "trusted";
+
+/// How long an answer may take. A firewalld that reloads answers when it is done.
+const LIMIT: Duration = Duration::from_secs(2);
+
+const NAME: &str = "org.fedoraproject.FirewallD1";
+const PATH: &str = "/org/fedoraproject/FirewallD1";
+const CONFIG_PATH: &str = "/org/fedoraproject/FirewallD1/config";
+/// Interfaces: zones of the runtime, the permanent configuration, and a zone of that.
+const RUNTIME: &str = "org.fedoraproject.FirewallD1.zone";
+const CONFIG: &str = "org.fedoraproject.FirewallD1.config";
+const CONFIG_ZONE: &str = "org.fedoraproject.FirewallD1.config.zone";
+/// What its errors for what is so already begin with (firewall/errors.py).
+const DONE: [&str; 2] = ["ALREADY_ENABLED", "NOT_ENABLED"];
+
+/// One setting of a zone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Rule {
+    pub(crate) zone: String,
+    pub(crate) what: What,
+    /// Whether it is of the permanent configuration.
+    pub(crate) permanent: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum What {
+    /// The zone of a link.
+    Interface(String),
+    /// The zone of these senders.
+    Source(IpNet),
+    /// A port of UDP that the zone lets in.
+    Port(u16),
+}
+
+impl Rule {
+    /// The key by which a permanent one is known as ours, and the one of the runtime that comes of
+    /// it.
+    pub(crate) fn mark(&self) -> String {
+        let permanent = Self {
+            permanent: true,
+            ..self.clone()
+        };
+        let text = serde_json::to_string(&permanent).unwrap_or_default();
+        format!("{FIREWALLD}{text}")
+    }
+
+    /// Those of such a key.
+    pub(crate) fn of_mark(key: &str) -> Option<[Self; 2]> {
+        let permanent: Self = serde_json::from_str(key.strip_prefix(FIREWALLD)?).ok()?;
+        let runtime = Self {
+            permanent: false,
+            ..permanent.clone()
+        };
+        Some([runtime, permanent])
+    }
+}
+
+/// The way to it.
+#[derive(Debug, Clone)]
+pub(crate) struct Firewalld(Connection);
+
+/// What it says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FirewalldSeen {
+    /// The zone of the uplink; none when it does not answer.
+    pub(crate) uplink_zone: Option<String>,
+    /// In which zone what a rule speaks of is, of those asked for that are in one.
+    pub(crate) rules: BTreeMap<Rule, String>,
+}
+
+impl Firewalld {
+    /// Connects to the machine's bus; none where there is none.
+    pub(crate) async fn connect() -> Option<Self> {
+        let connecting = zbus::connection::Builder::system().method_timeout(LIMIT);
+        let connection = timeout(LIMIT, connecting.build()).await.ok()?.ok()?;
+        Some(Self(connection))
+    }
+
+    /// What it says of the uplink; none when it does not run.
+    pub(crate) async fn look(&self, uplink: &str) -> Option<FirewalldSeen> {
+        let bus = "org.freedesktop.DBus";
+        let path = "/org/freedesktop/DBus";
+        let owned = self
+            .0
+            .call_method(Some(bus), path, Some(bus), "NameHasOwner", &NAME);
+        if !owned.await.ok()?.body().deserialize::<bool>().ok()? {
+            return None;
+        }
+        let zone = async {
+            let zone: String = self
+                .ask(PATH, RUNTIME, "getZoneOfInterface", &uplink)
+                .await?;
+            match zone.is_empty() {
+                true => self.ask(PATH, NAME, "getDefaultZone", &()).await,
+                false => Ok(zone),
+            }
+        };
+        Some(FirewalldSeen {
+            uplink_zone: zone.await.ok(),
+            rules: BTreeMap::new(),
+        })
+    }
+
+    /// In which zone what a rule speaks of is.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(crate) async fn zone_of(&self, rule: &Rule) -> zbus::Result<Option<String>> {
+        let (path, interface) = match rule.permanent {
+            true => (CONFIG_PATH, CONFIG),
+            false => (PATH, RUNTIME),
+        };
+        let zone: String = match &rule.what {
+            What::Interface(link) => {
+                self.ask(path, interface, "getZoneOfInterface", &link.as_str())
+                    .await?
+            }
+            What::Source(net) => {
+                let net = net.to_string();
+                self.ask(path, interface, "getZoneOfSource", &net.as_str())
+                    .await?
+            }
+            What::Port(port) => {
+                let port = port.to_string();
+                let method = "queryPort";
+                let is_open = match rule.permanent {
+                    true => {
+                        let path = self.permanent(&rule.zone).await?;
+                        let asked = (port.as_str(), "udp");
+                        self.ask(path.as_str(), CONFIG_ZONE, method, &asked).await?
+                    }
+                    false => {
+                        let asked = (rule.zone.as_str(), port.as_str(), "udp");
+                        self.ask(PATH, RUNTIME, method, &asked).await?
+                    }
+                };
+                if is_open {
+                    rule.zone.clone()
+                } else {
+                    String::new()
+                }
+            }
+        };
+        Ok(Some(zone).filter(|zone| !zone.is_empty()))
+    }
+
+    /// Has a rule be so, or no more.
+    ///
+    /// # Errors
+    /// firewalld's; none for what is so already.
+    pub(crate) async fn set(&self, rule: &Rule, so: bool) -> zbus::Result<()> {
+        let verb = if so { "add" } else { "remove" };
+        let method = |what| format!("{verb}{what}");
+        let zone = rule.zone.as_str();
+        let done = match (&rule.what, rule.permanent) {
+            (What::Interface(link), false) => {
+                self.call(PATH, RUNTIME, &method("Interface"), &(zone, link.as_str()))
+                    .await
+            }
+            (What::Source(net), false) => {
+                let asked = (zone, net.to_string());
+                self.call(PATH, RUNTIME, &method("Source"), &asked).await
+            }
+            (What::Port(port), false) if so => {
+                // For good: the last is a time in seconds.
+                let asked = (zone, port.to_string(), "udp", 0_i32);
+                self.call(PATH, RUNTIME, "addPort", &asked).await
+            }
+            (What::Port(port), false) => {
+                let asked = (zone, port.to_string(), "udp");
+                self.call(PATH, RUNTIME, "removePort", &asked).await
+            }
+            (what, true) => {
+                let path = self.permanent(zone).await?;
+                let path = path.as_str();
+                match what {
+                    What::Interface(link) => {
+                        self.call(path, CONFIG_ZONE, &method("Interface"), &link.as_str())
+                            .await
+                    }
+                    What::Source(net) => {
+                        let net = net.to_string();
+                        self.call(path, CONFIG_ZONE, &method("Source"), &net.as_str())
+                            .await
+                    }
+                    What::Port(port) => {
+                        let asked = (port.to_string(), "udp");
+                        self.call(path, CONFIG_ZONE, &method("Port"), &asked).await
+                    }
+                }
+            }
+        };
+        match done {
+            Err(zbus::Error::MethodError(_, Some(text), _))
+                if DONE.iter().any(|done| text.starts_with(done)) =>
+            {
+                Ok(())
+            }
+            done => done.map(drop),
+        }
+    }
+
+    async fn permanent(&self, zone: &str) -> zbus::Result<OwnedObjectPath> {
+        let path = self
+            .call(CONFIG_PATH, CONFIG, "getZoneByName", &zone)
+            .await?;
+        path.body().deserialize()
+    }
+
+    async fn ask<B, A>(
+        &self,
+        path: &str,
+        interface: &str,
+        method: &str,
+        body: &B,
+    ) -> zbus::Result<A>
+    where
+        B: Serialize + DynamicType,
+        A: for<'d> zbus::zvariant::DynamicDeserialize<'d>,
+    {
+        let reply = self.call(path, interface, method, body).await?;
+        let body = reply.body();
+        body.deserialize()
+    }
+
+    async fn call<B: Serialize + DynamicType>(
+        &self,
+        path: &str,
+        interface: &str,
+        method: &str,
+        body: &B,
+    ) -> zbus::Result<Message> {
+        let to = Some(NAME);
+        self.0
+            .call_method(to, path, Some(interface), method, body)
+            .await
+    }
+
+    /// Its signals, and the bus' about its coming and going.
+    ///
+    /// # Errors
+    /// The bus does not answer.
+    pub(crate) async fn signals(&self) -> zbus::Result<Signals> {
+        let signal = || MatchRule::builder().msg_type(Type::Signal);
+        let own = signal().path_namespace(PATH).build()?;
+        let owner = signal()
+            .interface("org.freedesktop.DBus")
+            .member("NameOwnerChanged")
+            .arg(0, NAME)
+            .build()?;
+        Ok(Signals {
+            own: MessageStream::for_match_rule(own, &self.0, None).await?,
+            owner: MessageStream::for_match_rule(owner, &self.0, None).await?,
+        })
+    }
+}
+
+/// What firewalld tells unasked.
+pub(crate) struct Signals {
+    own: MessageStream,
+    owner: MessageStream,
+}
+
+impl Signals {
+    /// Waits until something of it has changed; forever, once the bus is gone.
+    pub(crate) async fn next(&mut self) {
+        let told = tokio::select! {
+            told = self.own.next() => told,
+            told = self.owner.next() => told,
+        };
+        if told.is_none() {
+            std::future::pending().await
+        }
+    }
+}
+
+/// As `plan` names it.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { zone, what, .. } = self;
+        match what {
+            What::Interface(link) => write!(f, "link {link} in zone {zone}")?,
+            What::Source(net) => write!(f, "{net} in zone {zone}")?,
+            What::Port(port) => write!(f, "UDP port {port} in zone {zone}")?,
+        }
+        f.write_str(if self.permanent { " for good" } else { "" })
+    }
+}

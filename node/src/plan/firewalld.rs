@@ -1,0 +1,72 @@
+//! What firewalld is told, where it runs.
+
+use std::collections::BTreeSet;
+
+use super::{Item, Plan};
+use crate::firewalld::{Rule, TRUSTED, What};
+use crate::observe::Observed;
+use crate::preflight::TUNNEL_PORT;
+use crate::settings::{Firewalld, Mode, Settings};
+use crate::{LINK, TUNNEL};
+
+impl Plan {
+    /// Adds what lets the pods' packets and the tunnels' pass a firewalld that runs here.
+    pub(super) fn pass_firewalld(&mut self, settings: &Settings, observed: &Observed) {
+        let Some(seen) = &observed.firewalld else {
+            return;
+        };
+        let has_bridge = self
+            .items
+            .iter()
+            .any(|item| matches!(item, Item::Bridge(_)));
+        let links = match settings.mode {
+            Mode::Ovn => vec![LINK],
+            Mode::Plain if has_bridge => vec![settings.bridge.as_str(), TUNNEL],
+            Mode::Plain => vec![settings.bridge.as_str()],
+        };
+        let peers = settings.peers.iter().flat_map(|peer| &peer.subnets);
+        // What other nodes' pods send comes by the uplink in plain mode, and from a pod's own
+        // address.
+        let nets: BTreeSet<_> = settings
+            .node_subnets
+            .iter()
+            .chain(&settings.cluster_subnets)
+            .chain(peers)
+            .collect();
+        // A part of another would be in two zones at once.
+        let within = |net: &&&ipnet::IpNet| {
+            nets.iter()
+                .any(|other| *other != **net && other.contains(**net))
+        };
+        let trusted = links
+            .into_iter()
+            .map(|link| What::Interface(link.to_owned()))
+            .chain(
+                nets.iter()
+                    .filter(|net| !within(net))
+                    .map(|net| What::Source(**net)),
+            )
+            .map(|what| (TRUSTED.to_owned(), what));
+        let tunnels = settings.mode == Mode::Ovn || has_bridge;
+        let port = What::Port(settings.encap_port.unwrap_or(TUNNEL_PORT));
+        let port = seen
+            .uplink_zone
+            .clone()
+            .filter(|_| tunnels)
+            .map(|zone| (zone, port));
+        let kinds: &[bool] = match settings.firewalld {
+            Firewalld::Off => &[],
+            Firewalld::Runtime => &[false],
+            Firewalld::Permanent => &[false, true],
+        };
+        for (zone, what) in trusted.chain(port) {
+            for permanent in kinds {
+                self.items.push(Item::Firewalld(Rule {
+                    zone: zone.clone(),
+                    what: what.clone(),
+                    permanent: *permanent,
+                }));
+            }
+        }
+    }
+}

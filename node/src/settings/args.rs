@@ -1,0 +1,202 @@
+//! The flags.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use podwire_apiserver::{Access, Token};
+
+use super::{Firewalld, Mode};
+/// The flags that say what the node is to be.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SettingsArgs {
+    /// ovn: a part of an OVN network; plain: without OVN and controller, the nodes' podCIDRs reach
+    /// each other by routes and Open vSwitch's tunnels
+    #[arg(
+        long,
+        value_name = "MODE",
+        default_value = "ovn",
+        env = "PODWIRE_MODE",
+        hide_possible_values = true
+    )]
+    pub(super) mode: Mode,
+    /// This node's name in Kubernetes [default: the host name, in lower case]
+    #[arg(long, value_name = "NAME", env = "PODWIRE_NODE_NAME")]
+    pub(super) node_name: Option<String>,
+    /// The node's part of the pod network, one for each family; may be repeated, or have commas
+    #[arg(
+        long = "node-subnet",
+        value_name = "CIDR",
+        env = "PODWIRE_NODE_SUBNETS",
+        value_delimiter = ' '
+    )]
+    pub(super) node_subnets: Vec<String>,
+    /// The pod network of all nodes, reached by the management port; may be repeated
+    #[arg(
+        long = "cluster-subnet",
+        value_name = "CIDR",
+        env = "PODWIRE_CLUSTER_SUBNETS",
+        value_delimiter = ' '
+    )]
+    pub(super) cluster_subnets: Vec<String>,
+    /// Addresses of services, reached by the management port; may be repeated
+    #[arg(
+        long = "service-cidr",
+        value_name = "CIDR",
+        env = "PODWIRE_SERVICE_CIDRS",
+        value_delimiter = ' '
+    )]
+    pub(super) service_cidrs: Vec<String>,
+    /// Link to the other nodes and the outside [default: the default route's]
+    #[arg(long, value_name = "LINK", env = "PODWIRE_INTERFACE")]
+    pub(super) interface: Option<String>,
+    /// MTU of pods and of the management port, in bytes [default: the uplink's, less the tunnel's
+    /// headers]
+    #[arg(long, value_name = "BYTES", env = "PODWIRE_MTU")]
+    pub(super) mtu: Option<u32>,
+    /// Address at which this node's tunnels end, or several with commas between them [default: the
+    /// uplink's first]
+    #[arg(long, value_name = "IP", env = "PODWIRE_ENCAP_IP")]
+    pub(super) encap_ip: Option<String>,
+    /// UDP port at which they end [default: 6081]
+    #[arg(long, value_name = "PORT", env = "PODWIRE_ENCAP_PORT")]
+    pub(super) encap_port: Option<u16>,
+    /// Bridge by which a physical network is reached, as in physnet1:br-data; may be repeated
+    #[arg(
+        long = "bridge-mapping",
+        value_name = "NETWORK:BRIDGE",
+        env = "PODWIRE_BRIDGE_MAPPINGS",
+        value_delimiter = ' '
+    )]
+    pub(super) bridge_mappings: Vec<String>,
+    /// A key that tunes ovn-controller (ovn-controller(8)), as in ovn-monitor-all=false; may be
+    /// repeated
+    #[arg(
+        long = "ovn-option",
+        value_name = "KEY=VALUE",
+        env = "PODWIRE_OVN_OPTIONS",
+        value_delimiter = ' '
+    )]
+    pub(super) ovn_options: Vec<String>,
+    /// The southbound database, as in ssl:192.0.2.1:6642, several with commas between them
+    /// [default: what Open vSwitch's external_ids say]
+    #[arg(long, value_name = "REMOTE", env = "PODWIRE_OVN_REMOTE")]
+    pub(super) ovn_remote: Option<String>,
+    /// This node's private key for ssl: remotes, with its certificate and the CA's
+    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_PRIVATE_KEY")]
+    pub(super) ovn_private_key: Option<PathBuf>,
+    /// The certificate that goes with it
+    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_CERTIFICATE")]
+    pub(super) ovn_certificate: Option<PathBuf>,
+    /// The certificate of the southbound database's CA
+    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_CA_CERT")]
+    pub(super) ovn_ca_cert: Option<PathBuf>,
+    /// Plain mode: reach every other node by a tunnel, for a network that drops pods' packets
+    #[arg(long, env = "PODWIRE_ALWAYS_TUNNEL")]
+    pub(super) always_tunnel: bool,
+    /// Processors on which Open vSwitch's daemons run, as in 0 or 0,2-3: drop-ins of their units,
+    /// which count from their next start
+    #[arg(long, value_name = "LIST", env = "PODWIRE_OVS_CPUS")]
+    pub(super) ovs_cpus: Option<String>,
+    /// Start ovs-vswitchd with --no-mlockall, so that its memory is what it uses: a drop-in, too
+    #[arg(long, env = "PODWIRE_OVS_NO_MLOCKALL")]
+    pub(super) ovs_no_mlockall: bool,
+    /// Threads of ovs-vswitchd that take up new flows; without effect on the kernel's datapath from
+    /// Open vSwitch 2.17 on [default: as many as there are processors]
+    #[arg(long, value_name = "NUMBER", env = "PODWIRE_OVS_HANDLER_THREADS")]
+    pub(super) ovs_handler_threads: Option<u16>,
+    /// Threads of ovs-vswitchd that look after flows [default: by the number of processors]
+    #[arg(long, value_name = "NUMBER", env = "PODWIRE_OVS_REVALIDATOR_THREADS")]
+    pub(super) ovs_revalidator_threads: Option<u16>,
+    /// What firewalld is told, where it runs, so that it lets pods' packets pass: nothing (off),
+    /// its runtime, or its permanent configuration too
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "runtime",
+        env = "PODWIRE_FIREWALLD",
+        hide_possible_values = true
+    )]
+    pub(super) firewalld: Firewalld,
+    /// The integration bridge
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "br-int",
+        env = "PODWIRE_BRIDGE"
+    )]
+    pub(super) bridge: String,
+}
+
+/// Where things are on this machine.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PlaceArgs {
+    /// Open vSwitch's database
+    #[arg(
+        long,
+        value_name = "REMOTE",
+        default_value = "unix:/run/openvswitch/db.sock",
+        env = "PODWIRE_OVSDB"
+    )]
+    pub(super) ovsdb: String,
+    /// Directory whose part `node` holds the journal; on tmpfs, as the journal is of what a reboot
+    /// undoes
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/run/podwire",
+        env = "PODWIRE_RUN_DIR"
+    )]
+    pub(super) run_dir: PathBuf,
+}
+
+/// The flags that say where the Kubernetes API is.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ApiArgs {
+    /// The Kubernetes API server, by this URL: the node's subnets come from its annotation,
+    /// services are made reachable on the host, and the control plane is told of this node
+    #[arg(long, value_name = "URL", env = "PODWIRE_K8S_APISERVER")]
+    k8s_apiserver: Option<String>,
+    /// The same, as this kubeconfig says
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PODWIRE_KUBECONFIG",
+        conflicts_with = "k8s_apiserver"
+    )]
+    kubeconfig: Option<PathBuf>,
+    /// With --k8s-apiserver: the certificate of its CA [default: the system's]
+    #[arg(long, value_name = "FILE", env = "PODWIRE_K8S_CACERT")]
+    k8s_cacert: Option<PathBuf>,
+    /// With --k8s-apiserver: the token by which the role is known to it
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "PODWIRE_K8S_TOKEN",
+        hide_env_values = true
+    )]
+    k8s_token: Option<String>,
+    /// The same in a file, which is read again when it changes
+    #[arg(long, value_name = "FILE", env = "PODWIRE_K8S_TOKEN_FILE")]
+    k8s_token_file: Option<PathBuf>,
+    /// The same, by the service account of this pod
+    #[arg(long, conflicts_with_all = ["k8s_apiserver", "kubeconfig"])]
+    in_cluster: bool,
+}
+
+impl ApiArgs {
+    pub(crate) fn access(self) -> Option<Access> {
+        if self.in_cluster {
+            return Some(Access::InCluster);
+        }
+        let Some(url) = self.k8s_apiserver else {
+            return self.kubeconfig.map(Access::Kubeconfig);
+        };
+        let text = self.k8s_token.map(Token::Text);
+        let file = self.k8s_token_file.map(Token::File);
+        Some(Access::Server {
+            url,
+            ca: self.k8s_cacert,
+            token: text.or(file).unwrap_or(Token::None),
+        })
+    }
+}

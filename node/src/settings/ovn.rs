@@ -1,0 +1,115 @@
+//! What the flags say of ovn-controller's settings.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::{SettingsError, bad};
+
+/// How the value of a key is written.
+#[derive(Clone, Copy)]
+enum Kind {
+    Switch,
+    Number,
+    Text,
+}
+
+use Kind::{Number, Switch, Text};
+
+/// The keys of `external_ids` that tune ovn-controller (ovn-controller(8), of 23.03 and newer), but
+/// for those that have a flag of their own.
+const OPTIONS: [(&str, Kind); 19] = [
+    ("ovn-bridge-remote-probe-interval", Number),
+    ("ovn-chassis-mac-mappings", Text),
+    ("ovn-cms-options", Text),
+    ("ovn-enable-lflow-cache", Switch),
+    ("ovn-encap-csum", Switch),
+    ("ovn-encap-df_default", Switch),
+    ("ovn-encap-tos", Text),
+    ("ovn-is-interconn", Switch),
+    ("ovn-limit-lflow-cache", Number),
+    ("ovn-match-northd-version", Switch),
+    ("ovn-memlimit-lflow-cache-kb", Number),
+    ("ovn-monitor-all", Switch),
+    ("ovn-ofctrl-wait-before-clear", Number),
+    ("ovn-openflow-probe-interval", Number),
+    ("ovn-remote-probe-interval", Number),
+    ("ovn-set-local-ip", Switch),
+    ("ovn-transport-zones", Text),
+    ("ovn-trim-limit-lflow-cache", Number),
+    ("ovn-trim-timeout-ms", Number),
+];
+
+/// Addresses with commas between them, each once.
+pub(super) fn encap_ips(text: Option<&str>) -> Result<Vec<IpAddr>, SettingsError> {
+    let mut ips = Vec::new();
+    for part in text.into_iter().flat_map(|text| text.split(',')) {
+        let problem = "expected IP addresses of this machine, as in 192.0.2.11";
+        let ip = part.trim().parse();
+        let ip = ip.map_err(|_| bad("--encap-ip", part, problem))?;
+        if ips.contains(&ip) {
+            return Err(bad("--encap-ip", part, "it is named twice"));
+        }
+        ips.push(ip);
+    }
+    Ok(ips)
+}
+
+/// Bridges by physical network.
+pub(super) fn bridge_mappings(
+    texts: &[String],
+    integration: &str,
+) -> Result<BTreeMap<String, String>, SettingsError> {
+    let flag = "--bridge-mapping";
+    let mut mappings = BTreeMap::new();
+    // ovn-kubernetes' own lists have commas.
+    let texts = texts.iter().flat_map(|text| text.split(','));
+    for text in texts.filter(|text| !text.is_empty()) {
+        let Some((network, bridge)) = text
+            .split_once(':')
+            .filter(|(network, bridge)| !network.is_empty() && !bridge.is_empty())
+        else {
+            let problem = "expected a network and a bridge, as in physnet1:br-data";
+            return Err(bad(flag, text, problem));
+        };
+        if bridge == integration {
+            let problem = "the integration bridge has no way to a physical network: name another";
+            return Err(bad(flag, text, problem));
+        }
+        if let Some(other) = mappings.insert(network.to_owned(), bridge.to_owned()) {
+            return Err(bad(
+                flag,
+                text,
+                format!("the network is on {other} already"),
+            ));
+        }
+    }
+    Ok(mappings)
+}
+
+/// Keys with their values; of a key that is named twice the last counts.
+pub(super) fn options(texts: &[String]) -> Result<BTreeMap<String, String>, SettingsError> {
+    let flag = "--ovn-option";
+    let mut options = BTreeMap::new();
+    for text in texts {
+        let (key, value) = text.split_once('=').unwrap_or((text, ""));
+        let Some((_, kind)) = OPTIONS.iter().find(|(known, _)| *known == key) else {
+            let known: Vec<&str> = OPTIONS.iter().map(|(key, _)| *key).collect();
+            let problem = format!("expected KEY=VALUE with one of {}", known.join(", "));
+            return Err(bad(flag, text, problem));
+        };
+        let (is_one, expected) = match kind {
+            Switch => (["true", "false"].contains(&value), "true or false"),
+            Number => (value.parse::<u32>().is_ok(), "a whole number"),
+            Text => (!value.is_empty(), "a value"),
+        };
+        if !is_one {
+            return Err(bad(
+                flag,
+                text,
+                format!("expected {expected} behind {key}="),
+            ));
+        }
+        options.insert(key.to_owned(), value.to_owned());
+    }
+    Ok(options)
+}
