@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::http::Page;
+use crate::role::State;
 
 /// How many are remembered.
 const MOST: usize = 100;
@@ -25,12 +26,15 @@ const FILE: &str = "put-back";
 
 /// One item that was put back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PutBack {
+pub struct PutBack {
     /// When: RFC 3339, in UTC.
-    pub(crate) at: String,
-    pub(crate) item: String,
-    pub(crate) was: String,
-    pub(crate) by: String,
+    pub at: String,
+    /// Which.
+    pub item: String,
+    /// How it was instead.
+    pub was: String,
+    /// Who may have changed it.
+    pub by: String,
 }
 
 /// What was put back, on disk beside the journal.
@@ -98,6 +102,15 @@ impl Kept {
         self.metrics.well.set(is_well.into());
     }
 
+    /// Writes down how the run stands.
+    pub(crate) fn state(&self, well: bool, status: &str) {
+        let status = status.to_owned();
+        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        if let Err(error) = (State { well, status }).write(directory) {
+            warn!(%error, directory = %directory.display(), "how the role stands can't be written down");
+        }
+    }
+
     fn write(&self) -> io::Result<()> {
         let fresh = self.path.with_extension("new");
         fs::write(&fresh, serde_json::to_vec(&self.last)?)?;
@@ -128,6 +141,7 @@ pub(crate) fn read(directory: &Path) -> Vec<PutBack> {
 /// Removes what was written.
 pub(crate) fn forget(directory: &Path) {
     let _ = fs::remove_file(directory.join(FILE));
+    State::forget(directory);
 }
 
 impl Default for Metrics {

@@ -11,8 +11,8 @@
 //! `events` says when to look again; `kept` counts what was put back, and `http` serves that.
 //! `cluster` follows the Kubernetes API, `services` are reachable on the host by it, `conntrack`
 //! forgets connections to endpoints that are gone, and `announce` tells the control plane of the
-//! node. `preflight` looks for what no item tells. `nft` and `wire` are the ways to nft(8) and to
-//! netlink messages that rtnetlink does not know.
+//! node. `role` tells the agent's tools how it stands. `preflight` looks for what no item tells.
+//! `nft` and `wire` are the ways to nft(8) and to netlink messages that rtnetlink does not know.
 
 mod announce;
 mod apply;
@@ -32,6 +32,7 @@ mod nft;
 mod observe;
 mod plan;
 mod preflight;
+mod role;
 mod run;
 mod services;
 mod settings;
@@ -40,6 +41,8 @@ mod southbound;
 mod wire;
 
 pub use command::{NodeCommand, Surroundings, main};
+pub use kept::PutBack;
+pub use role::{DIRECTORY, Role, role};
 
 /// The link by which the host reaches the pod network: its management port, under the name that
 /// ovn-kubernetes and its tools know.

@@ -279,6 +279,7 @@ impl Keeper<'_> {
     /// Says how it stands, when that has changed.
     fn say(&mut self, is_well: bool, status: String) {
         if status != self.status {
+            self.kept.state(is_well, &status);
             match is_well {
                 true => info!("{status}"),
                 false => warn!("{status}"),

@@ -314,7 +314,7 @@ impl PlaceArgs {
                 .ovsdb
                 .parse()
                 .map_err(|error| bad("--ovsdb", &self.ovsdb, problem(error)))?,
-            directory: self.run_dir.join("node"),
+            directory: self.run_dir.join(crate::DIRECTORY),
         })
     }
 }

@@ -1,9 +1,12 @@
 //! `podwire status`: the node in one screen.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
+use podwire_node::Role;
+use serde::Serialize;
 
 use super::paint::{Paint, printable, short_id, shortened, width, wrapped};
 use super::time::{about, ago, now_micros};
@@ -18,6 +21,16 @@ pub struct StatusArgs {
     answer: AnswerArgs,
 }
 
+/// What the agent says of itself, and what the node role has written down.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown {
+    #[serde(flatten)]
+    status: StatusView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_role: Option<Role>,
+}
+
 /// So many addresses are as good as endless.
 const PLENTY: u64 = 1 << 32;
 /// Columns that the names at the left take.
@@ -25,14 +38,22 @@ const LABEL: usize = 13;
 
 impl StatusArgs {
     pub(super) async fn run(self) -> Result<Exit, ToolError> {
-        let status: StatusView = self.answer.agent().get("/v1/status").await?;
+        let agent = self.answer.agent();
+        let run_dir = agent.path().parent().unwrap_or(Path::new("/run/podwire"));
+        // What can't be read is doctor's to say.
+        let node_role = podwire_node::role(&run_dir.join(podwire_node::DIRECTORY));
+        let shown = Shown {
+            status: agent.get("/v1/status").await?,
+            node_role: node_role.ok().flatten(),
+        };
         self.answer
-            .show(&status, |paint| text(&status, now_micros(), width(), paint))?;
-        Ok(Exit::by_health(status.ready))
+            .show(&shown, |paint| text(&shown, now_micros(), width(), paint))?;
+        Ok(Exit::by_health(shown.status.ready))
     }
 }
 
-fn text(status: &StatusView, now: u64, width: usize, paint: Paint) -> String {
+fn text(shown: &Shown, now: u64, width: usize, paint: Paint) -> String {
+    let Shown { status, node_role } = shown;
     let mut screen = Screen {
         text: String::new(),
         width,
@@ -54,6 +75,13 @@ fn text(status: &StatusView, now: u64, width: usize, paint: Paint) -> String {
         screen.line("", false, reason);
     }
     switch(&mut screen, status);
+    if let Some(role) = node_role {
+        let text = match role.runs {
+            true => role.status.clone(),
+            false => "does not run: what it made stays as it is, put back by nobody".to_owned(),
+        };
+        screen.line("node role", role.runs && role.well, &text);
+    }
     for source in &status.sources {
         screen.line("pods known", source.problem.is_none(), &source_text(source));
     }

@@ -5,6 +5,7 @@ mod agent;
 mod attachments;
 mod patient;
 mod pods;
+mod role;
 mod runtime;
 mod switch;
 
@@ -61,6 +62,7 @@ fn every_kind_of_finding_has_a_test_that_runs_its_fix() {
         include_str!("agent.rs"),
         include_str!("attachments.rs"),
         include_str!("pods.rs"),
+        include_str!("role.rs"),
         include_str!("runtime.rs"),
         include_str!("switch.rs"),
     ];

@@ -57,6 +57,14 @@ pub(super) enum Kind {
     LeftOver,
     /// QoS rows are.
     QosLeftOver,
+    /// `podwire node run` has ended.
+    NodeRoleEnded,
+    /// Not every item of its is as it should be.
+    NodeRoleUnwell,
+    /// It has put something back.
+    NodeRolePutBack,
+    /// Its state can't be read.
+    NodeRoleUnreadable,
     /// The runtime's directory of configurations can't be read.
     ConfUnreadable,
     /// Its plugin is ovn-kubernetes' own.
@@ -107,6 +115,10 @@ impl Kind {
             | Self::LeftOver
             | Self::QosLeftOver
             | Self::Attachment(_) => "pods",
+            Self::NodeRoleEnded
+            | Self::NodeRoleUnwell
+            | Self::NodeRolePutBack
+            | Self::NodeRoleUnreadable => "node role",
             Self::ConfUnreadable
             | Self::OverlayNotOurs
             | Self::NoConf

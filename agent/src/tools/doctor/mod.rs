@@ -13,6 +13,7 @@ mod agent;
 mod cni;
 mod kind;
 mod mtu;
+mod role;
 mod service;
 mod switch;
 
@@ -194,6 +195,8 @@ pub(super) async fn examine(
     let mut examined = vec![switch::examine(&seen)];
     examined.extend(switch::examine_ovn(&seen));
     examined.push(agent::examine(agent.path(), &asked, &seen, &netlink).await);
+    let run_dir = agent.path().parent().unwrap_or(Path::new("/run/podwire"));
+    examined.extend(role::examine(&run_dir.join(podwire_node::DIRECTORY)));
     examined.push(cni::examine(&cni::Directories {
         conf: &places.conf_dir,
         bin: &places.bin_dir,

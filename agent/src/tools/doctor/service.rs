@@ -61,6 +61,19 @@ pub(super) fn agent_log(pid: u32) -> String {
     }
 }
 
+/// Whether the node role is the service manager's.
+pub(super) fn has_node_unit() -> bool {
+    is_systemd() && has_unit("podwire-node")
+}
+
+/// The command that shows the node role's log.
+pub(super) fn node_log() -> String {
+    match has_node_unit() {
+        true => "journalctl -u podwire-node -n 20".to_owned(),
+        false => "kubectl -n podwire-system logs daemonset/podwire-node --tail 20".to_owned(),
+    }
+}
+
 /// The command that starts Open vSwitch where it does not run, and replaces what hangs.
 pub(super) fn restart_switch() -> String {
     // Debian's name of the unit, then Fedora's.

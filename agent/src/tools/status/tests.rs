@@ -50,7 +50,11 @@ fn healthy() -> StatusView {
 }
 
 fn shown(status: &StatusView) -> String {
-    text(status, 10_000_000, 80, Paint::PLAIN)
+    let shown = Shown {
+        status: status.clone(),
+        node_role: None,
+    };
+    text(&shown, 10_000_000, 80, Paint::PLAIN)
 }
 
 #[test]

@@ -1,0 +1,59 @@
+//! `podwire node run`, where it has made this machine a node.
+
+use std::io;
+use std::path::Path;
+
+use podwire_node::Role;
+
+use super::service::{has_node_unit, node_log};
+use super::{Examined, Finding, Kind};
+
+/// Looks at the role's state; nothing where it never ran.
+pub(super) fn examine(directory: &Path) -> Option<Examined> {
+    let (seen, findings) = match podwire_node::role(directory).transpose()? {
+        Ok(role) => (role.status.clone(), findings(&role, directory)),
+        Err(error) => (String::new(), vec![unreadable(&error, directory)]),
+    };
+    Some(Examined {
+        about: Kind::NodeRoleEnded.about(),
+        seen,
+        findings,
+    })
+}
+
+fn findings(role: &Role, directory: &Path) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !role.runs {
+        let what = format!(
+            "podwire node run does not run: what somebody removes of the {} things that it made here stays removed, and \
+             services follow the cluster no more",
+            role.made
+        );
+        let ended = Finding::wrong(Kind::NodeRoleEnded, what);
+        findings.push(match has_node_unit() {
+            true => ended.fix("systemctl start podwire-node"),
+            false => ended.look(node_log()),
+        });
+    } else if !role.well {
+        let what = format!("podwire node run: {}", role.status);
+        findings.push(Finding::wrong(Kind::NodeRoleUnwell, what).look(node_log()));
+    }
+    if let Some(last) = role.put_back.last() {
+        let what = format!(
+            "things that podwire node run put back: {}, the last at {}: {}, which {}; changed by {}",
+            role.put_back.len(),
+            last.at,
+            last.item,
+            last.was,
+            last.by
+        );
+        let file = directory.join("put-back").display().to_string();
+        findings.push(Finding::note(Kind::NodeRolePutBack, what).look(format!("cat {file}")));
+    }
+    findings
+}
+
+fn unreadable(error: &io::Error, directory: &Path) -> Finding {
+    let what = format!("the state of podwire node run can't be read: {error}");
+    Finding::wrong(Kind::NodeRoleUnreadable, what).look(format!("ls -l {}", directory.display()))
+}

@@ -1,0 +1,73 @@
+//! `podwire node run`, beside the agent.
+
+use std::cell::RefCell;
+use std::fs;
+
+use podwire_tests::machine::Machine;
+use podwire_tests::{AgentOptions, NodeRun};
+
+use crate::patient::Patient;
+
+/// Packets of this size get through OVN's tunnels.
+fn options() -> AgentOptions {
+    AgentOptions::default().with(["--mtu", "1400"])
+}
+
+#[test]
+fn a_node_role_that_ended_is_started_again() {
+    let machine = Machine::new();
+    let started: RefCell<Option<NodeRun>> = RefCell::default();
+    let node = machine.node();
+    let run = machine.start_run(&[]);
+    let mut patient = Patient::healthy(node, options());
+    let seen = node.podwire(&["status"]).stdout;
+    assert!(seen.contains("node role     all "), "{seen}");
+    let (_, json) = node.podwire_json(&["status", "-o", "json"]);
+    assert_eq!(json["nodeRole"]["runs"], true, "{json}");
+    run.kill();
+    let seen = node.podwire(&["status"]);
+    assert!(
+        seen.stdout.contains("! node role     does not run"),
+        "{seen:?}"
+    );
+    assert_eq!(seen.status.code(), Some(0), "pods are served");
+    patient.complains_of("node-role-ended", "does not run");
+
+    // Where the package is.
+    fs::create_dir_all(node.path("/run/systemd/system")).unwrap();
+    fs::write(node.path("/run/systemd/system/podwire-node.service"), "").unwrap();
+    patient.others = Box::new(|asked| {
+        let is_start = asked == "systemctl start podwire-node";
+        if is_start {
+            started.replace(Some(machine.start_run(&[])));
+        }
+        is_start
+    });
+    patient.healthy_after(&["node-role-ended", "does not run"]);
+}
+
+#[test]
+fn what_the_node_role_puts_back_and_can_not_put_back_is_told() {
+    let machine = Machine::new();
+    let node = machine.node();
+    let run = machine.start_run(&[]);
+    let patient = Patient::healthy(node, options());
+    let delete = ["address", "del", "10.244.1.2/24", "dev", "ovn-k8s-mp0"];
+    node.run("ip", &delete);
+    run.await_log("put back address", 1);
+    machine.await_well();
+    patient.is_healthy();
+    patient.complains_of("node-role-put-back", "podwire node run put back: ");
+
+    // Again and again, until it is left alone for a while.
+    let mut deleted = 1;
+    while run.count("left alone") == 0 {
+        node.run("ip", &delete);
+        deleted += 1;
+        run.await_log("put back address", deleted);
+    }
+    run.await_log("left alone: ", 1);
+    patient.complains_of("node-role-unwell", "left alone");
+    fs::write(node.path("/run/podwire/node/state"), "{").unwrap();
+    patient.complains_of("node-role-unreadable", "EOF");
+}
