@@ -107,7 +107,8 @@ impl Kept {
         let status = status.to_owned();
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         if let Err(error) = (State { well, status }).write(directory) {
-            warn!(%error, directory = %directory.display(), "how the role stands can't be written down");
+            let directory = directory.display();
+            warn!(%error, %directory, "how the role stands can't be written down");
         }
     }
 

@@ -25,8 +25,8 @@ fn findings(role: &Role, directory: &Path) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !role.runs {
         let what = format!(
-            "podwire node run does not run: what somebody removes of the {} things that it made here stays removed, and \
-             services follow the cluster no more",
+            "podwire node run does not run: what is removed of the {} things that it made here is \
+             not put back, and services no longer follow the cluster",
             role.made
         );
         let ended = Finding::wrong(Kind::NodeRoleEnded, what);
@@ -40,7 +40,8 @@ fn findings(role: &Role, directory: &Path) -> Vec<Finding> {
     }
     if let Some(last) = role.put_back.last() {
         let what = format!(
-            "things that podwire node run put back: {}, the last at {}: {}, which {}; changed by {}",
+            "things that podwire node run put back: {}, the last at {}: {}, which {}; changed by \
+             {}",
             role.put_back.len(),
             last.at,
             last.item,
