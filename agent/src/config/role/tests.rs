@@ -14,7 +14,7 @@ struct Cli {
 
 #[derive(clap::Subcommand)]
 enum Line {
-    Ovnkube(OvnkubeCommand),
+    Ovnkube(Box<OvnkubeCommand>),
     Node(Box<NodeCommand>),
 }
 
