@@ -114,11 +114,19 @@ impl Journal {
         }
         // A directory can be locked, so that a run with nothing to do writes no file.
         let opened = File::open(directory).map_err(failed("open", directory))?;
-        let lock = match Flock::lock(opened, how) {
-            Ok(lock) => lock,
-            Err((_, Errno::EWOULDBLOCK)) => return Err(JournalError::Held(directory.to_owned())),
-            Err((_, error)) => return Err(failed("lock", directory)(error.into())),
-        };
+        let lock = Flock::lock(opened, how).or_else(|(opened, errno)| match errno {
+            // One who only looks whether it is held (`role`) shares it, and for a moment.
+            Errno::EWOULDBLOCK => {
+                let shared = Flock::lock(opened, FlockArg::LockSharedNonblock);
+                let shared = shared.map_err(|(_, errno)| errno)?;
+                shared.relock(FlockArg::LockExclusive).map(|()| shared)
+            }
+            _ => Err(errno),
+        });
+        let lock = lock.map_err(|errno| match errno {
+            Errno::EWOULDBLOCK => JournalError::Held(directory.to_owned()),
+            _ => failed("lock", directory)(errno.into()),
+        })?;
         let mut journal = Self::read(directory)?;
         journal.lock = Some(lock);
         journal.writes = usize::from(made);
@@ -209,6 +217,8 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalE
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     fn sysctl(was: &str) -> Undo {
@@ -236,6 +246,25 @@ mod tests {
                 Undo::Made(Item::LinkUp("ovn-k8s-mp0".to_owned()))
             ]
         );
+    }
+
+    #[test]
+    fn one_who_only_looks_whether_it_is_held_does_not_keep_it_from_being_held() {
+        let directory = tempfile::tempdir().unwrap();
+        let looking = File::open(directory.path()).unwrap();
+        let looking = Flock::lock(looking, FlockArg::LockSharedNonblock).unwrap();
+        let waits = format!(":{} ", fs::metadata(directory.path()).unwrap().ino());
+        let is_waiting = || {
+            let locks = fs::read_to_string("/proc/locks").unwrap();
+            let mut lines = locks.lines();
+            lines.any(|line| line.contains("->") && line.contains(&waits))
+        };
+        std::thread::scope(|scope| {
+            let held = scope.spawn(|| Journal::hold(directory.path()).map(drop));
+            while !held.is_finished() && !is_waiting() {}
+            drop(looking);
+            held.join().unwrap().unwrap();
+        });
     }
 
     #[test]
