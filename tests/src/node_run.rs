@@ -97,10 +97,16 @@ impl NodeRun {
     /// Waits until the log has this many lines with this text, and gives the last.
     #[track_caller]
     pub fn await_log(&self, text: &str, count: usize) -> String {
-        let awaited = format!("{count} times {text:?} in the node role's log");
+        self.await_lines(text, count, |line| line.contains(text))
+    }
+
+    /// Waits until the log has this many lines that are wanted, and gives the last.
+    #[track_caller]
+    pub fn await_lines(&self, of: &str, count: usize, wanted: impl Fn(&str) -> bool) -> String {
+        let awaited = format!("{count} times {of:?} in the node role's log");
         let look = || {
             let log = self.log();
-            let mut lines = log.lines().filter(|line| line.contains(text));
+            let mut lines = log.lines().filter(|line| wanted(line));
             let line = lines.nth(count.saturating_sub(1)).map(str::to_owned);
             line.ok_or(log)
         };

@@ -244,6 +244,10 @@ fn two_nodes_with_one_subnet_are_refused() {
     agent.await_health("the reason", |health| {
         health["reasons"].to_string().contains("podCIDRs")
     });
+    let (_, examined) = node.podwire_json(&["doctor", "-o", "json"]);
+    let examined = examined.to_string();
+    assert!(examined.contains("node-role-unwell"), "{examined}");
+    assert!(examined.contains(said), "{examined}");
     server.apply(json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-b", "uid": "b"},
         "spec": {"podCIDRs": ["10.244.2.0/24"]},
