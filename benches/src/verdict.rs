@@ -12,9 +12,10 @@ use crate::error::{Error, Step};
 use crate::report::table::bar_line;
 use crate::sample::median;
 
-/// How much worse than the baseline a ratio may be before it counts as a regression. Ratios within
-/// one run hardly move with the machine's speed, but with what else it does.
-const TOLERANCE: f64 = 1.4;
+/// How much worse than the baseline a ratio may be before it counts as a regression. It is one of
+/// `make bench-kernel`, whose ratios repeat within 11 % (docs/decisions/0036); those of another
+/// machine's clock move with what else it does.
+const TOLERANCE: f64 = 1.15;
 
 /// One promise over all runs.
 #[derive(Clone, Debug, Serialize)]
@@ -151,9 +152,9 @@ mod tests {
             medians(&[bars])
         };
         let baseline = Baseline::of(Extent::Quick, &run(1.0, 10.0));
-        assert!(baseline.regressions(&run(1.2, 9.0)).is_empty());
+        assert!(baseline.regressions(&run(1.1, 9.2)).is_empty());
         assert!(baseline.regressions(&run(0.2, 90.0)).is_empty());
-        assert_eq!(baseline.regressions(&run(1.5, 9.0)).len(), 1);
-        assert_eq!(baseline.regressions(&run(1.5, 6.0)).len(), 2);
+        assert_eq!(baseline.regressions(&run(1.2, 10.0)).len(), 1);
+        assert_eq!(baseline.regressions(&run(1.2, 8.5)).len(), 2);
     }
 }
