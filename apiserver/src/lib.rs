@@ -57,6 +57,17 @@ pub enum Token {
     File(PathBuf),
 }
 
+impl Token {
+    /// The one that stands here, else that of the file.
+    pub fn of(text: Option<&str>, file: Option<&Path>) -> Self {
+        match (text, file) {
+            (Some(text), _) => Self::Text(text.to_owned()),
+            (None, Some(path)) => Self::File(path.to_owned()),
+            (None, None) => Self::None,
+        }
+    }
+}
+
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

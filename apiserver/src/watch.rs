@@ -5,10 +5,11 @@
 //! again with a growing pause, by a client made anew: credentials and certificates may have been
 //! replaced meanwhile. docs/decisions/0025 says what kube's own watcher lacks for this.
 
+mod pause;
+
 use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt::Debug;
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::{Access, AccessError, brief, client, with_causes};
+use pause::Pause;
 
 /// How long the server is asked to keep one watch; most servers end it after 5 to 10 minutes
 /// anyway.
@@ -466,47 +468,3 @@ async fn in_time<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T, 
         ))),
     }
 }
-
-/// The pause before the next try: it doubles with each failure, and half of it is chance, so that
-/// the nodes of a cluster don't all come back at once.
-#[derive(Debug, Default)]
-struct Pause {
-    failures: u32,
-}
-
-impl Pause {
-    const SHORTEST: Duration = Duration::from_millis(200);
-    const LONGEST: Duration = Duration::from_secs(30);
-    /// What remains of it when somebody waits for the watch.
-    const NUDGED: Duration = Duration::from_secs(1);
-
-    fn reset(&mut self) {
-        self.failures = 0;
-    }
-
-    async fn wait(&mut self, nudge: Option<&Notify>) {
-        let pause = self.next(RandomState::new().hash_one(()));
-        let at_least = pause.min(Self::NUDGED);
-        tokio::time::sleep(at_least).await;
-        let nudged = async {
-            match nudge {
-                Some(nudge) => nudge.notified().await,
-                None => std::future::pending().await,
-            }
-        };
-        // It is the pause's end, or an earlier one.
-        let _ = tokio::time::timeout(pause - at_least, nudged).await;
-    }
-
-    fn next(&mut self, chance: u64) -> Duration {
-        let most = Self::SHORTEST
-            .saturating_mul(1 << self.failures.min(16))
-            .min(Self::LONGEST);
-        self.failures = self.failures.saturating_add(1);
-        let half = most / 2;
-        half + half.mul_f64(chance as f64 / u64::MAX as f64)
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -56,6 +56,17 @@ pub(crate) enum What {
     Port(u16),
 }
 
+impl What {
+    /// What firewalld calls it, and its value there.
+    fn of_firewalld(&self) -> (&'static str, String) {
+        match self {
+            Self::Interface(link) => ("Interface", link.clone()),
+            Self::Source(net) => ("Source", net.to_string()),
+            Self::Port(port) => ("Port", port.to_string()),
+        }
+    }
+}
+
 impl Rule {
     /// The key by which a permanent one is known as ours, and the one of the runtime that comes of
     /// it.
@@ -134,34 +145,30 @@ impl Firewalld {
             true => (CONFIG_PATH, CONFIG),
             false => (PATH, RUNTIME),
         };
-        let zone: String = match &rule.what {
-            What::Interface(link) => {
-                self.ask(path, interface, "getZoneOfInterface", &link.as_str())
-                    .await?
+        let (kind, value) = rule.what.of_firewalld();
+        let value = value.as_str();
+        let zone: String = match (&rule.what, rule.permanent) {
+            (What::Interface(_) | What::Source(_), _) => {
+                let method = format!("getZoneOf{kind}");
+                self.ask(path, interface, &method, &value).await?
             }
-            What::Source(net) => {
-                let net = net.to_string();
-                self.ask(path, interface, "getZoneOfSource", &net.as_str())
-                    .await?
-            }
-            What::Port(port) => {
-                let port = port.to_string();
-                let method = "queryPort";
-                let is_open = match rule.permanent {
+            (What::Port(_), permanent) => {
+                let method = format!("query{kind}");
+                let is_open = match permanent {
                     true => {
                         let path = self.permanent(&rule.zone).await?;
-                        let asked = (port.as_str(), "udp");
-                        self.ask(path.as_str(), CONFIG_ZONE, method, &asked).await?
+                        let asked = (value, "udp");
+                        self.ask(path.as_str(), CONFIG_ZONE, &method, &asked)
+                            .await?
                     }
                     false => {
-                        let asked = (rule.zone.as_str(), port.as_str(), "udp");
-                        self.ask(PATH, RUNTIME, method, &asked).await?
+                        let asked = (rule.zone.as_str(), value, "udp");
+                        self.ask(PATH, RUNTIME, &method, &asked).await?
                     }
                 };
-                if is_open {
-                    rule.zone.clone()
-                } else {
-                    String::new()
+                match is_open {
+                    true => rule.zone.clone(),
+                    false => String::new(),
                 }
             }
         };
@@ -174,42 +181,32 @@ impl Firewalld {
     /// firewalld's; none for what is so already.
     pub(crate) async fn set(&self, rule: &Rule, so: bool) -> zbus::Result<()> {
         let verb = if so { "add" } else { "remove" };
-        let method = |what| format!("{verb}{what}");
-        let zone = rule.zone.as_str();
+        let (kind, value) = rule.what.of_firewalld();
+        let method = format!("{verb}{kind}");
+        let (zone, value) = (rule.zone.as_str(), value.as_str());
         let done = match (&rule.what, rule.permanent) {
-            (What::Interface(link), false) => {
-                self.call(PATH, RUNTIME, &method("Interface"), &(zone, link.as_str()))
-                    .await
+            (What::Interface(_) | What::Source(_), false) => {
+                self.call(PATH, RUNTIME, &method, &(zone, value)).await
             }
-            (What::Source(net), false) => {
-                let asked = (zone, net.to_string());
-                self.call(PATH, RUNTIME, &method("Source"), &asked).await
-            }
-            (What::Port(port), false) if so => {
+            (What::Port(_), false) if so => {
                 // For good: the last is a time in seconds.
-                let asked = (zone, port.to_string(), "udp", 0_i32);
-                self.call(PATH, RUNTIME, "addPort", &asked).await
+                let asked = (zone, value, "udp", 0_i32);
+                self.call(PATH, RUNTIME, &method, &asked).await
             }
-            (What::Port(port), false) => {
-                let asked = (zone, port.to_string(), "udp");
-                self.call(PATH, RUNTIME, "removePort", &asked).await
+            (What::Port(_), false) => {
+                let asked = (zone, value, "udp");
+                self.call(PATH, RUNTIME, &method, &asked).await
             }
             (what, true) => {
                 let path = self.permanent(zone).await?;
                 let path = path.as_str();
                 match what {
-                    What::Interface(link) => {
-                        self.call(path, CONFIG_ZONE, &method("Interface"), &link.as_str())
-                            .await
+                    What::Interface(_) | What::Source(_) => {
+                        self.call(path, CONFIG_ZONE, &method, &value).await
                     }
-                    What::Source(net) => {
-                        let net = net.to_string();
-                        self.call(path, CONFIG_ZONE, &method("Source"), &net.as_str())
-                            .await
-                    }
-                    What::Port(port) => {
-                        let asked = (port.to_string(), "udp");
-                        self.call(path, CONFIG_ZONE, &method("Port"), &asked).await
+                    What::Port(_) => {
+                        let asked = (value, "udp");
+                        self.call(path, CONFIG_ZONE, &method, &asked).await
                     }
                 }
             }

@@ -34,10 +34,8 @@ pub(super) const HIDDEN: &str = "(hidden)";
 /// and the node role's in one.
 #[derive(Debug, Clone, Default)]
 pub struct OvnkubeCommand {
-    /// The agent's part.
+    /// The agent's part, whose settings are the node role's too.
     pub agent: AgentCommand,
-    /// The node role's.
-    pub(super) role: Layer,
     /// Whether nothing of the node is to be left.
     pub cleans_up: bool,
 }
@@ -54,11 +52,9 @@ impl Args for OvnkubeCommand {
 
 impl FromArgMatches for OvnkubeCommand {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let agent = AgentCommand::of(matches, Caller::Ovnkube)?;
         Ok(Self {
-            role: agent.given.clone(),
+            agent: AgentCommand::of(matches, Caller::Ovnkube)?,
             cleans_up: matches.contains_id("cleanup-node"),
-            agent,
         })
     }
 

@@ -118,7 +118,7 @@ impl OvnkubeCommand {
     fn flags(&self, verb: &str) -> Vec<(String, String)> {
         let settings = settings(verb);
         let mut flags = Vec::new();
-        for (key, given) in &self.role {
+        for (key, given) in &self.agent.given {
             let setting = settings.find(key).filter(|_| key != "metrics-address");
             let flag = match (setting, foreign::ovn_options().find(|known| known == key)) {
                 (Some(setting), _) => setting.flag.clone(),

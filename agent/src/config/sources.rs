@@ -166,11 +166,8 @@ fn access(args: &SourceArgs) -> Result<Option<Access>, ConfigError> {
         return Ok(None);
     };
     check_url(url)?;
-    let token = match (&args.k8s_token, &args.k8s_token_file) {
-        (Some(text), _) => Token::Text(text.trim().to_owned()),
-        (None, Some(path)) => Token::File(path.clone()),
-        (None, None) => Token::None,
-    };
+    let text = args.k8s_token.as_deref().map(str::trim);
+    let token = Token::of(text, args.k8s_token_file.as_deref());
     Ok(Some(Access::Server {
         url: url.clone(),
         ca: args.k8s_cacert.clone(),

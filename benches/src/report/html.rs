@@ -43,39 +43,33 @@ pub fn page(report: &Report) -> String {
             section(&mut page, &title, WATERFALL, &waterfall(&spans(podwire)));
         }
     }
-    let axes = |x, y| {
+    let axis = |title, scale| Axis { title, scale };
+    for (title, words, curves, x, y) in [
         (
-            Axis {
-                title: x,
-                scale: Scale::Log,
-            },
-            Axis {
-                title: y,
-                scale: Scale::Linear,
-            },
-        )
-    };
-    let (x, y) = axes("operations under way at once", "pods per second");
-    section(
-        &mut page,
-        "Throughput against concurrency",
-        THROUGHPUT,
-        &plot(&throughput(report), x, y),
-    );
-    let (x, y) = axes("pods present", "milliseconds, p50");
-    section(
-        &mut page,
-        "Cost against pods present",
-        PORTS,
-        &plot(&beside_ports(report), x, y),
-    );
-    let (x, y) = axes("pods present", "milliseconds of processor time");
-    section(
-        &mut page,
-        "ovs-vswitchd's processor time of one ADD, by function",
-        FUNCTIONS,
-        &plot(&functions(report), x, y),
-    );
+            "Throughput against concurrency",
+            THROUGHPUT,
+            throughput(report),
+            "operations under way at once",
+            "pods per second",
+        ),
+        (
+            "Cost against pods present",
+            PORTS,
+            beside_ports(report),
+            "pods present",
+            "milliseconds, p50",
+        ),
+        (
+            "ovs-vswitchd's processor time of one ADD, by function",
+            FUNCTIONS,
+            functions(report),
+            "pods present",
+            "milliseconds of processor time",
+        ),
+    ] {
+        let drawn = plot(&curves, axis(x, Scale::Log), axis(y, Scale::Linear));
+        section(&mut page, title, words, &drawn);
+    }
     let _ = write!(page, "<h2>The floor's netlink messages</h2><ol>");
     for message in &report.floor.messages {
         let _ = write!(page, "<li>{}</li>", escape(message));

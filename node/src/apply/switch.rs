@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{ApplyError, DATABASE_LIMIT, Machine, fault};
 use crate::diff::Step;
 use crate::observe::{MAPPINGS, Observed, PortSeen};
-use crate::plan::{Bridge, Item, Port, Ssl, Tunnel};
+use crate::plan::{Bridge, Item, Owned, Port, Ssl, Tunnel};
 use crate::{CONFIG, LINK, MADE, MAPPING, MARK, TUNNEL};
 
 /// The virtual network of our tunnels (RFC 8926, VNI), by which they are told from OVN's: "pw".
@@ -27,6 +27,38 @@ struct TakenOver {
     mtu_request: Option<u32>,
 }
 
+/// What changes in a column of the switch's own row.
+#[derive(Debug, Default)]
+struct Changes<'a> {
+    set: StringMap,
+    unset: Vec<&'a str>,
+}
+
+impl<'a> Changes<'a> {
+    /// A key is to have a value, or not to be there.
+    fn put(&mut self, key: &'a str, value: Option<String>) {
+        match value {
+            Some(value) => drop(self.set.insert(key.to_owned(), value)),
+            None => self.unset.push(key),
+        }
+    }
+
+    /// These keys are ours.
+    fn mark(&mut self, owned: &Owned) {
+        let mark = serde_json::to_string(owned).ok();
+        self.put(MARK, mark.filter(|_| !owned.is_empty()));
+    }
+
+    fn write(&self, transaction: &mut Transaction, root: Uuid, column: &'static str) {
+        if !self.set.is_empty() {
+            set_keys(transaction, "Open_vSwitch", root, column, &self.set);
+        }
+        if !self.unset.is_empty() {
+            unset_keys(transaction, "Open_vSwitch", root, column, &self.unset);
+        }
+    }
+}
+
 impl Machine {
     /// Writes the switch's own keys, and which of them are ours with what each was before.
     pub(super) async fn write_keys(
@@ -38,10 +70,8 @@ impl Machine {
             return Ok(());
         };
         let mut owned = self.owned.clone();
-        let mut set = StringMap::new();
-        let mut unset: Vec<&str> = Vec::new();
-        let mut set_config = StringMap::new();
-        let mut unset_config: Vec<&str> = Vec::new();
+        let mut keys = Changes::default();
+        let mut config = Changes::default();
         let seen = &observed.switch.keys;
         let mut mappings: BTreeMap<&str, String> = seen
             .iter()
@@ -62,18 +92,14 @@ impl Machine {
                 Step::Remove(Item::Key { key, .. }) => (key, owned.remove(key).flatten()),
                 _ => continue,
             };
-            if let Some(config) = key.strip_prefix(CONFIG) {
-                match value {
-                    Some(value) => drop(set_config.insert(config.to_owned(), value)),
-                    None => unset_config.push(config),
-                }
+            if let Some(key) = key.strip_prefix(CONFIG) {
+                config.put(key, value);
                 continue;
             }
             match (key.strip_prefix(MAPPING), value) {
                 (Some(network), Some(bridge)) => drop(mappings.insert(network, bridge)),
                 (Some(network), None) => drop(mappings.remove(network)),
-                (None, Some(value)) => drop(set.insert(key.clone(), value)),
-                (None, None) => unset.push(key),
+                (None, value) => keys.put(key, value),
             }
         }
         let mut transaction = Transaction::new();
@@ -88,29 +114,13 @@ impl Machine {
             let entries: Vec<String> = entries
                 .map(|(net, bridge)| format!("{net}:{bridge}"))
                 .collect();
-            match entries.is_empty() {
-                true => unset.push(MAPPINGS),
-                false => drop(set.insert(MAPPINGS.to_owned(), entries.join(","))),
-            }
+            let entries = entries.join(",");
+            keys.put(MAPPINGS, Some(entries).filter(|it| !it.is_empty()));
         }
         self.owned.clone_from(&owned);
-        match serde_json::to_string(&owned) {
-            Ok(mark) if !owned.is_empty() => {
-                set.insert(MARK.to_owned(), mark);
-            }
-            _ => unset.push(MARK),
-        }
-        for (column, set, unset) in [
-            ("external_ids", set, unset),
-            ("other_config", set_config, unset_config),
-        ] {
-            if !set.is_empty() {
-                set_keys(&mut transaction, "Open_vSwitch", root, column, &set);
-            }
-            if !unset.is_empty() {
-                unset_keys(&mut transaction, "Open_vSwitch", root, column, &unset);
-            }
-        }
+        keys.mark(&owned);
+        keys.write(&mut transaction, root, "external_ids");
+        config.write(&mut transaction, root, "other_config");
         self.transact(transaction).await
     }
 
@@ -128,26 +138,10 @@ impl Machine {
             true => drop(self.owned.insert(key, None)),
             false => drop(self.owned.remove(&key)),
         }
-        let owned = &self.owned;
+        let mut keys = Changes::default();
+        keys.mark(&self.owned);
         let mut transaction = Transaction::new();
-        let mark = serde_json::to_string(owned).unwrap_or_default();
-        let mark = StringMap::from([(MARK.to_owned(), mark)]);
-        match owned.is_empty() {
-            true => unset_keys(
-                &mut transaction,
-                "Open_vSwitch",
-                root,
-                "external_ids",
-                &[MARK],
-            ),
-            false => set_keys(
-                &mut transaction,
-                "Open_vSwitch",
-                root,
-                "external_ids",
-                &mark,
-            ),
-        };
+        keys.write(&mut transaction, root, "external_ids");
         self.transact(transaction).await
     }
 

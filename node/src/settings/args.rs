@@ -6,6 +6,7 @@ use clap::Args;
 use podwire_apiserver::{Access, Token};
 
 use super::{Firewalld, Mode};
+
 /// The flags that say what the node is to be.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SettingsArgs {
@@ -191,12 +192,11 @@ impl ApiArgs {
         let Some(url) = self.k8s_apiserver else {
             return self.kubeconfig.map(Access::Kubeconfig);
         };
-        let text = self.k8s_token.map(Token::Text);
-        let file = self.k8s_token_file.map(Token::File);
+        let (text, file) = (self.k8s_token.as_deref(), self.k8s_token_file.as_deref());
         Some(Access::Server {
             url,
             ca: self.k8s_cacert,
-            token: text.or(file).unwrap_or(Token::None),
+            token: Token::of(text, file),
         })
     }
 }
