@@ -1,4 +1,4 @@
-//! Whether addresses and an MTU can be an interface's.
+//! Checks whether an interface can have an address or an MTU.
 
 use std::net::IpAddr;
 
@@ -47,13 +47,13 @@ pub(super) fn check_addresses(interface: &str, addresses: &[IpNet]) -> Result<()
     Ok(())
 }
 
-/// What an address with its prefix length is when no annotation may give it to an interface. The
-/// administrator's IPAM plugin may.
+/// What kind of address this is, if no annotation may give it to an interface. The administrator's
+/// IPAM plugin may.
 pub fn not_an_interfaces(net: &IpNet) -> Option<&'static str> {
-    /// That of the largest networks there are: of 10.0.0.0/8, and of fd00::/8.
+    /// The prefix length of the largest usual networks: 10.0.0.0/8 and fd00::/8.
     const SHORTEST_PREFIX: u8 = 8;
     not_a_host(net.addr()).or_else(|| match net.addr() {
-        // A host chooses one itself (RFC 3927 §1.9); a cloud's metadata server has another.
+        // A host chooses one itself (RFC 3927 §1.9); a cloud's metadata server uses one too.
         IpAddr::V4(ip) if ip.is_link_local() => Some("an IPv4 link-local address"),
         _ if net.prefix_len() < SHORTEST_PREFIX => {
             Some("in a network larger than any (its prefix is shorter than 8 bits)")
@@ -62,7 +62,7 @@ pub fn not_an_interfaces(net: &IpNet) -> Option<&'static str> {
     })
 }
 
-/// What an address is when it can be no host's.
+/// What kind of address this is, if no host can have it.
 pub fn not_a_host(ip: IpAddr) -> Option<&'static str> {
     match ip {
         _ if ip.is_unspecified() => Some("the unspecified address"),

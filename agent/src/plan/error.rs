@@ -1,4 +1,4 @@
-//! The wishes that can't be met, each with the field and the value.
+//! Requests that can't be met, each with its field and value.
 
 use std::net::IpAddr;
 
@@ -7,10 +7,10 @@ use macaddr::MacAddr6;
 
 use super::{MAX_MTU, MIN_MTU_IPV6};
 
-/// Why a wish can't be met. Each names the field and the value.
+/// Why a request can't be met. Each variant names the field and the value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// The MTU is out of bounds.
+    /// The MTU is out of range.
     #[error(
         "mtu {mtu} of {interface} is not between {least} and {MAX_MTU}{}",
         if *.least == MIN_MTU_IPV6 { " (IPv6 needs at least 1280)" } else { "" }
@@ -20,10 +20,10 @@ pub enum PlanError {
         interface: String,
         /// The refused value.
         mtu: u32,
-        /// What it must be at least.
+        /// The minimum.
         least: u32,
     },
-    /// The MAC address can't be an interface's.
+    /// No interface can have the MAC address.
     #[error(
         "mac {mac} of {interface} is {}",
         if .mac.is_nil() { "all zero" } else { "a group address" }
@@ -34,17 +34,17 @@ pub enum PlanError {
         /// The refused value.
         mac: MacAddr6,
     },
-    /// The address can't be a host's.
+    /// No host can have the address.
     #[error("address {address} of {interface} is {what}")]
     Address {
         /// Which interface.
         interface: String,
         /// The refused value.
         address: IpNet,
-        /// What it is instead.
+        /// What kind of address it is.
         what: &'static str,
     },
-    /// A next hop without an address of its family to reach it from.
+    /// The interface has no address of the next hop's family.
     #[error(
         "{field} {gateway} of {interface} needs an {} address on the interface, and there is none",
         family(.gateway)
@@ -52,24 +52,24 @@ pub enum PlanError {
     NoAddressForGateway {
         /// Which interface.
         interface: String,
-        /// Which field holds it.
+        /// The field that has it.
         field: &'static str,
         /// The refused value.
         gateway: IpAddr,
     },
-    /// A next hop that is no host.
+    /// The next hop is no host.
     #[error("{field} {gateway} of {interface} is {what}")]
     Gateway {
         /// Which interface.
         interface: String,
-        /// Which field holds it.
+        /// The field that has it.
         field: &'static str,
         /// The refused value.
         gateway: IpAddr,
-        /// What it is instead.
+        /// What kind of address it is.
         what: &'static str,
     },
-    /// Destination and next hop of different families.
+    /// Destination and next hop differ in family.
     #[error("route {dst} of {interface} goes by {gateway}: one is IPv4, the other IPv6")]
     RouteFamily {
         /// Which interface.
@@ -79,29 +79,29 @@ pub enum PlanError {
         /// Next hop.
         gateway: IpAddr,
     },
-    /// More of something than any pod has.
+    /// More than a pod can have.
     #[error("{count} {what} for {interface}: at most {most} are allowed")]
     TooMany {
         /// Which interface.
         interface: String,
-        /// What there are too many of.
+        /// What there is too much of.
         what: &'static str,
         /// How many.
         count: usize,
-        /// How many there may be.
+        /// The maximum.
         most: usize,
     },
-    /// The same thing twice.
+    /// The same value twice.
     #[error("{what} {value} is given twice for {interface}")]
     Twice {
         /// Which interface.
         interface: String,
-        /// What is there twice.
+        /// What is given twice.
         what: &'static str,
         /// Its value.
         value: String,
     },
-    /// Two interfaces of one name.
+    /// Two interfaces with the same name.
     #[error("two interfaces are both to be named {name}")]
     TwoOfOneName {
         /// The name.

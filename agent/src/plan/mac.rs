@@ -1,4 +1,4 @@
-//! MAC addresses for interfaces to which nobody gave one.
+//! MAC addresses for interfaces that were given none.
 
 use std::net::IpAddr;
 
@@ -8,8 +8,8 @@ use macaddr::MacAddr6;
 use super::names::stable_hash;
 
 /// The pod end's address: `0a:58` and the first IPv4 address, as ovn-kubernetes and the reference
-/// plugins make it, so that a MAC tells the pod; without an IPv4 address, a locally administered
-/// one from the attachment's name.
+/// plugins derive it, so that the MAC address identifies the pod. Without an IPv4 address, a
+/// locally administered one derived from the attachment's name.
 pub fn pod_mac(addresses: &[IpNet], seed: &[&str]) -> MacAddr6 {
     let ipv4 = addresses.iter().find_map(|address| match address.addr() {
         IpAddr::V4(ip) => Some(ip.octets()),
@@ -27,15 +27,15 @@ pub fn pod_mac(addresses: &[IpNet], seed: &[&str]) -> MacAddr6 {
     MacAddr6::new(prefix[0], prefix[1], tail[0], tail[1], tail[2], tail[3])
 }
 
-/// The host end's address. It begins with `fe`, for a bridge without a fixed address takes the
+/// The host end's address. It starts with `fe`, because a bridge without a fixed address takes the
 /// lowest of its ports'.
 pub fn host_mac(seed: &[&str]) -> MacAddr6 {
     let [a, b, c, d, e, ..] = stable_hash(seed).to_be_bytes();
     MacAddr6::new(0xfe, a, b, c, d, e)
 }
 
-/// The address that our own bridge keeps: pods remember their gateway's, so it must not follow the
-/// ports that come and go.
+/// The bridge's fixed address. Pods cache their gateway's address, so it must not change as ports
+/// come and go.
 pub fn bridge_mac(seed: &[&str]) -> MacAddr6 {
     let [a, b, c, d, ..] = stable_hash(seed).to_be_bytes();
     MacAddr6::new(0x0a, 0x5a, a, b, c, d)

@@ -1,9 +1,9 @@
-//! From what a pod should get and what the node is like to the links, addresses, routes and rows to
-//! make.
+//! Computes the links, addresses, routes and rows to create, from what a pod should get and the
+//! node's facts.
 //!
-//! Pure: no clock, no file, no socket. Whatever can be refused without looking at the kernel or at
-//! OVS is refused here, so that a refusal leaves nothing behind. The executing rooms add nothing to
-//! a plan and decide nothing.
+//! Pure: no clock, no file, no socket. Every request that can be refused without a look at the
+//! kernel or at OVS is refused here, so that a refusal leaves nothing behind. The modules that
+//! execute a plan add nothing to it and decide nothing.
 
 use ipnet::IpNet;
 
@@ -27,18 +27,18 @@ pub use spec::{
     AttachmentKey, Bandwidth, InterfaceSpec, NodeFacts, PodRef, PortName, PortPlan, Subject,
 };
 
-/// Smallest MTU that IPv4 works with (RFC 791 §3.1) and that a veth device takes (`ETH_MIN_MTU`).
+/// Smallest MTU that IPv4 (RFC 791 §3.1) and a veth device (`ETH_MIN_MTU`) allow.
 pub const MIN_MTU: u32 = 68;
 
-/// Smallest MTU that IPv6 works with (RFC 8200 §5); the kernel drops the IPv6 addresses of a link
-/// below it.
+/// Smallest MTU that IPv6 allows (RFC 8200 §5). Below it the kernel removes the link's IPv6
+/// addresses.
 pub const MIN_MTU_IPV6: u32 = 1280;
 
 /// Largest MTU of a veth device (`ETH_MAX_MTU`).
 pub const MAX_MTU: u32 = 65_535;
 
-/// The most interfaces of one attachment, and the most addresses and the most routes of one
-/// interface: far more than any pod has, and no more than is set within a deadline.
+/// The most interfaces of one attachment, and the most addresses and routes of one interface: far
+/// more than any pod has, and no more than can be set within a deadline.
 const MOST_INTERFACES: usize = 64;
 const MOST_ADDRESSES: usize = 1_024;
 const MOST_ROUTES: usize = 4_096;
@@ -46,7 +46,7 @@ const MOST_ROUTES: usize = 4_096;
 /// Plans the ports of one attachment.
 ///
 /// # Errors
-/// When a wish can't be met; see [`PlanError`].
+/// [`PlanError`]: a request can't be met.
 pub fn plan(
     subject: &Subject<'_>,
     interfaces: &[InterfaceSpec],
@@ -104,8 +104,8 @@ fn plan_port(
     let mut external_ids =
         rows::external_ids(subject, pod_name, &iface_id, pod_mac, &spec.addresses);
     if let Some(nad) = nad {
-        // Another configuration than that network's own, as an ADD of the default network has, does
-        // not tell its name.
+        // With a configuration other than the network's own, as for an ADD of the default network,
+        // the result does not show the name.
         if spec.pod_ifname.is_none() {
             external_ids.insert(ids::OVN_NETWORK.to_owned(), key.network.clone());
         }
@@ -149,8 +149,8 @@ fn check_count(
     })
 }
 
-/// What IPv6 may say by itself on an interface. A network attachment definition's network may be
-/// routed by anybody, and an interface without an IPv6 address may have to ask for one.
+/// Which IPv6 messages an interface may send by itself. Anybody may route the network of a network
+/// attachment definition, and an interface without an IPv6 address may have to ask for one.
 fn ipv6_of(spec: &InterfaceSpec, node: &NodeFacts) -> PodIpv6 {
     let has_address = spec.addresses.iter().any(|it| it.addr().is_ipv6());
     match spec.nad {
@@ -160,8 +160,8 @@ fn ipv6_of(spec: &InterfaceSpec, node: &NodeFacts) -> PodIpv6 {
     }
 }
 
-/// Whether all that is known of an interface is IPv4 (a gateway has an address of its own family
-/// beside it). One without addresses may give itself some.
+/// Whether everything known about an interface is IPv4 (a gateway has an address of its own family
+/// beside it). An interface without addresses may configure some itself.
 fn is_ipv4_alone(spec: &InterfaceSpec) -> bool {
     let addresses = spec.addresses.iter().map(IpNet::addr);
     let mut all = addresses.chain(spec.routes.iter().map(|route| route.dst.addr()));

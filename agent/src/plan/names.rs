@@ -1,5 +1,5 @@
-//! Names and numbers derived from what identifies an attachment: the same today, after a restart
-//! and in a later version.
+//! Names and numbers derived from an attachment's identity: the same today, after a restart and in
+//! a later version.
 
 /// Characters of a derived name: base 32 without the four that are easily confused.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
@@ -7,12 +7,12 @@ const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// IFNAMSIZ less its terminating NUL.
 const LONGEST_LINK_NAME: usize = 15;
 
-/// The names that the host end of a pod's veth pair may bear, best first.
+/// The names that the host end of a pod's veth pair may have, best first.
 ///
-/// Operators and ovn-kubernetes' tools know the first 15 characters of the container id. That is
-/// used only for a pod's first interface and when the id is hexadecimal and long enough, as
-/// runtimes make them: `test-container-1` and `test-container-2` would share it, and an id of
-/// `eth0` would hit the machine's own interface.
+/// Operators and ovn-kubernetes' tools expect the first 15 characters of the container id. That
+/// name is used only for a pod's first interface, and only when the id is hexadecimal and long
+/// enough, as runtimes create them: `test-container-1` and `test-container-2` would share it, and
+/// the id `eth0` would clash with the machine's own interface.
 pub fn host_link_names(network: &str, container_id: &str, ifname: &str) -> Vec<String> {
     let mut names = Vec::with_capacity(3);
     let is_hex = container_id.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -26,13 +26,13 @@ pub fn host_link_names(network: &str, container_id: &str, ifname: &str) -> Vec<S
     names
 }
 
-/// The link name that holds these 64 bits.
+/// The link name that encodes these 64 bits.
 pub fn derived_link_name(hash: u64) -> String {
     format!("pw{}", base32(hash))
 }
 
-/// FNV-1a, 64 bits, over the parts with a separator that no part can hold. Not for hostile input:
-/// what it names is checked against the whole key wherever a collision would matter.
+/// FNV-1a, 64 bits, over the parts, joined by a separator that no part can contain. Not for hostile
+/// input: where a collision would matter, the whole key is compared as well.
 pub fn stable_hash(parts: &[&str]) -> u64 {
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(PRIME);
@@ -41,7 +41,7 @@ pub fn stable_hash(parts: &[&str]) -> u64 {
     })
 }
 
-/// 13 characters that hold 64 bits.
+/// 13 characters that encode 64 bits.
 fn base32(mut number: u64) -> String {
     let mut text = [0; 13];
     for place in text.iter_mut().rev() {

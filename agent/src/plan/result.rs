@@ -1,4 +1,4 @@
-//! What ADD answers, from the plan and the names that were free.
+//! The answer to ADD, from the plan and the names of the host ends.
 
 use std::net::IpAddr;
 
@@ -7,10 +7,9 @@ use podwire_cni::spec::{CniResult, Dns, Interface, IpConfig, Route};
 
 use super::{PortPlan, Subject, mac_text};
 
-/// The result of an ADD: each port's host end and pod end, its addresses on the pod end, its
-/// routes.
+/// The result of an ADD: each port's host end and pod end, its addresses and its routes.
 ///
-/// `host_names` are the names that the host ends got, one for each port.
+/// `host_names` are the names of the host ends, one for each port.
 pub fn result(
     subject: &Subject<'_>,
     ports: &[PortPlan],
@@ -49,7 +48,7 @@ pub fn result(
     result
 }
 
-/// A route as a result has it.
+/// A route in the result's form.
 pub fn route(route: &crate::netns::Route) -> Route {
     Route {
         dst: route.dst,
@@ -62,7 +61,7 @@ pub fn route(route: &crate::netns::Route) -> Route {
     }
 }
 
-/// The gateway of an address's subnet; else, for what is in no subnet of it (a link-local one),
+/// The gateway of an address's subnet; for an address in no gateway's subnet (a link-local one),
 /// that of its family's default route.
 fn gateway_of(address: IpNet, port: &PortPlan) -> Option<IpAddr> {
     let default_routes = port.link.routes.iter().filter(|route| route.is_default());

@@ -1,4 +1,4 @@
-//! An interface's routes: to the subnets of next hops first, each destination once.
+//! An interface's routes: those to the subnets of next hops first, each destination once.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -45,7 +45,7 @@ pub(super) fn plan_routes(interface: &str, spec: &InterfaceSpec) -> Result<Vec<R
         };
         push_route(interface, &mut routes, route)?;
     }
-    // A route to a next hop's own network must be there before the routes that go by it.
+    // A route to a next hop's network must exist before the routes through it.
     routes.sort_by_key(|route| route.gateway.is_some());
     Ok(routes)
 }

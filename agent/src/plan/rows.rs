@@ -1,4 +1,4 @@
-//! The Interface row by which OVN, ovn-kubernetes' tools and podwire itself find a port.
+//! The Interface row by which OVN, ovn-kubernetes' tools and podwire find a port.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,13 @@ use macaddr::MacAddr6;
 
 use super::{PodRef, PortName, Subject};
 
-/// The logical port's name as controllers make it; without a pod the container's id stands for it.
+/// The logical port's name as controllers form it; without a pod, with the container's id in place
+/// of the pod's name.
 ///
-/// On the cluster's default network it is `<namespace>_<pod>`, and for further interfaces of it
-/// `<namespace>_<pod>_<interface>` (ovn4nfv). On a network attachment definition's it is
-/// `<namespace>.<definition>_<namespace>_<pod>`, where `-` of the definition's key is `.` as well
-/// (ovn-kubernetes: names of port groups have no `-`).
+/// On the cluster's default network it is `<namespace>_<pod>`; for further interfaces there,
+/// `<namespace>_<pod>_<interface>` (ovn4nfv). On a network attachment definition's network it is
+/// `<namespace>.<definition>_<namespace>_<pod>`, with `-` in the definition's key replaced by `.`
+/// (ovn-kubernetes: names of port groups contain no `-`).
 pub(super) fn iface_id(
     subject: &Subject<'_>,
     nad: Option<&str>,
@@ -104,15 +105,15 @@ pub mod ids {
     pub const OVN_NAD: &str = "k8s.ovn.org/nad";
     /// ovn-controller: `true` once it has seen the switch confirm the port's flows.
     pub const OVN_INSTALLED: &str = "ovn-installed";
-    /// podwire: the network configuration's name. A row without it is not podwire's.
+    /// podwire: the network configuration's name. Rows without it aren't podwire's.
     pub const NETWORK: &str = "podwire.io/network";
-    /// podwire: CNI_IFNAME of the attachment, which may have made several interfaces.
+    /// podwire: CNI_IFNAME of the attachment, which may have several interfaces.
     pub const IFNAME: &str = "podwire.io/ifname";
-    /// podwire: CNI_NETNS as the runtime gave it.
+    /// podwire: CNI_NETNS as the runtime passed it.
     pub const NETNS: &str = "podwire.io/netns";
-    /// podwire, in plain mode: `on` or `off` as the port's network says whether it has port
-    /// security, `default` where it says nothing and the node decides. A row without it is from
-    /// before there was port security, and has none.
+    /// podwire, in plain mode: `on` or `off` if the port's network sets port security, `default` if
+    /// it leaves that to the node. A row without this key was written before port security existed,
+    /// and has none.
     pub const PORT_SECURITY: &str = "podwire.io/port-security";
     /// podwire: `namespace/name` of the pod.
     pub const POD: &str = "podwire.io/pod";

@@ -1,4 +1,4 @@
-//! What is asked for, of whom, and what comes of it: the plan's vocabulary.
+//! The types of a plan: the attachment, its request, and the resulting ports.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,8 +24,7 @@ pub struct AttachmentKey {
 }
 
 impl AttachmentKey {
-    /// The attachment that a row is for, by its external_ids; a row without podwire's keys is
-    /// somebody else's.
+    /// The attachment of a row, from its external_ids; None for a row without podwire's keys.
     pub fn of_row<'a>(id: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
         Some(Self {
             network: id(ids::NETWORK)?.to_owned(),
@@ -45,10 +44,10 @@ impl fmt::Display for AttachmentKey {
     }
 }
 
-/// The pod that the runtime named.
+/// The pod as named by the runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PodRef {
-    /// K8S_POD_NAMESPACE; podman gives none.
+    /// K8S_POD_NAMESPACE; podman passes none.
     pub namespace: Option<String>,
     /// K8S_POD_NAME.
     pub name: String,
@@ -65,47 +64,47 @@ impl fmt::Display for PodRef {
     }
 }
 
-/// One interface that a pod should get, whoever said so.
+/// One interface that a pod should get, whichever source it comes from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InterfaceSpec {
-    /// Its name in the pod; None is CNI_IFNAME.
+    /// Its name in the pod; None for CNI_IFNAME.
     pub pod_ifname: Option<String>,
-    /// Its MAC address; None lets us make one.
+    /// Its MAC address; None if podwire chooses one.
     pub mac: Option<MacAddr6>,
     /// Its addresses with their prefix lengths.
     pub addresses: Vec<IpNet>,
     /// Next hops of its default routes.
     pub gateways: Vec<IpAddr>,
-    /// Gateways of its subnets that no default route goes by: the result names them.
+    /// Gateways of its subnets that no default route uses; the result lists them.
     pub subnet_gateways: Vec<IpAddr>,
-    /// Its other routes. Which next hops lie on the link is for the plan to say.
+    /// Its other routes. The plan decides which next hops are on the link.
     pub routes: Vec<Route>,
-    /// Its MTU in bytes; None is the node's.
+    /// Its MTU in bytes; None for the node's.
     pub mtu: Option<u32>,
-    /// What it may send and receive.
+    /// Its bandwidth limits.
     pub bandwidth: Bandwidth,
     /// How its logical port is named.
     pub port_name: PortName,
-    /// The network attachment definition that it is of, as annotations key it: `namespace/name`, or
-    /// `namespace/name/1` for the second attachment to the same one. None is the cluster's default
-    /// network.
+    /// The network attachment definition it belongs to, as annotations write it: `namespace/name`,
+    /// or `namespace/name/1` for the second attachment to the same one. None for the cluster's
+    /// default network.
     pub nad: Option<String>,
 }
 
-/// How an interface's logical port is named, when it is none of a network attachment definition's.
+/// How an interface's logical port is named if it belongs to no network attachment definition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PortName {
     /// By the pod, and by the interface unless it is the pod's first.
     #[default]
     ByInterface,
-    /// By the pod, whatever the interface is called: `*` in a list of interfaces.
+    /// By the pod, whatever the interface's name: `*` in a list of interfaces.
     Pod,
-    /// By the pod and the interface, also of the first: named in a list of interfaces.
+    /// By pod and interface, even for the first: the interface has a name in the list.
     PodAndInterface,
 }
 
 impl PortName {
-    /// That of an interface in a list of several, named `*` (None) or otherwise.
+    /// The naming of an interface in a list: `*` is None.
     pub fn listed(pod_ifname: Option<&str>) -> Self {
         match pod_ifname {
             None => Self::Pod,
@@ -114,17 +113,18 @@ impl PortName {
     }
 }
 
-/// What the node adds to every plan.
+/// The node's facts that every plan needs.
 #[derive(Debug, Clone)]
 pub struct NodeFacts {
-    /// The bridge that pods' ports go on.
+    /// The bridge for the pods' ports.
     pub bridge: String,
-    /// Whether the bridge's datapath is userspace (`netdev`), with which TX checksum offload
-    /// carries no TCP.
+    /// Whether the bridge's datapath is userspace (`netdev`), over which TCP fails with TX checksum
+    /// offload.
     pub netdev_datapath: bool,
-    /// MTU for a pod to which nobody gave one, in bytes.
+    /// MTU in bytes for pods without one of their own.
     pub default_mtu: u32,
-    /// Whether a pod with IPv6 neither probes for its link-local address nor asks for routers.
+    /// Whether IPv6 pods skip duplicate address detection of their link-local address and router
+    /// solicitations.
     pub quiet_pods: bool,
 }
 

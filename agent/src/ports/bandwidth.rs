@@ -1,5 +1,5 @@
-//! A pod's bandwidth as Open vSwitch limits it, each way by other means: what comes from the pod is
-//! policed at its interface, what goes to it is shaped by a QoS row of its port.
+//! A pod's bandwidth limits in Open vSwitch. Traffic from the pod is policed at its Interface;
+//! traffic to it is shaped by a QoS row of its Port.
 
 use podwire_ovs::replica::Db;
 use podwire_ovs::value::Uuid;
@@ -8,7 +8,7 @@ use podwire_ovs::vswitch::{Interface, PortSpec, Qos, QosSpec, StringMap};
 use crate::plan::{AttachmentKey, Bandwidth, ids};
 
 impl Bandwidth {
-    /// What the rows of a port say.
+    /// The limits that a port's rows hold.
     pub(super) fn read(db: &Db, interface: Interface<'_>) -> Self {
         let policed = u64::try_from(interface.ingress_policing_rate()).unwrap_or_default();
         let qos = db
@@ -21,15 +21,15 @@ impl Bandwidth {
         }
     }
 
-    /// Adds the limits to a port that is to be made. Its QoS row bears the attachment's keys, by
-    /// which it is known as the port's own, and as left over when no port uses it any more.
+    /// Adds the limits to a port before it is created. The QoS row carries the attachment's keys,
+    /// so that it can be recognised as the port's own, and as unused once no port refers to it.
     pub(super) fn apply(self, spec: &mut PortSpec) {
         if let Some(rate) = self.egress_rate {
             // kbit/s; 0 would be no limit at all.
             let kilobits = u32::try_from(rate / 1000).unwrap_or(u32::MAX).max(1);
             spec.ingress_policing_rate = Some(kilobits);
-            // A tenth of the rate, at the least (ovs-vswitchd.conf.db(5)); less than a packet would
-            // let none pass.
+            // A tenth of the rate, as ovs-vswitchd.conf.db(5) advises. A burst smaller than a
+            // packet would pass nothing.
             spec.ingress_policing_burst = Some((kilobits / 10).max(LEAST_BURST));
         }
         if let Some(rate) = self.ingress_rate {
@@ -48,8 +48,8 @@ impl Bandwidth {
     }
 }
 
-/// QoS rows of a sandbox's ports that no port uses: a QoS row is a root row and stays when its port
-/// is removed by `ovs-vsctl del-port`, or with its bridge.
+/// QoS rows of a sandbox that no port uses. QoS is a root table: its row stays when `ovs-vsctl
+/// del-port` removes the port, or when the bridge is removed.
 pub(super) fn unused_qos(db: &Db, sandbox: &str) -> Vec<Uuid> {
     let rows = db.qos_with_sandbox(sandbox);
     rows.filter(|qos| is_unused(db, qos))
@@ -57,8 +57,9 @@ pub(super) fn unused_qos(db: &Db, sandbox: &str) -> Vec<Uuid> {
         .collect()
 }
 
-/// All such rows. ovn-kubernetes marks its rows by the sandbox alone, and makes them before its
-/// port uses them: one of those is left over only when its sandbox has no interface.
+/// All unused QoS rows. ovn-kubernetes marks its rows with the sandbox alone and creates them
+/// before the port refers to them, so one of those is unused only when its sandbox has no
+/// interface.
 pub(super) fn all_unused_qos(db: &Db) -> Vec<Uuid> {
     let is_left = |qos: &Qos<'_>| match (
         qos.external_id(ids::SANDBOX),
@@ -78,7 +79,7 @@ fn is_unused(db: &Db, qos: &Qos<'_>) -> bool {
     db.ports_with_qos(qos.uuid()).next().is_none()
 }
 
-/// The least burst in kbit: a few packets of the largest usual size.
+/// The smallest burst, in kbit: a few packets of the largest usual size.
 const LEAST_BURST: u32 = 200;
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! The bridge of plain mode. In OVN mode it is ovn-controller's to make, and nothing here runs.
+//! The bridge in plain mode. In OVN mode ovn-controller creates it, and nothing here runs.
 
 use podwire_ovs::transact::Transaction;
 use podwire_ovs::vswitch::{self, BridgeSpec, StringMap};
 
 use super::{PortError, Ports};
 
-/// In external_ids: podwire made it.
+/// Key in external_ids: podwire created the bridge.
 const MADE: &str = "podwire.io/made";
 
-/// What the bridge should be like if it has to be made.
+/// How to create the bridge if it is missing.
 #[derive(Debug, Clone)]
 pub struct BridgeWanted {
     /// `system` or `netdev`.
@@ -20,11 +20,11 @@ pub struct BridgeWanted {
 }
 
 impl Ports {
-    /// Makes the bridge when it is missing. One that is there keeps its datapath and fail mode;
-    /// what its local port lacks to be a gateway, a fixed address and MTU, is added.
+    /// Creates the bridge if it is missing. An existing bridge keeps its datapath and fail mode; if
+    /// its local port has no fixed MAC address or MTU, which a gateway needs, that is set.
     ///
     /// # Errors
-    /// The database refused, or there was no answer.
+    /// The database refused, or did not answer.
     pub async fn ensure_bridge(&self, wanted: &BridgeWanted) -> Result<(), PortError> {
         let transaction = self
             .client
@@ -51,9 +51,9 @@ impl Ports {
                             &hwaddr,
                         );
                     }
-                    // A pod with a larger MTU than its gateway could send what the gateway can't
-                    // answer. One that we made is raised when the pods' MTU is; it is not lowered,
-                    // for there are pods that have the old one.
+                    // A pod with a larger MTU than its gateway could send packets that the gateway
+                    // can't answer. If podwire created the bridge, the MTU follows the pods'
+                    // upwards; it is never lowered, because existing pods keep theirs.
                     let ours = bridge.external_ids().str(MADE).is_some();
                     let is_too_small = |request: Option<i64>| match request {
                         None => true,
@@ -85,7 +85,7 @@ impl Ports {
         BridgeSpec {
             name: self.bridge.clone(),
             datapath_type: Some(wanted.datapath_type.to_owned()),
-            // Without a controller the bridge is to switch by itself.
+            // Without a controller, the bridge switches by itself.
             fail_mode: Some("standalone".to_owned()),
             other_config: StringMap::from([("hwaddr".to_owned(), wanted.hwaddr.clone())]),
             external_ids: StringMap::from([(MADE.to_owned(), "true".to_owned())]),

@@ -1,4 +1,4 @@
-//! What is on the bridge, as its flows need to know it.
+//! The ports of the bridge, as its flows need them.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -15,13 +15,12 @@ use super::record::parse_addresses;
 use super::{AddedPort, Ports};
 use crate::plan::{AttachmentKey, ids, mac_text};
 
-/// A port whose pod may only speak for itself.
+/// A port with port security: its pod may send from these addresses only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecuredPort {
     /// The pod's MAC address.
     pub mac: MacAddr6,
-    /// The pod's addresses. Without any, nothing is known of what it may say beyond its MAC
-    /// address.
+    /// The pod's addresses. If there are none, only its MAC address is restricted.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -30,29 +29,29 @@ pub struct SecuredPort {
 pub struct BridgePorts {
     /// The MAC address of the bridge's local port.
     pub local_mac: Option<MacAddr6>,
-    /// By number, those of ours whose pods may only speak for themselves.
+    /// podwire's ports with port security, by port number.
     pub secured: HashMap<u16, Arc<SecuredPort>>,
-    /// Every number that is in use.
+    /// All port numbers in use.
     pub numbers: HashSet<u16>,
-    /// How many ports switch NORMAL, ours and others.
+    /// Number of ports without port security, podwire's and others.
     others: usize,
-    /// What was read of each row, by which a row that has not changed is not read again.
+    /// What was parsed from each row, so that an unchanged row is not parsed again.
     read: HashMap<Uuid, (u16, Option<Arc<SecuredPort>>)>,
-    /// Whether a bridge was read.
+    /// Whether the bridge has been read.
     is_read: bool,
 }
 
-/// Which ports are not as they were.
+/// The ports that changed.
 #[derive(Debug, Default)]
 pub struct Touched {
-    /// It may be any.
+    /// Any port may have changed.
     pub all: bool,
-    /// Or those of these numbers.
+    /// Otherwise, the ports with these numbers.
     pub numbers: BTreeSet<u16>,
 }
 
 impl BridgePorts {
-    /// Whether there are ports that nothing holds to addresses.
+    /// Whether any port has no port security.
     pub fn has_others(&self) -> bool {
         self.others > 0
     }
@@ -85,17 +84,17 @@ fn mac_in_use(interface: &Interface<'_>) -> Option<MacAddr6> {
     interface.mac_in_use()?.parse().ok()
 }
 
-/// The number of a port; 0 as long as it is not in service.
+/// The port's number; 0 while it is not in service.
 fn number(interface: &Interface<'_>) -> u16 {
     let number = interface.ofport().and_then(|it| u16::try_from(it).ok());
     number.unwrap_or_default()
 }
 
 impl Ports {
-    /// Brings what is known of the bridge up to date with the rows that have changed since, says
-    /// whether anything was new, and adds the ports that it is about; none while the replica is not
-    /// current, or the bridge not there. What it costs depends on those rows alone: an ADD changes
-    /// rows of its own port five times, and beside a thousand others that is all it looks at.
+    /// Updates `known` from the rows that changed since the last call, collects the ports
+    /// concerned, and returns whether anything changed. Does nothing while the replica is stale or
+    /// the bridge is missing. The cost depends on the changed rows alone: an ADD changes its own
+    /// port's rows five times, and looks at nothing else beside a thousand other ports.
     pub fn on_bridge(
         &self,
         known: &mut BridgePorts,
@@ -107,7 +106,7 @@ impl Ports {
         }
         self.client.read(|db| {
             let bridge = db.bridge_by_name(&self.bridge)?;
-            // A port goes from one bridge to another without a change of its own row.
+            // A port moves from one bridge to another without a change of its own row.
             let of_another =
                 |(table, row): &(&str, Uuid)| *table == "Bridge" && *row != bridge.uuid();
             if !known.is_read || changed.resynced || changed.rows.iter().any(of_another) {
@@ -133,7 +132,7 @@ impl Ports {
             };
             let (here, gone): (Vec<Uuid>, Vec<Uuid>) = interfaces.into_iter().partition(is_here);
             let mut is_new = false;
-            // These first, for another may have their number by now.
+            // Removals first: another port may already have the number.
             for (number, _) in gone.into_iter().filter_map(|row| known.remove(row)) {
                 touched.numbers.insert(number);
                 is_new = true;
@@ -145,8 +144,7 @@ impl Ports {
         })
     }
 
-    /// A port's external_ids don't change as long as its row lives, so what is `known` of a row is
-    /// taken from there.
+    /// A port's external_ids don't change while its row lives, so they are taken from `known`.
     fn read_all(&self, db: &Db, bridge: &Bridge<'_>, known: &mut BridgePorts) {
         let mut before = std::mem::take(&mut known.read);
         *known = BridgePorts {
@@ -171,7 +169,7 @@ impl Ports {
         }
     }
 
-    /// Reads one row, and says whether it says something new.
+    /// Parses one row again, and returns whether the result differs.
     fn read_again(
         &self,
         interface: Interface<'_>,
@@ -202,8 +200,8 @@ impl Ports {
         true
     }
 
-    /// Whether ovs-vswitchd is being given back the flows that it had before a restart (`ovs-ctl
-    /// restart`): what is sent to it now, `ovs-ofctl replace-flows` overwrites.
+    /// Whether ovs-vswitchd is restoring the flows it had before a restart (`ovs-ctl restart`).
+    /// `ovs-ofctl replace-flows` would overwrite any flow sent now.
     pub fn are_flows_restored(&self) -> bool {
         self.client.read(|db| {
             let switch = db.open_vswitch();
@@ -211,8 +209,8 @@ impl Ports {
         })
     }
 
-    /// Who has a MAC address, other than the port of this iface-id (an older sandbox's port gives
-    /// way) and those that are leaving.
+    /// The port that has a MAC address. The port with this iface-id does not count, because an
+    /// older sandbox's port gives way; neither do ports being removed.
     pub fn holder_of_mac(
         &self,
         mac: MacAddr6,
@@ -225,8 +223,8 @@ impl Ports {
         })
     }
 
-    /// Which port's pod has an address, other than the port of this iface-id and those that are
-    /// leaving.
+    /// The port whose pod has an address, except for the port with this iface-id and ports being
+    /// removed.
     pub fn holder_of_address(
         &self,
         address: IpAddr,
@@ -265,7 +263,7 @@ impl Ports {
         })
     }
 
-    /// The number that ovs-vswitchd has given to a port.
+    /// The number that ovs-vswitchd gave a port.
     pub fn ofport(&self, port: &AddedPort) -> Option<u16> {
         let ofport = self
             .client
@@ -273,13 +271,14 @@ impl Ports {
         ofport.and_then(|ofport| u16::try_from(ofport).ok())
     }
 
-    /// Where ovs-vswitchd listens for OpenFlow on the bridge.
+    /// Where ovs-vswitchd listens for OpenFlow connections to the bridge.
     pub fn management_socket(&self) -> std::path::PathBuf {
         management_socket(&self.rundir, &self.bridge)
     }
 
-    /// Whether a row's network, or else its node, has port security. A row that says nothing is
-    /// from before there was port security: its pod was promised none, and may send what it drops.
+    /// Whether a port has port security: its network decides, or else the node. A row without the
+    /// key was written before port security existed; its pod may rely on sending what port security
+    /// drops.
     pub fn has_port_security(&self, said: Option<&str>) -> bool {
         match said {
             Some("default") => self.port_security,
@@ -287,7 +286,7 @@ impl Ports {
         }
     }
 
-    /// Whether the row of any port has port security.
+    /// Whether any port has port security.
     pub fn any_has_port_security(&self) -> bool {
         self.client.read(|db| {
             let said = |it: Interface<'_>| it.external_id(ids::PORT_SECURITY).map(str::to_owned);
@@ -297,7 +296,7 @@ impl Ports {
         })
     }
 
-    /// What a port of ours may send; none for one without port security.
+    /// What a port of podwire may send; None without port security.
     fn secured(&self, interface: Interface<'_>) -> Option<Arc<SecuredPort>> {
         AttachmentKey::of_row(|id| interface.external_id(id))?;
         if !self.has_port_security(interface.external_id(ids::PORT_SECURITY)) {

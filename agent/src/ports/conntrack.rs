@@ -1,4 +1,4 @@
-//! The connections that the userspace datapath tracks for a pod, which end with it.
+//! Connections that the userspace datapath tracks for a pod, removed when the pod ends.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,19 +9,18 @@ use tokio::time::Instant;
 
 use super::Ports;
 
-/// How long ovs-vswitchd may take to forget connections; a dead one must not hold up an ADD that
-/// waits for it.
+/// Time limit for removing connections. A dead ovs-vswitchd must not hold up the ADD that waits for
+/// it.
 const FLUSH_DEADLINE: Duration = Duration::from_millis(500);
-/// How many questions are open at once, each on a connection of its own.
+/// Number of concurrent requests, each on its own connection.
 const AT_ONCE: usize = 32;
 
 impl Ports {
-    /// Removes the IPv4 connections to and from these addresses that the userspace datapath tracks;
-    /// the kernel's are the netns room's. On a bridge with the kernel's datapath there is nothing
-    /// to do.
+    /// Removes the IPv4 connections from and to these addresses from the userspace datapath; for
+    /// the kernel's, see `netns`. Does nothing on a bridge with the kernel's datapath.
     ///
-    /// IPv6 connections are left to their timeouts: ovs-vswitchd 3.1.0 dies of being told to flush
-    /// an ICMPv6 one (docs/decisions/0008).
+    /// IPv6 connections expire by timeout: ovs-vswitchd 3.1.0 crashes when told to flush an ICMPv6
+    /// connection (docs/decisions/0008).
     ///
     /// # Errors
     /// ovs-vswitchd did not answer, or refused.
@@ -41,10 +40,10 @@ impl Ports {
         if counted.trim() == "0" {
             return Ok(());
         }
-        // A connection is the pod's when the pod sends in either direction, whatever is translated
-        // in between: the first argument selects by the original direction, the second by the
-        // reply's (ovs-vswitchd(8), dpctl/flush-conntrack). Many at once, for ovs-vswitchd answers
-        // all that wait in one turn of its main loop, and one turn may take 15 ms.
+        // A connection belongs to the pod if the pod sends in either direction, whatever NAT does
+        // in between. The first argument matches the original direction, the second the reply
+        // (ovs-vswitchd(8), dpctl/flush-conntrack). The requests run concurrently: ovs-vswitchd
+        // answers all that are waiting in one turn of its main loop, and a turn can take 15 ms.
         let either = tuples
             .iter()
             .flat_map(|tuple| [vec![tuple.as_str()], vec!["", tuple.as_str()]]);

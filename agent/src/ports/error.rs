@@ -1,4 +1,4 @@
-//! Why a port could not be made, found or awaited.
+//! Why a port could not be created, found or waited for.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use podwire_ovs::unixctl::UnixctlError;
 use super::{ControllerError, Diagnosis};
 use crate::duration;
 
-/// A step on the switch's database, or a wait for the switch, that failed.
+/// An operation on the switch's database, or a wait for the switch, failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// There is no current replica.
+    /// The replica is not current.
     #[error(
         "Open vSwitch's database {ovsdb} can't be used: {source}; is openvswitch-switch \
          (ovsdb-server) running?"
@@ -24,7 +24,7 @@ pub enum PortError {
         /// What was seen instead.
         source: WaitError,
     },
-    /// The database takes no question although the connection stands.
+    /// The connection is up, but the database does not answer.
     #[error(
         "Open vSwitch's database {ovsdb} does not answer: no reply to a read within {}; is \
          ovsdb-server stopped or busy?",
@@ -33,19 +33,19 @@ pub enum PortError {
     DatabaseSilent {
         /// The database's socket.
         ovsdb: PathBuf,
-        /// How long was waited.
+        /// How long podwire waited.
         waited: Duration,
     },
-    /// The bridge is not there.
+    /// The bridge does not exist.
     #[error("bridge {bridge} does not exist in Open vSwitch{}", if *.ovn { "; in OVN mode \
         ovn-controller makes it: is ovn-controller running on this node?" } else { "" })]
     NoBridge {
         /// The bridge.
         bridge: String,
-        /// Whether it is ovn-controller's to make.
+        /// Whether ovn-controller should create it.
         ovn: bool,
     },
-    /// The name that OVN is to know the port by is another pod's.
+    /// Another pod's port has the iface-id.
     #[error(
         "iface-id {iface_id} is the port of {holder}; two pods' names and interfaces make the same \
          one"
@@ -53,20 +53,20 @@ pub enum PortError {
     IfaceIdForeign {
         /// The iface-id.
         iface_id: String,
-        /// Whose it is.
+        /// The pod that has it.
         holder: String,
     },
     /// A transaction failed.
     #[error("{step} {port}: {source}")]
     Transact {
-        /// What was attempted.
+        /// The operation that failed.
         step: &'static str,
-        /// The first port of it.
+        /// The first port concerned.
         port: String,
-        /// What the database said.
+        /// The database's error.
         source: TransactError,
     },
-    /// ovs-vswitchd could not use the link.
+    /// ovs-vswitchd can't use the link.
     #[error("Open vSwitch refuses port {port}: {text}")]
     Refused {
         /// The port.
@@ -74,13 +74,13 @@ pub enum PortError {
         /// The row's `error`.
         text: String,
     },
-    /// The row vanished while it was waited for.
+    /// The row was removed during the wait.
     #[error("the Interface row of port {port} was removed by somebody else while it was awaited")]
     RowGone {
         /// The port.
         port: String,
     },
-    /// Somebody gave the row to another logical port.
+    /// Another process gave the row to another logical port.
     #[error(
         "external_ids:iface-id of port {port} was changed by somebody else while it was awaited: \
          from {ours} to {now}"
@@ -88,12 +88,12 @@ pub enum PortError {
     IfaceIdChanged {
         /// The port.
         port: String,
-        /// As it was written.
+        /// The iface-id that podwire wrote.
         ours: String,
-        /// As it is.
+        /// The present iface-id.
         now: String,
     },
-    /// Somebody gave the logical port to another row as well.
+    /// Another process gave the logical port to a second row.
     #[error(
         "iface-id {iface_id} of port {port} was taken by another port while it was awaited: {by}"
     )]
@@ -109,18 +109,18 @@ pub enum PortError {
     #[error("OVN did not report the port installed within {}: {diagnosis}",
         duration::text(*waited))]
     NotInstalled {
-        /// How long was waited.
+        /// How long podwire waited.
         waited: Duration,
         /// What is missing.
         diagnosis: Box<Diagnosis>,
     },
-    /// ovn-controller does not do its work.
+    /// ovn-controller does not work.
     #[error("{0}")]
     Controller(#[from] ControllerError),
-    /// ovs-vswitchd lives and gave no ofport in time.
+    /// ovs-vswitchd is alive, but assigned no ofport in time.
     #[error("ovs-vswitchd gave the port no ofport within {}: {source}", duration::text(*waited))]
     NoOfport {
-        /// How long was waited.
+        /// How long podwire waited.
         waited: Duration,
         /// What was seen instead.
         source: WaitError,
@@ -129,15 +129,16 @@ pub enum PortError {
     #[error("ovs-vswitchd does not answer (control socket in {}): {source}; is openvswitch-switch \
              running?", rundir.display())]
     SwitchDead {
-        /// Where its pidfile and control socket should be.
+        /// The directory of its pidfile and control socket.
         rundir: PathBuf,
-        /// What was tried.
+        /// Why it could not be reached.
         source: UnixctlError,
     },
 }
 
 impl PortError {
-    /// Whether a daemon took a connection and then said nothing: it is stopped, hung or busy.
+    /// Whether a daemon accepted the connection and then stayed silent: it is stopped, hung or
+    /// busy.
     pub fn is_silence(&self) -> bool {
         matches!(
             self,

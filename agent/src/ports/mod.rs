@@ -1,8 +1,8 @@
-//! A plan's ports as rows of Open vSwitch: made, found, awaited and removed by OVSDB transactions
-//! and updates.
+//! A plan's ports as rows of Open vSwitch: created, found, waited for and removed by OVSDB
+//! transactions and updates.
 //!
-//! Nothing here is remembered. What ports there are is asked of the replica, which an update keeps
-//! current; which of them are ours, and what they are for, is written in their external_ids.
+//! Nothing is remembered here. The replica, which updates keep current, shows which ports exist;
+//! their external_ids show which of them are podwire's and what they are for.
 
 mod bandwidth;
 mod bridge;
@@ -45,8 +45,8 @@ pub use wait::version_of;
 use crate::config::{Config, Mode, OvnConfig};
 use crate::plan::{AttachmentKey, NodeFacts, PortPlan, ids};
 
-/// How long one transaction may take; ovsdb-server answers in less than a millisecond, a loaded one
-/// in some.
+/// Time limit of one transaction. ovsdb-server answers in less than a millisecond, under load in a
+/// few.
 const TRANSACTION_DEADLINE: Duration = Duration::from_secs(15);
 
 /// The switch's database and its daemon.
@@ -60,41 +60,41 @@ pub struct Ports {
     port_security: bool,
 }
 
-/// A port to be made.
+/// A port to be created.
 #[derive(Debug, Clone, Copy)]
 pub struct NewPort<'a> {
-    /// What it is.
+    /// Its plan.
     pub plan: &'a PortPlan,
-    /// The name that its host end got.
+    /// The name of its host end.
     pub host_name: &'a str,
-    /// The OpenFlow port for which its flows are made.
+    /// The OpenFlow port number to request, for which its flows are installed.
     pub ofport: Option<u16>,
 }
 
-/// A port that was made.
+/// A port that was created.
 #[derive(Debug, Clone)]
 pub struct AddedPort {
     /// Its Interface row.
     pub interface: Uuid,
-    /// Its name, which is its host end's.
+    /// Its name, which is that of its host end.
     pub name: String,
-    /// OVN's name for it.
+    /// Its name in OVN.
     pub iface_id: String,
-    /// The pod's uid, which the logical port may be bound to.
+    /// The pod's uid, to which the logical port may be bound.
     pub iface_id_ver: Option<String>,
 }
 
-/// Ports that were made.
+/// Ports that were created.
 #[derive(Debug)]
 pub struct Added {
-    /// In the order they were asked for.
+    /// In the order of the request.
     pub ports: Vec<AddedPort>,
-    /// Ports of older sandboxes, or leftovers, whose iface-id they took over.
+    /// Ports of older sandboxes, or leftovers, that had the same iface-id and were removed.
     pub replaced: Vec<PortRecord>,
 }
 
 impl Ports {
-    /// Begins to connect, on the current tokio runtime.
+    /// Starts connecting, on the current tokio runtime.
     pub fn connect(config: &Config) -> Self {
         let remote = Remote::Unix(config.ovsdb.clone());
         Self {
@@ -111,7 +111,7 @@ impl Ports {
         }
     }
 
-    /// Waits until the replica is what the database has, for so long at most.
+    /// Waits at most `patience` until the replica is current.
     ///
     /// # Errors
     /// [`PortError::NotConnected`].
@@ -129,7 +129,7 @@ impl Ports {
             })
     }
 
-    /// Waits until ports can be made: the replica is current, and the bridge is there.
+    /// Waits until ports can be created: the replica is current, and the bridge exists.
     ///
     /// # Errors
     /// [`PortError::NotConnected`] and [`PortError::NoBridge`].
@@ -147,10 +147,10 @@ impl Ports {
         found.map_err(|_| self.no_bridge())
     }
 
-    /// Waits, however long, until the replica is current.
+    /// Waits without a time limit until the replica is current.
     pub async fn wait_synced(&self) {
         let mut versions = self.client.subscribe();
-        // The sender lives as long as the client, and the client as long as we do.
+        // The client holds the sender, and `self` holds the client.
         let _ = versions
             .wait_for(|version| version.state == State::Synced)
             .await;
@@ -161,7 +161,7 @@ impl Ports {
         self.client.subscribe()
     }
 
-    /// What the plan must know of the node; nothing keeps pods quiet.
+    /// The node's facts that a plan needs; `quiet_pods` is false.
     ///
     /// # Errors
     /// [`PortError::NoBridge`].
@@ -188,7 +188,7 @@ impl Ports {
         }
     }
 
-    /// The ports of one attachment, be it that ovn-kubernetes made them.
+    /// The ports of one attachment, including those that ovn-kubernetes created.
     pub fn find(&self, key: &AttachmentKey) -> Vec<PortRecord> {
         self.client.read(|db| {
             db.interfaces_with_sandbox(&key.container_id)
@@ -200,7 +200,7 @@ impl Ports {
         })
     }
 
-    /// The ports of one sandbox, of whichever network.
+    /// The ports of one sandbox, in any network.
     pub fn of_sandbox(&self, container_id: &str) -> Vec<PortRecord> {
         self.client.read(|db| {
             db.interfaces_with_sandbox(container_id)
@@ -209,26 +209,26 @@ impl Ports {
         })
     }
 
-    /// Whether an interface of Open vSwitch has this name, whoever made it.
+    /// Whether Open vSwitch has an interface with this name, whoever created it.
     pub fn is_name_taken(&self, name: &str) -> bool {
         self.client.read(|db| db.interface_by_name(name).is_some())
     }
 
-    /// Every port of ours.
+    /// All of podwire's ports.
     pub fn all(&self) -> Vec<PortRecord> {
         self.client.read(PortRecord::ours)
     }
 
-    /// Makes ports, by `deadline`; rows that bear a port's iface-id go in the transaction that
-    /// makes it.
+    /// Creates ports, by `deadline`. The same transaction removes older rows with the port's
+    /// iface-id.
     ///
     /// # Errors
-    /// The bridge is gone, the database refused, or there was no answer; in the last case the rows
-    /// may be there.
+    /// The bridge is gone, the database refused, or did not answer; in the last case the rows may
+    /// exist.
     pub async fn add(&self, new: &[NewPort<'_>], deadline: Instant) -> Result<Added, PortError> {
         self.refuse_foreign_ids(new)?;
-        // Handed over together they go in one request; each is waited for, since an unanswered one
-        // may still commit.
+        // Handed over together, they go in one request. Each is waited for, because an unanswered
+        // one may still commit.
         let outcomes = join_all(new.iter().map(|port| self.add_one(port, deadline))).await;
         let mut ports = Vec::with_capacity(new.len());
         let mut replaced: Vec<PortRecord> = Vec::new();
@@ -243,9 +243,9 @@ impl Ports {
         Ok(Added { ports, replaced })
     }
 
-    /// Makes one port, on the bridge that is there: when it was made anew since the replica showed
-    /// it, the database refuses the transaction whole, and it is made again from what the replica
-    /// shows next.
+    /// Creates one port on the present bridge. If the bridge was re-created since the replica saw
+    /// it, the database refuses the whole transaction; it is then sent again, based on the
+    /// replica's next state.
     async fn add_one(
         &self,
         port: &NewPort<'_>,
@@ -281,7 +281,7 @@ impl Ports {
                 }
                 Err(source) => source,
             };
-            // What the replica had not shown yet is on its way.
+            // The update that the replica lacked is on its way.
             let changed = tokio::time::timeout_at(deadline, versions.changed());
             if !source.is_dangling_reference() || !matches!(changed.await, Ok(Ok(()))) {
                 return Err(PortError::Transact {
@@ -295,9 +295,9 @@ impl Ports {
         }
     }
 
-    /// Refuses an iface-id that another pod's port bears: outside of Kubernetes a pod's name may
-    /// hold the `_` that joins the parts, so that `web` on eth1 and `web_eth1` on eth0 make the
-    /// same one.
+    /// Refuses an iface-id that another pod's port has. Outside of Kubernetes a pod's name may
+    /// contain the `_` that joins the parts, so `web` on eth1 and `web_eth1` on eth0 have the same
+    /// iface-id.
     fn refuse_foreign_ids(&self, new: &[NewPort<'_>]) -> Result<(), PortError> {
         self.client.read(|db| {
             for port in new {
@@ -324,21 +324,20 @@ impl Ports {
         })
     }
 
-    /// Removes ports in one transaction; none is no work.
+    /// Removes ports in one transaction; does nothing for none.
     ///
     /// # Errors
-    /// The database refused, or there was no answer.
+    /// The database refused, or did not answer.
     pub async fn remove(&self, records: &[PortRecord]) -> Result<(), PortError> {
         let transaction = vswitch::del_ports(&rows_of(records));
         self.commit("remove port", first_name(records), &transaction)
             .await
     }
 
-    /// Removes ports of a sandbox, and the QoS rows that ports of it left behind which somebody
-    /// else removed.
+    /// Removes ports of a sandbox, and the QoS rows of its ports that another process removed.
     ///
     /// # Errors
-    /// The database refused, or there was no answer.
+    /// The database refused, or did not answer.
     pub async fn remove_of(&self, sandbox: &str, records: &[PortRecord]) -> Result<(), PortError> {
         let mut transaction = vswitch::del_ports(&rows_of(records));
         let unused = self.client.read(|db| bandwidth::unused_qos(db, sandbox));
@@ -347,16 +346,15 @@ impl Ports {
             .await
     }
 
-    /// How many QoS rows were left behind by ports that somebody else removed.
+    /// Number of QoS rows left by ports that another process removed.
     pub fn unused_qos(&self) -> usize {
         self.client.read(|db| bandwidth::all_unused_qos(db).len())
     }
 
-    /// Removes the QoS rows that were left behind by ports that somebody else removed, and says how
-    /// many.
+    /// Removes the QoS rows left by ports that another process removed, and returns their number.
     ///
     /// # Errors
-    /// The database refused, or there was no answer.
+    /// The database refused, or did not answer.
     pub async fn remove_unused_qos(&self) -> Result<usize, PortError> {
         let unused = self.client.read(bandwidth::all_unused_qos);
         let mut transaction = Transaction::new();
@@ -366,7 +364,7 @@ impl Ports {
         Ok(unused.len())
     }
 
-    /// Commits a transaction about this port; an empty one is no work.
+    /// Commits a transaction about this port; does nothing if it is empty.
     async fn commit(
         &self,
         step: &'static str,
@@ -394,7 +392,7 @@ fn first_name(records: &[PortRecord]) -> String {
     first.map(|record| record.name.clone()).unwrap_or_default()
 }
 
-/// The rows that a new port takes the place of: those that bear its iface-id.
+/// The rows that a new port replaces: those with its iface-id.
 fn replaced_by(db: &Db, port: &NewPort<'_>) -> Vec<PortRecord> {
     db.interfaces_with(&port.plan.iface_id)
         .map(|it| PortRecord::read(db, it))

@@ -1,5 +1,5 @@
-//! OVN's part of a port: whether ovn-controller does its work, and what a port lacks that it has
-//! not installed.
+//! OVN's part of a port: whether ovn-controller works, and what a port lacks that it has not
+//! installed.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,9 +22,9 @@ pub enum ControllerError {
     #[error("ovn-controller does not answer (control socket in {}): {source}; is it running?",
         rundir.display())]
     Silent {
-        /// Where its pidfile and control socket should be.
+        /// The directory of its pidfile and control socket.
         rundir: PathBuf,
-        /// What was tried.
+        /// Why it could not be reached.
         source: UnixctlError,
     },
     /// It has no connection to the southbound database.
@@ -33,19 +33,19 @@ pub enum ControllerError {
         Remote(remote)
     )]
     NotConnected {
-        /// `ovn-remote`, if it is set.
+        /// `ovn-remote`, if set.
         remote: Option<String>,
-        /// Its own words.
+        /// The connection's status as ovn-controller reports it.
         status: String,
     },
 }
 
-/// Why ports have not been installed, as far as can be seen from here.
+/// Why ports have not been installed, as far as this node can see.
 #[derive(Debug)]
 pub struct Diagnosis {
     /// What is wrong with ovn-controller.
     controller: Option<ControllerError>,
-    /// What is wrong with each port, by its iface-id; or why that can't be told.
+    /// What each port lacks, by iface-id; or why this could not be read.
     ports: Result<Vec<(String, Missing)>, SouthboundError>,
 }
 
@@ -111,7 +111,7 @@ impl Ports {
         }
     }
 
-    /// Looks for what ports missing that ovn-controller has not installed.
+    /// Finds out what ports lack that ovn-controller has not installed.
     pub(super) async fn diagnose(&self, ports: &[&AddedPort], deadline: Instant) -> Diagnosis {
         let patience = deadline.saturating_duration_since(Instant::now());
         let (controller, ports) = tokio::join!(
@@ -170,8 +170,8 @@ impl Ports {
         })
     }
 
-    /// The keys of Open vSwitch's own TLS connections. They are in no replica, for nothing else
-    /// ever needs them.
+    /// The keys of Open vSwitch's own TLS connections. No replica holds them, because nothing else
+    /// needs them.
     async fn switch_keys(&self, deadline: Instant) -> Option<TlsKeys> {
         let mut transaction = Transaction::new();
         let columns = &["private_key", "certificate", "ca_cert"];
@@ -187,9 +187,9 @@ impl Ports {
     }
 }
 
-/// A key of the node's own external_ids. One with the chassis' name after it goes before
-/// (`get_chassis_external_id_value` in OVN's lib/ovn-util.c): several chassis may share one Open
-/// vSwitch.
+/// A key of the node's external_ids. If the key exists with the chassis' name appended, that one
+/// counts (`get_chassis_external_id_value` in OVN's lib/ovn-util.c): several chassis may share one
+/// Open vSwitch.
 pub(super) fn node_key(db: &Db, name: &str) -> Option<String> {
     let root = db.open_vswitch()?;
     let own = root
@@ -199,8 +199,8 @@ pub(super) fn node_key(db: &Db, name: &str) -> Option<String> {
     value.filter(|it| !it.is_empty()).map(str::to_owned)
 }
 
-/// The first thing that stands between a port and its flows, in the order in which OVN goes about
-/// it.
+/// The first condition that keeps a port from getting its flows, in the order in which OVN needs
+/// them.
 fn missing(view: &View, this: &str, binding: Option<&Binding>, uid: Option<&str>) -> Missing {
     let this = this.to_owned();
     let Some(hostname) = &view.this_chassis else {
@@ -253,7 +253,7 @@ impl fmt::Display for Diagnosis {
     }
 }
 
-/// ` unix:/run/ovn/ovnsb_db.sock`, or that there is none.
+/// ` unix:/run/ovn/ovnsb_db.sock`, or that none is set.
 struct Remote<'a>(&'a Option<String>);
 
 impl fmt::Display for Remote<'_> {

@@ -1,21 +1,20 @@
-//! Ports that ovn-kubernetes' node process made, on a node that was its before or where it still
-//! runs.
+//! Ports that ovn-kubernetes' node process created, on a node that it ran before or still runs.
 //!
-//! Its rows say `sandbox`, `iface-id` and `attached_mac`, and nothing of the network's name. Newer
-//! ones name the pod's interface (`pod-if-name`); an older one without `k8s.ovn.org/nad` is of the
-//! cluster's default network, hence the pod's eth0. That much is enough to find the port that a DEL
-//! or a CHECK is for, as its own DEL finds it.
+//! Its rows have `sandbox`, `iface-id` and `attached_mac`, but no network name. Newer versions
+//! record the pod's interface (`pod-if-name`); a row of an older version without `k8s.ovn.org/nad`
+//! belongs to the cluster's default network, and so to the pod's eth0. This is enough to find the
+//! port for a DEL or CHECK, as ovn-kubernetes' own DEL does.
 
 use std::collections::BTreeMap;
 
 use super::{PortRecord, Ports};
 use crate::plan::{AttachmentKey, ids};
 
-/// The interface that runtimes ask the cluster's default network for.
+/// The interface that runtimes request for the cluster's default network.
 const DEFAULT_IFNAME: &str = "eth0";
 
 impl Ports {
-    /// The ports on our bridge that ovn-kubernetes made.
+    /// The ports on podwire's bridge that ovn-kubernetes created.
     pub fn ovn_kubernetes(&self) -> Vec<PortRecord> {
         self.client.read(|db| {
             db.interfaces()
@@ -27,8 +26,8 @@ impl Ports {
         })
     }
 
-    /// The port of a network attachment definition that ovn-kubernetes made before its rows named
-    /// the pod's interface.
+    /// The port of a network attachment definition, created by a version of ovn-kubernetes that did
+    /// not record the pod's interface.
     pub fn of_definition(&self, container_id: &str, definition: &str) -> Vec<PortRecord> {
         let ports = self.of_sandbox(container_id).into_iter();
         ports
@@ -43,8 +42,7 @@ impl Ports {
 }
 
 impl PortRecord {
-    /// The interface in the pod that a port of ovn-kubernetes is for, where its row lets that be
-    /// known.
+    /// The pod's interface that a port of ovn-kubernetes is for, if its row shows it.
     pub fn ovn_kubernetes_ifname(&self) -> Option<&str> {
         is_ovn_kubernetes(self)
             .then(|| ifname(&self.external_ids))
@@ -52,7 +50,7 @@ impl PortRecord {
     }
 }
 
-/// Whether a port is the one that ovn-kubernetes made for this attachment.
+/// Whether ovn-kubernetes created this port for this attachment.
 pub(super) fn is_of(record: &PortRecord, key: &AttachmentKey) -> bool {
     record.external_ids.get(ids::SANDBOX) == Some(&key.container_id)
         && record.ovn_kubernetes_ifname() == Some(&key.ifname)

@@ -1,4 +1,4 @@
-//! An Interface row read back: which attachment it is for, and how it is.
+//! An Interface row as read back: its attachment and its state.
 
 use std::collections::BTreeMap;
 
@@ -27,28 +27,28 @@ pub struct PortRecord {
     pub pod_ifname: Option<String>,
     /// The bridge it is on.
     pub bridge: Option<String>,
-    /// Its OpenFlow port number; -1 when Open vSwitch could not use the link.
+    /// Its OpenFlow port number; -1 if Open vSwitch can't use the link.
     pub ofport: Option<i64>,
-    /// Why it could not.
+    /// Why Open vSwitch can't use the link.
     pub error: Option<String>,
-    /// The VLAN columns of its Port row that somebody set, in words: podwire sets none.
+    /// The VLAN columns of its Port row, as text. podwire sets none; somebody else did.
     pub vlan: Option<String>,
-    /// What it may send and receive.
+    /// Its bandwidth limits.
     pub bandwidth: Bandwidth,
-    /// The MTU that its host end has, in bytes, as Open vSwitch sees it.
+    /// The MTU of its host end in bytes, as Open vSwitch sees it.
     pub mtu: Option<i64>,
-    /// All external_ids, other writers' as well.
+    /// All external_ids, including other writers' keys.
     pub external_ids: BTreeMap<String, String>,
     /// The Interface row.
     #[serde(skip)]
     pub interface: Uuid,
-    /// What has to go when it goes.
+    /// The rows to remove along with it.
     #[serde(skip)]
     pub rows: Option<PortRows>,
 }
 
 impl PortRecord {
-    /// Reads a row and what belongs to it.
+    /// Reads a row and those that belong to it.
     pub fn read(db: &Db, interface: Interface<'_>) -> Self {
         let external_ids: BTreeMap<String, String> = interface
             .external_ids()
@@ -80,7 +80,7 @@ impl PortRecord {
         }
     }
 
-    /// Every port of podwire's.
+    /// All of podwire's ports.
     pub fn ours(db: &Db) -> Vec<Self> {
         db.interfaces()
             .map(|interface| Self::read(db, interface))
@@ -88,7 +88,7 @@ impl PortRecord {
             .collect()
     }
 
-    /// How it is doing, where an ADD waits for this.
+    /// Its state, where an ADD waits for `wait`.
     pub fn state(&self, wait: Wait) -> PortState {
         let installed = self.external_ids.get(ids::OVN_INSTALLED);
         let installed = says_installed(installed.map(String::as_str));
@@ -109,7 +109,7 @@ fn vlan(port: Port<'_>) -> Option<String> {
     (!set.is_empty()).then(|| set.join(", "))
 }
 
-/// The addresses that external_ids record; what is no address is passed over.
+/// The addresses that external_ids record; anything else is skipped.
 pub fn addresses(external_ids: &BTreeMap<String, String>) -> impl Iterator<Item = IpNet> {
     let list = external_ids
         .get(ids::IP_ADDRESSES)
@@ -117,7 +117,7 @@ pub fn addresses(external_ids: &BTreeMap<String, String>) -> impl Iterator<Item 
     parse_addresses(list)
 }
 
-/// The addresses in the text that external_ids hold.
+/// The addresses in a value of external_ids.
 pub(super) fn parse_addresses(list: &str) -> impl Iterator<Item = IpNet> {
     list.split(',').filter_map(|text| text.trim().parse().ok())
 }

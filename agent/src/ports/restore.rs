@@ -1,5 +1,4 @@
-//! Ports that were there and are to be again: when an ADD that had replaced them fails, and when
-//! the database was lost.
+//! Re-creating ports: when an ADD that replaced them fails, and after the database was lost.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +12,7 @@ use super::bandwidth::unused_qos;
 use super::{PortError, PortRecord, Ports};
 use crate::plan::{AttachmentKey, Bandwidth, ids};
 
-/// The life of a database and of its bridge. When another begins, the ports of the old one may be
+/// One lifetime of a database and of its bridge. In a new epoch, the ports of the old one may be
 /// gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Epoch {
@@ -33,8 +32,8 @@ impl Ports {
         })
     }
 
-    /// Waits, however long, until another epoch begins: there was a new snapshot, or the bridge was
-    /// made or removed.
+    /// Waits without a time limit for the next epoch: a new snapshot, or the bridge was created or
+    /// removed.
     pub async fn wait_other_epoch(&self, versions: &mut watch::Receiver<Version>, before: &Epoch) {
         loop {
             let state = versions.borrow_and_update().state.clone();
@@ -47,12 +46,12 @@ impl Ports {
         }
     }
 
-    /// Tells from now on which rows change.
+    /// Follows changes of rows from now on.
     pub fn follow(&self) -> Follower {
         self.client.follow()
     }
 
-    /// Every Interface row of ours, and its attachment.
+    /// All of podwire's Interface rows with their attachments.
     pub fn attachments_by_row(&self) -> HashMap<Uuid, AttachmentKey> {
         self.client.read(|db| {
             let ours = |it: Interface<'_>| {
@@ -62,7 +61,7 @@ impl Ports {
         })
     }
 
-    /// The attachment of an Interface row; nothing when the row is not there, or not ours.
+    /// The attachment of an Interface row; None if there is no such row or it isn't podwire's.
     pub fn attachment_of(&self, interface: Uuid) -> Option<AttachmentKey> {
         self.client.read(|db| {
             let interface = db.interface(interface)?;
@@ -70,7 +69,7 @@ impl Ports {
         })
     }
 
-    /// The attachment that a port of this name is for; nothing when there is none of ours.
+    /// The attachment of the port with this name; None if podwire has no such port.
     pub fn attachment_named(&self, port: &str) -> Option<AttachmentKey> {
         self.client.read(|db| {
             let interface = db.interface_by_name(port)?;
@@ -78,7 +77,7 @@ impl Ports {
         })
     }
 
-    /// The ports whose interface bears this iface-id, whoever wrote them.
+    /// The ports whose interface has this iface-id, whoever wrote them.
     pub fn bearing(&self, iface_id: &str) -> Vec<PortRecord> {
         self.client.read(|db| {
             db.interfaces_with(iface_id)
@@ -87,10 +86,10 @@ impl Ports {
         })
     }
 
-    /// Makes a port again as it was, on its own bridge.
+    /// Re-creates a port as it was, on its own bridge.
     ///
     /// # Errors
-    /// The bridge is gone, the database refused, or there was no answer.
+    /// The bridge is gone, the database refused, or did not answer.
     pub async fn put_back(&self, record: &PortRecord) -> Result<(), PortError> {
         let Some(bridge) = &record.bridge else {
             return Ok(());
@@ -99,10 +98,10 @@ impl Ports {
             .await
     }
 
-    /// Makes a port again that the intent log remembers, in the place of whatever row has its name.
+    /// Re-creates a port from the intent log, in place of any row with its name.
     ///
     /// # Errors
-    /// The bridge is not there, the database refused, or there was no answer.
+    /// The bridge is missing, the database refused, or did not answer.
     pub async fn restore(
         &self,
         name: &str,
@@ -113,8 +112,8 @@ impl Ports {
             .await
     }
 
-    /// What ovn-controller had written of its flows is left out: it would be believed before they
-    /// are there. The QoS row that the port had, if it outlived it, is removed.
+    /// What ovn-controller had written about its flows is left out, because nothing has installed
+    /// them yet. If the port's QoS row still exists, it is removed.
     async fn make_again(
         &self,
         bridge: &str,

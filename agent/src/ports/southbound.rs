@@ -1,8 +1,8 @@
-//! What only OVN's southbound database knows of a logical port: whether it is there, for which pod,
-//! and which chassis has it.
+//! What only OVN's southbound database knows about a logical port: whether it exists, for which
+//! pod, and which chassis has claimed it.
 //!
-//! It is asked when a wait has failed and never before: a database that every node of a cluster
-//! follows has better things to do.
+//! It is queried only after a wait has failed: all nodes of a cluster share this database, and it
+//! should not bear a query per pod.
 
 use std::time::Duration;
 
@@ -15,45 +15,46 @@ use tokio::time::Instant;
 
 const DATABASE: &str = "OVN_Southbound";
 
-/// Where the southbound database is, and who we are in it: what the node tells ovn-controller in
-/// `Open_vSwitch` external_ids.
+/// Where the southbound database is and which chassis this node is: the node's settings for
+/// ovn-controller in `Open_vSwitch` external_ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Southbound {
-    /// `ovn-remote`, with commas between a cluster's members.
+    /// `ovn-remote`; commas separate a cluster's members.
     pub(super) remote: String,
     /// `system-id`.
     pub(super) chassis: String,
-    /// What `ssl:` remotes need.
+    /// Keys for `ssl:` remotes.
     pub(super) tls: Option<TlsKeys>,
 }
 
-/// A logical port as `Port_Binding` has it.
+/// A logical port's row in `Port_Binding`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Binding {
-    /// Name of the chassis that has claimed it.
+    /// Name of the chassis that claimed it.
     pub(super) chassis: Option<String>,
-    /// `options:requested-chassis`, which alone may claim it: a chassis' name or its host's.
+    /// `options:requested-chassis`: only this chassis, named by itself or by its host, may claim
+    /// it.
     pub(super) requested_chassis: Option<String>,
-    /// `options:iface-id-ver`, with which alone it may be claimed.
+    /// `options:iface-id-ver`: only an interface with the same value may claim it.
     pub(super) iface_id_ver: Option<String>,
 }
 
-/// What the southbound database says.
+/// What the southbound database shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct View {
-    /// Whether this node is in it, and if so its host's name.
+    /// This node's hostname in it, if it has this node's chassis.
     pub(super) this_chassis: Option<String>,
-    /// The logical ports that were asked for, those that there are not as `None`.
+    /// The requested logical ports; `None` for one that doesn't exist.
     pub(super) bindings: Vec<Option<Binding>>,
 }
 
 /// Why the southbound database could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SouthboundError {
-    /// The node does not say where it is.
+    /// The node's settings don't name it.
     #[error("external_ids:{0} is not set in Open_vSwitch, so that this node is in no OVN network")]
     NotSet(&'static str),
-    /// What it says is no remote.
+    /// The value is no remote.
     #[error("external_ids:ovn-remote: {0}")]
     Remote(#[from] RemoteError),
     /// It does not answer.
@@ -67,8 +68,7 @@ pub(super) enum SouthboundError {
 }
 
 impl Southbound {
-    /// Reads what it says of these logical ports. Of a cluster's members the first to answer will
-    /// do.
+    /// Reads these logical ports. Of a cluster's members, the first that answers counts.
     pub(super) async fn view(
         &self,
         iface_ids: &[&str],
@@ -88,7 +88,7 @@ impl Southbound {
         }
     }
 
-    /// A client that follows no table: only its transactions are wanted.
+    /// A client that monitors no table; it only runs transactions.
     fn client(&self, remote: Remote, deadline: Instant) -> Client {
         let mut config = ClientConfig::new(remote, DATABASE, Vec::new());
         config.tls = self.tls.clone();

@@ -1,5 +1,4 @@
-//! How a port is doing, how many ports are in which state, and what the client of the database has
-//! counted.
+//! A port's state, the number of ports in each state, and the database client's counters.
 
 use podwire_ovs::client::{State, Stats};
 use podwire_ovs::vswitch::Interface;
@@ -9,8 +8,7 @@ use super::Ports;
 use crate::config::Wait;
 use crate::plan::{AttachmentKey, ids};
 
-/// How a port is doing, in the order in which it passes through these; a failed one may still come
-/// up.
+/// A port's state, in the order in which it passes through them. A failed one may still come up.
 #[derive(
     Debug,
     Clone,
@@ -39,7 +37,7 @@ pub enum PortState {
 impl PortState {
     const ALL: [Self; 4] = [Self::AwaitsOfport, Self::AwaitsOvn, Self::Up, Self::Failed];
 
-    /// As flags, metrics and JSON have it.
+    /// Its name in flags, metrics and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::AwaitsOfport => "awaits-ofport",
@@ -61,8 +59,8 @@ impl PortState {
 }
 
 impl Ports {
-    /// How many of our ports are in each state, by their rows alone: what the kernel knows of their
-    /// links is not asked for.
+    /// The number of podwire's ports in each state, judged by their rows alone and not by the
+    /// kernel's links.
     pub fn states(&self) -> Vec<(&'static str, usize)> {
         let mut counts = PortState::ALL.map(|state| (state.name(), 0));
         self.client.read(|db| {
@@ -78,7 +76,7 @@ impl Ports {
         counts.to_vec()
     }
 
-    /// What the client has counted since its start, and whether the replica is current.
+    /// The client's counters since its start, and whether the replica is current.
     pub fn client_stats(&self) -> (Stats, bool) {
         (self.client.stats(), self.client.state() == State::Synced)
     }
@@ -93,7 +91,7 @@ pub(super) fn is_installed(interface: &Interface<'_>) -> bool {
     says_installed(interface.external_id(ids::OVN_INSTALLED))
 }
 
-/// ovn-controller writes this key, as text, when it has seen the switch confirm the port's flows
+/// ovn-controller writes this key, as text, once the switch has confirmed the port's flows
 /// (`if_status_mgr` in controller/if-status.c).
 pub(super) fn says_installed(value: Option<&str>) -> bool {
     value == Some("true")

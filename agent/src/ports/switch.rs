@@ -1,4 +1,4 @@
-//! The switch as a person looks at it: the bridge, its tunnels, and what its node keeps for OVN.
+//! The switch as an operator sees it: the bridge, its tunnels, and the node's settings for OVN.
 
 use podwire_ovs::replica::Db;
 use serde::{Deserialize, Serialize};
@@ -7,13 +7,13 @@ use super::Ports;
 use super::ovn::node_key;
 use super::state::refusal;
 
-/// What the database says of the switch.
+/// What the database shows of the switch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SwitchView {
-    /// The pods' bridge, if it is there.
+    /// The pods' bridge, if it exists.
     pub bridge: Option<BridgeView>,
-    /// What the node's external_ids say of OVN.
+    /// The node's OVN settings in external_ids.
     pub ovn: OvnView,
     /// The tunnels of all bridges.
     pub tunnels: Vec<Tunnel>,
@@ -27,13 +27,13 @@ pub struct BridgeView {
     pub datapath: String,
     /// `secure` or `standalone`, when set.
     pub fail_mode: Option<String>,
-    /// How many ports it has, others' as well.
+    /// Its number of ports, including others'.
     pub ports: usize,
-    /// Why its local port, and with it the bridge, does not work.
+    /// Why its local port, and so the bridge, does not work.
     pub error: Option<String>,
 }
 
-/// The node's keys that ovn-controller goes by (ovn-controller(8), "Configuration").
+/// The node's settings for ovn-controller (ovn-controller(8), "Configuration").
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OvnView {
@@ -45,7 +45,7 @@ pub struct OvnView {
     pub bridge: Option<String>,
     /// `ovn-encap-type`, such as `geneve`.
     pub encap_type: Option<String>,
-    /// `ovn-encap-ip`: the tunnels' own address.
+    /// `ovn-encap-ip`: the tunnels' local address.
     pub encap_ip: Option<String>,
 }
 
@@ -57,13 +57,13 @@ pub struct Tunnel {
     pub name: String,
     /// `geneve`, `vxlan`, …
     pub kind: String,
-    /// `options:local_ip`, where it has one.
+    /// `options:local_ip`, if set.
     pub local: Option<String>,
-    /// `options:remote_ip`.
+    /// `options:remote_ip`, if set.
     pub remote: Option<String>,
 }
 
-/// The types of interfaces that are tunnels (ovs-vswitchd.conf.db(5), Interface, "type").
+/// The interface types that are tunnels (ovs-vswitchd.conf.db(5), Interface, "type").
 const TUNNELS: [&str; 6] = ["geneve", "vxlan", "gre", "stt", "erspan", "gtpu"];
 
 impl SwitchView {
@@ -106,12 +106,12 @@ impl SwitchView {
 }
 
 impl Ports {
-    /// The switch as the replica has it; as it was last, while there is no connection.
+    /// The switch as the replica shows it; its last state while there is no connection.
     pub fn switch(&self) -> SwitchView {
         self.client.read(|db| SwitchView::read(db, &self.bridge))
     }
 
-    /// Whether the replica is current, and the connection's state in words.
+    /// Whether the replica is current, and the connection's state as text.
     pub fn connection(&self) -> (bool, String) {
         let state = self.client.state();
         let synced = state == podwire_ovs::client::State::Synced;

@@ -1,21 +1,21 @@
-//! The tunnel by which OVN's packets leave the node, and what its headers take of a packet.
+//! The tunnel that carries OVN's packets, and the size of its headers.
 
 use std::net::IpAddr;
 
 use super::Ports;
 use super::ovn::node_key;
 
-/// What the node tells ovn-controller of its tunnels, in `Open_vSwitch` external_ids.
+/// The node's tunnel settings for ovn-controller, in `Open_vSwitch` external_ids.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Encapsulation {
     /// `ovn-encap-type`: geneve, vxlan, stt.
     pub kinds: Vec<String>,
-    /// `ovn-encap-ip`: the node's ends.
+    /// `ovn-encap-ip`: the node's tunnel addresses.
     pub ends: Vec<IpAddr>,
 }
 
 impl Ports {
-    /// The tunnel that the database tells of now.
+    /// The tunnel settings that the database has now.
     pub fn tunnel(&self) -> Encapsulation {
         let key = |name| self.client.read(|db| node_key(db, name));
         Encapsulation::of(
@@ -26,7 +26,7 @@ impl Ports {
 }
 
 impl Encapsulation {
-    /// Of the two keys' values, of which each may be a list.
+    /// Parses the two keys' values, each of which may be a list.
     pub fn of(kinds: &str, ends: &str) -> Self {
         Self {
             kinds: list(kinds).map(str::to_owned).collect(),
@@ -34,8 +34,8 @@ impl Encapsulation {
         }
     }
 
-    /// What the headers between the uplink's packet and the pod's take, in bytes; of several kinds
-    /// the most, since OVN chooses for each pair of nodes.
+    /// Size in bytes of the headers between the uplink's packet and the pod's. Of several kinds the
+    /// largest, because OVN chooses one for each pair of nodes.
     pub fn overhead(&self) -> u32 {
         const IPV4: u32 = 20;
         const IPV6: u32 = 40;
@@ -47,9 +47,10 @@ impl Encapsulation {
         let header = |kind: &String| match kind.as_str() {
             // UDP 8, VXLAN 8 (RFC 7348).
             "vxlan" => 16,
-            // A header in the form of TCP's, 20, and STT's own, 18 (draft-davie-stt-08).
+            // A header shaped like TCP's, 20, and STT's own, 18 (draft-davie-stt-08).
             "stt" => 38,
-            // GRE 4 and its key 4 (RFC 2890); OVN has none, but a switch of one's own may.
+            // GRE 4 and its key 4 (RFC 2890). OVN does not use it, but another bridge of this
+            // switch may.
             "gre" => 8,
             // UDP 8, Geneve 8 (RFC 8926), and OVN's one option, 8 (ovn-architecture(7), Tunnel
             // Encapsulations).

@@ -1,5 +1,5 @@
-//! Waiting for the switch and for OVN to take up a port: ended by an update of its row, or by what
-//! says that none will come.
+//! Waits until the switch and OVN have taken up a port. A wait ends with an update of the port's
+//! row, or with an error that rules the update out.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,19 +16,19 @@ use super::state::{is_installed, refusal};
 use super::{AddedPort, PortError, Ports};
 use crate::plan::ids;
 
-/// After this long without an ofport ovs-vswitchd is asked whether it lives.
+/// After this long without an ofport, ovs-vswitchd is checked.
 const SUSPICION: Duration = Duration::from_secs(2);
-/// How long it may take to answer.
+/// Time limit for its answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
-/// How long the search for what OVN lacks may take, once the wait for it has failed.
+/// Time limit for finding out what OVN lacks, after the wait for it failed.
 const DIAGNOSIS_DEADLINE: Duration = Duration::from_secs(3);
 
 impl Ports {
-    /// Waits until ovs-vswitchd has given every port an ofport.
+    /// Waits until ovs-vswitchd has assigned an ofport to every port.
     ///
     /// # Errors
-    /// The switch refused one, a row went away or lost its iface-id, ovs-vswitchd is not alive, or
-    /// the time is up.
+    /// The switch refused a port, a row was removed or lost its iface-id, ovs-vswitchd is not
+    /// alive, or the time is up.
     pub async fn wait_ofports(
         &self,
         ports: &[AddedPort],
@@ -48,8 +48,8 @@ impl Ports {
         if waited.is_err() {
             match self.switch_alive(ANSWER_DEADLINE).await {
                 Ok(_) => {}
-                // Silent is not dead: with hundreds of new ports its main loop may take longer than
-                // that.
+                // Silent is not dead: with hundreds of new ports, a turn of its main loop may take
+                // longer.
                 Err(error) if error.is_silence() => silent = Some(error),
                 Err(error) => return Err(error),
             }
@@ -65,12 +65,12 @@ impl Ports {
 
     /// Waits until ovn-controller has installed the flows of every port.
     ///
-    /// Only when the time is up does it look for the reason, in the southbound database too; the
-    /// wait goes on meanwhile.
+    /// Only when the time is up does it look for the reason, in the southbound database too;
+    /// meanwhile it keeps waiting.
     ///
     /// # Errors
-    /// A row went away, lost its iface-id or is not the only one with it; or the time is up, and
-    /// then what is missing.
+    /// A row was removed, lost its iface-id, or another row has it too; or the time is up: then
+    /// what is missing.
     pub async fn wait_installed(
         &self,
         ports: &[AddedPort],
@@ -105,7 +105,7 @@ impl Ports {
         })
     }
 
-    /// Waits until a port's row shows what is looked for, or can't any more.
+    /// Waits until a port's row meets the condition, or can't any more.
     async fn wait_interface(
         &self,
         port: &AddedPort,
@@ -126,7 +126,7 @@ impl Ports {
             .await
     }
 
-    /// Waits until ovs-vswitchd has the bridge's local port in use.
+    /// Waits until ovs-vswitchd uses the bridge's local port.
     ///
     /// # Errors
     /// [`PortError::NoOfport`] when the time is up.
@@ -144,8 +144,8 @@ impl Ports {
         })
     }
 
-    /// Whether ovsdb-server answers a read, where the connection stands: one that hangs keeps it
-    /// until the probe of the connection fails, some seconds later.
+    /// Whether ovsdb-server answers a query. A hung server keeps its connection until the
+    /// connection's probe fails, some seconds later.
     ///
     /// # Errors
     /// [`PortError::DatabaseSilent`].
@@ -157,13 +157,13 @@ impl Ports {
                 ovsdb: self.ovsdb.clone(),
                 waited,
             }),
-            // What else fails is the connection's to tell.
+            // Any other failure belongs to the connection, which reports it.
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    /// The version of ovs-vswitchd, when its main loop answers; its socket alone says nothing, for
-    /// a stopped process keeps it.
+    /// The version of ovs-vswitchd, if its main loop answers. The socket alone proves nothing: a
+    /// stopped process keeps it.
     ///
     /// # Errors
     /// [`PortError::SwitchDead`].
@@ -202,7 +202,7 @@ fn shows(db: &Db, port: &AddedPort, wanted: impl Fn(&Interface<'_>) -> bool) -> 
         .is_some_and(|interface| wanted(&interface))
 }
 
-/// Why a port can't come up any more, however long one waits.
+/// Why a port can never come up, however long one waits.
 fn hopeless(db: &Db, port: &AddedPort) -> Option<PortError> {
     let Some(interface) = db.interface(port.interface) else {
         return Some(PortError::RowGone {
