@@ -62,15 +62,15 @@ const DEFAULT_SUBNETS: [&str; 2] = ["10.186.0.0/22", "fd70:6f64:7769:7265::/64"]
 /// The flags of `podwire agent`.
 #[derive(Debug, Clone, Args)]
 pub struct AgentArgs {
-    /// Directory for the socket, the lock and the intent log; on tmpfs, as it must not outlive the
-    /// links
+    /// Directory of the socket, the lock and the intent log; it must be on tmpfs, because its
+    /// content must not outlive the links
     #[arg(long, value_name = "DIR", default_value = "/run/podwire")]
     pub run_dir: PathBuf,
-    /// If another agent serves with this run directory, wait until it ends instead of failing: for
-    /// rolling updates
+    /// If another agent uses this run directory, wait until it ends instead of failing; for rolling
+    /// updates
     #[arg(long)]
     pub standby: bool,
-    /// Socket on which plugins are served [default: RUN_DIR/agent.sock]
+    /// Socket on which the agent serves the plugin [default: RUN_DIR/agent.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Open vSwitch's database
@@ -82,28 +82,29 @@ pub struct AgentArgs {
     /// Who gives pods their addresses and the bridge its flows
     #[command(flatten)]
     pub ovn: OvnArgs,
-    /// Bridge that pods' ports go on; made when missing, in plain mode
+    /// Bridge for pods' ports; plain mode creates it if it is missing
     #[arg(long, value_name = "NAME", default_value = usual::BRIDGE)]
     pub bridge: String,
-    /// Subnet for pods that nothing else gives an address: CIDR, then any of ",gateway=IP",
+    /// Subnet for pods that get no address from elsewhere: CIDR, then any of ",gateway=IP",
     /// ",range=IP-IP", ",exclude=IP" and ",exclude=CIDR"; may be repeated; or node, for the node's
-    /// podCIDRs as `podwire node run --mode plain` tells them [default: 10.186.0.0/22 and
+    /// podCIDRs, which `podwire node run --mode plain` provides [default: 10.186.0.0/22 and
     /// fd70:6f64:7769:7265::/64]
     #[arg(long = "subnet", value_name = "SPEC", value_delimiter = ' ')]
     pub subnets: Vec<String>,
-    /// Leave the bridge's local port alone: somebody else is the pods' gateway
+    /// Leave the bridge's local port alone, because something else is the pods' gateway
     #[arg(long)]
     pub no_gateway: bool,
-    /// MTU of a pod's interface, in bytes, when neither its annotation nor the network
-    /// configuration has one [default: the uplink's, less the tunnel's overhead in OVN mode]
+    /// MTU of a pod's interface, in bytes, if neither its annotation nor the network configuration
+    /// sets one [default: the uplink's, less the tunnel's overhead in OVN mode]
     #[arg(long, value_name = "BYTES")]
     pub mtu: Option<u32>,
-    /// Plain mode: let pods send with any MAC and IP address, answer DHCP and advertise routers; a
-    /// network's own portSecurity goes before
+    /// Plain mode: let pods send from any MAC and IP address, answer DHCP and send router
+    /// advertisements; a network's own portSecurity overrides this
     #[arg(long)]
     pub no_port_security: bool,
-    /// Pods with an IPv6 address neither probe for their link-local address nor ask for routers; a
-    /// network's own quietPods goes before [default: true in plain mode, false in OVN mode]
+    /// Skip duplicate address detection for link-local addresses and router solicitation in pods
+    /// with an IPv6 address; a network's own quietPods overrides this [default: true in plain mode,
+    /// false in OVN mode]
     #[arg(
         long,
         default_missing_value = "true",
@@ -113,23 +114,22 @@ pub struct AgentArgs {
         value_parser = clap::builder::BoolishValueParser::new()
     )]
     pub quiet_pods: Option<bool>,
-    /// Largest MTU that the node can carry, in bytes: what is asked for above it is brought down to
-    /// it
+    /// Largest MTU that the node can carry, in bytes; a larger request is lowered to it
     #[arg(long, value_name = "BYTES")]
     pub max_mtu: Option<u32>,
     /// Where pods' annotations come from
     #[command(flatten)]
     pub sources: SourceArgs,
-    /// How long an ADD may wait in all, for its turn, its pod's annotation, Open vSwitch and OVN,
+    /// How long an ADD may wait in total for its turn, its pod's annotation, Open vSwitch and OVN,
     /// in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub add_timeout: u64,
-    /// Operations under way at once; more are told to try again later (code 11)
+    /// Largest number of operations in progress; further requests get code 11, try again later
     #[arg(long, value_name = "NUMBER", default_value_t = 256)]
     pub max_operations: usize,
-    /// How long an attachment whose link and namespace are gone, or whose pod the API server no
-    /// longer has, waits for the runtime's DEL before the agent removes it, in seconds; 0 is for
-    /// ever
+    /// How long the agent waits for the runtime's DEL before it removes an attachment whose link
+    /// and namespace are gone, or whose pod the API server no longer has, in seconds; 0 means
+    /// forever
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     pub gc_grace: u64,
     /// The container runtime's directories
@@ -141,10 +141,10 @@ pub struct AgentArgs {
     /// What can be seen from outside
     #[command(flatten)]
     pub observe: ObserveArgs,
-    /// What is logged: a level, or filters as in `info,podwire_ovs=debug`
+    /// What to log: a level, or filters such as `info,podwire_ovs=debug`
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log: String,
-    /// File that the log is appended to, and opened again on SIGHUP [default: standard error]
+    /// File to append the log to, opened again on SIGHUP [default: standard error]
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
 }

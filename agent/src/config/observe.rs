@@ -9,7 +9,7 @@ use super::{ConfigError, bad};
 /// The flags about what can be seen.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ObserveArgs {
-    /// Loopback address, IP:PORT, on which GET /metrics is served as well as on the socket
+    /// Loopback address, IP:PORT, for GET /metrics, in addition to the socket
     #[arg(long, value_name = "IP:PORT")]
     pub metrics_address: Option<String>,
 }

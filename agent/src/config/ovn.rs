@@ -48,8 +48,8 @@ impl Wait {
 /// The flags about OVN.
 #[derive(Debug, Clone, Args)]
 pub struct OvnArgs {
-    /// plain: the agent makes the bridge and gives addresses; ovn: ovn-controller and annotations
-    /// do
+    /// plain: the agent creates the bridge and allocates addresses; ovn: ovn-controller creates the
+    /// bridge, annotations give addresses
     #[arg(long, value_name = "MODE", default_value = "plain")]
     pub mode: Mode,
     /// What an ADD waits for [default: ofport in plain mode, ovn-installed in OVN mode]
@@ -58,18 +58,19 @@ pub struct OvnArgs {
     /// Directory of ovn-controller's pidfile and control socket
     #[arg(long, value_name = "DIR", default_value = usual::OVN_RUNDIR)]
     pub ovn_rundir: PathBuf,
-    /// The southbound database, as in ssl:192.0.2.1:6642, asked when an ADD ends without its port
-    /// installed [default: ovn-remote of Open vSwitch's external_ids, which ovn-controller goes by]
+    /// Southbound database, such as ssl:192.0.2.1:6642, queried for the reason when OVN does not
+    /// install an ADD's port in time [default: ovn-remote of Open vSwitch's external_ids, which
+    /// ovn-controller uses]
     #[arg(long, value_name = "REMOTE")]
     pub ovn_remote: Option<String>,
-    /// Private key for an ssl: southbound database [default: Open vSwitch's, as ovs-vsctl set-ssl
-    /// wrote it]
+    /// Private key for an ssl: southbound database [default: Open vSwitch's, from ovs-vsctl
+    /// set-ssl]
     #[arg(long, value_name = "FILE")]
     pub ovn_private_key: Option<PathBuf>,
-    /// Certificate that goes with it
+    /// Certificate for that private key
     #[arg(long, value_name = "FILE")]
     pub ovn_certificate: Option<PathBuf>,
-    /// Certificate of the CA that signed the southbound database's
+    /// Certificate of the CA that signed the southbound database's certificate
     #[arg(long, value_name = "FILE")]
     pub ovn_ca_cert: Option<PathBuf>,
 }

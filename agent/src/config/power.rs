@@ -16,15 +16,15 @@ pub enum Seccomp {
 /// The flags about power.
 #[derive(Debug, Clone, Args)]
 pub struct PowerArgs {
-    /// Runtimes name pods' namespaces by process (/proc/PID/ns/net, as cri-dockerd does): keep
-    /// CAP_SYS_PTRACE
+    /// Keep CAP_SYS_PTRACE, for runtimes that name a pod's namespace by process (/proc/PID/ns/net),
+    /// as cri-dockerd does
     #[arg(long)]
     pub proc_netns: bool,
-    /// Make links at ordinary priority, not at the lowest of real time, by which ovs-vswitchd does
-    /// not run between the steps
+    /// Create links at normal priority instead of the lowest real-time priority, which keeps
+    /// ovs-vswitchd from running between the steps
     #[arg(long)]
     pub no_realtime: bool,
-    /// System calls that the agent is not known to make: enforce, log, off
+    /// What to do with system calls that are not on the agent's list: enforce, log or off
     #[arg(long, value_name = "ACTION", default_value = "enforce")]
     pub seccomp: Seccomp,
 }

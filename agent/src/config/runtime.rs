@@ -14,15 +14,16 @@ const ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
 /// The flags about the container runtime.
 #[derive(Debug, Clone, Args)]
 pub struct RuntimeArgs {
-    /// Network configuration to install under its own name once an ADD can be served; for a
-    /// DaemonSet
+    /// Network configuration that the agent installs, under the same file name, once it can serve
+    /// an ADD; for a DaemonSet
     #[arg(long, value_name = "FILE")]
     pub install_conf: Option<PathBuf>,
-    /// The runtime's network configurations: the log says when another takes the place of podwire's
+    /// Directory of the runtime's network configurations; the agent logs when another one replaces
+    /// podwire's
     #[arg(long, value_name = "DIR", default_value = usual::CNI_CONF_DIR)]
     pub cni_conf_dir: PathBuf,
-    /// The runtime's plugins: IPAM plugins are run from here and below, beside the usual
-    /// directories, and the log says when another plugin takes the place of podwire's
+    /// Directory of the runtime's plugins; IPAM plugins may also be in its subdirectories and in
+    /// the usual directories, and the agent logs when another plugin replaces podwire's
     #[arg(long, value_name = "DIR", default_value = usual::CNI_BIN_DIR)]
     pub cni_bin_dir: PathBuf,
 }

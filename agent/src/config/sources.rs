@@ -42,8 +42,8 @@ pub enum Need {
 /// The flags about sources.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SourceArgs {
-    /// Sources of pods' annotations in the order in which they are asked [default: cni, then kube
-    /// and dir if they are set up]
+    /// Sources of pods' annotations, in order of precedence [default: cni, then kube and dir if
+    /// they are set up]
     #[arg(long, value_name = "SOURCE", value_delimiter = ',')]
     pub sources: Vec<Source>,
     /// Whether an ADD waits for its pod's network annotation [default: required with kube or dir
@@ -53,21 +53,20 @@ pub struct SourceArgs {
     /// Directory of pod manifests (YAML or JSON)
     #[arg(long, value_name = "DIR")]
     pub pod_dir: Option<PathBuf>,
-    /// Kubeconfig with which the API server is watched
+    /// Kubeconfig for the watch of the API server
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The API server, http:// or https:// [default: as the service account's environment has it]
+    /// URL of the API server, http:// or https:// [default: from the service account's environment]
     #[arg(long, value_name = "URL")]
     pub k8s_apiserver: Option<String>,
-    /// Certificates of the CAs that may have signed the API server's, PEM [default: the service
-    /// account's, else the system's]
+    /// CA certificates for the API server, PEM [default: the service account's, else the system's]
     #[arg(long, value_name = "FILE")]
     pub k8s_cacert: Option<PathBuf>,
-    /// Bearer token for the API server; better in the environment or in a file, as everybody sees
-    /// flags
+    /// Bearer token for the API server; prefer the environment or a file, because every user can
+    /// read flags
     #[arg(long, value_name = "TOKEN")]
     pub k8s_token: Option<String>,
-    /// File with the bearer token, read again for each request [default: the service account's]
+    /// File with the bearer token, read for each request [default: the service account's]
     #[arg(long, value_name = "FILE")]
     pub k8s_token_file: Option<PathBuf>,
     /// This node's name in Kubernetes [default: the host name, in lower case]

@@ -58,24 +58,24 @@ use Meaning::{
     CleanUp, ClusterSubnets, Fixed, LogLevel, Mtu, Node, NotOurs, OvnOption, Plugin, Role, Setting,
 };
 
-const CONTROL_PLANE: &str = "the agent is the node's half; the cluster's (network controller, \
+const CONTROL_PLANE: &str = "the agent runs on nodes; the control plane (network controller, \
                              address management) is podwire-controller or ovnkube";
-const NORTHBOUND: &str = "the northbound database is written by the cluster's half; a node reads \
-                          the southbound one alone";
+const NORTHBOUND: &str = "the control plane writes the northbound database; a node uses only the \
+                          southbound database";
 const GATEWAY: &str =
-    "a node's gateway and services are made by `podwire node` or ovnkube; the agent wires pods";
-const SERVER: &str = "the databases are served by the cluster's half";
+    "`podwire node` or ovnkube sets up a node's gateway and services; the agent wires pods";
+const SERVER: &str = "the control plane serves the databases";
 
-const REMOVE_NODE: &str =
-    "to take a node out of the cluster is the control plane's work; ovnkube does it";
+const REMOVE_NODE: &str = "the control plane removes a node from the cluster; run ovnkube for that";
 const CLEANUP_NODE: &str = "this is `podwire uninstall --pods` for the pods' ports and `podwire \
                             node cleanup` for the rest";
 const SUBNETS: &str =
-    "pods have their addresses from the controller's annotations, and in plain mode from --subnet";
-const CONNTRACK: &str = "it is for the flows of a node's gateway, and podwire makes none";
+    "pods get addresses from the controller's annotations, and in plain mode from --subnet";
+const CONNTRACK: &str = "it is for flows of a gateway on the NIC, and podwire installs none";
 const CONTROLLER: &str =
-    "ovn-controller's settings are written by `podwire node` or ovnkube; the agent wires pods";
-const BY_ROUTES: &str = "the host's own routes lead to the outside, and podwire changes none";
+    "`podwire node` or ovnkube writes ovn-controller's settings; the agent wires pods";
+const BY_ROUTES: &str =
+    "pods' traffic leaves by the host's own routes, which podwire does not change";
 /// What a flag without a value says.
 const TRUE: &str = "true";
 
