@@ -1,5 +1,4 @@
-//! The agent, asked on its socket: whether it can serve an ADD, which ports there are, and to carry
-//! out DELs.
+//! Requests to the agent's socket: whether it can serve an ADD, which ports exist, and DELs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,12 +18,12 @@ use crate::changes::Changes;
 use crate::config::usual::PLUGIN_NAMES;
 use crate::plan::AttachmentKey;
 
-/// How long the agent may take for an answer that it does not hold back.
+/// Time limit for an answer that the agent does not hold back.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
-/// The largest answer that is read, in bytes: that of a node full of ports.
+/// The largest answer accepted, in bytes: that of a node full of ports.
 const LARGEST: usize = 64 << 20;
 
-/// Why the agent could not be asked.
+/// Why a request to the agent failed.
 #[derive(Debug, thiserror::Error)]
 #[error("podwire agent at {}: {problem}", .socket.display())]
 pub struct AskError {
@@ -63,22 +62,22 @@ impl From<Unanswered> for Problem {
 }
 
 impl AskError {
-    /// Whether no agent listens, which one may do later.
+    /// Whether no agent listens; one may start later.
     fn is_not_there(&self) -> bool {
         matches!(self.problem, Problem::NotThere(_))
     }
 }
 
-/// What `GET /v1/health` answers.
+/// The answer to `GET /v1/health`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Health {
-    /// Whether an ADD would be served.
+    /// Whether the agent would serve an ADD.
     pub(super) ready: bool,
     /// Why not.
     pub(super) reasons: Vec<String>,
 }
 
-/// What `GET /v1/ports` answers.
+/// The answer to `GET /v1/ports`.
 #[derive(Debug, Deserialize)]
 struct Ports {
     ports: Vec<Port>,
@@ -90,16 +89,16 @@ struct Port {
     key: Option<AttachmentKey>,
 }
 
-/// The agent of a node.
+/// A node's agent.
 #[derive(Debug, Clone)]
 pub(super) struct AgentSocket(pub(super) PathBuf);
 
 impl AgentSocket {
-    /// Waits until the agent would serve an ADD. It may not run yet, nor may there be a directory
-    /// for its socket.
+    /// Waits until the agent would serve an ADD. It may not run yet, and its socket's directory may
+    /// not exist.
     ///
     /// # Errors
-    /// What was seen instead, in words, when the time is up.
+    /// The time is up; the text says what was seen instead.
     pub(super) async fn await_ready(&self, patience: Duration) -> Result<(), String> {
         let until = Instant::now() + patience;
         loop {
@@ -115,17 +114,16 @@ impl AgentSocket {
         }
     }
 
-    /// The agent's word on whether it is ready, held back until it is, or the time is up.
+    /// The agent's health, held back until it is ready or the time is up.
     ///
     /// # Errors
-    /// It can't be asked.
+    /// The request failed.
     pub(super) async fn health(&self, patience: Duration) -> Result<Health, AskError> {
         let path = format!("/v1/health?wait={}", patience.as_secs_f32().ceil());
         self.get(&path, ANSWER_DEADLINE + patience).await
     }
 
-    /// As [`Self::health`]; of an agent that is not there, once something has happened where its
-    /// socket would be.
+    /// Like [`Self::health`]; if there is no agent, waits for a change at its socket's path.
     async fn next_health(&self, patience: Duration) -> Result<Health, AskError> {
         let directory = self.0.parent().unwrap_or(Path::new("/"));
         let changes =
@@ -137,10 +135,10 @@ impl AgentSocket {
         answer
     }
 
-    /// The attachments of which the agent has a port.
+    /// The attachments for which the agent has a port.
     ///
     /// # Errors
-    /// It can't be asked.
+    /// The request failed.
     pub(super) async fn attachments(&self) -> Result<Vec<AttachmentKey>, AskError> {
         let Ports { ports } = self.get("/v1/ports", ANSWER_DEADLINE).await?;
         let mut keys: Vec<AttachmentKey> = ports.into_iter().filter_map(|port| port.key).collect();
@@ -149,10 +147,10 @@ impl AgentSocket {
         Ok(keys)
     }
 
-    /// Has the agent carry out a DEL, as the plugin would.
+    /// Has the agent execute a DEL, as the plugin would.
     ///
     /// # Errors
-    /// It can't be asked, or the DEL's own error.
+    /// The request failed, or the DEL itself.
     pub(super) async fn del(&self, key: &AttachmentKey) -> Result<(), AskError> {
         let conf = serde_json::json!({
             "cniVersion": "1.0.0", "name": key.network, "type": PLUGIN_NAMES[0],

@@ -1,5 +1,5 @@
 //! Network configurations in a runtime's directory: which are podwire's, which one the runtime
-//! takes, and the one that we put there.
+//! uses, and the one that podwire installs.
 
 use std::path::{Path, PathBuf};
 
@@ -12,52 +12,52 @@ use crate::config::{
     is_network_configuration, network_configuration, network_configurations, plugin_types,
 };
 
-/// The member by which a configuration says that we made it. Runtimes pass over it.
+/// The member that marks a configuration as installed by podwire. Runtimes ignore it.
 const MARK: &str = "installedBy";
 
-/// A network configuration to be installed.
+/// A network configuration to install.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conf {
-    /// Its file's name.
+    /// Its file name.
     pub file: String,
-    /// The file.
+    /// The file's content.
     pub text: String,
 }
 
-/// A network configuration that is there.
+/// An existing network configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// Its file.
     pub path: PathBuf,
-    /// Whose it is.
+    /// Who wrote it.
     pub owner: Owner,
     /// The network's name.
     pub network: Option<String>,
-    /// The plugins that it names.
+    /// The plugins that it lists.
     pub plugins: Vec<String>,
 }
 
-/// Whose a network configuration is.
+/// Who wrote a network configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// podwire's installation made it.
+    /// podwire installed it.
     Installed,
-    /// Somebody made it, for podwire's plugin.
+    /// An administrator wrote it for podwire's plugin.
     ByHand,
-    /// ovn-kubernetes' node process made it, or it names its plugin.
+    /// ovn-kubernetes' node process wrote it, or it lists that plugin.
     OvnKubernetes,
-    /// Multus', which calls the next one.
+    /// It is Multus', which calls the next one.
     Multus,
-    /// Another plugin's, or not to be read.
+    /// It is another plugin's, or unreadable.
     Other,
 }
 
 impl Conf {
-    /// The configuration for a network by this name, served by the plugin of this name.
+    /// The configuration of the network `network`, served by the plugin `plugin`.
     ///
-    /// Its `cniVersion` is what runtimes know that don't know 1.1.0 (containerd up to 1.6 refuses
-    /// that); those that know `cniVersions` choose the highest they share with it, and with it have
-    /// STATUS and GC.
+    /// Its `cniVersion` is one that runtimes without 1.1.0 accept (containerd up to 1.6 refuses
+    /// 1.1.0). Runtimes that read `cniVersions` choose the highest common one, and so have STATUS
+    /// and GC.
     pub fn generate(file: String, network: &str, plugin: &str, socket: &Path) -> Self {
         let mut entry = Map::from_iter([
             ("type".to_owned(), json!(plugin)),
@@ -83,10 +83,10 @@ impl Conf {
         Self::marked(file, list)
     }
 
-    /// A configuration that somebody wrote, to be installed under its own name.
+    /// An administrator's configuration, to be installed under its own name.
     ///
     /// # Errors
-    /// It can't be read, runtimes would pass over its name, or it does not name our plugin.
+    /// It can't be read, runtimes would ignore its name, or it does not list podwire's plugin.
     pub fn read(path: &Path) -> Result<Self, InstallError> {
         let bad = |problem: &str| InstallError::Setting {
             flag: "--conf",
@@ -112,7 +112,7 @@ impl Conf {
         Ok(Self::marked(file.to_owned(), list))
     }
 
-    /// The configuration of a running agent or an installation, with our mark.
+    /// The configuration, marked as podwire's.
     fn marked(file: String, mut list: Value) -> Self {
         list[MARK] = json!(concat!("podwire ", env!("CARGO_PKG_VERSION")));
         Self {
@@ -122,11 +122,11 @@ impl Conf {
     }
 }
 
-/// The network configurations in a directory, in the order in which runtimes sort them: most take
-/// the first alone.
+/// The network configurations in a directory, in the order in which runtimes sort them; most use
+/// the first only.
 ///
 /// # Errors
-/// The directory is there and can't be listed.
+/// The directory exists and can't be listed.
 pub fn survey(directory: &Path) -> Result<Vec<Found>, InstallError> {
     let found = network_configurations(directory)
         .map_err(|source| InstallError::io("list", directory, source))?;
@@ -135,7 +135,7 @@ pub fn survey(directory: &Path) -> Result<Vec<Found>, InstallError> {
 }
 
 impl Found {
-    /// What is in a file; one that can't be read is nobody's that we know.
+    /// Classifies a file's content; an unreadable one is [`Owner::Other`].
     fn of(path: PathBuf, list: &Value) -> Self {
         let plugins: Vec<String> = plugin_types(list).map(str::to_owned).collect();
         let is_marked = list[MARK]
@@ -157,13 +157,13 @@ impl Found {
         }
     }
 
-    /// Whether a pod by this configuration is wired by podwire.
+    /// Whether podwire wires the pods of this configuration.
     pub fn is_podwires(&self) -> bool {
         matches!(self.owner, Owner::Installed | Owner::ByHand)
     }
 }
 
-/// Whose the configuration in a file is.
+/// Who wrote the configuration in a file.
 pub(super) fn owner(path: &Path) -> Owner {
     Found::of(path.to_owned(), &network_configuration(path)).owner
 }

@@ -1,9 +1,9 @@
-//! What is amiss in a runtime's directories: another network configuration before ours, another
-//! plugin in the place of ours.
+//! Problems in a runtime's directories: another network configuration ahead of podwire's, or
+//! another plugin in place of podwire's.
 //!
-//! ovn-kubernetes' node process writes 10-ovn-kubernetes.conf and copies its own plugin each time
-//! when it starts. Where podwire has taken over, that takes new pods away from it without an error
-//! anywhere.
+//! ovn-kubernetes' node process writes 10-ovn-kubernetes.conf and copies its plugin whenever it
+//! starts. On a node that podwire has taken over, it then gets all new pods, and nothing reports an
+//! error.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,30 +12,30 @@ use super::conf::{Found, Owner};
 use super::{InstallError, conf, is_plugin, place};
 use crate::config::usual::PLUGIN_NAMES;
 
-/// What is amiss, in words.
+/// A problem and its fix, as text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// What.
+    /// The problem.
     pub problem: String,
-    /// How to mend it.
+    /// How to fix it.
     pub remedy: String,
 }
 
-/// The directories of a runtime as they are now.
+/// The present state of a runtime's directories.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
     /// The network configurations, in the runtime's order.
     pub confs: Vec<Found>,
-    /// Of our plugin's names those that a file bears, and whether it is ours. `None` without such a
-    /// directory, as in a container where it is not mounted.
+    /// Those of podwire's plugin names for which a file exists, and whether it is podwire's. `None`
+    /// if the directory is missing, as in a container that does not mount it.
     pub plugins: Option<BTreeMap<&'static str, bool>>,
     bin_dir: PathBuf,
 }
 
-/// Looks into both directories.
+/// Reads both directories.
 ///
 /// # Errors
-/// One is there and can't be read.
+/// One exists and can't be read.
 pub fn look(conf_dir: &Path, bin_dir: &Path) -> Result<Seen, InstallError> {
     let mut seen = Seen {
         confs: conf::survey(conf_dir)?,
@@ -55,7 +55,7 @@ pub fn look(conf_dir: &Path, bin_dir: &Path) -> Result<Seen, InstallError> {
 }
 
 impl Seen {
-    /// What is amiss, on a node that was given to podwire by a configuration that we installed.
+    /// The problems on a node that podwire serves through a configuration that it installed.
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         let Some(ours) = self
@@ -110,8 +110,8 @@ impl Seen {
         findings
     }
 
-    /// Whether podwire wires a pod by this configuration: it names our plugin, or ovn-kubernetes'
-    /// when ours has its place.
+    /// Whether podwire wires the pods of this configuration: it lists podwire's plugin, or
+    /// ovn-kubernetes' while podwire's plugin has that name.
     fn leads_to_us(&self, conf: &Found) -> bool {
         let is_ours = |plugin: &String| {
             let installed = self

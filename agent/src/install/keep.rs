@@ -1,6 +1,6 @@
-//! The agent's own part: where it is told to (in a DaemonSet, where nobody else is there to wait)
-//! it installs the network configuration once it can serve an ADD; and it says in its log when
-//! somebody else takes the place of what was installed.
+//! The agent's part: if configured (in a DaemonSet, where no other process could wait), it installs
+//! the network configuration once it can serve an ADD; and it logs when another configuration or
+//! plugin replaces the installed one.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,12 +15,12 @@ use crate::attach::{Node, await_ready};
 use crate::changes::Changes;
 use crate::config::RuntimeArgs;
 
-/// After so long without being able to serve an ADD the log says so.
+/// After this long without being able to serve an ADD, the agent logs it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Installs the network configuration that the agent is told to install, once it can serve an ADD.
-/// It stays when the agent ends: pods keep their network through an upgrade, and a runtime that
-/// asks for an ADD meanwhile is told to try again.
+/// Installs the configured network configuration once the agent can serve an ADD. It stays when the
+/// agent ends: pods keep their network during an upgrade, and a runtime's ADD gets "try again"
+/// meanwhile.
 pub async fn install(node: Arc<Node>) {
     let Some(file) = node.config.runtime.install_conf.clone() else {
         return;
@@ -48,8 +48,7 @@ fn put(file: &Path, directory: &Path) -> Result<String, InstallError> {
     Ok(format!("network configuration {shown} installed"))
 }
 
-/// Says in the log, once each, what is amiss in the runtime's directories, for as long as the agent
-/// runs.
+/// Logs each problem in the runtime's directories once, for as long as the agent runs.
 pub async fn watch(settings: RuntimeArgs) {
     let mut known = BTreeSet::new();
     let mut was_there = false;
@@ -92,7 +91,7 @@ async fn next_change(
             }
             *known = findings;
         }
-        // As while a file is being replaced: its end is the next change.
+        // As happens while a file is being replaced; the end of that is the next change.
         Err(error) => tracing::debug!(%error, "the runtime's directories can't be read"),
     }
     tokio::select! {

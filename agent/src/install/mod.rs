@@ -1,9 +1,10 @@
-//! Getting onto a node and off it: the plugin into the runtime's directory of plugins, and, only
-//! once the agent can serve an ADD, the network configuration by which the runtime begins to call
+//! Installs podwire on a node and removes it: the plugin goes into the runtime's plugin directory
+//! and then, once the agent can serve an ADD, the network configuration that makes the runtime call
 //! it.
 //!
-//! `podwire install` and `podwire uninstall` are for people, packages and init containers; [`keep`]
-//! has an agent install the configuration itself and say when somebody else puts another before it.
+//! `podwire install` and `podwire uninstall` are for people, packages and init containers. With
+//! [`keep`] the agent installs the configuration itself, and reports one that others put ahead of
+//! it.
 
 mod agent;
 pub mod conf;
@@ -28,9 +29,9 @@ use conf::{Conf, Owner};
 
 use crate::config::usual::PLUGIN_NAMES;
 
-/// A sentence of the plugin's, by which its file is known whatever its name.
+/// Text in the plugin's binary that identifies it under any name.
 const PLUGIN_MARK: &[u8] = b"the CNI plugin of podwire ";
-/// Where a package puts the plugin, relative to the directory that `podwire` itself is in.
+/// Where a package puts the plugin, relative to the directory of `podwire` itself.
 const PLUGIN_BESIDE: [&str; 2] = ["../lib/podwire/podwire-cni", "podwire-cni"];
 
 /// The flags of `podwire install`.
@@ -60,42 +61,42 @@ pub struct InstallArgs {
     pub dry_run: bool,
 }
 
-/// Why nothing, or not all, was installed or removed.
+/// Why something was not installed or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// A step on a file failed.
+    /// A file operation failed.
     #[error("{step} {}: {source}", .path.display())]
     Io {
-        /// What was attempted.
+        /// The operation.
         step: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A flag has a value that it can't have.
+    /// A flag has an invalid value.
     #[error("{flag} {value}: {problem}")]
     Setting {
         /// The flag.
         flag: &'static str,
         /// Its value.
         value: String,
-        /// What is wrong with it, or what was expected.
+        /// What is wrong with it, or what is valid.
         problem: String,
     },
     /// The plugin's file was not found.
     #[error("the plugin podwire-cni is at none of {}; --plugin names its file", shown(.tried))]
     NoPlugin {
-        /// Where it was looked for.
+        /// The places searched.
         tried: Vec<PathBuf>,
     },
-    /// Somebody else's file has the place.
+    /// A file of another owner is in the way.
     #[error("{} is {owner}, not podwire's; --force replaces it, and keeps a copy that `podwire \
              uninstall` gives back", .path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// Whose it seems to be.
+        /// Its apparent owner.
         owner: &'static str,
     },
     /// The agent can't serve an ADD.
@@ -104,26 +105,26 @@ pub enum InstallError {
     NotReady {
         /// The agent's socket.
         socket: PathBuf,
-        /// For how long was waited.
+        /// How long the command waited.
         waited: Duration,
-        /// What it said, or what was there instead.
+        /// The agent's answer, or what was there instead.
         seen: String,
     },
-    /// The agent answers that it would not serve an ADD.
+    /// The agent says that it would not serve an ADD.
     #[error("an ADD would not be served: {reasons}")]
     NotServing {
-        /// All there are.
+        /// All its reasons.
         reasons: String,
     },
-    /// The agent could not be asked.
+    /// A request to the agent failed.
     #[error("{step}: {source}")]
     Ask {
-        /// What for.
+        /// Its purpose.
         step: &'static str,
-        /// Why not.
+        /// Why it failed.
         source: AskError,
     },
-    /// The pods' ports are to go, and nobody can tell which there are.
+    /// The pods' ports should be removed, and no agent can list them.
     #[error(
         "nothing was removed, for --pods needs the agent: {0}; start it (systemctl start \
          podwire.service, or podwire's DaemonSet), or leave out --pods"
@@ -132,14 +133,14 @@ pub enum InstallError {
     /// Some ports could not be removed.
     #[error("{failed} of {all} ports stay: {first}")]
     Ports {
-        /// How many.
+        /// Their number.
         failed: usize,
-        /// Of how many.
+        /// Out of this many.
         all: usize,
-        /// The first one's error.
+        /// The first error.
         first: AskError,
     },
-    /// No runtime for the questions to the agent.
+    /// The async runtime for requests to the agent could not start.
     #[error("start the runtime: {0}")]
     Runtime(#[source] io::Error),
 }
@@ -154,10 +155,10 @@ impl InstallError {
     }
 }
 
-/// Installs; what was done, and what somebody should know, is given to `say`, a line at a time.
+/// Installs. `say` gets each action and each notice, a line at a time.
 ///
 /// # Errors
-/// What could not be done; what was done before stays, for it hinders nothing.
+/// What failed; what was done before stays, and does no harm.
 pub fn install(args: &InstallArgs, say: &mut dyn FnMut(String)) -> Result<(), InstallError> {
     let settings = &args.settings;
     let plugin = match args.conf_only {
@@ -168,7 +169,7 @@ pub fn install(args: &InstallArgs, say: &mut dyn FnMut(String)) -> Result<(), In
         true => None,
         false => Some(settings.conf()?),
     };
-    // All that can be refused is refused before anything is done.
+    // Everything that can be refused is refused before anything is done.
     if let Some(conf) = &conf {
         let path = settings.places.conf(&conf.file);
         refuse_foreign(&path, conf_owner(&path), args.force)?;
@@ -188,7 +189,7 @@ pub fn install(args: &InstallArgs, say: &mut dyn FnMut(String)) -> Result<(), In
     }
 }
 
-/// Where the plugin goes, or with `--upgrade` the places where it is.
+/// Where the plugin goes; with `--upgrade`, where it is.
 fn plugin_places(args: &InstallArgs) -> Vec<PathBuf> {
     let places = &args.settings.places;
     if !args.upgrade {
@@ -253,7 +254,7 @@ fn install_conf(
     Ok(())
 }
 
-/// What somebody should know of the configurations beside ours.
+/// Notices about other configurations in the directory.
 fn beside(places: &Places, ours: &str) -> Result<Vec<String>, InstallError> {
     let ours = places.conf(ours);
     let mut lines = Vec::new();
@@ -276,7 +277,7 @@ fn beside(places: &Places, ours: &str) -> Result<Vec<String>, InstallError> {
     Ok(lines)
 }
 
-/// The plugin's file and what is in it.
+/// The plugin's file and its content.
 fn plugin_file(named: Option<&Path>) -> Result<(PathBuf, Vec<u8>), InstallError> {
     let tried = match named {
         Some(path) => vec![path.to_owned()],
@@ -309,13 +310,13 @@ fn is_plugin(content: &[u8]) -> bool {
         .any(|window| window == PLUGIN_MARK)
 }
 
-/// Whose a plugin's file is; `None` when it is ours or there is none.
+/// Who owns a plugin's file; `None` if it is podwire's or missing.
 fn plugin_owner(path: &Path) -> Result<Option<&'static str>, InstallError> {
     let foreign = place::read(path)?.filter(|content| !is_plugin(content));
     Ok(foreign.map(|_| "another plugin"))
 }
 
-/// Whose a configuration is; `None` when we installed it or there is none.
+/// Who wrote a configuration; `None` if podwire installed it or it is missing.
 fn conf_owner(path: &Path) -> Option<&'static str> {
     if std::fs::symlink_metadata(path).is_err() {
         return None;

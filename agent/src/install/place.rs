@@ -1,7 +1,7 @@
-//! Files put in place whole: written without a name or beside their place, synced, and linked or
-//! renamed there. So a runtime that execs the plugin, or reads a network configuration, at that
-//! moment meets the old file or the new one; and a program that runs keeps the file it was started
-//! from (writing to it in place would be refused with ETXTBSY).
+//! Puts whole files in place: a file is written without a name, or beside its destination, synced,
+//! and linked or renamed. A runtime that execs the plugin or reads a configuration at that moment
+//! gets the old file or the new one. A running program keeps the file that it was started from
+//! (writing into it would fail with ETXTBSY).
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -14,18 +14,18 @@ use nix::fcntl::{AT_FDCWD, AtFlags};
 
 use super::InstallError;
 
-/// What is added to the name of somebody else's file when ours takes its place. No runtime reads or
-/// execs a file of that name.
+/// Suffix of another owner's file that podwire's replaced. No runtime reads or execs a file with
+/// this name.
 const BACKUP: &str = ".before-podwire";
-/// Of a file that is being written to replace one. Runtimes pass over it for its ending.
+/// Suffix of a file being written. Runtimes ignore it.
 const UNFINISHED: &str = ".podwire-new";
 /// More than any plugin or configuration has, in bytes.
 const LARGEST: u64 = 256 << 20;
 
-/// Reads a file; `None` when there is none.
+/// Reads a file; `None` if there is none.
 ///
 /// # Errors
-/// It is there and can't be read, or is larger than anything that belongs here.
+/// It can't be read, or is larger than anything that belongs here.
 pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, InstallError> {
     let failed = |source| InstallError::io("read", path, source);
     let file = match File::open(path) {
@@ -43,7 +43,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, InstallError> {
     Ok(Some(content))
 }
 
-/// Puts a file of this content and these permissions at `path`, or leaves what is there as it is.
+/// Puts a file with this content and mode at `path`; on failure, leaves the present one unchanged.
 ///
 /// # Errors
 /// A step failed; nothing is left of it.
@@ -65,10 +65,11 @@ pub(super) fn put(path: &Path, content: &[u8], mode: u32) -> Result<(), InstallE
     sync(directory)
 }
 
-/// Puts a new file in its place without another name before: a runtime that watches an empty
-/// directory looks at each file that is written there, and logs an error while none of them is a
-/// whole configuration. So it is written without a name in the directory above (open(2), O_TMPFILE)
-/// and linked. That fails where the two are on different file systems, or theirs has no such files.
+/// Puts a new file in place without an intermediate name. A runtime that watches an empty directory
+/// tries to read each file that appears there, and logs an error while none is a complete
+/// configuration. So the file is written without a name in the parent directory (open(2),
+/// O_TMPFILE) and linked. This fails if the two are on different file systems, or theirs does not
+/// support it.
 fn link_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
@@ -76,7 +77,7 @@ fn link_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         .custom_flags(nix::libc::O_TMPFILE)
         .open(parent(parent(path)))?;
     fill(&mut file, content, mode)?;
-    // Closed for writing before it has a name: an exec would be refused with ETXTBSY.
+    // Closed for writing before it gets a name; otherwise an exec would fail with ETXTBSY.
     let readable = File::open(by_descriptor(&file))?;
     drop(file);
     let followed = AtFlags::AT_SYMLINK_FOLLOW;
@@ -90,8 +91,8 @@ fn link_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let is_program = mode & 0o111 != 0;
     match content.split_last() {
         Some((last, before)) if !is_program => {
-            // containerd reloads when a file is written, renamed or removed, and passes over one
-            // that is created (go-cni's watch in its CRI plugin); a link is a creation.
+            // containerd reloads when a file is written, renamed or removed, but not when one is
+            // created (go-cni's watch in its CRI plugin); a link is a creation.
             let named = OpenOptions::new().write(true).open(path)?;
             named.write_all_at(&[*last], before.len() as u64)
         }
@@ -103,8 +104,8 @@ fn by_descriptor(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Keeps what is at `path` under another name; the first that was kept stays, for it is what was
-/// there before us.
+/// Keeps the file at `path` under another name. An earlier copy stays, because it is what was there
+/// before podwire.
 ///
 /// # Errors
 /// It can't be linked there.
@@ -118,10 +119,10 @@ pub(super) fn keep(path: &Path) -> Result<PathBuf, InstallError> {
     Ok(kept)
 }
 
-/// Takes a file away, and says whether it was there.
+/// Removes a file, and returns whether it existed.
 ///
 /// # Errors
-/// It stays.
+/// It can't be removed.
 pub(super) fn remove(path: &Path) -> Result<bool, InstallError> {
     match fs::remove_file(path) {
         Ok(()) => sync(parent(path)).map(|()| true),
@@ -130,7 +131,7 @@ pub(super) fn remove(path: &Path) -> Result<bool, InstallError> {
     }
 }
 
-/// Where [`keep`] keeps what was at `path`, when something is there.
+/// The file that [`keep`] kept for `path`, if any.
 pub(super) fn kept(path: &Path) -> Option<PathBuf> {
     let kept = beside(path, BACKUP);
     is_there(&kept).then_some(kept)
@@ -140,7 +141,7 @@ fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
 
-/// Gives what was kept its name back.
+/// Restores the name of a kept file.
 ///
 /// # Errors
 /// It stays under the other name.
@@ -150,8 +151,8 @@ pub(super) fn give_back(path: &Path) -> Result<(), InstallError> {
     sync(parent(path))
 }
 
-/// Writes and syncs a new file. A leftover of the same name, or a link that somebody put there, is
-/// removed and not followed.
+/// Writes and syncs a new file. A leftover with the same name, or a link that somebody put there,
+/// is removed and not followed.
 fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), InstallError> {
     let failed = |step| move |source| InstallError::io(step, path, source);
     match fs::remove_file(path) {
@@ -171,7 +172,7 @@ fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), InstallError> {
 
 fn fill(file: &mut File, content: &[u8], mode: u32) -> io::Result<()> {
     file.write_all(content)?;
-    // The umask has no say in it.
+    // Independent of the umask.
     file.set_permissions(fs::Permissions::from_mode(mode))?;
     file.sync_all()
 }

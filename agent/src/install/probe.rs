@@ -1,4 +1,4 @@
-//! What kubelet asks of an agent in a container, where there is neither a shell nor curl.
+//! kubelet's probes of an agent in a container that has neither a shell nor curl.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub struct ProbeArgs {
     pub socket: PathBuf,
 }
 
-/// What is asked.
+/// The question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum State {
     /// Whether it answers
@@ -27,10 +27,10 @@ pub enum State {
     Ready,
 }
 
-/// Asks once.
+/// Asks the agent once.
 ///
 /// # Errors
-/// No, and why not.
+/// The answer is no; the error says why.
 pub fn probe(args: &ProbeArgs) -> Result<(), InstallError> {
     let agent = AgentSocket(args.socket.clone());
     let health = runtime()?

@@ -1,5 +1,4 @@
-//! What is installed and where: the flags that `podwire install` and `podwire uninstall` share,
-//! checked.
+//! The flags that `podwire install` and `podwire uninstall` share, with their checks.
 
 use std::path::{Path, PathBuf};
 
@@ -62,7 +61,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The name that the plugin gets.
+    /// The name of the installed plugin.
     pub fn plugin_name(&self) -> &str {
         &self.name
     }
@@ -70,7 +69,7 @@ impl Settings {
     /// The network configuration to install.
     ///
     /// # Errors
-    /// Names the flag, its value and what was expected.
+    /// Names the flag, its value and what is valid.
     pub fn conf(&self) -> Result<Conf, InstallError> {
         if let Some(path) = &self.conf {
             return Conf::read(path);
@@ -88,17 +87,17 @@ impl Settings {
 }
 
 impl Places {
-    /// Where the plugin of this name is.
+    /// The path of the plugin with this name.
     pub fn plugin(&self, name: &str) -> PathBuf {
         below(&self.root, &self.bin_dir).join(name)
     }
 
-    /// Where the network configuration in this file is.
+    /// The path of the network configuration with this file name.
     pub fn conf(&self, file: &str) -> PathBuf {
         self.conf_dir().join(file)
     }
 
-    /// Where network configurations are.
+    /// The directory of network configurations.
     pub fn conf_dir(&self) -> PathBuf {
         below(&self.root, &self.conf_dir)
     }
@@ -108,7 +107,7 @@ fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// CNI spec, section 1: the form of a network's name.
+/// CNI spec, section 1: the syntax of a network's name.
 fn check_network(name: &str) -> Result<(), InstallError> {
     let mut bytes = name.bytes();
     let starts = bytes

@@ -1,5 +1,6 @@
-//! Off a node: the network configuration first, so that no pod is begun; then, if asked for, the
-//! pods' ports; the plugin last, for a runtime needs it to delete what is still there.
+//! Removes podwire from a node. The network configuration goes first, so that no pod starts with
+//! it; then, if requested, the pods' ports; the plugin last, because a runtime needs it to delete
+//! what remains.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,9 +15,9 @@ use super::{InstallError, is_plugin, place, runtime};
 use crate::config::usual::PLUGIN_NAMES;
 use crate::plan::AttachmentKey;
 
-/// How long the agent may take to know the ports.
+/// Time limit for the agent to know its ports.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long `--await-agent` waits before it fails, and is started again by kubelet.
+/// How long `--await-agent` waits before it fails and kubelet restarts it.
 const AGENT_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// The flags of `podwire uninstall`.
@@ -43,11 +44,10 @@ pub struct UninstallArgs {
     pub stay: bool,
 }
 
-/// Removes what was installed; what was done, and what is left, is given to `say`, a line at a
-/// time.
+/// Removes what was installed. `say` gets each action, and what remains, a line at a time.
 ///
 /// # Errors
-/// What could not be removed; all else was.
+/// What could not be removed; everything else was.
 pub fn uninstall(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<(), InstallError> {
     let agent = AgentSocket(args.socket.clone());
     let runtime = runtime()?;
@@ -87,7 +87,7 @@ pub fn uninstall(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<()
         }
     };
     if args.await_agent {
-        // An agent that has just started installs its own, once it can serve.
+        // An agent that has just started installs its own once it can serve.
         remove_confs(args, say)?;
     }
     remove_plugins(args, say)?;
@@ -99,7 +99,7 @@ pub fn uninstall(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<()
     Ok(())
 }
 
-/// The attachments of which there are ports. An agent that has just started does not know them yet.
+/// The attachments that have ports. An agent that has just started does not know them yet.
 async fn attachments(agent: &AgentSocket) -> Result<Vec<AttachmentKey>, InstallError> {
     let ask = |source| InstallError::Ask {
         step: "ask for the ports",
@@ -114,7 +114,7 @@ async fn attachments(agent: &AgentSocket) -> Result<Vec<AttachmentKey>, InstallE
     agent.attachments().await.map_err(ask)
 }
 
-/// The same, once an agent is there that can tell.
+/// The same, once an agent runs that knows them.
 async fn await_attachments(agent: &AgentSocket) -> Result<Vec<AttachmentKey>, InstallError> {
     let ready = agent.await_ready(AGENT_LIMIT).await;
     ready.map_err(|seen| InstallError::NotServing { reasons: seen })?;
@@ -145,7 +145,7 @@ fn remove_plugins(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<(
     Ok(())
 }
 
-/// Removes a file of ours, and gives back what had its place before.
+/// Removes podwire's file, and restores the one that it replaced.
 fn remove(
     args: &UninstallArgs,
     path: &Path,

@@ -1,11 +1,11 @@
-//! The intent log: one small file per attachment under the run directory, written before an ADD's
+//! The intent log: one small file per attachment in the run directory, written before an ADD's
 //! first side effect.
 //!
-//! OVSDB is the record of what is there. The journal covers the two times when it can't be: between
-//! an ADD's first side effect and its row, so that an interrupted ADD is undone by the next agent;
-//! and after a DEL that OVSDB was not there to hear, so that the row goes as soon as it is. The
-//! files live on tmpfs, that is exactly as long as links and namespaces do, and so they need no
-//! fsync. A state is a file's suffix, so that changing it is one rename.
+//! OVSDB records what exists. The journal covers the two cases in which it can't: an ADD
+//! interrupted between its first side effect and its row, which the next agent undoes; and a DEL
+//! while OVSDB was unreachable, whose rows are removed as soon as it is back. The files are on
+//! tmpfs and so live exactly as long as links and namespaces; they need no fsync. The file's suffix
+//! is the state, so a change of state is one rename.
 
 mod names;
 
@@ -21,36 +21,37 @@ use crate::netns::Route;
 use crate::plan::{AttachmentKey, Bandwidth, stable_hash};
 use names::RetiredNames;
 
-/// Longest attachment name that is used as a file name as it is; NAME_MAX is 255.
+/// Longest attachment name used as a file name unchanged; NAME_MAX is 255.
 const LONGEST_PLAIN_NAME: usize = 200;
 
 /// The format of the files.
 const FORMAT: u32 = 1;
 
-/// Where the entries are, in the run directory.
+/// The directory of the entries, in the run directory.
 const DIRECTORY: &str = "attachments";
 
-/// The largest entry, in bytes: what it holds of the runtime's request, and as much of our own.
+/// The largest entry, in bytes: what it holds of the runtime's request, and as much of podwire's
+/// own.
 const LONGEST_ENTRY: usize = 2 * MAX_REQUEST;
 
-/// What a new entry takes at the least, in bytes: a page of tmpfs.
+/// The least space that a new entry takes, in bytes: a page of tmpfs.
 const PAGE: usize = 4096;
 
-/// Where an attachment stands.
+/// The state of an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// An ADD is under way, or was when the agent died.
+    /// An ADD is in progress, or was when the agent died.
     Adding,
-    /// The ADD ended well.
+    /// The ADD succeeded.
     Live,
-    /// DEL has done what it could without OVSDB; the rows are still to go.
+    /// DEL has done what it could without OVSDB; its rows still have to be removed.
     Deleting,
 }
 
 impl State {
     const ALL: [Self; 3] = [Self::Adding, Self::Live, Self::Deleting];
 
-    /// For the log.
+    /// The state in logs.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Adding => "adding",
@@ -68,34 +69,34 @@ impl State {
     }
 }
 
-/// What is needed to undo an attachment, or to make its port again.
+/// What it takes to undo an attachment, or to re-create its port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
     /// The format of the file.
     pub format: u32,
-    /// Which attachment it is.
+    /// The attachment.
     pub key: AttachmentKey,
-    /// `namespace/name` of the pod, when the runtime named one.
+    /// `namespace/name` of the pod, if the runtime passed one.
     pub pod: Option<String>,
     /// CNI_NETNS.
     pub netns: String,
-    /// When the ADD began, in nanoseconds since boot: of two sandboxes of one pod the newer has the
-    /// port, and a DEL that was spooled before it is none of this attachment's.
+    /// When the ADD began, in nanoseconds since boot. Of two sandboxes of one pod, the newer has
+    /// the port; a DEL spooled earlier than this does not concern this attachment.
     #[serde(default)]
     pub since: u64,
-    /// Device and inode of the namespace: a path may be reused by another pod.
+    /// Device and inode of the namespace; another pod may reuse the path.
     pub netns_id: Option<(u64, u64)>,
-    /// The pod's uid, when the API server had the pod at its ADD; none of a static pod, which
-    /// lives without the server's word.
+    /// The pod's uid, if the API server had the pod at its ADD; None for a static pod, which lives
+    /// without the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_uid: Option<String>,
-    /// The bridge that the ports belong on.
+    /// The bridge of the ports.
     pub bridge: String,
     /// The ports, one per interface.
     pub ports: Vec<EntryPort>,
-    /// The DEL by which a delegated IPAM plugin gives its addresses back, as the plugin's spool has
-    /// one: configuration and environment are the runtime's, which asks nobody to end an ADD that
+    /// The DEL by which a delegated IPAM plugin releases its addresses, in the form of the plugin's
+    /// spool. It needs the runtime's configuration and environment, and no runtime ends an ADD that
     /// was never answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipam_del: Option<String>,
@@ -105,25 +106,25 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EntryPort {
-    /// The names that the host end may bear, in the order in which they are tried.
+    /// The names to try for the host end, in order.
     pub host_names: Vec<String>,
-    /// MAC address of the host end: with the name, it tells our link from a foreign one.
+    /// MAC address of the host end. With the name, it distinguishes podwire's link from others.
     pub host_mac: String,
     /// The external_ids of its Interface row.
     pub external_ids: std::collections::BTreeMap<String, String>,
-    /// What it may send and receive.
+    /// Its bandwidth limits.
     #[serde(default)]
     pub bandwidth: Bandwidth,
-    /// MTU of both ends, in bytes; none in an entry of an older agent.
+    /// MTU of both ends, in bytes; None in an entry of an older agent.
     #[serde(default)]
     pub mtu: Option<u32>,
-    /// The routes over the pod end.
+    /// The routes through the pod end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
 }
 
 impl Entry {
-    /// An entry in today's format.
+    /// An entry in the present format.
     pub fn new(key: AttachmentKey, pod: Option<String>, netns: String, bridge: String) -> Self {
         Self {
             format: FORMAT,
@@ -143,15 +144,15 @@ impl Entry {
 /// Why the journal could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file or directory of the journal could not be made, written, read or removed.
+    /// A file or directory of the journal could not be created, written, read or removed.
     #[error("{0}")]
     Dir(#[from] DirError),
-    /// A file is not one of ours, or was cut short.
+    /// The file is not podwire's, or was truncated.
     #[error("read {path}: {source}")]
     Malformed {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Where parsing ended.
+        /// Where parsing failed.
         source: serde_json::Error,
     },
 }
@@ -165,11 +166,11 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal in `run_dir/attachments`, making the directory (0700) when it is missing.
-    /// What a killed agent had half written is removed.
+    /// Opens the journal in `run_dir/attachments`, and creates the directory (0700) if needed.
+    /// Removes what a killed agent had half written.
     ///
     /// # Errors
-    /// When the directory can't be made or used.
+    /// The directory can't be created or used.
     pub fn open(run_dir: &Path) -> Result<Self, Error> {
         let directory = open(run_dir)?;
         for file in directory.names()? {
@@ -184,42 +185,42 @@ impl Journal {
         })
     }
 
-    /// That an entry could be written now; the directory is made again if it was removed.
+    /// Checks that an entry could be written now; re-creates the directory if it was removed.
     ///
     /// # Errors
-    /// When it could not, because the file system is full, for one.
+    /// It could not, for example because the file system is full.
     pub fn confirm_writable(&self) -> Result<(), Error> {
         const PROBE: &str = "probe";
         self.write_file(PROBE, &[0; PAGE])?;
         Ok(self.directory().remove(PROBE)?)
     }
 
-    /// Writes an entry in state [`State::Adding`], replacing what was there for this attachment but
-    /// for a living one's.
+    /// Writes an entry in state [`State::Adding`], and replaces an earlier one of this attachment
+    /// unless that is live.
     ///
     /// # Errors
-    /// When the file can't be written; nothing is left then.
+    /// The file can't be written; nothing is left then.
     pub fn begin(&self, entry: &Entry) -> Result<(), Error> {
         self.write(entry, State::Adding)
     }
 
-    /// Writes an entry in a state, replacing what was there for this attachment.
+    /// Writes an entry in a state, and replaces an earlier one of this attachment.
     ///
     /// # Errors
-    /// When the file can't be written; what was there stays then.
+    /// The file can't be written; the earlier one stays then.
     pub fn write(&self, entry: &Entry, state: State) -> Result<(), Error> {
         let name = name(&entry.key, state);
         let text = serde_json::to_vec(entry).map_err(|source| self.malformed(&name, source))?;
         self.write_file(&name, &text)?;
-        // An ADD that is refused after all must not take a living attachment's entry along.
+        // An ADD that is refused later must not destroy a live attachment's entry.
         let stays = |other| other == state || (state == State::Adding && other == State::Live);
         self.remove(&entry.key, |other| !stays(other))
     }
 
-    /// Moves an attachment's entry to another state; that there is none is no error.
+    /// Changes the state of an attachment's entry; does nothing if there is none.
     ///
     /// # Errors
-    /// When the file can't be renamed.
+    /// The file can't be renamed.
     pub fn advance(&self, key: &AttachmentKey, from: State, to: State) -> Result<(), Error> {
         let (from, to) = (name(key, from), name(key, to));
         Ok(self.directory().rename(&from, &to)?)
@@ -228,7 +229,7 @@ impl Journal {
     /// The entry of an attachment and its state, if there is one.
     ///
     /// # Errors
-    /// When a file is there and can't be read.
+    /// The file exists and can't be read.
     pub fn find(&self, key: &AttachmentKey) -> Result<Option<(State, Entry)>, Error> {
         for state in State::ALL {
             if let Some(entry) = self.read(&name(key, state))?
@@ -240,17 +241,17 @@ impl Journal {
         Ok(None)
     }
 
-    /// Where an attachment stands; nothing when there is no entry of it. Cheap: no entry is read.
+    /// The state of an attachment; None without an entry. Cheap: no entry is read.
     pub fn state(&self, key: &AttachmentKey) -> Option<State> {
         let mut states = State::ALL.into_iter();
         states.find(|state| self.directory().size(&name(key, *state)).is_some())
     }
 
-    /// Removes the entry of an ADD that was undone; that of a living attachment of the same key
+    /// Removes the entry of an ADD that was undone. A live attachment's entry with the same key
     /// stays.
     ///
     /// # Errors
-    /// When the file is there and can't be removed.
+    /// The file exists and can't be removed.
     pub fn abandon(&self, key: &AttachmentKey) -> Result<(), Error> {
         self.remove(key, |state| state == State::Adding)
     }
@@ -258,7 +259,7 @@ impl Journal {
     /// Removes every entry of an attachment.
     ///
     /// # Errors
-    /// When a file is there and can't be removed.
+    /// A file exists and can't be removed.
     pub fn forget(&self, key: &AttachmentKey) -> Result<(), Error> {
         self.remove(key, |_| true)
     }
@@ -270,19 +271,18 @@ impl Journal {
         Ok(())
     }
 
-    /// Remembers names of host ends that are gone, or about to be: no device gets one of them
-    /// again.
+    /// Records names of host ends that are gone or about to go; no device gets one of them again.
     pub fn retire_names(&self, names: &[&str]) {
         self.retired_names.retire(names);
     }
 
-    /// Those of the names that no earlier attachment had, in their order, and one more that is new
-    /// for certain.
+    /// Those of the names that no earlier attachment had, in order, and one more that is certainly
+    /// new.
     pub fn unused_names(&self, names: &[String]) -> Vec<String> {
         self.retired_names.unused(names)
     }
 
-    /// All entries, and what could not be read.
+    /// All entries, and the errors of those that could not be read.
     pub fn entries(&self) -> (Vec<(State, Entry)>, Vec<Error>) {
         let (mut entries, mut errors) = (Vec::new(), Vec::new());
         let files = self.directory().names().unwrap_or_else(|error| {
@@ -312,7 +312,7 @@ impl Journal {
         entry.map_err(|source| self.malformed(name, source))
     }
 
-    /// Writes a file, in a new directory when somebody has removed the old one.
+    /// Writes a file; re-creates the directory if somebody removed it.
     fn write_file(&self, name: &str, text: &[u8]) -> Result<(), Error> {
         match self.directory().write(name, &[text]) {
             Err(error) if error.is_not_found() => {
@@ -350,8 +350,8 @@ fn open(run_dir: &Path) -> Result<PrivateDir, DirError> {
 }
 
 fn name(key: &AttachmentKey, state: State) -> String {
-    // Neither part can hold a ':' (CNI spec: containerID and network name are [a-zA-Z0-9_.-]; an
-    // interface name has none).
+    // Neither part can contain a ':' (CNI spec: containerID and network name are [a-zA-Z0-9_.-]; an
+    // interface name has none either).
     let mut name = format!("{}:{}:{}", key.container_id, key.ifname, key.network);
     if name.len() > LONGEST_PLAIN_NAME {
         name = format!(

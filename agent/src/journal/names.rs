@@ -1,10 +1,10 @@
-//! The names that host ends of earlier attachments had. None is given to a new device.
+//! The names of earlier attachments' host ends. No new device gets one of them.
 //!
-//! ovs-vswitchd knows a port by its name. While it is busy or stopped it may read the removal of a
-//! row and a new row of the same name together; it then keeps the old device open, and the new one
-//! passes no packet. It also restores the flags of a device that it lets go by name, and so sets a
-//! new device of that name down. Container ids come again with podman and cnitool, and with them
-//! the names that are derived from the ids.
+//! ovs-vswitchd knows a port by its name. While it is busy or stopped, it may read the removal of a
+//! row and a new row with the same name together; it then keeps the old device open, and the new
+//! one passes no packet. It also restores the flags of a released device by name, and so sets a new
+//! device with that name down. With podman and cnitool container ids repeat, and with them the
+//! names derived from them.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -18,15 +18,15 @@ use podwire_cni::spool::boottime;
 
 use crate::plan::{derived_link_name, stable_hash};
 
-/// How many names are kept, about four for each attachment. ovs-vswitchd has let go of a name long
-/// before as many follow.
+/// Number of names kept, about four per attachment. ovs-vswitchd has released a name long before as
+/// many follow.
 const KEPT: usize = 8192;
 /// The file in the run directory: one name per line, newest last.
 const FILE: &str = "retired-names";
-/// Its most bytes: twice the names that are kept, of at most 15 characters each.
+/// Its size limit: twice the names kept, of at most 15 characters each.
 const LONGEST: usize = 1 << 20;
 
-/// The names, in memory and in a file that an agent started later reads.
+/// The names, in memory and in a file that the next agent reads.
 #[derive(Debug)]
 pub(super) struct RetiredNames {
     path: PathBuf,
@@ -37,14 +37,14 @@ pub(super) struct RetiredNames {
 struct Names {
     in_order: VecDeque<String>,
     known: HashSet<String>,
-    /// Open for appending once it holds the names of this memory.
+    /// Open for appending once it holds the names in memory.
     file: Option<File>,
-    /// How many lines the file has.
+    /// Number of lines in the file.
     lines: usize,
 }
 
 impl RetiredNames {
-    /// Reads the file. One that is missing or can't be read holds no names.
+    /// Reads the file. A missing or unreadable file counts as empty.
     pub(super) fn open(run_dir: &Path) -> Self {
         let path = run_dir.join(FILE);
         let mut names = Names::default();
@@ -97,13 +97,13 @@ impl RetiredNames {
     }
 
     fn lock(&self) -> MutexGuard<'_, Names> {
-        // No panic can happen while it is held.
+        // No code panics while it holds the lock.
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Names {
-    /// Whether the name is new.
+    /// Adds a name, and returns whether it is new.
     fn push(&mut self, name: &str) -> bool {
         let is_new = self.known.insert(name.to_owned());
         if is_new {
@@ -118,8 +118,8 @@ impl Names {
         is_new
     }
 
-    /// Appends to the file. It is written anew when it is not, or no longer, the one at `path`, and
-    /// when half of it is names that are not kept any more.
+    /// Appends to the file. Rewrites it if it is not, or no longer, the one at `path`, or if half
+    /// of it is names that are no longer kept.
     fn append(&mut self, path: &Path, lines: &str) -> io::Result<()> {
         if let Some(mut file) = self.file.take()
             && self.lines <= 2 * KEPT

@@ -1,4 +1,4 @@
-//! Which capabilities the agent keeps, and why each; capabilities(7) has what they allow.
+//! The capabilities that the agent keeps, and why; capabilities(7) says what they allow.
 
 use std::path::PathBuf;
 
@@ -6,12 +6,12 @@ use caps::{CapSet, Capability, CapsHashSet};
 
 use super::LockdownError;
 
-/// What the configuration needs beyond what every agent does.
+/// What this configuration needs beyond what every agent does.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Namespaces are named by process (`/proc/PID/ns/net`).
+    /// Namespaces are given by process (`/proc/PID/ns/net`).
     pub other_processes_namespaces: bool,
-    /// Open vSwitch runs as another user; this path, its socket or the directory for it, tells.
+    /// Open vSwitch runs as another user, who owns this path: its socket or the socket's directory.
     pub foreign_socket: Option<PathBuf>,
 }
 
@@ -55,8 +55,8 @@ impl Needs {
     }
 }
 
-/// Drops all others from every set. The bounding set goes first, since that takes CAP_SETPCAP; with
-/// it empty, with nothing inheritable and with no_new_privs, no exec can bring one back.
+/// Drops all others from every set. The bounding set goes first, since that takes CAP_SETPCAP. With
+/// an empty bounding set, nothing inheritable and no_new_privs, no exec can regain one.
 pub(super) fn keep(wanted: &[Capability]) -> Result<Vec<Capability>, LockdownError> {
     let failed = |step| move |source| LockdownError::Capabilities { step, source };
     let held = caps::read(None, CapSet::Permitted).map_err(failed("read the capabilities"))?;
@@ -69,8 +69,8 @@ pub(super) fn keep(wanted: &[Capability]) -> Result<Vec<Capability>, LockdownErr
         return Err(LockdownError::Lacking { missing });
     }
     caps::clear(None, CapSet::Ambient).map_err(failed("clear the ambient capabilities"))?;
-    // A container may have been given no CAP_SETPCAP; then what its bounding set still holds can't
-    // be gained either, for no_new_privs keeps exec from granting anything.
+    // A container may lack CAP_SETPCAP. What its bounding set still has can't be gained either,
+    // because with no_new_privs exec grants nothing.
     if held.contains(&Capability::CAP_SETPCAP) {
         caps::clear(None, CapSet::Bounding).map_err(failed("clear the bounding set"))?;
     }

@@ -1,10 +1,10 @@
-//! Gives up, before the first thread is started, all power that the agent does not need:
-//! no_new_privs, every capability but a few, and every system call but those that a network agent
-//! makes.
+//! Gives up all privileges that the agent does not need, before the first thread starts: sets
+//! no_new_privs, drops all but a few capabilities, and allows only the system calls of a network
+//! agent.
 //!
-//! All three belong to threads and not to the process, and threads inherit them from the one that
-//! starts them. So [`apply`] is called once, by the only thread there is, and says so when there is
-//! another. The spawner of IPAM plugins is started before, for exec hands the lock-down on; it does
+//! All three belong to threads, not to the process, and each thread inherits them from the one that
+//! starts it. So [`apply`] is called once, by the only thread, and fails if there is another. The
+//! spawner of IPAM plugins starts earlier, because the lock-down survives exec; it calls
 //! [`apply_for_plugins`] itself.
 
 mod capabilities;
@@ -28,13 +28,13 @@ pub struct Held {
     seccomp: Seccomp,
 }
 
-/// Why the power could not be given up. The agent does not run with more than it was meant to have.
+/// Why the privileges could not be dropped. The agent does not run with more than intended.
 #[derive(Debug, thiserror::Error)]
 pub enum LockdownError {
-    /// What is given up now, other threads would keep.
+    /// Other threads would keep what is dropped now.
     #[error("the agent already runs {count} threads, which would keep what this one gives up")]
     Threads {
-        /// How many there are.
+        /// Number of threads.
         count: usize,
     },
     /// The threads could not be counted.
@@ -42,21 +42,21 @@ pub enum LockdownError {
     Count {
         /// Where they are listed.
         path: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A capability that is needed is not there to keep.
+    /// A capability that is needed is missing.
     #[error("the agent lacks {}: start it as root, or grant it", names(missing))]
     Lacking {
-        /// What is missing.
+        /// The missing capabilities.
         missing: Vec<caps::Capability>,
     },
     /// A set of capabilities could not be read or changed.
     #[error("{step}: {source}")]
     Capabilities {
-        /// What was attempted.
+        /// The operation that failed.
         step: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: CapsError,
     },
     /// no_new_privs could not be set.
@@ -65,19 +65,18 @@ pub enum LockdownError {
     /// The filter could not be built.
     #[error("build the seccomp filter: {0}")]
     Build(#[from] seccompiler::BackendError),
-    /// The kernel did not take the filter.
+    /// The kernel refused the filter.
     #[error("install the seccomp filter (--seccomp=off runs without): {0}")]
     Install(#[from] seccompiler::Error),
 }
 
-/// Gives up everything but what `needs` asks for.
+/// Drops everything except what `needs` requires.
 ///
 /// # Errors
-/// When there is a second thread, when something needed is not there, or when the kernel refuses a
-/// step.
+/// There is a second thread, something needed is missing, or the kernel refused a step.
 pub fn apply(needs: &Needs, seccomp: Seccomp) -> Result<Held, LockdownError> {
     only_thread()?;
-    // First: it lets seccomp be used without a capability.
+    // First, because it allows seccomp without a capability.
     nix::sys::prctl::set_no_new_privs().map_err(|errno| LockdownError::NoNewPrivs(errno.into()))?;
     let wanted: Vec<_> = needs.with_reasons().map(|(kept, _)| kept).collect();
     let capabilities = capabilities::keep(&wanted)?;
@@ -88,11 +87,11 @@ pub fn apply(needs: &Needs, seccomp: Seccomp) -> Result<Held, LockdownError> {
     })
 }
 
-/// Gives up every capability, for good: exec can bring none back. That is for who starts other
-/// programs, so there is no filter of system calls.
+/// Drops every capability for good: exec can't regain any. For a process that starts other
+/// programs, so without a filter of system calls.
 ///
 /// # Errors
-/// When there is a second thread, or when the kernel refuses a step.
+/// There is a second thread, or the kernel refused a step.
 pub fn apply_for_plugins() -> Result<(), LockdownError> {
     only_thread()?;
     nix::sys::prctl::set_no_new_privs().map_err(|errno| LockdownError::NoNewPrivs(errno.into()))?;
@@ -125,12 +124,11 @@ impl Needs {
     }
 }
 
-/// The first of a path and the directories above it that is there, when it belongs to somebody
-/// other than this process.
+/// The first existing path among this one and its parent directories, if another user owns it.
 ///
-/// Open vSwitch may start later than the agent, and then there is no socket yet; but its directory
-/// is made at boot, for the user that Open vSwitch runs as (tmpfiles.d), and tells as well whose
-/// socket it will be.
+/// Open vSwitch may start after the agent, so the socket may not exist yet. Its directory is
+/// created at boot, owned by the user that Open vSwitch runs as (tmpfiles.d), who will own the
+/// socket too.
 fn foreign(path: &Path) -> Option<PathBuf> {
     use std::os::unix::fs::MetadataExt as _;
     let own = nix::unistd::geteuid().as_raw();
@@ -182,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_process_with_threads_is_refused() {
-        // The test's own thread is never the process's first.
+        // A test's thread is never the first of its process.
         assert!(matches!(
             apply(&Needs::default(), Seccomp::Off),
             Err(LockdownError::Threads { count: 2.. })

@@ -1,9 +1,9 @@
-//! The seccomp filters, made of the lists of [`super::syscalls`].
+//! The seccomp filters, built from the lists in [`super::syscalls`].
 //!
-//! Two are installed, and the kernel obeys the stricter. One lets through what is on the list and
-//! answers ENOSYS to the rest: that is how a kernel without the call answers, so a newer libc falls
-//! back to an older call and the node goes on working. The other ends the process at calls that no
-//! version of podwire or libc would make, and by which an intruder would go on.
+//! There are two, and the stricter answer counts. One allows the listed calls and answers ENOSYS to
+//! all others, as a kernel without the call does, so a newer libc falls back to an older call and
+//! the node keeps working. The other kills the process at calls that no version of podwire or libc
+//! makes, and that an intruder needs.
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
@@ -24,7 +24,7 @@ pub(super) fn install(wanted: Seccomp) -> Result<Seccomp, LockdownError> {
         Seccomp::Log => SeccompAction::Log,
         Seccomp::Off => return Ok(Seccomp::Off),
     };
-    // The last one has to be installed while seccomp(2) itself is still let through.
+    // The last filter is installed while seccomp(2) itself is still allowed.
     for program in [
         fatal(wanted, arch)?,
         build(syscalls::listed()?, unlisted, SeccompAction::Allow, arch)?,

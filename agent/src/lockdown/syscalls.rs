@@ -1,16 +1,16 @@
-//! Which system calls the agent may make: what its tests were seen to make under strace, and what
-//! the same code makes on paths that they do not take (another architecture, another libc, an
-//! error).
+//! The system calls that the agent may make: those that its tests were seen to make under strace,
+//! and those that the same code makes on paths that tests don't take (another architecture, another
+//! libc, an error).
 
 use std::collections::BTreeMap;
 
 use nix::libc;
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
-/// System calls and, for each, the arguments that it may have; none means any.
+/// System calls and, for each, the arguments allowed; an empty list allows any.
 pub(super) type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 
-/// Let through whatever their arguments.
+/// Allowed with any arguments.
 const ANY_ARGUMENTS: &[libc::c_long] = &[
     // Files: journal, spool, records of addresses, pid files, /proc, configuration, tokens.
     libc::SYS_openat,
@@ -56,7 +56,7 @@ const ANY_ARGUMENTS: &[libc::c_long] = &[
     libc::SYS_sendfile,
     libc::SYS_splice,
     libc::SYS_copy_file_range,
-    // Sockets; which families, see below.
+    // Sockets; for the families, see below.
     libc::SYS_socketpair,
     libc::SYS_bind,
     libc::SYS_listen,
@@ -137,7 +137,7 @@ const ANY_ARGUMENTS: &[libc::c_long] = &[
     libc::SYS_waitid,
 ];
 
-/// Older calls, which newer architectures have not and glibc still makes on this one.
+/// Older calls that newer architectures lack and glibc still makes on this one.
 #[cfg(target_arch = "x86_64")]
 const ANY_ARGUMENTS_OLD: &[libc::c_long] = &[
     libc::SYS_open,
@@ -162,7 +162,7 @@ const ANY_ARGUMENTS_OLD: &[libc::c_long] = &[
 const ANY_ARGUMENTS_OLD: &[libc::c_long] = &[];
 
 /// Calls by which an intruder would start a program, take over another process, change the kernel
-/// or the mounts, or become somebody else.
+/// or the mounts, or become another user.
 const FATAL: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -222,8 +222,7 @@ const FATAL_OLD: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const FATAL_OLD: &[libc::c_long] = &[];
 
-/// asm-generic/ioctls.h and linux/sockios.h; what the netns room and Rust's own standard library
-/// ask for.
+/// asm-generic/ioctls.h and linux/sockios.h: what the netns module and Rust's standard library use.
 const IOCTLS: [u64; 7] = [
     0xb703, // NS_GET_NSTYPE
     0x8946, // SIOCETHTOOL
@@ -234,8 +233,8 @@ const IOCTLS: [u64; 7] = [
     0x5401, // TCGETS, of isatty(3)
 ];
 
-/// OVSDB and our own socket; the kernel; gratuitous ARP and NA; ethtool, the Kubernetes API and
-/// remote databases.
+/// OVSDB and the agent's own socket; netlink; gratuitous ARP and NA; ethtool, the Kubernetes API
+/// and remote databases.
 const FAMILIES: [libc::c_int; 5] = [
     libc::AF_UNIX,
     libc::AF_NETLINK,
@@ -244,7 +243,7 @@ const FAMILIES: [libc::c_int; 5] = [
     libc::AF_INET6,
 ];
 
-/// A thread's name is all that is set; reading is harmless. glibc names mappings by PR_SET_VMA.
+/// Only a thread's name is set; reading is harmless. glibc names mappings by PR_SET_VMA.
 const PRCTLS: [libc::c_int; 5] = [
     libc::PR_SET_NAME,
     libc::PR_GET_NAME,
@@ -257,15 +256,15 @@ const WRITE: u64 = libc::PROT_WRITE.unsigned_abs() as u64;
 const EXEC: u64 = libc::PROT_EXEC.unsigned_abs() as u64;
 const THREAD: u64 = libc::CLONE_THREAD.unsigned_abs() as u64;
 
-/// What is let through. clone3(2) is not: its flags lie in memory, which a filter can't read, and
-/// on ENOSYS libc takes clone(2).
+/// The allowed calls. clone3(2) is not one: its flags are in memory, which a filter can't read, and
+/// on ENOSYS libc falls back to clone(2).
 pub(super) fn listed() -> Result<Rules, BackendError> {
     let mut rules: Rules = [ANY_ARGUMENTS, ANY_ARGUMENTS_OLD]
         .concat()
         .into_iter()
         .map(|call| (call, Vec::new()))
         .collect();
-    // A loop would leave out those with conditions when one of them is also in a list above.
+    // A loop would lose the conditional ones if one of them were also in a list above.
     rules.insert(libc::SYS_ioctl, each(IOCTLS, |request| equal(1, request))?);
     rules.insert(
         libc::SYS_socket,
@@ -280,16 +279,16 @@ pub(super) fn listed() -> Result<Rules, BackendError> {
         libc::SYS_setns,
         vec![equal(1, libc::CLONE_NEWNET.unsigned_abs().into())?],
     );
-    // Real-time priority is given up, and not taken.
+    // Real-time priority may be given up, but not acquired.
     let ordinary = libc::SCHED_OTHER.unsigned_abs().into();
     rules.insert(libc::SYS_sched_setscheduler, vec![equal(1, ordinary)?]);
-    // Memory is written or executed, never both (as systemd's MemoryDenyWriteExecute=).
+    // Memory is writable or executable, never both (as systemd's MemoryDenyWriteExecute=).
     rules.insert(libc::SYS_mmap, vec![has(2, EXEC, 0)?, has(2, WRITE, 0)?]);
     rules.insert(libc::SYS_mprotect, vec![has(2, EXEC, 0)?]);
     Ok(rules)
 }
 
-/// What ends the process.
+/// The calls that kill the process.
 pub(super) fn fatal() -> Result<Rules, BackendError> {
     let mut rules: Rules = [FATAL, FATAL_OLD]
         .concat()
@@ -308,17 +307,17 @@ fn each<T>(
     values.into_iter().map(rule).collect()
 }
 
-/// The argument is this.
+/// Matches if the argument has this value.
 fn equal(argument: u8, value: u64) -> Result<SeccompRule, BackendError> {
     condition(argument, SeccompCmpOp::Eq, value)
 }
 
-/// Of the argument, the bits of `mask` are these.
+/// Matches if the bits of `mask` have this value in the argument.
 fn has(argument: u8, mask: u64, value: u64) -> Result<SeccompRule, BackendError> {
     condition(argument, SeccompCmpOp::MaskedEq(mask), value)
 }
 
-/// The kernel takes all of these as 32 bits but for clone's flags, of which ours are in the lower
+/// The kernel reads these as 32 bits, except for clone's flags; the ones used here are in the lower
 /// half too.
 fn condition(argument: u8, compare: SeccompCmpOp, value: u64) -> Result<SeccompRule, BackendError> {
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, compare, value)?;
@@ -336,7 +335,7 @@ mod tests {
             .keys()
             .filter(|call| fatal.contains_key(call))
             .collect();
-        // Threads are let through, processes are fatal.
+        // Threads are allowed, processes are fatal.
         assert_eq!(both, [&libc::SYS_clone]);
     }
 }

@@ -1,10 +1,10 @@
-//! How every annotation format refuses a value: what, where, and why.
+//! The error with which every annotation format refuses a value: what, where, and why.
 
 use std::fmt::{self, Display};
 
 use ipnet::IpNet;
 
-/// An annotation that says something impossible, and where.
+/// An invalid annotation, and the place of the error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "annotation {annotation}{}{}: {}{problem}",
@@ -15,9 +15,9 @@ use ipnet::IpNet;
 pub struct AnnotationError {
     /// The annotation's name.
     pub annotation: &'static str,
-    /// The key of the network, or the place in the list, it was said for.
+    /// The network's key, or the place in the list.
     pub network: Option<Box<str>>,
-    /// The member, as in `routes[1].dest`.
+    /// The field, as in `routes[1].dest`.
     pub field: Option<Box<str>>,
     /// The value as written, as JSON; shortened.
     pub value: Option<Box<str>>,
@@ -31,19 +31,19 @@ pub enum Problem {
     /// The annotation is no JSON.
     #[error("not JSON: {0}")]
     NotJson(String),
-    /// More bytes than Kubernetes lets an object's annotations have.
+    /// Longer than Kubernetes lets an object's annotations be.
     #[error("{0} bytes long; at most {1} are allowed")]
     TooLong(usize, usize),
-    /// JSON of another kind.
+    /// JSON of another type.
     #[error("not {0}")]
     Type(&'static str),
-    /// A member that must be there is not.
+    /// A required member is missing.
     #[error("missing")]
     Missing,
     /// Not a MAC.
     #[error("not a MAC address of six bytes")]
     Mac,
-    /// A MAC that no interface may have.
+    /// A MAC that no interface can have.
     #[error("not a MAC address for an interface: it is {0}")]
     MacKind(&'static str),
     /// Not a CIDR.
@@ -52,13 +52,13 @@ pub enum Problem {
     /// Not an IP address.
     #[error("not an IP address")]
     Address,
-    /// An address that no interface may have.
+    /// An address that no interface can have.
     #[error("not an address for an interface: it is {0}")]
     AddressKind(&'static str),
     /// The same address twice.
     #[error("stands twice")]
     Repeated,
-    /// The legacy singular member says other than the plural one.
+    /// The legacy singular member contradicts the plural one.
     #[error("conflicts with {plural}, which begins with {first:?}")]
     Conflict {
         /// The plural member.
@@ -69,19 +69,19 @@ pub enum Problem {
     /// A default route among the routes.
     #[error("a default route: it belongs in {0}")]
     DefaultRoute(&'static str),
-    /// The next hop is not of the destination's family.
+    /// The next hop's family is not that of the destination.
     #[error("not of the family of its destination {0}")]
     NextHopFamily(IpNet),
     /// Not a link-local IPv6 address.
     #[error("not a link-local IPv6 address (fe80::/10)")]
     LinkLocal,
-    /// An MTU out of bounds.
+    /// An MTU out of range.
     #[error(
         "not an MTU between {least} and 65535{}",
         if *.least > 68 { ", as IPv6 needs" } else { "" }
     )]
     Mtu {
-        /// The least that would do.
+        /// The minimum.
         least: u32,
     },
     /// Not a role.

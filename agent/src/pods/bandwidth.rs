@@ -1,29 +1,29 @@
 //! `kubernetes.io/ingress-bandwidth` and `kubernetes.io/egress-bandwidth`: limits of a pod's
-//! traffic, each a Kubernetes quantity of bit/s such as `10M`, seen from the pod: ingress is
-//! what it receives.
+//! traffic, each a Kubernetes quantity in bit/s such as `10M`, from the pod's point of view:
+//! ingress is what it receives.
 //!
-//! Kubernetes takes 1k to 1P and refuses a pod with any other; so does this. A fraction of a bit
-//! counts as one.
+//! Kubernetes accepts 1k to 1P and refuses a pod with anything else; so does podwire. A fraction of
+//! a bit is rounded up.
 
 use std::collections::BTreeMap;
 
 use super::annotation::{AnnotationError, Problem};
 use crate::plan::Bandwidth;
 
-/// The limit of what a pod receives.
+/// The limit for received traffic.
 pub const INGRESS: &str = "kubernetes.io/ingress-bandwidth";
-/// The limit of what a pod sends.
+/// The limit for sent traffic.
 pub const EGRESS: &str = "kubernetes.io/egress-bandwidth";
 
-/// The least limit, in bit/s.
+/// The minimum, in bit/s.
 const LEAST: u64 = 1_000;
-/// The greatest limit, in bit/s.
+/// The maximum, in bit/s.
 const MOST: u64 = 1_000_000_000_000_000;
 
-/// Reads both from a pod's annotations.
+/// Parses both from a pod's annotations.
 ///
 /// # Errors
-/// A value is no quantity, or out of bounds.
+/// A value is no quantity, or out of range.
 pub fn parse(annotations: &BTreeMap<String, String>) -> Result<Bandwidth, AnnotationError> {
     let limit = |name: &'static str| {
         let value = annotations.get(name)?;
@@ -46,9 +46,9 @@ fn parse_limit(text: &str) -> Option<u64> {
     (LEAST..=MOST).contains(&value).then_some(value)
 }
 
-/// A Kubernetes quantity (`resource.Quantity`), rounded up: digits with at most one point among
-/// them, then a decimal suffix, a binary suffix or an exponent. `None` also for a minus, since a
-/// limit below nothing is none, and for more digits than anybody needs.
+/// A Kubernetes quantity (`resource.Quantity`), rounded up: digits with at most one point, then a
+/// decimal suffix, a binary suffix or an exponent. `None` also for a minus sign and for more digits
+/// than anybody needs.
 fn parse_quantity(text: &str) -> Option<u64> {
     let text = text.strip_prefix('+').unwrap_or(text);
     let end = text
@@ -57,7 +57,7 @@ fn parse_quantity(text: &str) -> Option<u64> {
     let (number, suffix) = text.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let (factor, exponent) = scale(suffix)?;
-    // Refuses a second point, and no digit at all.
+    // Rejects a second point, and a text without digits.
     let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
     let mantissa = digits.checked_mul(factor)?;
     let exponent = exponent.checked_sub(i32::try_from(fraction.len()).ok()?)?;
@@ -70,7 +70,7 @@ fn parse_quantity(text: &str) -> Option<u64> {
     u64::try_from(value).ok()
 }
 
-/// What a suffix multiplies by: a factor, and a power of ten.
+/// A suffix's multiplier: a factor, and a power of ten.
 fn scale(suffix: &str) -> Option<(u128, i32)> {
     let scale = match suffix {
         "n" => (1, -9),

@@ -1,10 +1,9 @@
 //! What a pod should get, and where that is written.
 //!
-//! A source (the CNI request, Kubernetes, a directory) brings annotations; each annotation format
+//! A source (the CNI request, Kubernetes, a directory) provides annotations. Each annotation format
 //! has a file that parses it, purely, into [`InterfaceSpec`](crate::plan::InterfaceSpec)s;
-//! [`interfaces`] decides which of them is heard. The formats share how a field is read and
-//! refused: an error names annotation, network, field and value, since the person who meets it sees
-//! only the pod's event.
+//! [`interfaces`] decides which format counts. All formats read and refuse fields the same way: an
+//! error names annotation, network, field and value, since its reader sees only the pod's event.
 
 mod annotation;
 pub mod bandwidth;

@@ -1,4 +1,4 @@
-//! The names by which annotations tell a pod's networks apart.
+//! The names by which annotations distinguish a pod's networks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,11 @@ use std::str::FromStr;
 use podwire_cni::env::{MAX_NAME, MAX_NAMESPACE};
 use podwire_cni::spec::excerpt;
 
-/// A network of a pod: the cluster's default one, or one that a NetworkAttachmentDefinition
-/// describes.
+/// A network of a pod: the cluster's default one, or that of a NetworkAttachmentDefinition.
 ///
-/// Written `default`, `ns/nad`, or `ns/nad/1` where a pod attaches to the same definition again:
-/// the index counts the further attachments from 1, so that `ns/nad` and `ns/nad/0` cannot both
-/// name the first.
+/// Written `default`, `ns/nad`, or `ns/nad/1` if a pod attaches to the same definition again. The
+/// index counts further attachments from 1, so that `ns/nad` and `ns/nad/0` can't both name the
+/// first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NetworkKey {
     /// The cluster's default network.
@@ -22,7 +21,7 @@ pub enum NetworkKey {
         namespace: String,
         /// Its name.
         name: String,
-        /// 0 for the pod's first attachment to it.
+        /// 0 for the pod's first attachment.
         index: u32,
     },
 }
@@ -30,29 +29,29 @@ pub enum NetworkKey {
 /// Not the name of a network.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkKeyError {
-    /// Neither `default` nor parts between slashes.
+    /// Neither `default` nor parts separated by slashes.
     #[error("not a network: neither \"default\" nor namespace/name nor namespace/name/index")]
     Form,
-    /// The namespace is none of Kubernetes'.
+    /// The namespace is invalid in Kubernetes.
     #[error(
         "not a network: {} is not a Kubernetes namespace (a-z, 0-9 and -, at most 63)",
         excerpt(.0)
     )]
     Namespace(String),
-    /// The name is none of Kubernetes'.
+    /// The name is invalid in Kubernetes.
     #[error(
         "not a network: {} is not a Kubernetes name (a-z, 0-9, - and ., at most 253)",
         excerpt(.0)
     )]
     Name(String),
-    /// The index is no number from 1.
+    /// The index is not a number from 1.
     #[error("not a network: the index {} is not a number from 1", excerpt(.0))]
     Index(String),
 }
 
 impl NetworkKey {
-    /// Whether this is one of the attachments that `asked` may mean: the very one, or with index 0
-    /// any to that definition.
+    /// Whether `asked` means this attachment: the same one or, with index 0, any to that
+    /// definition.
     pub fn is_of(&self, asked: &Self) -> bool {
         match (self, asked) {
             (
@@ -97,7 +96,8 @@ impl FromStr for NetworkKey {
     }
 }
 
-/// One spelling per number: no sign, no leading zero, else two keys would name one network.
+/// One spelling per number, without sign or leading zero; otherwise two keys would name one
+/// network.
 fn parse_index(text: &str) -> Result<u32, NetworkKeyError> {
     match text.parse() {
         Ok(index) if text.starts_with(|first: char| ('1'..='9').contains(&first)) => Ok(index),
@@ -105,8 +105,8 @@ fn parse_index(text: &str) -> Result<u32, NetworkKeyError> {
     }
 }
 
-/// A DNS-1123 subdomain, which is what the API server demands of a name; of a namespace it demands
-/// a label, which is a subdomain without dots.
+/// A DNS-1123 subdomain, which the API server requires of a name. Of a namespace it requires a
+/// label, which is a subdomain without dots.
 fn is_subdomain(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();

@@ -1,5 +1,4 @@
-//! A place in an annotation's JSON, which knows its way from the root: what reads a value can
-//! refuse it by name.
+//! A value in an annotation's JSON that knows its path from the root, so that an error can name it.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
@@ -13,14 +12,14 @@ use super::annotation::{AnnotationError, Problem};
 use crate::netns::Route;
 use crate::plan::{MAX_MTU, MIN_MTU, MIN_MTU_IPV6, not_a_host, not_an_interfaces};
 
-/// How much of a refused value an error shows, in characters: it ends up in a pod's event.
+/// How much of a refused value an error shows, in characters: it is shown in a pod's event.
 const SHOWN: usize = 120;
 
-/// The longest annotation, in bytes: all of an object's together have no more
-/// (`TotalAnnotationSizeLimitB` of Kubernetes).
+/// The longest annotation, in bytes: the limit for all annotations of an object (Kubernetes,
+/// `TotalAnnotationSizeLimitB`).
 const LONGEST: usize = 256 << 10;
 
-/// Reads an annotation as JSON.
+/// Parses an annotation as JSON.
 pub(super) fn document(annotation: &'static str, text: &str) -> Result<Value, AnnotationError> {
     let refuse = |value, problem| AnnotationError {
         annotation,
@@ -38,7 +37,7 @@ pub(super) fn document(annotation: &'static str, text: &str) -> Result<Value, An
     })
 }
 
-/// A value and where it stands.
+/// A value and its path.
 #[derive(Debug, Clone)]
 pub(super) struct Node<'a> {
     annotation: &'static str,
@@ -57,7 +56,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A member of the annotation that is the entry of the network named.
+    /// A member of the annotation: the entry of the network with this name.
     pub(super) fn of_network(annotation: &'static str, name: &'a str, value: &'a Value) -> Self {
         Self {
             network: Some(name),
@@ -65,7 +64,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The member `name`. Null and the empty string count as absent, as Go's decoders have it.
+    /// The member `name`. Null and the empty string count as absent, as with Go's decoders.
     pub(super) fn member(&self, name: &str) -> Result<Option<Self>, AnnotationError> {
         let Some(value) = self.object()?.get(name) else {
             return Ok(None);
@@ -81,7 +80,7 @@ impl<'a> Node<'a> {
         }))
     }
 
-    /// What `read` makes of the member `name`; `None` when it is absent.
+    /// The result of `read` for the member `name`; `None` if it is absent.
     pub(super) fn optional<T>(
         &self,
         name: &str,
@@ -90,7 +89,7 @@ impl<'a> Node<'a> {
         self.member(name)?.as_ref().map(read).transpose()
     }
 
-    /// The member `name`, which must be there.
+    /// The member `name`, which is required.
     pub(super) fn required(&self, name: &str) -> Result<Self, AnnotationError> {
         self.member(name)?.ok_or_else(|| AnnotationError {
             field: Some(self.path(name).into()),
@@ -99,7 +98,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// The first of these members that is there: one member under several names.
+    /// The first of these members that is present: one member under several names.
     pub(super) fn any_member(&self, names: &[&str]) -> Result<Option<Self>, AnnotationError> {
         for name in names {
             if let Some(member) = self.member(name)? {
@@ -109,7 +108,7 @@ impl<'a> Node<'a> {
         Ok(None)
     }
 
-    /// The elements of the list `name`; none when it is absent.
+    /// The elements of the list `name`; none if it is absent.
     pub(super) fn elements(&self, name: &str) -> Result<Vec<Self>, AnnotationError> {
         match self.member(name)? {
             Some(list) => list.items(),
@@ -151,7 +150,7 @@ impl<'a> Node<'a> {
         self.text()?.parse().map_err(|_| self.refuse(problem))
     }
 
-    /// A MAC that an interface may have: the kernel takes no other (is_valid_ether_addr).
+    /// A MAC that an interface can have: the kernel accepts no other (is_valid_ether_addr).
     pub(super) fn mac(&self) -> Result<MacAddr6, AnnotationError> {
         let mac: MacAddr6 = self.parse(Problem::Mac)?;
         if mac.is_nil() {
@@ -172,7 +171,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A destination; host bits are masked, as Go's ParseCIDR does for those who write them.
+    /// A destination; host bits are masked, as Go's ParseCIDR does.
     pub(super) fn destination(&self) -> Result<IpNet, AnnotationError> {
         Ok(self.parse::<IpNet>(Problem::Cidr)?.trunc())
     }
@@ -220,7 +219,7 @@ impl<'a> Node<'a> {
         self.bounded_mtu(self.value.as_u64(), addresses)
     }
 
-    /// [`Self::mtu`] for a format in which numbers may be strings.
+    /// [`Self::mtu`] for a format whose numbers may be strings.
     pub(super) fn mtu_or_text(&self, addresses: &[IpNet]) -> Result<u32, AnnotationError> {
         let text = self.value.as_str().and_then(|text| text.parse().ok());
         self.bounded_mtu(self.value.as_u64().or(text), addresses)
@@ -241,7 +240,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The name of an interface within the pod; `None` for `*`, the one on CNI_IFNAME.
+    /// The name of an interface within the pod; `None` for `*`, which means CNI_IFNAME.
     pub(super) fn interface_name(&self) -> Result<Option<String>, AnnotationError> {
         match self.text()? {
             "*" => Ok(None),
@@ -250,7 +249,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// `"true"` or `"false"`, as a string or as JSON has it.
+    /// `"true"` or `"false"`, as a string or as a JSON boolean.
     pub(super) fn flag(&self) -> Result<bool, AnnotationError> {
         match (self.value.as_bool(), self.value.as_str()) {
             (Some(flag), _) => Ok(flag),
@@ -267,7 +266,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The error that this value is refused with.
+    /// The error that refuses this value.
     pub(super) fn refuse(&self, problem: Problem) -> AnnotationError {
         AnnotationError {
             annotation: self.annotation,

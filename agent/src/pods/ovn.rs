@@ -1,5 +1,5 @@
-//! `ovn`, the annotation of the first ovn-kubernetes: one interface, one address of either
-//! family, flat. A pod with `ovnNetwork` or an answer to it has its say there instead; see
+//! `ovn`, the annotation of early ovn-kubernetes: one interface with one address of each family, in
+//! a flat object. If a pod has `ovnNetwork` or its answer, that counts instead; see
 //! [`super::interfaces`].
 
 use super::annotation::AnnotationError;
@@ -9,10 +9,10 @@ use crate::plan::InterfaceSpec;
 /// The annotation's name.
 pub const ANNOTATION: &str = "ovn";
 
-/// Reads the annotation.
+/// Parses the annotation.
 ///
 /// # Errors
-/// Names field and value of the first thing that is wrong.
+/// Names field and value of the first error.
 pub fn parse(annotation: &str) -> Result<InterfaceSpec, AnnotationError> {
     let document = document(ANNOTATION, annotation)?;
     let node = Node::root(ANNOTATION, &document);

@@ -1,9 +1,10 @@
 //! `ovnIfaceList`, later `k8s.plugin.opnfv.org/ovnInterfaces`: a controller's answer to a pod's
-//! wish for several interfaces (see [`super::ovn_network`]), a list with one object for each.
+//! request for several interfaces (see [`super::ovn_network`]), as a list with one object per
+//! interface.
 //!
-//! Every value is a string. `interface` names the interface within the pod, `*` the one on
-//! CNI_IFNAME. A gateway makes a default route only where `defaultGateway` is `"true"`, and one
-//! interface at most may have it; elsewhere it is there for routes to be told apart by.
+//! Every value is a string. `interface` names the interface within the pod; `*` means CNI_IFNAME. A
+//! gateway makes a default route only if `defaultGateway` is `"true"`, which at most one interface
+//! may have; otherwise it only tells which routes use the interface.
 
 use std::net::IpAddr;
 
@@ -11,16 +12,16 @@ use super::annotation::{AnnotationError, Problem};
 use super::node::{Node, document};
 use crate::plan::{InterfaceSpec, PortName};
 
-/// The annotation's first name.
+/// The annotation's original name.
 pub const ANNOTATION: &str = "ovnIfaceList";
 /// Its later name.
 pub const LATER_ANNOTATION: &str = "k8s.plugin.opnfv.org/ovnInterfaces";
 
-/// Reads the annotation, which stands under `name`, one of [`ANNOTATION`] and
-/// [`LATER_ANNOTATION`]. The interface on CNI_IFNAME, if it is in the list, comes first.
+/// Parses the annotation with the name `name`, one of [`ANNOTATION`] and [`LATER_ANNOTATION`]. The
+/// interface for CNI_IFNAME, if listed, comes first.
 ///
 /// # Errors
-/// Names element, field and value of the first thing that is wrong.
+/// Names element, field and value of the first error.
 pub fn parse(name: &'static str, annotation: &str) -> Result<Vec<InterfaceSpec>, AnnotationError> {
     let document = document(name, annotation)?;
     let mut interfaces: Vec<InterfaceSpec> = Vec::new();

@@ -1,10 +1,10 @@
-//! `ovnNetwork`, later `k8s.plugin.opnfv.org/nfn-network`: a user's wish for several interfaces.
+//! `ovnNetwork`, later `k8s.plugin.opnfv.org/nfn-network`: a user's request for several interfaces.
 //!
-//! A list of objects whose values are strings, of which `name` (the virtual network) and
-//! `interface` must be there; addresses may be written without a prefix length, which is the
-//! network's to know. The first name also takes an object `{ovnNetwork: […], ovnNetworkRoutes:
-//! […]}`; the later one is an object `{type, interface: […]}`, and speaks to OVN only where
-//! `type` is `ovn4nfv`. A controller answers with [`super::ovn_interfaces`].
+//! A list of objects whose values are strings. `name` (the virtual network) and `interface` are
+//! required; addresses may lack a prefix length, which then is the network's. Under the first name,
+//! the annotation may also be an object `{ovnNetwork: […], ovnNetworkRoutes: […]}`; under the later
+//! one it is an object `{type, interface: […]}`, and is for OVN only if `type` is `ovn4nfv`. A
+//! controller answers with [`super::ovn_interfaces`].
 
 use std::net::IpAddr;
 
@@ -15,39 +15,39 @@ use super::annotation::{AnnotationError, Problem};
 use super::node::{Node, document};
 use crate::plan::{InterfaceSpec, PortName};
 
-/// The annotation's first name.
+/// The annotation's original name.
 pub const ANNOTATION: &str = "ovnNetwork";
 /// Its later name.
 pub const LATER_ANNOTATION: &str = "k8s.plugin.opnfv.org/nfn-network";
 
-/// The `type` by which the later form speaks to OVN.
+/// The `type` of a later form that is for OVN.
 const OVN_TYPE: &str = "ovn4nfv";
 
-/// What a user wishes.
+/// What a user requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// The interfaces, in the order they were written.
+    /// The interfaces, in the order of the annotation.
     pub interfaces: Vec<InterfaceWish>,
     /// The routes of the object form, for [`Wish::apply_routes`].
     routes: Option<Value>,
 }
 
-/// One interface of a wish.
+/// One requested interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceWish {
-    /// What is said of it; it has a gateway only if the default route is to go by that one.
+    /// Its settings; the gateway is set only if the default route uses it.
     pub interface: InterfaceSpec,
     /// A static address without a prefix length.
     pub bare_address: Option<IpAddr>,
-    /// Whether the pod's default route goes by this interface.
+    /// Whether the pod's default route uses this interface.
     pub default_gateway: bool,
 }
 
-/// Reads the annotation, which stands under `name`, one of [`ANNOTATION`] and
-/// [`LATER_ANNOTATION`]. `None` when it speaks to another plugin.
+/// Parses the annotation with the name `name`, one of [`ANNOTATION`] and [`LATER_ANNOTATION`].
+/// `None` if it is for another plugin.
 ///
 /// # Errors
-/// Names element, field and value of the first thing that is wrong.
+/// Names element, field and value of the first error.
 pub fn parse(name: &'static str, annotation: &str) -> Result<Option<Wish>, AnnotationError> {
     let document = document(name, annotation)?;
     let root = Node::root(name, &document);
@@ -78,7 +78,7 @@ pub fn parse(name: &'static str, annotation: &str) -> Result<Option<Wish>, Annot
 }
 
 impl Wish {
-    /// Gives the routes of the object form to the interfaces that the answer lists.
+    /// Adds the routes of the object form to the interfaces in the answer.
     ///
     /// # Errors
     /// As [`super::ovn_routes::apply`].
@@ -117,7 +117,7 @@ fn parse_interface(node: &Node<'_>) -> Result<InterfaceWish, AnnotationError> {
     let mac = node.any_member(&["mac_address", "macAddress"])?;
     let default_gateway = node.optional("defaultGateway", Node::flag)?;
     let default_gateway = default_gateway.unwrap_or(false);
-    // Nobody here makes networks; but without its name the entry is none.
+    // podwire creates no networks, but an entry without a name is invalid.
     node.required("name")?.text()?;
     let pod_ifname = node.required("interface")?.interface_name()?;
     let mac = mac.map(|mac| mac.mac()).transpose()?;

@@ -1,8 +1,8 @@
 //! `ovnNetworkRoutes`: routes of a pod with several interfaces, each `{dst, gw, dev?}`.
 //!
-//! Without `dev` a route is of the interface whose subnet holds its gateway. A default route is
-//! allowed here, and is how these pods say which interface has theirs when none is marked; beside
-//! a mark (`defaultGateway`) that says otherwise, or a second time, it is refused.
+//! Without `dev`, a route belongs to the interface whose subnet contains its gateway. A default
+//! route is allowed; it tells which interface has the pod's default route if none is marked
+//! (`defaultGateway`). One that contradicts a mark, or a second one, is refused.
 
 use std::net::IpAddr;
 
@@ -16,15 +16,15 @@ use crate::plan::InterfaceSpec;
 /// The annotation's name, and that of the member in the object form of `ovnNetwork`.
 pub const ANNOTATION: &str = "ovnNetworkRoutes";
 
-/// Reads the annotation and gives each route to its interface.
+/// Parses the annotation and adds each route to its interface.
 ///
 /// # Errors
-/// Names element, field and value of the first thing that is wrong.
+/// Names element, field and value of the first error.
 pub fn apply(annotation: &str, interfaces: &mut [InterfaceSpec]) -> Result<(), AnnotationError> {
     apply_document(&document(ANNOTATION, annotation)?, interfaces)
 }
 
-/// [`apply`] for the list that stands in another annotation.
+/// [`apply`] for a list inside another annotation.
 pub(super) fn apply_document(
     document: &Value,
     interfaces: &mut [InterfaceSpec],
@@ -59,7 +59,7 @@ pub(super) fn apply_document(
     Ok(())
 }
 
-/// The interface that has the default route of this gateway's family already.
+/// The interface that already has the default route of this gateway's family.
 fn default_of_family(interfaces: &[InterfaceSpec], gateway: IpAddr) -> Option<Box<str>> {
     let is_same = |other: &IpAddr| other.is_ipv4() == gateway.is_ipv4();
     let first = interfaces

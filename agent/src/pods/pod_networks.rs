@@ -1,10 +1,10 @@
-//! `k8s.ovn.org/pod-networks`, ovn-kubernetes' word on a pod's networks: an object whose members
-//! are named by network, each with the MAC, addresses, gateways and routes of one interface.
+//! `k8s.ovn.org/pod-networks`, ovn-kubernetes' annotation for a pod's networks: an object with one
+//! member per network, each with the MAC, addresses, gateways and routes of one interface.
 //!
-//! Read as ovn-kubernetes itself reads it (`UnmarshalPodAnnotation`): a singular member
-//! (`ip_address`, `gateway_ip`) stands for a list of one, and must agree with the list beside it;
-//! a default route belongs in the gateways. The member `mtu` is podwire's own. Members that are
-//! not known are passed over, for a newer controller adds some.
+//! Parsed as ovn-kubernetes does (`UnmarshalPodAnnotation`): a singular member (`ip_address`,
+//! `gateway_ip`) stands for a list of one and must agree with the list beside it; a default route
+//! belongs in the gateways. The member `mtu` is podwire's own. Unknown members are ignored, since
+//! newer controllers add some.
 
 use std::net::IpAddr;
 
@@ -19,25 +19,25 @@ use crate::plan::InterfaceSpec;
 /// The annotation's name.
 pub const ANNOTATION: &str = "k8s.ovn.org/pod-networks";
 
-/// The annotation, of which an entry is read when it is asked for: a fault in another keeps no
+/// The annotation. An entry is parsed when it is needed, so an error in another one keeps no
 /// interface from the pod.
 #[derive(Debug)]
 pub struct PodNetworks(Map<String, Value>);
 
-/// What a network is to a pod, as ovn-kubernetes' user-defined networks have it.
+/// The role of a network for a pod, as in ovn-kubernetes' user-defined networks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// The pod's default gateway is here.
+    /// It has the pod's default gateway.
     Primary,
     /// A further network.
     Secondary,
-    /// The cluster's default network of a pod whose primary network is another: kubelet's probes
-    /// and nothing else.
+    /// The cluster's default network of a pod whose primary network is another: for kubelet's
+    /// probes only.
     InfrastructureLocked,
 }
 
 impl PodNetworks {
-    /// Reads the annotation as JSON.
+    /// Parses the annotation as JSON.
     ///
     /// # Errors
     /// It is no JSON object.
@@ -48,16 +48,16 @@ impl PodNetworks {
         }
     }
 
-    /// The networks that have an entry. A name that is none is passed over.
+    /// The networks that have an entry; invalid names are skipped.
     pub fn keys(&self) -> impl Iterator<Item = NetworkKey> {
         self.0.keys().filter_map(|name| name.parse().ok())
     }
 
-    /// The interface that a network's entry describes; `None` when there is no entry. A gateway
-    /// makes a default route, so an interface that must not have one is for the caller to see to.
+    /// The interface in a network's entry; `None` without an entry. A gateway makes a default
+    /// route; if the interface must not have one, the caller removes it.
     ///
     /// # Errors
-    /// Names field and value of the first thing that is wrong.
+    /// Names field and value of the first error.
     pub fn interface(
         &self,
         network: &NetworkKey,
@@ -70,17 +70,17 @@ impl PodNetworks {
         Ok(Some(InterfaceSpec { nad, ..interface }))
     }
 
-    /// Whether a network is there for the infrastructure alone.
+    /// Whether a network is for the infrastructure alone.
     ///
     /// # Errors
-    /// Its role is none.
+    /// Its role is invalid.
     pub fn is_locked(&self, network: &NetworkKey) -> Result<bool, AnnotationError> {
         let role = self.entry(network).map(|node| role(&node)).transpose()?;
         Ok(role.flatten() == Some(Role::InfrastructureLocked))
     }
 
-    /// The network, other than the cluster's default one, that is called the pod's primary one: a
-    /// primary user-defined network.
+    /// The network with the role `primary`, if it is not the cluster's default one: a primary
+    /// user-defined network.
     ///
     /// # Errors
     /// There are two of them.
@@ -91,7 +91,7 @@ impl PodNetworks {
                 continue;
             };
             let node = Node::of_network(ANNOTATION, name, value);
-            // What is wrong with this one's role is its own ADD's to say.
+            // An invalid role of this one is an error in its own ADD.
             if !matches!(role(&node), Ok(Some(Role::Primary))) {
                 continue;
             }
@@ -132,8 +132,8 @@ fn parse_interface(node: &Node<'_>) -> Result<InterfaceSpec, AnnotationError> {
         .map(|route| route.route("gateway_ips"))
         .collect::<Result<_, _>>()?;
     let mtu = node.optional("mtu", |mtu| mtu.mtu(&addresses))?;
-    // A network whose router advertises itself has a link-local gateway in place of an address of
-    // the subnet.
+    // A network whose router sends router advertisements has a link-local gateway in place of an
+    // address of the subnet.
     let link_local = node.optional("ipv6_lla_gateway_ip", Node::link_local)?;
     if !gateways.iter().any(IpAddr::is_ipv6) {
         gateways.extend(link_local.map(IpAddr::V6));

@@ -1,4 +1,4 @@
-//! Which of a pod's annotations is heard, and which of its entries an attachment gets.
+//! Decides which of a pod's annotations counts, and which of its entries an attachment gets.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use super::pod_networks::{self, PodNetworks};
 use super::{NetworkKey, ovn, ovn_interfaces, ovn_network, ovn_routes};
 use crate::plan::InterfaceSpec;
 
-/// The name that runtimes give a pod's first interface: the one with the pod's default route unless
-/// something else is said.
+/// The name that runtimes give a pod's first interface. Unless set otherwise, it has the default
+/// route.
 const FIRST_INTERFACE: &str = "eth0";
 
 /// The name of the interface of a pod's primary user-defined network (ovn-kubernetes,
 /// `buildPrimaryUDNPodRequest`).
 const PRIMARY_INTERFACE: &str = "ovn-udn1";
 
-/// The attachment that annotations are read for.
+/// The attachment whose annotations are read.
 #[derive(Debug, Clone, Copy)]
 pub struct Attaching<'a> {
-    /// The network. Of a definition without an index it is whichever entry is not attached yet: a
-    /// runtime that attaches a pod to one definition twice says the same both times, but for
+    /// The network. For a definition without an index, it is any entry not attached yet: a runtime
+    /// that attaches a pod to one definition twice passes the same both times, except for
     /// CNI_IFNAME.
     pub network: &'a NetworkKey,
     /// CNI_IFNAME.
     pub ifname: &'a str,
-    /// What this sandbox is attached to already.
+    /// The networks that this sandbox is already attached to.
     pub attached: &'a [NetworkKey],
 }
 
@@ -35,19 +35,20 @@ impl Attaching<'_> {
     }
 }
 
-/// The interfaces that a pod's annotations give it on a network: one by its entry in
-/// `k8s.ovn.org/pod-networks` (two where the pod's primary network is a user-defined one, and the
-/// cluster's default network only for the infrastructure); else, for the default network, the list
-/// that answers `ovnNetwork`, with its routes; else one by `ovn`, which an `ovnNetwork` silences
-/// even before it is answered. `None` when nothing is said yet.
+/// The interfaces that a pod's annotations give it on a network. First comes its entry in
+/// `k8s.ovn.org/pod-networks`, which is one interface (two if the pod's primary network is a
+/// user-defined one, and the cluster's default network is for the infrastructure only). Otherwise,
+/// for the default network, it is the list that answers `ovnNetwork`, with its routes; otherwise
+/// the one of `ovn`, which `ovnNetwork` overrides even before it is answered. `None` if there is no
+/// answer yet.
 ///
-/// No interface has a default route that was not asked for. An entry of a definition's asks by its
-/// `gateway_ips`, which ovn-kubernetes writes on request only; one of a list by `defaultGateway`.
-/// The gateways of `default` and of `ovn` are the pod's first interface's, and so not those of a
-/// later one that a delegating plugin has made of the same network.
+/// No interface has a default route that was not requested. An entry of a definition requests it by
+/// `gateway_ips`, which ovn-kubernetes writes on request only; an element of a list by
+/// `defaultGateway`. The gateways of `default` and `ovn` are for the pod's first interface, not for
+/// a later one that a delegating plugin requests from the same network.
 ///
 /// # Errors
-/// The annotation that is heard is wrong; what is not heard is not read.
+/// The annotation that counts is invalid; the others are not read.
 pub fn interfaces(
     annotations: &BTreeMap<String, String>,
     attaching: &Attaching<'_>,
@@ -97,10 +98,10 @@ pub fn interfaces(
     }
 }
 
-/// What the pod's user wishes by `ovnNetwork`, for a node without a controller to answer it.
+/// The user's request in `ovnNetwork`, for a node without a controller to answer it.
 ///
 /// # Errors
-/// The annotation is wrong.
+/// The annotation is invalid.
 pub fn wish(annotations: &BTreeMap<String, String>) -> Result<Option<Wish>, AnnotationError> {
     let names = [ovn_network::LATER_ANNOTATION, ovn_network::ANNOTATION];
     match first(annotations, names) {
@@ -109,7 +110,7 @@ pub fn wish(annotations: &BTreeMap<String, String>) -> Result<Option<Wish>, Anno
     }
 }
 
-/// The annotations that would be heard, for an error that says what is missing.
+/// The annotations that would count, for an error about what is missing.
 pub fn wanted(network: &NetworkKey) -> String {
     match network {
         NetworkKey::Default => format!(
@@ -135,7 +136,7 @@ fn free_entry(networks: &PodNetworks, attaching: &Attaching<'_>) -> Option<Netwo
     networks.keys().filter(is_free).min()
 }
 
-/// An attachment's only interface; its gateways stay where they were meant for it.
+/// An attachment's only interface; its gateways are kept only where they are meant for it.
 fn alone(mut interface: InterfaceSpec, attaching: &Attaching<'_>) -> Vec<InterfaceSpec> {
     if interface.nad.is_none() && attaching.ifname != FIRST_INTERFACE {
         interface.gateways.clear();
@@ -143,10 +144,10 @@ fn alone(mut interface: InterfaceSpec, attaching: &Attaching<'_>) -> Vec<Interfa
     vec![interface]
 }
 
-/// Beside an interface of the cluster's default network that is only there for the infrastructure,
-/// the one of the pod's primary network: the runtime asks for both with one ADD
-/// (docs/decisions/0018). `None` while the controller has not yet written its entry, which it does
-/// after the other.
+/// Adds the interface of the pod's primary network to that of the cluster's default network, if the
+/// latter is for the infrastructure only: the runtime requests both with one ADD
+/// (docs/decisions/0018). `None` until the controller has written its entry, which it does after
+/// the other.
 fn with_primary(
     mut locked: InterfaceSpec,
     networks: &PodNetworks,
@@ -162,7 +163,7 @@ fn with_primary(
     Ok(Some(vec![locked, primary]))
 }
 
-/// The first of these annotations that is there.
+/// The first of these annotations that is present.
 fn first<'a>(
     annotations: &'a BTreeMap<String, String>,
     names: [&'static str; 2],

@@ -1,4 +1,4 @@
-//! What annotations say of a pod as a whole: `podwire.io/mtu` and the bandwidth limits.
+//! Annotations for a pod as a whole: `podwire.io/mtu` and the bandwidth limits.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::bandwidth;
 use super::node::Node;
 use crate::plan::Bandwidth;
 
-/// The MTU of those of a pod's interfaces for which nothing nearer says one, in bytes.
+/// The MTU in bytes of those of a pod's interfaces that have no setting of their own.
 pub const MTU: &str = "podwire.io/mtu";
 
-/// What is said of the whole pod.
+/// The settings of the whole pod.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The MTU, 68 to 65535.
@@ -23,7 +23,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads them from a pod's annotations.
+    /// Parses them from a pod's annotations.
     ///
     /// # Errors
     /// Names the annotation and its value.

@@ -1,8 +1,8 @@
-//! One client's connection, as hyper reads and writes it, and as we watch it for its end.
+//! One client's connection, as hyper uses it, watched for the client's disconnect.
 //!
-//! hyper learns of the client's end by reading, and while a request is served it reads no further
-//! than into its buffer: bytes that came behind the request (a pipelined one) hide the end from it.
-//! The kernel tells of the end apart from the bytes (EPOLLRDHUP), and that is what is watched here.
+//! hyper notices a disconnect by reading, but while it serves a request it reads only until its
+//! buffer is full: bytes after the request (a pipelined one) hide the disconnect. The kernel
+//! reports it separately from the bytes (EPOLLRDHUP), and that is watched here.
 
 use std::io;
 use std::pin::Pin;
@@ -21,10 +21,10 @@ impl Client {
         Self(Arc::new(stream))
     }
 
-    /// Resolves when the client has closed its end, or shut down the half of it that it writes to.
+    /// Completes when the client has closed its end, or shut down its writing half.
     pub(super) async fn gone(&self) {
-        // Nobody sends urgent data over a unix socket: of what this interest stands for the end
-        // alone can come. It fails only with the runtime's end.
+        // No one sends urgent data over a unix socket, so this interest fires for the disconnect
+        // only. It fails only when the runtime ends.
         let _ = self.0.ready(Interest::PRIORITY).await;
     }
 }

@@ -1,7 +1,6 @@
-//! GET /metrics by TCP, for a monitoring system that can't speak through a unix socket.
+//! GET /metrics over TCP, for monitoring systems that can't use a unix socket.
 //!
-//! Only on a loopback address, and only this page: it holds no pod's name, and nothing can be
-//! changed by it.
+//! Only on a loopback address, and only this page: it contains no pod's name and changes nothing.
 
 use std::convert::Infallible;
 use std::net::TcpListener as StdListener;
@@ -18,14 +17,14 @@ use tokio_util::sync::CancellationToken;
 use super::{ACCEPT_BACKOFF, MAX_HEADER, REQUEST_DEADLINE, Response, metrics_page, text};
 use crate::attach::Agent;
 
-/// Connections at once; who comes on top of them waits until one ends, which takes no longer than a
-/// request may.
+/// Concurrent connections. Further ones wait until one ends, which takes no longer than a request
+/// may.
 const MOST: usize = 16;
 
-/// Serves until `stop` is cancelled; a page under way then is of no use to anybody.
+/// Serves until `stop` is cancelled; a page in progress is dropped.
 ///
 /// # Errors
-/// When the listener can't be watched.
+/// The listener can't be registered.
 pub async fn serve(
     listener: StdListener,
     agent: Arc<Agent>,
@@ -75,7 +74,7 @@ async fn connection(stream: TokioIo<tokio::net::TcpStream>, agent: Arc<Agent>) {
         .max_buf_size(MAX_HEADER)
         .keep_alive(false)
         .serve_connection(stream, service);
-    // A client that does not take its page must not keep its place.
+    // A client that does not read its page must not keep its slot.
     match tokio::time::timeout(2 * REQUEST_DEADLINE, served).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "a metrics client's connection ended"),

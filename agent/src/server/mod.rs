@@ -1,9 +1,9 @@
 //! The HTTP/1.1 server on the agent's unix socket, one task per connection.
 //!
-//! A connection is looked at before a byte of it is read: whoever is not root is turned away. What
-//! one client can cost the others is bounded: connections, header and body in size and in time.
-//! Each verb runs in a task of its own, which the connection only waits for: when the client goes
-//! away (the runtime killed the plugin) the operation is told, and undoes itself.
+//! A connection is checked before a byte of it is read: only root is accepted. What one client can
+//! cost the others is limited: connections, header and body, in size and time. Each verb runs in
+//! its own task, and the connection only waits for it: if the client disconnects (the runtime
+//! killed the plugin), the operation is cancelled and undoes itself.
 
 mod client;
 pub mod metrics;
@@ -37,24 +37,24 @@ use waiting::{Presence, Waiting};
 use crate::attach::{Agent, Cancel, Reason, Reply};
 use crate::observe::PageFormat;
 
-/// A plugin sends its whole request at once; what takes longer is no plugin.
+/// A plugin sends its whole request at once; a client that takes longer is none.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
-/// After an accept that failed for lack of descriptors or memory nothing tells when there will be
-/// some again.
+/// After accept(2) failed for lack of descriptors or memory, no event tells when there are some
+/// again.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
-/// The longest that an answer about the agent's health is held back.
+/// The longest time for which an answer about the agent's health is held back.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
-/// Largest header; ours has three fields.
+/// Largest header; the plugin's has three fields.
 const MAX_HEADER: usize = 16 * 1024;
 
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
 type Response = hyper::Response<Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>>;
 
-/// Serves until `stop` is cancelled, then whoever had connected by then, and waits for what is
-/// under way.
+/// Serves until `stop` is cancelled, then serves those already connected, and waits for operations
+/// in progress.
 ///
 /// # Errors
-/// When the limit of open descriptors can't be read.
+/// The limit of open descriptors can't be read.
 pub async fn serve(
     socket: &mut AgentSocket,
     agent: Arc<Agent>,
@@ -82,7 +82,7 @@ pub async fn serve(
                 let is_full = waiting.is_full();
                 welcome(stream);
                 if is_full {
-                    // The one that has to go holds its descriptor until its task has run.
+                    // The connection that has to go holds its descriptor until its task has run.
                     tokio::task::yield_now().await;
                 }
             }
@@ -99,7 +99,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// Whether the peer is root, by the credentials that the kernel took when it connected
+/// Whether the peer is root, by the credentials that the kernel recorded when it connected
 /// (SO_PEERCRED, unix(7)).
 fn is_root(stream: &UnixStream) -> Result<(), String> {
     match stream.peer_cred() {
@@ -141,7 +141,7 @@ async fn connection(
     );
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        // With the connection goes what it asked for: whoever is gone waits for no answer.
+        // The connection takes its request along: nobody waits for the answer.
         () = client.gone() => {
             tracing::trace!("the client has gone");
             return;
@@ -153,13 +153,13 @@ async fn connection(
             return;
         }
         () = stop.cancelled() => {
-            // hyper would close at once a connection of which it has read nothing, and the request
-            // may be on its way.
+            // hyper would immediately close a connection from which it has read nothing, although
+            // the request may be on its way.
             tokio::select! {
                 _ = connection.as_mut() => return,
                 () = begun.cancelled() => {}
             }
-            // A request under way is answered; an idle connection is closed.
+            // A request in progress is answered; an idle connection is closed.
             connection.as_mut().graceful_shutdown();
             connection.await
         }
@@ -178,7 +178,7 @@ async fn respond(
     if (request.method(), request.uri().path()) == (&Method::POST, wire::PATH) {
         return cni(request, agent, presence).await;
     }
-    // What follows has no body to wait for.
+    // The requests below have no body to wait for.
     presence.is_heard();
     pages::respond(&request, agent, watching).await
 }
@@ -220,12 +220,12 @@ async fn cni(
     }
 }
 
-/// A request's body, once all of it came.
+/// A request's complete body.
 async fn whole(body: Incoming, presence: &Presence) -> Result<Bytes, BodyError> {
     let mut body = Limited::new(body, wire::MAX_REQUEST);
     let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {
-        // What is no data is a trailer, which says nothing to us.
+        // A frame without data is a trailer, which is ignored.
         if let Ok(data) = frame?.into_data() {
             presence.grew(data.len());
             whole.extend_from_slice(&data);
@@ -234,7 +234,7 @@ async fn whole(body: Incoming, presence: &Presence) -> Result<Bytes, BodyError> 
     Ok(whole.into())
 }
 
-/// Tells an operation that its client is gone, when hyper drops the request's future.
+/// Tells an operation that its client has disconnected, when hyper drops the request's future.
 struct CancelOnDrop(Option<Arc<Cancel>>);
 
 impl CancelOnDrop {
@@ -271,8 +271,8 @@ async fn metrics_page(agent: &Agent, headers: &HeaderMap) -> Response {
     typed(StatusCode::OK, format.media_type(), page)
 }
 
-/// An answer to the plugin, with what it is to write to its standard error at the body's end. The
-/// answer goes before: one that leaves no room stands alone.
+/// An answer to the plugin, with the text for its standard error at the body's end. The answer has
+/// priority: if it leaves no room, it goes alone.
 fn with_stderr(status: StatusCode, mut answer: String, stderr: &str) -> Response {
     if stderr.is_empty() || answer.len() + stderr.len() > wire::MAX_REPLY {
         return json(status, answer);
@@ -302,10 +302,10 @@ fn typed(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -
     response
 }
 
-/// Raises the limit of open descriptors to the hard one: each pod being wired holds a few.
+/// Raises the soft limit of open descriptors to the hard one: each pod being wired holds a few.
 ///
 /// # Errors
-/// When the limit can't be read or set.
+/// The limit can't be read or set.
 pub fn raise_descriptor_limit() -> io::Result<()> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;

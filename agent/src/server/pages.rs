@@ -1,5 +1,4 @@
-//! What the socket serves beside CNI: pages for people, for their tools, and for those who watch
-//! over the node.
+//! What the socket serves besides CNI: pages for operators, for their tools, and for monitoring.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +33,7 @@ impl Watching {
     }
 }
 
-/// Answers everything but `POST` of a CNI request.
+/// Answers everything except `POST` of a CNI request.
 pub(super) async fn respond(
     request: &hyper::Request<Incoming>,
     agent: Arc<Agent>,
@@ -93,7 +92,7 @@ fn watch(node: Arc<Node>, filter: Filter, watching: &Watching) -> Response {
     response
 }
 
-/// Runs to its end also when nobody waits for the answer any more.
+/// Runs to completion even if nobody waits for the answer any more.
 async fn sweep(node: Arc<Node>) -> Response {
     let swept = tokio::spawn(async move { inspect::gc(&node, true).await });
     match swept.await {

@@ -1,7 +1,7 @@
-//! The agent's socket: in a directory that only root may enter, owned by one agent at a time.
+//! The agent's socket, in a directory that only root may enter and that one agent at a time owns.
 //!
-//! Cleaners of temporary files remove what is below /run as well. So both are watched, and made
-//! again when they were removed.
+//! Cleaners of temporary files also remove files below /run. So both are watched, and re-created if
+//! they are removed.
 
 use std::fs;
 use std::io;
@@ -17,23 +17,23 @@ use tokio::net::{UnixListener, UnixStream};
 
 use crate::changes::Changes;
 
-/// Why the run directory or the socket could not be made.
+/// Why the run directory or the socket could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// The run directory can't be used.
     #[error("{0}")]
     Dir(#[from] DirError),
-    /// A step on a file failed.
+    /// A file operation failed.
     #[error("{step} {path}: {source}")]
     Io {
-        /// What was attempted.
+        /// The operation.
         step: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Another agent runs with this run directory.
+    /// Another agent uses this run directory.
     #[error("another podwire agent holds {path}; stop it, or give this one its own --run-dir")]
     Held {
         /// The directory.
@@ -53,21 +53,21 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// Makes the directory (0700) when it is missing, checks whose it is, closes it to others, and
-    /// locks it. The lock is on the directory itself: on a file in it, whose removal nobody sees,
-    /// two agents could have one each.
+    /// Creates the directory (0700) if it is missing, checks its owner, closes it to others, and
+    /// locks it. The lock is on the directory itself: if it were on a file inside, and that were
+    /// removed unnoticed, two agents could each have one.
     ///
     /// # Errors
-    /// When it can't be made, belongs to somebody else, or another agent holds it.
+    /// It can't be created, belongs to another user, or another agent holds it.
     pub fn open(path: &Path) -> Result<Self, SocketError> {
         Self::lock(path, FlockArg::LockExclusiveNonblock)
     }
 
-    /// The same, but waits until an agent that holds it has ended. Signals have their default
-    /// effect meanwhile.
+    /// Like [`Self::open`], but waits until the agent that holds it has ended. Meanwhile signals
+    /// have their default effect.
     ///
     /// # Errors
-    /// When it can't be made or belongs to somebody else.
+    /// It can't be created or belongs to another user.
     pub fn open_when_free(path: &Path) -> Result<Self, SocketError> {
         match Self::open(path) {
             Err(SocketError::Held { .. }) => {}
@@ -79,8 +79,8 @@ impl RunDir {
         );
         loop {
             let dir = Self::lock(path, FlockArg::LockExclusive)?;
-            // The agent that serves has made the directory again, and this was the lock of the
-            // removed one.
+            // The serving agent has re-created the directory, and this is the lock of the removed
+            // one.
             if id_of(path) == Some(dir.id) {
                 return Ok(dir);
             }
@@ -114,7 +114,7 @@ impl RunDir {
         }
     }
 
-    /// Makes and locks it again if it is no longer there; whether it did.
+    /// Re-creates and locks it if it no longer exists; returns whether it did.
     fn restore(&mut self) -> Result<bool, SocketError> {
         if id_of(&self.path) == Some(self.id) {
             return Ok(false);
@@ -124,47 +124,47 @@ impl RunDir {
     }
 }
 
-/// What bears this name now.
+/// The identity of the file with this name now.
 fn id_of(path: &Path) -> Option<FileId> {
     let found = fs::symlink_metadata(path).ok()?;
     Some((found.dev(), found.ino()))
 }
 
-/// What plugins connect to.
+/// The socket that plugins connect to.
 #[derive(Debug)]
 pub struct AgentSocket {
     run_dir: RunDir,
     path: PathBuf,
     listener: Listener,
-    /// None when nothing can be watched.
+    /// None if the kernel offers no watch.
     watch: Option<Changes>,
 }
 
 #[derive(Debug)]
 struct Listener {
-    /// The same socket as the other one, for its queue.
+    /// The same socket as `listener`, for its queue.
     queue: StdListener,
     listener: UnixListener,
-    /// Of its path.
+    /// The identity of its path.
     id: Option<FileId>,
-    /// Whether it goes with this process; a socket that a service manager holds stays.
+    /// Whether this process created it; a socket held by a service manager stays.
     is_own: bool,
 }
 
 impl AgentSocket {
-    /// A socket that goes with this process.
+    /// A socket that ends with this process.
     ///
     /// # Errors
-    /// The directory or the socket can't be made.
+    /// The directory or the socket can't be created.
     pub fn make(run_dir: RunDir, path: &Path) -> Result<Self, SocketError> {
         let listener = listen(path)?;
         Ok(Self::new(run_dir, path, listener))
     }
 
-    /// A socket that a service manager holds and will hand to our successor too.
+    /// A socket held by a service manager, which hands it to the next agent too.
     ///
     /// # Errors
-    /// The runtime does not take it.
+    /// The runtime refuses it.
     pub fn inherited(run_dir: RunDir, path: &Path, listener: StdListener) -> io::Result<Self> {
         let listener = Listener::new(path, listener, false)?;
         Ok(Self::new(run_dir, path, listener))
@@ -185,12 +185,12 @@ impl AgentSocket {
     /// The next connection.
     ///
     /// # Errors
-    /// Of accept(2).
+    /// accept(2) failed.
     pub async fn accept(&mut self) -> io::Result<UnixStream> {
         loop {
             let removed = async {
                 match &self.watch {
-                    // It fails only with the runtime's end.
+                    // It fails only when the runtime ends.
                     Some(watch) => drop(watch.next().await),
                     None => std::future::pending().await,
                 }
@@ -204,10 +204,10 @@ impl AgentSocket {
         }
     }
 
-    /// Watches directory and socket, and makes them again if they are gone.
+    /// Watches directory and socket, and re-creates them if they are gone.
     fn watch(&mut self) {
         loop {
-            // First, so that nothing is missed of what happens from here on.
+            // First, so that no later change is missed.
             let watch = Changes::of_end(&self.path, &self.run_dir.path);
             let watch = match self.restore() {
                 Ok(true) => continue,
@@ -234,7 +234,7 @@ impl AgentSocket {
         }
     }
 
-    /// Whether something had to be made again.
+    /// Returns whether something was re-created.
     fn restore(&mut self) -> Result<bool, SocketError> {
         let mut is_changed = self.run_dir.restore()?;
         if is_changed {
@@ -263,14 +263,14 @@ impl AgentSocket {
         Ok(is_changed)
     }
 
-    /// Closes it, and gives those who stand in its queue: with a socket of our own nobody else
-    /// would ever serve them. Who comes now finds none, and tries again until our successor has
-    /// made one. The queue of a socket that stays is our successor's.
+    /// Closes it, and returns the connections in its queue: if this process created the socket,
+    /// nobody else would ever serve them. Later clients find no socket and retry until the next
+    /// agent has created one. The queue of a socket that stays is left to the next agent.
     pub fn close(&self) -> Vec<UnixStream> {
         if !self.listener.is_own {
             return Vec::new();
         }
-        // First, for who connects after the queue was emptied would be lost.
+        // First, because a client that connected after the queue was emptied would be lost.
         if id_of(&self.path) == self.listener.id {
             let _ = fs::remove_file(&self.path);
         }
@@ -296,12 +296,11 @@ impl Listener {
     }
 }
 
-/// Binds the socket under a temporary name and moves it into place, so that it is never seen with
-/// other rights than 0600 and a plugin that connects meets either the old agent's socket or this
-/// one.
+/// Binds the socket under a temporary name and moves it into place. So its mode is never other than
+/// 0600, and a plugin that connects reaches either the old agent's socket or this one.
 ///
 /// # Errors
-/// When it can't be bound, restricted or renamed.
+/// It can't be bound, restricted or renamed.
 fn listen(path: &Path) -> Result<Listener, SocketError> {
     let new = path.with_added_extension("new");
     let io = |step| {
@@ -416,7 +415,7 @@ mod tests {
                     comes.next().await.unwrap();
                 }
                 loop {
-                    // It is bound under another name first.
+                    // It is first bound under another name.
                     match UnixStream::connect(&path).await {
                         Ok(stream) => return stream,
                         Err(_) => tokio::task::yield_now().await,

@@ -1,11 +1,9 @@
-//! Connections whose request has not come whole, and what they may cost: so many, and so many
-//! bytes, all together.
+//! Connections whose request is incomplete, and the limits on their number and bytes.
 //!
-//! A plugin sends its request at once, so whoever makes the agent wait is slow, or silent, or no
-//! plugin. When there are too many of them, the one that has waited longest goes, and the new one
-//! comes in: that way they take nothing from a client that has something to say, and no limit
-//! refuses it. What comes after a request is whole is bounded by the operations that the agent
-//! admits at once.
+//! A plugin sends its request at once, so a client that keeps the agent waiting is slow, silent, or
+//! no plugin. If there are too many, the one that has waited longest is closed and the new one is
+//! accepted. That way they take nothing from a client with a real request, and no limit refuses
+//! one. Complete requests are limited by the number of operations that the agent admits.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,16 +12,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nix::sys::resource::{Resource, getrlimit};
 use tokio_util::sync::CancellationToken;
 
-/// Connections that may wait at once, where there are descriptors enough; each costs one and some
+/// Connections that may wait at once, if there are enough descriptors; each costs one and some
 /// kilobytes.
 const MOST: usize = 1024;
-/// Of the descriptors that the process may open, one in this many may be a waiting connection's;
-/// the others are for wiring.
+/// One in this many of the process' descriptors may belong to a waiting connection; the others are
+/// for wiring.
 const SHARE_OF_DESCRIPTORS: u64 = 4;
-/// What the requests that have not come whole may hold, in bytes.
+/// The limit on the bytes of incomplete requests.
 const MOST_BYTES: usize = 32 << 20;
 
-/// All connections that wait, oldest first.
+/// All waiting connections, oldest first.
 #[derive(Debug)]
 pub(super) struct Waiting {
     most: usize,
@@ -40,12 +38,12 @@ struct Line {
 
 #[derive(Debug)]
 struct Entry {
-    /// Ends the connection.
+    /// Closes the connection.
     end: CancellationToken,
     bytes: usize,
 }
 
-/// One connection's presence, in line or being served.
+/// One connection, waiting or being served.
 #[derive(Debug)]
 pub(super) struct Presence {
     waiting: Arc<Waiting>,
@@ -54,10 +52,10 @@ pub(super) struct Presence {
 }
 
 impl Waiting {
-    /// With room for what this process has descriptors for.
+    /// With room in proportion to this process' descriptor limit.
     ///
     /// # Errors
-    /// When the limit can't be read.
+    /// The limit can't be read.
     pub(super) fn for_this_process() -> io::Result<Self> {
         let (descriptors, _) = getrlimit(Resource::RLIMIT_NOFILE)?;
         let share = usize::try_from(descriptors / SHARE_OF_DESCRIPTORS).unwrap_or(MOST);
@@ -72,7 +70,7 @@ impl Waiting {
         }
     }
 
-    /// A new connection, at the end of the line.
+    /// Adds a new connection to the end of the line.
     pub(super) fn enter(self: &Arc<Self>) -> Presence {
         let presence = Presence {
             waiting: Arc::clone(self),
@@ -83,18 +81,18 @@ impl Waiting {
         presence
     }
 
-    /// Whether the next one to come makes another one go.
+    /// Whether the next connection displaces another.
     pub(super) fn is_full(&self) -> bool {
         self.lock().entries.len() >= self.most
     }
 
-    /// Ends the connection that has waited longest, when there is one.
+    /// Closes the connection that has waited longest, if any.
     pub(super) fn end_oldest(&self) {
         self.lock().end_oldest();
     }
 
     fn lock(&self) -> MutexGuard<'_, Line> {
-        // Nothing that can panic runs while the line is held.
+        // No code panics while it holds the lock.
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -115,20 +113,20 @@ impl Line {
 }
 
 impl Presence {
-    /// Resolves when the connection has to go.
+    /// Completes when the connection has to be closed.
     pub(super) async fn ended(&self) {
         self.end.cancelled().await;
     }
 
-    /// Its request has come whole.
+    /// Its request is complete.
     pub(super) fn is_heard(&self) {
         if let Some(number) = self.number().take() {
             self.waiting.lock().leave(number);
         }
     }
 
-    /// Its answer is on the way: it waits again, for the client to take it and to say something
-    /// else.
+    /// Its answer is on the way: it waits again, for the client to read it and to send another
+    /// request.
     pub(super) fn waits(&self) {
         let mut number = self.number();
         let mut line = self.waiting.lock();
@@ -148,7 +146,7 @@ impl Presence {
         }
     }
 
-    /// So many more bytes of its request came.
+    /// This many more bytes of its request arrived.
     pub(super) fn grew(&self, bytes: usize) {
         let number = self.number();
         let mut line = self.waiting.lock();

@@ -1,8 +1,8 @@
-//! Pod manifests in a directory, for machines without Kubernetes: read whole at start and after
+//! Pod manifests in a directory, for machines without Kubernetes: all are read at start and after
 //! each change.
 //!
-//! A directory of manifests is small, and one change is often several files or, in a mounted
-//! ConfigMap, a symlink; so the inotify events only say when to look, never what has changed.
+//! A directory of manifests is small, and one change often concerns several files or, in a mounted
+//! ConfigMap, a symlink. So inotify events only say when to read, never what has changed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,11 +15,11 @@ use super::{Known, PodName};
 use crate::changes::Changes;
 use podwire_apiserver::read_text;
 
-/// The endings of files that are read.
+/// The suffixes of files that are read.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 /// The largest file that is read, in bytes.
 const LARGEST: usize = 4 << 20;
-/// Problems that are told one by one.
+/// The number of problems reported one by one.
 const MOST_PROBLEMS: usize = 8;
 
 /// Watches until the runtime ends, or inotify itself fails, which is logged.
@@ -34,7 +34,7 @@ pub(super) async fn watch(directory: PathBuf, known: Known) {
 
 async fn follow(directory: &Path, known: &Known) -> io::Result<std::convert::Infallible> {
     loop {
-        // The watch is set before the files are read, so that no change falls between.
+        // The watch is set before the files are read, so that no change is missed.
         let changes = Changes::of(directory)?;
         match read_all(directory.to_owned()).await {
             Ok(found) => {
@@ -118,7 +118,7 @@ fn read_files(directory: &Path) -> io::Result<Found> {
     Ok(found)
 }
 
-/// A file's text; none when it has gone since it was listed.
+/// A file's text; None if it was removed since it was listed.
 fn read_file(path: &Path) -> Result<Option<String>, String> {
     match read_text(path, LARGEST) {
         Ok(text) => Ok(Some(text)),

@@ -1,4 +1,4 @@
-//! What was missing when an ADD gave up waiting for its pod's annotations.
+//! What was missing when an ADD stopped waiting for its pod's annotations.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,51 +11,51 @@ use super::{AnnotationError, Annotations};
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
-    /// An annotation can't be read; waiting would not help.
+    /// An annotation is invalid; waiting would not help.
     #[error(transparent)]
     Annotation(#[from] AnnotationError),
-    /// It did not come in time.
+    /// The annotation did not come in time.
     #[error("{}", missing_text(.pod, .wanted, .missing, .waited, .failing))]
     Missing {
-        /// The pod, when the runtime named one.
+        /// The pod, if the runtime passed one.
         pod: Option<String>,
-        /// Which annotations would have done.
+        /// The annotations that would do.
         wanted: String,
         /// What was there instead.
         missing: Missing,
-        /// How long it was awaited.
+        /// How long the ADD waited.
         waited: Duration,
-        /// Sources that fail: which, for how long, and of what.
+        /// Sources that fail: which, for how long, and why.
         failing: Vec<(String, Duration, String)>,
     },
-    /// The pod went away while its ADD ran.
+    /// The pod was deleted during its ADD.
     #[error("pod {pod}{} was deleted from {place} while this ADD ran", Uid(.uid))]
     PodDeleted {
         /// The pod.
         pod: String,
         /// Its uid.
         uid: Option<String>,
-        /// Which source said so.
+        /// The source.
         place: String,
     },
-    /// Another pod has got its name.
+    /// Another pod has its name now.
     #[error("pod {pod} of uid {was} gave way to one of uid {now} in {place} while this ADD ran")]
     PodReplaced {
         /// The pod.
         pod: String,
         /// The uid of the pod that this ADD is for.
         was: String,
-        /// The uid of the one that has its name now.
+        /// The uid of the pod with this name now.
         now: String,
-        /// Which source said so.
+        /// The source.
         place: String,
     },
-    /// Its annotations say something else than what was made.
+    /// Its annotations no longer match what was created.
     #[error("the annotations of pod {pod} changed in {place} while this ADD ran")]
     AnnotationChanged {
         /// The pod.
         pod: String,
-        /// Which source said so.
+        /// The source.
         place: String,
     },
 }
@@ -63,25 +63,25 @@ pub enum SourceError {
 /// What was missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Missing {
-    /// The runtime named no pod.
+    /// The runtime passed no pod.
     PodName,
     /// No source knows the pod.
     Pod {
         /// The sources that were asked.
         places: Vec<String>,
     },
-    /// A source knows another pod of that name.
+    /// A source knows another pod with that name.
     Uid {
         /// K8S_POD_UID.
         runtime: String,
-        /// The uid that the source has.
+        /// The uid in the source.
         found: String,
         /// The source.
         place: String,
     },
-    /// The pod is known, and its annotations don't answer.
+    /// The pod is known, but its annotations contain no answer.
     Annotation {
-        /// Those that it has, of the ones that podwire reads.
+        /// Those of its annotations that podwire reads.
         has: Vec<String>,
     },
 }
@@ -115,7 +115,7 @@ impl Missing {
         }
     }
 
-    /// The one that is nearer to an answer; of two unknown pods both places count.
+    /// The one that is nearer to an answer; for two unknown pods, both places.
     pub(super) fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::Pod { mut places }, Self::Pod { places: more }) => {
@@ -187,7 +187,7 @@ fn missing_text(
 }
 
 impl Missing {
-    /// For the log.
+    /// The word for the log.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::PodName => "pod name",

@@ -1,7 +1,8 @@
-//! The pods that a watched source knows of: what the watch writes and ADDs read and wait on.
+//! The pods that a watched source knows: the watch writes them, and ADDs read them and wait for
+//! them.
 //!
-//! Only what podwire reads of a pod is kept, a few hundred bytes: an API server sends all of its
-//! metadata, of which managedFields alone may be several KB.
+//! Only what podwire reads of a pod is kept, a few hundred bytes: an API server sends all metadata,
+//! and managedFields alone may be several KB.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,8 +26,8 @@ pub struct PodName {
 }
 
 impl PodName {
-    /// The name of the pod that a runtime named; one that names no namespace (podman) means the
-    /// default one.
+    /// The name of the pod that a runtime means; without a namespace (podman) it is in the default
+    /// one.
     pub fn of(pod: &PodRef) -> Self {
         Self {
             namespace: pod.namespace.clone().unwrap_or_else(|| "default".into()),
@@ -41,12 +42,12 @@ impl fmt::Display for PodName {
     }
 }
 
-/// What is known of a pod.
+/// What is known about a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pod {
-    /// Its uid; a manifest may have none.
+    /// Its uid; a manifest may lack it.
     pub uid: Option<String>,
-    /// Whether it mirrors a static pod, of which a runtime knows another uid.
+    /// Whether it is the mirror of a static pod, for which a runtime has another uid.
     pub is_mirror: bool,
     /// Those of its annotations that podwire reads.
     pub annotations: Annotations,
@@ -56,7 +57,7 @@ pub struct Pod {
 const MIRROR_MARKS: [&str; 2] = ["kubernetes.io/config.mirror", "kubernetes.io/config.hash"];
 
 impl Pod {
-    /// A pod of all these annotations.
+    /// A pod with all these annotations.
     pub fn new(
         uid: Option<String>,
         annotations: impl IntoIterator<Item = (String, String)>,
@@ -74,7 +75,7 @@ impl Pod {
         pod
     }
 
-    /// Whether a runtime that says `uid`, or nothing, means this pod.
+    /// Whether a runtime that passes `uid`, or none, means this pod.
     pub(super) fn is_meant_by(&self, uid: Option<&str>) -> bool {
         match (uid, &self.uid) {
             (Some(said), Some(own)) => said == own || self.is_mirror,
@@ -83,60 +84,60 @@ impl Pod {
     }
 }
 
-/// How a source is doing.
+/// The state of a source.
 #[derive(Debug, Clone, Default)]
 pub struct Health {
-    /// Whether everything it has was read at least once.
+    /// Whether it was read completely at least once.
     pub is_read: bool,
-    /// Since when it fails, and of what.
+    /// Since when it has been failing, and why.
     pub failing: Option<(Instant, String)>,
-    /// How often it failed.
+    /// Number of failures.
     pub failures: u64,
 }
 
-/// The pods that one source knows of. Clones share them.
+/// The pods that one source knows. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
     inner: Arc<Mutex<Inner>>,
     health: watch::Sender<Health>,
-    /// Told when pods may have gone.
+    /// Notified when pods may have been deleted.
     departures: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     pods: Pods,
-    /// Pods that are gone and that somebody waits on: two changes in a row may be seen as one.
+    /// Deleted pods that somebody waits for: two changes in a row may arrive as one.
     gone: HashMap<PodName, Arc<Pod>>,
     waits: HashMap<PodName, Vec<Arc<Waiter>>>,
-    /// When the source was last heard of.
+    /// When the source last answered.
     heard: Option<Instant>,
-    /// The newest resourceVersion that came.
+    /// The newest resourceVersion received.
     newest: u64,
 }
 
-/// What a source says of one pod.
+/// What a source knows about one pod.
 #[derive(Debug, Clone)]
 pub(super) enum Seen {
     Unknown,
     Pod(Arc<Pod>),
-    /// It was there while somebody waited on it.
+    /// It was deleted during a wait for it.
     Gone(Arc<Pod>),
 }
 
-/// Whom a change of one pod wakes, in every source that it waits on.
+/// Woken by a change of its pod, in every source in which it waits.
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
-    /// Whether it can't go on without the pod's annotation.
+    /// Whether it can't continue without the pod's annotation.
     pub(super) is_asking: bool,
     pub(super) wake: watch::Sender<()>,
 }
 
 impl Known {
-    /// A pod is there, or has changed.
+    /// A pod exists or has changed.
     ///
     /// # Errors
-    /// [`TooMuch`]; then what was known stays.
+    /// [`TooMuch`]; the pods stay unchanged then.
     pub(super) fn apply(&self, name: PodName, pod: Pod) -> Result<(), TooMuch> {
         let mut inner = self.lock();
         if inner.pods.insert(name.clone(), pod)? {
@@ -155,7 +156,7 @@ impl Known {
         }
     }
 
-    /// These are all there are.
+    /// Replaces all pods.
     pub(super) fn replace(&self, pods: Pods) {
         let mut inner = self.lock();
         let before = mem::replace(&mut inner.pods, pods);
@@ -174,7 +175,7 @@ impl Known {
         self.note(|health| health.failing.take().is_some());
     }
 
-    /// The source fails; what is known stays.
+    /// The source fails; the pods stay known.
     pub(super) fn fails(&self, problem: String) {
         self.note(|health| {
             let since = health.failing.take().map(|(since, _)| since);
@@ -184,7 +185,7 @@ impl Known {
         });
     }
 
-    /// Wakes everybody when `change` says that the source does otherwise than before.
+    /// Notifies all watchers if `change` returns that the state differs.
     fn note(&self, change: impl FnOnce(&mut Health) -> bool) {
         let mut is_other = false;
         self.health.send_modify(|health| is_other = change(health));
@@ -195,24 +196,24 @@ impl Known {
         }
     }
 
-    /// The source said something, be it only that nothing has changed.
+    /// The source answered, even if only to say that nothing has changed.
     pub(super) fn heard(&self) {
         self.lock().heard = Some(Instant::now());
     }
 
-    /// The source has come to this resourceVersion. Servers count them up, and since Kubernetes
-    /// 1.35 that is a promise (KEP-5504); what is no number is not compared.
+    /// The source has reached this resourceVersion. Servers increment them, which Kubernetes
+    /// promises since 1.35 (KEP-5504); anything but a number is not compared.
     pub(super) fn came_to(&self, version: &str) {
         let newest = &mut self.lock().newest;
         *newest = version.parse().unwrap_or(0).max(*newest);
     }
 
-    /// The newest resourceVersion that came, 0 without one.
+    /// The newest resourceVersion received; 0 without one.
     pub(super) fn newest(&self) -> u64 {
         self.lock().newest
     }
 
-    /// Wakes when pods may have gone.
+    /// Notifies when pods may have been deleted.
     pub(super) fn departures(&self) -> watch::Receiver<()> {
         self.departures.subscribe()
     }
@@ -225,27 +226,27 @@ impl Known {
         }
     }
 
-    /// How old what is known may be: the time since the source was last heard of.
+    /// The possible age of the data: the time since the source last answered.
     pub fn lag(&self) -> Option<Duration> {
         self.lock().heard.map(|heard| heard.elapsed())
     }
 
-    /// How the source is doing, and each change of it.
+    /// The state of the source, and each change of it.
     pub fn health(&self) -> watch::Receiver<Health> {
         self.health.subscribe()
     }
 
-    /// How many pods there are.
+    /// Number of pods.
     pub fn len(&self) -> usize {
         self.lock().pods.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The pods without whose annotation an ADD can't go on.
+    /// The pods whose annotation an ADD needs to continue.
     pub(super) fn awaited(&self) -> Vec<PodName> {
         let inner = self.lock();
         let is_asking = |waiters: &[Arc<Waiter>]| waiters.iter().any(|waiter| waiter.is_asking);
@@ -262,8 +263,8 @@ impl Known {
         }
     }
 
-    /// From now on a change of this pod wakes the waiter and a deletion is remembered, until the
-    /// wait is dropped.
+    /// From now on, until the wait is dropped, a change of this pod wakes the waiter, and its
+    /// deletion is remembered.
     pub(super) fn wait_on(&self, name: &PodName, waiter: &Arc<Waiter>) -> Wait {
         let mut inner = self.lock();
         let waiters = inner.waits.entry(name.clone()).or_default();
@@ -281,7 +282,7 @@ impl Known {
 }
 
 impl Inner {
-    /// Wakes those who wait on the pod, and remembers for them what it was if it is gone.
+    /// Wakes those who wait for the pod, and keeps its last state for them if it is gone.
     fn changed(&mut self, name: &PodName, before: Option<&Arc<Pod>>) {
         let Some(waiters) = self.waits.get(name) else {
             return;
@@ -298,7 +299,7 @@ impl Inner {
     }
 }
 
-/// Somebody waits on a pod.
+/// A wait for a pod.
 #[derive(Debug)]
 pub(super) struct Wait {
     known: Known,

@@ -1,8 +1,7 @@
 //! This node's pods, as the Kubernetes API server reports them.
 //!
-//! Only metadata is asked for (PartialObjectMetadata), of the pods whose spec.nodeName is this
-//! node. Whatever fails is tried again (`podwire_apiserver::watch`), and what was known stays
-//! known.
+//! Only the metadata (PartialObjectMetadata) of pods whose spec.nodeName is this node is requested.
+//! Failures are retried (`podwire_apiserver::watch`), and what is known stays known.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +21,10 @@ use super::{Known, Pod, PodName};
 use crate::config::KubeConfig;
 use crate::duration;
 
-/// How long the server may take to answer a question about one pod.
+/// Time limit for the server's answer about one pod.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Watches until the runtime ends. `nudge` shortens a pause: an ADD waits for a pod.
+/// Watches until the runtime ends. `nudge` shortens a pause, because an ADD waits for a pod.
 pub(super) async fn watch(config: KubeConfig, known: Known, nudge: Arc<Notify>) {
     let selection = Selection {
         fields: format!("spec.nodeName={}", config.node),
@@ -48,9 +47,9 @@ pub(super) async fn watch(config: KubeConfig, known: Known, nudge: Arc<Notify>) 
     }
 }
 
-/// Whether the server has the pod of this uid. A list without a resourceVersion is answered from
-/// etcd, or as new (Kubernetes API concepts, "Semantics for get and list"); one of an older state
-/// than `newest`, as of a server that lags, is no answer.
+/// Whether the server has the pod with this uid. A list without a resourceVersion reads from etcd,
+/// or as recently (Kubernetes API concepts, "Semantics for get and list"). An answer older than
+/// `newest`, from a server that lags, does not count.
 pub(super) async fn is_there(
     config: &KubeConfig,
     pod: &PodName,
@@ -81,11 +80,11 @@ pub(super) async fn is_there(
     Ok(list.items.iter().any(|item| is_it(&item.metadata)))
 }
 
-/// Keeps what is known as the server has it.
+/// Copies the server's state into `Known`.
 struct Keeper {
     access: Access,
     known: Known,
-    /// What a list has named so far.
+    /// The pods listed so far.
     listed: Pods,
     is_failing: bool,
 }
@@ -143,7 +142,7 @@ impl Keeper {
         self.known.recovered();
     }
 
-    /// Logged once when it begins; the reason is in the error of every ADD that fails by it.
+    /// Logged once per outage; the error of every ADD that fails because of it gives the reason.
     fn failed(&mut self, problem: String) {
         if !self.is_failing {
             tracing::warn!(server = %self.access, error = problem, "can't watch this node's pods");
@@ -153,7 +152,7 @@ impl Keeper {
     }
 }
 
-/// What is kept of a pod's metadata.
+/// The part of a pod's metadata that is kept.
 fn read(metadata: ObjectMeta) -> Option<(PodName, Pod)> {
     let name = PodName {
         namespace: metadata.namespace?,

@@ -1,5 +1,4 @@
-//! Pods written in YAML or JSON, as `kubectl apply` takes them: one or several documents, or a
-//! List.
+//! Pods in YAML or JSON, as `kubectl apply` accepts them: one or several documents, or a List.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +7,8 @@ use serde::Deserialize;
 use super::{Pod, PodName};
 use podwire_apiserver::brief;
 
-/// A document. Other kinds than pods and lists are passed over: a file may hold a service beside
-/// its pod.
+/// A document. Kinds other than pods and lists are skipped: a file may hold a service beside its
+/// pod.
 #[derive(Debug, Deserialize)]
 struct Document {
     #[serde(default)]
@@ -32,12 +31,12 @@ struct Metadata {
     annotations: Option<BTreeMap<String, String>>,
 }
 
-/// The pods of one file. A pod without namespace is in `default`.
+/// The pods of one file. A pod without a namespace is in `default`.
 ///
 /// # Errors
 /// What is wrong, and where.
 pub fn parse(text: &str) -> Result<Vec<(PodName, Pod)>, String> {
-    // JSON is YAML, but its own parser's errors are better, and kubectl writes large lists of it.
+    // JSON is YAML, but serde_json's errors are better, and kubectl writes large lists in it.
     let documents: Vec<Option<Document>> = match text.trim_start().starts_with('{') {
         true => vec![serde_json::from_str(text).map_err(|error| brief(&error))?],
         false => serde_saphyr::from_multiple(text).map_err(|error| brief(&error))?,

@@ -1,10 +1,10 @@
-//! Where annotations come from: the CNI request itself, the Kubernetes API server, a directory of
+//! The sources of annotations: the CNI request itself, the Kubernetes API server, a directory of
 //! manifests.
 //!
-//! The sources are asked in the configured order, and the first whose word on the pod answers the
-//! question is believed. When none does and a watched one (API server, directory) still may, its
-//! next change is awaited, up to a deadline; what was missing then is in the error: the pod, the
-//! right pod of that name, or its annotation.
+//! The sources are asked in the configured order, and the first that answers counts. If none
+//! answers, but a watched one (API server, directory) may still do so, its next change is awaited,
+//! up to a deadline. The error then names what was missing: the pod, the right pod with that name,
+//! or its annotation.
 
 mod dir;
 mod error;
@@ -33,16 +33,16 @@ use crate::plan::PodRef;
 /// Annotations by name.
 pub type Annotations = BTreeMap<String, String>;
 
-/// The sources that are on.
+/// The enabled sources.
 #[derive(Debug)]
 pub struct Sources {
     order: Vec<Origin>,
     need: Need,
-    /// An ADD waits: a source that pauses after a failure tries again.
+    /// Tells a source that pauses after a failure to retry, because an ADD waits.
     nudge: Arc<Notify>,
 }
 
-/// One source of the order.
+/// One of the sources.
 #[derive(Debug)]
 enum Origin {
     Request,
@@ -52,40 +52,40 @@ enum Origin {
 #[derive(Debug)]
 struct Watched {
     source: Source,
-    /// As an error names it.
+    /// Its name in errors.
     place: String,
     known: Known,
 }
 
-/// Whose annotations are wanted.
+/// The pod whose annotations are wanted.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
-    /// The pod that the runtime named.
+    /// The pod that the runtime passed.
     pub pod: Option<&'a PodRef>,
-    /// The annotations that came with the request.
+    /// The annotations in the request.
     pub request: &'a Annotations,
-    /// Which annotations would do, for the error.
+    /// The annotations that would do, for the error.
     pub wanted: &'a str,
 }
 
-/// What the sources say of a pod.
+/// What the sources know about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer<T> {
-    /// What was read from its annotations; None when they don't say, and need not.
+    /// What was parsed from its annotations; None if they contain nothing and need not.
     pub value: Option<T>,
-    /// The annotations that it was read from.
+    /// The annotations that it was parsed from.
     pub annotations: Annotations,
-    /// The pod's uid in the API, when a watched source knows it: a static pod's runtime has
-    /// another, and OVN's logical port has this one.
+    /// The pod's uid in the API, if a watched source knows the pod. A static pod's runtime has
+    /// another uid, but OVN's logical port has this one.
     pub uid: Option<String>,
     /// The watched source that knows the pod.
     known_by: Option<Source>,
-    /// Whether it was the request that said so, which can't change any more.
+    /// Whether it comes from the request, and so can't change any more.
     is_from_request: bool,
 }
 
 impl Sources {
-    /// Begins to watch, on the current tokio runtime.
+    /// Starts watching, on the current tokio runtime.
     pub fn start(config: &SourceConfig) -> Self {
         let nudge = Arc::new(Notify::new());
         let start = |source: &Source| {
@@ -123,8 +123,7 @@ impl Sources {
     /// future ends the wait.
     ///
     /// # Errors
-    /// An annotation is not valid, the pod was deleted meanwhile, or what is needed did not come in
-    /// time.
+    /// An annotation is invalid, the pod was deleted during the wait, or nothing came in time.
     pub async fn ask<T>(
         &self,
         question: &Question<'_>,
@@ -154,7 +153,7 @@ impl Sources {
             self.nudge.notify_one();
             if can_come && !is_told {
                 let (pod, wanted) = (name.as_ref().map(ToString::to_string), question.wanted);
-                // Not at INFO: in OVN mode runtimes are often before the controller.
+                // Not at INFO: in OVN mode runtimes are often ahead of the controller.
                 tracing::debug!(
                     pod,
                     wanted,
@@ -180,8 +179,8 @@ impl Sources {
         }
     }
 
-    /// Ends when an answer no longer holds: the pod was deleted, another one has its name, or its
-    /// annotations say something else. Of a pod that no watched source knows it never ends.
+    /// Completes when an answer no longer holds: the pod was deleted, another pod has its name, or
+    /// its annotations changed. Never completes for a pod that no watched source knows.
     pub async fn overturned<T: PartialEq>(
         &self,
         question: &Question<'_>,
@@ -231,7 +230,7 @@ impl Sources {
         }
     }
 
-    /// What is known now, for one who needs no annotation: nothing is waited for.
+    /// The annotations known now, for a caller that does not need them; never waits.
     pub fn glance(&self, question: &Question<'_>) -> Annotations {
         let name = question.pod.map(PodName::of);
         let uid = question.pod.and_then(|pod| pod.uid.as_deref());
@@ -252,8 +251,8 @@ impl Sources {
         annotations
     }
 
-    /// Why an ADD that needs a source would not be served now. One that fails but was read once
-    /// still serves the pods that it knows, and so is no reason.
+    /// Why an ADD that needs a source would fail now. A failing source that was read once still
+    /// serves the pods that it knows, and is no reason.
     pub fn problems(&self) -> Vec<String> {
         let problem = |watched: &Watched| {
             let health = watched.known.health().borrow().clone();
@@ -266,15 +265,15 @@ impl Sources {
         self.watched().filter_map(problem).collect()
     }
 
-    /// The pods of a watched source that is on.
+    /// The pods of a watched source, if it is enabled.
     pub fn known(&self, source: Source) -> Option<&Known> {
         self.watched()
             .find(|watched| watched.source == source)
             .map(|watched| &watched.known)
     }
 
-    /// Whether the API server has a pod of this name; None where it is not watched, or can't be
-    /// asked just now.
+    /// Whether the API server has a pod with this name; None if it is not watched or can't be asked
+    /// now.
     pub fn exists(&self, pod: &PodName) -> Option<bool> {
         let known = self.known(Source::Kube)?;
         let health = known.health().borrow().clone();
@@ -282,26 +281,25 @@ impl Sources {
         is_current.then(|| matches!(known.see(pod), Seen::Pod(_)))
     }
 
-    /// The uid that a watched source has of the very pod that the runtime means: of a static pod
-    /// the runtime has another.
+    /// The uid that a watched source has for the pod that the runtime means; a static pod's runtime
+    /// has another.
     pub fn uid_meant(&self, pod: &PodRef) -> Option<String> {
         let meant = |watched: &Watched| watched.known.meant(pod);
         self.watched().find_map(meant)?.uid.clone()
     }
 
-    /// The uid of the pod that the runtime means, when the API server has it; none of a static pod.
+    /// The uid of the pod that the runtime means, if the API server has it; None for a static pod.
     pub fn api_uid(&self, pod: &PodRef) -> Option<String> {
         let meant = self.known(Source::Kube)?.meant(pod)?;
         meant.uid.clone().filter(|_| !meant.is_mirror)
     }
 
-    /// Wakes when pods may have gone from the API server; None where it is not watched.
+    /// Notifies when pods may have been deleted from the API server; None if it is not watched.
     pub fn departures(&self) -> Option<watch::Receiver<()>> {
         Some(self.known(Source::Kube)?.departures())
     }
 
-    /// Whether the pod of this uid is still among those that the API server is known to have; None
-    /// where that can't be told just now.
+    /// Whether the API server is known to have the pod with this uid; None if that is unknown now.
     pub fn has(&self, pod: &PodName, uid: &str) -> Option<bool> {
         let known = self.known(Source::Kube)?;
         let health = known.health().borrow().clone();
@@ -310,10 +308,11 @@ impl Sources {
         is_current.then(|| is_it(known.see(pod)))
     }
 
-    /// Asks the API server itself whether it has the pod of this uid, on whatever node.
+    /// Asks the API server itself whether it has the pod with this uid, on any node.
     ///
     /// # Errors
-    /// It did not answer, refused, or answered from an older state than it had told before.
+    /// It did not answer, refused, or answered from an older state than one that it had sent
+    /// before.
     pub async fn ask_whether_there(
         &self,
         config: &KubeConfig,
@@ -324,7 +323,7 @@ impl Sources {
         kube::is_there(config, pod, uid, newest).await
     }
 
-    /// A pod's uid as a watched source has it: that of the object which people see.
+    /// A pod's uid in a watched source, which is that of the API object.
     pub fn uid_of(&self, pod: &PodRef) -> Option<String> {
         let name = PodName::of(pod);
         self.watched()
@@ -389,8 +388,8 @@ impl Sources {
         if self.need == Need::Required {
             return Ok(Err(missing));
         }
-        // Without need the pod itself is still awaited where a source could know it: it may say
-        // other things.
+        // Even if nothing is needed, the pod itself is awaited if a source could know it: its
+        // annotations may differ.
         let is_watching = name.is_some() && self.watched().next().is_some();
         match fallback {
             Some(answer) => Ok(Ok(answer)),
@@ -399,7 +398,7 @@ impl Sources {
         }
     }
 
-    /// What the request brought, with the uid that a watched source may know.
+    /// What came with the request, with the uid from a watched source if there is one.
     fn of_request<T>(
         &self,
         question: &Question<'_>,

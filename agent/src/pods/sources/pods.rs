@@ -1,31 +1,31 @@
-//! Pods by name, as many as a source may know.
+//! Pods by name, up to a limit per source.
 //!
-//! The source is another program, or a directory that somebody fills: what it says must not make
-//! the agent grow without end.
+//! The source is another program, or a directory that others write to: it must not make the agent
+//! grow without bound.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Pod, PodName};
 
-/// The most pods of one source. Kubernetes is tested with 110 on a node.
+/// The maximum number of pods per source. Kubernetes is tested with 110 on a node.
 pub(super) const MOST_PODS: usize = 5_000;
-/// The most bytes of their names and annotations: 500 pods with all the annotations that an API
-/// server admits (256 KiB each, `TotalAnnotationSizeLimitB`).
+/// The maximum size in bytes of their names and annotations: 500 pods with all the annotations that
+/// an API server admits (256 KiB each, `TotalAnnotationSizeLimitB`).
 pub(super) const MOST_BYTES: usize = 128 << 20;
 
-/// A source has too much to say.
+/// A source exceeds a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TooMuch {
     /// Too many pods.
     #[error("there are more than {MOST_PODS} pods for this node")]
     Pods,
-    /// Too large ones.
+    /// The pods are too large.
     #[error("the pods of this node have more than {MOST_BYTES} bytes of annotations")]
     Bytes,
 }
 
-/// The pods that one source knows of.
+/// The pods that one source knows.
 #[derive(Debug, Default)]
 pub(super) struct Pods {
     by_name: HashMap<PodName, Arc<Pod>>,
@@ -41,10 +41,10 @@ impl Pods {
         self.by_name.get(name)
     }
 
-    /// Adds a pod or replaces one; the answer is whether that changed anything.
+    /// Adds or replaces a pod, and returns whether anything changed.
     ///
     /// # Errors
-    /// [`TooMuch`]; then nothing is changed.
+    /// [`TooMuch`]; nothing is changed then.
     pub(super) fn insert(&mut self, name: PodName, pod: Pod) -> Result<bool, TooMuch> {
         let before = self.by_name.get(&name);
         if before.is_none() && self.len() == MOST_PODS {
@@ -67,7 +67,7 @@ impl Pods {
     }
 }
 
-/// What a pod takes, in bytes.
+/// A pod's size, in bytes.
 fn size(name: &PodName, pod: &Pod) -> usize {
     let uid = pod.uid.as_ref().map_or(0, String::len);
     let annotations = pod.annotations.iter();

@@ -1,31 +1,31 @@
-//! What the sources tell people: how each is doing, and whom an ADD waits for.
+//! The state of the sources as operators see it, and the pods that ADDs wait for.
 
 use std::time::Duration;
 
 use super::{PodName, Sources, Watched};
 use crate::config::Source;
 
-/// How a watched source is doing.
+/// The state of a watched source.
 #[derive(Debug, Clone)]
 pub struct SourceState {
-    /// Which one.
+    /// The source.
     pub source: Source,
-    /// As an error names it.
+    /// Its name in errors.
     pub place: String,
-    /// Whether everything it has was read at least once.
+    /// Whether it was read completely at least once.
     pub is_read: bool,
-    /// How many pods it knows.
+    /// Number of pods it knows.
     pub pods: usize,
-    /// For how long it has failed, and of what.
+    /// How long it has been failing, and why.
     pub failing: Option<(Duration, String)>,
-    /// How often it has failed.
+    /// Number of failures.
     pub failures: u64,
-    /// How old what it knows may be, where it says so.
+    /// The possible age of its data, if known.
     pub lag: Option<Duration>,
 }
 
 impl Sources {
-    /// How each watched source is doing, in the order in which they are asked.
+    /// The state of each watched source, in the order in which they are asked.
     pub fn states(&self) -> Vec<SourceState> {
         let state = |watched: &Watched| {
             let health = watched.known.health().borrow().clone();
@@ -44,7 +44,7 @@ impl Sources {
         self.watched().map(state).collect()
     }
 
-    /// The pods that an ADD waits for now: their annotation, or they themselves, have not come.
+    /// The pods that ADDs wait for now, because they or their annotation are missing.
     pub fn awaited(&self) -> Vec<PodName> {
         let mut names: Vec<PodName> = self
             .watched()
