@@ -1,5 +1,5 @@
-//! The variables by which a runtime calls a plugin (CNI spec, section 2, "Parameters"): which
-//! of them each verb needs, and what they may hold.
+//! The variables with which a runtime calls a plugin (CNI spec, section 2, "Parameters"): which of
+//! them each verb needs, and their valid values.
 
 mod args;
 
@@ -9,7 +9,7 @@ use crate::spec::{Command, ErrorCode, SpecError, excerpt};
 
 pub use args::{Args, ArgsError};
 
-/// The variables that [`parse`] looks at.
+/// The variables that [`parse`] reads.
 pub const VARIABLES: [&str; 6] = [
     "CNI_COMMAND",
     "CNI_CONTAINERID",
@@ -33,7 +33,7 @@ pub const MAX_NAMESPACE: usize = 63;
 /// The longest CNI_ARGS and CNI_PATH.
 pub const MAX_TEXT: usize = 64 * 1024;
 
-/// One call of a plugin: what the environment says, checked. What a verb does not use may be
+/// One call of a plugin: the environment, checked. A variable that the verb does not use may be
 /// empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invocation {
@@ -45,14 +45,14 @@ pub struct Invocation {
     pub netns: String,
     /// The interface's name in the sandbox; never empty for ADD, DEL and CHECK.
     pub ifname: String,
-    /// CNI_ARGS as it came; see [`Args::parse`].
+    /// CNI_ARGS, not parsed; see [`Args::parse`].
     pub args: String,
-    /// Where to look for delegated plugins, separated by ':'. The specification lists it as
-    /// required for some verbs; podwire asks for it only when it has a plugin to look for.
+    /// The directories of delegated plugins, separated by ':'. The specification requires it for
+    /// some verbs; podwire needs it only to find a plugin.
     pub path: String,
 }
 
-/// Why a call was refused. Its code is always 4.
+/// Why a call is refused. The code is always 4.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvError {
     /// CNI_COMMAND is missing or empty.
@@ -66,20 +66,20 @@ pub enum EnvError {
     Missing {
         /// The verb.
         command: Command,
-        /// All that are missing.
+        /// The missing ones.
         names: Vec<&'static str>,
     },
-    /// A variable holds what it may not.
+    /// A variable has an invalid value.
     #[error("{name}: {} is not {expected}", excerpt(.value))]
     Invalid {
         /// The variable.
         name: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// What it should.
+        /// What is valid.
         expected: &'static str,
     },
-    /// A variable is longer than any that makes sense.
+    /// A variable is longer than any valid value.
     #[error("{name} has {length} bytes, and at most {limit} are allowed")]
     TooLong {
         /// The variable.
@@ -97,11 +97,11 @@ impl From<EnvError> for SpecError {
     }
 }
 
-/// Reads a call from pairs of name and value; other names than [`VARIABLES`] are passed over,
-/// and the first of several of one name counts, as it does for getenv(3).
+/// Parses a call from pairs of name and value. Names other than [`VARIABLES`] are ignored; if a
+/// name occurs more than once, the first counts, as with getenv(3).
 ///
 /// # Errors
-/// The verb is missing or unknown, or a variable that it needs is missing or not valid.
+/// The verb is missing or unknown, or a variable that it needs is missing or invalid.
 pub fn parse<N: AsRef<str>>(
     variables: impl IntoIterator<Item = (N, OsString)>,
 ) -> Result<Invocation, EnvError> {
@@ -120,7 +120,7 @@ pub fn parse<N: AsRef<str>>(
         .parse()
         .map_err(|()| EnvError::UnknownCommand(command))?;
     if command == Command::Version {
-        // Runtimes call it with dummies or with nothing; nothing but the verb matters.
+        // Runtimes set dummies or nothing here; only the verb matters.
         return Ok(Invocation::bare(command));
     }
     Invocation {
@@ -147,7 +147,7 @@ impl Invocation {
         }
     }
 
-    /// Lets through what the verb can use.
+    /// Checks the variables that the verb uses.
     ///
     /// # Errors
     /// As [`parse`].
@@ -182,7 +182,7 @@ impl Invocation {
             if in_netns {
                 return Err(error);
             }
-            // DEL works without, and must not fail for what it does not need.
+            // DEL works without it, and must not fail because of something that it does not need.
             self.netns.clear();
         }
         limit("CNI_ARGS", &self.args, MAX_TEXT)?;
@@ -191,7 +191,7 @@ impl Invocation {
     }
 }
 
-/// Whether this may be a network's name or a container's id: `[a-zA-Z0-9][a-zA-Z0-9_.-]*`
+/// Whether this is a valid name of a network or id of a container: `[a-zA-Z0-9][a-zA-Z0-9_.-]*`
 /// (CNI spec, sections 1 and 2).
 pub fn is_valid_name(text: &str) -> bool {
     let mut bytes = text.bytes();
@@ -201,8 +201,8 @@ pub fn is_valid_name(text: &str) -> bool {
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
 }
 
-/// Whether the kernel takes this for an interface's name (`dev_valid_name`): 1 to 15 bytes,
-/// neither "." nor "..", without '/', ':' and white space.
+/// Whether the kernel accepts this as an interface's name (`dev_valid_name`): 1 to 15 bytes, not
+/// "." or "..", without '/', ':' and white space.
 pub fn is_valid_ifname(text: &str) -> bool {
     (1..=MAX_IFNAME).contains(&text.len())
         // `all` and `default` are the names of sysctl directories, and '%' makes the kernel choose

@@ -1,8 +1,7 @@
-//! A directory that root alone can change, and the small files in it.
+//! A directory that only root can change, and the small files in it.
 //!
-//! It is reached by descriptor, and only after its owner and mode were seen; no symlink in it is
-//! followed. A file is whole from the moment that it bears its name: written under another, then
-//! renamed.
+//! It is accessed by descriptor, and only after a check of its owner and mode; no symlink in it is
+//! followed. A file with its final name is complete: it is written under another name and renamed.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -15,7 +14,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, fsync, geteuid, unlinkat};
 
-/// What the name of a file that is being written ends with.
+/// The suffix of a file being written.
 pub const UNFINISHED: &str = ".tmp";
 
 /// The permissions of a directory.
@@ -24,17 +23,17 @@ const DIRECTORY_MODE: Mode = Mode::S_IRWXU;
 /// Why a directory or a file in it can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DirError {
-    /// A step on it failed.
+    /// An operation failed.
     #[error("{step} {}: {}", .path.display(), .errno.desc())]
     Io {
-        /// What was attempted.
+        /// The operation.
         step: &'static str,
-        /// On what.
+        /// Its object.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         errno: Errno,
     },
-    /// Somebody else than root could change what is in it.
+    /// Someone other than root could change its content.
     #[error(
         "{} belongs to uid {uid} with mode {mode:o}; it must belong to root and be writable by \
          nobody else",
@@ -79,15 +78,15 @@ pub struct PrivateDir {
 }
 
 impl PrivateDir {
-    /// Opens a directory that only root may write to, made with mode 0700 when it is missing.
+    /// Opens a directory that only root may write to; creates it with mode 0700 if it is missing.
     ///
     /// # Errors
-    /// It can't be made or opened, is a symlink, or others may write to it.
+    /// It can't be created or opened, is a symlink, or others may write to it.
     pub fn open(path: &Path) -> Result<Self, DirError> {
         open_directory(AT_FDCWD, path, path.to_owned(), 0o022)
     }
 
-    /// The directory of this name in it, made with mode 0700 when it is missing.
+    /// The subdirectory with this name, created with mode 0700 if it is missing.
     ///
     /// # Errors
     /// As those of [`Self::open`], or others may read it.
@@ -100,37 +99,37 @@ impl PrivateDir {
         )
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Device and inode, by which it is told from another one of the same name.
+    /// Device and inode, which distinguish it from another with the same name.
     ///
     /// # Errors
-    /// Of fstat(2).
+    /// fstat(2) failed.
     pub fn id(&self) -> Result<(u64, u64), DirError> {
         let found = fstat(&self.directory).map_err(self.failed("look at", ""))?;
         Ok((found.st_dev, found.st_ino))
     }
 
-    /// Takes all permissions from everybody but its owner.
+    /// Removes all permissions of everybody but its owner.
     ///
     /// # Errors
-    /// Of fchmod(2).
+    /// fchmod(2) failed.
     pub fn close_to_others(&self) -> Result<(), DirError> {
         fchmod(&self.directory, DIRECTORY_MODE).map_err(self.failed("close to others", ""))
     }
 
-    /// Writes a file (0600), given in parts, in place of what bears the name.
+    /// Writes a file (0600), given in parts, in place of any with this name.
     ///
     /// # Errors
-    /// A step failed; what was there stays then.
+    /// A step failed; the old file stays then.
     pub fn write(&self, name: &str, parts: &[&[u8]]) -> Result<(), DirError> {
         self.write_with(name, parts, |_| Ok(()))
     }
 
-    /// As [`Self::write`], and on the disk when it returns, if there is one.
+    /// Like [`Self::write`], but also synced to the disk, if there is one.
     ///
     /// # Errors
     /// As those of [`Self::write`].
@@ -165,16 +164,16 @@ impl PrivateDir {
             written = renameat(&self.directory, unfinished.as_str(), &self.directory, name);
         }
         written.map_err(|errno| {
-            // A symlink of that name too: it would be in the way again.
+            // A symlink with this name too: it would be in the way again.
             let _ = self.remove(&unfinished);
             self.failed("write", name)(errno)
         })
     }
 
-    /// Reads a file of at most `limit` bytes; `None` when there is none.
+    /// Reads a file of at most `limit` bytes; `None` if there is none.
     ///
     /// # Errors
-    /// It can't be read, is a symlink or no plain file, or has more bytes.
+    /// It can't be read, is a symlink or not a regular file, or is larger.
     pub fn read(&self, name: &str, limit: usize) -> Result<Option<Vec<u8>>, DirError> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let file = match openat(&self.directory, name, flags, Mode::empty()) {
@@ -201,10 +200,10 @@ impl PrivateDir {
         Ok(Some(bytes))
     }
 
-    /// Gives a file another name; that there is none is no error.
+    /// Renames a file; does nothing if there is none.
     ///
     /// # Errors
-    /// Of renameat(2).
+    /// renameat(2) failed.
     pub fn rename(&self, from: &str, to: &str) -> Result<(), DirError> {
         match renameat(&self.directory, from, &self.directory, to) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
@@ -212,10 +211,10 @@ impl PrivateDir {
         }
     }
 
-    /// Removes a file; that there is none is no error.
+    /// Removes a file; does nothing if there is none.
     ///
     /// # Errors
-    /// Of unlinkat(2).
+    /// unlinkat(2) failed.
     pub fn remove(&self, name: &str) -> Result<(), DirError> {
         match unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
@@ -223,10 +222,10 @@ impl PrivateDir {
         }
     }
 
-    /// The names of all files; one that is not UTF-8 is none of ours.
+    /// The names of all files; names that are not UTF-8 are skipped.
     ///
     /// # Errors
-    /// It can't be read.
+    /// The directory can't be read.
     pub fn names(&self) -> Result<Vec<String>, DirError> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let mut listing = Dir::openat(&self.directory, ".", flags, Mode::empty())
@@ -239,14 +238,14 @@ impl PrivateDir {
             .collect())
     }
 
-    /// A file's size in bytes, if it is there.
+    /// A file's size in bytes, if it exists.
     pub fn size(&self, name: &str) -> Option<u64> {
         let found = fstatat(&self.directory, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
         u64::try_from(found.st_size).ok()
     }
 
     fn failed(&self, step: &'static str, name: &str) -> impl Fn(Errno) -> DirError + use<> {
-        // Joined with nothing a path would end with a slash.
+        // With an empty name, join would append a slash.
         let path = if name.is_empty() {
             self.path.clone()
         } else {
@@ -267,7 +266,8 @@ impl AsFd for PrivateDir {
     }
 }
 
-/// Opens a directory, made when it is missing, that nobody else has any of these permissions on.
+/// Opens a directory, which is created if it is missing, and on which nobody else has any of these
+/// permissions.
 fn open_directory(
     holder: impl AsFd,
     name: &Path,

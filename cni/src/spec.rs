@@ -1,8 +1,7 @@
-//! The CNI specification as types: one internal form, read from and written in any of the
-//! supported versions (0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0).
+//! The CNI specification as types: one internal form, read from and written to any of the supported
+//! versions (0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0).
 //!
-//! The text meant by "CNI spec" is SPEC.md of containernetworking/cni at 1.1.0, sections named
-//! where they matter.
+//! "CNI spec" means SPEC.md of containernetworking/cni at 1.1.0.
 
 mod command;
 mod conf;

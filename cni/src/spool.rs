@@ -1,5 +1,5 @@
 //! DELs that no agent took: one file each, in a directory beside the agent's socket, written by the
-//! plugin and carried out by the agent.
+//! plugin and executed by the agent.
 //!
 //! Times are of CLOCK_BOOTTIME, which no clock step moves; the directory is on tmpfs and ends with
 //! the boot that they count from.
@@ -15,36 +15,36 @@ use crate::wire::MAX_REQUEST;
 
 /// The directory's name, beside the agent's socket.
 pub const DIRECTORY: &str = "spool";
-/// The most files that it may hold.
+/// The maximum number of files.
 pub const MAX_ENTRIES: usize = 1024;
-/// The most bytes that they may have together.
+/// The maximum total size, in bytes.
 pub const MAX_BYTES: u64 = 16 << 20;
 
 const SUFFIX: &str = ".del";
 /// The format of the files.
 const FORMAT: u32 = 1;
-/// What is written around a request, at the most.
+/// The maximum size of what surrounds a request.
 const ENVELOPE: usize = 128;
-/// No plugin takes this long to write a file: what is older was left by one that was killed.
+/// No plugin takes this long to write a file: an older one was left by a plugin that was killed.
 const ABANDONED: u64 = 120 * 1_000_000_000;
 
 /// Why the spool can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
-    /// The directory or a file in it.
+    /// The directory or a file in it failed.
     #[error("{0}")]
     Dir(#[from] DirError),
-    /// There is no room for one more.
+    /// There is no room for another one.
     #[error("{} is full: {entries} requests of {bytes} bytes wait for the agent", .path.display())]
     Full {
         /// The directory.
         path: PathBuf,
-        /// How many files it has.
+        /// Its number of files.
         entries: usize,
-        /// Their bytes.
+        /// Their size in bytes.
         bytes: u64,
     },
-    /// A file is not one of ours.
+    /// The file was not written by podwire.
     #[error("{}: {problem}", .path.display())]
     Malformed {
         /// The file.
@@ -58,14 +58,14 @@ pub enum SpoolError {
 #[derive(Debug)]
 pub struct Spool(PrivateDir);
 
-/// A file's name; in order of time when sorted.
+/// A file's name; sorts by time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name(String);
 
 /// A DEL as it was spooled.
 #[derive(Debug)]
 pub struct Spooled {
-    /// When, on [`boottime`]'s clock.
+    /// The time, on [`boottime`]'s clock.
     pub written: u64,
     /// The request, as [`crate::wire::Request`] encodes it.
     pub request: Box<RawValue>,
@@ -79,7 +79,7 @@ struct Form {
 }
 
 impl Spooled {
-    /// Reads a file's content.
+    /// Parses a file's content.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -99,23 +99,23 @@ impl Spooled {
 
 /// Nanoseconds since boot, suspended time included.
 pub fn boottime() -> u64 {
-    // The clock exists since Linux 2.6.39, and its reading fits for 500 years.
+    // The clock exists since Linux 2.6.39, and its value fits for 500 years.
     let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(std::time::Duration::ZERO, Into::into);
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Spool {
-    /// Opens the spool that goes with an agent's socket, and makes it (and the run directory, when
-    /// nothing has yet) with mode 0700.
+    /// Opens the spool of an agent's socket, and creates it (and the run directory, if needed) with
+    /// mode 0700.
     ///
     /// # Errors
-    /// It can't be made or opened, or somebody else than root could change it.
+    /// It can't be created or opened, or someone other than root could change it.
     pub fn open(socket: &Path) -> Result<Self, SpoolError> {
         let run_dir = PrivateDir::open(socket.parent().unwrap_or(Path::new("/")))?;
         Ok(Self(run_dir.below(DIRECTORY)?))
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
@@ -146,7 +146,7 @@ impl Spool {
         Ok(Name(name))
     }
 
-    /// The requests that wait, oldest first. What a killed plugin left unfinished is removed.
+    /// The waiting requests, oldest first. Removes what a killed plugin left unfinished.
     ///
     /// # Errors
     /// The directory can't be read.
@@ -166,10 +166,10 @@ impl Spool {
         Ok(names)
     }
 
-    /// Reads one; `None` when it is gone, as one is that its plugin took back.
+    /// Reads one; `None` if it is gone, for example because its plugin took it back.
     ///
     /// # Errors
-    /// It can't be read, or is not a file as [`Self::write`] makes them.
+    /// It can't be read, or [`Self::write`] did not write it.
     pub fn read(&self, name: &Name) -> Result<Option<Spooled>, SpoolError> {
         let malformed = |problem: String| SpoolError::Malformed {
             path: self.path().join(&name.0),
@@ -183,10 +183,10 @@ impl Spool {
         }
     }
 
-    /// Removes one; that it is gone is no error.
+    /// Removes one; does nothing if it is gone.
     ///
     /// # Errors
-    /// It stays.
+    /// It can't be removed.
     pub fn remove(&self, name: &Name) -> Result<(), SpoolError> {
         Ok(self.0.remove(&name.0)?)
     }

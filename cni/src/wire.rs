@@ -1,15 +1,15 @@
-//! What goes between plugin and agent: one `POST /v1/cni` over HTTP/1.1 on a unix socket, its
-//! body a [`Request`] as JSON, `Content-Length` both ways, and one reply.
+//! The protocol between plugin and agent: one `POST /v1/cni` over HTTP/1.1 on a unix socket with a
+//! [`Request`] as its JSON body, `Content-Length` both ways, and one reply.
 //!
-//! A reply of status 200 bears in its body exactly the bytes for the plugin's stdout (none for
-//! a verb that answers nothing), and the plugin exits 0. A reply of any other status bears a CNI
-//! error object, which the plugin prints before it exits 1. So all meaning is in the agent, and
-//! a plugin of one version serves agents of many.
+//! The body of a reply with status 200 is exactly what the plugin writes to stdout (nothing for a
+//! verb without output), and the plugin exits 0. The body of a reply with any other status is a CNI
+//! error object, which the plugin prints before it exits 1. So all meaning is in the agent, and a
+//! plugin of one version works with agents of many.
 //!
-//! A request that says so ([`Request::takes_stderr`]) may be answered with more: the header
-//! [`STDERR_HEADER`] tells how many bytes at the body's end are for the plugin's stderr, such as
-//! an IPAM plugin's remarks. An agent that does not know of it leaves them out, and to a plugin
-//! that does not ask none are sent: this needs no other version on either side.
+//! A request may allow more ([`Request::takes_stderr`]): the header [`STDERR_HEADER`] then tells
+//! how many bytes at the body's end are for the plugin's stderr, such as an IPAM plugin's messages.
+//! An agent that does not know it leaves them out, and a plugin that does not ask for them gets
+//! none: neither side needs another version for this.
 
 pub mod http;
 mod request;
@@ -20,25 +20,24 @@ pub use request::{Request, WireError};
 
 /// The version that this build's plugin writes.
 pub const WIRE_VERSION: u32 = 1;
-/// The versions that this build's agent reads. It keeps the one before the newest, so that a
-/// node's agent can be upgraded before its plugin file.
+/// The versions that this build's agent reads. It keeps the one before the newest, so that a node's
+/// agent can be upgraded before its plugin file.
 pub const WIRE_VERSIONS: RangeInclusive<u32> = 1..=1;
 /// The header with the version, on requests and replies.
 pub const WIRE_HEADER: &str = "podwire-wire";
 /// The header of a reply with the number of bytes at its end that are for the plugin's stderr.
 pub const STDERR_HEADER: &str = "podwire-stderr";
-/// The most bytes for stderr that a reply has.
+/// The maximum number of bytes for stderr in a reply.
 pub const MAX_STDERR: usize = 64 << 10;
 /// The path to post to.
 pub const PATH: &str = "/v1/cni";
-/// The agent's socket, unless told otherwise.
+/// The agent's socket, unless set otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/podwire/agent.sock";
 
-/// The largest network configuration, in bytes. A pod's annotations travel in it, and
-/// Kubernetes allows 256 KiB of them.
+/// The largest network configuration, in bytes. It contains a pod's annotations, of which
+/// Kubernetes allows 256 KiB.
 pub const MAX_CONFIG: usize = 1 << 20;
-/// The largest body of a request, in bytes: a configuration, and the variables with room for
-/// their escaping.
+/// The largest request body, in bytes: a configuration, and the variables with room for escaping.
 pub const MAX_REQUEST: usize = MAX_CONFIG + (1 << 20);
-/// The largest body of a reply, in bytes: it can hold a prevResult of a largest configuration.
+/// The largest reply body, in bytes: room for the prevResult of a largest configuration.
 pub const MAX_REPLY: usize = MAX_CONFIG + (1 << 20);

@@ -1,4 +1,4 @@
-//! What of all there is somebody wants to see, as the query of a request.
+//! The filter of a request about ports or operations, from its query.
 
 use std::fmt;
 
@@ -7,26 +7,26 @@ use clap::ValueEnum as _;
 use crate::observe::Operation;
 use crate::ports::PortState;
 
-/// Which pods and ports are wanted; all of what is not said.
+/// Which pods and ports to return; an absent field admits all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// A pod, as `namespace/name`, or as a name in any namespace.
     pub pod: Option<String>,
     /// A namespace.
     pub namespace: Option<String>,
-    /// How the port is doing.
+    /// The port's state.
     pub state: Option<PortState>,
-    /// No more than so many, the newest.
+    /// At most this many, the newest.
     pub last: Option<usize>,
-    /// Only these verbs; all when there is none.
+    /// Only these verbs; all if empty.
     pub verbs: Vec<String>,
-    /// Wait for the answer that is hoped for, so many seconds at most.
+    /// Hold the answer back until it is positive, at most for this many seconds.
     pub wait: Option<u64>,
-    /// Not only what is now, but each change as it comes.
+    /// Send every change as it happens, not only the present state.
     pub watch: bool,
 }
 
-/// A query that is not one.
+/// An invalid query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("query {name}={value}: {expected}")]
 pub struct UnknownFilter {
@@ -34,16 +34,16 @@ pub struct UnknownFilter {
     pub name: String,
     /// Its value.
     pub value: String,
-    /// What would be one.
+    /// What is valid.
     pub expected: &'static str,
 }
 
 impl Filter {
-    /// Reads a query, such as `namespace=web&state=failed`. Names of pods need no percent-encoding
-    /// (RFC 1123 labels), and none is read.
+    /// Parses a query, such as `namespace=web&state=failed`. Names of pods (RFC 1123 labels) need
+    /// no percent-encoding, and none is decoded.
     ///
     /// # Errors
-    /// A parameter is unknown, or its value is not one.
+    /// A parameter is unknown, or its value is invalid.
     pub fn parse(query: Option<&str>) -> Result<Self, UnknownFilter> {
         let mut filter = Self::default();
         let pairs = query.unwrap_or_default().split('&');
@@ -84,14 +84,14 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Whether an operation is wanted.
+    /// Whether the filter admits an operation.
     pub fn admits(&self, operation: &Operation) -> bool {
         let is_of_verb = |verb: &String| verb == operation.verb;
         (self.verbs.is_empty() || self.verbs.iter().any(is_of_verb))
             && self.admits_pod(operation.pod.as_deref())
     }
 
-    /// Whether a pod of this `namespace/name` is wanted.
+    /// Whether the filter admits a pod of this `namespace/name`.
     pub fn admits_pod(&self, pod: Option<&str>) -> bool {
         let (namespace, name) = pod.and_then(|pod| pod.split_once('/')).unwrap_or_default();
         let is_named = |wanted: &str| pod == Some(wanted) || name == wanted;
@@ -100,7 +100,7 @@ impl Filter {
     }
 }
 
-/// The query, with its question mark; nothing for a filter that admits all.
+/// The query with its question mark; empty for a filter that admits all.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pairs = [

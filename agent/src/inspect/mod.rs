@@ -1,6 +1,6 @@
-//! What the agent shows people of itself, on `GET /v1/status`, `/v1/ports`, `/v1/traces`,
-//! `/v1/check` and `/v1/gc`: views of what the rooms below know, as JSON that the
-//! [`tools`](crate::tools) read back into the same types.
+//! What operators see of the agent, on `GET /v1/status`, `/v1/ports`, `/v1/traces`, `/v1/check` and
+//! `/v1/gc`: views of the lower modules' state as JSON, which [`tools`](crate::tools) parse back
+//! into the same types.
 
 mod filter;
 mod ports;
@@ -24,44 +24,44 @@ use crate::attach::{Error, Node};
 use crate::observe::Recorder;
 use crate::reconcile::{self, Audit, Leftover};
 
-/// Every port, as `GET /v1/ports` answers.
+/// The answer to `GET /v1/ports`: every port.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PortList {
     /// In the order of their pods.
     pub ports: Vec<PortView>,
 }
 
-/// What `GET /v1/check` answers.
+/// The answer to `GET /v1/check`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct AuditList {
     /// In the order of their pods.
     pub attachments: Vec<Audit>,
 }
 
-/// What `GET /v1/gc` finds, and `POST /v1/gc` did.
+/// What `GET /v1/gc` found, or `POST /v1/gc` removed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeftoverList {
-    /// What can go, or went.
+    /// What can be removed, or was.
     pub leftovers: Vec<Leftover>,
-    /// How many QoS rows no port uses any more, that can go or went.
+    /// Number of QoS rows that no port uses: to remove, or removed.
     #[serde(default)]
     pub qos_rows: usize,
 }
 
-/// Compares what is there with what was made.
+/// Compares what exists with what was created.
 ///
 /// # Errors
-/// Open vSwitch's database is not there to ask, or the kernel does not answer.
+/// Open vSwitch's database can't be reached, or the kernel does not answer.
 pub async fn check(node: &Node, filter: &Filter) -> Result<AuditList, Error> {
     let attachments = reconcile::audit(node, |pod| filter.admits_pod(pod)).await?;
     Ok(AuditList { attachments })
 }
 
-/// What is left over; removed as well, unless it is only to be looked at.
+/// The leftovers; removes them as well if `remove`.
 ///
 /// # Errors
-/// Open vSwitch's database is not there to ask, or the kernel does not answer.
+/// Open vSwitch's database can't be reached, or the kernel does not answer.
 pub async fn gc(node: &Node, remove: bool) -> Result<LeftoverList, Error> {
     Ok(match remove {
         true => LeftoverList {
@@ -84,7 +84,7 @@ pub fn traces(recorder: &Recorder, filter: &Filter) -> String {
     serde_json::json!({ "operations": operations }).to_string()
 }
 
-/// Microseconds since 1970, now.
+/// The present time, in microseconds since 1970.
 pub(crate) fn now_micros() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {

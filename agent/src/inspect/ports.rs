@@ -1,4 +1,4 @@
-//! The ports as people see them: whose each is, and how it is doing.
+//! The ports as operators see them: whose they are, and their state.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -20,12 +20,12 @@ use crate::ports::{PortRecord, PortState, addresses};
 pub struct PortView {
     /// Name of port, interface and host link.
     pub name: String,
-    /// How it is doing.
+    /// Its state.
     pub state: PortState,
-    /// When its ADD began, in microseconds since 1970; none without a record in the intent log.
+    /// When its ADD began, in microseconds since 1970; None without a record in the intent log.
     #[serde(default)]
     pub added_unix_micros: Option<u64>,
-    /// What is wrong with its link, by the kernel or by Open vSwitch.
+    /// What is wrong with its link, according to the kernel or to Open vSwitch.
     pub error: Option<String>,
     /// `namespace/name` of the pod.
     pub pod: Option<String>,
@@ -41,21 +41,21 @@ pub struct PortView {
     pub key: Option<AttachmentKey>,
     /// CNI_NETNS.
     pub netns: Option<String>,
-    /// The bridge it is on.
+    /// Its bridge.
     pub bridge: Option<String>,
-    /// Its OpenFlow port number; -1 when Open vSwitch could not use the link.
+    /// Its OpenFlow port number; -1 if Open vSwitch can't use the link.
     pub ofport: Option<i64>,
-    /// What it may send and receive.
+    /// Its bandwidth limits.
     pub bandwidth: Bandwidth,
-    /// All external_ids, other writers' as well.
+    /// All external_ids, including other writers' keys.
     pub external_ids: BTreeMap<String, String>,
 }
 
 impl PortView {
-    /// A port as its row has it; `link` is its host link, where there is one.
+    /// A port by its row and, if there is one, its host link.
     ///
-    /// Open vSwitch notices that a link is gone only when it looks at its ports again, which may be
-    /// much later.
+    /// Open vSwitch notices a missing link only when it next checks its ports, which may be much
+    /// later.
     fn of(
         record: PortRecord,
         wait: Wait,
@@ -92,16 +92,15 @@ impl PortView {
     }
 }
 
-/// The ports that are wanted, in the order of their pods.
+/// The ports that the filter admits, ordered by pod.
 ///
 /// # Errors
-/// The kernel does not tell of the host's links.
+/// The kernel does not list the host's links.
 pub async fn ports(node: &Node, filter: &Filter) -> Result<PortList, Error> {
     ports_after(node, filter, &BTreeMap::new()).await
 }
 
-/// The same for one who watches. What was shown before need not be looked up again where it can't
-/// change.
+/// The same for a watcher. Facts that can't change are taken from what it was shown before.
 pub(super) async fn ports_after(
     node: &Node,
     filter: &Filter,
@@ -132,16 +131,16 @@ pub(super) async fn ports_after(
     Ok(PortList { ports })
 }
 
-/// When the ADD of an attachment began, by the intent log.
+/// When the ADD of an attachment began, according to the intent log.
 fn added_unix_micros(node: &Node, key: Option<&AttachmentKey>) -> Option<u64> {
-    /// When the machine started, read once: two readings differ by what passes between two clocks.
+    /// The boot time, read once: two readings differ by the time between reading the two clocks.
     static BOOT: LazyLock<u64> = LazyLock::new(|| now_micros().saturating_sub(boottime() / 1_000));
     let (_, entry) = node.journal.find(key?).ok()??;
-    // An entry of an older agent has no time.
+    // An older agent's entry has no time.
     (entry.since > 0).then(|| *BOOT + entry.since / 1_000)
 }
 
-/// By pod and interface; without a pod, by name.
+/// Orders by pod and interface; ports without a pod by name.
 pub(crate) fn sort(ports: &mut [PortView]) {
     ports.sort_by(|a, b| (&a.pod, &a.pod_ifname, &a.name).cmp(&(&b.pod, &b.pod_ifname, &b.name)));
 }

@@ -1,5 +1,5 @@
-//! The node in one look: what an ADD needs and whether it is there, how many ports there are and
-//! how they are doing, what waits, and what failed last.
+//! The node at a glance: whether all that an ADD needs is there, the number and state of the ports,
+//! what is waiting, and the latest failures.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,16 @@ use crate::observe::{Operation, Outcome};
 use crate::pods::sources::{PodName, SourceState};
 use crate::ports::{PortError, PortState, SwitchView};
 
-/// How many failures are shown.
+/// The number of failures shown.
 const FAILURES: usize = 5;
-/// How long a failure is shown that nothing has repeated.
+/// How long a failure is shown if it does not recur.
 const RECENT_MICROS: u64 = 10 * 60 * 1_000_000;
-/// How long it is shown when its pod seems to be gone. Runtimes send a DEL at once for a sandbox
-/// whose ADD failed, and kubelet makes another sandbox within 10 to 15 seconds (`backOffPeriod` in
-/// pkg/kubelet/kubelet.go): without one the pod is gone.
+/// How long it is shown if its pod seems to be gone. After a failed ADD, runtimes immediately send
+/// a DEL, and kubelet creates another sandbox within 10 to 15 seconds (`backOffPeriod` in
+/// pkg/kubelet/kubelet.go); without one, the pod is gone.
 const RETRY_MICROS: u64 = 60 * 1_000_000;
 
-/// What `GET /v1/status` answers.
+/// The answer to `GET /v1/status`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StatusView {
@@ -44,7 +44,7 @@ pub struct StatusView {
     pub reasons: Vec<String>,
     /// Open vSwitch's database.
     pub database: Database,
-    /// The version of ovs-vswitchd, when it answers.
+    /// The version of ovs-vswitchd, if it answers.
     pub ovs_version: Option<String>,
     /// Whether ovs-vswitchd answers.
     pub vswitchd: Reachable,
@@ -52,31 +52,31 @@ pub struct StatusView {
     pub bridge: String,
     /// The switch.
     pub switch: SwitchView,
-    /// Whether ovn-controller is connected; only where an ADD waits for it.
+    /// Whether ovn-controller is connected; only if ADDs wait for it.
     pub controller: Option<Reachable>,
-    /// The sources of annotations that are watched.
+    /// The watched sources of annotations.
     pub sources: Vec<SourceView>,
-    /// The ports by how they are doing.
+    /// Number of ports by state.
     pub ports: PortCounts,
-    /// The intent log by state.
+    /// Number of entries in the intent log by state.
     pub attachments: Attachments,
-    /// Operations under way.
+    /// Number of operations in progress.
     pub operations: usize,
-    /// How many are admitted at once.
+    /// The limit of concurrent operations.
     pub max_operations: usize,
-    /// MTU of a pod to which nobody gave one, in bytes.
+    /// MTU in bytes for pods without one of their own.
     pub mtu: u32,
-    /// The file in which `mtu` can be set; None when the command line names it, above which no file
-    /// is.
+    /// The file in which `mtu` can be set; None if the command line sets it, which no file
+    /// overrides.
     pub mtu_file: Option<PathBuf>,
     /// The node's own subnets.
     pub subnets: Vec<SubnetView>,
-    /// DELs that wait.
+    /// DELs waiting in the spool.
     pub spool: SpoolView,
-    /// Pods that an ADD waits for.
+    /// Pods that ADDs wait for.
     pub awaited: Vec<String>,
-    /// Failures of the last ten minutes, of a pod that is gone for one minute; newest first; of one
-    /// pod, or one verb without a pod, only the newest.
+    /// Failures of the last ten minutes, or of the last minute for a pod that is gone; newest
+    /// first, and only the newest for each pod, or for each verb without a pod.
     pub failures: Vec<Failure>,
 }
 
@@ -88,16 +88,16 @@ pub struct Database {
     pub socket: PathBuf,
     /// Whether the agent's replica is current.
     pub current: bool,
-    /// The connection's state in words.
+    /// The connection's state as text.
     pub state: String,
 }
 
-/// Something that should answer.
+/// A process that should answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reachable {
-    /// Whether it does.
+    /// Whether it answers.
     pub ok: bool,
-    /// What is wrong otherwise.
+    /// Otherwise, the problem.
     pub problem: Option<String>,
 }
 
@@ -107,43 +107,43 @@ pub struct Reachable {
 pub struct SourceView {
     /// `kube` or `dir`.
     pub source: String,
-    /// Where.
+    /// Its name in errors.
     pub place: String,
-    /// Whether all that it has was read once.
+    /// Whether it was read completely at least once.
     pub is_read: bool,
-    /// How many pods it knows.
+    /// Number of pods it knows.
     pub pods: usize,
-    /// What is wrong with it.
+    /// Its problem.
     pub problem: Option<String>,
     /// For how long, in seconds.
     pub failing_seconds: Option<u64>,
 }
 
-/// Ports by how they are doing.
+/// Number of ports by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PortCounts {
     /// In use.
     pub up: usize,
-    /// Not taken up yet.
+    /// Not in use yet.
     pub waiting: usize,
-    /// Their links can't be used.
+    /// With unusable links.
     pub failed: usize,
 }
 
-/// Records of the intent log by state.
+/// Number of entries in the intent log by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Attachments {
-    /// An ADD is under way, or was interrupted.
+    /// An ADD is in progress, or was interrupted.
     pub adding: usize,
-    /// Living.
+    /// Live.
     pub live: usize,
-    /// Rows are still to go.
+    /// The rows still have to be removed.
     pub deleting: usize,
 }
 
-/// A subnet of the node's own.
+/// One of the node's own subnets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SubnetView {
@@ -153,7 +153,7 @@ pub struct SubnetView {
     pub gateway: String,
     /// Addresses held.
     pub used: u64,
-    /// Addresses for pods in all; as many as the number can tell.
+    /// All addresses for pods; at most as many as the type can hold.
     pub capacity: u64,
 }
 
@@ -161,9 +161,9 @@ pub struct SubnetView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SpoolView {
-    /// How many wait.
+    /// Number of waiting DELs.
     pub entries: usize,
-    /// Why that can't be told.
+    /// Why the number is unknown.
     pub problem: Option<String>,
 }
 
@@ -185,10 +185,10 @@ pub struct Failure {
     pub msg: String,
 }
 
-/// Looks at the node.
+/// Collects the status.
 ///
 /// # Errors
-/// The kernel does not tell of the host's links.
+/// The kernel does not list the host's links.
 pub async fn status(agent: &Agent) -> Result<StatusView, Error> {
     let node = &*agent.node;
     let health = Health::look(node).await;
@@ -312,7 +312,7 @@ fn spool(socket: &Path) -> SpoolView {
     }
 }
 
-/// A pod as a trace has it, `namespace/name`.
+/// The pod in a trace's `namespace/name`.
 fn pod_name(pod: &str) -> Option<PodName> {
     let (namespace, name) = pod.split_once('/')?;
     Some(PodName {
@@ -321,9 +321,9 @@ fn pod_name(pod: &str) -> Option<PodName> {
     })
 }
 
-/// The recent failures that nothing has made good since: a later success of the same verb for the
-/// same pod does, and in the end the pod's own end. Whether a pod exists `exists` says, where
-/// anybody knows it; else the DEL of its sandbox does.
+/// Recent failures that have not been resolved: a later success of the same verb for the same pod
+/// resolves one, and so does the end of the pod. `exists` tells whether a pod exists, if that is
+/// known; otherwise the DEL of its sandbox does.
 fn failures(
     operations: &[Operation],
     exists: impl Fn(&str) -> Option<bool>,

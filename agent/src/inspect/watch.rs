@@ -1,9 +1,8 @@
-//! The ports as they change: the first message has all that are wanted, each later one what is new,
-//! different or gone.
+//! The ports as they change: the first message has all ports that the filter admits, each later one
+//! those that are new, changed or gone.
 //!
-//! A message is sent when the replica or a host link has changed, and only then. Bursts are drawn
-//! together, for a person reads no more than some pictures a second, and the agent has better to do
-//! than to paint more.
+//! A message is sent only when the replica or a host link has changed. Bursts are combined, because
+//! a person can't read more than a few updates a second and the agent has better things to do.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -22,7 +21,7 @@ use super::ports::ports_after;
 use super::{Filter, PortView};
 use crate::attach::Node;
 
-/// How many may watch at once.
+/// The number of concurrent watchers.
 const MOST_WATCHERS: usize = 8;
 /// The shortest time between two messages to one watcher.
 const PICTURE: Duration = Duration::from_millis(100);
@@ -30,15 +29,15 @@ const PICTURE: Duration = Duration::from_millis(100);
 /// One line of `GET /v1/ports?watch=1`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// Whether the agent's view of Open vSwitch's database is current.
+    /// Whether the agent's replica of Open vSwitch's database is current.
     pub current: bool,
-    /// Ports that are new or different.
+    /// New or changed ports.
     pub changed: Vec<PortView>,
-    /// Names of ports that are gone, or no longer such as are wanted.
+    /// Names of ports that are gone, or that the filter no longer admits.
     pub removed: Vec<String>,
 }
 
-/// Room for those who watch.
+/// The limit on watchers.
 #[derive(Debug, Clone)]
 pub struct Watchers(Arc<Semaphore>);
 
@@ -49,7 +48,7 @@ impl Default for Watchers {
 }
 
 impl Watchers {
-    /// A place; none when all are taken.
+    /// A slot; None if all are taken.
     pub fn enter(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.0).try_acquire_owned().ok()
     }
@@ -67,7 +66,7 @@ struct Watching {
     _place: OwnedSemaphorePermit,
 }
 
-/// The changes, one JSON object a line, until the agent stops.
+/// The changes, one JSON object per line, until the agent stops.
 pub fn changes(
     node: Arc<Node>,
     filter: Filter,

@@ -1,4 +1,4 @@
-//! Who holds which address of the node's own subnets: the pools behind a lock, and their cursor on
+//! The holders of addresses in the node's own subnets: the pools behind a lock, and their cursor on
 //! disk.
 
 use std::net::IpAddr;
@@ -13,15 +13,15 @@ use super::{Family, Owner, subnet};
 
 /// The cursor's file in the run directory.
 const CURSOR: &str = "addresses.json";
-/// Its most bytes: a few addresses for each subnet.
+/// Its size limit in bytes: a few addresses for each subnet.
 const LONGEST_CURSOR: usize = 1 << 20;
 
 /// The node's pools.
 ///
-/// What is held is recorded in the ports' external_ids and claimed back from there at start. Only
-/// where the search for a free address stands, and what was released last, is in no row; it is kept
-/// beside the intent log, so that an agent's restart does not hand out what was released a moment
-/// ago.
+/// The ports' external_ids record which addresses are held, and they are claimed from there at
+/// start. No row records the position of the search for a free address and the latest releases;
+/// they are kept beside the intent log, so that a restarted agent does not hand out an address
+/// released a moment ago.
 #[derive(Debug)]
 pub struct Addresses {
     pools: Mutex<Pools>,
@@ -30,10 +30,10 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Empty pools of these subnets, going on from where the last agent stood.
+    /// Empty pools for these subnets, with the previous agent's cursor.
     ///
     /// # Errors
-    /// When two subnets overlap.
+    /// Two subnets overlap.
     pub fn open(
         subnets: Vec<subnet::SubnetSpec>,
         run_dir: &Path,
@@ -50,11 +50,10 @@ impl Addresses {
         })
     }
 
-    /// Goes on with other subnets. Whoever has an address keeps it, and holds it where one of the
-    /// subnets has it.
+    /// Changes the subnets. Every owner keeps its addresses, and holds those that are in a subnet.
     ///
     /// # Errors
-    /// When two subnets overlap; then nothing has changed.
+    /// Two subnets overlap; nothing has changed then.
     pub fn change_subnets(
         &self,
         subnets: Vec<subnet::SubnetSpec>,
@@ -65,10 +64,10 @@ impl Addresses {
         Ok(())
     }
 
-    /// One address of every family that has a subnet, or nothing.
+    /// One address of each family that has a subnet, or none.
     ///
     /// # Errors
-    /// No subnet, or no address left.
+    /// There is no subnet, or no address left.
     pub fn allocate(&self, owner: &Owner) -> Result<Vec<Allocated>, PoolError> {
         let allocated = self.lock().allocate(owner);
         self.moved.notify_one();
@@ -80,11 +79,11 @@ impl Addresses {
         self.lock().families()
     }
 
-    /// This very address. An older sandbox of the same pod gives it up, for it is about to be
-    /// replaced; it is named, so that it can have the address back if it is not.
+    /// This address. An older sandbox of the same pod gives it up, since it is about to be
+    /// replaced; it is returned, so that it can have the address back if it is not.
     ///
     /// # Errors
-    /// Taken by another pod, not for pods, or in no subnet.
+    /// Another pod has it, it is not for pods, or it is in no subnet.
     pub fn claim(
         &self,
         address: IpAddr,
@@ -101,50 +100,49 @@ impl Addresses {
         }
     }
 
-    /// Takes one address back, if `owner` still has it.
+    /// Releases one address, if `owner` still has it.
     pub fn release(&self, address: IpAddr, owner: &Owner) {
-        // Another holder took it over, as the newer sandbox of a pod does: then it is not this
-        // one's to give back.
+        // Another holder, such as the newer sandbox of a pod, took it over; then `owner` no longer
+        // has it.
         let _ = self.lock().release(address, owner);
         self.moved.notify_one();
     }
 
-    /// Takes one address back for the older sandbox that it was taken from.
+    /// Returns one address to the older sandbox that it was taken from.
     pub fn hand_back(&self, address: IpAddr, owner: &Owner, older: &Owner) {
         let mut pools = self.lock();
         if pools.release(address, owner).is_ok() {
-            // It was the older one's a moment ago, so nothing speaks against it but a configuration
-            // that changes under us.
+            // The older one held it a moment ago; only a concurrent change of the configuration can
+            // refuse it.
             let _ = pools.claim(address, older);
         }
     }
 
-    /// Takes back whatever `owner` has.
+    /// Releases all addresses of `owner`.
     pub fn release_all(&self, owner: &Owner) {
         self.lock().release_all(owner);
         self.moved.notify_one();
     }
 
-    /// Whether one of the subnets has this address.
+    /// Whether one of the subnets contains this address.
     pub fn covers(&self, address: IpAddr) -> bool {
         let usage = self.lock().usage();
         usage.iter().any(|it| it.subnet.contains(&address))
     }
 
-    /// How full each subnet is.
+    /// The usage of each subnet.
     pub fn usage(&self) -> Vec<Usage> {
         self.lock().usage()
     }
 
-    /// Who has this address.
+    /// The holder of this address.
     pub fn owner_of(&self, address: IpAddr) -> Option<Owner> {
         self.lock().owner_of(address).cloned()
     }
 
-    /// Writes the cursor down whenever it has moved. Never ends.
+    /// Writes the cursor to disk whenever it moves. Never returns.
     ///
-    /// Off the path of every request: an agent that dies in between loses a courtesy to ARP caches,
-    /// nothing else.
+    /// Not on the path of any request: if the agent dies first, only ARP caches suffer.
     pub async fn keep_cursor(&self) {
         loop {
             self.moved.notified().await;

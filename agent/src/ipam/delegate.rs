@@ -1,15 +1,14 @@
-//! Delegated IPAM plugins, as the CNI spec, section 4 ("Delegated Plugin Execution"), has them.
+//! Delegated IPAM plugins (CNI spec, section 4, "Delegated Plugin Execution").
 //!
-//! A network configuration with an `ipam` section names a plugin by its file name. It is looked
-//! for in CNI_PATH, run with the parameters and the whole configuration that the agent was called
-//! with, and its answer is taken as it is. ADD, DEL and CHECK are for every plugin. GC and STATUS
-//! came with version 1.1.0 and are forwarded to a plugin that may be older: one that does not
-//! know the verb is [`Answer::NotServed`], which is no failure, for it has nothing to collect and
-//! no reason not to serve.
+//! A network configuration with an `ipam` section names a plugin by its file name. It is searched
+//! for in CNI_PATH and run with the parameters and the whole configuration of the call; its answer
+//! is used unchanged. Every plugin has ADD, DEL and CHECK. GC and STATUS came with version 1.1.0,
+//! and the plugin may be older: if it does not know the verb, the answer is [`Answer::NotServed`].
+//! That is no failure, since such a plugin has nothing to collect and no reason to report.
 //!
-//! When an ADD fails here for any other reason than a refusal by the plugin itself (a timeout, an
-//! unreadable result), an address may have been allocated all the same: the caller's rollback
-//! runs DEL, as after a failure of its own.
+//! If an ADD fails for any reason other than a refusal by the plugin (a timeout, an unreadable
+//! result), an address may have been allocated nevertheless. The caller's rollback then runs DEL,
+//! as after a failure of its own.
 
 mod error;
 mod remarks;
@@ -27,32 +26,32 @@ use super::spawner::{Exec, Exit, Output, Spawner, is_within};
 pub use error::DelegateError;
 pub use remarks::Remarks;
 
-/// An IPAM plugin that was found, and the call that it is run for.
+/// An IPAM plugin that was found, and the call to run it for.
 #[derive(Debug, Clone)]
 pub struct Delegate<'a> {
-    /// What it is called with.
+    /// The call.
     pub call: Call<'a>,
     kind: &'a str,
     path: PathBuf,
     spawner: &'a Spawner,
 }
 
-/// What the agent was called with, for the plugin to be called with the same.
+/// The agent's own call; the plugin gets the same.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// The parameters. The verb in it does not count: a failed ADD is followed by a DEL.
+    /// The parameters. Their verb is ignored, because a failed ADD is followed by a DEL.
     pub invocation: &'a Invocation,
-    /// The whole network configuration, as it came.
+    /// The whole network configuration, unchanged.
     pub config: &'a str,
-    /// The other variables of the runtime's environment: the plugin gets the same ones.
+    /// The other variables of the runtime's environment.
     pub environment: &'a BTreeMap<String, String>,
-    /// Takes what the plugin writes to its standard error.
+    /// Collects what the plugin writes to standard error.
     pub remarks: &'a Remarks,
-    /// How long the plugin may take.
+    /// The plugin's time limit.
     pub timeout: Duration,
 }
 
-/// What became of a verb that not every plugin knows.
+/// The answer to a verb that not every plugin knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// The plugin served it.
@@ -62,8 +61,8 @@ pub enum Answer {
 }
 
 impl<'a> Delegate<'a> {
-    /// Looks for the plugin `kind` in those directories of CNI_PATH that are plugin directories, or
-    /// below one: the spawner runs nothing else.
+    /// Finds the plugin `kind` in those directories of CNI_PATH that are a plugin directory or
+    /// below one; the spawner runs nothing else.
     ///
     /// # Errors
     /// [`DelegateError::NotAName`], [`DelegateError::NotFound`].
@@ -101,8 +100,8 @@ impl<'a> Delegate<'a> {
         Ok(result)
     }
 
-    /// DEL: gives back what ADD took. A plugin that refuses the configuration's version gave
-    /// nothing for it.
+    /// DEL: releases what ADD allocated. A plugin that refuses the configuration's version has
+    /// allocated nothing for it.
     ///
     /// # Errors
     /// [`DelegateError`].
@@ -126,8 +125,8 @@ impl<'a> Delegate<'a> {
         self.run(Command::Check).await.map(drop)
     }
 
-    /// GC: gives back what belongs to none of the configuration's valid attachments. A plugin
-    /// that refuses the configuration's version holds nothing for it.
+    /// GC: releases what belongs to none of the configuration's valid attachments. A plugin that
+    /// refuses the configuration's version holds nothing for it.
     ///
     /// # Errors
     /// [`DelegateError`].
@@ -143,8 +142,8 @@ impl<'a> Delegate<'a> {
         }
     }
 
-    /// STATUS: whether the plugin would serve an ADD. One that does not know the verb is asked
-    /// for its versions instead, for an ADD in a version that it lacks is sure to fail.
+    /// STATUS: whether the plugin would serve an ADD. A plugin that does not know the verb is asked
+    /// for its versions instead, because an ADD in a version that it lacks is sure to fail.
     ///
     /// # Errors
     /// [`DelegateError`].
@@ -168,7 +167,7 @@ impl<'a> Delegate<'a> {
                 command: Command::Version,
                 reason: ResultError::NotJson(error.to_string()),
             })?;
-        // A configuration that has come this far has a version; without one the plugin decides.
+        // A configuration that got this far has a version; otherwise the plugin decides.
         match serde_json::from_str(self.call.config) {
             Ok(Versioned {
                 cni_version: version,
@@ -246,9 +245,8 @@ fn file(kind: &str, cni_path: &str, directories: &[PathBuf]) -> Result<PathBuf, 
     })
 }
 
-/// All variables of a call, as the specification has it (section 4: "the same environment"), of
-/// which the spawner leaves some out. An empty parameter counts as unset with every plugin, so it
-/// is left out here.
+/// All variables of a call (CNI spec, section 4: "the same environment"); the spawner drops some.
+/// Every plugin treats an empty parameter as unset, so it is left out here.
 fn environment(call: Call<'_>, command: Command) -> Vec<(String, String)> {
     let invocation = call.invocation;
     let mut environment = call.environment.clone();
@@ -274,9 +272,9 @@ fn is_executable_file(path: &Path) -> bool {
 
 /// Whether a plugin's answer to GC or STATUS means that it does not know the verb.
 ///
-/// The verb is answered by code 4, an invalid CNI_COMMAND. But the reference plugins' skeleton
-/// before 1.1 first looks for a container id and answers 3 (host-local 1.1.1 does); neither verb
-/// concerns a container, so 3 has no other meaning here.
+/// The code for that is 4, an invalid CNI_COMMAND. But the reference plugins' skeleton before 1.1
+/// first checks the container id and answers 3 (as host-local 1.1.1 does). Neither verb concerns a
+/// container, so 3 has no other meaning here.
 fn is_unknown_verb(error: &SpecError) -> bool {
     matches!(
         error.code,
@@ -284,14 +282,14 @@ fn is_unknown_verb(error: &SpecError) -> bool {
     )
 }
 
-/// What VERSION answers.
+/// The answer to VERSION.
 #[derive(Deserialize)]
 struct Versions {
     #[serde(rename = "supportedVersions")]
     supported_versions: Vec<String>,
 }
 
-/// The version of a configuration.
+/// A configuration's version.
 #[derive(Deserialize)]
 struct Versioned {
     #[serde(rename = "cniVersion")]

@@ -1,11 +1,10 @@
-//! Addresses: who gives a pod its addresses.
+//! Address management: where a pod's addresses come from.
 //!
-//! Two sources stand side by side. [`pool`] hands out addresses from the node's own subnets, in
-//! memory and without any IO; what it handed out is recorded by the caller in the port's
-//! external_ids and claimed back from there at start. [`delegate`] runs a CNI IPAM plugin
-//! (host-local, static, …) as the CNI spec, section 4, has it; since the agent is locked down when
-//! pods arrive, the plugin is started by the [`spawner`], a small process made before the
-//! lock-down.
+//! There are two sources. [`pool`] hands out addresses of the node's own subnets, in memory and
+//! without IO; the caller records them in the port's external_ids and claims them from there at
+//! start. [`delegate`] runs a CNI IPAM plugin (host-local, static, …; CNI spec, section 4). Since
+//! the agent is locked down when pods arrive, the [`spawner`] starts it, a small process created
+//! before the lock-down.
 
 mod addresses;
 pub mod delegate;

@@ -8,23 +8,23 @@ use crate::plan::AttachmentKey;
 
 /// The attachment that an address belongs to.
 ///
-/// Two owners are equal when network, container id and interface name are: that triple is what the
-/// CNI spec calls an attachment, and all that a DEL without prevResult knows. The pod is there for
-/// people, and does not take part.
+/// Two owners are equal if network, container id and interface name are: the CNI spec calls that
+/// triple an attachment, and a DEL without prevResult knows nothing else. The pod is for display
+/// and is not compared.
 #[derive(Debug, Clone)]
 pub struct Owner {
     /// The network's name, as in the network configuration.
     pub network: String,
     /// CNI_CONTAINERID, the sandbox.
     pub container_id: String,
-    /// CNI_IFNAME, or the name within the pod for the further interfaces of one ADD.
+    /// CNI_IFNAME; for further interfaces of one ADD, the name within the pod.
     pub ifname: String,
-    /// `namespace/name`, when the runtime told.
+    /// `namespace/name`, if the runtime passed one.
     pub pod: Option<String>,
 }
 
 impl Owner {
-    /// The owner of what an attachment of this pod has.
+    /// The owner for an attachment of this pod.
     pub fn of(key: &AttachmentKey, pod: Option<String>) -> Self {
         Self {
             network: key.network.clone(),

@@ -1,24 +1,21 @@
-//! The embedded address pools of plain mode: which attachment holds which address of the node's
-//! subnets.
+//! The address pools of plain mode: which attachment holds which address of the node's subnets.
 //!
-//! Pure and in memory. The caller records every allocation (in the port's external_ids) and after a
-//! restart claims what it finds recorded, then restores the cursor; nothing else needs to survive.
-//! One attachment gets one address of each family that has a subnet; several subnets of a family
-//! spill over in the order they were given, the next one serving only while every address of those
-//! before it is held.
+//! Pure and in memory. The caller records every allocation (in the port's external_ids); after a
+//! restart it claims what is recorded and restores the cursor. Nothing else needs to survive. An
+//! attachment gets one address of each family that has a subnet. Several subnets of a family are
+//! used in order: the next one only while every address of the earlier ones is held.
 //!
-//! An address that was released is not given out again while another will do: peers' neighbour
-//! caches, conntrack entries and endpoint lists still know it. The search goes on from where the
-//! last one ended (next-fit), and only when no other address is free does the one that was released
-//! longest ago come back. The last [`RESTING_MAX`] releases are remembered exactly; an older one
-//! counts as free, behind the cursor like any other.
+//! A released address is not handed out again while another is free, because peers' neighbour
+//! caches, conntrack entries and endpoint lists still contain it. The search continues where the
+//! last one ended (next-fit); if no other address is free, the one released longest ago is used.
+//! The last [`RESTING_MAX`] releases are remembered exactly; an older one counts as free again.
 //!
-//! Ranges bound what is handed out unasked. A claim (a static wish, or a record read back) may name
-//! any address of the subnet that is not reserved: the rest of a subnet with ranges is where
-//! operators put the addresses they choose by hand.
+//! Ranges limit what is handed out by the search. A claim (a static address, or a record read back)
+//! may name any address of the subnet that is not reserved: outside the ranges, operators place the
+//! addresses that they choose by hand.
 //!
 //! Every operation is logarithmic in the number of addresses in use and linear in the number of
-//! subnets; the size of a subnet does not matter. Sharing between tasks is the caller's.
+//! subnets; the size of a subnet does not matter. Sharing between tasks is up to the caller.
 
 mod error;
 mod intervals;
@@ -38,12 +35,12 @@ use super::{Family, Owner};
 pub use error::PoolError;
 use subnet_pool::SubnetPool;
 
-/// How many released addresses of a subnet are kept in the order of their release: bounds memory
-/// (about 300 KB) where a large IPv6 subnet never wraps, and covers every address of a /20.
+/// Number of released addresses per subnet that are kept in order of release. Bounds memory (about
+/// 300 KB) where a large IPv6 subnet never wraps, and covers every address of a /20.
 pub const RESTING_MAX: usize = 4096;
 
-/// How many of them a [`Cursor`] takes over a restart: what a node deletes within a minute or two,
-/// in about 1 KB of text.
+/// How many of them a [`Cursor`] preserves across a restart: what a node deletes within a minute or
+/// two, in about 1 KB of text.
 pub const RESTING_KEPT: usize = 64;
 
 /// The node's pools.
@@ -62,32 +59,31 @@ pub struct Allocated {
     pub gateway: IpAddr,
 }
 
-/// How full a subnet is.
+/// The usage of a subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     /// The subnet.
     pub subnet: IpNet,
     /// Its gateway.
     pub gateway: IpAddr,
-    /// How many addresses its ranges hold for pods.
+    /// Number of addresses for pods in its ranges.
     pub capacity: u128,
-    /// How many of those are held.
+    /// Number of those that are held.
     pub used: u128,
-    /// How many addresses are held that lie beside the ranges: static wishes.
+    /// Number of held addresses outside the ranges: static ones.
     pub claimed_beside_ranges: u128,
 }
 
-/// Where a subnet's search stands and what was released last, for the caller to keep over a
-/// restart.
+/// A subnet's search position and latest releases, which the caller preserves across a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
     /// The subnet.
     pub subnet: IpNet,
-    /// The address at which the next search begins; absent before the first one and behind the
+    /// The address at which the next search begins; absent before the first search and beyond the
     /// subnet's last address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<IpAddr>,
-    /// The last releases, oldest first.
+    /// The latest releases, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resting: Vec<IpAddr>,
 }
@@ -115,16 +111,13 @@ impl Pools {
         })
     }
 
-    /// The same holders and resting addresses in other subnets, as far as those have them.
-    ///
-    /// # Errors
-    /// [`SpecError::SubnetsOverlap`].
+    /// The same holders and resting addresses in other subnets, as far as those contain them.
     pub fn with_subnets(&self, subnets: Vec<SubnetSpec>) -> Result<Self, SpecError> {
         let mut pools = Self::new(subnets)?;
         for (owner, addresses) in self.holders() {
             for address in addresses {
-                // In no subnet, or not for pods any more: it stays its owner's all the same, and
-                // nobody else gets it.
+                // In no subnet, or no longer for pods: its owner keeps it nevertheless, and nobody
+                // else gets it.
                 let _ = pools.claim(*address, owner);
             }
         }
@@ -140,7 +133,7 @@ impl Pools {
             .collect()
     }
 
-    /// Gives `owner` one address of every family that has a subnet, or nothing.
+    /// Allocates one address of each family that has a subnet, or none.
     ///
     /// # Errors
     /// [`PoolError::NoSubnet`] and [`PoolError::Exhausted`].
@@ -161,8 +154,8 @@ impl Pools {
             .collect())
     }
 
-    /// Gives `owner` this very address: a static wish, or a record read back after a restart. It
-    /// may hold it already.
+    /// Allocates this address: a static one, or a record read back after a restart. `owner` may
+    /// already hold it.
     ///
     /// # Errors
     /// [`PoolError::Taken`], [`PoolError::OutsideSubnets`], [`PoolError::Reserved`].
@@ -196,10 +189,10 @@ impl Pools {
         Ok(allocated)
     }
 
-    /// Takes `address` back from `owner`. False when nobody held it: a DEL may come twice.
+    /// Releases `address` of `owner`. False if nobody held it: a DEL may come twice.
     ///
     /// # Errors
-    /// [`PoolError::Taken`] when another attachment holds it; it keeps it.
+    /// [`PoolError::Taken`]: another attachment holds it, and keeps it.
     pub fn release(&mut self, address: IpAddr, owner: &Owner) -> Result<bool, PoolError> {
         match self.owner_of(address) {
             None => Ok(false),
@@ -220,7 +213,7 @@ impl Pools {
         }
     }
 
-    /// Takes back all that `owner` holds, and says what that was.
+    /// Releases all addresses of `owner`, and returns them.
     pub fn release_all(&mut self, owner: &Owner) -> Vec<IpAddr> {
         let addresses = self.held.remove(owner).unwrap_or_default();
         for address in &addresses {
@@ -229,37 +222,37 @@ impl Pools {
         addresses
     }
 
-    /// Who holds `address`.
+    /// The holder of `address`.
     pub fn owner_of(&self, address: IpAddr) -> Option<&Owner> {
         let pool = &self.subnets[self.subnet_of(address)?];
         pool.holder(bits(address)).map(Arc::as_ref)
     }
 
-    /// What `owner` holds, in the order it got it.
+    /// The addresses of `owner`, in order of allocation.
     pub fn addresses_of(&self, owner: &Owner) -> &[IpAddr] {
         self.held.get(owner).map_or(&[], Vec::as_slice)
     }
 
-    /// Every owner with what it holds.
+    /// Every owner with its addresses.
     pub fn holders(&self) -> impl Iterator<Item = (&Owner, &[IpAddr])> {
         self.held
             .iter()
             .map(|(owner, addresses)| (owner.as_ref(), addresses.as_slice()))
     }
 
-    /// How full each subnet is, in the order they were given.
+    /// The usage of each subnet, in the order given.
     pub fn usage(&self) -> Vec<Usage> {
         self.subnets.iter().map(SubnetPool::usage).collect()
     }
 
-    /// What to keep over a restart so that released addresses go on resting.
+    /// What to preserve across a restart so that released addresses keep resting.
     pub fn cursor(&self) -> Vec<Cursor> {
         self.subnets.iter().map(SubnetPool::cursor).collect()
     }
 
-    /// Goes on from where an earlier run stood, before or after its records are claimed. What no
-    /// longer fits (a subnet that is gone, an address that is held or excluded by now) is passed
-    /// over: the cursor is a courtesy to caches, not a record.
+    /// Continues from an earlier run's cursor, before or after its records are claimed. What no
+    /// longer fits (a removed subnet, an address now held or excluded) is skipped: the cursor
+    /// spares caches, and is no record.
     pub fn restore_cursor(&mut self, cursors: &[Cursor]) {
         for cursor in cursors {
             for pool in self
@@ -319,7 +312,7 @@ impl Pools {
     }
 }
 
-/// A free address, by its subnet's place and its number.
+/// A free address: its subnet's index and its number.
 struct Candidate {
     index: usize,
     number: u128,

@@ -1,23 +1,23 @@
-//! IPAM plugins are started by a process of their own.
+//! A separate process that starts IPAM plugins.
 //!
-//! The agent never forks: what a fork inherits of an agent at work (locks, memory, a seccomp
-//! filter, dropped capabilities) is of no use to a plugin, and exec inherits the lock-down. So
-//! before it starts a thread or drops a capability the agent starts itself once more, as the hidden
-//! subcommand [`SUBCOMMAND`]. No async runtime lives there.
+//! The agent never forks: what a fork inherits from a running agent (locks, memory, a seccomp
+//! filter, dropped capabilities) is useless to a plugin, and exec inherits the lock-down. So before
+//! it starts a thread or drops a capability, the agent starts itself a second time, with the hidden
+//! subcommand [`SUBCOMMAND`]. That process has no async runtime.
 //!
-//! That process is the keeper ([`keep`]). It starts the worker ([`main_loop`]), which runs each
-//! plugin in a thread of its own, and starts another when a signal ends it. Both hold the same
-//! socket as standard input, which keeps the boundaries of packets: a worker that dies in the
-//! middle of a message spoils that message alone. The agent hears of it ([`SpawnError::Gone`]).
+//! It is the keeper ([`keep`]). It starts the worker ([`main_loop`]), which runs each plugin in a
+//! thread of its own, and starts another worker if a signal ends one. Both have the same socket as
+//! standard input. The socket preserves packet boundaries, so a worker that dies in the middle of a
+//! message spoils only that message, and the agent is told ([`SpawnError::Gone`]).
 //!
-//! Both have no capability and can gain none (`podwire` drops them before [`keep`]), nor do the
-//! plugins. The worker runs only what stands in a plugin directory, which it was told at its start:
-//! whoever takes over the agent can't have it run a program of his own.
+//! Keeper, worker and plugins have no capability and can gain none (`podwire` drops them before
+//! [`keep`]). The worker runs only files in the plugin directories that it was started with, so an
+//! attacker who takes over the agent can't have it run another program.
 //!
-//! Messages are JSON (see `wire`), requests and replies are matched by number, and any number may
-//! be under way. When the agent's end closes, for whatever reason, the worker kills what it still
-//! runs and exits, and the keeper with it. That is why neither asks for PR_SET_PDEATHSIG: the
-//! signal would end it before it could, and is sent when the *thread* that started it ends
+//! Messages are JSON (see `wire`); requests and replies are matched by number, and any number of
+//! them may be in progress. When the agent's end closes, for whatever reason, the worker kills what
+//! it still runs and exits, and the keeper follows. That is why neither uses PR_SET_PDEATHSIG: the
+//! signal would end the worker before it could do so, and it is sent when the parent *thread* ends
 //! (prctl(2)).
 
 mod client;
@@ -40,10 +40,10 @@ pub const SUBCOMMAND: &str = "spawner";
 /// The argument with which `podwire` becomes the worker; the plugin directories follow it.
 pub const WORKER: &str = "spawner-worker";
 
-/// PATH of a plugin: some look for tools of their own.
+/// PATH of a plugin, as some call other tools.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What a program may write to its standard output and to its standard error, each, in bytes.
+/// The limit for a program's standard output and standard error, each, in bytes.
 pub const OUTPUT_MAX: usize = 1 << 20;
 
 /// A plugin to run. It gets no argument.
@@ -51,23 +51,23 @@ pub const OUTPUT_MAX: usize = 1 << 20;
 pub struct Exec {
     /// Its file, in or below a plugin directory.
     pub path: String,
-    /// Its environment: nothing is inherited. PATH, and variables by which a loader or a shell
-    /// runs other code, are not passed on.
+    /// Its environment; nothing is inherited. PATH, and variables that make a loader or a shell run
+    /// other code, are dropped.
     pub env: Vec<(String, String)>,
-    /// What it reads on its standard input.
+    /// Its standard input.
     pub stdin: String,
-    /// How long it may take. Then it is killed, with its process group.
+    /// Its time limit. When it is over, the program and its process group are killed.
     pub timeout: Duration,
 }
 
-/// What a program that ended by itself left behind.
+/// The result of a program that ended by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// How it ended.
     pub exit: Exit,
-    /// What it wrote to standard output; bytes that are not UTF-8 are replaced.
+    /// Its standard output; bytes that are not UTF-8 are replaced.
     pub stdout: String,
-    /// What it wrote to standard error; bytes that are not UTF-8 are replaced.
+    /// Its standard error; bytes that are not UTF-8 are replaced.
     pub stderr: String,
 }
 
@@ -75,7 +75,7 @@ pub struct Output {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
-    /// It returned this status.
+    /// It exited with this status.
     Status(i32),
     /// This signal killed it.
     Signal(i32),
@@ -89,12 +89,12 @@ pub enum SpawnError {
     Start {
         /// The program.
         path: String,
-        /// The system's words.
+        /// The system's error.
         reason: String,
-        /// errno, when there is one.
+        /// errno, if there is one.
         errno: Option<i32>,
     },
-    /// The program did not end in time, and was killed.
+    /// The program exceeded its time limit and was killed.
     #[error(
         "{path} did not end within {} ms and was killed{}",
         timeout.as_millis(),
@@ -103,12 +103,12 @@ pub enum SpawnError {
     Timeout {
         /// The program.
         path: String,
-        /// The time it had.
+        /// Its time limit.
         timeout: Duration,
-        /// What it had written to standard error.
+        /// Its standard error so far.
         stderr: String,
     },
-    /// The program wrote too much, and was killed.
+    /// The program exceeded the output limit and was killed.
     #[error("{path} wrote more than {OUTPUT_MAX} bytes to its standard {stream} and was killed")]
     TooMuchOutput {
         /// The program.
@@ -116,12 +116,12 @@ pub enum SpawnError {
         /// "output" or "error".
         stream: String,
     },
-    /// The spawner failed to feed the program or to read from it; it was killed.
+    /// The spawner failed to write to the program or to read from it, and killed it.
     #[error("{path}: {reason}")]
     Io {
         /// The program.
         path: String,
-        /// The step and the system's words.
+        /// The step and the system's error.
         reason: String,
     },
     /// The request is too large for the spawner.
@@ -142,10 +142,10 @@ pub enum SpawnError {
     Unresponsive {
         /// The program.
         path: String,
-        /// How long was waited.
+        /// How long the agent waited.
         waited: Duration,
     },
-    /// The spawner ended before the plugin did. There is a new one, or the agent ends to get one.
+    /// The spawner ended before the plugin did. There is a new one, or the agent exits to get one.
     #[error("the spawner process ended while it ran {path}")]
     Gone {
         /// The program.
@@ -163,13 +163,13 @@ impl fmt::Display for Exit {
     }
 }
 
-/// Whether a path is in one of these directories or below it, by its text alone.
+/// Whether a path is one of these directories or below one, judged by its text alone.
 pub(super) fn is_within(path: &Path, directories: &[PathBuf]) -> bool {
     let stays = path.components().all(|part| part != Component::ParentDir);
     stays && directories.iter().any(|dir| path.starts_with(dir))
 }
 
-/// The end of what a program said, for an error.
+/// The end of a program's output, for an error.
 pub(crate) fn last_words(stderr: &str) -> String {
     const SHOWN: usize = 400;
     let text = stderr.trim_end();

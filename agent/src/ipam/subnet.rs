@@ -1,9 +1,9 @@
 //! Subnets as an operator writes them:
 //! `10.186.0.0/22,gateway=10.186.0.1,range=10.186.0.10-10.186.0.200,exclude=10.186.0.64/28`.
 //!
-//! A spec that parsed is sound: its gateway and ranges lie within it, and at least one address is
-//! left for a pod. What is reserved, and therefore never given to a pod, is the gateway (the first
-//! address unless named), every exclusion, and:
+//! A parsed subnet is consistent: its gateway and ranges lie within it, and at least one address is
+//! left for a pod. Reserved, and never given to a pod, are the gateway (the first address unless
+//! set), every exclusion, and:
 //!
 //! - IPv4 up to /30: the network and the broadcast address. A /31 has neither (RFC 3021) and serves
 //!   one pod beside its gateway; a /32 has no room for both and is refused.
@@ -21,7 +21,7 @@ use ipnet::IpNet;
 use super::family::{Family, bits};
 pub use error::SpecError;
 
-/// One subnet of the node, and which of its addresses pods may have.
+/// One subnet of the node, and which of its addresses are for pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubnetSpec {
     subnet: IpNet,
@@ -39,7 +39,7 @@ pub struct AddressRange {
     pub last: IpAddr,
 }
 
-/// Why an address is never given to a pod.
+/// Why an address is reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserved {
     /// The IPv4 network address.
@@ -50,7 +50,7 @@ pub enum Reserved {
     RouterAnycast,
     /// The pods' gateway.
     Gateway,
-    /// Excluded by the operator, by this exclusion.
+    /// Excluded by the operator.
     Excluded(IpNet),
 }
 
@@ -58,7 +58,7 @@ impl SubnetSpec {
     /// A subnet with the default gateway and no restriction.
     ///
     /// # Errors
-    /// Those of [`SpecError`] that concern the subnet itself.
+    /// The [`SpecError`]s about the subnet itself.
     pub fn new(subnet: IpNet) -> Result<Self, SpecError> {
         if subnet.addr() != subnet.network() {
             return Err(SpecError::HostBits {
@@ -82,7 +82,7 @@ impl SubnetSpec {
         })
     }
 
-    /// The subnet, its address without host bits.
+    /// The subnet, without host bits.
     pub fn subnet(&self) -> IpNet {
         self.subnet
     }
@@ -97,7 +97,7 @@ impl SubnetSpec {
         Family::of(self.gateway)
     }
 
-    /// Why `address` is never given to a pod, if it is not.
+    /// Why `address` is reserved, if it is.
     pub fn reserved(&self, address: IpAddr) -> Option<Reserved> {
         fixed_role(self.subnet, address)
             .or_else(|| (address == self.gateway).then_some(Reserved::Gateway))
@@ -109,8 +109,7 @@ impl SubnetSpec {
             })
     }
 
-    /// The addresses that may be handed out unasked, as inclusive, disjoint, ascending intervals of
-    /// their numbers.
+    /// The addresses for the search, as inclusive, disjoint, ascending intervals of their numbers.
     pub(crate) fn assignable(&self) -> Vec<(u128, u128)> {
         let whole = (bits(self.subnet.network()), bits(self.subnet.broadcast()));
         let mut intervals: Vec<_> = match self.ranges.as_slice() {
@@ -235,7 +234,7 @@ fn parse_exclude(subnet: IpNet, value: &str) -> Result<IpNet, SpecError> {
     Ok(net)
 }
 
-/// `text`, which is `value` or a part of it, as an address of `subnet`.
+/// Parses `text`, which is `value` or a part of it, as an address of `subnet`.
 fn parse_address(
     subnet: IpNet,
     key: &'static str,
@@ -295,7 +294,7 @@ fn subtract(intervals: Vec<(u128, u128)>, hole: (u128, u128)) -> Vec<(u128, u128
     left
 }
 
-/// What the address is by its place in the subnet alone.
+/// The role that an address has by its position in the subnet.
 fn fixed_role(subnet: IpNet, address: IpAddr) -> Option<Reserved> {
     if !has_reserved_ends(subnet) {
         return None;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::{MAX_CONTAINER_ID, MAX_NAME, MAX_NAMESPACE};
 use crate::spec::{ErrorCode, SpecError, excerpt};
 
-/// The arguments of a call. A value may hold '='; of several values of one key the last
-/// counts, as in libcni; an empty pair (a ';' at the end) is passed over.
+/// The arguments of a call. A value may contain '='; if a key occurs more than once, the last one
+/// counts, as in libcni; an empty pair (a ';' at the end) is ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Args(BTreeMap<String, String>);
 
@@ -19,16 +19,16 @@ pub enum ArgsError {
     /// A name longer than any that Kubernetes gives.
     #[error("CNI_ARGS: {key}={} is longer than {most} bytes", excerpt(.value))]
     TooLong {
-        /// Whose.
+        /// The key.
         key: &'static str,
         /// As given.
         value: String,
-        /// The longest that may be given.
+        /// The maximum length.
         most: usize,
     },
 }
 
-/// The names that end up in rows, logs and paths, and the longest that each may be.
+/// The names that are used in rows, logs and paths, with the maximum length of each.
 const NAMES: [(&str, usize); 4] = [
     ("K8S_POD_NAMESPACE", MAX_NAMESPACE),
     ("K8S_POD_NAME", MAX_NAME),
@@ -43,7 +43,7 @@ impl From<ArgsError> for SpecError {
 }
 
 impl Args {
-    /// Reads `K=V;K=V`.
+    /// Parses `K=V;K=V`.
     ///
     /// # Errors
     /// A part has no '=' or nothing before it, or a name is too long.
@@ -63,7 +63,7 @@ impl Args {
         Ok(args)
     }
 
-    /// The value of a key, when there is one and it is not empty.
+    /// The value of a key, if there is one and it is not empty.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0
             .get(key)
@@ -91,7 +91,7 @@ impl Args {
         self.get("K8S_POD_INFRA_CONTAINER_ID")
     }
 
-    /// Whether the runtime asks that unknown keys be ignored. podwire ignores them anyway: the
+    /// Whether the runtime asks for unknown keys to be ignored. podwire always ignores them: the
     /// specification leaves the keys to runtime and operator.
     pub fn ignore_unknown(&self) -> bool {
         self.get("IgnoreUnknown")

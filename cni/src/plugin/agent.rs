@@ -19,20 +19,20 @@ use serde::de::IgnoredAny;
 
 use crate::deadline::{Deadline, WaitError};
 
-/// How long an agent that is not there is waited for. Before its successor begins it may take 10 s
-/// over what is under way.
+/// How long to wait for an agent that is not running. A stopping agent may take 10 s to finish its
+/// operations before the next one starts.
 const CONNECT_WINDOW: Duration = Duration::from_secs(15);
-/// STATUS says within its deadline that there is none.
+/// STATUS has to report a missing agent within its own deadline.
 const STATUS_CONNECT_WINDOW: Duration = Duration::from_secs(12);
-/// DEL has the spool.
+/// DEL can use the spool.
 const DEL_CONNECT_WINDOW: Duration = Duration::from_secs(2);
-/// The pauses between tries, doubling from the first to the longest. A pause it must be: a
-/// socket that does not exist, or that nobody listens on, has no event to wait for (inotify
-/// tells of bind(2), not of listen(2)).
+/// The pause between attempts doubles from the first to the longest. It has to be a pause: a socket
+/// that does not exist, or that nobody listens on, offers no event (inotify reports bind(2), not
+/// listen(2)).
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the agent answered.
+/// The agent's answer.
 pub(crate) struct Reply {
     /// Whether the verb was served. If not, the body is an error object.
     pub(crate) served: bool,
@@ -91,8 +91,8 @@ fn tried(window: &Option<Duration>) -> String {
 }
 
 impl From<AgentError> for SpecError {
-    /// All of it is the agent's state, which passes: 11, or for STATUS 50. Only what the
-    /// configuration or the node's set-up must mend has another code.
+    /// All of it is the agent's temporary state: 11, or 50 for STATUS. Only what the configuration
+    /// or the node's set-up has to fix has another code.
     fn from(error: AgentError) -> Self {
         let code = match (&error.fault, error.command) {
             (Fault::PathTooLong, _) => ErrorCode::INVALID_CONFIG,
@@ -106,7 +106,7 @@ impl From<AgentError> for SpecError {
 }
 
 impl AgentError {
-    /// Whether nobody is known to have served the request, and an agent may yet.
+    /// Whether the request was not served as far as is known, and an agent may still do so.
     pub(crate) fn is_unserved(&self) -> bool {
         matches!(
             self.fault,
@@ -119,7 +119,7 @@ impl AgentError {
     }
 }
 
-/// Has the agent serve a request.
+/// Sends a request to the agent, and waits for one if needed.
 pub(crate) fn serve(
     socket: &Path,
     request: &Request,
@@ -129,7 +129,7 @@ pub(crate) fn serve(
     served(socket, request, deadline, stream)
 }
 
-/// Has the agent serve a request if it is there now.
+/// Sends a request to the agent if one is running now.
 pub(crate) fn serve_if_there(
     socket: &Path,
     request: &Request,
@@ -165,8 +165,8 @@ fn exchange(mut stream: UnixStream, request: &Request, deadline: Deadline) -> Re
         [head.as_bytes(), &before, config, after],
         deadline,
     );
-    // An agent that refuses a request may answer before it has read it all, so that our write
-    // fails and the answer is there nevertheless.
+    // An agent that refuses a request may answer before it has read all of it; the write fails
+    // then, and there is an answer nevertheless.
     match (receive(&mut stream, deadline), sent) {
         (Ok((head, body)), _) => usable(command, head, body),
         (Err(_), Err(cause)) => Err(cause),
@@ -203,8 +203,8 @@ fn connect(path: &Path, command: Command, deadline: Deadline) -> Result<UnixStre
     }
 }
 
-/// std's own connect would wait without end for a place in the queue of an agent that does not
-/// accept; the kernel ends the wait by SO_SNDTIMEO (`unix_wait_for_peer`).
+/// std's own connect would wait without a limit for a slot in the queue of an agent that does not
+/// accept; the kernel ends the wait after SO_SNDTIMEO (`unix_wait_for_peer`).
 fn connect_once(address: &UnixAddr, longest: Duration) -> Result<UnixStream, Fault> {
     let fd = socket::socket(
         AddressFamily::Unix,
@@ -233,7 +233,7 @@ fn connect_once(address: &UnixAddr, longest: Duration) -> Result<UnixStream, Fau
         }
         Err(errno) => return Err(Fault::Connect(errno)),
     }
-    // From here on poll does the waiting.
+    // From here on, poll(2) does the waiting.
     stream.set_nonblocking(true).map_err(|cause| Fault::Lost {
         when: "when it was made",
         cause,
@@ -305,13 +305,12 @@ fn wait(
     })
 }
 
-/// What is printed must be what a runtime expects, even if something else than an agent
-/// listens on the socket.
+/// A runtime must get what it expects, even if something other than an agent listens on the socket.
 fn usable(command: Command, head: Head, mut body: Vec<u8>) -> Result<Reply, Fault> {
     let served = head.status == 200;
     let stderr = body.split_off(body.len().saturating_sub(head.stderr_len));
     let good = match (served, body.is_empty()) {
-        // Only ADD has something to say in any case.
+        // Only ADD always prints something.
         (true, true) => command != Command::Add,
         (true, false) => {
             body.trim_ascii_start().starts_with(b"{")

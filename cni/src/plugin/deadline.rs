@@ -1,4 +1,4 @@
-//! The one deadline that all waits of a call share.
+//! The deadline that all waits of a call share.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ pub(crate) struct Deadline {
     pub(crate) span: Duration,
 }
 
-/// Why a wait for a descriptor ended without it being ready.
+/// Why a wait for a descriptor ended before it was ready.
 #[derive(Debug)]
 pub(crate) enum WaitError {
     Expired,
@@ -21,7 +21,7 @@ pub(crate) enum WaitError {
 }
 
 impl Deadline {
-    /// From now on.
+    /// A deadline that starts now.
     pub(crate) fn after(span: Duration) -> Self {
         Self {
             start: Instant::now(),
@@ -29,20 +29,19 @@ impl Deadline {
         }
     }
 
-    /// Another span from the same start.
+    /// Another deadline with the same start.
     pub(crate) fn with(self, span: Duration) -> Self {
         Self { span, ..self }
     }
 
-    /// What is left; never zero, since that means "for ever" to the kernel's socket timeouts.
+    /// The time left; never zero, which the kernel's socket timeouts take for "no limit".
     pub(crate) fn left(self) -> Option<Duration> {
         self.span
             .checked_sub(self.start.elapsed())
             .filter(|left| *left >= Duration::from_micros(1))
     }
 
-    /// Waits until a descriptor can be read from or written to, or has an error to be fetched
-    /// that way.
+    /// Waits until a descriptor is readable or writable, or has a pending error.
     pub(crate) fn wait(self, fd: impl AsFd, event: PollFlags) -> Result<(), WaitError> {
         loop {
             let left = self.left().ok_or(WaitError::Expired)?;

@@ -1,4 +1,4 @@
-//! The configuration on stdin: all of it, within a limit and a deadline.
+//! The configuration on stdin, within a size limit and a deadline.
 
 use std::io;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub(crate) fn configuration(deadline: Deadline) -> Result<String, InputError> {
             Ok(0) => break,
             Ok(length) => {
                 if length == chunk.len() && conf.is_empty() {
-                    // All the room at once, untouched pages being free: doubling would leave
+                    // All the space at once, since untouched pages are free; doubling would leave
                     // the smaller copies resident.
                     conf.reserve_exact(MAX_CONFIG + chunk.len());
                 }

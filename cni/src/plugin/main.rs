@@ -1,9 +1,10 @@
 //! The CNI plugin. It decides nothing about pods: it reads the runtime's variables and the
-//! configuration on stdin, checks what it must to post them to the agent, and prints the
-//! agent's answer. It blocks, has one thread, and ends by its deadline whatever the runtime or
-//! the agent do; the agent notices its death by the closed connection.
+//! configuration on stdin, checks what it must to post them to the agent, and prints the agent's
+//! answer. It blocks, has one thread, and ends by its deadline whatever the runtime or the agent
+//! do; the agent notices its death by the closed connection.
 //!
-//! Stdout gets exactly one JSON object or nothing. Nothing depends on the name it is called by.
+//! Stdout gets exactly one JSON object or nothing. The name under which it is called does not
+//! matter.
 
 #![cfg_attr(not(test), no_main)]
 
@@ -32,27 +33,27 @@ use input::InputError;
 use spool::NotSpooled;
 
 /// ADD, CHECK and GC end after this time. kubelet gives up on a sandbox after 2 minutes, counted
-/// from before we were started: an error that names the step must come earlier than that.
+/// from before the plugin starts: an error that names the step must come earlier.
 const ADD_DEADLINE: Duration = Duration::from_secs(110);
 /// DEL ends after this time: podman and CRI-O kill it after a minute, and CRI-O may not call
 /// again.
 const DEL_DEADLINE: Duration = Duration::from_secs(55);
-/// STATUS ends after this time. Its failure makes the node NotReady, which kubelet also does when
-/// the runtime's status takes 30 s.
+/// STATUS ends after this time. If it fails, the node becomes NotReady, as it does when the
+/// runtime's status takes 30 s.
 const STATUS_DEADLINE: Duration = Duration::from_secs(15);
-/// VERSION waits this long for a configuration, which it can do without.
+/// VERSION waits this long for a configuration, which is optional.
 const VERSION_DEADLINE: Duration = Duration::from_secs(1);
 
-/// The variable with the agent's socket, for configurations that name none.
+/// The variable with the agent's socket, for configurations without one.
 const SOCKET_VARIABLE: &str = "PODWIRE_SOCKET";
-/// The variable by which libcni hands over a trace context.
+/// The variable in which libcni passes a trace context.
 const TRACE_VARIABLE: &str = "TRACEPARENT";
-/// A longer trace context than this is dropped: version 00 has 55 characters.
+/// A longer trace context is dropped: version 00 has 55 characters.
 const LONGEST_TRACEPARENT: usize = 256;
 
-/// The entry point, in place of Rust's own: that one reads /proc/self/maps and makes a signal
-/// stack, for a message at stack overflow, which costs 7 % of the time from exec to exit
-/// (measured for VERSION). Of what else it does we need two things, and `run` does them.
+/// The entry point, in place of Rust's own, which reads /proc/self/maps and sets up a signal stack
+/// for a message at stack overflow. That costs 7 % of the time from exec to exit (measured with
+/// VERSION). The plugin needs two of the other things that it does; `run` does them.
 #[cfg(not(test))]
 #[expect(
     unsafe_code,
@@ -69,7 +70,7 @@ fn run() -> c_int {
     output::report_panics();
     output::block_sigpipe();
     if !output::is_open() {
-        // The agent's socket would get its number, and with it what is printed.
+        // Otherwise the agent's socket would get its number, and with it the output.
         return output::FAILURE;
     }
     match call() {
@@ -92,7 +93,7 @@ fn run() -> c_int {
     }
 }
 
-/// Why there is no answer, and the version to say it in.
+/// Why there is no answer, and the version in which to report it.
 struct Failure {
     version: CniVersion,
     cause: PluginError,
@@ -124,7 +125,7 @@ impl From<PluginError> for SpecError {
     }
 }
 
-/// One call, from the environment to what goes to stdout.
+/// One call, from the environment to the output.
 fn call() -> Result<Reply, Failure> {
     let variables = env::VARIABLES
         .into_iter()
@@ -189,8 +190,8 @@ fn post(
     }
 }
 
-/// A configuration may shorten any deadline, and may lengthen those that runtimes do not limit
-/// to a minute or less.
+/// A configuration may shorten any deadline, and may extend those that runtimes do not limit to a
+/// minute or less.
 fn deadline_of(command: Command, wanted: Option<Duration>) -> Duration {
     match command {
         Command::Add | Command::Check | Command::Gc => wanted.unwrap_or(ADD_DEADLINE),
@@ -201,7 +202,7 @@ fn deadline_of(command: Command, wanted: Option<Duration>) -> Duration {
 }
 
 /// The version of the configuration on stdin, for an answer that does not depend on the rest of it.
-/// A runtime may give none, and a person at a terminal will not.
+/// A runtime may pass none, and a person at a terminal will not.
 fn version_on_stdin() -> CniVersion {
     if std::io::stdin().is_terminal() {
         return CniVersion::LATEST;
@@ -229,7 +230,8 @@ fn socket_by_environment() -> PathBuf {
     }
 }
 
-/// What an IPAM plugin would have inherited from us. What is not text can't go by JSON.
+/// The environment that an IPAM plugin would have inherited. What is not UTF-8 can't be sent as
+/// JSON.
 fn environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -237,7 +239,7 @@ fn environment() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A broken trace context must not cost a pod its network.
+/// An invalid trace context must not cost a pod its network.
 fn traceparent() -> Option<String> {
     let text = std::env::var(TRACE_VARIABLE).ok()?;
     let usable = !text.is_empty() && text.len() <= LONGEST_TRACEPARENT && text.is_ascii();

@@ -16,12 +16,12 @@ use podwire_cni::spec::{CniVersion, ErrorCode, SpecError};
 
 use crate::deadline::{Deadline, WaitError};
 
-/// How long a runtime may leave its end of a full pipe unread. Counted from the first byte
-/// printed, for an error is printed when the call's own deadline is over.
+/// How long a runtime may leave a full pipe unread. Counted from the first byte printed, because an
+/// error is printed after the call's own deadline.
 const OUTPUT_DEADLINE: Duration = Duration::from_secs(5);
-/// How long a remark may take: nobody's network depends on it.
+/// Time limit for writing to stderr: nobody's network depends on it.
 const REMARK_DEADLINE: Duration = Duration::from_millis(500);
-/// A pipe that is ready for writing takes this much at once without blocking (PIPE_BUF, pipe(7)).
+/// A writable pipe accepts this much without blocking (PIPE_BUF, pipe(7)).
 const PIPE_BUF: usize = 4096;
 
 /// The exit code of a verb that was served.
@@ -29,8 +29,7 @@ pub(crate) const SUCCESS: c_int = 0;
 /// The exit code with an error object.
 pub(crate) const FAILURE: c_int = 1;
 
-/// Prints the bytes of a reply as they are. The verb must have been served, and its answer have
-/// reached the runtime, to end well.
+/// Prints a reply. Succeeds only if the verb was served and the runtime received the answer.
 pub(crate) fn reply(bytes: &[u8], served: bool) -> c_int {
     match print(&io::stdout(), bytes, OUTPUT_DEADLINE) {
         Ok(()) if served => SUCCESS,
@@ -45,13 +44,13 @@ pub(crate) fn reply(bytes: &[u8], served: bool) -> c_int {
     }
 }
 
-/// Passes on what an IPAM plugin wrote to its standard error, which would be ours had we started
-/// it. A runtime that does not read it loses it.
+/// Passes on what an IPAM plugin wrote to standard error, which would be the plugin's had it
+/// started it. A runtime that does not read it loses it.
 pub(crate) fn remark(bytes: &[u8]) {
     let _unread = print(&io::stderr(), bytes, REMARK_DEADLINE);
 }
 
-/// Prints an error object, and ends badly.
+/// Prints an error object; the result is [`FAILURE`].
 pub(crate) fn failure(error: &SpecError, version: CniVersion) -> c_int {
     let printed = print(
         &io::stdout(),
@@ -75,7 +74,7 @@ pub(crate) fn report_panics() {
     }));
 }
 
-/// Writing to a runtime or an agent that has gone shall fail, not kill.
+/// A write to a runtime or agent that has gone must fail and not kill the process.
 pub(crate) fn block_sigpipe() {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGPIPE);
@@ -128,7 +127,7 @@ fn print(to: &impl AsFd, bytes: &[u8], span: Duration) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The last resort. Unlike `eprintln!` it does not panic when stderr is gone too.
+/// The last resort. Unlike `eprintln!`, it does not panic if stderr is gone too.
 fn complain(what: fmt::Arguments<'_>) {
     let _nobody_left_to_tell = writeln!(io::stderr(), "podwire-cni: {what}");
 }

@@ -1,6 +1,6 @@
-//! A DEL that no agent took is left in the spool, and the runtime is told that it went well: the
-//! pod is gone for good, CRI-O may not call again, and other runtimes repeat a failed DEL without
-//! end. The agent carries it out before it serves its first ADD.
+//! A DEL that no agent took goes into the spool, and the runtime gets success: the pod is gone for
+//! good, CRI-O may not call again, and other runtimes repeat a failed DEL for ever. The agent
+//! executes it before it serves its first ADD.
 
 use std::path::Path;
 
@@ -25,8 +25,8 @@ impl From<NotSpooled> for SpecError {
     }
 }
 
-/// Writes the request to the spool, then asks once more: an agent that has started since may have
-/// looked through the spool already, and one that starts from now on will find it there.
+/// Writes the request to the spool, then tries the agent once more: an agent started since may have
+/// read the spool already; one that starts later will find the request there.
 pub(crate) fn leave(
     socket: &Path,
     request: &Request,
@@ -41,7 +41,7 @@ pub(crate) fn leave(
         Err(spool) => return Err(NotSpooled { lost, spool }),
     };
     match agent::serve_if_there(socket, request, deadline) {
-        // With an answer, of whatever kind, the runtime knows how it stands.
+        // With an answer of any kind, the runtime knows the outcome.
         Ok(reply) => {
             let _ = spool.remove(&name);
             Ok(reply)

@@ -3,18 +3,18 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What a runtime asks of a plugin, the value of `CNI_COMMAND`.
+/// A verb: the value of `CNI_COMMAND`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Command {
     /// Attach the container to the network.
     Add,
-    /// Undo an ADD; succeeds when nothing is left to undo.
+    /// Undo an ADD; succeeds if nothing is left to undo.
     Del,
-    /// Compare what is there with what ADD answered.
+    /// Compare what exists with the result of ADD.
     Check,
     /// Remove every attachment that is not in the list of valid ones.
     Gc,
-    /// Tell whether an ADD would be served.
+    /// Report whether an ADD would be served.
     Status,
     /// List the supported versions.
     Version,

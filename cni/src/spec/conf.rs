@@ -23,7 +23,7 @@ use super::{
 /// objects", with what section 3, "Deriving execution configuration", adds).
 #[derive(Debug, Clone)]
 pub struct NetConf {
-    /// The version to answer in.
+    /// The version of the answer.
     pub cni_version: CniVersion,
     /// The network's name: `[a-zA-Z0-9][a-zA-Z0-9_.-]*`.
     pub name: String,
@@ -31,7 +31,7 @@ pub struct NetConf {
     pub plugin_type: String,
     /// What the runtime knows about this container.
     pub runtime: RuntimeConfig,
-    /// `args.cni`, the older way for a runtime to say such things.
+    /// `args.cni`, the older way for a runtime to pass such values.
     pub args: CniArgs,
     /// The plugin to delegate address management to.
     pub ipam: Option<IpamConf>,
@@ -39,33 +39,33 @@ pub struct NetConf {
     pub mtu: Option<u32>,
     /// The resolver's configuration to hand out.
     pub dns: Dns,
-    /// The agent's socket, when it is not the default one.
+    /// The agent's socket, if not the default one.
     pub agent_socket: Option<PathBuf>,
-    /// `timeoutSeconds`: the plugin's deadline for ADD, CHECK and GC; DEL and STATUS take it only
-    /// when it is shorter than their own.
+    /// `timeoutSeconds`: the plugin's deadline for ADD, CHECK and GC; DEL and STATUS use it only if
+    /// it is shorter than their own.
     pub timeout: Option<Duration>,
-    /// `portSecurity`: whether the switch lets a pod speak for itself alone; without it the node's
-    /// own setting counts.
+    /// `portSecurity`: whether a pod may send from its own addresses only; absent: the node
+    /// decides.
     pub port_security: Option<bool>,
-    /// `quietPods`: whether a pod with IPv6 neither probes for its link-local address nor asks for
-    /// routers; without it the node's own setting counts.
+    /// `quietPods`: whether IPv6 pods skip duplicate address detection of their link-local address
+    /// and router solicitations; absent: the node decides.
     pub quiet_pods: Option<bool>,
-    /// The `namespace/name` of the NetworkAttachmentDefinition this configuration is from.
+    /// The `namespace/name` of the NetworkAttachmentDefinition that this configuration comes from.
     pub net_attach_def_name: Option<String>,
-    /// The capabilities that the configuration asks the runtime for.
+    /// The capabilities that the configuration requests from the runtime.
     pub capabilities: BTreeMap<String, bool>,
     /// GC: the attachments to keep; see [`NetConf::valid_attachments`].
     pub(super) attachments: Option<Vec<Attachment>>,
-    /// Members that are not listed here, as they came.
+    /// Members not listed here, unchanged.
     pub others: Map<String, Value>,
-    /// What a lenient parse found wrong and set aside; empty after a strict one.
+    /// Invalid members that a lenient parse skipped; empty after a strict one.
     pub ignored: Vec<FieldError>,
-    /// The configuration as it came, byte for byte: a delegated plugin gets it so.
+    /// The configuration, byte for byte, as a delegated plugin gets it.
     pub raw: Box<RawValue>,
     prev_result: Option<Value>,
 }
 
-/// `runtimeConfig`: values for the capabilities that the configuration asks for.
+/// `runtimeConfig`: values for the requested capabilities.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RuntimeConfig {
     /// `ips`: static addresses.
@@ -76,8 +76,8 @@ pub struct RuntimeConfig {
     pub pod_annotations: BTreeMap<String, String>,
     /// `bandwidth`: limits of the pod's traffic.
     pub bandwidth: Option<Bandwidth>,
-    /// Other capabilities (`portMappings`, `dns`, `cgroupPath`, …), as they came. podwire does
-    /// not act on them, so a fault in them is not its to report.
+    /// Other capabilities (`portMappings`, `dns`, `cgroupPath`, …), unchanged. podwire does not act
+    /// on them, and so does not report errors in them.
     pub others: Map<String, Value>,
 }
 
@@ -88,11 +88,11 @@ pub struct CniArgs {
     pub ips: Vec<RequestedIp>,
     /// `mac`: a static hardware address.
     pub mac: Option<MacAddr6>,
-    /// The rest (`labels`, …), as it came.
+    /// The rest (`labels`, …), unchanged.
     pub others: Map<String, Value>,
 }
 
-/// An address that somebody asked for: with a prefix length or without, both occur.
+/// A requested address, with or without a prefix length; both occur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestedIp {
     /// The address.
@@ -119,7 +119,7 @@ pub struct Bandwidth {
 pub struct IpamConf {
     /// The file name of the plugin to delegate to; holds no path separator.
     pub plugin_type: String,
-    /// The whole section, as it came.
+    /// The whole section, unchanged.
     pub section: Map<String, Value>,
 }
 
@@ -150,30 +150,30 @@ pub enum ConfError {
 }
 
 impl NetConf {
-    /// Reads a configuration for any verb but DEL.
+    /// Parses a configuration for any verb but DEL.
     ///
     /// # Errors
-    /// Names the first member that is missing or wrong, and its value.
+    /// Names the first member that is missing or invalid, and its value.
     pub fn parse(bytes: &[u8]) -> Result<Self, ConfError> {
         read::conf(bytes, read::Faults::Refuse)
     }
 
-    /// Reads a configuration for DEL: only the version, the name and the type must be right.
-    /// Every other member that is wrong counts as absent and is listed in
-    /// [`ignored`](Self::ignored). An ADD that is refused for such a member is followed by its
-    /// DEL, and a DEL that fails is repeated without end and keeps the pod from going away.
+    /// Parses a configuration for DEL: only the version, the name and the type must be valid. Every
+    /// other invalid member counts as absent and is listed in [`ignored`](Self::ignored). An ADD
+    /// that is refused because of such a member is followed by its DEL, and a failed DEL is
+    /// repeated for ever and keeps the pod from being deleted.
     ///
     /// # Errors
-    /// Not a JSON object, no served version, no valid name or type.
+    /// No JSON object, no supported version, no valid name or type.
     pub fn parse_for_del(bytes: &[u8]) -> Result<Self, ConfError> {
         read::conf(bytes, read::Faults::SetAside)
     }
 
-    /// What the plugins before us in the chain made (ADD), or what we answered (CHECK, DEL).
-    /// Read when asked for, since a DEL must not fail of it.
+    /// The result of the previous plugins in the chain (ADD), or of podwire's own ADD (CHECK, DEL).
+    /// Parsed on demand, because a DEL must not fail because of it.
     ///
     /// # Errors
-    /// Names the member that is wrong, and its value.
+    /// Names the invalid member and its value.
     pub fn prev_result(&self) -> Result<Option<CniResult>, ConfError> {
         let Some(value) = &self.prev_result else {
             return Ok(None);
@@ -183,15 +183,15 @@ impl NetConf {
             .map_err(ConfError::PrevResult)
     }
 
-    /// GC: the attachments to keep, from `cni.dev/valid-attachments` or, where only that is
-    /// there, `cni.dev/attachments` (the specification's text and libcni disagreed on the
-    /// name, so libcni sends both). An empty list, which Go writes as null, says that none is
-    /// valid. `None` says that there is no list, and then GC must not remove anything.
+    /// GC: the attachments to keep, from `cni.dev/valid-attachments` or, if that is absent, from
+    /// `cni.dev/attachments` (the specification and libcni disagreed on the name, so libcni sends
+    /// both). An empty list, which Go writes as null, means that none is valid. `None` means that
+    /// there is no list; then GC must not remove anything.
     pub fn valid_attachments(&self) -> Option<&[Attachment]> {
         self.attachments.as_deref()
     }
 
-    /// The static addresses asked for: the capability's, or else those of `args.cni`.
+    /// The requested static addresses: the capability's, or else those of `args.cni`.
     pub fn requested_ips(&self) -> &[RequestedIp] {
         if self.runtime.ips.is_empty() {
             &self.args.ips
@@ -200,14 +200,14 @@ impl NetConf {
         }
     }
 
-    /// The hardware address asked for: the capability's, or else that of `args.cni`.
+    /// The requested hardware address: the capability's, or else that of `args.cni`.
     pub fn requested_mac(&self) -> Option<MacAddr6> {
         self.runtime.mac.or(self.args.mac)
     }
 }
 
 impl RequestedIp {
-    /// Reads `10.0.0.1` and `10.0.0.1/24`.
+    /// Parses `10.0.0.1` and `10.0.0.1/24`.
     pub fn parse(text: &str) -> Option<Self> {
         if let Ok(address) = text.parse() {
             return Some(Self {
@@ -224,7 +224,7 @@ impl RequestedIp {
 }
 
 impl ConfError {
-    /// The code a runtime is told.
+    /// The code for the runtime.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::NotJson(_) => ErrorCode::DECODE,

@@ -1,4 +1,4 @@
-//! The error that a runtime gets to see, and the one table of its codes.
+//! The error that a runtime gets, and the table of its codes.
 
 use std::fmt;
 
@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 
 use super::CniVersion;
 
-/// The number by which a runtime tells errors apart (CNI spec, section 5, "Error").
-/// Codes up to 99 are the specification's, those from 100 are podwire's own.
+/// The number by which a runtime distinguishes errors (CNI spec, section 5, "Error"). Codes up to
+/// 99 are the specification's, those from 100 are podwire's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ErrorCode(pub u32);
 
 impl ErrorCode {
     /// The configuration's cniVersion is not served, or lacks the verb.
     pub const INCOMPATIBLE_VERSION: Self = Self(1);
-    /// A member of the configuration asks for what podwire cannot do.
+    /// A member of the configuration requests something that podwire can't do.
     pub const UNSUPPORTED_FIELD: Self = Self(2);
     /// The container is unknown or gone; the runtime need not clean up.
     pub const UNKNOWN_CONTAINER: Self = Self(3);
@@ -22,23 +22,23 @@ impl ErrorCode {
     pub const INVALID_ENVIRONMENT: Self = Self(4);
     /// Reading or writing failed.
     pub const IO: Self = Self(5);
-    /// What was read is not what it should be, such as JSON.
+    /// The input is not what it should be, such as JSON.
     pub const DECODE: Self = Self(6);
     /// The network configuration is not valid.
     pub const INVALID_CONFIG: Self = Self(7);
-    /// A condition that passes; the runtime should try again.
+    /// A temporary condition; the runtime should try again.
     pub const TRY_AGAIN: Self = Self(11);
     /// STATUS: an ADD would not be served.
     pub const NOT_AVAILABLE: Self = Self(50);
     /// STATUS: an ADD would not be served, and running containers may have lost connectivity.
     pub const NOT_AVAILABLE_DEGRADED: Self = Self(51);
-    /// Another, newer sandbox of the same pod has taken its place.
+    /// A newer sandbox of the same pod has taken its place.
     pub const SUPERSEDED: Self = Self(100);
-    /// The address that was asked for belongs to another attachment.
+    /// Another attachment has the requested address.
     pub const ADDRESS_TAKEN: Self = Self(102);
     /// CHECK found a difference from prevResult.
     pub const CHECK_MISMATCH: Self = Self(103);
-    /// The pod's annotation is not valid, or asks for what can't be.
+    /// The pod's annotation is invalid, or requests the impossible.
     pub const INVALID_ANNOTATION: Self = Self(104);
     /// Open vSwitch refused the port.
     pub const PORT_REFUSED: Self = Self(105);
@@ -47,7 +47,7 @@ impl ErrorCode {
     /// An error in podwire itself.
     pub const INTERNAL: Self = Self(199);
 
-    /// Every code podwire answers with, and its meaning; docs/ prints this table.
+    /// Every code of podwire's errors, and its meaning; docs/ prints this table.
     pub const TABLE: &[(Self, &str)] = &[
         (
             Self::INCOMPATIBLE_VERSION,
@@ -89,7 +89,7 @@ impl ErrorCode {
         (Self::INTERNAL, "an error in podwire itself"),
     ];
 
-    /// The meaning, by [`Self::TABLE`].
+    /// The meaning, from [`Self::TABLE`].
     pub fn meaning(self) -> Option<&'static str> {
         Self::TABLE
             .iter()
@@ -108,17 +108,17 @@ impl fmt::Display for ErrorCode {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{msg}{}{details}", if .details.is_empty() { "" } else { ": " })]
 pub struct SpecError {
-    /// What kind of failure.
+    /// The kind of failure.
     pub code: ErrorCode,
     /// One sentence that names the step and the object.
     pub msg: String,
-    /// More, for the one who looks deeper; may be empty.
+    /// Further details; may be empty.
     pub details: String,
 }
 
 impl SpecError {
-    /// The longest `msg` and the longest `details`, in bytes. Another program's words may be in
-    /// them (an API server's, an IPAM plugin's); longer ones are cut.
+    /// The maximum length of `msg` and of `details`, in bytes. They may contain another program's
+    /// text (an API server's, an IPAM plugin's); longer ones are cut.
     pub const MAX_TEXT: usize = 16 << 10;
 
     /// An error without details.
@@ -149,8 +149,8 @@ impl SpecError {
         object.to_string()
     }
 
-    /// Reads the error object that another plugin printed, or the agent answered. `None` when
-    /// the bytes are not one: an object with at least a number `code` and a string `msg`.
+    /// Parses the error object that another plugin printed, or that the agent answered. `None` if
+    /// it isn't an object with at least a number `code` and a string `msg`.
     pub fn from_json(bytes: &[u8]) -> Option<Self> {
         let object: Value = serde_json::from_slice(bytes).ok()?;
         let code = u32::try_from(object.get("code")?.as_u64()?).ok()?;
@@ -163,7 +163,7 @@ impl SpecError {
     }
 }
 
-/// At most [`SpecError::MAX_TEXT`] bytes of a text, and how long it was.
+/// At most [`SpecError::MAX_TEXT`] bytes of a text, with its full length.
 fn cut(mut text: String) -> String {
     let length = text.len();
     if length > SpecError::MAX_TEXT {
@@ -173,8 +173,8 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// What an error message quotes of a caller's text: quoted, escaped, and cut at 80 characters,
-/// so that a hostile value can fill neither a log nor a terminal.
+/// A caller's text as an error message quotes it: in quotes, escaped, and cut at 80 characters, so
+/// that a hostile value can't flood a log or garble a terminal.
 pub fn excerpt(text: &str) -> String {
     const LONGEST: usize = 80;
     match text.char_indices().nth(LONGEST) {

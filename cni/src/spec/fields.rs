@@ -1,11 +1,11 @@
-//! Reading the members of a JSON object one by one, so that an error can name the member and
-//! its value: serde's own messages name a line and a column of text that the operator never saw.
+//! Reads the members of a JSON object one by one, so that an error can name the member and its
+//! value: serde's own messages give a line and column of text that the operator never saw.
 
 use serde_json::{Map, Value};
 
 use super::error::excerpt;
 
-/// A member of a configuration or result that is missing or not valid.
+/// A missing or invalid member of a configuration or result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FieldError {
     /// A required member is absent, null or empty.
@@ -14,14 +14,14 @@ pub enum FieldError {
         /// The member, as a path from the root: `ipam.type`.
         field: String,
     },
-    /// A member is there and wrong.
+    /// A member has an invalid value.
     #[error("{field}: {value} is not {expected}")]
     Invalid {
         /// The member, as a path from the root: `runtimeConfig.ips[1]`.
         field: String,
-        /// Its value as JSON, cut when long.
+        /// Its value as JSON, cut if long.
         value: String,
-        /// What it should be, as in "an IP address".
+        /// What is valid, as in "an IP address".
         expected: String,
     },
 }
@@ -46,8 +46,8 @@ impl FieldError {
     }
 }
 
-/// The members of one object, taken out one by one. A null counts as absent everywhere: Go
-/// runtimes write an unset list or map so.
+/// The members of one object, removed one by one. A null counts as absent everywhere: Go runtimes
+/// write an unset list or map that way.
 pub(super) struct Fields {
     at: String,
     members: Map<String, Value>,
@@ -92,7 +92,7 @@ impl Fields {
         self.members.is_empty()
     }
 
-    /// Whether the member is written at all, be it as null.
+    /// Whether the member is present at all, even as null.
     pub(super) fn mentions(&self, name: &str) -> bool {
         self.members.contains_key(name)
     }
@@ -101,7 +101,7 @@ impl Fields {
         self.members.remove(name).filter(|value| !value.is_null())
     }
 
-    /// A string; empty counts as absent, as Go's decoders have it.
+    /// A string; empty counts as absent, as with Go's decoders.
     pub(super) fn string(&mut self, name: &str) -> Result<Option<String>, FieldError> {
         match self.take(name) {
             None => Ok(None),
@@ -111,7 +111,7 @@ impl Fields {
         }
     }
 
-    /// A string that `parse` can read.
+    /// A string that `parse` accepts.
     pub(super) fn parsed<T>(
         &mut self,
         name: &str,
@@ -131,7 +131,7 @@ impl Fields {
         }
     }
 
-    /// A whole number that `accept` lets pass.
+    /// An integer that `accept` admits.
     pub(super) fn number<T: TryFrom<u64>>(
         &mut self,
         name: &str,
@@ -172,7 +172,7 @@ impl Fields {
             .transpose()
     }
 
-    /// A list, each element read by `read`, which is given the element's own path.
+    /// A list; `read` parses each element and gets the element's path.
     pub(super) fn list<T>(
         &mut self,
         name: &str,
@@ -198,7 +198,7 @@ impl Fields {
         })
     }
 
-    /// Whatever has not been taken.
+    /// The members not taken.
     pub(super) fn rest(self) -> Map<String, Value> {
         self.members
     }

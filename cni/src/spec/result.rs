@@ -1,4 +1,4 @@
-//! What an ADD answers: the interfaces, addresses, routes and DNS of an attachment, in one
+//! The result of an ADD: the interfaces, addresses, routes and DNS of an attachment, in one
 //! internal form that reads and writes every supported version.
 
 mod json;
@@ -15,7 +15,7 @@ use super::{CniVersion, FieldError};
 /// A result in the form of the newest version (CNI spec, section 5, "ADD Success").
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CniResult {
-    /// The interfaces that were made or changed, on the host and in the sandbox.
+    /// The interfaces that were created or changed, on the host and in the sandbox.
     pub interfaces: Vec<Interface>,
     /// The addresses.
     pub ips: Vec<IpConfig>,
@@ -30,14 +30,14 @@ pub struct CniResult {
 pub struct Interface {
     /// Its name.
     pub name: String,
-    /// Its hardware address. Kept as text, for a plugin before us in the chain may have
-    /// reported one that is not an Ethernet address.
+    /// Its hardware address. Kept as text, because a previous plugin in the chain may have reported
+    /// one that is not an Ethernet address.
     pub mac: Option<String>,
-    /// The path of the namespace it is in; none when it is the host's.
+    /// The path of its namespace; None for the host's.
     pub sandbox: Option<String>,
     /// Its MTU in bytes. Since 1.1.0.
     pub mtu: Option<u32>,
-    /// The path of a socket file behind it, as vhost-user has. Since 1.1.0.
+    /// The path of the socket file behind it, as with vhost-user. Since 1.1.0.
     pub socket_path: Option<String>,
     /// The PCI address of the device behind it. Since 1.1.0.
     pub pci_id: Option<String>,
@@ -50,7 +50,7 @@ pub struct IpConfig {
     pub address: IpNet,
     /// The subnet's gateway.
     pub gateway: Option<IpAddr>,
-    /// Its place in [`CniResult::interfaces`].
+    /// Its index in [`CniResult::interfaces`].
     pub interface: Option<usize>,
 }
 
@@ -59,7 +59,7 @@ pub struct IpConfig {
 pub struct Route {
     /// The destination.
     pub dst: IpNet,
-    /// The next hop; none for one on the link.
+    /// The next hop; None for a destination on the link.
     pub gw: Option<IpAddr>,
     /// The path's MTU in bytes. Since 1.1.0.
     pub mtu: Option<u32>,
@@ -87,12 +87,12 @@ pub struct Dns {
 }
 
 impl CniResult {
-    /// Reads a result of any supported version: a prevResult, or what a delegated IPAM plugin
-    /// printed (which has no interfaces). Null members count as absent.
+    /// Parses a result of any supported version: a prevResult, or the output of a delegated IPAM
+    /// plugin (which has no interfaces). Null members count as absent.
     ///
     /// # Errors
-    /// Names the member and its value; also when an address points to an interface that is not
-    /// in the result.
+    /// Names the member and its value; also if an address refers to an interface that is not in the
+    /// result.
     pub fn from_json(bytes: &[u8]) -> Result<Self, ResultError> {
         json::read(
             serde_json::from_slice(bytes)
@@ -100,7 +100,7 @@ impl CniResult {
         )
     }
 
-    /// [`Self::from_json`] for a value that has been parsed already.
+    /// [`Self::from_json`] for a parsed value.
     ///
     /// # Errors
     /// As `from_json`.
@@ -108,21 +108,20 @@ impl CniResult {
         json::read(value)
     }
 
-    /// The result for stdout, as a runtime of this version expects it: up to 0.4.0 with
-    /// `version` "4" or "6" in each of the ips, and without the members that came later.
+    /// The result for stdout, as a runtime with this version expects it: up to 0.4.0 with `version`
+    /// "4" or "6" in each of the ips, and without members that came later.
     pub fn to_json(&self, version: CniVersion) -> String {
         self.to_value(version).to_string()
     }
 
-    /// [`Self::to_json`] as a value, to put into a configuration as its prevResult.
+    /// [`Self::to_json`] as a value, for use as a configuration's prevResult.
     pub fn to_value(&self, version: CniVersion) -> Value {
         json::write(self, version)
     }
 
-    /// This result after that of the plugins before us in the chain. Nothing of theirs is
-    /// dropped: their interfaces come first, so that their indexes stay valid, and ours are
-    /// shifted behind them. Of the DNS lists theirs come first too; our domain wins if we have
-    /// one.
+    /// This result, appended to that of the previous plugins in the chain. Nothing of theirs is
+    /// dropped: their interfaces come first, so that their indexes stay valid. Of the DNS lists
+    /// theirs come first too; podwire's domain wins if it has one.
     #[must_use]
     pub fn merge(mut self, prev: Self) -> Self {
         let shift = prev.interfaces.len();
@@ -139,7 +138,7 @@ impl CniResult {
 }
 
 impl Route {
-    /// A route with nothing but a destination and a next hop.
+    /// A route with only a destination and a next hop.
     pub fn new(dst: IpNet, gw: Option<IpAddr>) -> Self {
         Self {
             dst,
@@ -154,7 +153,7 @@ impl Route {
 }
 
 impl Dns {
-    /// Whether nothing is configured.
+    /// Whether nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -176,7 +175,7 @@ impl Dns {
         }
     }
 
-    /// Reads a `dns` object of a configuration or result.
+    /// Parses a `dns` object of a configuration or result.
     pub(super) fn read(parent: &mut super::fields::Fields) -> Result<Self, FieldError> {
         let Some(mut fields) = parent.object("dns")? else {
             return Ok(Self::default());

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::Command;
 use super::error::excerpt;
 
-/// A supported version of the CNI specification, the older the smaller.
+/// A supported version of the CNI specification; older ones compare as less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CniVersion {
     /// 0.3.0, the first with interfaces in the result.
@@ -21,10 +21,10 @@ pub enum CniVersion {
     V1_1_0,
 }
 
-/// A `cniVersion` that cannot be served. Its code is always 1.
+/// A `cniVersion` that is not supported. Its code is always 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
-    /// Absent or empty, which by the specification's first edition means 0.1.0.
+    /// Absent or empty, which according to the specification's first edition means 0.1.0.
     #[error(
         "cniVersion is missing, which means 0.1.0; podwire speaks {}",
         CniVersion::list()
@@ -33,14 +33,14 @@ pub enum VersionError {
     /// Not one of [`CniVersion::ALL`].
     #[error("cniVersion {} is not supported; podwire speaks {}", excerpt(.0), CniVersion::list())]
     Unsupported(String),
-    /// The version is known but has no such verb.
+    /// The version is known but lacks the verb.
     #[error("{command} needs cniVersion {needed} or later, and the configuration has {version}")]
     Verb {
-        /// The verb asked for.
+        /// The verb.
         command: Command,
-        /// The version that brought it.
+        /// The first version with it.
         needed: CniVersion,
-        /// The version that the configuration names.
+        /// The configuration's version.
         version: CniVersion,
     },
 }
@@ -54,7 +54,7 @@ impl CniVersion {
         Self::V1_0_0,
         Self::V1_1_0,
     ];
-    /// The newest, and the one that errors bear when the caller's is not known.
+    /// The newest, and the version of errors if the caller's is unknown.
     pub const LATEST: Self = Self::V1_1_0;
 
     /// The version as written in JSON.

@@ -1,6 +1,6 @@
-//! The plugin's half of HTTP/1.1 (RFC 9112), without IO: one POST out, one reply in. Only what
-//! the agent speaks is understood, and everything else is refused by name: a reply is either
-//! whole and of the announced length, or an error.
+//! The plugin's half of HTTP/1.1 (RFC 9112), without IO: one POST out, one reply in. It understands
+//! only what the agent sends, and names what it refuses: a reply is either complete and of the
+//! announced length, or an error.
 
 use super::{MAX_REPLY, PATH, STDERR_HEADER, WIRE_HEADER, WIRE_VERSION};
 
@@ -12,15 +12,15 @@ pub const MAX_HEAD: usize = 8 * 1024;
 pub struct Head {
     /// The status code, 200 to 599.
     pub status: u16,
-    /// Where the body begins, in bytes from the start of the reply.
+    /// Where the body begins: its offset in the reply, in bytes.
     pub body_at: usize,
     /// The body's length in bytes, at most [`MAX_REPLY`].
     pub body_len: usize,
-    /// How many bytes at the body's end are for stderr, at most all of them.
+    /// The number of bytes at the body's end that are for stderr.
     pub stderr_len: usize,
 }
 
-/// Why a reply cannot be used.
+/// Why a reply can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
     /// The head does not end within [`MAX_HEAD`].
@@ -41,27 +41,27 @@ pub enum HttpError {
     /// The Content-Length is not a number, or there are two that differ.
     #[error("its Content-Length is {0}")]
     BadLength(String),
-    /// More bytes are said to be for stderr than the body has, or no number of them.
+    /// The number of bytes for stderr exceeds the body, or is no number.
     #[error("its {STDERR_HEADER} is {0}")]
     BadStderr(String),
     /// The body is longer than [`MAX_REPLY`].
     #[error("it announces {0} bytes, and at most {MAX_REPLY} are taken")]
     BodyTooLong(u64),
-    /// More bytes came than the Content-Length announced.
+    /// More bytes arrived than the Content-Length announced.
     #[error("it announces {announced} bytes and brings {came}")]
     Excess {
         /// The Content-Length.
         announced: usize,
-        /// The bytes of the body so far.
+        /// The bytes of the body that arrived.
         came: usize,
     },
 }
 
 impl Head {
-    /// Whether these bytes, from the start of the reply, hold all of its body.
+    /// Whether these bytes, from the start of the reply, contain all of its body.
     ///
     /// # Errors
-    /// They hold more than that.
+    /// They contain more than that.
     pub fn is_whole(&self, bytes: &[u8]) -> Result<bool, HttpError> {
         let came = bytes.len().saturating_sub(self.body_at);
         if came > self.body_len {
@@ -74,7 +74,7 @@ impl Head {
     }
 }
 
-/// The head of the POST, for a body of this length in bytes.
+/// The head of the POST, for a body with this length in bytes.
 pub fn post_head(body_len: usize) -> String {
     format!(
         "POST {PATH} HTTP/1.1\r\nhost: podwire\r\n{WIRE_HEADER}: {WIRE_VERSION}\r\n\
@@ -82,11 +82,10 @@ pub fn post_head(body_len: usize) -> String {
     )
 }
 
-/// Reads the head of a reply from the bytes that have come so far. `None` when its end has not
-/// come yet.
+/// Parses the head of a reply from the bytes that have arrived. `None` if it is still incomplete.
 ///
 /// # Errors
-/// The head can never become one that is understood.
+/// The head is invalid, whatever follows.
 pub fn head(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
     let window = &bytes[..bytes.len().min(MAX_HEAD)];
     let Some(end) = window.windows(4).position(|four| four == b"\r\n\r\n") else {
@@ -141,8 +140,7 @@ pub fn head(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
     }
 }
 
-/// RFC 9112 §4. An interim reply (1xx) is refused with the rest: nothing in the request asks
-/// for one.
+/// RFC 9112 §4. An interim reply (1xx) is refused too: nothing in the request asks for one.
 fn status(line: &[u8]) -> Result<u16, HttpError> {
     let code = line
         .strip_prefix(b"HTTP/1.")
@@ -158,7 +156,7 @@ fn status(line: &[u8]) -> Result<u16, HttpError> {
     }
 }
 
-/// Digits only: a sign, which Rust's own parser lets pass, is no part of HTTP's numbers.
+/// Digits only: Rust's own parser also accepts a sign, which HTTP's numbers don't have.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;

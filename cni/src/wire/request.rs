@@ -13,11 +13,11 @@ use crate::spec::{ErrorCode, SpecError, excerpt};
 /// One call of the plugin, for the agent to serve.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// What the environment says, checked.
+    /// The environment, checked.
     pub invocation: Invocation,
-    /// The network configuration, byte for byte as it came on stdin.
+    /// The network configuration from stdin, byte for byte.
     pub config: Box<RawValue>,
-    /// The other variables of the plugin's environment, when the configuration delegates: the
+    /// The other variables of the plugin's environment, if the configuration delegates: the
     /// delegated plugin must get them all (CNI spec, section 4).
     pub environment: BTreeMap<String, String>,
     /// The runtime's trace context (W3C Trace Context, from the variable TRACEPARENT).
@@ -26,7 +26,7 @@ pub struct Request {
     pub takes_stderr: bool,
 }
 
-/// Why a request was refused.
+/// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// It is larger than [`MAX_REQUEST`], or its configuration than [`MAX_CONFIG`]. Code 6.
@@ -39,20 +39,20 @@ pub enum WireError {
         /// The limit in bytes.
         limit: usize,
     },
-    /// The body is not JSON, or not of the form of its version. Code 6.
+    /// The body is not JSON, or not in the format of its version. Code 6.
     #[error("the request is not of wire version {WIRE_VERSION}: {0}")]
     Malformed(String),
-    /// The plugin speaks a version that this agent does not. Code 1.
+    /// The agent does not support the plugin's version. Code 1.
     #[error(
         "the plugin speaks wire version {theirs}, and this agent {} to {}: install the plugin that \
          came with the agent",
         WIRE_VERSIONS.start(), WIRE_VERSIONS.end()
     )]
     Version {
-        /// The version in the request.
+        /// The request's version.
         theirs: u32,
     },
-    /// The verb is not one. Code 4.
+    /// The verb is unknown. Code 4.
     #[error("{} is not a CNI verb", excerpt(.0))]
     Command(String),
     /// What the plugin should have refused. Code 4.
@@ -60,7 +60,7 @@ pub enum WireError {
     Env(#[from] EnvError),
 }
 
-/// The request as JSON has it.
+/// The request in its JSON form.
 #[derive(Serialize, Deserialize)]
 struct Body<'a> {
     version: u32,
@@ -93,8 +93,8 @@ impl Request {
         [&before, self.config.get().as_bytes(), after].concat()
     }
 
-    /// The body of the POST without the configuration: what goes before it and what goes after
-    /// it. So the plugin can send a large one from where it is.
+    /// The body of the POST without the configuration: the parts before and after it. So the plugin
+    /// can send a large one without a copy.
     pub fn envelope(&self) -> (Vec<u8>, &'static [u8]) {
         let call = &self.invocation;
         let body = Body {
@@ -120,11 +120,11 @@ impl Request {
         (before, b"}")
     }
 
-    /// Reads the body of a POST. Members it does not know are passed over, so that a plugin of
-    /// a later version can add some.
+    /// Parses the body of a POST. Unknown members are ignored, so that a plugin of a later version
+    /// can add some.
     ///
     /// # Errors
-    /// See [`WireError`]. The version is looked at before anything else is.
+    /// See [`WireError`]. The version is checked first.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         limit("request", bytes.len(), MAX_REQUEST)?;
         let malformed = |error: serde_json::Error| WireError::Malformed(error.to_string());
@@ -174,7 +174,7 @@ fn limit(what: &'static str, size: usize, limit: usize) -> Result<(), WireError>
 }
 
 impl WireError {
-    /// The code a runtime is told.
+    /// The code for the runtime.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::TooLarge { .. } | Self::Malformed(_) => ErrorCode::DECODE,
@@ -183,7 +183,7 @@ impl WireError {
         }
     }
 
-    /// The HTTP status for it: 413 for size, 426 for a version, 400 for the rest.
+    /// Its HTTP status: 413 for size, 426 for a version, 400 for the rest.
     pub fn status(&self) -> u16 {
         match self {
             Self::TooLarge { .. } => 413,

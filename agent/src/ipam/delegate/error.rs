@@ -1,4 +1,4 @@
-//! What goes wrong with a plugin, and the code a runtime is told for it.
+//! Errors of a plugin, and their codes for the runtime.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use podwire_cni::spec::{Command, ErrorCode, ResultError, SpecError};
 
 use crate::ipam::spawner::{Exit, SpawnError, last_words};
 
-/// Why a plugin's answer is missing, or what it refused.
+/// Why a plugin gave no answer, or what it refused.
 #[derive(Debug, thiserror::Error)]
 pub enum DelegateError {
     /// `ipam.type` is more than a file name.
@@ -16,7 +16,7 @@ pub enum DelegateError {
         /// As configured.
         kind: String,
     },
-    /// No plugin directory of CNI_PATH holds it.
+    /// No plugin directory in CNI_PATH contains it.
     #[error(
         "IPAM plugin {kind}: no executable file of that name in CNI_PATH ({searched:?}), of which \
          only plugin directories count: {} (--cni-bin-dir adds one)",
@@ -27,10 +27,10 @@ pub enum DelegateError {
         kind: String,
         /// CNI_PATH.
         searched: String,
-        /// Where plugins may be.
+        /// The plugin directories.
         directories: Vec<PathBuf>,
     },
-    /// The plugin could not be run to its end.
+    /// The plugin could not be run to completion.
     #[error("IPAM plugin {kind}, {command}: {source}")]
     Run {
         /// The plugin.
@@ -50,7 +50,7 @@ pub enum DelegateError {
         /// Its error.
         error: SpecError,
     },
-    /// The plugin failed and printed no error that the specification knows.
+    /// The plugin failed and printed no error object of the specification.
     #[error(
         "IPAM plugin {kind}, {command}: it {exit} without saying why{}",
         last_words(stderr)
@@ -75,7 +75,7 @@ pub enum DelegateError {
         /// What is wrong with it.
         reason: ResultError,
     },
-    /// The plugin's result holds no address.
+    /// The plugin's result contains no address.
     #[error("IPAM plugin {kind}, ADD: its result holds no address")]
     NoAddress {
         /// The plugin.
@@ -91,7 +91,7 @@ pub enum DelegateError {
         kind: String,
         /// The configuration's version.
         version: String,
-        /// What the plugin lists.
+        /// The versions that the plugin lists.
         supported: Vec<String>,
     },
 }
@@ -105,7 +105,7 @@ fn listed(directories: &[PathBuf]) -> String {
 }
 
 impl DelegateError {
-    /// The code a runtime is told: the plugin's own when it gave one.
+    /// The code for the runtime: the plugin's own, if it gave one.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::NotAName { .. } | Self::NotFound { .. } => ErrorCode::INVALID_CONFIG,
@@ -117,7 +117,7 @@ impl DelegateError {
                 SpawnError::Timeout { .. }
                 | SpawnError::Unresponsive { .. }
                 | SpawnError::Gone { .. } => ErrorCode::TRY_AGAIN,
-                // An upgrade is writing the file at this moment.
+                // An upgrade is just writing the file.
                 SpawnError::Start { errno, .. } if *errno == Some(Errno::ETXTBSY as i32) => {
                     ErrorCode::TRY_AGAIN
                 }
@@ -127,7 +127,7 @@ impl DelegateError {
     }
 }
 
-/// The error for the runtime: the plugin's code and details, and its words behind its name.
+/// The error for the runtime: the plugin's code and details, and its message after its name.
 impl From<DelegateError> for SpecError {
     fn from(error: DelegateError) -> Self {
         let (code, mut msg) = (error.code(), error.to_string());

@@ -1,7 +1,7 @@
-//! What IPAM plugins write to their standard error during one operation.
+//! What IPAM plugins write to standard error during one operation.
 //!
-//! It would go to the CNI plugin's own standard error had that one started them, and through the
-//! agent's reply it does.
+//! It would go to the CNI plugin's standard error if that had started them; the agent's reply takes
+//! it there.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,14 +12,14 @@ use podwire_cni::wire::MAX_STDERR;
 pub struct Remarks(Arc<Mutex<String>>);
 
 impl Remarks {
-    /// Adds one; what is too much is cut off at the end.
+    /// Adds one; the text is cut at the limit.
     pub(super) fn add(&self, text: &str) {
         let mut remarks = self.lock();
         let room = MAX_STDERR.saturating_sub(remarks.len());
         remarks.push_str(&text[..text.floor_char_boundary(room)]);
     }
 
-    /// Takes them all.
+    /// Takes all of them.
     pub fn take(&self) -> String {
         std::mem::take(&mut self.lock())
     }

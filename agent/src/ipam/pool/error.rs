@@ -1,4 +1,4 @@
-//! Why a pool refuses.
+//! Why a pool refuses a request.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use super::Usage;
 use crate::ipam::subnet::Reserved;
 use crate::ipam::{Family, Owner};
 
-/// Why an address was not given, or not taken back.
+/// Why an address was not allocated, or not released.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// No subnet is configured.
@@ -18,7 +18,7 @@ pub enum PoolError {
          `podwire node run --mode plain` tells the node's"
     )]
     NoSubnet {
-        /// Who asked.
+        /// The owner.
         owner: Owner,
     },
     /// Every address of a family is held.
@@ -26,7 +26,7 @@ pub enum PoolError {
     Exhausted {
         /// The family.
         family: Family,
-        /// Who asked.
+        /// The owner.
         owner: Owner,
         /// That family's subnets.
         subnets: Vec<Usage>,
@@ -36,7 +36,7 @@ pub enum PoolError {
     Taken {
         /// The address.
         address: IpAddr,
-        /// Who holds it.
+        /// Its holder.
         holder: Owner,
     },
     /// The address is in no subnet of the node.
@@ -50,19 +50,19 @@ pub enum PoolError {
         /// All subnets.
         subnets: Vec<IpNet>,
     },
-    /// The address is never given to a pod.
+    /// The address is reserved.
     #[error("address {address} is not for pods: it is the {reserved} of {subnet}")]
     Reserved {
         /// The address.
         address: IpAddr,
         /// Its subnet.
         subnet: IpNet,
-        /// What it is.
+        /// What it is reserved for.
         reserved: Reserved,
     },
 }
 
-/// A list for people, its members separated by commas.
+/// A comma-separated list for messages.
 struct Listed<'a, T>(&'a [T]);
 
 impl<T: fmt::Display> fmt::Display for Listed<'_, T> {

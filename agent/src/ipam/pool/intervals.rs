@@ -1,4 +1,4 @@
-//! A set of numbers kept as intervals: a /64 costs as much as a /30.
+//! A set of numbers stored as intervals: a /64 costs as much as a /30.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ impl Intervals {
         self.around(number).is_some()
     }
 
-    /// The lowest member that is `from` or above.
+    /// The lowest member at or above `from`.
     pub(super) fn at_or_above(&self, from: u128) -> Option<u128> {
         if self.contains(from) {
             return Some(from);
@@ -24,7 +24,7 @@ impl Intervals {
             .map(|(first, _)| *first)
     }
 
-    /// Takes `number` out; false when it was not in.
+    /// Removes `number`; false if it was no member.
     pub(super) fn remove(&mut self, number: u128) -> bool {
         let Some((first, last)) = self.around(number) else {
             return false;
@@ -39,7 +39,7 @@ impl Intervals {
         true
     }
 
-    /// Puts `number` in, joining it with its neighbours.
+    /// Inserts `number`, and joins it with its neighbours.
     pub(super) fn insert(&mut self, number: u128) {
         if self.contains(number) {
             return;
@@ -54,7 +54,7 @@ impl Intervals {
         self.last_by_first.insert(first, last);
     }
 
-    /// The interval that holds `number`.
+    /// The interval that contains `number`.
     fn around(&self, number: u128) -> Option<(u128, u128)> {
         let (first, last) = self.last_by_first.range(..=number).next_back()?;
         (number <= *last).then_some((*first, *last))

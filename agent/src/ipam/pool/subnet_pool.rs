@@ -9,15 +9,15 @@ use crate::ipam::Owner;
 use crate::ipam::family::bits;
 use crate::ipam::subnet::SubnetSpec;
 
-/// Every assignable address is in exactly one of `free`, `resting` and `held`; only addresses
-/// beside the ranges, which a claim may name, are in `held` or nowhere.
+/// Every assignable address is in exactly one of `free`, `resting` and `held`; addresses outside
+/// the ranges, which only a claim can name, are in `held` or nowhere.
 #[derive(Debug, Clone)]
 pub(super) struct SubnetPool {
     pub(super) spec: SubnetSpec,
     assignable: Intervals,
     capacity: u128,
     free: Intervals,
-    /// Where the search for a free address begins: behind the last one that was found.
+    /// Where the search for a free address begins: after the last one found.
     next: u128,
     resting: Resting,
     held: BTreeMap<u128, Arc<Owner>>,
@@ -41,7 +41,7 @@ impl SubnetPool {
         }
     }
 
-    /// The address that would be handed out now.
+    /// The address to hand out next.
     pub(super) fn candidate(&self) -> Option<u128> {
         self.free
             .at_or_above(self.next)
@@ -49,7 +49,7 @@ impl SubnetPool {
             .or_else(|| self.resting.oldest())
     }
 
-    /// Hands out what [`Self::candidate`] named.
+    /// Hands out the address that [`Self::candidate`] returned.
     pub(super) fn hand_out(&mut self, number: u128, owner: Arc<Owner>) {
         if self.free.contains(number) {
             self.next = number.saturating_add(1);
@@ -68,7 +68,7 @@ impl SubnetPool {
         self.held.get(&number)
     }
 
-    /// Takes `number` back from whoever holds it.
+    /// Releases `number`.
     pub(super) fn take_back(&mut self, number: u128) {
         if self.held.remove(&number).is_none() {
             return;
@@ -132,7 +132,7 @@ impl SubnetPool {
         }
     }
 
-    /// Puts `number` to rest; if too many rest, the one that did so longest is free again.
+    /// Lets `number` rest; if too many rest, the longest-resting one becomes free.
     fn rest(&mut self, number: u128) {
         self.resting.push(number);
         if self.resting.len() > RESTING_MAX

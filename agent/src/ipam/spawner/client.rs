@@ -1,4 +1,4 @@
-//! The agent's end.
+//! The agent's end of the socket.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,11 +19,11 @@ use tokio_util::sync::CancellationToken;
 use super::wire::{self, Inbox, Outcome, Reply, Request};
 use super::{Exec, Output, SUBCOMMAND, SpawnError};
 
-/// How much longer than the program the spawner itself may take before it counts as stuck.
+/// Time that the spawner gets beyond the program's limit, before it counts as stuck.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A spawner that was started and is not yet in use: what stands between the start, which must come
-/// before the agent's first thread, and the first use, which needs the async runtime.
+/// A spawner that was started but is not yet in use. It must be started before the agent's first
+/// thread, but its use needs the async runtime.
 #[derive(Debug)]
 pub struct SpawnerProcess {
     child: Child,
@@ -31,8 +31,7 @@ pub struct SpawnerProcess {
     directories: Arc<[PathBuf]>,
 }
 
-/// A connection to the spawner, to be cloned at will. The spawner exits when the last clone is
-/// gone.
+/// A connection to the spawner; clones share it. The spawner exits when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct Spawner {
     shared: Arc<Shared>,
@@ -47,18 +46,17 @@ struct Shared {
     directories: Arc<[PathBuf]>,
 }
 
-/// Who waits for which reply; `None` once the spawner is gone.
+/// The waiters for replies; `None` once the spawner is gone.
 #[derive(Debug)]
 struct Waiting(Mutex<Option<HashMap<u64, oneshot::Sender<Outcome>>>>);
 
 impl Spawner {
-    /// Starts the spawner: this very program with the argument [`SUBCOMMAND`], nothing of its
-    /// environment, and standard error shared. It will run plugins that are in or below these
-    /// directories. To be called before the process has a second thread and before it gives up any
-    /// privilege.
+    /// Starts the spawner: this program with the argument [`SUBCOMMAND`], an empty environment, and
+    /// shared standard error. It runs plugins in or below these directories only. Call this before
+    /// the process has a second thread and before it drops any privilege.
     ///
     /// # Errors
-    /// socketpair(2) or the start of the process failed.
+    /// socketpair(2) failed, or the process could not be started.
     pub fn start(directories: Vec<PathBuf>) -> io::Result<SpawnerProcess> {
         let mut command = Command::new("/proc/self/exe");
         command.arg(SUBCOMMAND).args(&directories).env_clear();
@@ -82,15 +80,15 @@ impl Spawner {
         })
     }
 
-    /// Where plugins may be.
+    /// The plugin directories.
     pub fn directories(&self) -> &[PathBuf] {
         &self.shared.directories
     }
 
-    /// Runs a program to its end. When the future is dropped, the program is killed.
+    /// Runs a program to completion. Dropping the future kills the program.
     ///
     /// # Errors
-    /// [`SpawnError`]; a program that ran and returned a status other than 0 is no error here.
+    /// [`SpawnError`]; a status other than 0 is not an error here.
     pub async fn run(&self, exec: Exec) -> Result<Output, SpawnError> {
         let (path, timeout) = (exec.path.clone(), exec.timeout);
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
@@ -133,13 +131,13 @@ impl Spawner {
         }
     }
 
-    /// Whether the spawner still serves.
+    /// Whether the spawner still works.
     pub fn is_alive(&self) -> bool {
         !self.shared.ended.is_cancelled()
     }
 
-    /// Resolves when both its processes are gone. The agent, which may start none any more, then
-    /// has to be started anew.
+    /// Completes when both processes are gone. The agent can't start new ones and has to be
+    /// restarted.
     pub async fn ended(&self) {
         self.shared.ended.cancelled().await;
     }
@@ -151,7 +149,7 @@ impl SpawnerProcess {
         self.child.id()
     }
 
-    /// Takes the spawner into use. To be called within the async runtime.
+    /// Connects to the spawner. Call this within the async runtime.
     ///
     /// # Errors
     /// The runtime refused the socket.
@@ -175,20 +173,20 @@ impl SpawnerProcess {
     }
 }
 
-/// One task writes, so that a dropped caller leaves no half message behind. Ends, and closes our
-/// end, with the last [`Spawner`].
+/// One task writes, so that a dropped caller leaves no partial message. It ends, and closes the
+/// agent's end, with the last [`Spawner`].
 async fn send_all(mut outbox: mpsc::UnboundedReceiver<Vec<u8>>, mut writer: OwnedWriteHalf) {
     while let Some(request) = outbox.recv().await {
         for packet in wire::packets(&request) {
             if writer.write_all(&packet).await.is_err() {
-                // The reading task sees the same end, and tells those who wait.
+                // The reading task sees the same, and tells those who wait.
                 return;
             }
         }
     }
 }
 
-/// Hands out replies until the spawner is gone, then tells all who wait and reaps it.
+/// Distributes replies until the spawner is gone; then fails all waiters and reaps it.
 async fn receive_all(
     reader: OwnedReadHalf,
     waiting: Arc<Waiting>,
@@ -205,7 +203,7 @@ async fn receive_all(
                     ended,
                     "the worker that runs IPAM plugins was replaced by a new one"
                 );
-                // The new one may find requests that the old one did not get to: nobody waits for
+                // The new worker may find requests that the old one had not read; nobody waits for
                 // them.
                 for id in waiting.fail_all() {
                     let cancel = wire::encode(&Request::Cancel { id });
@@ -217,8 +215,8 @@ async fn receive_all(
     };
     ended.cancel();
     waiting.close();
-    // At the end of the stream it has exited, having killed what it ran; one that sent nonsense has
-    // to be stopped.
+    // At the end of the stream it has killed what it ran, and exited; one that sent garbage has to
+    // be stopped.
     let _ = child.kill();
     let ended = match tokio::task::spawn_blocking(move || child.wait()).await {
         Ok(Ok(status)) => status.to_string(),
@@ -234,8 +232,8 @@ async fn receive(reader: &OwnedReadHalf, inbox: &mut Inbox) -> io::Result<Reply>
     let mut packet = vec![0; wire::PACKET_MAX];
     loop {
         reader.readable().await?;
-        // Not by AsyncRead: it takes a read that leaves room in its buffer for the last one there
-        // is, which is so with a stream and not with packets.
+        // Not with AsyncRead: it takes a read that does not fill its buffer for the last available
+        // data, which is true of a stream but not of packets.
         match reader.try_read(&mut packet) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(size) => {
@@ -249,7 +247,7 @@ async fn receive(reader: &OwnedReadHalf, inbox: &mut Inbox) -> io::Result<Reply>
     }
 }
 
-/// Gives up the wait for a reply, and tells the spawner if the reply is still to come.
+/// Stops waiting for a reply, and cancels the request if the reply is still to come.
 struct CancelOnDrop<'a> {
     shared: &'a Shared,
     id: u64,
@@ -258,7 +256,7 @@ struct CancelOnDrop<'a> {
 impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         if self.shared.waiting.leave(self.id) {
-            // A closed channel means a dead spawner, which runs nothing.
+            // A closed channel means that the spawner is dead and runs nothing.
             let _ = self
                 .shared
                 .requests
@@ -268,14 +266,14 @@ impl Drop for CancelOnDrop<'_> {
 }
 
 impl Waiting {
-    /// Waits for the reply to `id`; `None` when the spawner is gone.
+    /// Registers a wait for the reply to `id`; `None` if the spawner is gone.
     fn enter(&self, id: u64) -> Option<oneshot::Receiver<Outcome>> {
         let (sender, receiver) = oneshot::channel();
         self.lock().as_mut()?.insert(id, sender);
         Some(receiver)
     }
 
-    /// Waits no more; true when the reply had not come.
+    /// Removes the wait; true if the reply had not come.
     fn leave(&self, id: u64) -> bool {
         self.lock()
             .as_mut()
@@ -285,12 +283,12 @@ impl Waiting {
     fn deliver(&self, id: u64, outcome: Outcome) {
         let waiter = self.lock().as_mut().and_then(|waiting| waiting.remove(&id));
         if let Some(waiter) = waiter {
-            // The caller may have gone between the two.
+            // The caller may have gone in between.
             let _ = waiter.send(outcome);
         }
     }
 
-    /// Tells all who wait that no reply will come; the numbers of their requests.
+    /// Fails all waiters, and returns the numbers of their requests.
     fn fail_all(&self) -> Vec<u64> {
         let failed = self.lock().as_mut().map(std::mem::take).unwrap_or_default();
         failed.into_keys().collect()

@@ -1,4 +1,4 @@
-//! The spawner's own processes.
+//! The spawner's processes.
 
 use std::collections::HashMap;
 use std::io::{self, PipeReader, PipeWriter};
@@ -13,16 +13,16 @@ use std::thread;
 use super::run::{self, Event};
 use super::wire::{self, Inbox, Outcome, Reply, Request};
 
-/// The stack of a thread that runs a program, in bytes; what it uses is a few poll entries and the
-/// start of a process.
+/// The stack in bytes of a thread that runs a program; it needs a few poll entries and the start of
+/// a process.
 const STACK: usize = 128 << 10;
 
-/// What the keeper does: has a worker serve the agent at the other end of standard input, and
-/// another when a signal ends it.
+/// The keeper's main function: has a worker serve the agent at the other end of standard input, and
+/// starts another one if a signal ends it.
 ///
 /// # Errors
-/// Standard input is not a socket, a worker can't be started, or one ended with an error: the next
-/// would end with the same.
+/// Standard input is not a socket, a worker can't be started, or one exited with an error, as the
+/// next one would too.
 pub fn keep(mut worker: Command) -> io::Result<()> {
     let mut stream = agent()?;
     loop {
@@ -41,16 +41,16 @@ fn restarted(stream: &mut UnixStream, status: ExitStatus) -> io::Result<()> {
     wire::write(stream, &Reply::Restarted { ended })
 }
 
-/// What the worker does: serves the agent at the other end of standard input until that end
-/// closes. It runs plugins of these directories alone.
+/// The worker's main function: serves the agent at the other end of standard input until that end
+/// closes. Runs plugins in these directories only.
 ///
 /// # Errors
-/// Standard input is not a socket, or what came over it was no request.
+/// Standard input is not a socket, or something other than a request arrived.
 pub fn main_loop(directories: &[PathBuf]) -> io::Result<()> {
     serve(&agent()?, directories)
 }
 
-/// The socket that the agent gave as standard input.
+/// The socket that the agent passed as standard input.
 fn agent() -> io::Result<UnixStream> {
     let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     stream.peer_addr().map_err(|error| {
@@ -62,7 +62,7 @@ fn agent() -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Serves until the other end closes; then kills what still runs, reaps it, and returns.
+/// Serves until the other end closes; then kills and reaps what still runs, and returns.
 pub(super) fn serve(stream: &UnixStream, directories: &[PathBuf]) -> io::Result<()> {
     let replies = Replies(Mutex::new(stream));
     let running = Running::default();
@@ -89,7 +89,7 @@ pub(super) fn serve(stream: &UnixStream, directories: &[PathBuf]) -> io::Result<
                 }
                 Ok(Some(Request::Cancel { id })) => running.cancel(id),
                 Ok(None) => break Ok(()),
-                // The same end, of an agent that had replies unread (unix(7)).
+                // The same, if the agent had unread replies (unix(7)).
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break Ok(()),
                 Err(error) => break Err(error),
             }
@@ -104,17 +104,17 @@ struct Replies<'a>(Mutex<&'a UnixStream>);
 impl Replies<'_> {
     fn send(&self, id: u64, outcome: Outcome) {
         let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // An agent that is gone is noticed where requests are read.
+        // That the agent is gone is noticed where requests are read.
         let _ = wire::write(&mut *stream, &Reply::Ran { id, outcome });
     }
 }
 
-/// How to reach each run that is under way.
+/// Channels to the runs in progress.
 #[derive(Default)]
 struct Running(Mutex<HashMap<u64, PipeWriter>>);
 
 impl Running {
-    /// Known from before the run begins, so that a cancellation cannot come too early.
+    /// Registered before the run begins, so that a cancellation can't come too early.
     fn enter(&self, id: u64) -> io::Result<(PipeReader, PipeWriter)> {
         let (events, notify) = io::pipe()?;
         self.lock().insert(id, notify.try_clone()?);

@@ -1,9 +1,8 @@
-//! One program, from start to end, in one thread: fed, listened to, held to its time and to its
-//! measure.
+//! One program, from start to end, in one thread: its input, its output, its time and size limits.
 //!
-//! The end is that of the process, not of its output: a plugin may leave a child of its own that
-//! keeps standard output open for ever. So the exit is an event beside the pipes, and what the
-//! pipes hold at that moment is the output.
+//! The end is that of the process, not of its output: a plugin may leave a child that keeps
+//! standard output open for ever. So the exit is an event beside the pipes, and the output is what
+//! the pipes contain at that moment.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,17 +22,17 @@ use nix::unistd::Pid;
 use super::wire::Outcome;
 use super::{Exec, Exit, OUTPUT_MAX, Output, PATH, is_within};
 
-/// How long a killed program may take to die before the reply goes out without waiting for that:
-/// SIGKILL acts at once but on a process that the kernel itself holds.
+/// How long to wait for a killed program before replying without its exit: SIGKILL takes effect at
+/// once, unless the kernel itself blocks the process.
 const DYING: Duration = Duration::from_secs(1);
 
 /// The stack of the thread that waits for the exit, in bytes.
 const STACK: usize = 64 << 10;
 
-/// What may happen to a run beside its pipes, as a byte in its event pipe.
+/// An event of a run beside its pipes, as a byte in its event pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// The process ended and can be reaped.
+    /// The process exited and can be reaped.
     Exited,
     /// Nobody waits for the reply any more.
     Cancelled,
@@ -45,7 +44,7 @@ impl Event {
             Self::Exited => b'x',
             Self::Cancelled => b'c',
         };
-        // A closed pipe means that the run is over, and two bytes always fit an open one.
+        // A closed pipe means that the run is over; an open one always has room for two bytes.
         let _ = notify.write_all(&[byte]);
     }
 
@@ -78,8 +77,8 @@ pub(super) fn run(
         let waiter = thread::Builder::new()
             .stack_size(STACK)
             .spawn_scoped(scope, move || {
-                // WNOWAIT leaves the zombie: its number, and its group's, stay ours until it is
-                // reaped below.
+                // WNOWAIT leaves the zombie, so that its pid and process group are not reused until
+                // it is reaped below.
                 let _ = waitid(
                     Id::Pid(process),
                     WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT,
@@ -135,8 +134,8 @@ fn start(exec: &Exec, directories: &[PathBuf]) -> io::Result<Child> {
         .spawn()
 }
 
-/// Whether a variable may reach a plugin: not one that makes a dynamic loader, libc or a shell run
-/// or read what it names. The list is that of ld.so(8), "Secure-execution mode", and of bash(1).
+/// Whether a variable may reach a plugin: not if a dynamic loader, libc or a shell would run or
+/// read what it names. The list is that of ld.so(8), "Secure-execution mode", and of bash(1).
 fn is_passed_on(name: &str) -> bool {
     const REFUSED: [&str; 16] = [
         "BASH_ENV",
@@ -159,14 +158,14 @@ fn is_passed_on(name: &str) -> bool {
     !(REFUSED.contains(&name) || name.starts_with("LD_") || name.starts_with("BASH_FUNC_"))
 }
 
-/// Kills the process and all of its group that has not left it.
+/// Kills the process and its group.
 fn kill(child: &mut Child, process: Pid) {
-    // A group that is gone is what is wanted.
+    // It is fine if the group is gone.
     let _ = killpg(process, Signal::SIGKILL);
     let _ = child.kill();
 }
 
-/// Whether a process that was killed ends within [`DYING`].
+/// Whether a killed process exits within [`DYING`].
 fn has_exited(events: &PipeReader) -> bool {
     let deadline = Instant::now() + DYING;
     loop {
@@ -199,7 +198,7 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// How the conversation with a program ended.
+/// How the exchange with a program ended.
 enum End {
     Exited { stdout: Vec<u8>, stderr: Vec<u8> },
     TimedOut { stderr: Vec<u8> },
@@ -207,7 +206,7 @@ enum End {
     Cancelled,
 }
 
-/// The pipes to and from a program, and what went over them.
+/// The pipes from and to a program, and the data that went through them.
 struct Conversation<'a> {
     deadline: Instant,
     events: &'a PipeReader,
@@ -224,12 +223,12 @@ impl<'a> Conversation<'a> {
         let stdout = child.stdout.take().ok_or_else(missing)?;
         let stderr = child.stderr.take().ok_or_else(missing)?;
         for fd in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
-            // Our ends only: each end of a pipe has flags of its own.
+            // Only the spawner's ends: each end of a pipe has its own flags.
             fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         }
         let now = Instant::now();
         Ok(Self {
-            // A time too long for the clock is no limit in practice.
+            // A time limit too long for the clock is none in practice.
             deadline: now
                 .checked_add(exec.timeout)
                 .unwrap_or(now + Duration::from_secs(u32::MAX.into())),
@@ -256,7 +255,7 @@ impl<'a> Conversation<'a> {
             if ready.stdin {
                 self.feed();
             }
-            // After the exit, what the pipes hold is the rest of the process's own output.
+            // After the exit, the pipes contain the rest of the process's own output.
             self.stdout.listen(ready.stdout || exited)?;
             self.stderr.listen(ready.stderr || exited)?;
             if let Some(stream) = self.too_much() {
@@ -280,7 +279,7 @@ impl<'a> Conversation<'a> {
         self.stdout.too_much().or(self.stderr.too_much())
     }
 
-    /// Blocks until something can be done or the time is over.
+    /// Blocks until a pipe is ready or the time is up.
     fn wait<'b>(&'b self) -> io::Result<Ready> {
         let mut fds = vec![PollFd::new(self.events.as_fd(), PollFlags::POLLIN)];
         let mut watch = |pipe: Option<BorrowedFd<'b>>, flags| {
@@ -310,7 +309,7 @@ impl<'a> Conversation<'a> {
         })
     }
 
-    /// Writes what the pipe takes. A program that does not read its standard input is free not to.
+    /// Writes what fits into the pipe. A program need not read its standard input.
     fn feed(&mut self) {
         let Some(stdin) = &mut self.stdin else {
             return;
@@ -326,7 +325,7 @@ impl<'a> Conversation<'a> {
     }
 }
 
-/// Which of a conversation's files can be used without waiting.
+/// The descriptors that can be used without blocking.
 struct Ready {
     events: bool,
     stdin: bool,
@@ -337,7 +336,7 @@ struct Ready {
 /// One stream of a program's output.
 struct Listener<R> {
     stream: &'static str,
-    /// `None` once every writer has closed it.
+    /// `None` once all writers have closed it.
     pipe: Option<R>,
     heard: Vec<u8>,
 }
@@ -351,7 +350,7 @@ impl<R: Read> Listener<R> {
         }
     }
 
-    /// Takes in what is there, and at most a little more than is allowed.
+    /// Reads what is available, at most slightly more than the limit.
     fn listen(&mut self, ready: bool) -> io::Result<()> {
         let Some(pipe) = self.pipe.as_mut().filter(|_| ready) else {
             return Ok(());

@@ -1,7 +1,7 @@
-//! What agent and spawner say to each other: JSON in packets of a SOCK_SEQPACKET socket.
+//! Messages between agent and spawner: JSON in packets of a SOCK_SEQPACKET socket.
 //!
-//! Each packet begins with a byte that says whether a message begins or ends with it. So who reads
-//! from the middle on, since the reader before died there, waits for the next beginning.
+//! The first byte of each packet tells whether a message begins or ends with it. So a new reader,
+//! after the earlier one died in the middle of a message, skips to the next beginning.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,35 +11,34 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{Exec, Output};
 
-/// The largest message, in bytes: two outputs of 1 MiB, each byte of which JSON
-/// may spell with six.
+/// The largest message, in bytes: two outputs of 1 MiB, each byte of which JSON may encode as six.
 pub(super) const MESSAGE_MAX: usize = 16 << 20;
 
-/// The largest packet, in bytes; several fit what the kernel holds for a socket (wmem_default).
+/// The largest packet, in bytes; several fit into a socket's buffer (wmem_default).
 pub(super) const PACKET_MAX: usize = 32 << 10;
 
-/// The first packet of a message has this bit in its first byte.
+/// Bit in the first byte of a message's first packet.
 const FIRST: u8 = 1;
-/// The last one has this.
+/// The same of its last packet.
 const LAST: u8 = 2;
 
-/// From the agent.
+/// A message from the agent.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Request {
-    /// Run this, and reply under this number.
+    /// Run this program, and reply with this number.
     Run { id: u64, exec: Exec },
     /// Nobody waits for this reply any more: kill the program.
     Cancel { id: u64 },
 }
 
-/// From the spawner.
+/// A message from the spawner.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Reply {
-    /// One for each `Run`, by the worker.
+    /// From the worker: the reply to a `Run`.
     Ran { id: u64, outcome: Outcome },
-    /// By the keeper: the worker ended in this way, and what it had been asked has no reply.
+    /// From the keeper: the worker ended in this way; its open requests have no reply.
     Restarted { ended: String },
 }
 
@@ -47,17 +46,17 @@ pub(super) enum Reply {
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Outcome {
-    /// By itself.
+    /// It exited by itself.
     Ended(Output),
-    /// It never began.
+    /// It could not be started.
     NotStarted { reason: String, errno: Option<i32> },
-    /// Killed since its time was over.
+    /// Killed: its time was up.
     TimedOut { stderr: String },
-    /// Killed since it wrote too much to this stream.
+    /// Killed: it wrote too much to this stream.
     TooMuchOutput { stream: String },
-    /// Killed since its pipes failed.
+    /// Killed: its pipes failed.
     Io { reason: String },
-    /// Killed since nobody waits for it.
+    /// Killed: nobody waits for it.
     Cancelled,
 }
 
@@ -70,14 +69,14 @@ impl Outcome {
     }
 }
 
-/// The two ends of a socket that keeps packets apart.
+/// The two ends of a socket that preserves packet boundaries.
 pub(super) fn pair() -> io::Result<(UnixStream, UnixStream)> {
     let (family, kind) = (AddressFamily::Unix, SockType::SeqPacket);
     let (one, other) = socketpair(family, kind, None, SockFlag::SOCK_CLOEXEC)?;
     Ok((one.into(), other.into()))
 }
 
-/// The message as bytes. An oversized one is for the caller to hold back: see [`MESSAGE_MAX`].
+/// The message as bytes. The caller must not send one that is too large: see [`MESSAGE_MAX`].
 pub(super) fn encode(message: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(message).expect("numbers and strings always serialise")
 }
@@ -97,7 +96,7 @@ pub(super) fn write(stream: &mut impl Write, message: &impl Serialize) -> io::Re
     packets(&encode(message)).try_for_each(|packet| stream.write_all(&packet))
 }
 
-/// The message that is being received.
+/// The message being received.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     /// None before its first packet.
@@ -105,7 +104,7 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// The message that ends with this packet.
+    /// Adds a packet; returns the message that ends with it.
     pub(super) fn push<T: DeserializeOwned>(&mut self, packet: &[u8]) -> io::Result<Option<T>> {
         let Some((flags, bytes)) = packet.split_first() else {
             return Ok(None);
@@ -128,7 +127,7 @@ impl Inbox {
         Ok(Some(serde_json::from_slice(&message)?))
     }
 
-    /// Blocks for the next message; `None` when the other end has closed.
+    /// Blocks until the next message; `None` if the other end is closed.
     pub(super) fn read<T: DeserializeOwned>(
         &mut self,
         stream: &mut impl Read,

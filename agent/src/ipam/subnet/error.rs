@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::{AddressRange, Reserved};
 
-/// Why a subnet was refused. Each names the field and the value as it was written.
+/// Why a subnet is invalid. Each variant names the field and the value as written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// The text before the first comma is no CIDR.
@@ -25,7 +25,8 @@ pub enum SpecError {
         /// The subnet that holds it.
         network: IpNet,
     },
-    /// Multicast, loopback, unspecified, IPv6 link-local: nothing that a pod could be reached at.
+    /// Multicast, loopback, unspecified or IPv6 link-local: addresses at which no pod could be
+    /// reached.
     #[error("subnet {value}: not a range of ordinary unicast addresses")]
     NotUnicast {
         /// As written.
@@ -40,49 +41,49 @@ pub enum SpecError {
     /// An option without `=`, or one that does not exist.
     #[error("subnet {subnet}: unknown option {value:?}; there are gateway=, range= and exclude=")]
     UnknownKey {
-        /// The subnet it was given for.
+        /// The subnet.
         subnet: IpNet,
         /// The option as written.
         value: String,
     },
-    /// An option that may stand once stands twice.
+    /// An option that is allowed once is given twice.
     #[error("subnet {subnet}: {key} is given twice, the second time as {value:?}")]
     DuplicateKey {
-        /// The subnet it was given for.
+        /// The subnet.
         subnet: IpNet,
         /// The option's name.
         key: &'static str,
         /// The second value.
         value: String,
     },
-    /// An option's value is no address, range or CIDR.
+    /// An option's value is not an address, range or CIDR.
     #[error("subnet {subnet}: {key}={value}: not {expected}")]
     Value {
-        /// The subnet it was given for.
+        /// The subnet.
         subnet: IpNet,
         /// The option's name.
         key: &'static str,
         /// As written.
         value: String,
-        /// What it should have been.
+        /// What is valid.
         expected: &'static str,
     },
-    /// An option's value lies outside of the subnet, wholly or in part.
+    /// An option's value is partly or wholly outside of the subnet.
     #[error("subnet {subnet}: {key}={value} is not within the subnet")]
     Outside {
-        /// The subnet it was given for.
+        /// The subnet.
         subnet: IpNet,
         /// The option's name.
         key: &'static str,
         /// As written.
         value: String,
     },
-    /// The gateway is an address that no host may have.
+    /// No host can have the gateway's address.
     #[error("subnet {subnet}: gateway={gateway} is the subnet's {reserved}")]
     GatewayReserved {
-        /// The subnet it was given for.
+        /// The subnet.
         subnet: IpNet,
-        /// The gateway asked for.
+        /// The gateway.
         gateway: IpAddr,
         /// What that address is.
         reserved: Reserved,
@@ -90,7 +91,7 @@ pub enum SpecError {
     /// A range ends before it begins.
     #[error("subnet {subnet}: range={range} ends before it begins")]
     Reversed {
-        /// The subnet it was given for.
+        /// The subnet.
         subnet: IpNet,
         /// As written.
         range: AddressRange,
@@ -98,7 +99,7 @@ pub enum SpecError {
     /// Two ranges share addresses.
     #[error("subnet {subnet}: range={second} overlaps range={first}")]
     RangesOverlap {
-        /// The subnet they were given for.
+        /// The subnet.
         subnet: IpNet,
         /// The lower one.
         first: AddressRange,
@@ -114,9 +115,9 @@ pub enum SpecError {
     /// Two subnets share addresses.
     #[error("subnets {first} and {second} overlap")]
     SubnetsOverlap {
-        /// The one that begins first.
+        /// The lower one.
         first: IpNet,
-        /// The other.
+        /// The other one.
         second: IpNet,
     },
 }

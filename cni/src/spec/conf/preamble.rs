@@ -11,26 +11,26 @@ use super::{ConfError, read};
 use crate::spec::fields::Fields;
 use crate::spec::{CniVersion, Command};
 
-/// What the plugin must know of a configuration to post it. All else is read by the agent.
+/// What the plugin needs of a configuration to post it. The agent reads everything else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preamble {
-    /// The version to answer in.
+    /// The version of the answer.
     pub cni_version: CniVersion,
-    /// `agentSocket`: the agent's socket, when it is not the default one.
+    /// `agentSocket`: the agent's socket, if not the default one.
     pub agent_socket: Option<PathBuf>,
     /// `timeoutSeconds`: the plugin's deadline; see [`NetConf::timeout`](super::NetConf::timeout).
     pub timeout: Option<Duration>,
-    /// Whether there is an `ipam` section: the plugin that it names gets our environment.
+    /// Whether there is an `ipam` section, whose plugin gets this plugin's environment.
     pub delegates: bool,
 }
 
 impl Preamble {
-    /// Reads the preamble of a configuration for this verb. It builds nothing for the members
-    /// it passes over, however many annotations there are.
+    /// Parses the preamble of a configuration for this verb. Skipped members cost no memory,
+    /// however many annotations there are.
     ///
     /// # Errors
-    /// Not a JSON object; no served version, or one that lacks the verb; a wrong `agentSocket`
-    /// or `timeoutSeconds`, which for DEL count as absent (see
+    /// No JSON object; no supported version, or one without the verb; an invalid `agentSocket` or
+    /// `timeoutSeconds`, which for DEL counts as absent (see
     /// [`NetConf::parse_for_del`](super::NetConf::parse_for_del)).
     pub fn parse(text: &str, command: Command) -> Result<Self, ConfError> {
         let Members {
@@ -59,7 +59,7 @@ impl Preamble {
     }
 
     /// The version in which to answer this configuration, whatever else is wrong with it; the
-    /// latest when it names none that is served.
+    /// latest if it names no supported one.
     pub fn version(text: &str) -> CniVersion {
         let version = Members::of(text).and_then(|members| {
             let version = ("cniVersion".to_owned(), members.cni_version);
@@ -83,7 +83,7 @@ struct Members {
 
 impl Members {
     fn of(text: &str) -> Result<Self, ConfError> {
-        // serde's derive takes a list for a struct too.
+        // serde's derive also accepts a list for a struct.
         if !text.trim_start().starts_with('{') {
             return Err(ConfError::NotJson("it does not begin with '{'".to_owned()));
         }

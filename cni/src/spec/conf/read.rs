@@ -15,12 +15,12 @@ use crate::env::{MAX_NAME, is_valid_name};
 use crate::spec::fields::Fields;
 use crate::spec::{CniVersion, Dns, FieldError, VersionError};
 
-/// The capability by which containerd hands over a pod's annotations.
+/// The capability in which containerd passes a pod's annotations.
 const POD_ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
-/// The longest deadline that a configuration may ask for.
+/// The maximum deadline of a configuration.
 const LONGEST_TIMEOUT: u64 = 3600;
 
-/// What becomes of a member that is wrong.
+/// How to treat an invalid member.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Faults {
     Refuse,
@@ -120,7 +120,7 @@ fn runtime_config(root: &mut Fields) -> Result<RuntimeConfig, FieldError> {
     })
 }
 
-/// Only `args.cni` is ours to read; the rest of `args` belongs to others.
+/// Only `args.cni` concerns podwire; the rest of `args` belongs to others.
 fn cni_args(root: &mut Fields) -> Result<CniArgs, FieldError> {
     let Some(mut args) = root.object("args")? else {
         return Ok(CniArgs::default());
@@ -145,7 +145,7 @@ fn requested_ip(path: String, value: Value) -> Result<RequestedIp, FieldError> {
     })
 }
 
-/// A unicast address: a bridge neither learns nor delivers to a group address as its station's.
+/// A unicast address: a bridge neither learns a group address nor delivers to it as a station's.
 fn mac(fields: &mut Fields) -> Result<Option<MacAddr6>, FieldError> {
     fields.parsed("mac", "a unicast Ethernet address", |text| {
         text.parse()
@@ -187,8 +187,8 @@ fn bandwidth(fields: &mut Fields) -> Result<Option<Bandwidth>, FieldError> {
     }))
 }
 
-/// libcni writes `"ipam": {}` for a network without one. A type with a path separator would
-/// let a configuration run any file, so it is refused (as libcni does).
+/// libcni writes `"ipam": {}` for a network without one. With a path separator in the type, a
+/// configuration could run any file, so it is refused (as by libcni).
 fn ipam(root: &mut Fields) -> Result<Option<IpamConf>, FieldError> {
     let Some(mut fields) = root.object("ipam")? else {
         return Ok(None);
@@ -209,8 +209,8 @@ fn ipam(root: &mut Fields) -> Result<Option<IpamConf>, FieldError> {
     }))
 }
 
-/// 68 is the least that IPv4 allows (RFC 791), 65535 the most that a veth takes. Whether the
-/// pod has IPv6 and so needs 1280 is not known here.
+/// 68 is the minimum of IPv4 (RFC 791), 65535 the maximum of a veth. Whether the pod has IPv6, and
+/// so needs 1280, is not known here.
 fn mtu(fields: &mut Fields) -> Result<Option<u32>, FieldError> {
     let accept = |mtu: &u32| *mtu == 0 || (68..=65535).contains(mtu);
     Ok(fields

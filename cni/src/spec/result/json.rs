@@ -13,7 +13,7 @@ pub enum ResultError {
     /// The bytes are not one JSON value.
     #[error("the result is not JSON: {0}")]
     NotJson(String),
-    /// The result's own cniVersion is not supported; 0.1.0 and 0.2.0 have another form.
+    /// The result's own cniVersion is not supported; 0.1.0 and 0.2.0 have another format.
     #[error("the result's {0}")]
     Version(#[from] VersionError),
     /// A member is wrong.
@@ -95,12 +95,12 @@ fn read_cidr(fields: &mut Fields, name: &str) -> Result<IpNet, FieldError> {
         .ok_or_else(|| fields.missing(name))
 }
 
-/// A number that is not there when it is 0, as the specification's own Go types have it.
+/// A number for which 0 means absent, as in the specification's Go types.
 fn read_count(fields: &mut Fields, name: &str) -> Result<Option<u32>, FieldError> {
     Ok(read_any(fields, name)?.filter(|count| *count != 0))
 }
 
-/// A number for which 0 is a value: table 0 and scope 0 mean something.
+/// A number for which 0 is valid: table 0 and scope 0 have a meaning.
 fn read_any(fields: &mut Fields, name: &str) -> Result<Option<u32>, FieldError> {
     fields.number(name, "a whole number of 32 bits", |_| true)
 }
@@ -178,7 +178,7 @@ fn write_dns(dns: &Dns) -> Value {
     Value::Object(object.0)
 }
 
-/// An object in the making, in which what is absent or empty is not written.
+/// An object being built; absent and empty members are left out.
 #[derive(Default)]
 struct Object(Map<String, Value>);
 
