@@ -1,5 +1,5 @@
-//! A question to a running agent: HTTP/1.1 on its socket, one connection each. Those who ask say
-//! for how long they wait, and what an answer means.
+//! Requests to a running agent: HTTP/1.1 on its socket, one connection each. The caller decides how
+//! long to wait and what an answer means.
 
 use std::error::Error;
 use std::io;
@@ -15,10 +15,10 @@ use podwire_cni::wire;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unanswered {
-    /// Nobody listens there, or not to us.
+    /// Nobody listens there, or the connection was refused.
     #[error("{0}")]
     Connect(io::Error),
-    /// What was to be asked is no request.
+    /// The request is invalid.
     #[error("{0}")]
     Request(#[from] hyper::http::Error),
     /// The connection ended before an answer began.
@@ -27,7 +27,7 @@ pub(crate) enum Unanswered {
 }
 
 impl Unanswered {
-    /// The client's own words only say at which step it failed.
+    /// The client's own message only names the step that failed.
     fn of(error: hyper_util::client::legacy::Error) -> Self {
         let is_connect = error.is_connect();
         match error.source() {
@@ -38,7 +38,7 @@ impl Unanswered {
     }
 }
 
-/// What the kernel said when connecting.
+/// The kernel's error from connect(2).
 fn errno_of(cause: &(dyn Error + 'static)) -> io::Error {
     let errno = cause.downcast_ref().and_then(io::Error::raw_os_error);
     errno.map_or_else(
@@ -47,11 +47,11 @@ fn errno_of(cause: &(dyn Error + 'static)) -> io::Error {
     )
 }
 
-/// Asks, and waits until the answer begins; its body may still be on the way. Needs a tokio
-/// runtime.
+/// Sends a request, and waits until the answer begins; its body may still be on the way. Needs a
+/// tokio runtime.
 ///
 /// # Errors
-/// There is no answer. One that refuses is an answer.
+/// There is no answer. A refusal is an answer.
 pub(crate) async fn ask(
     socket: &Path,
     method: Method,

@@ -19,7 +19,7 @@ use crate::netns::{Attaching, HostEnd, Netns, PodEnd};
 use crate::observe::{Repair, Trace, WaitFor};
 use crate::plan::{self, PortPlan};
 
-/// Attaches a container; the text is what the plugin prints.
+/// Attaches a container; returns what the plugin prints.
 pub(super) async fn add(
     node: &Node,
     call: &Call,
@@ -76,7 +76,7 @@ impl Add<'_> {
         let noting = self.note_plan(netns, &planned, undo);
         trace.step("intent log", noting).await?;
 
-        // On their way to the switch while the links are made.
+        // Sent to the switch while the links are created.
         let mut reserved = self.reserve_flows(&planned);
         let (hosts, pod_ends) = self.make_pairs(netns, &planned, undo, trace).await?;
         let adding = self.add_rows(&planned, &hosts, &reserved, undo);
@@ -95,7 +95,7 @@ impl Add<'_> {
         Ok(plan::result::result(&subject, &planned, &names, dns))
     }
 
-    /// Waits until the agent can serve an ADD, and removes what is in the way of this one.
+    /// Waits until the agent can serve an ADD, and removes what is in its way.
     async fn made_ready(&self, netns: &Arc<Netns>) -> Result<(), Error> {
         let waiting = self.node.metrics.wait(WaitFor::Ready);
         let patience = || self.deadline.left().min(READY_DEADLINE);
@@ -107,9 +107,9 @@ impl Add<'_> {
         Ok(())
     }
 
-    /// Removes what an earlier attachment of the same key left behind, such as that of a container
-    /// whose id came again after its namespace had been deleted. One that is whole stays, and the
-    /// ADD is refused (CNI spec §2, ADD).
+    /// Removes what an earlier attachment with the same key left behind, for example one whose
+    /// namespace was deleted before its container id was used again. If that attachment is intact,
+    /// it stays and the ADD is refused (CNI spec §2, ADD).
     async fn clear_leftovers(&self, netns: &Arc<Netns>) -> Result<(), Error> {
         let (node, key) = (self.node, &self.call.key);
         if node.ports.find(key).is_empty() && node.journal.find(key)?.is_none() {
@@ -129,8 +129,8 @@ impl Add<'_> {
         remove(node, key).await
     }
 
-    /// Makes every pair and configures the pod's ends. All are waited for: those that are made are
-    /// to be undone, whatever became of the others.
+    /// Creates every pair and configures the pod's ends. Waits for all of them: those that exist
+    /// have to be undone, whatever happened to the others.
     async fn make_pairs(
         &self,
         netns: &Arc<Netns>,
@@ -139,7 +139,7 @@ impl Add<'_> {
         trace: &mut Trace,
     ) -> Result<(Vec<HostEnd>, Vec<PodEnd>), Error> {
         trace.begin("make pair");
-        // The netlink thread makes them in order, each whole.
+        // The netlink thread creates them one after the other.
         let attaching = planned.iter().map(|port| {
             self.node
                 .netlink
@@ -160,7 +160,7 @@ impl Add<'_> {
         Ok(pairs.into_iter().unzip())
     }
 
-    /// Ends when nobody wants the attachment any more, or its annotations say something else.
+    /// Completes when the attachment is no longer wanted, or its annotations have changed.
     async fn unwanted(&self, pod: &PodMetadata) -> Error {
         tokio::select! {
             error = self.overturned(pod) => error,
@@ -168,8 +168,8 @@ impl Add<'_> {
         }
     }
 
-    /// Tells the pod's neighbours, removes the older sandboxes, and writes down that the attachment
-    /// lives.
+    /// Announces the pod to its neighbours, removes the older sandboxes, and records the attachment
+    /// as live.
     async fn conclude(&self, pods: &[PodEnd], undo: &mut Undo) -> Result<(), Error> {
         for error in pods.iter().flat_map(PodEnd::announce) {
             tracing::debug!(attachment = %self.call.key, "{error}");

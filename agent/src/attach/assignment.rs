@@ -1,5 +1,5 @@
-//! The interfaces that a pod gets: from its annotations, from a delegated IPAM plugin, or from the
-//! node's own subnets.
+//! Decides which interfaces a pod gets: from its annotations, from a delegated IPAM plugin, or from
+//! the node's own subnets.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -20,17 +20,18 @@ use crate::plan::InterfaceSpec;
 use crate::pods::ovn_network::InterfaceWish;
 use crate::pods::{self, NetworkKey, Settings, pod_networks};
 
-/// What one ADD is to make.
+/// What one ADD has to create.
 #[derive(Debug)]
 pub(super) struct Assignment {
     pub(super) interfaces: Vec<InterfaceSpec>,
     pub(super) dns: Dns,
-    /// Whether the pod's annotation said so: a refusal then blames it and not the configuration.
+    /// Whether it comes from the pod's annotation; an error then blames that and not the
+    /// configuration.
     pub(super) from_annotation: bool,
 }
 
 impl Add<'_> {
-    /// Decides which interfaces the pod gets; whatever is allocated on the way is noted in `undo`.
+    /// Decides which interfaces the pod gets; records every allocation in `undo`.
     pub(super) async fn assign(
         &self,
         pod: &PodMetadata,
@@ -42,7 +43,7 @@ impl Add<'_> {
             let of_pod = settings.mtu_with(&interface.addresses)?;
             interface.mtu = interface.mtu.or(of_pod).or(self.call.conf.mtu);
             self.bring_down_mtu(interface);
-            // They speak of the pod's own network, or its own two; a further one is limited by its
+            // They are about the pod's own network, or its own two; a further one is limited by its
             // configuration's capability.
             if interface.nad.is_none() || pod.network == NetworkKey::Default {
                 interface.bandwidth = settings.bandwidth;
@@ -58,7 +59,7 @@ impl Add<'_> {
         if let Some(interfaces) = pod.interfaces() {
             return self.annotated(interfaces, undo);
         }
-        // Nobody has to answer here, and so a user's wish counts as it stands.
+        // Without a controller to answer it, a user's request counts as written.
         if pod.network == NetworkKey::Default
             && let Some(wish) = pods::wish(&pod.annotations)?
         {
@@ -89,8 +90,8 @@ impl Add<'_> {
         })
     }
 
-    /// The interfaces that `ovnNetwork` asks for, on a node where the agent gives what the wish
-    /// leaves open.
+    /// The interfaces that `ovnNetwork` requests, on a node where the agent supplies what the
+    /// request leaves open.
     fn wished(&self, wishes: &[InterfaceWish], undo: &mut Undo) -> Result<Assignment, Error> {
         let owner = self.call.owner();
         let mut interfaces = Vec::with_capacity(wishes.len());
@@ -178,8 +179,8 @@ impl Add<'_> {
             let (allocated, older) = self.node.addresses.claim(wish.address, &owner)?;
             undo.push(Done::Address(wish.address, older));
             given.push(match wish.prefix_len {
-                // The prefix length asked for tells what is on the link; without one it is the
-                // subnet's.
+                // The requested prefix length decides what is on the link; without one, the
+                // subnet's does.
                 Some(length) => (with_prefix(wish.address, length), allocated.gateway),
                 None => (allocated.address, allocated.gateway),
             });
@@ -213,7 +214,7 @@ impl Add<'_> {
         })
     }
 
-    /// An interface gets no larger MTU than the node can carry: its packets would vanish on the
+    /// Lowers an interface's MTU to what the node can carry: larger packets would be lost on the
     /// way.
     fn bring_down_mtu(&self, interface: &mut InterfaceSpec) {
         let (Some(most), Some(asked)) = (self.node.live.borrow().max_mtu, interface.mtu) else {
@@ -230,8 +231,8 @@ impl Add<'_> {
         }
     }
 
-    /// Holds an address that somebody else chose, when it is in one of our subnets: nobody else
-    /// must get it.
+    /// Reserves an address that somebody else chose if it is in one of the node's subnets, so that
+    /// nobody else gets it.
     fn claim_if_ours(&self, address: IpAddr, owner: &Owner, undo: &mut Undo) -> Result<(), Error> {
         match self.node.addresses.claim(address, owner) {
             Ok((_, older)) => {
@@ -244,10 +245,10 @@ impl Add<'_> {
     }
 }
 
-/// How long a delegated plugin may take.
+/// Time limit of a delegated plugin.
 const DELEGATE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// The plugin that the configuration's `ipam` section names, if it has one.
+/// The plugin named in the configuration's `ipam` section, if it has one.
 pub(super) fn delegate_of<'a>(
     node: &'a Node,
     call: &'a Call,
@@ -265,7 +266,7 @@ pub(super) fn delegate_of<'a>(
     Delegate::find(&ipam.plugin_type, delegated, &node.spawner).map(Some)
 }
 
-/// An interface with what the configuration says of it, without addresses.
+/// An interface with the configuration's settings, without addresses.
 fn requested(conf: &NetConf) -> InterfaceSpec {
     InterfaceSpec {
         mac: conf.requested_mac(),
@@ -274,7 +275,7 @@ fn requested(conf: &NetConf) -> InterfaceSpec {
     }
 }
 
-/// Addresses that runtime or operator ask for: the capability, `args.cni`, or `IP` in CNI_ARGS.
+/// Addresses that runtime or operator request: in the capability, `args.cni`, or `IP` in CNI_ARGS.
 fn static_wishes(call: &Call) -> Result<Vec<RequestedIp>, Error> {
     let wishes = call.conf.requested_ips();
     if !wishes.is_empty() {
@@ -292,8 +293,8 @@ fn static_wishes(call: &Call) -> Result<Vec<RequestedIp>, Error> {
     }
 }
 
-/// The gateway that the plugin gave with an address of the destination's family (CNI spec §5: a
-/// route without `gw` goes by it).
+/// The gateway that the plugin returned with an address of the destination's family (CNI spec §5: a
+/// route without `gw` uses it).
 fn gateway_for(result: &podwire_cni::spec::CniResult, dst: IpNet) -> Option<IpAddr> {
     result
         .ips
@@ -307,6 +308,6 @@ fn family_is_same(a: IpAddr, b: IpAddr) -> bool {
 }
 
 fn with_prefix(address: IpAddr, length: u8) -> IpNet {
-    // The configuration's parser has read the two together, so the length fits the family.
+    // The configuration's parser has checked the length against the family.
     IpNet::new(address, length).unwrap_or_else(|_| address.into())
 }

@@ -1,5 +1,5 @@
-//! Who limits a pod's traffic, and to what: podwire by its annotations and the `bandwidth`
-//! capability, or another plugin of the network's list.
+//! Who limits a pod's traffic, and how: podwire, by annotations and the `bandwidth` capability, or
+//! another plugin in the network's list.
 
 use podwire_cni::spec::NetConf;
 
@@ -9,8 +9,8 @@ use crate::plan::{Bandwidth, InterfaceSpec};
 /// The capability's name (CNI conventions).
 const CAPABILITY: &str = "bandwidth";
 
-/// Limits what nobody else has limited by what the runtime says, and nothing where another plugin
-/// limits (docs/decisions/0029): two of them at one link fail each other's ADD.
+/// Applies the runtime's limits where no annotation set any, and none if another plugin limits
+/// (docs/decisions/0029): two of them on one link make each other's ADD fail.
 pub(super) async fn limit(node: &Node, interfaces: &mut [InterfaceSpec], conf: &NetConf) {
     let given = conf.runtime.bandwidth.unwrap_or_default();
     // 0 is no limit (CNI conventions, "bandwidth").

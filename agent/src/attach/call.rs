@@ -1,4 +1,4 @@
-//! A CNI request as the verbs see it: checked, and nothing done yet.
+//! A CNI request as the verbs get it: checked, but not yet executed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,21 +22,21 @@ pub struct Call {
     pub verb: Command,
     /// The attachment; container id and interface are empty for GC and STATUS.
     pub key: AttachmentKey,
-    /// The pod, when the runtime named one.
+    /// The pod, if the runtime passed one.
     pub pod: Option<PodRef>,
-    /// The parameters as they came; CNI_NETNS may be empty for DEL.
+    /// The parameters, unchanged; CNI_NETNS may be empty for DEL.
     pub invocation: Invocation,
-    /// CNI_ARGS, read.
+    /// CNI_ARGS, parsed.
     pub args: Args,
     /// The network configuration.
     pub conf: NetConf,
-    /// The runtime's other variables, when the configuration delegates.
+    /// The runtime's other variables, if the configuration delegates.
     pub environment: BTreeMap<String, String>,
-    /// TRACEPARENT, when it is a good one.
+    /// TRACEPARENT, if it is valid.
     pub traceparent: Option<TraceParent>,
-    /// What IPAM plugins said on their standard error.
+    /// What IPAM plugins wrote to standard error.
     pub remarks: Remarks,
-    /// Whether the plugin passes them on.
+    /// Whether the plugin passes that on.
     pub takes_stderr: bool,
 }
 
@@ -49,26 +49,26 @@ pub(super) struct Add<'a> {
     pub(super) deadline: Deadline,
 }
 
-/// A refusal, with the version to say it in.
+/// A refusal, and the version in which to report it.
 #[derive(Debug)]
 pub struct Refused {
-    /// The configuration's version, as far as it could be read.
+    /// The configuration's version, if it could be read.
     pub version: CniVersion,
-    /// Why.
+    /// The error.
     pub error: SpecError,
 }
 
 impl Call {
-    /// The attachment as the pools know it.
+    /// The attachment as the owner of addresses.
     pub(super) fn owner(&self) -> Owner {
         Owner::of(&self.key, self.pod.as_ref().map(ToString::to_string))
     }
 
-    /// Reads a request's body.
+    /// Parses a request's body.
     ///
     /// # Errors
-    /// The body is not of a wire version we speak, the environment or the configuration is not
-    /// valid, or the configuration's version lacks the verb.
+    /// The body is not of a supported wire version, the environment or the configuration is
+    /// invalid, or the configuration's version lacks the verb.
     pub fn parse(body: &[u8]) -> Result<Self, Refused> {
         let latest = |error| Refused {
             version: CniVersion::LATEST,
@@ -77,7 +77,7 @@ impl Call {
         let request = wire::Request::decode(body).map_err(|error| latest(error.into()))?;
         let invocation = request.invocation;
         let text = request.config.get().as_bytes();
-        // DEL must not fail for what an ADD was refused for: it would be repeated without end.
+        // DEL must not fail where an ADD was refused: it would be repeated for ever.
         let conf = match invocation.command {
             Command::Del => NetConf::parse_for_del(text),
             _ => NetConf::parse(text),
@@ -119,7 +119,7 @@ impl Call {
         })
     }
 
-    /// The DEL that undoes this ADD, to be read again by [`Self::parse`].
+    /// The DEL that undoes this ADD, in a form that [`Self::parse`] reads.
     pub fn as_del(&self) -> String {
         let request = wire::Request {
             invocation: Invocation {
@@ -134,7 +134,7 @@ impl Call {
         String::from_utf8_lossy(&request.encode()).into_owned()
     }
 
-    /// What the plan needs to know of it.
+    /// What the plan needs of it.
     pub fn subject(&self) -> Subject<'_> {
         Subject {
             key: &self.key,
@@ -144,7 +144,7 @@ impl Call {
     }
 }
 
-/// A trace context that breaks the rules is as good as none (W3C Trace Context §3.2).
+/// An invalid trace context counts as none (W3C Trace Context §3.2).
 fn traceparent(text: &str) -> Option<TraceParent> {
     let parsed = TraceParent::parse(text);
     if let Err(error) = &parsed {

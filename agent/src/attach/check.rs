@@ -1,9 +1,9 @@
-//! CHECK: compares rows, links and addresses with what ADD answered. The first difference is the
+//! CHECK: compares rows, links and addresses with the result of ADD. The first difference is the
 //! error.
 //!
-//! prevResult is the whole chain's: what a later plugin changed (a MAC by `tuning`, an MTU) it has
-//! written there, and so only prevResult is compared with, never our own plan. Things beside it,
-//! such as further routes, are others' business.
+//! prevResult is that of the whole chain: later plugins record their changes there (a MAC set by
+//! `tuning`, an MTU). So CHECK compares with prevResult only, never with podwire's own plan.
+//! Anything else, such as further routes, is up to others.
 
 mod fault;
 mod host;
@@ -27,15 +27,15 @@ pub use fault::Fault;
 pub(crate) use host::{Expected, HostEnd, mute_ports};
 pub(crate) use pod::{lost_routes, pod_differences};
 
-/// One thing that is not as it should be.
+/// One difference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// Which kind; an older agent does not say.
+    /// Its kind; None from an older agent.
     #[serde(default)]
     pub kind: Option<Fault>,
-    /// In words.
+    /// A description.
     pub what: String,
-    /// The command that puts it right, where one does.
+    /// The command that fixes it, if one does.
     #[serde(alias = "mend")]
     pub fix: Option<String>,
 }
@@ -114,8 +114,8 @@ pub(super) async fn check(node: &Node, call: &Call, trace: &mut Trace) -> Result
     Ok(())
 }
 
-/// That port security drops what a pod sends, for its MAC address is not the one that the port was
-/// made for. A later plugin may have written the new one into prevResult.
+/// Port security drops what a pod sends if its MAC address is not the one that the port was created
+/// for. A later plugin may have recorded the new one in prevResult.
 fn other_source_mac(node: &Node, record: &PortRecord, pod: Option<&LinkState>) -> Vec<Difference> {
     let said = |id: &str| record.external_ids.get(id).map(String::as_str);
     let (Some(made), Some(pod)) = (said(ids::ATTACHED_MAC), pod) else {
@@ -142,8 +142,8 @@ fn none(differences: Vec<Difference>) -> Result<(), Error> {
     }
 }
 
-/// The interfaces of prevResult that this attachment made, with their indexes: other plugins' in
-/// the same sandbox are theirs to check.
+/// The interfaces of prevResult that this attachment created, with their indexes. Other plugins
+/// check their own in the same sandbox.
 fn sandbox_interfaces<'a>(
     prev: &'a CniResult,
     call: &'a Call,
@@ -161,13 +161,13 @@ fn sandbox_interfaces<'a>(
         })
 }
 
-/// Whether an interface of a result is the pod's and not the host's.
+/// Whether an interface of a result is in the pod and not on the host.
 fn is_inside(interface: &Interface) -> bool {
     let sandbox = interface.sandbox.as_ref();
     sandbox.is_some_and(|sandbox| !sandbox.is_empty())
 }
 
-/// The port of an intent log entry that this row is for.
+/// The port of an intent log entry that this row belongs to.
 pub(crate) fn made_port<'a>(record: &PortRecord, made: Option<&'a Entry>) -> Option<&'a EntryPort> {
     let same_interface = |port: &&EntryPort| {
         port.external_ids.get(ids::POD_IF_NAME) == record.external_ids.get(ids::POD_IF_NAME)

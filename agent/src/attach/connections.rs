@@ -1,11 +1,11 @@
-//! The tracked connections of pods that are gone, which the next pod with the same address must not
+//! The tracked connections of deleted pods, which the next pod with the same address must not
 //! inherit.
 //!
-//! ovs-vswitchd answers only when it has removed the pod's port, 15 ms and more after the row went,
-//! and a DEL would spend that for the sake of some later ADD. So a DEL only says whose connections
-//! are to be forgotten; one task does it, for all that were named within a moment at once, as the
-//! kernel walks its whole table for one as for many; and an ADD ends no sooner than those of its
-//! own addresses are forgotten (docs/decisions/0014).
+//! ovs-vswitchd answers only after it has removed the pod's port, 15 ms or more after the row, and
+//! a DEL would spend that time for the sake of some later ADD. So a DEL only registers its
+//! addresses. One task removes the connections of all addresses registered within a moment
+//! together, because the kernel walks its whole table for one as for many. An ADD does not end
+//! before those of its own addresses are removed (docs/decisions/0014).
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -17,32 +17,33 @@ use tokio::sync::watch;
 use crate::netns::Netlink;
 use crate::ports::Ports;
 
-/// How long others may join those that were named: twice as long as the walk that serves them all.
+/// How long others may join the registered addresses: twice as long as the walk that serves them
+/// all.
 const GATHERING: Duration = Duration::from_millis(20);
 
-/// Which addresses connection tracking is still to forget.
+/// The addresses whose connections are still to be removed.
 #[derive(Debug, Clone, Default)]
 pub struct Connections(Arc<watch::Sender<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Named since the last round began.
+    /// Registered since the last round began.
     named: HashSet<IpAddr>,
-    /// Whether somebody waits for them.
+    /// Whether anybody waits for them.
     is_awaited: bool,
-    /// Being forgotten in the round under way.
+    /// In the present round.
     under_way: HashSet<IpAddr>,
 }
 
 impl Connections {
-    /// Begins to forget, on the current tokio runtime.
+    /// Starts the task, on the current tokio runtime.
     pub fn keep(ports: Ports, netlink: Netlink) -> Self {
         let connections = Self::default();
         tokio::spawn(connections.clone().forget_all(ports, netlink));
         connections
     }
 
-    /// Names addresses whose connections are to be forgotten; returns at once.
+    /// Registers addresses whose connections have to be removed; returns at once.
     pub(super) fn forget(&self, addresses: impl IntoIterator<Item = IpAddr>) {
         self.0.send_if_modified(|known| {
             let before = known.named.len();
@@ -51,7 +52,7 @@ impl Connections {
         });
     }
 
-    /// Has the connections of these addresses forgotten without further delay; returns at once.
+    /// Has the connections of these addresses removed without further delay; returns at once.
     pub(super) fn hurry(&self, mut addresses: impl Iterator<Item = IpAddr>) {
         self.0.send_if_modified(|known| {
             let is_new = !known.is_awaited && addresses.any(|it| known.named.contains(&it));
@@ -60,8 +61,8 @@ impl Connections {
         });
     }
 
-    /// The wait until the connections of these addresses are forgotten, or until that was tried and
-    /// failed; None when there is nothing to wait for.
+    /// A wait until the connections of these addresses have been removed, or an attempt has failed;
+    /// None if there is nothing to wait for.
     pub(super) fn forgotten(
         &self,
         addresses: impl Iterator<Item = IpAddr> + Clone,
@@ -74,23 +75,23 @@ impl Connections {
         (!is_free).then(|| self.wait(is_done))
     }
 
-    /// Waits until all that was named is forgotten, or until that was tried and failed.
+    /// Waits until all registered addresses are done, or an attempt has failed.
     pub(crate) async fn all_forgotten(&self) {
         self.0.send_modify(|known| known.is_awaited = true);
         self.wait(Known::is_empty).await;
     }
 
     async fn wait(&self, is_done: impl Fn(&Known) -> bool) {
-        // The sender is ours, so the only end is the one waited for.
+        // `self` holds the sender, so the wait can't fail.
         let _ = self.0.subscribe().wait_for(is_done).await;
     }
 
-    /// Waits until there are some, and until others have had the time to join them or somebody
-    /// waits for one, and begins a round with all of them.
+    /// Waits until there are some, and until others have had time to join them or somebody waits
+    /// for one; then begins a round with all of them.
     async fn begin(&self) -> Vec<IpAddr> {
         self.wait(|known| !known.named.is_empty()).await;
         let awaited = self.wait(|known| known.is_awaited);
-        // Whichever it is, the round begins.
+        // Either way the round begins.
         let _ = tokio::time::timeout(GATHERING, awaited).await;
         let mut round = Vec::new();
         // Nobody waits for the beginning of a round.
@@ -107,9 +108,9 @@ impl Connections {
         self.0.send_modify(|known| known.under_way.clear());
     }
 
-    /// Removes what connection tracking, the kernel's and the userspace datapath's, knows of the
-    /// addresses that are named. What can't be removed ends by its own timeout, so that is no
-    /// failure. Never ends.
+    /// Removes the connections of the registered addresses from the kernel's and the userspace
+    /// datapath's tables. What can't be removed expires by its own timeout, so that is no failure.
+    /// Never returns.
     async fn forget_all(self, ports: Ports, netlink: Netlink) {
         loop {
             let addresses = self.begin().await;

@@ -1,10 +1,10 @@
-//! The end of one ADD at the latest: whatever it waits for, it waits by this.
+//! The deadline that all waits of one ADD share.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// When an ADD must have ended.
+/// When an ADD has to end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
     began: Instant,
@@ -12,7 +12,7 @@ pub(super) struct Deadline {
 }
 
 impl Deadline {
-    /// So long from now.
+    /// A deadline this long from now.
     pub(super) fn after(patience: Duration) -> Self {
         Self {
             began: Instant::now(),
@@ -20,17 +20,17 @@ impl Deadline {
         }
     }
 
-    /// The moment.
+    /// The point in time.
     pub(super) fn at(self) -> Instant {
         self.began + self.patience
     }
 
-    /// How long it is until then; nothing when it has passed.
+    /// The time left; zero after the deadline.
     pub(super) fn left(self) -> Duration {
         self.patience.saturating_sub(self.waited())
     }
 
-    /// How long it has been since the ADD began.
+    /// The time since the ADD began.
     pub(super) fn waited(self) -> Duration {
         self.began.elapsed()
     }

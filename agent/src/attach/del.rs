@@ -1,5 +1,5 @@
-//! DEL: always ends well. It needs neither namespace nor pod nor prevResult, does every step it
-//! can, and repeats safely.
+//! DEL: always succeeds if possible. It needs neither namespace nor pod nor prevResult, does every
+//! step that it can, and can be repeated safely.
 
 use super::removal::Removal;
 use super::{Call, Error, Node};

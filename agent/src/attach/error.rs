@@ -1,5 +1,4 @@
-//! Why a verb failed, and which CNI code the runtime is told. docs/errors.md is the same table for
-//! people.
+//! Why a verb failed, and the CNI code for it. docs/errors.md has the same table for operators.
 
 use std::time::Duration;
 
@@ -23,13 +22,13 @@ use crate::ports::PortError;
 /// A verb's failure.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request itself is not valid.
+    /// The request is invalid.
     #[error("{0}")]
     Request(SpecError),
-    /// CNI_NETNS names no namespace that a pod could be in.
+    /// CNI_NETNS is no namespace that a pod could be in.
     #[error("CNI_NETNS: {0}")]
     Netns(#[from] NetnsError),
-    /// While the ADD waited its sandbox was removed, and another namespace got the path.
+    /// While the ADD waited, its sandbox was removed and another namespace got the path.
     #[error(
         "CNI_NETNS: {path} became another network namespace while this ADD waited for its turn"
     )]
@@ -37,32 +36,32 @@ pub enum Error {
         /// CNI_NETNS.
         path: String,
     },
-    /// The kernel refused a step.
+    /// The kernel refused an operation.
     #[error("{0}")]
     Kernel(#[from] netns::Error),
-    /// The pod's annotation is not valid.
+    /// The pod's annotation is invalid.
     #[error("{0}")]
     Annotation(#[from] AnnotationError),
-    /// The pod's annotations were not to be had.
+    /// The pod's annotations were not available.
     #[error("{0}")]
     Source(#[from] SourceError),
     /// The pod is annotated, but not for this network.
     #[error("annotation {annotation} has no entry for network {network}")]
     NotAnnotated {
-        /// Which annotation.
+        /// The annotation.
         annotation: &'static str,
         /// The network that this request is for.
         network: String,
     },
-    /// The wishes can't be met; they came from the pod's annotation or from the configuration.
+    /// The request can't be met; it comes from the pod's annotation or from the configuration.
     #[error("{source}")]
     Plan {
-        /// Why not.
+        /// The reason.
         source: PlanError,
-        /// Whether the pod's annotation said so, and not the network configuration.
+        /// Whether it comes from the pod's annotation and not from the network configuration.
         from_annotation: bool,
     },
-    /// No address could be had, or not the one asked for.
+    /// No address is available, or not the requested one.
     #[error("{0}")]
     Address(#[from] PoolError),
     /// No subnet is configured, and nothing else gives the pod an address.
@@ -77,38 +76,38 @@ pub enum Error {
     /// The intent log could not be written.
     #[error("intent log: {0}")]
     Journal(#[from] journal::Error),
-    /// The port could not be made or found.
+    /// The port could not be created or found.
     #[error("{0}")]
     Port(#[from] PortError),
-    /// Somebody asked for what is another's, or for what is not for pods of this node.
+    /// The requested value belongs to somebody else, or is not for pods of this node.
     #[error("{field} {value} of {interface} {problem}")]
     NotForPod {
         /// The annotation's or the configuration's field.
         field: &'static str,
-        /// What was asked for.
+        /// The requested value.
         value: String,
-        /// For which interface.
+        /// The interface.
         interface: String,
-        /// What is wrong with it; a holder is named.
+        /// What is wrong with it, including its holder.
         problem: String,
-        /// Whether somebody has it.
+        /// Whether somebody else has it.
         is_taken: bool,
-        /// Whether the pod's annotation said so, and not the network configuration.
+        /// Whether it comes from the pod's annotation and not from the network configuration.
         from_annotation: bool,
     },
     /// The port's flows are not in the switch.
     #[error("{0}")]
     Flows(#[from] FlowsError),
-    /// The operation was told to end.
+    /// The operation was cancelled.
     #[error(transparent)]
     Cancelled(#[from] Reason),
     /// CHECK found a difference.
     #[error("{0}")]
     Differs(String),
-    /// CHECK without what it is to compare with.
+    /// CHECK without prevResult.
     #[error("CHECK needs prevResult in the network configuration, and there is none")]
     NoPrevResult,
-    /// GC without a list would remove every attachment.
+    /// Without a list, GC would remove every attachment.
     #[error("GC needs cni.dev/valid-attachments in the network configuration, and there is none")]
     NoValidAttachments,
     /// Several steps of a DEL or GC failed; the others were done.
@@ -117,19 +116,19 @@ pub enum Error {
     /// STATUS: an ADD would not be served.
     #[error("{}", reasons.join("; "))]
     NotReady {
-        /// Every reason.
+        /// All reasons.
         reasons: Vec<String>,
-        /// Whether running pods may have lost their connectivity as well.
+        /// Whether running pods may have lost connectivity too.
         degraded: bool,
     },
     /// A test asked for it.
     #[cfg(feature = "fault-points")]
     #[error("{0}")]
     Fault(#[from] crate::fault::Fault),
-    /// More operations are under way than the agent admits.
+    /// The agent admits no more operations at present.
     #[error("{limit} operations are under way, which is all that the agent admits at once")]
     Busy {
-        /// How many.
+        /// The limit.
         limit: usize,
     },
     /// An earlier operation on the same pod or sandbox did not end in time.
@@ -138,21 +137,21 @@ pub enum Error {
         duration::text(*waited)
     )]
     Queued {
-        /// How long was waited.
+        /// How long it waited.
         waited: Duration,
     },
-    /// The agent has not yet looked through what it found at start.
+    /// The agent has not finished its cleanup at start.
     #[error("the agent is starting: waited {} for {awaited}", duration::text(*waited))]
     Starting {
         /// What is missing.
         awaited: &'static str,
-        /// How long it was awaited.
+        /// How long it waited.
         waited: Duration,
     },
 }
 
 impl Error {
-    /// The code that the runtime is told.
+    /// The code for the runtime.
     pub fn code(&self) -> ErrorCode {
         if self.is_want_of_descriptors() {
             return ErrorCode::TRY_AGAIN;
@@ -211,8 +210,7 @@ impl Error {
         }
     }
 
-    /// Whether it was only that no more files can be open at once, of the agent's or the machine's:
-    /// that passes.
+    /// Whether the agent or the machine can't open more files at present, which passes.
     fn is_want_of_descriptors(&self) -> bool {
         let errno = match self {
             Self::Netns(NetnsError::Io { errno, .. }) => *errno,
@@ -225,7 +223,7 @@ impl Error {
         matches!(errno, Errno::EMFILE | Errno::ENFILE)
     }
 
-    /// The error as the specification writes it.
+    /// The error in the specification's form.
     pub fn to_spec(&self) -> SpecError {
         match self {
             Self::Request(error) => error.clone(),
@@ -233,7 +231,7 @@ impl Error {
         }
     }
 
-    /// One error for several; none for none.
+    /// One error for several; none if there is none.
     pub fn gather(mut errors: Vec<Self>) -> Result<(), Self> {
         match errors.len() {
             0 => Ok(()),

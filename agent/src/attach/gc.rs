@@ -1,4 +1,4 @@
-//! GC: removes what the runtime no longer lists, of this network only and of ours only.
+//! GC: removes what the runtime no longer lists, of this network and of podwire only.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,15 +14,15 @@ use crate::config::usual::{DROP_IN, DROP_IN_NETWORK};
 use crate::observe::{Repair, Trace};
 use crate::plan::{AttachmentKey, ids};
 
-/// Networks and sandboxes whose ADDs were under way, with their interfaces.
+/// Networks and sandboxes with ADDs in progress, and their interfaces.
 type UnderWay = HashMap<(String, String), Vec<String>>;
 
-/// Removes every attachment of the network that `cni.dev/valid-attachments` does not list, and goes
-/// on after an error.
+/// Removes every attachment of the network that `cni.dev/valid-attachments` does not list, and
+/// continues after an error.
 pub(super) async fn gc(node: &Node, call: &Call, trace: &mut Trace) -> Result<(), Error> {
     let valid = call.conf.valid_attachments();
     let valid = valid.ok_or(Error::NoValidAttachments)?;
-    // The runtime made its list before it knew how these would end.
+    // The runtime made its list before it knew their outcome.
     let under_way = node.lines.under_way();
     let began = boottime();
     node.settled_within(READY_DEADLINE).await?;
@@ -72,13 +72,13 @@ fn is_newer(node: &Node, key: &AttachmentKey, began: u64) -> bool {
     entry.is_some_and(|(_, entry)| entry.since > began)
 }
 
-/// The attachments that ovn-kubernetes made and that this call may collect, as if they were of its
+/// The attachments created by ovn-kubernetes that this call may collect as if they were of its
 /// network.
 ///
-/// Their rows say nothing of a network's name, and beside podwire ovn-kubernetes may still wire
-/// pods. So they are collected when the call is for the network that ovn-kubernetes served, whose
-/// list then has those that live; and whatever the network when the host end of their link is gone,
-/// for then nothing lives by them.
+/// Their rows contain no network name, and ovn-kubernetes may still wire pods beside podwire. So
+/// they are collected if the call is for the network that ovn-kubernetes served, whose list
+/// contains the live ones; and for any network if the host end of their link is gone, since nothing
+/// can use them then.
 async fn of_ovn_kubernetes(node: &Node, call: &Call) -> BTreeSet<AttachmentKey> {
     let conf = &call.conf;
     let is_successor = conf.net_attach_def_name.is_none()
@@ -102,7 +102,7 @@ async fn of_ovn_kubernetes(node: &Node, call: &Call) -> BTreeSet<AttachmentKey> 
     keys
 }
 
-/// Has a delegated IPAM plugin collect what it gave.
+/// Has a delegated IPAM plugin collect its allocations.
 async fn delegated_gc(node: &Node, call: &Call, under_way: &UnderWay) -> Result<(), Error> {
     let config = with_valid(call, under_way);
     if let Some(mut plugin) = delegate_of(node, call)? {
@@ -112,8 +112,8 @@ async fn delegated_gc(node: &Node, call: &Call, under_way: &UnderWay) -> Result<
     Ok(())
 }
 
-/// The configuration for a delegated plugin, whose list of valid attachments has those as well
-/// whose ADD was under way.
+/// The configuration for a delegated plugin; its list of valid attachments includes those whose ADD
+/// is in progress.
 fn with_valid(call: &Call, under_way: &UnderWay) -> String {
     let raw = call.conf.raw.get();
     let Ok(mut conf) = serde_json::from_str::<Value>(raw) else {

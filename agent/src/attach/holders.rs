@@ -1,7 +1,7 @@
-//! Which MAC address had an IP address last: its neighbours are only told of another one.
+//! The last MAC address of each IP address: neighbours need an announcement only if it changes.
 //!
-//! A pod whose address had the same MAC before, or nobody, is known to all who ask for it. To tell
-//! them without being asked costs ovs-vswitchd a flow that goes to every port
+//! If a pod's address had the same MAC before, or none, then everybody who asks for it learns the
+//! right one. An unsolicited announcement costs ovs-vswitchd a flow to every port
 //! (docs/decisions/0039).
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,15 +15,15 @@ use super::removal::addresses;
 use crate::config::Mode;
 use crate::plan::{PortPlan, ids, pod_mac};
 
-/// More than this many addresses are not remembered: those of a subnet of 65,536.
+/// The number of addresses remembered: a subnet of 65,536.
 const MOST: usize = 1 << 16;
 
-/// The last MAC address of each IP address whose pod has gone since the agent started.
+/// The last MAC address of each IP address whose pod was deleted since the agent started.
 #[derive(Debug, Default)]
 pub struct LastHolders(Mutex<HashMap<IpAddr, MacAddr6>>);
 
 impl LastHolders {
-    /// A pod has gone, whose port's external_ids these are.
+    /// A pod with these external_ids of its port was deleted.
     pub(super) fn gone(&self, external_ids: &BTreeMap<String, String>) {
         let mac = external_ids
             .get(ids::ATTACHED_MAC)
@@ -32,13 +32,13 @@ impl LastHolders {
         let mut known = self.known();
         known.extend(addresses(external_ids).map(|address| (address, mac)));
         if known.len() > MOST {
-            // Then everything is announced again.
+            // From then on everything is announced.
             known.clear();
         }
     }
 
-    /// Whether somebody may know an address by another MAC address than this one. Before it was
-    /// seen to go, an IPv4 address may only have had the MAC address that is made from it.
+    /// Whether somebody may know an address by a MAC address other than this one. Until an IPv4
+    /// address was seen to be released, it can only have had the MAC address derived from it.
     fn may_have_had_another(&self, address: IpAddr, mac: MacAddr6) -> bool {
         match self.known().get(&address) {
             Some(last) => *last != mac,
@@ -47,15 +47,15 @@ impl LastHolders {
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<IpAddr, MacAddr6>> {
-        // Every change is whole.
+        // Every change is atomic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Add<'_> {
-    /// Leaves the addresses whose neighbours must be told. Those that the agent does not give, in
-    /// OVN mode, by a delegated IPAM plugin, and on a network attachment definition's network, may
-    /// have been another node's.
+    /// Keeps the addresses whose neighbours need an announcement. Addresses that the agent does not
+    /// assign (in OVN mode, by a delegated IPAM plugin, and on a network attachment definition's
+    /// network) may have been on another node.
     pub(super) fn announce_what_moved(&self, planned: &mut [PortPlan]) {
         if self.node.config.ovn.mode == Mode::Ovn || self.call.conf.ipam.is_some() {
             return;

@@ -1,4 +1,4 @@
-//! The waiting lines of a node: one for each pod, and one for each sandbox on a network.
+//! The queues of a node: one for each pod, and one for each sandbox on a network.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::turns::{Cancel, Place, Turns};
 use crate::plan::AttachmentKey;
 
-/// The lines of all pods and sandboxes.
+/// The queues of all pods and sandboxes.
 #[derive(Debug, Default)]
 pub struct Lines {
     pods: Turns,
@@ -14,8 +14,8 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// The places of an ADD: in its pod's line, then in its sandbox's. An ADD for another sandbox
-    /// of the same pod that runs is told to end.
+    /// Queues an ADD: for its pod, then for its sandbox. Cancels a running ADD for another sandbox
+    /// of the same pod.
     pub(super) fn join_add(
         &self,
         key: &AttachmentKey,
@@ -31,39 +31,39 @@ impl Lines {
         })
     }
 
-    /// The place of a removal in its sandbox's line. ADDs of the same attachment that are ahead are
-    /// told to end.
+    /// Queues a removal for its sandbox. Cancels ADDs of the same attachment that are ahead.
     pub(crate) fn join_del(&self, key: &AttachmentKey) -> Place {
         let line = sandbox_line(key);
         self.sandboxes
             .join_del(line, &key.container_id, &key.ifname)
     }
 
-    /// A place in the sandbox's line; nobody is told to end.
+    /// Queues for a sandbox and cancels nothing.
     pub(crate) fn join_sandbox(&self, key: &AttachmentKey) -> Place {
         self.sandboxes
             .join_quietly(sandbox_line(key), &key.container_id)
     }
 
-    /// A place in the pod's line; nobody is told to end.
+    /// Queues for a pod and cancels nothing.
     pub(crate) fn join_pod(&self, key: &AttachmentKey, pod: Option<String>) -> Place {
         self.pods
             .join_quietly(pod_line(key, pod), &key.container_id)
     }
 
-    /// Whether something is done to the attachment's sandbox.
+    /// Whether an operation on the attachment's sandbox is queued or in progress.
     pub(crate) fn is_busy(&self, key: &AttachmentKey) -> bool {
         self.sandboxes.is_busy(&sandbox_line(key))
     }
 
-    /// The networks and sandboxes to which something is done, each with the interfaces of its ADDs.
+    /// The networks and sandboxes with operations in progress, each with the interfaces of its
+    /// ADDs.
     pub(super) fn under_way(&self) -> HashMap<(String, String), Vec<String>> {
         self.sandboxes.under_way()
     }
 }
 
-/// The line of a pod's ADDs. It is one for all its networks, for a pod's first interface has one
-/// iface-id on any of them; without a pod it is the container's on its network.
+/// The queue for a pod's ADDs. All networks of a pod share it, because its first interface has the
+/// same iface-id on any of them. Without a pod, it is that of the container on its network.
 fn pod_line(key: &AttachmentKey, pod: Option<String>) -> (String, String) {
     match pod {
         Some(pod) => (String::new(), pod),
@@ -71,7 +71,7 @@ fn pod_line(key: &AttachmentKey, pod: Option<String>) -> (String, String) {
     }
 }
 
-/// The line of all that is done to one sandbox on one network.
+/// The queue for all operations on one sandbox on one network.
 pub(super) fn sandbox_line(key: &AttachmentKey) -> (String, String) {
     (key.network.clone(), key.container_id.clone())
 }

@@ -1,4 +1,5 @@
-//! The links of an attachment: which of the host's and the pod's are its own, and their removal.
+//! The links of an attachment: how to recognise its own on the host and in the pod, and how to
+//! remove them.
 
 use std::sync::Arc;
 
@@ -9,13 +10,13 @@ use crate::journal::Entry;
 use crate::netns::{HostLink, LinkState, Netns};
 use crate::plan::{ids, mac_text};
 
-/// The names that the host's ends of an attachment may have.
+/// The possible names of an attachment's host ends.
 pub(crate) fn link_names(entry: &Entry) -> impl Iterator<Item = &str> {
     let names = entry.ports.iter().flat_map(|port| &port.host_names);
     names.map(String::as_str)
 }
 
-/// Name and MAC of each interface that an attachment has in its pod.
+/// Name and MAC address of each of an attachment's interfaces in the pod.
 pub(crate) fn pod_ends(entry: &Entry) -> impl Iterator<Item = (&str, MacAddr6)> {
     entry.ports.iter().filter_map(|port| {
         let ids = &port.external_ids;
@@ -24,8 +25,8 @@ pub(crate) fn pod_ends(entry: &Entry) -> impl Iterator<Item = (&str, MacAddr6)> 
     })
 }
 
-/// Whether a link of a recorded name is the one recorded: a veth, and with the MAC we gave it when
-/// the intent log knows it.
+/// Whether a link with a recorded name is the recorded one: a veth, and with the recorded MAC
+/// address if the intent log has it.
 pub(crate) fn is_ours(link: &LinkState, entry: Option<&Entry>) -> bool {
     let mac = link.mac.map(mac_text);
     let has_mac = |entry: &Entry| {
@@ -37,14 +38,14 @@ pub(crate) fn is_ours(link: &LinkState, entry: Option<&Entry>) -> bool {
     link.kind.as_deref() == Some("veth") && entry.is_none_or(has_mac)
 }
 
-/// Whether an attachment was made in this namespace, as far as the intent log knows: a path may be
-/// another one's by now.
+/// Whether an attachment was created in this namespace, as far as the intent log knows: the path
+/// may belong to another one by now.
 pub(crate) fn is_made_in(netns: &Netns, entry: Option<&Entry>) -> bool {
     let noted = entry.and_then(|entry| entry.netns_id);
     noted.is_none_or(|id| id == (netns.id().dev, netns.id().ino))
 }
 
-/// The namespace that an attachment was made in, if it is still at its path.
+/// The namespace that an attachment was created in, if it still has its path.
 pub(crate) fn namespace_of(entry: &Entry) -> Option<Arc<Netns>> {
     let netns = Netns::open(&entry.netns).ok()?;
     is_made_in(&netns, Some(entry)).then(|| Arc::new(netns))
@@ -55,7 +56,7 @@ pub(super) async fn remove_link(node: &Node, name: &str) -> Result<(), Error> {
     Error::gather(remove_links(node, &[name], None).await.1)
 }
 
-/// Removes those of the host's links that are ours; returns how many there were.
+/// Removes podwire's own among these links of the host; returns how many there were.
 pub(super) async fn remove_links(
     node: &Node,
     names: &[&str],
@@ -81,10 +82,10 @@ pub(super) async fn remove_links(
     (found, errors)
 }
 
-/// Removes the pairs of which the pod still has its end: their host ends were renamed, or moved to
+/// Removes the pairs whose end in the pod still exists: their host ends were renamed, or moved to
 /// another namespace.
 pub(super) async fn remove_by_pod_ends(node: &Node, entry: &Entry) -> Vec<Error> {
-    // Without the namespace there is no pair.
+    // Without the namespace, there is no pair.
     let Some(netns) = namespace_of(entry) else {
         return Vec::new();
     };

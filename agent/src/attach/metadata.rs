@@ -1,4 +1,4 @@
-//! What the API says of an ADD's pod: awaited at its beginning, and watched until its end.
+//! The pod's metadata in the API: awaited when an ADD begins, and watched until it ends.
 
 use podwire_cni::spec::{ErrorCode, SpecError};
 
@@ -13,25 +13,25 @@ use crate::ports::PortRecord;
 /// The metadata of a call's pod, and what follows from it.
 #[derive(Debug)]
 pub(super) struct PodMetadata {
-    /// The annotations; those that were there, when none was needed.
+    /// The annotations; if none was needed, those that were known.
     pub(super) annotations: Annotations,
-    /// The network that the call is for.
+    /// The network of the call.
     pub(super) network: NetworkKey,
-    /// The pod, of the uid that it has in the API.
+    /// The pod, with its uid in the API.
     pod: Option<PodRef>,
-    /// None when somebody else gives the addresses.
+    /// None if the addresses come from elsewhere.
     answer: Option<Answer<Vec<InterfaceSpec>>>,
-    /// What the sandbox was attached to before this ADD.
+    /// The networks that the sandbox was attached to before this ADD.
     attached: Vec<NetworkKey>,
 }
 
 impl PodMetadata {
-    /// The interfaces, when annotations say which.
+    /// The interfaces, if annotations define them.
     pub(super) fn interfaces(&self) -> Option<&[InterfaceSpec]> {
         self.answer.as_ref()?.value.as_deref()
     }
 
-    /// What the plan needs to know of the call.
+    /// What the plan needs of the call.
     pub(super) fn subject<'a>(&'a self, call: &'a Call) -> Subject<'a> {
         Subject {
             pod: self.pod.as_ref(),
@@ -41,8 +41,8 @@ impl PodMetadata {
 }
 
 impl Add<'_> {
-    /// Finds the pod's annotations; where they are needed and missing they are awaited as long as
-    /// an ADD may take.
+    /// Finds the pod's annotations; if they are needed and missing, waits for them until the ADD's
+    /// deadline.
     pub(super) async fn metadata(&self) -> Result<PodMetadata, Error> {
         let call = self.call;
         let network = network(call)?;
@@ -81,7 +81,7 @@ impl Add<'_> {
         })
     }
 
-    /// Ends when what the ADD goes by no longer holds.
+    /// Completes when the metadata that the ADD is based on no longer holds.
     pub(super) async fn overturned(&self, pod: &PodMetadata) -> Error {
         let Some(answer) = &pod.answer else {
             return std::future::pending().await;
@@ -92,7 +92,7 @@ impl Add<'_> {
         Error::Source(self.node.sources.overturned(&question, answer, read).await)
     }
 
-    /// What a sandbox is attached to, by the definitions that its rows name.
+    /// The networks that a sandbox is attached to, according to the definitions in its rows.
     fn attached_to(&self, container_id: &str) -> Vec<NetworkKey> {
         let definition = |record: &PortRecord| record.external_ids.get(ids::OVN_NAD)?.parse().ok();
         let records = self.node.ports.of_sandbox(container_id);
@@ -120,7 +120,7 @@ fn attaching<'a>(
     }
 }
 
-/// The network that a call is for: that of the definition its configuration is from, or the
+/// The network of a call: that of the definition that its configuration comes from, or the
 /// cluster's default one.
 fn network(call: &Call) -> Result<NetworkKey, Error> {
     let Some(name) = &call.conf.net_attach_def_name else {

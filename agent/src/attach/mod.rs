@@ -1,9 +1,8 @@
-//! ADD, DEL, CHECK, GC and STATUS, each told as a short story; who goes when, deadlines and
-//! rollback.
+//! ADD, DEL, CHECK, GC and STATUS; their order, deadlines and rollback.
 //!
-//! A verb here says what is done in which order and what happens when a step fails. How a step is
-//! done is the business of the rooms below: [`crate::netns`] for the kernel, [`crate::ports`] for
-//! Open vSwitch, [`crate::ipam`] for addresses.
+//! A verb here states which steps are done in which order, and what happens if one fails. The
+//! modules below do the steps: [`crate::netns`] in the kernel, [`crate::ports`] in Open vSwitch,
+//! [`crate::ipam`] for addresses.
 
 mod add;
 mod assignment;
@@ -61,36 +60,36 @@ pub use turns::{Cancel, Reason};
 use crate::observe::events::Events;
 use crate::observe::{Operation, Outcome, Recorder, Subject, Trace};
 
-/// How long a verb waits for what is usually there at once: a current replica, the look through
-/// what was found at start.
+/// How long a verb waits for what is usually there at once: a current replica, the cleanup at
+/// start.
 pub(crate) const READY_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Admits requests, runs the verb of each on the node, and records it.
+/// Admits requests, executes their verbs on the node, and records them.
 #[derive(Debug)]
 pub struct Agent {
-    /// What the verbs work with.
+    /// The verbs' handles.
     pub node: Arc<Node>,
-    /// What was done.
+    /// The record of operations.
     pub recorder: Recorder,
-    /// Where the node's MTU can be set; None when the command line names it.
+    /// The file in which the node's MTU can be set; None if the command line sets it.
     pub(crate) mtu_file: Option<PathBuf>,
-    /// Tells pods' owners; None without an API server.
+    /// Reports failures to pods' owners; None without an API server.
     events: Option<Events>,
     started: SystemTime,
     operations: AtomicUsize,
 }
 
-/// What the plugin prints.
+/// The plugin's output.
 #[derive(Debug)]
 pub struct Reply {
     /// On its standard output: the result, or the error object.
     pub answer: Result<String, String>,
-    /// On its standard error; empty when it passes nothing on.
+    /// Its standard error; empty if the plugin does not pass it on.
     pub stderr: String,
 }
 
 impl Agent {
-    /// Serves this node, on the current tokio runtime.
+    /// An agent for this node, on the current tokio runtime.
     pub fn new(node: Arc<Node>, mtu_file: Option<PathBuf>, events: Option<Events>) -> Self {
         Self {
             node,
@@ -161,7 +160,7 @@ impl Agent {
             Command::Check => check::check(node, call, trace).await?,
             Command::Gc => gc::gc(node, call, trace).await?,
             Command::Status => status::status(node, call).await?,
-            // The plugin answers it alone; who asks the agent gets the same.
+            // The plugin answers it by itself; other clients get the same answer.
             Command::Version => return Ok(version_json()),
         }
         Ok(String::new())
@@ -176,18 +175,18 @@ impl Agent {
         Ok(admitted)
     }
 
-    /// How many operations are under way.
+    /// Number of operations in progress.
     pub fn under_way(&self) -> usize {
         self.operations.load(Ordering::Relaxed)
     }
 
-    /// What `GET /metrics` answers.
+    /// The answer to `GET /metrics`.
     pub async fn metrics_page(&self) -> String {
         reading::metrics_page(self).await
     }
 
-    /// What `GET /v1/health` answers: that the agent serves, and whether an ADD would succeed. With
-    /// patience the answer is held back until one would, or the time is up.
+    /// The answer to `GET /v1/health`: whether an ADD would succeed. With `patience`, it is held
+    /// back until one would, or the time is up.
     pub async fn health(&self, patience: Duration) -> String {
         let ready = await_ready(&self.node, patience).await;
         let reasons = match &ready {
@@ -203,7 +202,7 @@ impl Agent {
     }
 }
 
-/// One of the operations under way.
+/// One of the operations in progress.
 struct Admitted<'a>(&'a AtomicUsize);
 
 impl Drop for Admitted<'_> {
@@ -212,8 +211,8 @@ impl Drop for Admitted<'_> {
     }
 }
 
-/// What IPAM plugins had to say. A plugin that passes nothing on is of an older version, and then
-/// our log has it.
+/// What IPAM plugins wrote to standard error. A CNI plugin that does not pass it on is of an older
+/// version; then it is logged.
 fn remarks(call: &Call) -> String {
     let remarks = call.remarks.take();
     if call.takes_stderr || remarks.trim().is_empty() {

@@ -18,20 +18,20 @@ use crate::plan::{AttachmentKey, MAX_MTU};
 use crate::pods::sources::Sources;
 use crate::ports::Ports;
 
-/// MTU of a pod on a node without an uplink, in bytes: Ethernet's.
+/// MTU in bytes of pods on a node without an uplink: Ethernet's.
 const UNKNOWN_UPLINK_MTU: u32 = 1500;
-/// The same where packets go through a tunnel: what ovn-kubernetes takes when nobody says.
+/// The same if packets go through a tunnel: ovn-kubernetes' default.
 const UNKNOWN_TUNNEL_MTU: u32 = 1400;
 
-/// One node: its kernel, its switch, and what is recorded of its attachments; one for the process.
+/// One node: its kernel, its switch, and the records of its attachments; one per process.
 #[derive(Debug)]
 pub struct Node {
-    /// The settings that stay what they were at the start.
+    /// The settings that are fixed at start.
     pub(crate) config: Config,
-    /// Those that may change.
+    /// The settings that may change.
     pub(crate) live: watch::Sender<Live>,
-    /// The largest MTU that fits the node's uplink, in bytes, less the tunnel's overhead in OVN
-    /// mode; None while there is no uplink.
+    /// The largest MTU in bytes that fits the node's uplink, minus the tunnel's overhead in OVN
+    /// mode; None without an uplink.
     pub(crate) uplink_mtu: watch::Sender<Option<u32>>,
     /// The kernel.
     pub(crate) netlink: Netlink,
@@ -41,26 +41,26 @@ pub struct Node {
     pub(crate) flows: Option<Flows>,
     /// The intent log.
     pub(crate) journal: Journal,
-    /// Who has which address.
+    /// The holders of addresses.
     pub(crate) addresses: Addresses,
-    /// What connection tracking is still to forget.
+    /// The addresses whose tracked connections are still to be removed.
     pub(crate) connections: Connections,
-    /// Which MAC an address had last.
+    /// The last MAC address of each address.
     pub(crate) last_holders: LastHolders,
     /// Starts delegated IPAM plugins.
     pub(crate) spawner: Spawner,
-    /// Where annotations come from.
+    /// The sources of annotations.
     pub(crate) sources: Sources,
-    /// What is counted and timed.
+    /// Counters and histograms.
     pub(crate) metrics: Arc<Metrics>,
-    /// Which verb goes when.
+    /// The order of operations.
     pub(crate) lines: Lines,
-    /// True once what was found at start has been looked through.
+    /// True once the cleanup at start has finished.
     pub(crate) settled: watch::Sender<bool>,
 }
 
 impl Node {
-    /// MTU of an interface to which nobody gave one, in bytes.
+    /// MTU in bytes of interfaces without one of their own.
     pub(crate) fn default_mtu(&self) -> u32 {
         let live = self.live.borrow();
         let uplink = match (*self.uplink_mtu.borrow(), self.config.ovn.mode) {
@@ -72,22 +72,22 @@ impl Node {
         live.mtu.unwrap_or(uplink).min(most)
     }
 
-    /// Whether what was found at start has been looked through.
+    /// Whether the cleanup at start has finished.
     pub(crate) fn is_settled(&self) -> bool {
         *self.settled.borrow()
     }
 
-    /// Waits until what was found at start has been looked through.
+    /// Waits until the cleanup at start has finished.
     pub(crate) async fn settled(&self) {
-        // Its sender is ours.
+        // `self` holds the sender.
         let _ = self.settled.subscribe().wait_for(|settled| *settled).await;
     }
 
-    /// As [`Self::settled`], for so long at most: before that, nobody knows which addresses are
-    /// taken.
+    /// Like [`Self::settled`], at most for `patience`: before that, it is unknown which addresses
+    /// are taken.
     ///
     /// # Errors
-    /// What was awaited in vain; the usual reason is the database.
+    /// What did not finish; usually the database is missing.
     pub(crate) async fn settled_within(&self, patience: Duration) -> Result<(), Error> {
         let in_time = tokio::time::timeout(patience, self.settled()).await;
         if in_time.is_ok() {
@@ -100,7 +100,7 @@ impl Node {
         })
     }
 
-    /// Every attachment that a row or the intent log knows of.
+    /// Every attachment in a row or in the intent log.
     pub(crate) fn attachments(&self) -> BTreeSet<AttachmentKey> {
         let rows = self.ports.all().into_iter().filter_map(|record| record.key);
         let (entries, errors) = self.journal.entries();

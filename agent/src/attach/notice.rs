@@ -1,8 +1,8 @@
-//! What a pod's owner is told when an ADD failed for a reason that they can fix.
+//! Reports a failed ADD to the pod's owner, if they can fix the reason.
 //!
-//! Everything that fails is in the runtime's error, and kubelet makes an Event of that. But it is
-//! one among the sandbox's other troubles, cut short and without a word to search for; the reasons
-//! here have one each, and stay the same over retries.
+//! The runtime's error contains every failure, and kubelet makes an Event of that. But it is one of
+//! the sandbox's many problems, cut short and without a keyword to search for. The reasons here
+//! have one each, which stays the same across retries.
 
 use podwire_cni::spec::Command;
 
@@ -14,7 +14,7 @@ use crate::pods::settings;
 use crate::pods::sources::{Missing, PodName, SourceError, Sources};
 use crate::ports::PortError;
 
-/// Tells it on the pod; nobody waits for that.
+/// Reports it on the pod, without waiting.
 pub(super) fn tell_owner(events: &Events, sources: &Sources, call: &Call, error: &Error) {
     let (Some(pod), Command::Add, Some(reason)) = (&call.pod, call.verb, reason(error)) else {
         return;
@@ -29,8 +29,7 @@ pub(super) fn tell_owner(events: &Events, sources: &Sources, call: &Call, error:
     });
 }
 
-/// The reason, when it is one that the pod's owner, or whoever annotates pods, can do something
-/// about.
+/// The reason, if the pod's owner or whoever annotates pods can do something about it.
 fn reason(error: &Error) -> Option<&'static str> {
     match error {
         Error::Annotation(error) | Error::Source(SourceError::Annotation(error)) => {

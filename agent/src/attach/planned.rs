@@ -1,4 +1,4 @@
-//! What an ADD is to make: decided, checked and written down before anything is made.
+//! What an ADD will create: decided, checked and recorded beforehand.
 
 use podwire_cni::spec::Dns;
 
@@ -13,7 +13,7 @@ use crate::netns::Netns;
 use crate::plan::{self, NodeFacts, PortPlan, mac_text};
 
 impl Add<'_> {
-    /// Plans the ports of the pod, each with the names that its host end may get.
+    /// Plans the ports of the pod, each with the possible names of its host end.
     pub(super) async fn planned(
         &self,
         pod: &PodMetadata,
@@ -48,7 +48,7 @@ impl Add<'_> {
         Ok((planned, dns))
     }
 
-    /// Writes down what is about to be made, so that the next agent can undo it.
+    /// Records what is about to be created, so that the next agent can undo it.
     pub(super) async fn note_plan(
         &self,
         netns: &Netns,
@@ -60,8 +60,8 @@ impl Add<'_> {
         Ok(())
     }
 
-    /// Writes down that a delegated IPAM plugin is about to be asked: what it gives to an agent
-    /// that is killed meanwhile is known to this entry alone.
+    /// Records that a delegated IPAM plugin is about to be called: if the agent is killed
+    /// meanwhile, only this entry knows of the addresses.
     pub(super) fn note_delegation(&self, netns: &Netns, undo: &mut Undo) -> Result<(), Error> {
         match self.call.conf.ipam {
             Some(_) => self.note(netns, &[], undo),

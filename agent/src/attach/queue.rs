@@ -1,4 +1,4 @@
-//! The turn of an ADD: behind what is done to the same pod and to the same sandbox.
+//! The turn of an ADD, after the earlier operations on the same pod and on the same sandbox.
 
 use futures_util::FutureExt as _;
 
@@ -7,7 +7,7 @@ use super::{Call, Error, Place, Reason};
 use crate::netns::Netns;
 use crate::observe::WaitFor;
 
-/// The turn of one ADD, which lasts until it is dropped.
+/// The turn of one ADD; dropping it ends the turn.
 #[derive(Debug)]
 pub(super) struct Turn {
     _places: [Place; 2],
@@ -15,7 +15,7 @@ pub(super) struct Turn {
 }
 
 impl Add<'_> {
-    /// Waits for the turn of the ADD, or ends with the reason why it is not to have one.
+    /// Waits for the ADD's turn, or returns the reason why it gets none.
     pub(super) async fn turn(&self) -> Result<Turn, Error> {
         let pod = self.call.pod.as_ref().map(ToString::to_string);
         let places = self.node.lines.join_add(&self.call.key, pod, self.cancel);
@@ -33,7 +33,7 @@ impl Add<'_> {
         }
     }
 
-    /// Waits for one turn. Returns whether it had to be waited for.
+    /// Waits for one turn, and returns whether it had to wait.
     async fn has_to_wait(&self, place: &Place) -> Result<bool, Error> {
         self.cancel.check()?;
         if place.turn().now_or_never().is_some() {
@@ -52,8 +52,8 @@ impl Add<'_> {
 }
 
 impl Turn {
-    /// The namespace, if the path still leads to it: while an ADD waits its sandbox may be removed,
-    /// and another pod's namespace may get its path.
+    /// The namespace, if it still has its path: while an ADD waits, its sandbox may be removed and
+    /// another pod's namespace may get the path.
     pub(super) fn still_there(&self, call: &Call, opened: Netns) -> Result<Netns, Error> {
         let path = &call.invocation.netns;
         if !self.has_waited || Netns::open(path)?.id() == opened.id() {

@@ -1,4 +1,4 @@
-//! The numbers of the metrics page that are read when it is fetched.
+//! The numbers on the metrics page that are read when it is fetched.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use super::status::readiness;
 use super::{Agent, Node};
 use crate::observe::{Reading, SubnetReading, WatchReading};
 
-/// What `GET /metrics` answers.
+/// The answer to `GET /metrics`.
 pub(super) async fn metrics_page(agent: &Agent) -> String {
     let node = &*agent.node;
     let (ovsdb, ovsdb_synced) = node.ports.client_stats();
@@ -43,7 +43,7 @@ fn subnets(node: &Node) -> Vec<SubnetReading> {
     let usage = node.addresses.usage().into_iter();
     let subnets = usage.map(|usage| SubnetReading {
         subnet: usage.subnet,
-        // An IPv6 subnet has more than a float counts one by one.
+        // An IPv6 subnet has more addresses than a float can count exactly.
         capacity: usage.capacity as f64,
         held: usage.used as f64,
     });

@@ -1,5 +1,5 @@
-//! Waiting until an ADD would be served: for who installs the network configuration, by which a
-//! runtime begins to ask for ADDs.
+//! Waits until an ADD would be served, before the network configuration is installed with which a
+//! runtime starts to request ADDs.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use tokio::time::Instant;
 use super::status::readiness;
 use super::{Error, Node};
 
-/// That ovs-vswitchd, ovn-controller or a source of annotations works again tells nobody: while
-/// somebody waits for it, they are asked again this often.
+/// No event tells that ovs-vswitchd, ovn-controller or a source of annotations works again: during
+/// such a wait, they are checked at this interval.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Waits until an ADD would be served.
 ///
 /// # Errors
-/// Every reason why it would not, when the time is up.
+/// The time is up; all reasons why it would not.
 pub(crate) async fn await_ready(node: &Node, patience: Duration) -> Result<(), Error> {
     let until = Instant::now() + patience;
     let mut versions = node.ports.subscribe();
     let mut settled = node.settled.subscribe();
     loop {
-        // What changes from here on is not missed.
+        // Changes from here on are noticed.
         versions.mark_unchanged();
         settled.mark_unchanged();
         let ready = readiness(node).await;

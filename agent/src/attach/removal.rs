@@ -1,4 +1,4 @@
-//! The removal of an attachment: by its DEL, or by whoever finds that none will come.
+//! Removes an attachment: for its DEL, or because none will come.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::journal::{self, Entry, State};
 use crate::plan::AttachmentKey;
 use crate::ports::{self, PortError, PortRecord};
 
-/// Removes an attachment, with what a delegated IPAM plugin gave it; goes on after an error.
+/// Removes an attachment and what a delegated IPAM plugin gave it; continues after an error.
 ///
 /// # Errors
 /// Every step that failed.
@@ -21,7 +21,7 @@ pub(crate) async fn remove(node: &Node, key: &AttachmentKey) -> Result<(), Error
     remove_by(node, key, None).await
 }
 
-/// As [`remove`], with the DEL that no agent had taken.
+/// Like [`remove`], with the DEL that no agent had taken.
 ///
 /// # Errors
 /// Every step that failed.
@@ -42,12 +42,12 @@ pub(super) async fn remove_rows(node: &Node, key: &AttachmentKey) -> Result<(), 
     node.ports.remove_of(&key.container_id, &records).await
 }
 
-/// Tells a delegated IPAM plugin that its addresses are free again; without one it is nothing.
+/// Tells a delegated IPAM plugin, if there is one, to release its addresses.
 pub(super) async fn delegated_del(node: &Node, call: &Call) -> Result<(), Error> {
     match delegate_of(node, call) {
         Ok(Some(plugin)) => Ok(plugin.del().await?),
         Ok(None) => Ok(()),
-        // A DEL that fails is repeated without end, and the plugin will not come back by that.
+        // A failed DEL is repeated for ever, which does not bring the plugin back.
         Err(error) => {
             tracing::warn!(
                 attachment = %call.key,
@@ -59,29 +59,29 @@ pub(super) async fn delegated_del(node: &Node, call: &Call) -> Result<(), Error>
     }
 }
 
-/// The addresses of a port, by what its external_ids say.
+/// The addresses of a port, from its external_ids.
 pub(super) fn addresses(external_ids: &BTreeMap<String, String>) -> impl Iterator<Item = IpAddr> {
     ports::addresses(external_ids).map(|net| net.addr())
 }
 
-/// A removal under way.
+/// A removal in progress.
 pub(super) struct Removal<'a> {
     node: &'a Node,
     key: &'a AttachmentKey,
-    /// What the intent log had.
+    /// The attachment's entry in the intent log.
     entry: Option<Entry>,
-    /// Why the rows are still there.
+    /// Why the rows still exist.
     rows: Result<(), PortError>,
-    /// What else failed.
+    /// Other failures.
     errors: Vec<Error>,
 }
 
 impl<'a> Removal<'a> {
-    /// Removes an attachment's rows, links and addresses, going on after an error.
+    /// Removes an attachment's rows, links and addresses, and continues after an error.
     ///
-    /// With OVSDB away the link and the addresses go all the same, and the intent log says that the
-    /// rows are still to go: the pod is gone for good, and a DEL that fails is repeated without
-    /// end.
+    /// If OVSDB is unreachable, link and addresses are removed nevertheless, and the intent log
+    /// records that the rows remain: the pod is gone for good, and a failed DEL is repeated for
+    /// ever.
     pub(super) async fn detach(node: &'a Node, key: &'a AttachmentKey) -> Self {
         let mut removal = Self {
             node,
@@ -91,8 +91,8 @@ impl<'a> Removal<'a> {
             errors: Vec::new(),
         };
         removal.find_entry();
-        // An agent that dies from here on is to be followed by one that goes on, not by one that
-        // brings the port back.
+        // If the agent dies from here on, the next one must continue the removal and not restore
+        // the port.
         let advanced = node.journal.advance(key, State::Live, State::Deleting);
         removal.note(advanced);
         let known = node.ports.synced(READY_DEADLINE).await;
@@ -115,7 +115,7 @@ impl<'a> Removal<'a> {
         );
         removal.errors.extend(links);
         let records = known.as_deref().unwrap_or_default();
-        // After the link: a packet that still came would make the entry again.
+        // After the link: a packet that still arrived would re-create the entry.
         let ids = removal.external_ids(records);
         node.connections.forget(ids.clone().flat_map(addresses));
         ids.for_each(|ids| node.last_holders.gone(ids));
@@ -128,8 +128,8 @@ impl<'a> Removal<'a> {
     fn find_entry(&mut self) {
         match self.node.journal.find(self.key) {
             Ok(found) => self.entry = found.map(|(_, entry)| entry),
-            // Without it the links go by their rows, or with their namespace; to fail would be to
-            // fail for ever.
+            // Without the entry, the links are removed by their rows or with their namespace; a
+            // failure would never end.
             Err(error @ journal::Error::Malformed { .. }) => {
                 tracing::error!(attachment = %self.key, %error, "intent log");
             }
@@ -150,7 +150,7 @@ impl<'a> Removal<'a> {
         errors
     }
 
-    /// What the attachment's rows and the intent log say of its ports.
+    /// The external_ids of the attachment's ports, from its rows and the intent log.
     fn external_ids<'r>(
         &'r self,
         records: &'r [PortRecord],
@@ -160,8 +160,8 @@ impl<'a> Removal<'a> {
         rows.chain(entries.map(|port| &port.external_ids))
     }
 
-    /// Removes the port that an older ovn-kubernetes made for a network attachment definition,
-    /// which only the call can name.
+    /// Removes the port that an older ovn-kubernetes created for a network attachment definition,
+    /// which only the call can identify.
     pub(super) async fn detach_definition(&mut self, call: &Call) {
         let Some(definition) = &call.conf.net_attach_def_name else {
             return;
@@ -178,8 +178,8 @@ impl<'a> Removal<'a> {
         }
     }
 
-    /// Tells a delegated IPAM plugin, with the DEL's own configuration, or else by what the intent
-    /// log has of the ADD's.
+    /// Calls a delegated IPAM plugin, with the DEL's own configuration or else with the ADD's from
+    /// the intent log.
     pub(super) async fn release_delegated(&mut self, del: Option<&Call>) {
         let noted = self.entry.as_ref().and_then(|it| it.ipam_del.as_deref());
         let released = match (del.filter(|del| del.conf.ipam.is_some()), noted) {
@@ -200,7 +200,7 @@ impl<'a> Removal<'a> {
         self.note(released);
     }
 
-    /// Ends the removal: the intent log forgets the attachment, or says what is still to go.
+    /// Ends the removal: the intent log drops the attachment, or records what remains.
     ///
     /// # Errors
     /// Every step that failed.
@@ -216,7 +216,7 @@ impl<'a> Removal<'a> {
                     "the rows go when the database is there again"
                 );
                 let noted = self.note_deletion();
-                // The database may have come back before the note was there for reconcile to find.
+                // The database may have come back before the note existed for reconcile to find.
                 match self.node.ports.synced(Duration::ZERO).await {
                     Ok(()) if remove_rows(self.node, key).await.is_ok() => journal.forget(key),
                     _ => noted,

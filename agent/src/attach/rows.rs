@@ -13,7 +13,7 @@ use crate::plan::PortPlan;
 use crate::ports::{AddedPort, NewPort, PortRecord};
 
 impl Add<'_> {
-    /// Adds the ports to the bridge; those of older sandboxes give way in the same transaction.
+    /// Adds the ports to the bridge; the same transaction removes those of older sandboxes.
     pub(super) async fn add_rows(
         &self,
         planned: &[PortPlan],
@@ -38,8 +38,8 @@ impl Add<'_> {
         Ok(added.ports)
     }
 
-    /// Gives older sandboxes their ports back, those that still have a link: this ADD was not to
-    /// take their place after all.
+    /// Restores the ports of older sandboxes that still have a link, because this ADD does not
+    /// replace them after all.
     pub(super) async fn put_back(&self, replaced: Vec<PortRecord>) {
         for record in replaced {
             let Some(key) = &record.key else { continue };

@@ -1,4 +1,4 @@
-//! Port security of one ADD: which ports have it, and their flows.
+//! Port security for one ADD: which ports have it, and their flows.
 
 use ipnet::IpNet;
 
@@ -11,14 +11,14 @@ use crate::plan::{AttachmentKey, InterfaceSpec, PortPlan, ids, mac_text};
 use crate::ports::{AddedPort, SecuredPort};
 
 impl Add<'_> {
-    /// Whether this network's pods may only speak for themselves: as it says, or else as the node
-    /// does. In OVN mode that is for the logical port to say.
+    /// Whether pods of this network may send from their own addresses only: the network decides, or
+    /// else the node. In OVN mode, that is up to the logical port.
     pub(super) fn is_secured(&self) -> bool {
         let asked = self.call.conf.port_security;
         self.node.config.ovn.mode == Mode::Plain && asked.unwrap_or(self.node.config.port_security)
     }
 
-    /// Writes down what the network says, for who makes the flows again later.
+    /// Records the network's setting, for whoever creates the flows again later.
     pub(super) fn mark_port_security(&self, planned: &mut [PortPlan]) {
         if self.node.flows.is_none() {
             return;
@@ -35,8 +35,8 @@ impl Add<'_> {
     }
 
     /// Refuses a MAC address that another pod, the gateway or the node has, and an address that is
-    /// not for a pod of this node, where somebody else than the agent chose it. What is in a subnet
-    /// of the node is held by the pools, and was refused there.
+    /// not for a pod of this node, unless the agent chose it. Addresses in the node's subnets
+    /// belong to the pools, which have refused them already.
     pub(super) async fn refuse_taken(
         &self,
         asked: &[InterfaceSpec],
@@ -55,7 +55,7 @@ impl Add<'_> {
             from_annotation,
         };
         let node = self.node;
-        // What was detached while the database was away still has its row, and no claim.
+        // What was detached while the database was unreachable still has its row, but no claim.
         let is_leaving = |key: &AttachmentKey| node.journal.state(key) == Some(State::Deleting);
         for (asked, port) in asked.iter().zip(planned).filter(|_| from_annotation) {
             let addresses = port.link.addresses.iter().map(IpNet::addr);
@@ -81,7 +81,7 @@ impl Add<'_> {
                 }
             }
         }
-        // No other ADD runs from here until the ports' flows are reserved: of two that ask for the
+        // No other ADD runs from here until the ports' flows are reserved: of two that request the
         // same MAC address, one is first.
         for (asked, port) in asked.iter().zip(planned) {
             let Some(mac) = asked.mac else { continue };
@@ -100,7 +100,7 @@ impl Add<'_> {
         Ok(())
     }
 
-    /// Has the flows made for ports that are about to be; none without port security.
+    /// Requests the flows of ports that are about to be created; None without port security.
     pub(super) fn reserve_flows(&self, planned: &[PortPlan]) -> Vec<Reservation> {
         let Some(flows) = self.node.flows.as_ref().filter(|_| self.is_secured()) else {
             return Vec::new();
@@ -112,7 +112,7 @@ impl Add<'_> {
         secured.map(|port| flows.reserve(port)).collect()
     }
 
-    /// Waits until the switch has the flows of every port, by the number that it has given to it.
+    /// Waits until the switch has the flows of every port, for the port number that it assigned.
     pub(super) async fn flows_installed(
         &self,
         ports: &[AddedPort],

@@ -1,4 +1,5 @@
-//! STATUS: whether an ADD would be served, by what is so and not by whether we run.
+//! STATUS: whether an ADD would be served, judged by the actual state and not by whether the agent
+//! runs.
 
 use std::time::Duration;
 
@@ -9,13 +10,14 @@ use crate::flows::Flows;
 use crate::journal;
 use crate::ports::{ControllerError, PortError};
 
-/// How long STATUS waits for an answer of ovs-vswitchd; runtimes ask it as often as every 0.5 s.
+/// How long STATUS waits for an answer of ovs-vswitchd; runtimes request STATUS as often as every
+/// 0.5 s.
 const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
 
 /// Answers STATUS.
 pub(super) async fn status(node: &Node, call: &Call) -> Result<(), Error> {
-    // An agent that has just started is not ready yet; an ADD waits for that too. Why it is not
-    // ready in the end, what follows says.
+    // An agent that has just started is not ready yet; an ADD waits for that too. If it never
+    // becomes ready, the reasons below tell why.
     let _ = node.settled_within(READY_DEADLINE).await;
     let mut health = Health::look(node).await;
     if call.conf.port_security == Some(true) {
@@ -28,54 +30,52 @@ pub(super) async fn status(node: &Node, call: &Call) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether an ADD would be served now; the error has every reason why not.
+/// Whether an ADD would be served now; the error has every reason against it.
 pub(super) async fn readiness(node: &Node) -> Result<(), Error> {
     Health::look(node).await.confirm()
 }
 
-/// What an ADD needs, and what each lacks.
+/// What an ADD needs, and what is wrong with each part.
 #[derive(Debug)]
 pub(crate) struct Health {
     /// Database and bridge.
     pub(crate) ports: Option<PortError>,
-    /// The version of ovs-vswitchd, when it answers.
+    /// The version of ovs-vswitchd, if it answers.
     pub(crate) version: Option<String>,
     /// ovs-vswitchd.
     pub(crate) switch: Option<PortError>,
-    /// The flows of port security, where the node, a pod on it or the network that was asked about
-    /// has it.
+    /// The flows of port security, if the node, a pod on it or the network in question has it.
     pub(crate) flows: Option<String>,
-    /// ovn-controller, where it is needed.
+    /// ovn-controller, if it is needed.
     pub(crate) controller: Option<ControllerError>,
     /// The sources of annotations.
     pub(crate) sources: Vec<String>,
-    /// The subnets, where the node role has yet to tell them.
+    /// The subnets, if the node role has yet to provide them.
     pub(crate) subnets: Option<&'static str>,
-    /// Whether what was found at start has been looked through.
+    /// Whether the cleanup at start has finished.
     pub(crate) settled: bool,
-    /// The intent log, which an ADD begins with.
+    /// The intent log, with which an ADD begins.
     pub(crate) journal: Option<journal::Error>,
     /// Whether IPAM plugins can be run.
     pub(crate) spawner: bool,
-    /// Whether running pods may have lost their connectivity as well.
+    /// Whether running pods may have lost connectivity too.
     pub(crate) degraded: bool,
 }
 
 impl Health {
-    /// Looks at everything that an ADD needs.
+    /// Checks everything that an ADD needs.
     pub(crate) async fn look(node: &Node) -> Self {
         let mut ready = node.ports.ready(Duration::ZERO).await;
         if ready.is_ok() {
             ready = node.ports.database_answers(ANSWER_DEADLINE).await;
         }
-        // With the bridge go the ports of all pods; where it is not ours, only ovn-controller
-        // brings them back.
+        // Without the bridge all pods' ports are gone; in OVN mode only ovn-controller restores
+        // them.
         let bridge_gone = matches!(ready, Err(PortError::NoBridge { ovn: true, .. }));
-        // A living socket says nothing: a stopped vswitchd keeps it.
+        // The socket alone proves nothing: a stopped vswitchd keeps it.
         let switch = node.ports.switch_alive(ANSWER_DEADLINE).await;
         let controller = match node.config.ovn.wait {
-            // Without it no new port comes up; the flows of those that are there stay in the
-            // switch.
+            // Without it no new port comes up; the flows of existing ones stay in the switch.
             Wait::OvnInstalled => node.ports.controller_connected(ANSWER_DEADLINE).await,
             Wait::Ofport => Ok(()),
         };
@@ -98,7 +98,7 @@ impl Health {
         health
     }
 
-    /// Why a living switch takes no flows; that it is dead, `switch` says.
+    /// Why a living switch accepts no flows; `switch` reports a dead one.
     fn flows_problem(&self, node: &Node) -> Option<String> {
         let flows = node.flows.as_ref();
         let flows = flows.filter(|_| self.ports.is_none() && self.switch.is_none());
@@ -106,7 +106,7 @@ impl Health {
         Some(format!("port security: {problem}"))
     }
 
-    /// Fails when there is any reason.
+    /// Fails if there is any reason.
     fn confirm(&self) -> Result<(), Error> {
         let reasons = self.reasons();
         if reasons.is_empty() {
@@ -118,7 +118,7 @@ impl Health {
         })
     }
 
-    /// Every reason why an ADD would not be served.
+    /// All reasons why an ADD would not be served.
     pub(crate) fn reasons(&self) -> Vec<String> {
         let mut reasons: Vec<String> = Vec::new();
         reasons.extend(self.ports.as_ref().map(ToString::to_string));

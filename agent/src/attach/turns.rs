@@ -1,10 +1,10 @@
-//! Who goes when: requests for one pod run in the order in which they came, those for different
+//! The order of operations: requests for one pod run in the order of arrival, those for different
 //! pods at the same time.
 //!
-//! kubelet may start a second sandbox of a pod while the first one's ADD still runs, and the order
-//! in which their ADDs end is then chance. The rule is: the last ADD to arrive whose client is
-//! still there wins. One that runs already is told to end and undoes itself; one that waits finds
-//! out when its turn comes, since by then the newer one's client may have gone.
+//! kubelet may start a second sandbox of a pod while the first one's ADD is still running, and the
+//! order in which their ADDs end would be chance. The rule is that the last ADD to arrive whose
+//! client is still connected wins. A running one is cancelled and undoes itself; a waiting one is
+//! refused when its turn comes, since by then the newer one's client may have gone.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Why an operation is asked to end before its time.
+/// Why an operation is cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// The client's connection was closed: the runtime killed the plugin.
@@ -32,7 +32,7 @@ pub enum Reason {
     Deleted,
 }
 
-/// The means to tell a running operation to end.
+/// A handle for cancelling a running operation.
 #[derive(Debug, Default)]
 pub struct Cancel {
     token: CancellationToken,
@@ -40,21 +40,21 @@ pub struct Cancel {
 }
 
 impl Cancel {
-    /// Tells the operation to end; the first reason stays.
+    /// Cancels the operation; the first reason stays.
     pub fn cancel(&self, reason: Reason) {
         let _ = self.reason.set(reason);
         self.token.cancel();
     }
 
-    /// The reason, once there is one.
+    /// The reason, if it was cancelled.
     pub fn reason(&self) -> Option<&Reason> {
         self.reason.get()
     }
 
-    /// Goes on unless the operation was told to end.
+    /// Fails if the operation was cancelled.
     ///
     /// # Errors
-    /// The reason to end.
+    /// The reason.
     pub(super) fn check(&self) -> Result<(), Reason> {
         match self.reason() {
             None => Ok(()),
@@ -62,18 +62,18 @@ impl Cancel {
         }
     }
 
-    /// Ends when the operation is told to end, with the reason.
+    /// Completes with the reason when the operation is cancelled.
     pub async fn cancelled(&self) -> Reason {
         self.token.cancelled().await;
         self.reason.get().cloned().unwrap_or(Reason::ClientGone)
     }
 }
 
-/// An operation in line.
+/// An operation in a queue.
 #[derive(Debug)]
 struct Waiter {
     sandbox: String,
-    /// None for a DEL: nobody cancels it.
+    /// None for a DEL, which nobody cancels.
     add: Option<Adding>,
     turn: Notify,
 }
@@ -84,18 +84,18 @@ struct Adding {
     cancel: Arc<Cancel>,
 }
 
-/// Names a line.
+/// Names a queue.
 type Key = (String, String);
 
 type Lines = Mutex<HashMap<Key, VecDeque<Arc<Waiter>>>>;
 
-/// One waiting line for each key.
+/// One queue for each key.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     lines: Arc<Lines>,
 }
 
-/// A place in a line; leaving it lets the next one go.
+/// A place in a queue; dropping it lets the next one run.
 #[derive(Debug)]
 pub(crate) struct Place {
     lines: Arc<Lines>,
@@ -104,8 +104,7 @@ pub(crate) struct Place {
 }
 
 impl Turns {
-    /// Takes the last place in `key`'s line for an ADD. The ADD at the front, if it is for another
-    /// sandbox, is told to end.
+    /// Queues an ADD last for `key`. Cancels the ADD at the front if it is for another sandbox.
     pub(super) fn join_add(
         &self,
         key: Key,
@@ -126,8 +125,7 @@ impl Turns {
         })
     }
 
-    /// Takes the last place in `key`'s line for a DEL. ADDs of the same attachment that are ahead
-    /// are told to end.
+    /// Queues a DEL last for `key`. Cancels the ADDs of the same attachment that are ahead.
     pub(super) fn join_del(&self, key: Key, sandbox: &str, ifname: &str) -> Place {
         let place = self.join(key, sandbox, None, |_| {});
         for waiter in lock(&self.lines).get(&place.key).into_iter().flatten() {
@@ -140,17 +138,17 @@ impl Turns {
         place
     }
 
-    /// Takes the last place in `key`'s line and tells nobody to end.
+    /// Queues last for `key` and cancels nothing.
     pub(super) fn join_quietly(&self, key: Key, sandbox: &str) -> Place {
         self.join(key, sandbox, None, |_| {})
     }
 
-    /// Whether anything is in line for `key`.
+    /// Whether anything is queued for `key`.
     pub(super) fn is_busy(&self, key: &Key) -> bool {
         lock(&self.lines).contains_key(key)
     }
 
-    /// The lines in which anything is, each with the interfaces of its ADDs.
+    /// The queues that are not empty, each with the interfaces of its ADDs.
     pub(super) fn under_way(&self) -> HashMap<Key, Vec<String>> {
         let ifname = |waiter: &Arc<Waiter>| Some(waiter.add.as_ref()?.ifname.clone());
         lock(&self.lines)
@@ -195,12 +193,12 @@ impl Waiter {
 }
 
 impl Place {
-    /// Ends when this place is the first in its line.
+    /// Completes when this place is the first in its queue.
     pub(crate) async fn turn(&self) {
         self.waiter.turn.notified().await;
     }
 
-    /// The sandbox of an ADD that came later, for another sandbox, and whose client is still there.
+    /// The sandbox of a later ADD for another sandbox whose client is still connected.
     pub(super) fn newer_sandbox(&self) -> Option<String> {
         let lines = lock(&self.lines);
         let line = lines.get(&self.key)?;
@@ -231,7 +229,7 @@ impl Drop for Place {
 }
 
 fn lock(lines: &Lines) -> MutexGuard<'_, HashMap<Key, VecDeque<Arc<Waiter>>>> {
-    // Nothing that can panic runs while the lines are held.
+    // No code panics while it holds the lock.
     lines.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,4 +1,4 @@
-//! Roll-back of an ADD: its steps are undone in reverse order.
+//! Rollback of an ADD: its steps are undone in reverse order.
 
 use std::net::IpAddr;
 
@@ -15,23 +15,23 @@ use crate::ports::PortRecord;
 #[derive(Debug, Default)]
 pub(super) struct Undo {
     done: Vec<Done>,
-    /// The state in which the intent log has the ADD, once it has it.
+    /// The ADD's state in the intent log, once it is there.
     pub(super) noted: Option<State>,
-    /// Ports of older sandboxes that gave way to this one's, and are not removed yet.
+    /// Ports of older sandboxes that this one's replaced, and that are not removed yet.
     pub(super) replaced: Vec<PortRecord>,
 }
 
 /// A step that can be undone.
 #[derive(Debug)]
 pub(super) enum Done {
-    /// An address of the node's own subnets is held, which that older sandbox of the pod had
-    /// before.
+    /// An address of the node's own subnets was allocated; the older sandbox of the pod, if any,
+    /// had it before.
     Address(IpAddr, Option<Owner>),
-    /// A delegated IPAM plugin was asked.
+    /// A delegated IPAM plugin was called.
     Delegated,
-    /// Pairs were made; these are their host ends.
+    /// Pairs were created; these are their host ends.
     Links(Vec<HostLink>),
-    /// Rows were sent. They may be there whatever the answer was.
+    /// Rows were sent. They may exist whatever the answer was.
     Rows,
 }
 
@@ -43,7 +43,7 @@ impl Undo {
 
 impl Add<'_> {
     /// Undoes what an ADD did. What can't be undone now stays in the intent log, and is undone when
-    /// OVSDB is there again.
+    /// OVSDB is back.
     pub(super) async fn roll_back(&self, mut undo: Undo) {
         let (journal, key) = (&self.node.journal, &self.call.key);
         let mut errors = Vec::new();

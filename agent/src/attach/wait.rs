@@ -1,5 +1,4 @@
-//! The wait at the end of an ADD: until the switch, and OVN where it is to, have taken up the
-//! ports.
+//! The wait at the end of an ADD, until the switch and, if required, OVN have taken up the ports.
 
 use super::Error;
 use super::call::Add;
@@ -10,7 +9,7 @@ use crate::observe::{Trace, WaitFor};
 use crate::ports::AddedPort;
 
 impl Add<'_> {
-    /// Waits for all ports of one ADD together, by one deadline.
+    /// Waits for all ports of one ADD together, until one deadline.
     pub(super) async fn taken_up(
         &self,
         ports: &[AddedPort],

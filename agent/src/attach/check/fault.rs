@@ -1,20 +1,20 @@
-//! The kinds of differences, as a program tells them apart.
+//! The kinds of differences, for programs.
 
 use serde::{Deserialize, Serialize};
 
-/// What is not as an ADD left it. tests/tests/doctor runs the fix of each.
+/// A difference from what an ADD left. tests/tests/doctor runs the fix of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
     /// Its ADD was interrupted.
     AddInterrupted,
-    /// Its DEL was.
+    /// Its DEL was interrupted.
     DelUnfinished,
     /// The intent log has no entry.
     NoRecord,
     /// The pod's network namespace is gone, or another's.
     NamespaceGone,
-    /// Open vSwitch has no row of it.
+    /// Open vSwitch has no row for it.
     NoPort,
     /// The row has another iface-id.
     IfaceIdChanged,
@@ -40,20 +40,20 @@ pub enum Fault {
     AddressLost,
     /// The pod's interface has lost a route.
     RouteLost,
-    /// Checksums are left to hardware where there is none.
+    /// TX checksums are offloaded to hardware that does not exist.
     TxChecksum,
-    /// The host's end has another name.
+    /// The host end has another name.
     HostLinkRenamed,
-    /// The host's end is not there.
+    /// The host end is missing.
     HostLinkMissing,
-    /// Another link has the name of the host's end.
+    /// Another link has the host end's name.
     HostLinkReplaced,
-    /// The host's end has another MAC address.
+    /// The host end has another MAC address.
     HostMac,
-    /// The host's end has another MTU.
+    /// The host end has another MTU.
     HostMtu,
-    /// The host's end is down.
+    /// The host end is down.
     HostLinkDown,
-    /// The switch does not have the host's end.
+    /// The switch does not use the host end.
     CarriesNothing,
 }

@@ -1,4 +1,4 @@
-//! The host's end of a pair: whether it is there under its name, and whether the switch has it.
+//! The host end of a pair: whether it exists under its name, and whether the switch uses it.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::netns::{Datapath, LinkState, NoPackets};
 use crate::plan::mac_text;
 use crate::ports::PortRecord;
 
-/// How long ovs-vswitchd may take to say that it lives, when a port seems to carry nothing.
+/// Time limit for ovs-vswitchd to answer when a port seems to carry nothing.
 const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
 
-/// What the host's end should be like, as far as it is known.
+/// The expected properties of the host end, as far as they are known.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
     mac: Option<String>,
@@ -23,7 +23,7 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// As a result has the interface of this name.
+    /// From the interface with this name in a result.
     pub(super) fn of_result(prev: &CniResult, name: &str) -> Self {
         let mut hosts = prev.interfaces.iter().filter(|it| !is_inside(it));
         let host = hosts.find(|interface| interface.name == name);
@@ -35,7 +35,7 @@ impl Expected {
         }
     }
 
-    /// As the intent log has it.
+    /// From the intent log.
     pub(crate) fn of_port(port: Option<&EntryPort>) -> Self {
         Self {
             mac: port.map(|port| port.host_mac.clone()),
@@ -44,19 +44,19 @@ impl Expected {
     }
 }
 
-/// The host's end as it is.
+/// The present state of the host end.
 #[derive(Debug)]
 pub(crate) struct HostEnd {
-    /// The link of the port's name.
+    /// The link with the port's name.
     link: Option<LinkState>,
-    /// The pod's other end, when it has another name.
+    /// The pod's peer, if it has another name.
     renamed: Option<String>,
-    /// Whether the switch has lost it although its row looks well.
+    /// Whether the switch has lost it although its row looks fine.
     carries_nothing: bool,
 }
 
 impl HostEnd {
-    /// Looks at the link of a row; `pod` is the pod's end.
+    /// Reads the link of a row; `pod` is the pod end.
     pub(crate) async fn look(
         node: &Node,
         record: &PortRecord,
@@ -79,7 +79,7 @@ impl HostEnd {
         })
     }
 
-    /// What is wrong with it.
+    /// How it differs.
     pub(crate) fn differences(
         &self,
         record: &PortRecord,
@@ -127,8 +127,7 @@ impl HostEnd {
                 format!("ip link set {name} address {wanted}"),
             ));
         }
-        // A packet that is larger than the receiving end's MTU is dropped there
-        // (`is_skb_forwardable`).
+        // The receiving end drops a packet larger than its MTU (`is_skb_forwardable`).
         let wanted = expected.mtu.or(pod.map(|pod| pod.mtu));
         if let Some(wanted) = wanted.filter(|wanted| *wanted != link.mtu)
             && (expected.mtu.is_some() || link.mtu < wanted)
@@ -163,18 +162,18 @@ impl HostEnd {
     }
 }
 
-/// The commands that have ovs-vswitchd close a port's link and open it again: with a type that it
-/// doesn't know it lets go of the link, and each command waits until it has.
+/// The commands that make ovs-vswitchd close a port's link and open it again: with an unknown type,
+/// it releases the link; each command waits until it has.
 fn reopen(name: &str) -> String {
     format!(
         "ovs-vsctl set interface {name} type=none && ovs-vsctl set interface {name} type=system"
     )
 }
 
-/// The names of those of these ports that carry no packets although their rows look well. What
-/// ovs-vswitchd listens on counts only while it answers: it may be about to listen, and that it is
-/// silent is told of the switch and not of each port. The kernel's datapath has its ports without
-/// it.
+/// The names of those ports that carry no packets although their rows look fine. The descriptors
+/// that ovs-vswitchd listens on count only while it answers, because it may be about to listen; a
+/// silent ovs-vswitchd is reported for the switch and not for each port. The kernel's datapath
+/// keeps its ports without it.
 pub(crate) async fn mute_ports<'a>(
     node: &Node,
     ports: impl IntoIterator<Item = (&'a PortRecord, &'a LinkState)>,

@@ -1,4 +1,4 @@
-//! The pod's end: its link, addresses and routes.
+//! The pod end: its link, addresses and routes.
 
 use podwire_cni::spec::{CniResult, Interface, IpConfig, Route};
 
@@ -9,8 +9,8 @@ use crate::plan::mac_text;
 /// RT_TABLE_MAIN (rtnetlink(7)).
 const MAIN_TABLE: u32 = 254;
 
-/// Every difference between a result and the pod's interface, but for routes; `inside` is what runs
-/// a command in the pod's namespace.
+/// All differences between a result and the pod's interface, except for routes; `inside` is the
+/// prefix that runs a command in the pod's namespace.
 pub(crate) fn pod_differences(
     prev: &CniResult,
     index: usize,
@@ -27,8 +27,8 @@ pub(crate) fn pod_differences(
     };
     let link = &seen.link;
     let mut found = Vec::new();
-    // First of all: with the link the kernel takes IPv6 addresses and routes down, and up again
-    // comes none of them.
+    // First of all: when a link goes down, the kernel removes its IPv6 addresses and routes, and
+    // does not restore them when it comes up.
     if !link.up {
         found.push(Difference::with_fix(
             Fault::PodLinkDown,
@@ -62,8 +62,7 @@ pub(crate) fn pod_differences(
     for ip in prev.ips.iter().filter(on_it) {
         let address = ip.address;
         if !seen.addresses.contains(&address) {
-            // Nobody else has it: duplicate address detection would only keep the routes from being
-            // set.
+            // Nobody else has it; duplicate address detection would only delay the routes.
             let nodad = if address.addr().is_ipv6() {
                 " nodad"
             } else {
@@ -79,12 +78,12 @@ pub(crate) fn pod_differences(
     found
 }
 
-/// The routes of a result that none of its interfaces has which should: `seen` are those that were
-/// looked at, with their indexes. A route names no interface. It belongs to the one that has the
-/// next hop in a subnet; else to any, as long as all of the sandbox's interfaces were looked at.
+/// The routes of a result that no interface has; `seen` are the interfaces that were read, with
+/// their indexes. A route names no interface. It belongs to the one with the next hop in a subnet;
+/// otherwise to any, provided that all interfaces of the sandbox were read.
 ///
-/// A default route is not lost when the pod has another one over another link: Multus moves it so,
-/// for both families, where a pod asks for one (`default-route`).
+/// A default route is not lost if the pod has another one over another link: Multus moves it there,
+/// for both families, if a pod requests one (`default-route`).
 pub(crate) fn lost_routes(
     prev: &CniResult,
     seen: &[(usize, Observed)],
@@ -130,7 +129,7 @@ pub(crate) fn lost_routes(
     found
 }
 
-/// The command that sets a route again. A next hop in no subnet of the interface is taken as
+/// The command that restores a route. A next hop in no subnet of the interface is treated as
 /// reachable on the link.
 fn add_route(route: &Route, name: &str, is_onlink: bool) -> String {
     let mut command = format!("ip route add {}", route.dst.trunc());
@@ -156,8 +155,8 @@ fn add_route(route: &Route, name: &str, is_onlink: bool) -> String {
 }
 
 fn is_same(wanted: &Route, seen: &ObservedRoute) -> bool {
-    // Two families write an unset table and an unset next hop in their own ways; only what
-    // prevResult says is compared.
+    // The two families encode an unset table and an unset next hop differently; only what
+    // prevResult sets is compared.
     wanted.dst.trunc() == seen.dst.trunc()
         && wanted
             .gw
