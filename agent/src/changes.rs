@@ -1,7 +1,7 @@
-//! What happens in a directory: inotify as something to wait for.
+//! Changes in a directory: inotify as something to wait for.
 //!
-//! The events only say when to look again, never what has changed: one change is often several
-//! files, or a symlink (a mounted ConfigMap), or comes by a rename.
+//! The events only tell when to read again, never what has changed: one change often concerns
+//! several files, or a symlink (a mounted ConfigMap), or is a rename.
 
 use std::io;
 use std::path::Path;
@@ -11,32 +11,32 @@ use nix::libc;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::net::unix::pipe;
 
-/// What will happen in a directory, or what makes it.
+/// The next event in a directory, or in the nearest one above it that exists.
 ///
-/// The descriptor is inotify's: tokio has no safe type for it, and this one only awaits that it can
-/// be read.
+/// The descriptor is inotify's. tokio has no safe type for it, and this one only waits until it is
+/// readable.
 #[derive(Debug)]
 pub(crate) struct Changes(pipe::Receiver);
 
-/// Events that mean a file has become another one. Not its creation: nothing is in it yet.
+/// Events that mean a file has new content. Its creation is none: it is empty then.
 const FILES: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
     .union(AddWatchFlags::IN_MOVE)
     .union(AddWatchFlags::IN_DELETE)
     .union(AddWatchFlags::IN_DELETE_SELF)
     .union(AddWatchFlags::IN_MOVE_SELF)
     .union(AddWatchFlags::IN_ONLYDIR);
-/// Events by which a file has come that was written elsewhere.
+/// Events of a file that was written elsewhere and moved here.
 const ARRIVALS: AddWatchFlags = AddWatchFlags::IN_MOVED_TO.union(AddWatchFlags::IN_ONLYDIR);
-/// Events by which a thing is no longer where it was.
+/// Events after which a file is no longer in its place.
 const END: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF
     .union(AddWatchFlags::IN_MOVE_SELF)
     .union(AddWatchFlags::IN_DONT_FOLLOW);
-/// Events by which a directory may come to be.
+/// Events after which a directory may exist.
 const MAKING: AddWatchFlags = FILES.union(AddWatchFlags::IN_CREATE);
 
 impl Changes {
-    /// Watches a directory's files, or while there is none the nearest directory above that is
-    /// there. Nothing is missed of what happens after it returns.
+    /// Watches a directory's files or, while the directory is missing, the nearest one above it
+    /// that exists. No event after it returns is missed.
     ///
     /// # Errors
     /// inotify refused: a limit (fs.inotify.max_user_instances), or the directory can't be entered.
@@ -44,7 +44,7 @@ impl Changes {
         Self::watch(&[directory], FILES)
     }
 
-    /// As [`Self::of`], for several directories, of which any may change.
+    /// Like [`Self::of`], for any of several directories.
     ///
     /// # Errors
     /// As those of [`Self::of`].
@@ -52,7 +52,7 @@ impl Changes {
         Self::watch(directories, FILES)
     }
 
-    /// As [`Self::of`], for things that are whole when they are made: sockets.
+    /// Like [`Self::of`], for files that are complete when they are created: sockets.
     ///
     /// # Errors
     /// As those of [`Self::of`].
@@ -60,8 +60,8 @@ impl Changes {
         Self::watch(&[directory], MAKING)
     }
 
-    /// As [`Self::of`], for files that come by a rename and in no other way: what else happens, as
-    /// their removal, wakes nobody.
+    /// Like [`Self::of`], for files that only arrive by a rename: other events, such as their
+    /// removal, wake nobody.
     ///
     /// # Errors
     /// As those of [`Self::of`].
@@ -69,15 +69,15 @@ impl Changes {
         Self::watch(&[directory], ARRIVALS)
     }
 
-    /// Watches for the end of a file and of a directory: that it is removed, moved, or another one
-    /// put in its place. Only what is there now is watched.
+    /// Watches for the end of a file and of a directory: it is removed, moved or replaced. Only
+    /// what exists now is watched.
     ///
     /// # Errors
     /// As those of [`Self::of`].
     pub(crate) fn of_end(file: &Path, directory: &Path) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        // A file that is still open loses its name (IN_ATTRIB) before it goes (IN_DELETE_SELF).
-        // With a directory the former would tell of its files too.
+        // A file that is still open loses its name (IN_ATTRIB) before it is deleted
+        // (IN_DELETE_SELF). For a directory, IN_ATTRIB would report its files too.
         for (path, wanted) in [
             (directory, END),
             (file, END.union(AddWatchFlags::IN_ATTRIB)),
@@ -98,7 +98,7 @@ impl Changes {
         pipe::Receiver::from_owned_fd_unchecked(inotify.into()).map(Self)
     }
 
-    /// Waits for the first event. Each look has a watch of its own, and so the queue never fills.
+    /// Waits for the first event. Every wait has its own watch, so the queue never overflows.
     pub(crate) async fn next(&self) -> io::Result<()> {
         self.0.readable().await
     }
@@ -109,7 +109,7 @@ fn add(inotify: &Inotify, directory: &Path, wanted: AddWatchFlags) -> io::Result
         let mut missing = None;
         for place in directory.ancestors() {
             let flags = if missing.is_none() { wanted } else { MAKING };
-            // One place may be above two of them.
+            // One path may be above two of them.
             let flags = flags | AddWatchFlags::from_bits_retain(libc::IN_MASK_ADD);
             match inotify.add_watch(place, flags) {
                 Ok(_) => break,
@@ -117,7 +117,7 @@ fn add(inotify: &Inotify, directory: &Path, wanted: AddWatchFlags) -> io::Result
                 Err(errno) => return Err(errno.into()),
             }
         }
-        // What was made before its parent was watched has told nobody.
+        // A directory created before its parent was watched caused no event.
         if !missing.is_some_and(Path::is_dir) {
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A length of time in the unit that people say: whole milliseconds below one second, else seconds.
+/// A length of time in the usual unit: whole milliseconds below one second, seconds above.
 pub(crate) fn text(time: Duration) -> String {
     let milliseconds = time.as_millis();
     match milliseconds {

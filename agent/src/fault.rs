@@ -1,11 +1,10 @@
-//! Fault points: named steps at which a test has the agent die, or an ADD fail. Compiled in only
-//! with the feature `fault-points`, which no build for users has.
+//! Fault points: named steps at which a test makes the agent die, or an ADD fail. Compiled in only
+//! with the feature `fault-points`, which no release build has.
 //!
-//! `PODWIRE_FAULT=<step>:kill` ends the process by SIGKILL, as at that step, the first time that it
-//! comes there; `PODWIRE_FAULT=<step>:error` has the step fail once. `STEPS` lists what can be
-//! named.
+//! `PODWIRE_FAULT=<step>:kill` kills the process with SIGKILL the first time it reaches that step;
+//! `PODWIRE_FAULT=<step>:error` makes the step fail once. `STEPS` lists the names.
 
-/// Every step, in the order in which an ADD, and then a DEL, comes by.
+/// Every step, in the order in which an ADD, and then a DEL, reaches them.
 #[cfg(feature = "fault-points")]
 pub const STEPS: [&str; 13] = [
     "add-begun",
@@ -23,8 +22,8 @@ pub const STEPS: [&str; 13] = [
     "del-forgotten",
 ];
 
-/// Comes by a step, in a function of `Result<_, attach::Error>` from which it may return; with a
-/// `_` only a kill counts.
+/// Marks a step, in a function that returns `Result<_, attach::Error>`; with a `_`, only a kill
+/// takes effect.
 #[cfg(feature = "fault-points")]
 macro_rules! fault_point {
     ($step:literal) => {
@@ -43,7 +42,7 @@ macro_rules! fault_point {
 
 pub(crate) use fault_point;
 
-/// The failure that a test asked for.
+/// The failure that a test requested.
 #[cfg(feature = "fault-points")]
 #[derive(Debug, thiserror::Error)]
 #[error("step {step} fails, as PODWIRE_FAULT asks")]
@@ -71,7 +70,7 @@ pub(crate) fn reach(step: &'static str) -> Result<(), Fault> {
     if action == "error" {
         return Err(Fault { step });
     }
-    // It does not return: the signal is taken on the way out of the system call.
+    // This does not return: the signal is delivered when the system call ends.
     let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGKILL);
     Ok(())
 }

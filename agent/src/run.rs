@@ -1,4 +1,4 @@
-//! The agent's life: what is made in which order, and how it ends.
+//! The agent's life: what is started in which order, and how it ends.
 
 mod role;
 
@@ -34,74 +34,74 @@ use crate::service::{self, InheritedError, Manager};
 use crate::{install, reconcile, server};
 use role::Role;
 
-/// How long what is under way may take to end after SIGTERM; then the next agent undoes it.
+/// How long operations may take to end after SIGTERM; then the next agent undoes them.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Why the agent did not start, or did not go on.
+/// Why the agent did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A setting or a configuration file is not valid.
+    /// A setting or a configuration file is invalid.
     #[error("{0}")]
     Config(#[from] LoadError),
     /// Two subnets overlap.
     #[error("--subnet: {0}")]
     Subnets(#[from] subnet::SpecError),
-    /// The log can't begin.
+    /// The log can't be opened.
     #[error("{0}")]
     Log(#[from] LogError),
-    /// The run directory or the socket could not be made.
+    /// The run directory or the socket could not be created.
     #[error("{0}")]
     Socket(#[from] SocketError),
-    /// The service manager handed over something else than a socket for plugins.
+    /// The service manager passed something other than a socket for plugins.
     #[error("socket from the service manager: {0}")]
     Inherited(#[from] InheritedError),
     /// The intent log could not be opened.
     #[error("intent log: {0}")]
     Journal(#[from] journal::Error),
-    /// The attachments of the run directory are of another network namespace.
+    /// The attachments of the run directory are in another network namespace.
     #[error("{0}")]
     Place(#[from] reconcile::PlaceError),
-    /// The power that is not needed could not be given up.
+    /// Unneeded privileges could not be dropped.
     #[error("lock-down: {0}")]
     Lockdown(#[from] LockdownError),
     /// The netlink threads could not be started.
     #[error("{0}")]
     Netlink(#[from] netns::Error),
-    /// Only a new agent can start another.
+    /// The spawner is gone, and only a new agent can start another.
     #[error("the process that runs IPAM plugins is gone")]
     SpawnerGone,
     /// Both halves of an ovnkube end together.
     #[error("the node role, `podwire node run`, has ended: its last words are above")]
     RoleGone,
-    /// Nobody can be served metrics there.
+    /// The metrics address can't be used.
     #[error("--metrics-address {address}: {source}")]
     MetricsAddress {
         /// As given.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A thing of the process itself failed.
+    /// A facility of the process itself failed.
     #[error("{step}: {source}")]
     Process {
-        /// What was attempted.
+        /// The operation.
         step: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Does what a command line asks for: shows the settings, or runs the agent until SIGTERM or
-/// SIGINT; with a node role beside it, until that ends too.
+/// Executes a command line: prints the settings, or runs the agent until SIGTERM or SIGINT; with a
+/// node role beside it, until that ends too.
 ///
 /// # Errors
-/// When it can't start, or the node role has ended; else, once it serves, it ends well.
+/// It can't start, or the node role has ended; once it serves, it ends without an error.
 pub fn agent(command: AgentCommand, role: Option<RoleCommand>) -> Result<(), StartError> {
     let print = command.print_config;
     let loader = Loader::new(command, Environment::of_process());
     let loaded = loader.load()?;
     if print {
-        // Whoever reads it may have had enough.
+        // The reader may have closed the pipe.
         let _ = io::stdout().write_all(loader.print(&loaded, detect(&loaded)).as_bytes());
         return Ok(());
     }
@@ -125,7 +125,7 @@ pub fn agent(command: AgentCommand, role: Option<RoleCommand>) -> Result<(), Sta
     )
 }
 
-/// The MTU that pods would get if nobody named one.
+/// The MTU that pods would get without a setting.
 fn detect(loaded: &Loaded) -> Option<(u32, String)> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -142,8 +142,8 @@ fn serve(
     role: Option<RoleCommand>,
 ) -> Result<(), StartError> {
     let process = |step| move |source| StartError::Process { step, source };
-    // A parent may leave signals blocked, and then SIGTERM would never come; threads inherit the
-    // mask of this one.
+    // A parent may have blocked signals, and then SIGTERM would never arrive; threads inherit this
+    // one's mask.
     SigSet::empty()
         .thread_set_mask()
         .map_err(|errno| process("unblock signals")(errno.into()))?;
@@ -160,13 +160,13 @@ fn serve(
     let addresses = Addresses::open(config.live.subnets.clone(), &config.run_dir)?;
     let journal = Journal::open(&config.run_dir)?;
     reconcile::confirm_place(&config.run_dir, &journal)?;
-    // Before power is given up: the port may be one of the first 1024.
+    // Before privileges are dropped: the port may be below 1024.
     let metrics_listener = config
         .observe
         .metrics_address
         .map(listen_for_metrics)
         .transpose()?;
-    // The spawner is forked while there is one thread; the kernel's threads come before tokio's.
+    // The spawner is forked while there is one thread; the netlink threads come before tokio's.
     let plugins = config.runtime.plugin_directories();
     let spawner = Spawner::start(plugins).map_err(process("start the spawner of ipam plugins"))?;
     let real_time = (!config.power.no_realtime).then(RealTime::take).transpose();
@@ -182,14 +182,14 @@ fn serve(
     let held = lockdown::apply(&Needs::of(&config), config.power.seccomp)?;
     tracing::info!(%held, "gave up all other power");
     let netlink = Netlink::start(real_time)?;
-    // One thread: an ADD is a chain of short steps between waits, and a hop to another thread costs
-    // more than a step.
+    // One thread: an ADD is a chain of short steps between waits, and a switch to another thread
+    // costs more than a step.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(process("start the runtime"))?;
     runtime.block_on(async {
-        // Until the end: with it goes the lock of the run directory.
+        // Kept until the end, because it holds the lock of the run directory.
         let mut socket = match inherited {
             Some(listener) => AgentSocket::inherited(run_dir, &config.socket, listener)
                 .map_err(process("serve the service manager's socket"))?,
@@ -255,7 +255,7 @@ fn serve(
     })
 }
 
-/// Starts what runs as long as the agent does, and ends it when it can't go on.
+/// Starts the tasks that run as long as the agent, and stops it when it can't continue.
 fn spawn_keepers(node: &Arc<Node>, stop: &CancellationToken) {
     tokio::spawn(reconcile::run(Arc::clone(node)));
     tokio::spawn(reconcile::keep_ports(Arc::clone(node)));
@@ -274,7 +274,7 @@ fn spawn_keepers(node: &Arc<Node>, stop: &CancellationToken) {
     });
 }
 
-/// Ends when what is under way at the stop has taken too long to end.
+/// Completes when operations in progress at the stop have taken too long.
 async fn stopped_in_vain(stop: &CancellationToken) {
     stop.cancelled().await;
     tokio::time::sleep(STOP_DEADLINE).await;
@@ -282,7 +282,7 @@ async fn stopped_in_vain(stop: &CancellationToken) {
 
 fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, StartError> {
     let listening = TcpListener::bind(address).and_then(|listener| {
-        // With port 0 the kernel has chosen one.
+        // With port 0, the kernel has chosen one.
         tracing::info!(address = %listener.local_addr()?, "serving metrics");
         listener.set_nonblocking(true)?;
         Ok(listener)
@@ -290,7 +290,7 @@ fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, StartError> {
     listening.map_err(|source| StartError::MetricsAddress { address, source })
 }
 
-/// Tells the service manager how we are, and that we live, until the agent ends.
+/// Reports the agent's state and liveness to the service manager until the agent ends.
 async fn tell_manager(node: Arc<Node>, manager: Manager, stop: CancellationToken) {
     manager.serving();
     let told = async {

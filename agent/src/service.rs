@@ -1,8 +1,8 @@
-//! The service manager's protocols, where there is one: the socket that it holds for us
-//! (sd_listen_fds(3)), and what it wants to be told (sd_notify(3)).
+//! The service manager's protocols, if there is one: the socket that it holds (sd_listen_fds(3)),
+//! and notifications (sd_notify(3)).
 //!
-//! A socket that the manager holds outlives the agent: what connects while one agent ends and the
-//! next begins waits in its queue and is served by the next.
+//! A socket held by the manager outlives the agent: a client that connects between two agents waits
+//! in its queue and is served by the next one.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use listenfd::ListenFd;
 
-/// Why the socket that the service manager holds can't be used.
+/// Why the service manager's socket can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InheritedError {
-    /// It is no socket of the right kind.
+    /// It is not a socket of the right kind.
     #[error("{0}")]
     Unfit(#[from] io::Error),
     /// There is more than one.
@@ -30,18 +30,18 @@ pub enum InheritedError {
         .wanted.display()
     )]
     Elsewhere {
-        /// Its path; none when it has no name.
+        /// Its path; None if it has no name.
         found: Option<PathBuf>,
         /// The setting.
         wanted: PathBuf,
     },
 }
 
-/// The socket that the service manager handed over, if it did. To be called while there is one
-/// thread, and before anything is started: no child may inherit it.
+/// The socket that the service manager passed, if any. Call this while there is one thread, and
+/// before anything is started: no child may inherit it.
 ///
 /// # Errors
-/// Something was handed over that can't be served.
+/// Something was passed that can't be served.
 pub fn inherited_listener(
     wanted: &std::path::Path,
 ) -> Result<Option<UnixListener>, InheritedError> {
@@ -69,21 +69,21 @@ fn shown(path: &Option<PathBuf>) -> String {
     )
 }
 
-/// The service manager's ear; none when nobody listens.
+/// The connection to the service manager; unconnected if there is none.
 #[derive(Debug)]
 pub struct Manager {
     socket: Option<(UnixDatagram, SocketAddr)>,
-    /// What a manager that takes nothing at the moment is told with the next message.
+    /// Text that the manager's full queue did not accept; sent with the next message.
     unsent: Mutex<String>,
-    /// How often it wants to hear that we live.
+    /// The interval of liveness messages.
     watchdog: Option<Duration>,
 }
 
 impl Manager {
-    /// As the environment says (NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID).
+    /// From the environment (NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID).
     ///
     /// # Errors
-    /// There is a manager, and no socket to reach it by.
+    /// There is a manager, but no socket to reach it.
     pub fn from_environment() -> io::Result<Self> {
         let socket = match std::env::var_os("NOTIFY_SOCKET") {
             Some(name) if !name.is_empty() => {
@@ -92,7 +92,7 @@ impl Manager {
                     None => SocketAddr::from_pathname(&name)?,
                 };
                 let socket = UnixDatagram::unbound()?;
-                // The agent's one thread waits for no manager.
+                // The agent's one thread must not wait for the manager.
                 socket.set_nonblocking(true)?;
                 Some((socket, address))
             }
@@ -104,33 +104,33 @@ impl Manager {
         Ok(Self {
             socket,
             unsent: Mutex::default(),
-            // sd_watchdog_enabled(3): half of the time after which it would end us.
+            // sd_watchdog_enabled(3): half of the time after which it would kill the agent.
             watchdog: limit.map(|limit| Duration::from_micros(limit / 2)),
         })
     }
 
-    /// The agent serves.
+    /// Reports that the agent serves.
     pub fn serving(&self) {
         self.tell("READY=1\nSTATUS=serving; not yet ready for an ADD");
     }
 
-    /// How often it wants to hear that we live.
+    /// The interval of liveness messages.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
 
-    /// One line of state for people.
+    /// Reports one line of status text.
     pub fn status(&self, line: &str) {
         self.tell(&format!("STATUS={line}"));
     }
 
-    /// The agent ends.
+    /// Reports that the agent is stopping.
     pub fn stopping(&self) {
         self.tell("STOPPING=1\nSTATUS=ending; pods keep their network");
     }
 
-    /// Says again and again that the agent's one thread still comes round, for as long as it does;
-    /// without a watchdog, never.
+    /// Repeatedly reports that the agent's one thread still runs, for as long as it does; without a
+    /// watchdog, never.
     pub async fn keep_alive(&self) {
         let Some(period) = self.watchdog else {
             return std::future::pending().await;
@@ -142,14 +142,14 @@ impl Manager {
         }
     }
 
-    /// Sends assignments, one on each line (sd_notify(3)).
+    /// Sends assignments, one per line (sd_notify(3)).
     pub fn tell(&self, message: &str) {
         let Some((socket, address)) = &self.socket else {
             return;
         };
         let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
         let is_beat = message == WATCHDOG;
-        // The last status counts, and systemd takes the first of a message.
+        // The last status counts, but systemd reads the first in a message.
         let kept = unsent
             .lines()
             .filter(|line| is_beat || !line.starts_with("STATUS="));

@@ -1,11 +1,10 @@
-//! Attachments for which no DEL will come, removed without a runtime's list: containerd never calls
+//! Removes attachments for which no DEL will come, without a runtime's list: containerd never calls
 //! GC, and forgets sandboxes whose state it has lost.
 //!
-//! Two signs make an attachment a suspect: its port's link has gone, or the API server no longer
-//! has its pod. Neither is believed at once. When the grace has passed without a
-//! DEL, everything is looked at again: of the first kind goes only what has neither link nor
-//! namespace, and of the second only what the server, asked for this one pod, denies to have
-//! (docs/decisions/0030).
+//! Two signs make an attachment a suspect: its port's link is gone, or the API server no longer has
+//! its pod. Neither is proof. If no DEL comes within the grace period, everything is checked again:
+//! a suspect of the first kind is removed only if it has neither link nor namespace, one of the
+//! second only if the server, queried for this pod, does not have it (docs/decisions/0030).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,17 +22,17 @@ use crate::plan::{AttachmentKey, ids};
 use crate::pods::sources::PodName;
 use crate::ports::PortRecord;
 
-/// What became of a suspect.
+/// The result for a suspect.
 enum Verdict {
-    /// It is gone already, or lives.
+    /// It is gone already, or live.
     Cleared,
-    /// Something works on it, or the API server can't be asked.
+    /// An operation works on it, or the API server can't be queried.
     Undecided,
-    /// It can go, for this reason.
+    /// It can be removed, for this reason.
     Abandoned(String),
 }
 
-/// Removes what was abandoned, after the grace. Never ends.
+/// Removes abandoned attachments after the grace period. Never returns.
 pub async fn collect_abandoned(node: Arc<Node>) {
     let Some(grace) = node.config.gc_grace else {
         return;
@@ -42,7 +41,7 @@ pub async fn collect_abandoned(node: Arc<Node>) {
     let mut departures = node.sources.departures();
     node.settled().await;
     let mut suspects = Suspects::default();
-    // What had lost its link before is gone by now (`stale`).
+    // Those that had lost their link earlier are gone by now (`stale`).
     let mut lost = departed(&node);
     loop {
         suspects.add(lost.drain(..));
@@ -66,7 +65,7 @@ pub async fn collect_abandoned(node: Arc<Node>) {
     }
 }
 
-/// Since when each is one.
+/// Since when each one is suspected.
 #[derive(Default)]
 struct Suspects(HashMap<AttachmentKey, Instant>);
 
@@ -102,8 +101,8 @@ async fn next_departure(departures: &mut Option<watch::Receiver<()>>) {
     std::future::pending().await
 }
 
-/// The attachments whose pod the API server is not known to have, by their rows alone: this is
-/// called at each departure. Whether it had the pod before is for the judge.
+/// The attachments whose pod the API server is not known to have, judged by their rows alone,
+/// because this runs at each departure. Whether the server had the pod before is checked later.
 fn departed(node: &Node) -> Vec<AttachmentKey> {
     let is_gone = |record: &PortRecord| {
         let uid = record.external_ids.get(ids::IFACE_ID_VER);
@@ -126,12 +125,12 @@ fn pod_name(text: &str) -> Option<PodName> {
     })
 }
 
-/// Whether it is to be looked at again after another grace.
+/// Returns whether to check it again after another grace period.
 async fn judge_and_remove(node: &Node, key: &AttachmentKey) -> bool {
     if node.lines.is_busy(key) {
         return true;
     }
-    // Outside the line: a DEL that comes meanwhile need not wait for the API server.
+    // Outside the queue: a DEL that comes meanwhile need not wait for the API server.
     let gone_pod = gone_pod(node, key).await;
     let place = node.lines.join_sandbox(key);
     place.turn().await;
@@ -156,7 +155,7 @@ async fn judge_and_remove(node: &Node, key: &AttachmentKey) -> bool {
     }
 }
 
-/// The uid and name of the attachment's pod, when the API server denies to have it.
+/// The uid and name of the attachment's pod, if the API server does not have it.
 async fn gone_pod(node: &Node, key: &AttachmentKey) -> Result<Option<(String, PodName)>, String> {
     let found = node.journal.find(key).map_err(|error| error.to_string())?;
     let Some((State::Live, entry)) = found else {
@@ -177,7 +176,7 @@ async fn gone_pod(node: &Node, key: &AttachmentKey) -> Result<Option<(String, Po
     }
 }
 
-/// What to do with an attachment, in its turn.
+/// Decides about an attachment, in its turn.
 async fn judge(
     node: &Node,
     key: &AttachmentKey,
@@ -194,7 +193,7 @@ async fn judge(
             return Ok(Verdict::Undecided);
         }
     };
-    // Container ids come again: it must still be the attachment that the server was asked about.
+    // Container ids are reused: it must still be the attachment that the server was queried about.
     Ok(match node.journal.find(key)? {
         Some((State::Live, entry)) if entry.api_uid.as_ref() == Some(&uid) => {
             Verdict::Abandoned(format!("the API server no longer has pod {pod} ({uid})"))

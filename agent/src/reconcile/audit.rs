@@ -1,9 +1,8 @@
-//! A CHECK without anybody's prevResult: compares rows, links and namespaces with what their ADD
-//! recorded.
+//! A CHECK without prevResult: compares rows, links and namespaces with what their ADD recorded.
 //!
-//! It is for people, who ask about every attachment at once, and so it goes on after the first
-//! difference. What a later plugin of the chain changed only prevResult knows: it shows here as a
-//! difference.
+//! It is for operators, who check every attachment at once, so it continues after the first
+//! difference. Only prevResult has the changes of later plugins in the chain; here they show as
+//! differences.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use crate::netns::{Netns, NetnsError, Observed};
 use crate::plan::{self, AttachmentKey, ids};
 use crate::ports::{PortRecord, PortState, addresses};
 
-/// What was found of one attachment.
+/// The findings for one attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Audit {
@@ -28,18 +27,18 @@ pub struct Audit {
     pub key: AttachmentKey,
     /// `namespace/name` of its pod.
     pub pod: Option<String>,
-    /// CNI_NETNS, as its ADD had it.
+    /// CNI_NETNS of its ADD.
     pub netns: Option<String>,
-    /// A verb works on it just now, so nothing was looked at.
+    /// An operation is working on it, so it was not checked.
     pub busy: bool,
-    /// What is not as its ADD left it; nothing when all is well.
+    /// What differs from the result of its ADD; empty if all is well.
     pub differences: Vec<Difference>,
 }
 
-/// Looks at every attachment whose pod is wanted.
+/// Checks every attachment whose pod the filter admits.
 ///
 /// # Errors
-/// Open vSwitch's database is not there to ask, or the kernel does not answer.
+/// Open vSwitch's database can't be reached, or the kernel does not answer.
 pub async fn audit(
     node: &Node,
     wanted: impl Fn(Option<&str>) -> bool,
@@ -152,7 +151,7 @@ async fn differences(
     Ok(found)
 }
 
-/// The namespace that the attachment was made in; or why it is not to be had.
+/// The namespace that the attachment was created in; or why it is not available.
 fn open_namespace(path: Option<&str>, entry: Option<&Entry>) -> Result<Arc<Netns>, String> {
     let path = path.ok_or("nobody recorded its network namespace")?;
     let netns = Netns::open(path).map_err(|error| match error {
@@ -165,7 +164,7 @@ fn open_namespace(path: Option<&str>, entry: Option<&Entry>) -> Result<Arc<Netns
     Ok(Arc::new(netns))
 }
 
-/// What is wrong in the pod's namespace.
+/// The differences in the pod's namespace.
 fn inside_differences(
     expected: &CniResult,
     seen: Option<&Observed>,
@@ -194,8 +193,8 @@ fn inside_differences(
     found
 }
 
-/// What the row and the intent log record of a pod's interface, as a result would have it. An MTU
-/// is not compared: a later plugin may have set a smaller one, which does no harm.
+/// The row's and the intent log's records of a pod's interface, in the form of a result. The MTU is
+/// not compared: a later plugin may have set a smaller one, which does no harm.
 fn as_result(record: &PortRecord, name: &str, made: Option<&EntryPort>) -> CniResult {
     let interface = Interface {
         name: name.to_owned(),

@@ -1,10 +1,10 @@
-//! The bridge of plain mode, made when it is missing.
+//! The bridge of plain mode, created if it is missing.
 
 use crate::attach::Node;
 use crate::plan::{mac, mac_text};
 use crate::ports::BridgeWanted;
 
-/// What the bridge should be like if it has to be made.
+/// How to create the bridge if it is missing.
 pub(super) async fn wanted(node: &Node) -> BridgeWanted {
     let kernel_datapath = match node.netlink.kernel_datapath_available().await {
         Ok(available) => available,
@@ -19,10 +19,10 @@ pub(super) async fn wanted(node: &Node) -> BridgeWanted {
     };
     BridgeWanted {
         datapath_type: if kernel_datapath { "system" } else { "netdev" },
-        // Pods remember their gateway's address; left alone it is the lowest of the ports' and
+        // Pods cache their gateway's address; unless it is set, it is the lowest of the ports' and
         // changes as they come and go.
         hwaddr: mac_text(mac::bridge_mac(&[&node.config.bridge])),
-        // Left alone the bridge's MTU follows its smallest port.
+        // Unless it is set, the bridge's MTU follows its smallest port.
         mtu: node.default_mtu(),
     }
 }

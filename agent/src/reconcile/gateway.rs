@@ -1,9 +1,9 @@
-//! The pods' gateway in plain mode: addresses on the bridge's local port, set there and, when the
-//! subnets have changed since, removed again.
+//! The pods' gateway in plain mode: addresses on the bridge's local port, removed again when the
+//! subnets change.
 //!
-//! An operator may have set addresses on the same link. So what is set there is written down first,
-//! in the run directory, and only what is written there is ever removed; that directory ends with
-//! the boot, as the link does.
+//! An operator may have set addresses on the same link. So podwire first records in the run
+//! directory what it is about to set, and removes only what is recorded there; that directory ends
+//! with the boot, as the link does.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::{netns, ports};
 
 /// The record's name in the run directory.
 const FILE: &str = "gateways.json";
-/// Its most bytes: two addresses for each subnet.
+/// Its size limit in bytes: two addresses for each subnet.
 const LONGEST: usize = 1 << 20;
 
-/// Keeps the gateway addresses on the bridge's local port, also after ovs-vswitchd has made it anew
-/// and after the subnets have changed, and none of an earlier subnet in which no pod is left. Never
-/// ends, unless there can be no gateway.
+/// Keeps the gateway addresses on the bridge's local port, even after ovs-vswitchd has re-created
+/// it and after the subnets have changed, and removes those of an earlier subnet that has no pods
+/// left. Never returns, unless there can be no gateway.
 pub async fn keep_gateway(node: Arc<Node>) {
     let mut live = node.live.subscribe();
     let mut gateway = Gateway {
@@ -42,7 +42,8 @@ pub async fn keep_gateway(node: Arc<Node>) {
     let mut link = node.netlink.watch_link(&node.config.bridge);
     loop {
         let seen = link.borrow_and_update().clone();
-        // A port that somebody set down stays down; what was never up is new, and ours to set up.
+        // A port that somebody set down stays down; one that was never up is new, and podwire's to
+        // set up.
         if !gateway.wanted.is_empty()
             && seen.is_some_and(|state| state.up || gateway.announced != Some(state.ifindex))
         {
@@ -71,17 +72,17 @@ struct Gateway {
     node: Arc<Node>,
     record: Record,
     wanted: Vec<IpNet>,
-    /// The link of which the log says that it has the addresses.
+    /// The link whose addresses have been logged.
     announced: Option<u32>,
 }
 
 impl Gateway {
-    /// Sets the addresses, also on a link that we know: ovs-vswitchd sets a tap down and up again
-    /// to change its MAC, and on the way down the kernel drops its IPv6 addresses
+    /// Sets the addresses, even on a known link: ovs-vswitchd sets a tap down and up again to
+    /// change its MAC address, and when it goes down the kernel removes its IPv6 addresses
     /// (`addrconf_ifdown`).
     async fn set_addresses(&mut self) {
         let deadline = Instant::now() + LOCAL_PORT_DEADLINE;
-        // Its MAC is set before its ofport is told; until then addresses come and go.
+        // Its MAC address is set before its ofport is known; until then addresses come and go.
         if let Err(error) = self.node.ports.wait_local_port(LOCAL_PORT_DEADLINE).await {
             tracing::warn!(%error, "the bridge's local port is not in use yet");
         }
@@ -99,8 +100,8 @@ impl Gateway {
         }
     }
 
-    /// Removes what an agent with other subnets, or another bridge, has set; not while a pod lives
-    /// whose gateway it is.
+    /// Removes what an agent with other subnets, or another bridge, has set, unless a live pod uses
+    /// it as its gateway.
     async fn remove_outdated(&mut self) {
         let used = self.addresses_of_pods();
         let stays = |address: &IpNet| {
@@ -124,7 +125,8 @@ impl Gateway {
         }
     }
 
-    /// What the pods of this node have, by the intent log: it is there before the database is.
+    /// The addresses of this node's pods, from the intent log, which is available before the
+    /// database.
     fn addresses_of_pods(&self) -> Vec<IpNet> {
         let (entries, _) = self.node.journal.entries();
         let ports = entries.iter().flat_map(|(_, entry)| &entry.ports);
@@ -133,12 +135,12 @@ impl Gateway {
             .collect()
     }
 
-    /// Writes down those addresses that are not there yet, and so will be ours.
+    /// Records those addresses that don't exist yet, and so will be podwire's.
     async fn note_what_is_set(&mut self) {
         let bridge = &self.node.config.bridge;
         let there = match self.node.netlink.host_addresses(bridge).await {
             Ok(there) => there,
-            // Then nothing is known to be ours, and what is set stays.
+            // Then nothing is known to be podwire's, and all addresses stay.
             Err(error) => {
                 return tracing::warn!(
                     %error,
@@ -169,13 +171,13 @@ fn list(addresses: &[IpNet]) -> String {
     texts.join(",")
 }
 
-/// Removes addresses and leaves others'.
+/// Removes addresses and keeps others'.
 async fn remove(netlink: &Netlink, link: &str, outdated: Vec<IpNet>) -> Result<(), netns::Error> {
     let mut others = netlink.host_addresses(link).await?;
     others.retain(|address| !outdated.contains(address));
     netlink.remove_addresses(link, outdated).await?;
-    // With the first IPv4 address of a subnet the kernel removes its others (`__inet_del_ifa`,
-    // unless promote_secondaries is set), and those are not ours to lose.
+    // With the first IPv4 address of a subnet the kernel removes the subnet's others
+    // (`__inet_del_ifa`, unless promote_secondaries is set), and those may not be podwire's.
     if netlink.host_addresses(link).await?.len() < others.len() {
         let deadline = Instant::now() + LOCAL_PORT_DEADLINE;
         let restored = netlink.ensure_addresses(link, others, false, deadline);
@@ -184,7 +186,7 @@ async fn remove(netlink: &Netlink, link: &str, outdated: Vec<IpNet>) -> Result<(
     Ok(())
 }
 
-/// What was set where.
+/// The addresses set, by link.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Record {
     bridge: String,

@@ -1,9 +1,9 @@
-//! What nobody will ever send a DEL for, found without a runtime's list: an attachment whose link
+//! Finds attachments for which nobody will send a DEL, without a runtime's list: those whose link
 //! and namespace are gone.
 //!
 //! The kernel removes a veth pair with its pod's namespace, so an attachment without its link can
-//! carry nothing any more. While the namespace is still there, though, the pod may live and its
-//! runtime may yet ask: CHECK tells of it, and nothing is removed.
+//! carry nothing any more. But while the namespace exists, the pod may be alive and its runtime may
+//! still call: CHECK reports it, and nothing is removed.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::netns::{Netns, NetnsError};
 use crate::plan::{AttachmentKey, ids};
 use crate::ports::PortRecord;
 
-/// An attachment that can go.
+/// An attachment that can be removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Leftover {
@@ -21,9 +21,9 @@ pub struct Leftover {
     pub key: AttachmentKey,
     /// `namespace/name` of its pod.
     pub pod: Option<String>,
-    /// Names of the ports that Open vSwitch still has for it.
+    /// The names of its ports that Open vSwitch still has.
     pub ports: Vec<String>,
-    /// Why it can go.
+    /// Why it can be removed.
     pub reason: String,
     /// Whether it was removed.
     pub removed: bool,
@@ -31,10 +31,10 @@ pub struct Leftover {
     pub problem: Option<String>,
 }
 
-/// Finds what is left over, and leaves it there.
+/// Finds leftovers, and leaves them in place.
 ///
 /// # Errors
-/// Open vSwitch's database is not there to ask, or the kernel does not answer.
+/// Open vSwitch's database can't be reached, or the kernel does not answer.
 pub async fn leftovers(node: &Node) -> Result<Vec<Leftover>, Error> {
     node.settled_within(READY_DEADLINE).await?;
     node.ports.synced(READY_DEADLINE).await?;
@@ -47,7 +47,7 @@ pub async fn leftovers(node: &Node) -> Result<Vec<Leftover>, Error> {
     Ok(found)
 }
 
-/// Removes what is left over, and goes on after an error.
+/// Removes leftovers, and continues after an error.
 ///
 /// # Errors
 /// As those of [`leftovers`].
@@ -57,7 +57,7 @@ pub async fn remove_leftovers(node: &Node) -> Result<Vec<Leftover>, Error> {
         let key = &candidate.key;
         let place = node.lines.join_del(key);
         place.turn().await;
-        // Somebody may have been before us in the line.
+        // An earlier operation in the queue may have removed it.
         let Some(mut leftover) = leftover(node, key).await? else {
             continue;
         };
@@ -71,7 +71,7 @@ pub async fn remove_leftovers(node: &Node) -> Result<Vec<Leftover>, Error> {
     Ok(removed)
 }
 
-/// The attachment, if it can go.
+/// The attachment, if it can be removed.
 pub(super) async fn leftover(node: &Node, key: &AttachmentKey) -> Result<Option<Leftover>, Error> {
     let records = node.ports.find(key);
     let noted = node.journal.find(key)?;
@@ -115,7 +115,7 @@ pub(super) async fn has_link(
     Ok(false)
 }
 
-/// Whether the attachment's own namespace is still at its path. What can't be told counts as there.
+/// Whether the attachment's own namespace still has its path; in doubt it does.
 fn namespace_is_there(records: &[PortRecord], entry: Option<&Entry>) -> bool {
     let Some(path) = netns_of(records, entry) else {
         return false;
@@ -128,7 +128,7 @@ fn namespace_is_there(records: &[PortRecord], entry: Option<&Entry>) -> bool {
     }
 }
 
-/// CNI_NETNS of an attachment, as the intent log or the row has it.
+/// CNI_NETNS of an attachment, from the intent log or the row.
 pub(super) fn netns_of(records: &[PortRecord], entry: Option<&Entry>) -> Option<String> {
     let noted = entry.map(|entry| entry.netns.clone());
     let in_row = || {
@@ -139,7 +139,7 @@ pub(super) fn netns_of(records: &[PortRecord], entry: Option<&Entry>) -> Option<
     noted.filter(|path| !path.is_empty()).or_else(in_row)
 }
 
-/// `namespace/name` of an attachment's pod, as a row or the intent log has it.
+/// `namespace/name` of an attachment's pod, from a row or the intent log.
 pub(super) fn pod_of(records: &[PortRecord], entry: Option<&Entry>) -> Option<String> {
     let in_row = records.iter().find_map(|record| record.pod.clone());
     in_row.or_else(|| entry.and_then(|entry| entry.pod.clone()))

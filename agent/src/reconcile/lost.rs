@@ -1,6 +1,6 @@
-//! Ports that the database has lost while their pods live: a containerised Open vSwitch was
-//! replaced, its database begun anew, or the bridge removed under them. The intent log knows them,
-//! and their links are still there.
+//! Restores ports that the database has lost while their pods live: a containerised Open vSwitch
+//! was replaced, its database re-created, or the bridge removed. The intent log has them, and their
+//! links still exist.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use crate::journal::{Entry, State};
 use crate::observe::Repair;
 use crate::plan::{AttachmentKey, ids};
 
-/// Makes every lost port again, all in as few requests as group commit needs.
+/// Restores all lost ports, in as few requests as group commit needs.
 pub(super) async fn restore_all(node: &Node) {
     let mut living: Vec<Entry> = node
         .journal
@@ -24,7 +24,7 @@ pub(super) async fn restore_all(node: &Node) {
         .into_iter()
         .filter_map(|(state, entry)| (state == State::Live).then_some(entry))
         .collect();
-    // Of two sandboxes of one pod the newer has the port; the older one then finds it taken.
+    // Of two sandboxes of one pod, the newer has the port; the older one then finds it taken.
     living.sort_by_key(|entry| std::cmp::Reverse(entry.since));
     let mut newest: HashMap<&str, usize> = HashMap::new();
     let (mut first, mut later) = (Vec::new(), Vec::new());
@@ -67,7 +67,7 @@ pub(super) async fn restore_all(node: &Node) {
             "removed records of attachments that have no link any more"
         );
     }
-    // One line for all: what keeps one port from coming back mostly keeps the others as well.
+    // One line for all: the reason is mostly the same for all ports.
     if let Some((key, error)) = failed.first() {
         tracing::error!(
             attachments = failed.len(),
@@ -78,8 +78,8 @@ pub(super) async fn restore_all(node: &Node) {
     }
 }
 
-/// Looks after single ports as their rows come and go: one that was removed under a living pod, one
-/// that comes after its ADD has failed. Never ends.
+/// Checks single ports as their rows come and go: one that was removed under a live pod, or one
+/// that appears after its ADD has failed. Never returns.
 pub async fn keep_ports(node: Arc<Node>) {
     let mut changes = node.ports.follow();
     node.settled().await;
@@ -100,7 +100,7 @@ pub async fn keep_ports(node: Arc<Node>) {
                 touched.extend(before.into_iter().chain(now));
             }
         }
-        // Without the bridge all ports are gone, and come back with it (see `restore`).
+        // Without the bridge all ports are gone; they come back with it (see `restore`).
         if node.ports.node_facts(0).is_err() {
             continue;
         }
@@ -124,8 +124,7 @@ async fn look_after(node: Arc<Node>, key: AttachmentKey) {
             node.metrics.repaired(Repair::Leftover, 1);
             tracing::info!(attachment = %key, "removed what is left of an attachment that is gone");
         }
-        // The database went away, and all ports are looked through when it is back (see
-        // `restore_all`).
+        // The database is unreachable; all ports are checked when it is back (see `restore_all`).
         Err(error) if node.ports.synced(Duration::ZERO).await.is_err() => {
             tracing::debug!(attachment = %key, %error, "its port can't be looked after");
         }

@@ -1,12 +1,12 @@
-//! Rows, links and the intent log compared: at start, and whenever what the ports stand on has
-//! changed.
+//! Compares rows, links and the intent log: at start, and whenever something that the ports depend
+//! on has changed.
 //!
-//! At start, before the first ADD is served: the bridge is made when it is missing and ours to
-//! make, what was under way when the last agent ended is undone, the DELs in the spool are carried
-//! out, rows that no link and no record speaks for are removed, ports that the database has lost
-//! are restored, and the addresses of those that live are held. After every reconnect, and when the
-//! bridge was made anew: the bridge, what was removed while the database was away, and the lost
-//! ports again.
+//! At start, before the first ADD is served: the bridge is created if it is missing and podwire's,
+//! operations that the last agent left in progress are undone, the DELs in the spool are executed,
+//! rows with neither link nor record are removed, ports that the database has lost are restored,
+//! and the addresses of live ones are claimed. After every reconnect, and after the bridge was
+//! re-created: the bridge, what was removed while the database was unreachable, and the lost ports
+//! again.
 
 mod abandoned;
 mod audit;
@@ -44,20 +44,18 @@ use crate::observe::Repair;
 use crate::plan::AttachmentKey;
 use crate::ports::addresses;
 
-/// How long ovs-vswitchd may take to make the bridge's local port, after a boot or after the
+/// Time limit for ovs-vswitchd to create the bridge's local port, after a boot or after the
 /// bridge's row.
 const LOCAL_PORT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Runs until the agent ends; the node is settled once what was found at start has been looked
-/// through.
+/// Runs until the agent ends; the node is settled once the cleanup at start has finished.
 pub async fn run(node: Arc<Node>) {
     let mut versions = node.ports.subscribe();
     loop {
         node.ports.wait_synced().await;
         let epoch = node.ports.epoch(&versions);
         mtu::find_uplink(&node).await;
-        // In OVN mode the bridge is ovn-controller's, with a datapath and a fail mode of its
-        // choice.
+        // In OVN mode the bridge belongs to ovn-controller, which chooses datapath and fail mode.
         if node.config.ovn.mode == Mode::Plain {
             make_bridge(&node).await;
         }
@@ -88,8 +86,8 @@ async fn make_bridge(node: &Node) {
     }
 }
 
-/// Undoes what the intent log says was begun, or removed without the database. The runtime got no
-/// answer, or one that said that it is gone; in either case nothing may be left.
+/// Finishes what the intent log records as begun, or as removed without the database. The runtime
+/// got no answer, or one that it is gone; in either case nothing may be left.
 async fn finish_interrupted(node: &Node) {
     let (entries, errors) = node.journal.entries();
     for error in errors {
@@ -99,7 +97,7 @@ async fn finish_interrupted(node: &Node) {
         );
     }
     for (state, entry) in entries {
-        // Once we are settled an ADD in this state is one of ours that runs.
+        // After the start, an ADD in this state is one that runs now.
         let is_due = match state {
             State::Adding => !node.is_settled(),
             State::Live => false,
@@ -124,8 +122,8 @@ async fn finish_interrupted(node: &Node) {
     }
 }
 
-/// Holds the addresses that ports have: rows are the record, the pools only its index. Ports that
-/// can't be restored yet, for want of a bridge, are in the intent log alone.
+/// Claims the addresses of ports: rows are the record, the pools only its index. Ports that can't
+/// be restored yet, because the bridge is missing, are in the intent log only.
 fn hold_addresses(node: &Node) {
     for record in node.ports.all() {
         if let Some(key) = &record.key {

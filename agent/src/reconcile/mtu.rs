@@ -1,7 +1,7 @@
-//! The MTU of pods to which nobody gave one: the uplink's, less what the tunnel takes in OVN mode,
-//! for as long as no setting says otherwise. Where ovn-kubernetes' management port is, pods get its
-//! MTU: it is the cluster's, which may be smaller than what fits, and a pod with more than its
-//! peers sends packets that they don't get.
+//! The MTU of pods without one of their own: the uplink's, minus the tunnel's overhead in OVN mode,
+//! unless a setting overrides it. If ovn-kubernetes' management port exists, pods get its MTU: it
+//! is the cluster's, which may be smaller than what fits, and the larger packets of a pod would not
+//! reach its peers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use crate::ports::{Encapsulation, Ports};
 /// How long `--print-config` waits for Open vSwitch's database.
 const DATABASE_DEADLINE: Duration = Duration::from_secs(1);
 
-/// The link by which pods' packets leave the node, and what fits it.
+/// The link by which pods' packets leave the node, and its MTU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uplink {
     /// The link.
     pub link: LinkState,
-    /// What the tunnel takes of its MTU, in bytes; 0 without a tunnel.
+    /// The tunnel's overhead in bytes; 0 without a tunnel.
     pub overhead: u32,
 }
 
 impl Uplink {
-    /// The largest MTU of a pod that fits it, in bytes.
+    /// The largest MTU in bytes of a pod whose packets fit.
     pub fn fits(&self) -> u32 {
         self.link.mtu.saturating_sub(self.overhead)
     }
 
-    /// Finds it for who runs no agent: on the current tokio runtime, of the calling thread's
+    /// Finds it without a running agent: on the current tokio runtime, in the calling thread's
     /// network namespace.
     pub async fn look(config: &Config) -> Option<Self> {
         let netlink = Netlink::start(None).ok()?;
@@ -60,12 +60,12 @@ impl fmt::Display for Uplink {
     }
 }
 
-/// Looks for the uplink and notes what fits it.
+/// Finds the uplink and records its MTU.
 pub(super) async fn find_uplink(node: &Node) {
     note(node, tunnel(node).as_ref()).await;
 }
 
-/// Looks for the uplink and notes what fits it. Returns it, to be watched.
+/// Finds the uplink and records its MTU. Returns it, to be watched.
 async fn note(node: &Node, tunnel: Option<&Encapsulation>) -> Option<Uplink> {
     let uplink = match find(&node.netlink, tunnel).await {
         Ok(uplink) => uplink,
@@ -84,7 +84,7 @@ async fn note(node: &Node, tunnel: Option<&Encapsulation>) -> Option<Uplink> {
     uplink
 }
 
-/// Keeps to the uplink's MTU as it changes, or as another link becomes the uplink. Never ends.
+/// Follows the uplink's MTU as it changes, or as another link becomes the uplink. Never returns.
 pub async fn keep_uplink_mtu(node: Arc<Node>) {
     let mut changes = match netns::uplink_changes() {
         Ok(changes) => changes,
@@ -150,8 +150,8 @@ fn tunnel(node: &Node) -> Option<Encapsulation> {
     (node.config.ovn.mode == Mode::Ovn).then(|| node.ports.tunnel())
 }
 
-/// The link that carries pods' packets off the node: that of the tunnel's end, or of the default
-/// route. Of several the one with the smallest MTU.
+/// The link that carries pods' packets off the node: that of the tunnel's local address, or of the
+/// default route. Of several, the one with the smallest MTU.
 async fn find(
     netlink: &Netlink,
     tunnel: Option<&Encapsulation>,

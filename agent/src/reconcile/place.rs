@@ -1,9 +1,9 @@
-//! Which network namespace the records of the run directory are about.
+//! The network namespace of the run directory's records.
 //!
-//! An agent that is started in another one than the host's (a DaemonSet without `hostNetwork`, a
-//! unit with `PrivateNetwork`) sees none of its links, and would take every attachment for one that
-//! has outlived a reboot. So the namespace is written down, and an agent that finds itself
-//! elsewhere while there are attachments does not start.
+//! An agent started in a namespace other than the host's (a DaemonSet without `hostNetwork`, a unit
+//! with `PrivateNetwork`) sees none of its links, and would take every attachment for one that
+//! outlived a reboot. So the namespace is recorded, and an agent in another one does not start
+//! while there are attachments.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -16,15 +16,15 @@ use crate::netns::{NetnsError, NetnsId};
 
 /// The record's name in the run directory.
 const FILE: &str = "netns.json";
-/// Its most bytes.
+/// Its size limit, in bytes.
 const LONGEST: usize = 4096;
-/// A number that the kernel makes anew at each boot (random(4)).
+/// A number that the kernel generates at each boot (random(4)).
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Why the agent must not work here.
+/// Why the agent must not run here.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// Its attachments are of another namespace.
+    /// Its attachments are in another namespace.
     #[error(
         "{file}: {attachments} attachments were made in network namespace {was}, and this agent \
          is in {now}, where it would take them all for gone: start it in the host's network \
@@ -33,25 +33,25 @@ pub enum PlaceError {
     Elsewhere {
         /// The record.
         file: PathBuf,
-        /// How many attachments there are.
+        /// Number of attachments.
         attachments: usize,
-        /// Device and inode of the namespace in which they were made.
+        /// Device and inode of the namespace in which they were created.
         was: String,
-        /// Those of the one that we are in.
+        /// Those of the present one.
         now: String,
     },
-    /// Our own namespace can't be told.
+    /// The agent's own namespace can't be read.
     #[error("own network namespace: {0}")]
     Netns(#[from] NetnsError),
     /// The record can't be read or written.
     #[error("{0}")]
     Record(#[from] DirError),
-    /// The boot can't be told.
+    /// The boot id can't be read.
     #[error("read {BOOT_ID}: {0}")]
     Boot(#[source] io::Error),
 }
 
-/// A namespace, as long as one boot lasts.
+/// A namespace, within one boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Place {
@@ -60,11 +60,10 @@ struct Place {
     ino: u64,
 }
 
-/// Makes sure that the attachments of the run directory are of this network namespace, and writes
-/// down which it is.
+/// Checks that the attachments of the run directory are in this network namespace, and records it.
 ///
 /// # Errors
-/// They are of another one; or the record can't be read or written.
+/// They are in another one; or the record can't be read or written.
 pub fn confirm_place(run_dir: &Path, journal: &Journal) -> Result<(), PlaceError> {
     confirm(run_dir, journal, Place::here()?)
 }
@@ -91,8 +90,7 @@ fn confirm(run_dir: &Path, journal: &Journal, here: Place) -> Result<(), PlaceEr
     Ok(directory.write(FILE, &[&text])?)
 }
 
-/// What is written; none when nothing is, or nothing that can be read: then there is nothing to go
-/// by.
+/// The record; None if it is missing or unreadable: then there is nothing to compare with.
 fn read(directory: &PrivateDir) -> Result<Option<Place>, PlaceError> {
     let Some(text) = directory.read(FILE, LONGEST)? else {
         return Ok(None);
@@ -114,7 +112,7 @@ impl Place {
         })
     }
 
-    /// As `ls -l /proc/self/ns/net` shows it.
+    /// In the form of `ls -l /proc/self/ns/net`.
     fn id(&self) -> String {
         format!("net:[{}]", self.ino)
     }

@@ -1,5 +1,5 @@
-//! What is done to one attachment without a request of its own: finishing what was interrupted,
-//! restoring a port that the database lost, and carrying out a DEL that was left in the spool.
+//! Operations on one attachment without a request for it: finishing what was interrupted, restoring
+//! a port that the database lost, and executing a DEL from the spool.
 
 use std::sync::Arc;
 
@@ -8,20 +8,19 @@ use crate::attach::{Call, Error, Node, Place, is_ours, namespace_of, pod_ends, r
 use crate::journal::{Entry, State};
 use crate::plan::{AttachmentKey, ids};
 
-/// What became of an attachment whose port may have been lost.
+/// The result for an attachment whose port may have been lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Restored {
-    /// Its port was made again.
+    /// Its port was restored.
     Again,
-    /// It was there, or somebody else sees to it.
+    /// Its port exists, or another operation takes care of it.
     Untouched,
-    /// Its link has gone, or a newer sandbox of its pod has its place: what was left of it was
-    /// removed.
+    /// Its link is gone, or a newer sandbox of its pod has its place: the remains were removed.
     Stale,
 }
 
-/// Finishes what the intent log says was begun, or removed without the database, if it still says
-/// so when its turn comes.
+/// Finishes what the intent log records as begun, or as removed without the database, if it is
+/// still so when its turn comes.
 ///
 /// # Errors
 /// Every step that failed.
@@ -33,15 +32,14 @@ pub(super) async fn finish(node: &Node, key: &AttachmentKey) -> Result<(), Error
     }
 }
 
-/// Looks after an attachment one of whose rows came or went, once the verbs that work on it have
-/// ended.
+/// Checks an attachment after one of its rows came or went, once the operations on it have ended.
 ///
-/// A row that a living pod has lost, as by `ovs-vsctl del-port`, is made again. One that came for
-/// an attachment that is gone was sent by an ADD that failed, and ovsdb-server took it up late: it
+/// A row that a live pod has lost, as by `ovs-vsctl del-port`, is re-created. A row that appears
+/// for a removed attachment was sent by an ADD that failed, and ovsdb-server executed it late: it
 /// is removed.
 ///
 /// # Errors
-/// The kernel or the database refused; the attachment is left as it is.
+/// The kernel or the database refused; the attachment stays unchanged.
 pub(super) async fn look_after(node: &Node, key: &AttachmentKey) -> Result<Restored, Error> {
     let place = quiet_turn(node, key).await;
     let rows = node.ports.find(key);
@@ -62,13 +60,13 @@ pub(super) async fn look_after(node: &Node, key: &AttachmentKey) -> Result<Resto
     }
 }
 
-/// Makes the ports of a living attachment again that the database no longer has.
+/// Restores the ports of a live attachment that the database no longer has.
 ///
 /// # Errors
-/// The kernel or the database refused; the attachment is left as it is.
+/// The kernel or the database refused; the attachment stays unchanged.
 pub(super) async fn restore(node: &Node, known: &Entry) -> Result<Restored, Error> {
     let key = &known.key;
-    // An ADD that waits for us to end must not be waited for.
+    // This must not wait for an ADD that waits for the cleanup to end.
     if !node.is_settled() && node.lines.is_busy(key) {
         return Ok(Restored::Untouched);
     }
@@ -145,8 +143,8 @@ async fn has_pod_end(node: &Node, entry: &Entry) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// Carries out a DEL that was spooled at this time since boot, unless it is older than the
-/// attachment that it names: container ids come again with podman and cnitool.
+/// Executes a DEL that was spooled at this time since boot, unless the attachment that it names is
+/// newer: with podman and cnitool, container ids are reused.
 ///
 /// # Errors
 /// As those of a DEL.
@@ -164,8 +162,8 @@ pub(super) async fn carry_out(node: &Node, del: &Call, written: u64) -> Result<(
     }
 }
 
-/// A place in the sandbox's line, when its turn has come. At start there is none: only DELs do
-/// anything then, and they bear with each other; an ADD that waits in that line waits for us.
+/// A place in the sandbox's queue, when its turn has come. None at start: only DELs run then, which
+/// tolerate one another, and an ADD in that queue waits for the cleanup.
 async fn quiet_turn(node: &Node, key: &AttachmentKey) -> Option<Place> {
     if !node.is_settled() {
         return None;

@@ -1,5 +1,5 @@
-//! The configuration as it changes: read again on SIGHUP and when one of its files has changed,
-//! taken over whole or not at all.
+//! Changes of the configuration: reloaded on SIGHUP and when one of its files has changed, and
+//! applied wholly or not at all.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,24 +14,25 @@ use crate::changes::Changes;
 use crate::config::{Loaded, Loader};
 use crate::observe::LogOutput;
 
-/// How many symbolic links in a row are followed, as the kernel does it (`MAXSYMLINKS`).
+/// The maximum number of symbolic links to follow in a row, as in the kernel (`MAXSYMLINKS`).
 const SYMLINKS: usize = 40;
 
-/// What the agent runs by, and what it would run by after a restart.
+/// The settings in force, and those that would be in force after a restart.
 #[derive(Debug)]
 pub struct Configuration {
     loader: Arc<Loader>,
-    /// What the agent runs by.
+    /// The settings in force.
     in_force: Loaded,
-    /// What was loaded last; other than `in_force` where a restart is needed.
+    /// The settings loaded last; they differ from `in_force` if a restart is needed.
     latest: Loaded,
-    /// Why what was loaded last is refused, if it is: said once, and not at every change beside it.
+    /// Why those loaded last are refused, if they are; logged once, and not at every related
+    /// change.
     refused: Option<String>,
     log: LogOutput,
 }
 
 impl Configuration {
-    /// As it was loaded at the start.
+    /// The settings loaded at start.
     pub fn new(loader: Loader, loaded: Loaded, log: LogOutput) -> Self {
         Self {
             loader: Arc::new(loader),
@@ -53,7 +54,7 @@ impl Configuration {
                     "configuration files can't be watched; a SIGHUP still has them read"
                 );
             }
-            // Also the first time: they may have changed since the start.
+            // The first time too: they may have changed since the start.
             self.reload(&node).await;
             let changed = async {
                 match &changes {
@@ -105,7 +106,8 @@ impl Configuration {
                 );
             }
         }
-        // Compared with what runs, and said once: a change that was taken back needs no restart.
+        // Compared with what is in force, and logged once: a change that was reverted needs no
+        // restart.
         let changes = self.loader.changes(&self.latest, &now);
         let waits = self.loader.changes(&self.in_force, &now);
         for change in changes.iter().filter(|change| !change.live) {
@@ -135,8 +137,7 @@ impl Configuration {
         }
     }
 
-    /// Makes the live settings those of `next`; between two of them nothing else runs on this
-    /// thread.
+    /// Applies the live settings of `next`; nothing else runs on this thread in between.
     fn take_over(&mut self, node: &Node, next: Loaded) {
         let live = next.config.live.clone();
         let before = node.live.borrow().clone();
@@ -147,7 +148,7 @@ impl Configuration {
             }
             hold_addresses(node);
         }
-        // By whichever of the two filters lets it through.
+        // Either of the two filters may admit it.
         let is_heard = tracing::enabled!(tracing::Level::INFO);
         if is_heard {
             self.say_changes(&next);
@@ -172,7 +173,7 @@ impl Configuration {
         }
     }
 
-    /// Whoever rotates logs has moved the file away, and sends SIGHUP to have a new one.
+    /// logrotate has renamed the file, and sends SIGHUP to get a new one.
     fn reopen_log(&self) {
         if let Err(error) = self.log.reopen() {
             tracing::error!(
@@ -182,7 +183,7 @@ impl Configuration {
         }
     }
 
-    /// Everything that stands between the files' names and their content, watched.
+    /// Watches everything between the files' names and their content.
     fn changes(&self) -> io::Result<Changes> {
         let directories: BTreeSet<PathBuf> = self
             .loader
@@ -195,7 +196,7 @@ impl Configuration {
     }
 }
 
-/// The directories in which a change can make this path another file: its own and, where it is a
+/// The directories in which a change can make this path another file: its own and, if it is a
 /// symbolic link as in a mounted ConfigMap, those on the way to its target.
 fn directories(path: &Path) -> Vec<PathBuf> {
     let mut directories = Vec::new();

@@ -1,5 +1,5 @@
-//! DELs that found no agent: carried out at start before the first ADD is served, and as they come
-//! after that.
+//! DELs that found no agent: executed at start before the first ADD is served, and later as they
+//! arrive.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::attach::{Call, Node};
 use crate::changes::Changes;
 use crate::observe::Spooled as Outcome;
 
-/// Carries out what waits in the spool, oldest first.
+/// Executes what waits in the spool, oldest first.
 pub(super) async fn carry_out_all(node: &Node) {
     let waiting = Spool::open(&node.config.socket).and_then(|spool| Ok((spool.names()?, spool)));
     match waiting {
@@ -24,14 +24,14 @@ pub(super) async fn carry_out_all(node: &Node) {
     }
 }
 
-/// Carries out DELs as they are spooled, which happens when a connection was lost or the agent's
-/// queue full. Never ends.
+/// Executes DELs as they are spooled, which happens when a connection was lost or the agent's queue
+/// was full. Never returns.
 pub async fn keep_spool(node: Arc<Node>) {
     node.settled().await;
     loop {
         let arrivals = match arrivals(&node) {
             Ok(arrivals) => {
-                // Which file came does not matter: all that wait are looked through.
+                // It does not matter which file arrived: all waiting ones are processed.
                 carry_out_all(&node).await;
                 Ok(arrivals)
             }
@@ -44,7 +44,7 @@ pub async fn keep_spool(node: Arc<Node>) {
                 Changes::of_sockets(&node.config.run_dir)
             }
         };
-        // A spool that was removed is an event as well.
+        // The removal of the spool is an event too.
         let next = match arrivals {
             Ok(arrivals) => arrivals.next().await,
             Err(error) => Err(error),
@@ -73,8 +73,8 @@ enum WatchError {
     Inotify(#[from] std::io::Error),
 }
 
-/// A DEL that fails stays for the next look; what can never be carried out goes, with its reason in
-/// the log.
+/// A DEL that fails stays for the next attempt; one that can never be executed is removed, and its
+/// reason logged.
 async fn carry_out_one(node: &Node, spool: &Spool, name: &Name) {
     let (spooled, call) = match spool.read(name) {
         Ok(None) => return,

@@ -1,5 +1,5 @@
-//! Rows that outlived their links: a reboot takes links, namespaces and the intent log, and leaves
-//! Open vSwitch's database.
+//! Removes rows that outlived their links: a reboot removes links, namespaces and the intent log,
+//! but not Open vSwitch's database.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use crate::attach::Node;
 use crate::observe::Repair;
 use crate::ports::PortRecord;
 
-/// Removes every port of ours whose host end is gone. Others' rows stay, whatever they look like.
+/// Removes every port of podwire whose host end is gone. Others' rows stay, whatever their state.
 pub(super) async fn remove(node: &Node) {
     let links: HashSet<String> = match node.netlink.list_veths().await {
         Ok(links) => links.into_iter().map(|link| link.name).collect(),
@@ -51,8 +51,8 @@ pub(super) async fn remove(node: &Node) {
     }
 }
 
-/// Whether this is a namespace in which Open vSwitch's links are: in another one every port seems
-/// to have lost its own.
+/// Whether Open vSwitch's links are in this namespace: in another one, every port seems to have
+/// lost its own.
 async fn sees_bridge(node: &Node) -> bool {
     let mut link = node.netlink.watch_link(&node.config.bridge);
     let seen = tokio::time::timeout(LOCAL_PORT_DEADLINE, link.wait_for(Option::is_some)).await;
