@@ -103,7 +103,7 @@ fn a_port_of_the_node_leads_into_a_pod_that_portmap_follows() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
     install_plugins(&node).unwrap();
-    configure_as(&node, &documented("Plugins behind podwire").unwrap()).unwrap();
+    configure_as(&node, &documented("Plugins after podwire").unwrap()).unwrap();
     let neighbour = Neighbour::of(&node);
     let web = node.pod("web");
     let mapping =

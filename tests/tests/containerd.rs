@@ -74,7 +74,7 @@ fn what_podwire_installs_is_the_network_of_a_containerd_that_had_none() {
 #[test]
 fn a_host_port_leads_into_a_sandbox_by_the_plugin_behind_podwire() {
     let node = TestNode::with_ovs();
-    let chain = documented("Plugins behind podwire").unwrap();
+    let chain = documented("Plugins after podwire").unwrap();
     let (_agent, containerd) = serving(&node, &chain);
     let neighbour = Neighbour::of(&node);
     let mut pod = numbered(&containerd, "web", 11);
