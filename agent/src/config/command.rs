@@ -1,5 +1,5 @@
-//! The command line of `podwire agent`: the settings' flags, where the files are, and what is to be
-//! shown.
+//! The command line of `podwire agent`: the settings' flags, the configuration files, and what to
+//! print.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -25,18 +25,18 @@ const PRINT_CONFIG: &str = "print-config";
 pub(super) const CONFIG_VARIABLE: &str = "PODWIRE_CONFIG";
 
 pub(super) const TOKEN_FLAG: &str = "--k8s-token";
-/// The variable that a token of the command line is moved to.
+/// The variable that a token on the command line is moved to.
 pub(super) const TOKEN_VARIABLE: &str = "PODWIRE_K8S_TOKEN_OF_FLAG";
-/// What stands in its place.
+/// What replaces the token on the command line.
 pub(super) const HIDDEN: &str = "(hidden)";
 
-/// What the command line of `podwire ovnkube` says, which is ovn-kubernetes' of a node: the agent's
-/// and the node role's in one.
+/// The command line of `podwire ovnkube`, which is ovn-kubernetes' for a node: the agent's and the
+/// node role's in one.
 #[derive(Debug, Clone, Default)]
 pub struct OvnkubeCommand {
-    /// The agent's part, whose settings are the node role's too.
+    /// The agent's part; its settings are the node role's too.
     pub agent: AgentCommand,
-    /// Whether nothing of the node is to be left.
+    /// Whether to remove everything from the node.
     pub cleans_up: bool,
 }
 
@@ -64,24 +64,24 @@ impl FromArgMatches for OvnkubeCommand {
     }
 }
 
-/// What the command line of `podwire agent` says. Only what is on it: variables, files and defaults
-/// come in below, when the settings are loaded.
+/// The command line of `podwire agent` only. Variables, files and defaults are added when the
+/// settings are loaded.
 #[derive(Debug, Clone, Default)]
 pub struct AgentCommand {
-    /// The settings that it names.
+    /// The settings on it.
     pub(super) given: Layer,
-    /// What follows from flags unless something is said.
+    /// Settings that follow from flags, unless set elsewhere.
     pub(super) implied: Layer,
-    /// Where the files are.
+    /// The configuration files.
     pub(super) places: Places,
-    /// Show the settings and end.
+    /// Print the settings and exit.
     pub print_config: bool,
 }
 
 impl Args for AgentCommand {
     fn augment_args(command: Command) -> Command {
-        // The variable is named in the help alone: clap would take its value for the flag's own,
-        // and it is to stand below the files.
+        // The variable is shown in the help only: clap would treat its value as the flag's own, but
+        // it ranks below the files.
         let command = settings::flags(command).mut_args(|flag| {
             let variable = settings::variable_of(&key_of(&flag));
             with_variable(flag, &variable)
@@ -125,7 +125,7 @@ impl AgentCommand {
     }
 }
 
-/// Adds the flags that say where the files are.
+/// Adds the flags for the configuration files.
 pub(super) fn with_files(command: Command) -> Command {
     let usual = Places::default();
     let file = |name: &'static str, usual: &Place| {
@@ -149,7 +149,7 @@ pub(super) fn with_files(command: Command) -> Command {
         .arg(file(CONFIG_FILE, &usual.ovn_k8s))
 }
 
-/// Where the files are.
+/// The configuration files.
 pub(super) fn places(matches: &ArgMatches) -> Places {
     let usual = Places::default();
     let place = |name: &str, usual: Place| match matches.get_one::<PathBuf>(name) {
@@ -167,12 +167,12 @@ pub(super) fn places(matches: &ArgMatches) -> Places {
     }
 }
 
-/// Every user of the machine can read a process's arguments, and root alone its environment. So a
-/// token on the command line is moved there, by starting this very program anew in its own place;
-/// that one gets its arguments from here as they were.
+/// Every user of the machine can read a process' arguments, but only root its environment. So a
+/// token on the command line is moved there: this program executes itself again, in its own place,
+/// with otherwise the same arguments.
 ///
 /// # Errors
-/// Of execve(2); else it returns only with nothing to move.
+/// execve(2) failed. Without a token, it returns and does nothing.
 pub fn with_hidden_token(mut arguments: Vec<OsString>) -> io::Result<Vec<OsString>> {
     if let Some(at) = arguments.iter().position(|argument| argument == TOKEN_FLAG)
         && at + 1 < arguments.len()
@@ -204,7 +204,7 @@ pub fn with_hidden_token(mut arguments: Vec<OsString>) -> io::Result<Vec<OsStrin
     }
 }
 
-/// Where a token is among the arguments of one that may have it.
+/// The position of a token among the arguments of a command that accepts one.
 fn token_at(arguments: &[OsString]) -> Option<(usize, OsString)> {
     let of_ours = |command: &OsString| {
         let ours = ["agent", OVNKUBE, "node"];
@@ -220,14 +220,14 @@ fn token_at(arguments: &[OsString]) -> Option<(usize, OsString)> {
     })
 }
 
-/// Names the variable in the help.
+/// Adds the variable's name to the help.
 pub(super) fn with_variable(argument: Arg, variable: &str) -> Arg {
     let help = argument.get_help().map(ToString::to_string);
     let help = format!("{} [env: {variable}]", help.unwrap_or_default());
     argument.help(StyledStr::from(help))
 }
 
-/// What the command line says of settings, even when that is the default.
+/// The settings on the command line, even those with their default value.
 pub(super) fn named(matches: &ArgMatches, settings: &Settings) -> Layer {
     let named = settings.iter().filter_map(|setting| {
         let given = named_one(matches, setting)?;

@@ -1,5 +1,4 @@
-//! The environment: podwire's own variables, those that ovn-kubernetes knows, and a pod's service
-//! account.
+//! The environment: podwire's own variables, those of ovn-kubernetes, and a pod's service account.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,19 +9,19 @@ use super::foreign;
 use super::layers::{Given, Layer, Origin};
 use super::settings::{Kind, Settings, nearest};
 
-/// What our variables begin with.
+/// The prefix of podwire's variables.
 const PREFIX: &str = "PODWIRE_";
 
-/// Where Kubernetes puts a pod's own credentials: an agent that runs as a pod needs no flag.
+/// The directory in which Kubernetes puts a pod's own credentials: an agent in a pod needs no flag.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const SERVICE_HOST: &str = "KUBERNETES_SERVICE_HOST";
 const SERVICE_PORT: &str = "KUBERNETES_SERVICE_PORT";
 
-/// Ours, and no settings: where the file is, where fault points are, what a token of the command
-/// line was moved to.
+/// podwire's variables that are no settings: the file's path, fault points, a token moved from the
+/// command line.
 const NO_SETTINGS: [&str; 3] = [CONFIG_VARIABLE, "PODWIRE_FAULT", TOKEN_VARIABLE];
 
-/// The process's surroundings.
+/// The process' environment.
 #[derive(Debug, Clone)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
@@ -30,7 +29,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// This process's.
+    /// That of this process.
     pub fn of_process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -41,7 +40,7 @@ impl Environment {
         }
     }
 
-    /// One of these variables, and a service account in this directory.
+    /// One with these variables, and with this directory for the service account.
     #[cfg(test)]
     pub(super) fn of(variables: &[(&str, &str)], service_account: &Path) -> Self {
         Self {
@@ -53,8 +52,7 @@ impl Environment {
         }
     }
 
-    /// What it says: our own variables, then those that others know as well, then the service
-    /// account's.
+    /// Its settings: podwire's own variables, then those of others, then the service account's.
     pub(super) fn layers(&self, settings: &Settings) -> [Layer; 3] {
         let own = settings.iter().filter_map(|setting| {
             let text = self.find(&setting.variable)?;
@@ -73,7 +71,7 @@ impl Environment {
         [own.collect(), foreign, self.service_account()]
     }
 
-    /// A warning of each variable that looks like a setting and is none: mistyped, it would
+    /// A warning for each variable that looks like a setting and is none: a mistyped one would
     /// silently do nothing.
     pub(super) fn unknown(&self, settings: &Settings) -> Vec<String> {
         let known: Vec<&str> = settings
@@ -95,7 +93,7 @@ impl Environment {
             .collect()
     }
 
-    /// A pod's own credentials. The files alone do where something else names the server.
+    /// A pod's own credentials. The files alone are used if the server is set elsewhere.
     fn service_account(&self) -> Layer {
         let mut layer = Layer::new();
         let file = |name: &str| Some(self.service_account.join(name)).filter(|path| path.exists());
@@ -125,7 +123,7 @@ impl Environment {
         })
     }
 
-    /// Where podwire's own file is, unless the command line has named it.
+    /// Sets the path of podwire's own file, unless the command line has set it.
     pub(super) fn place(&self, own: &mut Place) {
         if let Some(path) = self.find(CONFIG_VARIABLE).filter(|_| !own.named) {
             *own = Place {
@@ -135,14 +133,15 @@ impl Environment {
         }
     }
 
-    /// An empty variable is none: that is how a manifest takes an optional key of a ConfigMap.
+    /// An empty variable counts as unset: that is how a manifest reads an optional key of a
+    /// ConfigMap.
     pub(super) fn find(&self, name: &str) -> Option<&str> {
         let value = self.variables.get(name)?;
         (!value.is_empty()).then_some(value)
     }
 }
 
-/// Kubernetes tells each container of its namespace's services so, and one may be called podwire.
+/// Whether Kubernetes set this variable for a service of the namespace; one may be named podwire.
 fn is_of_a_service(name: &str) -> bool {
     ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT"]
         .iter()

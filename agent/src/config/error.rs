@@ -1,4 +1,4 @@
-//! What can be wrong with what the agent is told.
+//! Errors in the configuration.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,21 +7,21 @@ use std::path::PathBuf;
 
 use super::layers::Origin;
 
-/// A setting that is not valid.
+/// An invalid setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {problem}", Setting { flag, value, origin: origin.as_ref() })]
 pub struct ConfigError {
     /// The flag's name.
     pub flag: Cow<'static, str>,
-    /// Its value; of a secret, what stands for it.
+    /// Its value; a placeholder for a secret.
     pub value: String,
-    /// What is wrong with it, or what was expected.
+    /// What is wrong with it, or what is valid.
     pub problem: String,
-    /// Where the value comes from; none for one that follows from others, or from the machine.
+    /// The source of the value; None if it follows from other settings or from the machine.
     pub origin: Option<Origin>,
 }
 
-/// A setting's name and value as they stand where they come from.
+/// A setting's name and value as its source writes them.
 struct Setting<'a> {
     flag: &'a str,
     value: &'a str,
@@ -48,15 +48,15 @@ pub enum FileError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It is not what it should be. The text is not repeated: there may be a token in it.
+    /// Its content is invalid. The text is not quoted: it may contain a token.
     #[error("{}{}: {problem}", path.display(), Line(*line))]
     Content {
         /// The file.
         path: PathBuf,
-        /// The line, from 1, where it can be told.
+        /// The line, from 1, if known.
         line: Option<usize>,
         /// What is wrong with it.
         problem: String,
@@ -77,10 +77,10 @@ impl fmt::Display for Line {
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A setting is not valid.
+    /// A setting is invalid.
     #[error(transparent)]
     Setting(#[from] ConfigError),
-    /// A file is not.
+    /// A file is invalid.
     #[error(transparent)]
     File(#[from] FileError),
 }

@@ -1,14 +1,13 @@
-//! Where a setting's value comes from, and which of several values counts.
+//! The source of each setting's value, and which of several values counts.
 //!
-//! Each place (the command line, a file, the environment) is a [`Layer`]: what it says, setting by
-//! setting, as text. The first layer that names a setting decides, even when what it says is the
-//! default.
+//! Each source (the command line, a file, the environment) is a [`Layer`]: its settings, as text.
+//! The first layer that has a setting counts, even if the value is the default.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// This flag.
@@ -17,16 +16,16 @@ pub enum Origin {
     File {
         /// Its path.
         path: PathBuf,
-        /// The key as it stands there, with its section.
+        /// The key as written, with its section.
         key: String,
-        /// The line, from 1, where the parser tells it.
+        /// The line, from 1, if the parser reports it.
         line: Option<usize>,
     },
     /// This environment variable.
     Variable(String),
-    /// This file of the pod's service account, or the variables that come with it.
+    /// This file of the pod's service account, or the variables that go with it.
     ServiceAccount(String),
-    /// This flag, which implies it.
+    /// This flag, which implies the value.
     Implied(String),
 }
 
@@ -39,30 +38,31 @@ pub struct Given {
     pub origin: Origin,
 }
 
-/// Subnets of this name are those that the node role tells.
+/// The value of `subnet` that stands for those provided by the node role.
 pub(super) const NODES: &str = "node";
 
-/// What one place says, by key.
+/// The settings of one source, by key.
 pub(super) type Layer = BTreeMap<String, Given>;
 
-/// Settings that answer the same question: of each group only what the highest layer says counts,
-/// and within one layer the first of the group.
+/// Settings that exclude one another: of each group, only those of the highest layer count, and
+/// within one layer the first of the group.
 const ALTERNATIVES: [&[&str]; 2] = [
     &["kubeconfig", "k8s-apiserver", "in-cluster"],
     &["k8s-token", "k8s-token-file"],
 ];
 
-/// What all places together say.
+/// The settings of all sources together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Merged {
-    /// By key; what nobody named is not in it.
+    /// By key; without the settings that no source has.
     pub(super) given: Layer,
-    /// What was passed over for an alternative of the same layer: key, and the key that counts.
+    /// Settings ignored because of an alternative in the same layer: their key, and the key that
+    /// counts.
     pub(super) passed_over: Vec<(String, String)>,
 }
 
 impl Merged {
-    /// Of layers, the highest first.
+    /// From layers in order of precedence.
     pub(super) fn of(layers: impl IntoIterator<Item = Layer>) -> Self {
         let mut merged = Self::default();
         for mut layer in layers {
@@ -86,7 +86,7 @@ impl Merged {
         merged
     }
 
-    /// Takes the subnets that the node role tells, where the setting leaves them to it.
+    /// Uses the subnets provided by the node role, if the setting says so.
     pub(super) fn leave_to_node(&mut self, told: &Layer) {
         let subnets = self.given.get_mut("subnets");
         if let Some(subnets) = subnets.filter(|given| given.values == [NODES])
@@ -96,7 +96,7 @@ impl Merged {
         }
     }
 
-    /// What was given for a setting.
+    /// The value of a setting.
     pub fn find(&self, key: &str) -> Option<&Given> {
         self.given.get(key)
     }
@@ -109,7 +109,7 @@ impl Given {
     }
 }
 
-/// As `--print-config` says it.
+/// In the form of `--print-config`.
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

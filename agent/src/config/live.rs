@@ -1,4 +1,4 @@
-//! What may change while the agent runs, and what has changed between two configurations.
+//! The settings that can change at run time, and the differences between two configurations.
 
 use std::time::Duration;
 
@@ -10,33 +10,33 @@ use crate::ipam::subnet::SubnetSpec;
 /// The settings that take effect without a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Live {
-    /// The pools that embedded addresses come from.
+    /// The subnets of the embedded address pools.
     pub subnets: Vec<SubnetSpec>,
-    /// MTU for a pod to which nobody gave one, in bytes; None when it is the node's own, less the
-    /// tunnel's overhead.
+    /// MTU in bytes for pods without one of their own; None for the node's, minus the tunnel's
+    /// overhead.
     pub mtu: Option<u32>,
-    /// Largest MTU that the node can carry, in bytes; None when nobody said.
+    /// Largest MTU in bytes that the node can carry; None if not set.
     pub max_mtu: Option<u32>,
-    /// Longest wait of an ADD in all: for its turn, its annotation, Open vSwitch and OVN.
+    /// Time limit of an ADD in total: for its turn, its annotation, Open vSwitch and OVN.
     pub add_timeout: Duration,
-    /// Operations under way at once.
+    /// The limit of concurrent operations.
     pub max_operations: usize,
-    /// What is logged.
+    /// The log filter.
     pub log: String,
 }
 
-/// A setting that is not what it was.
+/// A changed setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// Its key.
     pub key: String,
     /// Whether it takes effect without a restart.
     pub live: bool,
-    /// In words: from what, to what, and by whom.
+    /// Its description: old value, new value, and source.
     pub text: String,
 }
 
-/// What differs between what was told before and what is told now.
+/// The differences between the earlier and the present settings.
 pub(super) fn changes(settings: &Settings, before: &Merged, now: &Merged) -> Vec<Change> {
     let change = |setting: &Setting| {
         let (before, now) = (before.find(&setting.key), now.find(&setting.key));
@@ -74,7 +74,7 @@ fn shown(setting: &Setting, given: Option<&Given>) -> String {
     }
 }
 
-/// A filter's grammar takes any word for a module's name, and a mistyped level would silence the
+/// A filter's grammar accepts any word as a module's name, so a mistyped level would silence the
 /// log.
 pub(super) fn check_log(filter: &str) -> Result<(), ConfigError> {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];

@@ -1,4 +1,4 @@
-//! From all places to one checked configuration.
+//! From all sources to one checked configuration.
 
 use std::num::ParseIntError;
 use std::path::{self, Path, PathBuf};
@@ -14,8 +14,8 @@ use super::live::{self, Change};
 use super::settings::{self, Kind, Settings};
 use super::{AgentArgs, Config};
 
-/// Everything that settings come from, to be read as often as need be. The command line and the
-/// environment are as they were at the start; files are read anew.
+/// All sources of settings, which can be read repeatedly. Command line and environment stay as they
+/// were at start; files are read again.
 #[derive(Debug, Clone)]
 pub struct Loader {
     command: AgentCommand,
@@ -23,21 +23,21 @@ pub struct Loader {
     settings: Settings,
 }
 
-/// A configuration, and where each part of it comes from.
+/// A configuration, and the source of each setting.
 #[derive(Debug, Clone)]
 pub struct Loaded {
     /// The settings, checked.
     pub config: Config,
-    /// What was told, by key.
+    /// The settings as given, by key.
     pub merged: Merged,
-    /// The files that were there.
+    /// The files that exist.
     pub found: Vec<PathBuf>,
-    /// What was passed over.
+    /// What was ignored.
     pub warnings: Vec<String>,
 }
 
 impl Loader {
-    /// Of a command line and an environment.
+    /// From a command line and an environment.
     pub fn new(mut command: AgentCommand, environment: Environment) -> Self {
         environment.place(&mut command.places.own);
         Self {
@@ -52,24 +52,23 @@ impl Loader {
         &self.settings
     }
 
-    /// The files that may be there, the highest first.
+    /// The possible files, in order of precedence.
     pub fn files(&self) -> [&Path; 4] {
         self.command.places.paths()
     }
 
-    /// The file in which a setting can be changed: podwire's own, be it there or not. None when the
-    /// command line names the setting: then no file's value counts.
+    /// The file in which a setting can be changed: podwire's own, whether it exists or not. None if
+    /// the command line sets it, which no file overrides.
     pub fn file_for(&self, key: &str) -> Option<PathBuf> {
         let own = &self.command.places.own.path;
         let is_free = !self.command.given.contains_key(key);
         is_free.then(|| path::absolute(own).unwrap_or_else(|_| own.clone()))
     }
 
-    /// Reads the files and puts all together.
+    /// Reads the files and merges all sources.
     ///
     /// # Errors
-    /// The first file or setting that is not valid, with its value, what was expected, and where it
-    /// stands.
+    /// The first invalid file or setting, with its value, what is valid, and its source.
     pub fn load(&self) -> Result<Loaded, LoadError> {
         let files = self.command.places.read(&self.settings)?;
         let mut layers = vec![self.command.given.clone()];
@@ -92,11 +91,11 @@ impl Loader {
         })
     }
 
-    /// What of `now` can take effect in an agent that runs by `before`: the live settings, checked
-    /// against the others as they are in force.
+    /// The part of `now` that an agent running with `before` can apply: the live settings, checked
+    /// against the others in force.
     ///
     /// # Errors
-    /// A live setting that is not valid without a change which needs a restart.
+    /// A live setting is invalid without a change that needs a restart.
     pub fn without_restart(&self, before: &Loaded, now: &Loaded) -> Result<Loaded, ConfigError> {
         let is_live = |key: &str| self.settings.find(key).is_some_and(|setting| setting.live);
         let pick = |layer: &Layer, live: bool| -> Layer {
@@ -116,20 +115,20 @@ impl Loader {
         })
     }
 
-    /// What differs.
+    /// The differences.
     pub fn changes(&self, before: &Loaded, now: &Loaded) -> Vec<Change> {
         live::changes(&self.settings, &before.merged, &now.merged)
     }
 }
 
-/// Parses and checks what was told.
+/// Parses and checks the settings.
 fn config(settings: &Settings, merged: &Merged) -> Result<Config, ConfigError> {
     let located = |error: ConfigError| locate(settings, merged, error);
     let args = parse(settings, merged).map_err(located)?;
     Config::from_args(args).map_err(located)
 }
 
-/// Has the flags' own parser read the values, whatever place they are from.
+/// Parses the values with the flags' own parser, whatever their source.
 fn parse(settings: &Settings, merged: &Merged) -> Result<AgentArgs, ConfigError> {
     let command = Command::new("settings").no_binary_name(true);
     let command = settings::flags(command);
@@ -139,7 +138,7 @@ fn parse(settings: &Settings, merged: &Merged) -> Result<AgentArgs, ConfigError>
         .map_err(|error| refused(settings, &error))
 }
 
-/// What was told, as flags.
+/// The settings as flags.
 pub(super) fn flags_of(settings: &Settings, merged: &Merged) -> Vec<String> {
     let told = settings.iter().filter_map(|setting| {
         let given = merged.find(&setting.key)?;
@@ -151,7 +150,7 @@ pub(super) fn flags_of(settings: &Settings, merged: &Merged) -> Vec<String> {
     told.flatten().collect()
 }
 
-/// A parser's refusal in our words.
+/// A parser's error in podwire's form.
 pub(super) fn refused(settings: &Settings, error: &clap::Error) -> ConfigError {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -187,7 +186,7 @@ pub(super) fn refused(settings: &Settings, error: &clap::Error) -> ConfigError {
     }
 }
 
-/// Says where a refused value comes from; of a secret it shows nothing.
+/// Adds the source of a refused value; hides a secret.
 pub(super) fn locate(settings: &Settings, merged: &Merged, error: ConfigError) -> ConfigError {
     let Some(setting) = settings.by_flag(&error.flag) else {
         return error;

@@ -1,10 +1,9 @@
-//! What the agent is told, from the command line, configuration files, the environment and a pod's
-//! service account, checked at start and again when a file changes.
+//! The agent's configuration, from the command line, configuration files, the environment and a
+//! pod's service account, checked at start and again when a file changes.
 //!
-//! Every setting is defined once, as a flag ([`AgentArgs`]); the table of [`Settings`] is read off
-//! that definition. Each place gives its values as text (`layers`), the highest that names a
-//! setting counts, and what remains is parsed as if it had stood on the command line and checked as
-//! a whole ([`Config`]).
+//! Every setting is defined once, as a flag ([`AgentArgs`]); the table of [`Settings`] is derived
+//! from that. Each source provides its values as text (`layers`); the highest that has a setting
+//! counts. The result is parsed like a command line and checked as a whole ([`Config`]).
 
 mod command;
 mod environment;
@@ -55,8 +54,8 @@ use crate::ipam::pool::Pools;
 use crate::ipam::subnet::SubnetSpec;
 use crate::plan::{MAX_MTU, MIN_MTU, MIN_MTU_IPV6};
 
-/// The subnets of a machine that nobody configured: private (RFC 1918, RFC 4193; the latter spells
-/// "podwire"), node-local.
+/// The subnets of an unconfigured machine: private (RFC 1918, RFC 4193; the latter spells
+/// "podwire") and node-local.
 const DEFAULT_SUBNETS: [&str; 2] = ["10.186.0.0/22", "fd70:6f64:7769:7265::/64"];
 
 /// The flags of `podwire agent`.
@@ -152,7 +151,7 @@ pub struct AgentArgs {
 /// The settings, checked.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Directory of lock and intent log.
+    /// The directory of lock and intent log.
     pub run_dir: PathBuf,
     /// Whether to wait for an agent that holds it.
     pub standby: bool,
@@ -160,7 +159,7 @@ pub struct Config {
     pub socket: PathBuf,
     /// The database's socket.
     pub ovsdb: PathBuf,
-    /// Where ovs-vswitchd's pidfile and control socket are.
+    /// The directory of ovs-vswitchd's pidfile and control socket.
     pub ovs_rundir: PathBuf,
     /// The control plane.
     pub ovn: OvnConfig,
@@ -168,33 +167,33 @@ pub struct Config {
     pub bridge: String,
     /// Whether the bridge's local port carries the subnets' gateway addresses.
     pub gateway: bool,
-    /// Whether the switch lets pods speak for themselves alone, where their network doesn't say;
-    /// never in OVN mode, where OVN's own port security does it.
+    /// Whether the switch lets pods send from their own addresses only, if their network does not
+    /// set it; never in OVN mode, which has OVN's own port security.
     pub port_security: bool,
-    /// Whether pods with IPv6 neither probe for their link-local address nor ask for routers, where
-    /// their network doesn't say.
+    /// Whether IPv6 pods skip duplicate address detection of their link-local address and router
+    /// solicitations, if their network does not set it.
     pub quiet_pods: bool,
-    /// Where annotations come from.
+    /// The sources of annotations.
     pub sources: SourceConfig,
-    /// How long an abandoned attachment waits for its DEL; None is for ever.
+    /// How long an abandoned attachment waits for its DEL; None for ever.
     pub gc_grace: Option<Duration>,
-    /// How much power the agent keeps.
+    /// The privileges that the agent keeps.
     pub power: PowerArgs,
     /// The container runtime's directories.
     pub runtime: RuntimeArgs,
-    /// What can be seen from outside.
+    /// The observability settings.
     pub observe: ObserveConfig,
-    /// Where the log goes, when not to standard error.
+    /// The log file, if not standard error.
     pub log_file: Option<PathBuf>,
-    /// What may change while the agent runs, as it is at the start.
+    /// The settings that can change at run time, with their values at start.
     pub live: Live,
 }
 
 impl Config {
-    /// Checks the flags and fills in what follows from others.
+    /// Checks the flags and computes the dependent defaults.
     ///
     /// # Errors
-    /// Names the flag, its value and what was expected.
+    /// Names the flag, its value and what is valid.
     pub fn from_args(args: AgentArgs) -> Result<Self, ConfigError> {
         let ovsdb = ovsdb_socket(&args.ovsdb)?;
         let ovs_rundir = match args.ovs_rundir {
@@ -252,7 +251,7 @@ impl Config {
         })
     }
 
-    /// The gateways that the bridge's local port is to carry, with their subnets' prefix lengths.
+    /// The gateways for the bridge's local port, with their subnets' prefix lengths.
     pub fn gateway_addresses(&self, live: &Live) -> Vec<IpNet> {
         if !self.gateway {
             return Vec::new();
@@ -262,7 +261,7 @@ impl Config {
 }
 
 fn gateway_address(subnet: &SubnetSpec) -> IpNet {
-    // The length is that of a prefix of the same family, for the gateway lies in the subnet.
+    // The gateway lies in the subnet, so the prefix length is valid for its family.
     IpNet::new(subnet.gateway(), subnet.subnet().prefix_len())
         .unwrap_or_else(|_| subnet.gateway().into())
 }
@@ -310,7 +309,7 @@ fn check_mtu(flag: &'static str, mtu: u32, subnets: &[SubnetSpec]) -> Result<(),
     Err(bad(flag, &mtu.to_string(), &expected))
 }
 
-/// The default must fit: it is not for the agent to bring its own setting down.
+/// The default must fit: the agent does not lower its own setting.
 fn check_max_mtu(most: u32, mtu: Option<u32>, subnets: &[SubnetSpec]) -> Result<(), ConfigError> {
     match mtu {
         Some(mtu) if !(mtu..=MAX_MTU).contains(&most) => {
@@ -321,10 +320,10 @@ fn check_max_mtu(most: u32, mtu: Option<u32>, subnets: &[SubnetSpec]) -> Result<
     }
 }
 
-/// A bridge's name is its local port's, and so a link's.
+/// A bridge's name is also that of its local port, and so a link's.
 fn check_bridge(name: &str) -> Result<(), ConfigError> {
-    // The loopback is in every namespace; the others are no names of links (`dev_valid_name`,
-    // /proc/sys/net/ipv4/conf).
+    // The loopback exists in every namespace; the others are invalid as names of links
+    // (`dev_valid_name`, /proc/sys/net/ipv4/conf).
     let is_taken = ["lo", ".", "..", "all", "default"].contains(&name);
     let fits = (1..=15).contains(&name.len()) && !is_taken;
     if fits

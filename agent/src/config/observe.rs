@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{ConfigError, bad};
 
-/// The flags about what can be seen.
+/// The flags about observability.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ObserveArgs {
     /// Loopback address, IP:PORT, for GET /metrics, in addition to the socket
@@ -14,10 +14,10 @@ pub struct ObserveArgs {
     pub metrics_address: Option<String>,
 }
 
-/// What can be seen, checked.
+/// The observability settings, checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObserveConfig {
-    /// Where metrics are served by TCP; a loopback address.
+    /// The address for metrics over TCP; a loopback address.
     pub metrics_address: Option<SocketAddr>,
 }
 
@@ -29,7 +29,7 @@ impl ObserveConfig {
     }
 }
 
-/// Whoever can connect can read: what is beyond this machine is for a proxy that knows who asks.
+/// Whoever can connect can read: access from other machines needs a proxy that authenticates.
 fn loopback(text: &str) -> Result<SocketAddr, ConfigError> {
     let refused = |problem: &str| bad("--metrics-address", text, problem);
     let address: SocketAddr = text

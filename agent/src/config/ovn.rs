@@ -1,4 +1,4 @@
-//! With which control plane the node works, and where its parts are.
+//! The control plane of the node, and the paths of its parts.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// As flags and JSON have it.
+    /// Its name in flags and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -36,7 +36,7 @@ pub enum Wait {
 }
 
 impl Wait {
-    /// As flags and JSON have it.
+    /// Its name in flags and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ofport => "ofport",
@@ -75,23 +75,23 @@ pub struct OvnArgs {
     pub ovn_ca_cert: Option<PathBuf>,
 }
 
-/// The control plane, checked.
+/// The control plane settings, checked.
 #[derive(Debug, Clone)]
 pub struct OvnConfig {
-    /// Who decides.
+    /// The control plane.
     pub mode: Mode,
     /// What an ADD waits for.
     pub wait: Wait,
-    /// Where ovn-controller's pidfile and control socket are.
+    /// The directory of ovn-controller's pidfile and control socket.
     pub rundir: PathBuf,
-    /// The southbound database, when it is not the one that Open vSwitch's external_ids name.
+    /// The southbound database, if not the one in Open vSwitch's external_ids.
     pub remote: Option<String>,
-    /// Keys for an `ssl:` southbound database, when Open vSwitch's own are not to be used.
+    /// Keys for an `ssl:` southbound database, if not Open vSwitch's own.
     pub tls: Option<TlsKeys>,
 }
 
 impl OvnConfig {
-    /// Checks the flags and fills in what follows from the mode.
+    /// Checks the flags and computes what follows from the mode.
     pub(super) fn from_args(args: OvnArgs) -> Result<Self, ConfigError> {
         if let Some(remote) = &args.ovn_remote {
             Remote::parse_list(remote)
@@ -113,8 +113,7 @@ impl OvnConfig {
         })
     }
 
-    /// Subnets are plain mode's: in OVN mode an address that the annotation does not name is
-    /// nobody's.
+    /// Subnets are for plain mode: in OVN mode, the agent allocates no address.
     pub(super) fn check_subnets(&self, given: &[String]) -> Result<(), ConfigError> {
         match (self.mode, given.first()) {
             (Mode::Ovn, Some(subnet)) => Err(bad(

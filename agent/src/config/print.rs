@@ -1,4 +1,4 @@
-//! The settings for people: `--print-config`, and the table in docs/configuration.md.
+//! The settings for operators: `--print-config`, and the table in docs/configuration.md.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,14 +7,14 @@ use super::load::{Loaded, Loader};
 use super::settings::{Kind, Setting, Settings};
 use super::{Config, Mode, Need};
 
-/// In which column `--print-config` says where a value comes from.
+/// The column in which `--print-config` shows the source of a value.
 const COLUMN: usize = 44;
 
 impl Loader {
-    /// Every setting with its value and where that comes from, as a file that podwire would take:
-    /// what is not set, and what is secret, is a comment.
+    /// Every setting with its value and source, in the form of a file that podwire accepts: unset
+    /// and secret ones are comments.
     ///
-    /// `detected` is the MTU that fits the node, in bytes, and how it was found.
+    /// `detected` is the MTU in bytes that fits the node, and how it was found.
     pub fn print(&self, loaded: &Loaded, detected: Option<(u32, String)>) -> String {
         let mut text = String::new();
         for path in self.files() {
@@ -80,13 +80,13 @@ fn toml(setting: &Setting, values: &[String]) -> String {
     }
 }
 
-/// What a setting is that nobody named and that has no fixed default.
+/// The effective value of a setting that is not set and has no fixed default.
 enum Follows {
-    /// This, from other settings or the machine.
+    /// These values, from other settings or from the machine.
     Values(Vec<String>),
-    /// It is known only when the agent runs.
+    /// Known only at run time.
     Later(&'static str),
-    /// Nothing.
+    /// None.
     Nothing,
 }
 
@@ -130,7 +130,7 @@ impl Config {
     }
 }
 
-/// The table of all settings as docs/configuration.md has it.
+/// The table of all settings for docs/configuration.md.
 pub fn reference(settings: &Settings) -> String {
     let mut text = "| key in the file | flag | variable | default | live | meaning |\n\
                     |---|---|---|---|---|---|\n"
@@ -160,7 +160,7 @@ pub fn reference(settings: &Settings) -> String {
     text
 }
 
-/// Help ends with what the default is, in brackets, where it is no fixed value.
+/// The help text ends with the default, in brackets, if it is no fixed value.
 fn meaning_and_default(setting: &Setting) -> (String, String) {
     let fixed = || setting.defaults.join(" ");
     match setting.help.split_once(" [default: ") {

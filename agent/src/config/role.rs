@@ -1,6 +1,5 @@
-//! The settings of the node role, `podwire node`, from the same places in the same order as the
-//! agent's: what files and variables say becomes flags of its command line, beside those that are
-//! there.
+//! The settings of the node role, `podwire node`, from the same sources in the same order as the
+//! agent's: those from files and variables are added as flags to its command line.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,27 +19,27 @@ use super::layers::{Layer, Merged, Origin};
 use super::load::{flags_of, locate, refused};
 use super::settings::{Settings, with_switches};
 
-/// A command of the node role with all that it is told.
+/// A command of the node role with all its settings.
 #[derive(Debug)]
 pub struct RoleLine {
     /// `podwire node`, the command and its flags.
     pub arguments: Vec<OsString>,
-    /// What was passed over.
+    /// What was ignored.
     pub warnings: Vec<String>,
-    /// Where each flag's value comes from, where that is not the command line.
+    /// The source of each flag's value that is not from the command line.
     origins: BTreeMap<String, Origin>,
 }
 
 impl RoleLine {
-    /// Where a flag's value comes from, in brackets behind a space; nothing for the command line.
+    /// The source of a flag's value, in brackets after a space; empty for the command line.
     pub fn origin(&self, flag: &str) -> String {
         let origin = self.origins.get(flag);
         origin.map(|it| format!(" ({it})")).unwrap_or_default()
     }
 }
 
-/// Has the commands of `podwire node` know where the files are, and leave their variables, which
-/// stand below the files, to [`node_line`].
+/// Adds the flags for the configuration files to the commands of `podwire node`, and leaves their
+/// variables, which rank below the files, to [`node_line`].
 pub fn node_command(node: Command) -> Command {
     node.mut_subcommands(|verb| {
         let verb = with_files(with_switches(verb));
@@ -63,10 +62,10 @@ pub fn node_command(node: Command) -> Command {
     })
 }
 
-/// The whole command line of a command of `podwire node`, of which this is what stands there.
+/// The complete command line of a command of `podwire node`, from the given part.
 ///
 /// # Errors
-/// The first file or setting that is not valid.
+/// The first invalid file or setting.
 pub fn node_line(node: &ArgMatches) -> Result<Option<RoleLine>, LoadError> {
     let Some((verb, given)) = node.subcommand() else {
         return Ok(None);
@@ -83,23 +82,23 @@ pub fn node_line(node: &ArgMatches) -> Result<Option<RoleLine>, LoadError> {
     .map(Some)
 }
 
-/// How the node role is started beside the agent.
+/// How to start the node role beside the agent.
 #[derive(Debug, Clone)]
 pub struct RoleCommand {
-    /// Those of `podwire`.
+    /// The arguments of `podwire`.
     pub arguments: Vec<OsString>,
     /// A variable for its environment: the token.
     pub variable: Option<(&'static str, String)>,
 }
 
 impl OvnkubeCommand {
-    /// The command of the node role that goes with it. Files and variables are left to that.
+    /// The matching command of the node role, which reads files and variables itself.
     pub fn role(&self) -> RoleCommand {
         let verb = if self.cleans_up { "cleanup" } else { "run" };
         let mut arguments: Vec<OsString> = ["node", verb].map(Into::into).into();
         let mut variable = None;
         for (flag, value) in self.flags(verb) {
-            // Of another process everybody can read the arguments.
+            // Everybody can read another process' arguments.
             let hides = flag == TOKEN_FLAG && !self.cleans_up;
             let shown = if hides { HIDDEN } else { value.as_str() };
             arguments.push(format!("{flag}={shown}").into());
@@ -164,7 +163,7 @@ fn line(
     node.try_get_matches_from(words.chain(flags.iter().cloned()))
         .map_err(|error| locate(settings, &merged, refused(settings, &error)))?;
     let mut arguments: Vec<OsString> = ["podwire", "node", verb].map(Into::into).into();
-    // What podwire's own setting says of a key stands behind, and counts.
+    // podwire's own setting for a key comes last, and so counts.
     let has_options = settings.find("ovn-options").is_some();
     for option in foreign::ovn_options().filter(|_| has_options) {
         if let Some(given) = merged.find(option) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{files, usual};
 
-/// The files that runtimes read (libcni, `ConfFiles`).
+/// The file names that runtimes read (libcni, `ConfFiles`).
 const ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
 
 /// The flags about the container runtime.
@@ -29,7 +29,7 @@ pub struct RuntimeArgs {
 }
 
 impl RuntimeArgs {
-    /// The directories that IPAM plugins may be run from.
+    /// The directories from which IPAM plugins may be run.
     pub fn plugin_directories(&self) -> Vec<PathBuf> {
         let mut directories = vec![self.cni_bin_dir.clone()];
         directories.extend(usual::PLUGIN_DIRECTORIES.map(PathBuf::from));
@@ -37,9 +37,9 @@ impl RuntimeArgs {
         directories
     }
 
-    /// Whether the list of the network of this name leaves a capability to another plugin: one
-    /// beside podwire's declares it, or podwire's own entry has it false. A list that isn't in the
-    /// directory, as that of a NetworkAttachmentDefinition, is not known here.
+    /// Whether the list of this network leaves a capability to another plugin: a plugin beside
+    /// podwire's declares it, or podwire's own entry sets it to false. A list that is not in the
+    /// directory, such as that of a NetworkAttachmentDefinition, is not known here.
     pub fn leaves_to_another(&self, network: &str, capability: &str) -> bool {
         let lists = network_configurations(&self.cni_conf_dir).unwrap_or_else(|error| {
             tracing::debug!(%error, "the network configurations can't be listed");
@@ -56,11 +56,11 @@ impl RuntimeArgs {
     }
 }
 
-/// The network configurations in a directory, in the order in which runtimes sort them; one that
-/// can't be read is null.
+/// The network configurations in a directory, in the order in which runtimes sort them; null for
+/// one that can't be read.
 ///
 /// # Errors
-/// The directory is there and can't be listed.
+/// The directory exists and can't be listed.
 pub fn network_configurations(directory: &Path) -> io::Result<Vec<(PathBuf, Value)>> {
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -78,21 +78,21 @@ pub fn network_configurations(directory: &Path) -> io::Result<Vec<(PathBuf, Valu
     Ok(found)
 }
 
-/// The network configuration in a file, null when it can't be read.
+/// The network configuration in a file; null if it can't be read.
 pub fn network_configuration(path: &Path) -> Value {
     let text = files::read(path).ok();
     text.and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or_default()
 }
 
-/// Whether runtimes read a file of this name.
+/// Whether runtimes read a file with this name.
 pub fn is_network_configuration(path: &Path) -> bool {
     path.extension()
         .and_then(|ending| ending.to_str())
         .is_some_and(|ending| ENDINGS.contains(&ending))
 }
 
-/// The plugins that a configuration, or a list of them, names.
+/// The plugins in a configuration or a list.
 pub fn plugin_types(list: &Value) -> impl Iterator<Item = &str> {
     let plugins = list["plugins"].as_array().into_iter().flatten();
     std::iter::once(list)

@@ -1,5 +1,5 @@
-//! The settings as a table: how each is called in which place, and what it is when nobody says. It
-//! is read off the definition of the flags, so that there is no second list to keep.
+//! The settings as a table: the names of each in every source, and its default. It is derived from
+//! the definition of the flags, so that there is no second list to maintain.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, Args as _, Command};
 
 use super::AgentArgs;
 
-/// What takes effect without a restart, by key.
+/// Settings that take effect without a restart, by key.
 pub(super) const LIVE: [&str; 6] = [
     "add-timeout",
     "log",
@@ -18,44 +18,44 @@ pub(super) const LIVE: [&str; 6] = [
     "subnets",
 ];
 
-/// What is never shown, by key.
+/// The setting that is never shown, by key.
 const SECRET: &str = "k8s-token";
 
-/// How a setting is written.
+/// The form of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// One value.
     One,
     /// true or false.
     Switch,
-    /// Any number of values, which a variable separates by this character.
+    /// Any number of values, which this character separates in a variable.
     List(Option<char>),
 }
 
-/// One setting.
+/// A setting.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// Its name in podwire's own file, and everywhere in between.
+    /// Its name in podwire's own file and in this module.
     pub key: String,
     /// Its flag, with the dashes.
     pub flag: String,
     /// Its environment variable.
     pub variable: String,
-    /// What it is when nobody says; none for what follows from something else, or is nothing.
+    /// Its default; empty if that follows from something else, or if there is none.
     pub defaults: Vec<String>,
-    /// How it is written.
+    /// The form of its value.
     pub kind: Kind,
-    /// Whether its value is never shown.
+    /// Whether its value must never be shown.
     pub secret: bool,
     /// Whether a change takes effect without a restart.
     pub live: bool,
-    /// What it means, in the words of `--help`.
+    /// Its meaning, as in `--help`.
     pub help: String,
-    /// What the flag's value is called in `--help`.
+    /// The name of the flag's value in `--help`.
     pub value_name: Option<String>,
 }
 
-/// Every setting of the agent, or of a command of the node role, by key.
+/// All settings of the agent, or of a command of the node role, by key.
 #[derive(Debug, Clone)]
 pub struct Settings {
     table: BTreeMap<String, Setting>,
@@ -69,7 +69,7 @@ impl Settings {
         Self::of(&flags(Command::new("agent")), false)
     }
 
-    /// Those of a command of `podwire node`. A variable is one's own or the agent's, or none.
+    /// Those of a command of `podwire node`. A variable is the setting's own, the agent's, or none.
     pub(super) fn of_node(verb: &Command) -> Self {
         let mut settings = Self::of(verb, true);
         for argument in verb.get_arguments() {
@@ -94,30 +94,29 @@ impl Settings {
         }
     }
 
-    /// All of them, in the order of their keys.
+    /// All of them, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = &Setting> {
         self.table.values()
     }
 
-    /// The setting of this key.
+    /// The setting with this key.
     pub fn find(&self, key: &str) -> Option<&Setting> {
         self.table.get(key)
     }
 
-    /// The setting of this flag, with the dashes.
+    /// The setting with this flag, including the dashes.
     pub(super) fn by_flag(&self, flag: &str) -> Option<&Setting> {
         self.iter().find(|setting| setting.flag == flag)
     }
 
-    /// The key that somebody may have meant.
+    /// The key that was probably meant.
     pub(super) fn nearest(&self, key: &str) -> Option<&str> {
         let wanted = key.to_lowercase().replace('_', "-");
         nearest(&wanted, self.table.keys().map(String::as_str))
     }
 }
 
-/// Of these names the one that differs least from what was written, if by no more than one slip in
-/// three letters.
+/// The name most similar to what was written, if they differ by no more than one in three letters.
 pub(super) fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let distance = |name: &&str| strsim::damerau_levenshtein(name, written);
     let found = names.min_by_key(distance)?;
@@ -161,7 +160,7 @@ pub(super) fn flags(command: Command) -> Command {
     with_switches(AgentArgs::augment_args(command))
 }
 
-/// A switch takes a value too: a place may turn off what a lower one turns on.
+/// A switch accepts a value too: a source may turn off what a lower one turns on.
 pub(super) fn with_switches(command: Command) -> Command {
     command.mut_args(|flag| match flag.get_action() {
         ArgAction::SetTrue => flag

@@ -74,16 +74,16 @@ pub struct SourceArgs {
     pub node_name: Option<String>,
 }
 
-/// Where annotations come from, checked.
+/// The sources of annotations, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceConfig {
-    /// The sources in the order in which they are asked; each once.
+    /// The sources, each once, in the order in which they are asked.
     pub order: Vec<Source>,
-    /// Whether a pod's network annotation is awaited.
+    /// Whether an ADD waits for the pod's network annotation.
     pub annotations: Need,
-    /// How to watch the API server; there when `order` has [`Source::Kube`].
+    /// How to watch the API server; present if `order` contains [`Source::Kube`].
     pub kube: Option<KubeConfig>,
-    /// The directory; there when `order` has [`Source::Dir`].
+    /// The directory; present if `order` contains [`Source::Dir`].
     pub dir: Option<PathBuf>,
 }
 
@@ -92,7 +92,7 @@ pub struct SourceConfig {
 pub struct KubeConfig {
     /// The node's name.
     pub node: String,
-    /// The server and who we are to it.
+    /// The server and the credentials.
     pub access: Access,
 }
 
@@ -210,7 +210,7 @@ fn node_name(given: Option<String>) -> Result<String, ConfigError> {
             .trim()
             .to_lowercase(),
     };
-    // It goes into a field selector, in which ',' and '=' would be syntax.
+    // It is used in a field selector, where ',' and '=' are syntax.
     let is_name =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     if name.is_empty() || name.len() > 253 || !name.bytes().all(is_name) {

@@ -1,7 +1,6 @@
-//! Where things are on most nodes, and what they are called: what the agent's flags fall back on,
-//! and what is looked at by those who have no agent to ask.
+//! Usual paths and names: the defaults of the agent's flags, also for tools without an agent.
 
-/// Open vSwitch's database, as its packages have it.
+/// Open vSwitch's database, as packaged.
 pub const OVSDB: &str = "unix:/var/run/openvswitch/db.sock";
 /// Directory of ovn-controller's pidfile and control socket.
 pub const OVN_RUNDIR: &str = "/var/run/ovn";
@@ -11,7 +10,7 @@ pub const BRIDGE: &str = "br-int";
 pub const CNI_CONF_DIR: &str = "/etc/cni/net.d";
 /// The runtime's plugins (containerd: bin_dir).
 pub const CNI_BIN_DIR: &str = "/opt/cni/bin";
-/// Where distributions and runtimes have plugins (containerd, CRI-O, Fedora, Debian).
+/// The plugin directories of distributions and runtimes (containerd, CRI-O, Fedora, Debian).
 pub const PLUGIN_DIRECTORIES: [&str; 5] = [
     CNI_BIN_DIR,
     "/usr/libexec/cni",
@@ -19,12 +18,12 @@ pub const PLUGIN_DIRECTORIES: [&str; 5] = [
     "/usr/local/libexec/cni",
     "/usr/local/lib/cni",
 ];
-/// The names that the plugin may have, its own first; it is one binary.
+/// The possible names of the plugin, its own first; it is one binary.
 pub const PLUGIN_NAMES: [&str; 2] = ["podwire-cni", DROP_IN];
-/// The plugin whose place podwire's can take.
+/// The plugin that podwire's can replace.
 pub const DROP_IN: &str = "ovn-k8s-cni-overlay";
-/// The network's name in the configuration that ovn-kubernetes writes for it: runtimes keep what
-/// they know of a pod under it.
+/// The network's name in the configuration that ovn-kubernetes writes: runtimes store what they
+/// know about a pod under it.
 pub const DROP_IN_NETWORK: &str = "ovn-kubernetes";
 /// The management port, to which ovn-kubernetes gives the MTU of the cluster's pods.
 pub const MANAGEMENT_PORT: &str = "ovn-k8s-mp0";

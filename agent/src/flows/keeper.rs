@@ -1,4 +1,4 @@
-//! The task that keeps the switch's flows what the rows and the reservations say.
+//! The task that keeps the switch's flows in line with the rows and the reservations.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
@@ -13,22 +13,22 @@ use crate::changes::Changes;
 use crate::config::{Config, Live};
 use crate::ports::{BridgePorts, Ports, SecuredPort, Touched};
 
-/// What the keeper is asked for.
+/// A request to the keeper.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// Flows for a port, whether or not it has a row.
+    /// Install the flows of a port, whether or not it has a row.
     Install {
         ofport: u16,
         port: Arc<SecuredPort>,
         done: Done,
     },
-    /// From now on the port has flows as long as it has a row.
+    /// From now on, the port has flows as long as it has a row.
     Release(u16),
 }
 
 type Done = oneshot::Sender<Result<(), Arc<OpenFlowError>>>;
 
-/// What the keeper works with.
+/// The keeper's state.
 pub(super) struct Keeper {
     ports: Ports,
     config: Config,
@@ -37,15 +37,15 @@ pub(super) struct Keeper {
     problem: watch::Sender<Option<Arc<OpenFlowError>>>,
     bridge: BridgePorts,
     reserved: HashMap<u16, Arc<SecuredPort>>,
-    /// Who waits for the next commit.
+    /// The waiters for the next commit.
     waiting: Vec<Done>,
-    /// What the switch has, as far as this connection has told it.
+    /// The flows in the switch, as far as they were sent over this connection.
     installed: HashMap<u16, Arc<SecuredPort>>,
     around: Option<Surroundings>,
-    /// Which rows change, and which have changed since the bridge was looked at.
+    /// Which rows change, and which have changed since the bridge was last read.
     follower: Follower,
     changed: Changed,
-    /// Whether the switch may have to be told something, and of which ports.
+    /// Whether the switch may need an update, and for which ports.
     is_stale: bool,
     touched: Touched,
 }
@@ -80,13 +80,13 @@ impl Keeper {
     pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
         let mut versions = self.ports.subscribe();
         let mut is_retry = false;
-        // Each update of the database brings another attempt; a switch that restarts, other errors
-        // in between.
+        // Each update of the database causes another attempt; a switch that restarts causes other
+        // errors in between.
         let mut logged = None;
         while !commands.is_closed() {
             let socket = self.ports.management_socket();
-            // Before the attempt: what comes into being from here on is not missed, also while a
-            // connection lasts.
+            // Before the attempt: what is created from here on is noticed, also while a connection
+            // lasts.
             let coming = socket.parent().map(Changes::of_sockets);
             versions.mark_unchanged();
             let mut was_open = false;
@@ -104,8 +104,8 @@ impl Keeper {
             );
             let error = Arc::new(error);
             let before = self.problem.send_replace(Some(Arc::clone(&error)));
-            // A switch may end a connection and listen on, as when a bridge's datapath id changes:
-            // no event would tell.
+            // A switch may close a connection and keep listening, as when a bridge's datapath id
+            // changes: no event tells that it can be reached again.
             let may_listen = was_open && (before.is_none() || !is_retry);
             if before.is_none() {
                 logged = None;
@@ -127,8 +127,8 @@ impl Keeper {
         }
     }
 
-    /// Waits for anything that may mean that the switch can be reached. Who asks meanwhile waits
-    /// on.
+    /// Waits for any event after which the switch may be reachable. Requests that arrive meanwhile
+    /// keep waiting.
     async fn wait_for_switch(
         &mut self,
         coming: Option<std::io::Result<Changes>>,
@@ -154,7 +154,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps the flows over one connection, and says why that ended.
+    /// Keeps the flows over one connection; returns why it ended.
     async fn serve(
         &mut self,
         mut connection: Connection,
@@ -200,7 +200,7 @@ impl Keeper {
             }
             tokio::select! {
                 error = connection.closed() => return error,
-                // The connection to the database may have come or gone.
+                // The connection to the database may have changed.
                 _ = versions.changed() => {}
                 Some(changed) = self.follower.next() => self.changed.extend(changed),
                 Ok(()) = self.live.changed() => self.is_stale = true,
@@ -212,7 +212,7 @@ impl Keeper {
         }
     }
 
-    /// What a bundle begins with that sends everything again.
+    /// The beginning of a bundle that sends everything again.
     fn start_over(&mut self) -> Vec<FlowMod> {
         self.installed.clear();
         self.around = None;
@@ -243,7 +243,7 @@ impl Keeper {
         }
     }
 
-    /// What has to change in the switch, which is then taken for changed.
+    /// What has to change in the switch; recorded as changed.
     fn difference(&mut self) -> Vec<FlowMod> {
         let mut changes = Vec::new();
         let is_wanted = self.config.port_security
@@ -292,8 +292,8 @@ impl Keeper {
                 gone.extend(self.installed.remove(&ofport));
             }
         }
-        // What a port that goes has in common with another, as the older sandbox of the same pod,
-        // was its alone.
+        // What a removed port has in common with another, such as the older sandbox of the same
+        // pod, stays.
         let shares = |port: &SecuredPort| {
             let same = |gone: &Arc<SecuredPort>| {
                 gone.mac == port.mac || gone.addresses.iter().any(|ip| port.addresses.contains(ip))

@@ -1,11 +1,12 @@
-//! Port security and the way of questions to their one port, as flows of the switch, in plain mode.
+//! Port security, and the delivery of ARP and ND requests to one port, as flows of the switch in
+//! plain mode.
 //!
-//! [`rules`] is pure: ports in, flows out. [`Flows`] keeps them in the switch: those of the rows
-//! that there are, and those of ports that an ADD is about to make. An ADD reserves its port's
-//! number first ([`Flows::reserve`]), so that the flows are there before the port is and nothing of
-//! the pod's passes without them. What goes with a row, whoever removed it, goes from the switch by
-//! the same update. Each change is one atomic bundle; when ovs-vswitchd ends or the bridge is made
-//! anew the connection closes, and all of it is sent again over the next one.
+//! [`rules`] is pure: ports in, flows out. [`Flows`] keeps them in the switch: those of existing
+//! rows, and those of ports that an ADD is about to create. An ADD reserves its port's number first
+//! ([`Flows::reserve`]), so that the flows exist before the port does and no packet of the pod
+//! passes without them. When a row is removed, by whomever, its flows are removed with the same
+//! update. Each change is one atomic bundle. If ovs-vswitchd ends or the bridge is re-created, the
+//! connection closes, and everything is sent again over the next one.
 
 mod keeper;
 pub mod rules;
@@ -26,14 +27,14 @@ use crate::config::{Config, Live};
 use crate::ports::{Ports, SecuredPort};
 use keeper::{Command, Keeper};
 
-/// The numbers that ports are given: above those that ovs-vswitchd counts up from 1, below the
-/// reserved ones (OFPP_MAX).
+/// The port numbers used: above those that ovs-vswitchd counts up from 1, below the reserved ones
+/// (OFPP_MAX).
 const NUMBERS: std::ops::Range<u16> = 0x4000..0xff00;
 
-/// Why a port's flows are not there.
+/// Why a port's flows are missing.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum FlowsError {
-    /// The switch did not take them.
+    /// The switch refused them.
     #[error(
         "port security of {mac}: {source} (\"portSecurity\": false in the network configuration \
          goes without)"
@@ -41,7 +42,7 @@ pub enum FlowsError {
     Refused {
         /// The pod's MAC address.
         mac: String,
-        /// What it said.
+        /// Its error.
         source: Arc<OpenFlowError>,
     },
     /// The time is up.
@@ -50,9 +51,9 @@ pub enum FlowsError {
     Late {
         /// The pod's MAC address.
         mac: String,
-        /// How long was waited.
+        /// How long the ADD waited.
         waited: Duration,
-        /// How the connection is.
+        /// The state of the connection.
         seen: String,
     },
 }
@@ -65,7 +66,7 @@ pub struct Flows {
     problem: watch::Receiver<Option<Arc<OpenFlowError>>>,
 }
 
-/// Which numbers ports have.
+/// The port numbers in use.
 #[derive(Debug)]
 struct Numbers {
     used: HashSet<u16>,
@@ -73,8 +74,8 @@ struct Numbers {
     next: u16,
 }
 
-/// A port's number, and its flows, for as long as its row may not be there yet. Dropped, the flows
-/// stay if the row has come.
+/// A port's number and its flows, while its row may not exist yet. When dropped, the flows stay if
+/// the row exists.
 #[derive(Debug)]
 pub struct Reservation {
     flows: Flows,
@@ -84,7 +85,7 @@ pub struct Reservation {
 }
 
 impl Flows {
-    /// Begins to keep the flows of the bridge, on the current tokio runtime.
+    /// Starts the keeper, on the current tokio runtime.
     pub fn keep(ports: Ports, config: &Config, live: watch::Receiver<Live>) -> Self {
         let (commands, received) = mpsc::unbounded_channel();
         let numbers = Arc::new(Mutex::new(Numbers::default()));
@@ -98,7 +99,7 @@ impl Flows {
         }
     }
 
-    /// Chooses a number for a port that is about to be made, and has its flows made.
+    /// Chooses a number for a port that is about to be created, and requests its flows.
     pub fn reserve(&self, port: SecuredPort) -> Reservation {
         let port = Arc::new(port);
         let ofport = lock(&self.numbers).take(&port);
@@ -111,13 +112,13 @@ impl Flows {
         }
     }
 
-    /// Whether a port that is about to be made has this MAC address.
+    /// Whether a port that is about to be created has this MAC address.
     pub fn is_reserved(&self, mac: MacAddr6) -> bool {
         let numbers = lock(&self.numbers);
         numbers.reserved.values().any(|port| port.mac == mac)
     }
 
-    /// Why no flows can be made now, while the switch itself may be well.
+    /// Why no flows can be installed now, although the switch may work.
     pub fn problem(&self) -> Option<Arc<OpenFlowError>> {
         self.problem.borrow().clone()
     }
@@ -129,7 +130,7 @@ impl Flows {
     ) -> oneshot::Receiver<Result<(), Arc<OpenFlowError>>> {
         let (done, installed) = oneshot::channel();
         let port = Arc::clone(port);
-        // The keeper lives as long as the runtime; without it the receiver finds its sender
+        // The keeper lives as long as the runtime; without it, the receiver finds its sender
         // dropped.
         let _ = self.commands.send(Command::Install { ofport, port, done });
         installed
@@ -137,7 +138,7 @@ impl Flows {
 }
 
 impl Reservation {
-    /// The number that the port is to ask for.
+    /// The number for the port to request.
     pub fn ofport(&self) -> u16 {
         self.ofport
     }
@@ -167,7 +168,8 @@ impl Reservation {
         }
     }
 
-    /// Has the flows made for another number: the switch may have given one that was not asked for.
+    /// Requests the flows for another number: the switch may have assigned one that was not
+    /// requested.
     pub fn move_to(&mut self, ofport: u16) {
         if self.ofport != ofport {
             self.release();
@@ -190,8 +192,8 @@ impl Drop for Reservation {
 
 impl Default for Numbers {
     fn default() -> Self {
-        // Not from the beginning each time: what was in flight to a number a moment ago is not to
-        // reach another pod.
+        // Numbers do not restart from the beginning: a packet in flight to a number used a moment
+        // ago must not reach another pod.
         let random = RandomState::new().hash_one(std::process::id());
         let span = u64::from(NUMBERS.end - NUMBERS.start);
         Self {
@@ -203,7 +205,7 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// The next number that nobody has. There are more numbers than a bridge has ports.
+    /// The next unused number. There are more numbers than a bridge has ports.
     fn take(&mut self, port: &Arc<SecuredPort>) -> u16 {
         for _ in NUMBERS {
             let number = self.next;

@@ -1,4 +1,4 @@
-//! Configuration files: podwire's own, and those that are on nodes already.
+//! Configuration files: podwire's own, and those that already are on nodes.
 
 mod own;
 
@@ -14,7 +14,7 @@ use super::settings::Settings;
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 1 << 20;
 
-/// What a configuration file is written in.
+/// The format of a configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// podwire's own TOML.
@@ -26,7 +26,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Whether a file of this content would be read. Its values are not looked at.
+    /// Checks whether a file with this content would be accepted. Its values are not checked.
     ///
     /// # Errors
     /// [`FileError::Content`].
@@ -53,25 +53,25 @@ impl Format {
     }
 }
 
-/// Where the files are.
+/// The configuration files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
     /// podwire's own.
     pub own: Place,
-    /// That of ovn-kubernetes.
+    /// ovn-kubernetes'.
     pub ovn_k8s: Place,
-    /// That of MicroShift.
+    /// MicroShift's.
     pub microshift: Place,
-    /// What `podwire node` has found out of this node, in plain mode.
+    /// What `podwire node` has found out about this node, in plain mode.
     pub node: Place,
 }
 
-/// Where one file is.
+/// One file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// Its path.
     pub path: PathBuf,
-    /// Whether somebody named it: then it must be there.
+    /// Whether it was set explicitly: then it must exist.
     pub named: bool,
 }
 
@@ -95,26 +95,26 @@ impl Place {
     }
 }
 
-/// What the files say.
+/// The content of the files.
 #[derive(Debug, Default)]
 pub(super) struct Read {
-    /// The highest first.
+    /// In order of precedence, the highest first.
     pub(super) layers: Vec<Layer>,
-    /// What the node role has found out, below all others.
+    /// The node role's findings, below all others.
     pub(super) node: Layer,
-    /// Those that were there.
+    /// The files that exist.
     pub(super) found: Vec<PathBuf>,
-    /// What is not used, and what else an operator should know.
+    /// Unused keys, and other notes for the operator.
     pub(super) warnings: Vec<String>,
 }
 
 impl Places {
-    /// Their paths, the highest first.
+    /// Their paths, in order of precedence.
     pub(super) fn paths(&self) -> [&Path; 4] {
         [&self.own, &self.ovn_k8s, &self.microshift, &self.node].map(|place| place.path.as_path())
     }
 
-    /// Those that somebody named, by the flag that names them.
+    /// The explicitly set ones, with their flags.
     pub(super) fn named(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let own = ("--config", &self.own);
         let named = [own, ("--config-file", &self.ovn_k8s)].into_iter();
@@ -122,10 +122,10 @@ impl Places {
         named.map(|(flag, place)| (flag, place.path.as_path()))
     }
 
-    /// Reads those that are there.
+    /// Reads the files that exist.
     ///
     /// # Errors
-    /// The first file that is not as it should be.
+    /// The first invalid file.
     pub(super) fn read(&self, settings: &Settings) -> Result<Read, FileError> {
         let mut read = Read::default();
         for (place, format) in [
@@ -135,7 +135,7 @@ impl Places {
             (&self.node, Format::Own),
         ] {
             let path = &place.path;
-            // It is what the node role has written.
+            // The node role wrote it.
             if settings.of_node && std::ptr::eq(place, &self.node) {
                 continue;
             }
@@ -153,17 +153,17 @@ impl Places {
     }
 }
 
-/// What one file says, and what to warn of.
+/// A file's settings and warnings.
 pub(super) type Parsed = Result<(Layer, Vec<String>), Wrong>;
 
-/// What is wrong with a file's content.
+/// An error in a file's content.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wrong {
     pub(super) line: Option<usize>,
     pub(super) problem: String,
 }
 
-/// A file's text; none when it is not there and nobody named it.
+/// A file's text; None if it does not exist and was not set explicitly.
 fn text(place: &Place) -> Result<Option<String>, FileError> {
     let Place { path, named } = place;
     match read(path) {
@@ -182,7 +182,7 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 pub(super) fn read(path: &Path) -> io::Result<String> {
-    // Opening a pipe would wait for its writer.
+    // Opening a pipe would block until it has a writer.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }

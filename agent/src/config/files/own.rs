@@ -1,6 +1,6 @@
-//! podwire's own file: TOML, each key a setting's, of the agent and, where it has the same one, of
-//! the node role; the table `[node]` is of the role alone. What is no setting is refused, for a
-//! mistyped key would be a setting that silently does nothing.
+//! podwire's own file: TOML. Each key is a setting of the agent and, if it has one with the same
+//! name, of the node role; the table `[node]` is for the role only. Any other key is refused: a
+//! mistyped key would silently do nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ pub(super) fn parse(text: &str, path: &Path, settings: &Settings) -> Parsed {
         text.get(..at)
             .map(|before| before.matches('\n').count() + 1)
     };
-    // The error's own text shows the line, and a token may be on it.
+    // The error's own text quotes the line, which may contain a token.
     let entries: BTreeMap<String, Spanned<Value>> =
         toml::from_str(text).map_err(|error| Wrong {
             line: error.span().and_then(|span| line_of(span.start)),
@@ -52,7 +52,7 @@ pub(super) fn parse(text: &str, path: &Path, settings: &Settings) -> Parsed {
             (value, _) => take(&key, line, value)?,
         }
     }
-    // What says more counts.
+    // The more specific one counts.
     for (key, value) in of_node.into_iter().filter(|_| settings.of_node) {
         take(&key, None, value)?;
     }
@@ -62,7 +62,7 @@ pub(super) fn parse(text: &str, path: &Path, settings: &Settings) -> Parsed {
 /// The table of the node role.
 const NODE: &str = "node";
 
-/// Whether a key of the agent's means the same to the node role. The two can't serve metrics at one
+/// Whether an agent's key means the same to the node role. The two can't serve metrics at one
 /// address.
 fn is_shared(key: &str, settings: &Settings) -> bool {
     key != "metrics-address" && settings.find(key).is_some()
@@ -78,7 +78,7 @@ fn unknown(key: &str, settings: &Settings) -> String {
     }
 }
 
-/// The values as a flag would have them, or what was expected.
+/// The values in the form of a flag's, or what is valid.
 fn values(setting: &Setting, value: Value) -> Result<Vec<String>, &'static str> {
     match (setting.kind, value) {
         (Kind::List(_), Value::Array(values)) if values.is_empty() => {

@@ -1,6 +1,6 @@
-//! Their files: `/etc/openvswitch/ovn_k8s.conf` and `/etc/microshift/ovn.yaml`. They are the
-//! cluster's as much as the node's: what is somebody else's is not used, and keys that nobody knows
-//! are named in a warning, as ovn-kubernetes does it.
+//! The files of ovn-kubernetes and MicroShift: `/etc/openvswitch/ovn_k8s.conf` and
+//! `/etc/microshift/ovn.yaml`. They are for the cluster as much as for the node: keys for other
+//! components are ignored, and unknown keys get a warning, as in ovn-kubernetes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::super::files::{Parsed, Wrong};
 use super::super::layers::{Given, Layer, Origin};
 use super::{CLUSTERS_SECTION, Fixed, NAMES, OvnOption, TRUE, ini};
 
-/// Reads ovn-kubernetes' file.
+/// Parses ovn-kubernetes' file.
 pub(in super::super) fn ovn_k8s(text: &str, path: &Path) -> Parsed {
     let (mut layer, mut unknown) = (Layer::new(), Vec::new());
     for entry in ini::parse(text)? {
@@ -30,9 +30,9 @@ pub(in super::super) fn ovn_k8s(text: &str, path: &Path) -> Parsed {
             continue;
         };
         let value = match (entry.value.as_deref(), name.meaning.key()) {
-            // An empty value is none: the installers' templates leave them in.
+            // An empty value counts as unset: the installers' templates leave them in.
             (Some(""), _) | (None, None) => continue,
-            // The whole cluster has one file, and other nodes may do it another way.
+            // The whole cluster shares the file, and other nodes may need another value.
             (Some(_), None) if matches!(name.meaning, Fixed(..)) => continue,
             (Some(value), _) => name.meaning.convert(value).map_err(wrong)?,
             (None, _) if matches!(name.meaning, OvnOption(_)) => {
@@ -53,7 +53,7 @@ pub(in super::super) fn ovn_k8s(text: &str, path: &Path) -> Parsed {
     Ok((layer, not_used(&unknown)))
 }
 
-/// Reads MicroShift's file.
+/// Parses MicroShift's file.
 pub(in super::super) fn microshift(text: &str, path: &Path) -> Parsed {
     let wrong = |problem: String| Wrong {
         line: None,
@@ -77,8 +77,8 @@ pub(in super::super) fn microshift(text: &str, path: &Path) -> Parsed {
                 let problem = format!("mtu: expected a number of bytes, and not {value}");
                 return Err(wrong(problem));
             }
-            // Whether microshift-ovs-init makes br-ex. podwire never does, and so has nothing to
-            // leave out.
+            // Whether microshift-ovs-init creates br-ex. podwire never does, so there is nothing to
+            // disable.
             ("disableOVSInit", Value::Bool(_)) => {}
             ("disableOVSInit", _) => {
                 let problem = format!("disableOVSInit: expected true or false, and not {value}");
@@ -90,7 +90,7 @@ pub(in super::super) fn microshift(text: &str, path: &Path) -> Parsed {
     Ok((layer, not_used(&unknown)))
 }
 
-/// The warning of keys that podwire does not know.
+/// The warning about unknown keys.
 fn not_used(unknown: &[String]) -> Vec<String> {
     let keys = unknown.join(", ");
     let warning =

@@ -1,5 +1,5 @@
 //! The command line of ovn-kubernetes' `ovnkube`. A unit file or manifest that starts `ovnkube
-//! --init-node NAME …` is to start podwire with as little change as can be.
+//! --init-node NAME …` should start podwire with as few changes as possible.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -12,10 +12,10 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use super::super::layers::{Given, Layer, Origin};
 use super::{Fixed, Name, Node, NotOurs, OvnOption, TRUE, flags};
 
-/// ovn-kubernetes' program, and the command by which podwire is it.
+/// ovn-kubernetes' program, and podwire's command that replaces it.
 pub(in super::super) const OVNKUBE: &str = "ovnkube";
 
-/// Who was given the flags.
+/// The command that got the flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Caller {
     /// The agent alone.
@@ -24,15 +24,15 @@ pub(in super::super) enum Caller {
     Ovnkube,
 }
 
-/// Makes ovnkube's command lines ours: one dash before a long flag counts as two, as Go's flags
-/// have it, and a program that is called `ovnkube` is `podwire ovnkube`.
+/// Converts ovnkube's command lines: one dash before a long flag counts as two, as with Go's flags,
+/// and a program called as `ovnkube` is `podwire ovnkube`.
 pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
     let called = arguments
         .first()
         .map(|program| Path::new(program).file_name());
     let is_it = |word: Option<&OsString>| word.is_some_and(|word| word == OVNKUBE);
-    // A process that has started itself anew has the command already.
+    // A process that executed itself again has the command already.
     if called == Some(Some(OsStr::new(OVNKUBE))) && !is_it(arguments.get(1)) {
         arguments.insert(1, OVNKUBE.into());
     }
@@ -49,14 +49,13 @@ pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsStri
     arguments
 }
 
-/// The agent has no short flag with a value, so that two letters behind one dash can be nothing
-/// else.
+/// The agent has no short flag with a value, so two letters after one dash can't be anything else.
 fn is_long_with_one_dash(argument: &OsStr) -> bool {
     matches!(argument.as_encoded_bytes(), [b'-', a, b, ..]
         if a.is_ascii_lowercase() && (b.is_ascii_alphanumeric() || *b == b'-'))
 }
 
-/// Adds ovnkube's flags to a command, out of sight.
+/// Adds ovnkube's flags to a command, hidden.
 pub(in super::super) fn add(command: Command) -> Command {
     command.args(flags().map(|name| {
         let flag = Arg::new(name.flag)
@@ -64,7 +63,7 @@ pub(in super::super) fn add(command: Command) -> Command {
             .value_parser(ValueParser::string())
             .hide(true);
         match name.meaning {
-            // With a value or without.
+            // With or without a value.
             NotOurs(_) => flag.num_args(0..=1).action(ArgAction::Append),
             Fixed(..) | OvnOption(_) => flag.num_args(0..=1).default_missing_value(TRUE),
             _ => flag,
@@ -72,12 +71,11 @@ pub(in super::super) fn add(command: Command) -> Command {
     }))
 }
 
-/// What ovnkube's flags say, of the agent's settings and of the node role's, and what follows from
-/// their being used.
+/// The agent's and the node role's settings in ovnkube's flags, and what follows from their use.
 ///
 /// # Errors
-/// Every flag that is not podwire's with its reason, in one message, so that a unit file is fixed
-/// in one go; or a value.
+/// All flags that podwire can't accept, with their reasons, in one message, so that a unit file is
+/// fixed in one go; or an invalid value.
 pub(in super::super) fn layers(
     matches: &ArgMatches,
     caller: Caller,
@@ -113,7 +111,7 @@ pub(in super::super) fn layers(
         }
         if let Some(key) = name.meaning.key() {
             let own = key.replace('-', "_");
-            // The node role's are none of the agent's.
+            // The agent has no flag for a setting of the node role.
             let is_flag = matches.try_contains_id(&own).is_ok();
             if is_flag && matches.value_source(&own) == Some(ValueSource::CommandLine) {
                 let text = format!("{flag} cannot be used with --{key}\n");

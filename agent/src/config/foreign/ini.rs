@@ -1,30 +1,31 @@
-//! The INI dialect of ovn-kubernetes' files, which is git-config's as the Go package gcfg reads it.
+//! The INI dialect of ovn-kubernetes' files, which is that of git-config as the Go package gcfg
+//! reads it.
 //!
-//! `[section]` or `[section "subsection"]`, then `name = value` on a line each. `;` and `#` begin a
-//! comment outside of quotes. A value may be quoted in part or whole; within quotes `\"`, `\\`,
-//! `\n` and `\t` stand for a character, outside of them only a backslash at the line's end means
-//! something: the value goes on in the next one. Names are letters, digits and `-`, and their case
-//! does not count. A name alone, without `=`, is a value of true.
+//! `[section]` or `[section "subsection"]`, then one `name = value` per line. `;` and `#` begin a
+//! comment, except within quotes. A value may be quoted partly or wholly. Within quotes, `\"`,
+//! `\\`, `\n` and `\t` are escapes; outside of them, a backslash is special only at the end of a
+//! line, where the value continues on the next one. Names consist of letters, digits and `-`; case
+//! is ignored. A name without `=` has the value true.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
 use super::super::files::Wrong;
 
-/// One name with its value.
+/// A name with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// The section's name, in lower case, with the subsection as it stands there.
+    /// The section's name, in lower case, with the subsection as written.
     pub(super) section: String,
     /// The name, in lower case.
     pub(super) name: String,
-    /// The value, unquoted; none when there is no `=`.
+    /// The value, unquoted; None without `=`.
     pub(super) value: Option<String>,
     /// The line of the name, from 1.
     pub(super) line: usize,
 }
 
-/// Reads a whole file.
+/// Parses a whole file.
 pub(super) fn parse(text: &str) -> Result<Vec<Entry>, Wrong> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut scanner = Scanner {
@@ -65,7 +66,7 @@ impl Scanner<'_> {
         next
     }
 
-    /// Skips spaces; what comes then.
+    /// Skips spaces; returns the next character.
     fn skip_blank(&mut self) -> Option<char> {
         while self.rest.next_if(|c| is_blank(*c)).is_some() {}
         self.rest.peek().copied()
@@ -125,7 +126,7 @@ impl Scanner<'_> {
     fn value(&mut self) -> Result<String, Wrong> {
         self.skip_blank();
         let mut value = String::new();
-        // Behind the last character that counts: what is quoted, or no space.
+        // The end of the value: after the last character that is quoted or no space.
         let mut end = 0;
         while let Some(next) = self.rest.next_if(|c| !matches!(c, '\n' | ';' | '#')) {
             match next {
@@ -154,7 +155,7 @@ impl Scanner<'_> {
         Ok(value)
     }
 
-    /// What is between quotes, of which the first is behind us.
+    /// The text between quotes, after the opening one.
     fn quoted(&mut self) -> Result<String, Wrong> {
         let mut text = String::new();
         while let Some(next) = self.rest.next_if(|c| *c != '\n') {

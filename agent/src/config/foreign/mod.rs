@@ -1,8 +1,8 @@
-//! What ovn-kubernetes and MicroShift are configured by, converted into podwire's own settings.
+//! Converts the configuration of ovn-kubernetes and MicroShift into podwire's own settings.
 //!
-//! A node that changes over has their files, flags and variables already. Whatever they say comes
-//! out of here as a [`Layer`] of podwire's own keys, so that nothing above knows of them. [`NAMES`]
-//! is the one table of what they call things.
+//! A node that migrates has their files, flags and variables already. They all leave here as a
+//! [`Layer`] of podwire's own keys, so that no other module knows them. [`NAMES`] is the one table
+//! of their names.
 
 mod files;
 mod flags;
@@ -15,11 +15,11 @@ pub(super) use flags::{Caller, OVNKUBE, add as add_flags, layers as flag_layers}
 use super::layers::{Given, Layer, Origin};
 use super::usual::PLUGIN_NAMES;
 
-/// One thing that ovn-kubernetes can be told, and what it is to podwire. A name that it doesn't
-/// have is empty; a flag that podwire has under the same name is left out.
+/// A setting of ovn-kubernetes, and its meaning for podwire. A name that it lacks is empty; a flag
+/// that podwire has under the same name is left out.
 struct Name {
     flag: &'static str,
-    /// In its file.
+    /// In the file.
     section: &'static str,
     key: &'static str,
     variable: &'static str,
@@ -28,29 +28,30 @@ struct Name {
 
 #[derive(Clone, Copy)]
 enum Meaning {
-    /// This setting.
+    /// This setting of podwire's.
     Setting(&'static str),
-    /// The MTU; Go's parser of the file takes hexadecimal numbers too.
+    /// The MTU; Go's parser of the file accepts hexadecimal numbers too.
     Mtu,
     /// The log filter, as a number.
     LogLevel,
-    /// The plugin's name, which must be one of ours: the agent serves it under each, and there is
-    /// nothing to choose.
+    /// The plugin's name, which must be one of podwire's: the agent serves it under each, so there
+    /// is nothing to set.
     Plugin,
-    /// The node's name; it makes ovnkube a node's.
+    /// The node's name; it makes ovnkube run as a node.
     Node,
-    /// The node's name, of which nothing is to be left.
+    /// The name of the node to clean up.
     CleanUp,
-    /// A setting of the node role; the agent has none such, for this reason.
+    /// A setting of the node role; the agent has none, for this reason.
     Role(&'static str, &'static str),
-    /// The pod network of all nodes, each network with the size of a node's part behind it.
+    /// The pod networks of all nodes, each followed by the prefix length of a node's part.
     ClusterSubnets,
-    /// A key of ovn-controller's, which the node role writes.
+    /// A key of ovn-controller, which the node role writes.
     OvnOption(&'static str),
-    /// What it may say to the node role, for it is so in any case; and why not to the agent.
+    /// The values that the node role accepts, because it always behaves that way; and why the agent
+    /// refuses it.
     Fixed(&'static [&'static str], &'static str),
-    /// It is not podwire's, for this reason: refused as a flag, and not used in a file, which the
-    /// whole cluster shares.
+    /// podwire does not have it, for this reason: refused as a flag, and ignored in a file, which
+    /// the whole cluster shares.
     NotOurs(&'static str),
 }
 
@@ -76,10 +77,10 @@ const CONTROLLER: &str =
     "`podwire node` or ovnkube writes ovn-controller's settings; the agent wires pods";
 const BY_ROUTES: &str =
     "pods' traffic leaves by the host's own routes, which podwire does not change";
-/// What a flag without a value says.
+/// The value of a flag without one.
 const TRUE: &str = "true";
 
-/// Whatever its keys, this section of the file is the cluster's.
+/// All keys of this section of the file are for the cluster.
 const CLUSTERS_SECTION: &str = "ovnnorth";
 
 const fn name(
@@ -98,12 +99,12 @@ const fn name(
     }
 }
 
-/// A key of ovn-controller's, which flag and file call the same.
+/// A key of ovn-controller with the same name as flag and in the file.
 const fn tuned(flag: &'static str, key: &'static str) -> Name {
     name(flag, "default", flag, "", OvnOption(key))
 }
 
-/// One row each: it is read as a table.
+/// One row each, so that it reads as a table.
 #[rustfmt::skip]
 const NAMES: [Name; 51] = [
     name("init-node", "", "", "", Node),
@@ -159,12 +160,12 @@ const NAMES: [Name; 51] = [
     name("", "ovnsouth", "server-cacert", "", NotOurs(SERVER)),
 ];
 
-/// Those that have a flag.
+/// Those with a flag.
 fn flags() -> impl Iterator<Item = &'static Name> {
     NAMES.iter().filter(|name| !name.flag.is_empty())
 }
 
-/// ovn-controller's keys that its flags and file may name: each is a setting's key in the layers.
+/// ovn-controller's keys that flags and file may set: each is a setting's key in the layers.
 pub(super) fn ovn_options() -> impl Iterator<Item = &'static str> {
     NAMES.iter().filter_map(|name| match name.meaning {
         OvnOption(key) => Some(key),
@@ -172,7 +173,7 @@ pub(super) fn ovn_options() -> impl Iterator<Item = &'static str> {
     })
 }
 
-/// Its variables.
+/// The settings in its variables.
 pub(super) fn variables(find: impl Fn(&str) -> Option<String>) -> Layer {
     let known = NAMES.iter().filter(|name| !name.variable.is_empty());
     let settings = known.filter_map(|name| match name.meaning {
@@ -186,7 +187,7 @@ pub(super) fn variables(find: impl Fn(&str) -> Option<String>) -> Layer {
 }
 
 impl Meaning {
-    /// The setting's key, if it is one.
+    /// The setting's key, if it is a setting.
     fn key(self) -> Option<&'static str> {
         match self {
             Setting(key) => Some(key),
@@ -200,7 +201,7 @@ impl Meaning {
         }
     }
 
-    /// Why it is nothing for the agent alone, or for podwire at all.
+    /// Why the agent alone, or podwire at all, does not have it.
     fn refusal(self, caller: Caller) -> Option<&'static str> {
         match self {
             NotOurs(why) => Some(why),
@@ -213,7 +214,7 @@ impl Meaning {
         }
     }
 
-    /// The setting's value; what is no setting is only checked.
+    /// The setting's value; the value of anything else is only checked.
     fn convert(self, value: &str) -> Result<String, String> {
         match self {
             Mtu => Ok(decimal(value)),
@@ -235,14 +236,14 @@ impl Meaning {
     }
 }
 
-/// A network without the length of a node's part, which stands behind a second slash.
+/// A network without the prefix length of a node's part, which follows after a second slash.
 fn network(text: &str) -> &str {
     let text = text.trim();
     let second = text.match_indices('/').nth(1);
     second.map_or(text, |(at, _)| &text[..at])
 }
 
-/// gcfg reads numbers with 0x in front as hexadecimal.
+/// gcfg reads numbers that begin with 0x as hexadecimal.
 fn decimal(text: &str) -> String {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let number = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
@@ -252,7 +253,7 @@ fn decimal(text: &str) -> String {
 /// ovnkube's level as a log filter.
 fn log_filter(level: &str) -> Result<String, String> {
     let filter = match level.trim().parse() {
-        // 1 is what ends the program; podwire has nothing above an error.
+        // 1 is for errors that end the program; podwire has nothing above an error.
         Ok(1 | 2) => "error",
         Ok(3) => "warn",
         Ok(4) => "info",
