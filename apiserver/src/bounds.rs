@@ -1,7 +1,6 @@
 //! Limits on what an API server may send: an answer, a line of a watch, the text of a refusal.
 //!
-//! A server that is broken, or an impostor's, may send without end; the agent's memory must not
-//! grow with it.
+//! A broken server, or an impostor, may send without end; the agent's memory must not grow with it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,16 +12,17 @@ use hyper::{Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Layer, Service};
 
-/// Pods per page of a list of metadata: as many of the largest objects as [`LARGEST_ANSWER`] has
-/// room for.
+/// Pods per page of a list of metadata: as many of the largest objects as fit into
+/// [`LARGEST_ANSWER`].
 pub const PAGE: u32 = 20;
 /// The largest answer, in bytes: a page of the largest objects that a cluster stores (etcd's
 /// `--max-request-bytes`, 1.5 MiB each).
 pub const LARGEST_ANSWER: usize = 32 << 20;
-/// The longest line of a watch, in bytes. One object is on it, as JSON, which escapes characters.
+/// The longest line of a watch, in bytes. It contains one object, as JSON, which escapes
+/// characters.
 pub const LONGEST_LINE: usize = 4 << 20;
-/// What is read of a refusal, in bytes. What comes after it is left unread: the status and the
-/// first words say enough.
+/// How much of a refusal is read, in bytes. The rest is ignored: the status and the first words are
+/// enough.
 const LARGEST_REFUSAL: usize = 32 << 10;
 
 /// A response was too large.
@@ -36,7 +36,7 @@ pub enum TooLarge {
     Line,
 }
 
-/// Bounds every response of a client.
+/// Limits every response to a client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds;
 
@@ -100,12 +100,12 @@ impl Limit {
     }
 }
 
-/// A response's body that ends, or fails, at its limit.
+/// A response body that ends, or fails, at its limit.
 #[derive(Debug)]
 pub(crate) struct BoundedBody<B> {
     body: B,
     limit: Limit,
-    /// Bytes that may still come: in all, or on the current line of a watch.
+    /// Bytes that may still arrive: in total, or on the current line of a watch.
     left: usize,
     is_cut: bool,
 }
@@ -134,8 +134,7 @@ impl<B> BoundedBody<B> {
         match (self.left.checked_sub(data.len()), self.limit) {
             (Some(left), _) => self.left = left,
             (None, Limit::Refusal) => {
-                // Not within a character: the text is taken for UTF-8, whose characters go on
-                // with bytes of 0b10….
+                // Not within a character: the text is UTF-8, in which continuation bytes are 0b10….
                 let is_inner = |at: &usize| data[*at] & 0b1100_0000 == 0b1000_0000;
                 let end = (0..=self.left).rev().find(|at| !is_inner(at));
                 data.truncate(end.unwrap_or(0));
@@ -165,7 +164,7 @@ where
         let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
             None => None,
             Some(Err(error)) => Some(Err(error.into())),
-            // What is no data is a trailer, which is not read.
+            // A frame without data is a trailer, which is ignored.
             Some(Ok(frame)) => match frame.into_data() {
                 Err(trailers) => Some(Ok(trailers)),
                 Ok(data) => Some(self.admit(data).map(Frame::data).map_err(BoxError::from)),

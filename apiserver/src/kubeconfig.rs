@@ -1,8 +1,8 @@
-//! A kubeconfig: the server, who signs its certificate, and who we are to it.
+//! A kubeconfig: the server, the CA of its certificate, and the client's credentials.
 //!
-//! The file is read here and not by [`Kubeconfig::read_from`], which also takes UTF-16 and panics
-//! when such a file has an odd number of bytes (kube 5.0, `read_path`): a file that is being
-//! written would end the watch.
+//! The file is read here and not by [`Kubeconfig::read_from`], which also accepts UTF-16 and panics
+//! if such a file has an odd number of bytes (kube 5.0, `read_path`): a file that is being written
+//! would end the watch.
 
 use std::fmt;
 use std::io;
@@ -19,32 +19,32 @@ pub enum Problem {
     /// The file can't be read.
     #[error("{0}")]
     Read(io::Error),
-    /// A file that it names can't be read.
+    /// A file named in it can't be read.
     #[error("it names {}: {source}", path.display())]
     Named {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// It is no kubeconfig.
     #[error("not a kubeconfig: {0}")]
     Malformed(String),
-    /// It names something that is not there.
+    /// It refers to something that does not exist.
     #[error("{}", brief(.0))]
     Content(Box<KubeconfigError>),
-    /// Its user has credentials only by way of a program.
+    /// Its user gets credentials only from a program.
     #[error(
         "its user needs a program ({what}), and the agent starts none: give it a token, a token \
          file or a client certificate"
     )]
     NeedsProgram {
-        /// Which field asks for it.
+        /// The field that names the program.
         what: &'static str,
     },
 }
 
-/// Reads a file; files that it names are beside it, unless their paths are absolute.
+/// Reads a file; relative paths in it are relative to its directory.
 ///
 /// # Errors
 /// [`Problem`].
@@ -54,7 +54,7 @@ pub(super) async fn read(path: &Path) -> Result<(kube::Config, Token), Problem> 
     if let Some(directory) = path.parent() {
         for name in file_names(&mut file).flatten() {
             let named = directory.join(&*name);
-            // kube reads it again, whatever its size and kind.
+            // kube reads it again, whatever its size and type.
             read_file(&named, LARGEST_FILE).map_err(|source| Problem::Named {
                 path: named.clone(),
                 source,
@@ -65,8 +65,7 @@ pub(super) async fn read(path: &Path) -> Result<(kube::Config, Token), Problem> 
     usable(file).await
 }
 
-/// What a kubeconfig's text says, without a look at the files that it names: whether it could be
-/// used.
+/// Whether a kubeconfig with this text could be used, without a check of the files that it names.
 ///
 /// # Errors
 /// [`Problem`].
@@ -77,7 +76,7 @@ pub async fn check(text: &str) -> Result<(), Problem> {
 }
 
 fn parse(text: &str) -> Result<Kubeconfig, Problem> {
-    // Through a tree of values: the YAML parser's code for each of kube's types would add 0.3 MB.
+    // By way of a tree of values: the YAML parser's code for each of kube's types would add 0.3 MB.
     let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(malformed)?;
     documents
         .into_iter()
@@ -103,7 +102,7 @@ async fn usable(file: Kubeconfig) -> Result<(kube::Config, Token), Problem> {
     Ok((config, token))
 }
 
-/// The token's file; it is read here and not by kube, which keeps its content for a minute.
+/// The token's file. It is read here and not by kube, which caches its content for a minute.
 pub(super) fn take_token(config: &mut kube::Config) -> Token {
     match config.auth_info.token_file.take() {
         // A token beside its file is an older copy (client-go, clientcmd/overrides.go: the file has
@@ -116,7 +115,7 @@ pub(super) fn take_token(config: &mut kube::Config) -> Token {
     }
 }
 
-/// The names of all files that a kubeconfig may refer to.
+/// All file names that a kubeconfig may contain.
 fn file_names(file: &mut Kubeconfig) -> impl Iterator<Item = &mut Option<String>> {
     let clusters = file
         .clusters

@@ -1,8 +1,8 @@
 //! The client of the Kubernetes API server, from a kubeconfig, flags or a service account's files,
 //! and the watch of its objects.
 //!
-//! A token in a file is read for every request: kubelet and others rotate it in place, and a
-//! request is made a few times an hour. What the server sends is bounded (`bounds`).
+//! A token in a file is read for every request: kubelet and others rotate it in place, and requests
+//! are made a few times an hour. What the server sends is limited (`bounds`).
 
 pub mod bounds;
 pub mod kubeconfig;
@@ -28,37 +28,37 @@ use bounds::Bounds;
 /// The largest kubeconfig, CA file or token file, in bytes.
 const LARGEST_FILE: usize = 1 << 20;
 
-/// The API server and who we are to it.
+/// The API server, and how to authenticate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// As a kubeconfig says.
+    /// From a kubeconfig.
     Kubeconfig(PathBuf),
-    /// As flags, or a service account's files, say.
+    /// From flags, or a service account's files.
     Server {
         /// Its URL.
         url: String,
-        /// Who may have signed its certificate; the system's roots without it.
+        /// The CA of its certificate; None for the system's CAs.
         ca: Option<PathBuf>,
         /// The bearer token.
         token: Token,
     },
-    /// By a pod's service account.
+    /// With a pod's service account.
     InCluster,
 }
 
 /// A bearer token.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Token {
-    /// None: whoever may connect may read.
+    /// None: the server requires no authentication.
     None,
     /// This one.
     Text(String),
-    /// Whatever the file holds at the time.
+    /// The content of the file at the time of a request.
     File(PathBuf),
 }
 
 impl Token {
-    /// The one that stands here, else that of the file.
+    /// The given token, or else the file's.
     pub fn of(text: Option<&str>, file: Option<&Path>) -> Self {
         match (text, file) {
             (Some(text), _) => Self::Text(text.to_owned()),
@@ -99,28 +99,28 @@ pub enum AccessError {
         /// What is wrong with it.
         source: kubeconfig::Problem,
     },
-    /// A URL is none.
+    /// A URL is invalid.
     #[error("API server {url}: {problem}")]
     Url {
-        /// It.
+        /// The URL.
         url: String,
         /// What is wrong with it.
         problem: String,
     },
-    /// A file with CA certificates, or with a token, can't be used.
+    /// A file with CA certificates or a token can't be used.
     #[error("read {what} {}: {problem}", path.display())]
     File {
-        /// What is in it.
+        /// Its content.
         what: &'static str,
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
     },
-    /// There is no service account here.
+    /// There is no service account.
     #[error("service account: {0}")]
     ServiceAccount(#[source] Box<dyn Error + Send + Sync>),
-    /// Its certificates or keys can't be used.
+    /// Certificates or keys can't be used.
     #[error("make a client of the API server: {0}")]
     Client(#[source] Box<kube::Error>),
 }
@@ -154,8 +154,8 @@ pub async fn client(access: &Access) -> Result<Client, AccessError> {
     Ok(builder.with_layer(&Bounds).with_layer(&authorize).build())
 }
 
-/// What another program says, in one line of bounded length: it may draw the place over several
-/// lines, or quote a whole value, and this goes into log lines, CNI errors and a pod's Event.
+/// Another program's text in one line of limited length: it may point to a place over several
+/// lines, or quote a whole value, and it is used in log lines, CNI errors and a pod's Event.
 pub fn brief(error: &impl fmt::Display) -> String {
     const LONGEST: usize = 300;
     let text = error.to_string();
@@ -171,8 +171,8 @@ pub fn brief(error: &impl fmt::Display) -> String {
     brief
 }
 
-/// What an error says with all of its causes: the outermost of them is often just "client error".
-/// Each is cut as [`brief`] does it.
+/// The text of an error with all of its causes: the outermost is often just "client error". Each is
+/// cut as by [`brief`].
 pub fn with_causes(error: &dyn Error) -> String {
     const MOST_CAUSES: usize = 8;
     let causes = std::iter::successors(Some(error), |error: &&dyn Error| (*error).source());
@@ -189,11 +189,11 @@ pub fn with_causes(error: &dyn Error) -> String {
     text
 }
 
-/// The content of a regular file of bounded size. Anything else could be without end, or have the
+/// The content of a regular file of limited size. Any other file could be endless, or make the
 /// agent wait for its writer.
 ///
 /// # Errors
-/// What the kernel says, or that the file is not regular, or larger than `most` bytes.
+/// The kernel's error, or the file is not regular, or larger than `most` bytes.
 pub fn read_file(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::other("not a regular file"));
@@ -209,10 +209,10 @@ pub fn read_file(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     }
 }
 
-/// As [`read_file`], text.
+/// Like [`read_file`], as text.
 ///
 /// # Errors
-/// As there, or that it is not UTF-8.
+/// As there, or the file is not UTF-8.
 pub fn read_text(path: &Path, most: usize) -> io::Result<String> {
     String::from_utf8(read_file(path, most)?).map_err(|_| io::Error::other("not UTF-8"))
 }

@@ -1,5 +1,5 @@
-//! EndpointSlices as the API server has them: discovery.k8s.io/v1, which Kubernetes 1.21 brought,
-//! or v1beta1, which 1.25 removed.
+//! The API server's EndpointSlices: discovery.k8s.io/v1, since Kubernetes 1.21, or v1beta1, until
+//! 1.24.
 
 use std::borrow::Cow;
 
@@ -13,8 +13,8 @@ use tracing::info;
 
 use crate::watch::{Connect, Event, Selection, Watch};
 
-/// Follows all EndpointSlices of a cluster. Where the server has no v1, they come from v1beta1 in
-/// the form of v1. A server that has neither is asked for both in turn.
+/// Follows all EndpointSlices of a cluster. If the server has no v1, they come from v1beta1,
+/// converted to v1. A server with neither is asked for both in turn.
 pub fn endpoint_slices<C>(connect: C) -> impl Stream<Item = Event<EndpointSlice>> + Send
 where
     C: Connect + Clone + Send + 'static,
@@ -51,7 +51,7 @@ impl<C: Connect + Send> Slices<C> {
     }
 }
 
-/// An EndpointSlice of v1beta1, as v1 has it.
+/// An EndpointSlice of v1beta1, converted to v1.
 #[derive(Debug, Clone)]
 struct BetaSlice(EndpointSlice);
 
@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for BetaSlice {
         }
         let endpoints = slice["endpoints"].as_array_mut();
         for endpoint in endpoints.into_iter().flatten() {
-            // v1 has it in a field, which v1beta1 got in 1.20, behind a gate.
+            // v1 has a field for it, which v1beta1 got in 1.20, behind a feature gate.
             if endpoint["nodeName"].is_null() {
                 endpoint["nodeName"] = endpoint["topology"]["kubernetes.io/hostname"].take();
             }

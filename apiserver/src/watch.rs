@@ -1,9 +1,9 @@
-//! Objects as the API server has them: listed once, then watched.
+//! The API server's objects: listed once, then watched.
 //!
-//! A watch goes on from the last resourceVersion that came, in an event or in a bookmark; only when
-//! the server no longer has that version (410) is everything listed again. Whatever fails is tried
-//! again with a growing pause, by a client made anew: credentials and certificates may have been
-//! replaced meanwhile. docs/decisions/0025 says what kube's own watcher lacks for this.
+//! A watch continues from the last resourceVersion received, in an event or in a bookmark; only if
+//! the server no longer has that version (410), everything is listed again. Failures are retried
+//! with a growing pause, each time with a new client, because credentials and certificates may have
+//! been replaced. docs/decisions/0025 says what kube's own watcher lacks.
 
 mod pause;
 
@@ -24,30 +24,28 @@ use tokio::time::Instant;
 use crate::{Access, AccessError, brief, client, with_causes};
 use pause::Pause;
 
-/// How long the server is asked to keep one watch; most servers end it after 5 to 10 minutes
-/// anyway.
+/// How long the server is asked to keep a watch; most servers end it after 5 to 10 minutes anyway.
 const WATCH_SECONDS: u32 = 290;
-/// A watch in which nothing comes for so long is taken for dead and begun anew. A server sends a
-/// bookmark about every minute; without bookmarks this costs one request.
+/// A watch in which nothing arrives for this long counts as dead and is started anew. A server
+/// sends a bookmark about every minute; without bookmarks this costs one request.
 const SILENCE: Duration = Duration::from_secs(150);
-/// How long the server may take to answer a request.
+/// Time limit for the server's answer to a request.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
-/// The most pages of a list. Far more than a server needs; a chain without end would be followed
-/// for ever.
+/// The maximum number of pages in a list: far more than a server needs. An endless chain would be
+/// followed for ever.
 pub const MOST_PAGES: usize = 1_000;
-/// The longest resourceVersion, in bytes: it goes into a request's URL. Those of servers are
-/// numbers.
+/// The longest resourceVersion, in bytes: it is part of a request's URL. Servers use numbers.
 const LONGEST_VERSION: usize = 256;
-/// The longest token of a list's next page, in bytes. It holds the next object's name.
+/// The longest token of a list's next page, in bytes. It contains the next object's name.
 const LONGEST_CONTINUE: usize = 8 << 10;
-/// HTTP 410: the server no longer has the resourceVersion that was asked for.
+/// HTTP 410: the server no longer has the requested resourceVersion.
 const GONE: u16 = 410;
-/// A watch that ends sooner than this is not begun again at once; without an event it is a failure.
+/// A watch that ends sooner is not restarted at once; without an event, it counts as a failure.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 
-/// How a watch comes by a client.
+/// The source of a watch's client.
 pub trait Connect: Send + Sync {
-    /// A client, made anew where that is possible.
+    /// A client, created anew if possible.
     fn connect(&self) -> impl Future<Output = Result<Client, AccessError>> + Send;
 }
 
@@ -63,14 +61,14 @@ impl Connect for Client {
     }
 }
 
-/// Which objects are watched.
+/// The objects to watch.
 #[derive(Debug, Clone)]
 pub struct Selection {
     /// A field selector; empty for all objects.
     pub fields: String,
-    /// Of a watch of one namespace.
+    /// The namespace, for a watch of one namespace.
     pub namespace: String,
-    /// How many objects a page of the list has.
+    /// Number of objects per page of the list.
     pub page: u32,
 }
 
@@ -86,7 +84,7 @@ impl Default for Selection {
 }
 
 impl Selection {
-    /// The objects of this name.
+    /// The object with this name.
     #[must_use]
     pub fn named(name: &str) -> Self {
         Self {
@@ -96,24 +94,24 @@ impl Selection {
     }
 }
 
-/// What a watch reports.
+/// An event of a watch.
 #[derive(Debug)]
 pub enum Event<K> {
-    /// A list begins. What it does not name is gone.
+    /// A list begins. Objects that it does not contain are gone.
     Listing,
     /// An object of the list.
     Listed(K),
-    /// The list ends; it is of this resourceVersion.
+    /// The list ends; it has this resourceVersion.
     AllListed(String),
     /// The server accepted a watch for changes from here on.
     Watching,
-    /// An object was created or changed.
+    /// An object was created or modified.
     Applied(K),
     /// An object was deleted, or is no longer selected.
     Deleted(K),
     /// Nothing changed up to this resourceVersion.
     Bookmark(String),
-    /// The server could not be asked, refused, or sent what can't be used. It is tried again.
+    /// The server could not be reached, refused, or sent something unusable. The watch retries.
     Failed(Failure),
 }
 
@@ -122,12 +120,12 @@ pub enum Event<K> {
 #[error("{text}")]
 pub struct Failure {
     text: String,
-    /// The HTTP status with which the server refused.
+    /// The HTTP status of the server's refusal.
     status: Option<u16>,
 }
 
 impl<K> Event<K> {
-    /// The same event of another form of its object.
+    /// The same event with its object converted.
     pub fn map<T>(self, form: impl FnOnce(K) -> T) -> Event<T> {
         match self {
             Self::Listing => Event::Listing,
@@ -142,7 +140,7 @@ impl<K> Event<K> {
     }
 }
 
-/// A watch of the objects of one kind. Of a `PartialObjectMeta` only metadata is asked for.
+/// A watch of the objects of one kind. For a `PartialObjectMeta`, only metadata is requested.
 pub struct Watch<K, C> {
     connect: C,
     api: fn(Client, &Selection) -> Api<K>,
@@ -150,9 +148,9 @@ pub struct Watch<K, C> {
     /// Shortens a pause to a second: somebody waits for an object.
     nudge: Option<Arc<Notify>>,
     pause: Pause,
-    /// Where the watch goes on; none asks for a list.
+    /// Where the watch continues; None for a list.
     version: Option<String>,
-    /// The version of the event that was reported last, until it is accepted.
+    /// The version of the event last reported, until it is accepted.
     reported: Option<String>,
     state: State<K>,
 }
@@ -162,7 +160,7 @@ enum State<K> {
     Paused,
     Connected(Api<K>),
     Listing(Api<K>, Listing<K>),
-    /// The flag tells whether the list is of this moment.
+    /// The flag tells whether the list is current.
     Listed(Api<K>, bool),
     Watching(Api<K>, Watching<K>),
 }
@@ -171,7 +169,7 @@ struct Listing<K> {
     parameters: ListParams,
     page: VecDeque<K>,
     pages: usize,
-    /// Of the last page.
+    /// From the last page.
     version: Option<String>,
 }
 
@@ -187,7 +185,7 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
     C: Connect,
 {
-    /// Of all namespaces. Nothing is asked of the server before the first event is.
+    /// In all namespaces. The server is contacted when the first event is requested.
     pub fn new(connect: C, selection: Selection) -> Self {
         Self {
             connect,
@@ -201,7 +199,7 @@ where
         }
     }
 
-    /// Of the selection's namespace alone.
+    /// In the selection's namespace only.
     #[must_use]
     pub fn namespaced(self) -> Self
     where
@@ -220,7 +218,7 @@ where
         self
     }
 
-    /// The events, without end; what waits for one may be dropped.
+    /// The events, without end; a wait for one may be dropped.
     pub fn into_stream(self) -> impl Stream<Item = Event<K>> + Send {
         unfold(self, |mut watch| async move {
             let event = watch.next().await;
@@ -228,7 +226,7 @@ where
         })
     }
 
-    /// The next event. If this future is dropped, the server is asked anew.
+    /// The next event. Dropping this future repeats the request.
     pub async fn next(&mut self) -> Event<K> {
         if let Some(version) = self.reported.take() {
             self.version = Some(version);
@@ -245,7 +243,7 @@ where
         }
     }
 
-    /// Refuses the last event: after a pause the server is asked for it again.
+    /// Refuses the last event: after a pause, the server is asked for it again.
     pub fn refuse(&mut self) {
         self.reported = None;
         self.state = State::Paused;
@@ -399,8 +397,9 @@ where
         Ok(Some(event))
     }
 
-    /// A version that the server no longer has is no failure: everything is listed again. At once,
-    /// for somebody may wait for what came meanwhile; after a pause if it was listed just now.
+    /// If the server no longer has the version, that is no failure: everything is listed again. At
+    /// once, because somebody may wait for what came meanwhile; after a pause if it was listed just
+    /// now.
     fn expired_or(
         &mut self,
         api: Api<K>,

@@ -1,12 +1,12 @@
-//! A connection to an OVSDB server that looks after itself, the replica it feeds, and the
-//! transactions it carries.
+//! A connection to an OVSDB server that restores itself, the replica that it feeds, and the
+//! transactions that it carries.
 //!
-//! [`Client::start`] returns at once; one task connects, takes a snapshot, follows the updates and
-//! comes back after every loss. Nothing here polls: waits end by an update, a reconnect or their
+//! [`Client::start`] returns at once; one task connects, takes a snapshot, follows the updates, and
+//! reconnects after every loss. Nothing here polls: waits end with an update, a reconnect or their
 //! deadline.
 //!
 //! **Order of replies and updates.** `ovsdb_jsonrpc_session_send` in ovsdb/jsonrpc-server.c flushes
-//! a client's monitors before each reply, and this client applies what it reads in order: when
+//! a client's monitors before each reply, and this client processes what it reads in order. So when
 //! [`Client::transact`] returns `Ok`, its changes are in the replica.
 
 mod driver;
@@ -32,7 +32,7 @@ pub use followers::{Changed, Follower};
 
 use driver::{Shared, Withdrawn};
 
-/// A handle to a connection; clones share it. The connection ends with the last of them.
+/// A handle to a connection; clones share it. The connection ends with the last handle.
 #[derive(Clone, Debug)]
 pub struct Client {
     handle: Arc<Handle>,
@@ -43,24 +43,23 @@ struct Handle {
     shared: Arc<Shared>,
 }
 
-/// How the connection is.
+/// The state of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// There is none. The replica holds what was last known.
+    /// There is no connection. The replica holds the last known state.
     Disconnected {
         /// Since when.
         since: Instant,
         /// Why the last attempt or connection ended; `None` before the first.
         last_error: Option<Arc<str>>,
     },
-    /// The server answers; its snapshot is awaited.
+    /// The server answers; its snapshot is on the way.
     Connected,
-    /// The replica is what the server has.
+    /// The replica is current.
     Synced,
 }
 
-/// The replica's version and the connection's state. Each difference between two of these is a
-/// reason to look again.
+/// The replica's version and the connection's state. A change of either is a reason to look again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     /// Counts the updates and snapshots that changed a row.
@@ -71,28 +70,28 @@ pub struct Version {
     pub state: State,
 }
 
-/// Why a wait ended without what it waited for.
+/// Why a wait ended without a result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
-    /// The deadline came first.
+    /// The deadline passed.
     #[error("waited {} ms for {awaited}; seen instead: {seen}", .waited.as_millis())]
     Timeout {
-        /// What was awaited.
+        /// What the caller waited for.
         awaited: String,
-        /// For how long.
+        /// How long it waited.
         waited: Duration,
-        /// The row as it was, or the state of the connection.
+        /// The row's last state, or the state of the connection.
         seen: String,
     },
-    /// The table is not among those watched.
+    /// The table is not watched.
     #[error("table {0} is not watched")]
     NotWatched(String),
-    /// The client's task has ended, with the runtime it ran on.
+    /// The client's task has ended, with its runtime.
     #[error("the OVSDB client has ended while {0} was awaited")]
     Ended(String),
 }
 
-/// What changes wake a wait.
+/// The changes that wake a wait.
 struct Watched<'a> {
     table: &'a str,
     row: Uuid,
@@ -112,14 +111,14 @@ impl Client {
         }
     }
 
-    /// Commits a transaction and returns what it did, with its changes in the replica already.
+    /// Commits a transaction and returns its outcome; the replica already contains its changes.
     ///
-    /// Without a connection it waits for one, up to the deadline. Dropping the future takes the
-    /// transaction back unless it has been sent; after that it runs to its end.
+    /// Without a connection, it waits for one, up to the deadline. Dropping the future withdraws
+    /// the transaction unless it has been sent; after that, it runs to completion.
     ///
     /// # Errors
-    /// See [`TransactError`], where each variant says whether the transaction may be committed all
-    /// the same.
+    /// See [`TransactError`]; each variant says whether the transaction may be committed
+    /// nevertheless.
     pub async fn transact(
         &self,
         transaction: &Transaction,
@@ -141,8 +140,8 @@ impl Client {
         }
     }
 
-    /// Sets the guards that begin every later request, in place of those before; an empty
-    /// transaction is no fence. Where one does not hold, nothing of the request is done, and each
+    /// Sets the guards at the beginning of every later request, replacing earlier ones; an empty
+    /// transaction means none. If a guard does not hold, nothing of the request is done, and each
     /// of its callers gets [`TransactError::Fenced`].
     ///
     /// # Errors
@@ -152,21 +151,22 @@ impl Client {
         shared.poke(|protocol| protocol.set_fence(guards))
     }
 
-    /// Tells from now on which rows change, by whomever.
+    /// Follows changes of rows, by whomever, from now on.
     pub fn follow(&self) -> Follower {
         self.handle.shared.followers.follow()
     }
 
-    /// Looks at the replica. The look is to be short, for updates wait for its end, and to hold no
-    /// other look: a lock is taken.
+    /// Reads the replica. `look` must be short, because updates wait for its end, and must not
+    /// contain another read: a lock is held.
     pub fn read<T>(&self, look: impl FnOnce(&Db) -> T) -> T {
         look(&self.handle.shared.db())
     }
 
-    /// Waits until the replica, while it is in sync with the server, shows what is `awaited`. The
-    /// predicate is called once at the start and once after each change.
+    /// Waits until the replica, while it is current, contains what is `awaited`. The predicate is
+    /// called once at the start and once after each change.
     ///
-    /// Every change of any row wakes it; where many wait for their own row use [`Self::wait_row`].
+    /// Every change of any row wakes it; if many callers wait for their own row, use
+    /// [`Self::wait_row`].
     ///
     /// # Errors
     /// [`WaitError::Timeout`] at the deadline.
@@ -203,15 +203,15 @@ impl Client {
         }
     }
 
-    /// Waits until one row shows what the predicate looks for. It is called once at the start,
-    /// after each change of that row, with `None` when the row is gone, and after each resync;
-    /// never while the replica is out of sync.
+    /// Waits until a row meets the predicate. The predicate is called once at the start, after each
+    /// change of that row, with `None` if the row is gone, and after each resync; never while the
+    /// replica is out of date.
     ///
-    /// For a row that [`Self::transact`] has inserted the wait may begin after the transaction
+    /// For a row that [`Self::transact`] has inserted, the wait may begin after the transaction has
     /// returned: no update is missed, and `None` means that the row has been deleted since.
     ///
     /// # Errors
-    /// [`WaitError::Timeout`] at the deadline, with the row as it was then.
+    /// [`WaitError::Timeout`] at the deadline, with the row's last state.
     pub async fn wait_row<T>(
         &self,
         table: &str,
@@ -230,12 +230,12 @@ impl Client {
         .await
     }
 
-    /// As [`Self::wait_row`], and the predicate is called too after each change that leaves a row
-    /// of that table filed under `value` in `index`: for one who waits for a row that must stay the
-    /// only one with that value.
+    /// Like [`Self::wait_row`], but also calls the predicate after each change after which `index`
+    /// has a row of that table under `value`: for a row that must remain the only one with that
+    /// value.
     ///
     /// # Errors
-    /// [`WaitError::Timeout`] at the deadline, with the row as it was then.
+    /// [`WaitError::Timeout`] at the deadline, with the row's last state.
     pub async fn wait_row_and_index<T>(
         &self,
         table: &str,
@@ -290,22 +290,22 @@ impl Client {
         }
     }
 
-    /// Waits until the replica is in sync with the server.
+    /// Waits until the replica is current.
     ///
     /// # Errors
-    /// [`WaitError::Timeout`] at the deadline, with why the last attempt failed.
+    /// [`WaitError::Timeout`] at the deadline, with the reason why the last attempt failed.
     pub async fn synced(&self, deadline: Instant) -> Result<(), WaitError> {
         self.wait("OVSDB to be in sync", deadline, |_| Some(()))
             .await
     }
 
-    /// How the connection is now.
+    /// The present state of the connection.
     pub fn state(&self) -> State {
         self.handle.shared.version.borrow().state.clone()
     }
 
-    /// The present version, and a wake-up at each later one. A slow subscriber sees the last, never
-    /// a queue of them.
+    /// The present version, and a notification of each later one. A slow subscriber sees only the
+    /// latest.
     pub fn subscribe(&self) -> watch::Receiver<Version> {
         self.handle.shared.version.subscribe()
     }
@@ -316,17 +316,16 @@ impl Client {
         self.handle.shared.poke(|protocol| protocol.nudge(now));
     }
 
-    /// Counters since the start. Not to be called from a look at the replica: the task may hold the
-    /// counters while it waits for the look to end.
+    /// Counters since the start. Must not be called within [`Self::read`]: the task may hold the
+    /// counters while it waits for that to end.
     pub fn stats(&self) -> Stats {
         self.handle.shared.with(|protocol| protocol.stats())
     }
 
-    /// `None` while the replica is not in sync.
+    /// `None` while the replica is out of date.
     fn read_synced<T>(&self, look: impl FnOnce(&Db) -> T) -> Option<T> {
         let shared = &self.handle.shared;
-        // The state is set to anything else before the replica is touched by another connection,
-        // and that needs this lock.
+        // The state changes before another connection touches the replica, which needs this lock.
         let db = shared.db();
         let synced = shared.version.borrow().state == State::Synced;
         synced.then(|| look(&db))
@@ -337,7 +336,7 @@ impl Client {
             sent,
             waited: started.elapsed(),
             seen: match self.state() {
-                // The connection is found out to be dead by its probe, some seconds later.
+                // The probe will find out, some seconds later, that the connection is dead.
                 State::Synced if sent => {
                     "it was sent, and ovsdb-server has not answered".to_owned()
                 }

@@ -1,11 +1,12 @@
-//! Open vSwitch's databases for podwire: OVSDB (RFC 7047) from the bytes of the protocol up to the
+//! Open vSwitch's databases for podwire: OVSDB (RFC 7047), from the bytes of the protocol to the
 //! ports of a switch.
 //!
 //! From the top: [`vswitch`] knows the tables of Open vSwitch and turns "add this port" into a
-//! transaction, [`nb`] knows those of OVN's northbound database; [`client`] keeps a connection, a
-//! [`replica`] of the watched tables, and sends [`transact`]ions, several callers' in one round
-//! trip where they come together. Under it [`protocol`] decides all of that without IO, over
-//! [`wire`], JSON-RPC without IO; [`value`] is what columns hold. [`unixctl`] asks a daemon itself.
+//! transaction, [`nb`] knows those of OVN's northbound database. [`client`] maintains a connection
+//! and a [`replica`] of the watched tables, and sends [`transact`]ions, those of several callers in
+//! one round trip if they come together. [`protocol`] below it decides all of that without IO, over
+//! [`wire`], JSON-RPC without IO; [`value`] has the columns' values. [`unixctl`] talks to a daemon
+//! directly.
 
 pub mod client;
 pub mod nb;

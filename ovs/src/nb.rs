@@ -1,8 +1,8 @@
-//! OVN's northbound database (ovn-nb(5)): the tables that podwire-controller writes, and the ways
-//! to find their rows.
+//! OVN's northbound database (ovn-nb(5)): the tables that podwire-controller writes, and lookups of
+//! their rows.
 //!
-//! Every row of the controller's bears the object that it was made for in `external_ids`, under
-//! [`KEY`]; a row without one is somebody else's. Columns that ovn-northd writes (`up`, `nb_cfg`,
+//! Every row of the controller has, in `external_ids` under [`KEY`], the object that it was created
+//! for; a row without it belongs to somebody else. Columns that ovn-northd writes (`up`, `nb_cfg`,
 //! …) are not watched: they would wake a replica for every change of a port.
 
 use crate::replica::{Db, Index, Row, TableSpec};
@@ -11,15 +11,15 @@ use crate::value::{Atom, Uuid};
 /// The database's name.
 pub const DATABASE: &str = "OVN_Northbound";
 
-/// The key of `external_ids` that names the object a row was made for.
+/// The key of `external_ids` with the object that a row was created for.
 pub const KEY: &str = "podwire.io/key";
-/// The key of `external_ids` of `NB_Global` that names the leader's term.
+/// The key of `external_ids` of `NB_Global` with the leader's term.
 pub const EPOCH: &str = "podwire.io/epoch";
 
 const BY_NAME: Index = Index::Column("name");
 const BY_KEY: Index = Index::Key("external_ids", KEY);
 
-/// A table whose rows the controller makes.
+/// A table in which the controller creates rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "each is the table of that name in ovn-nb(5)")]
 pub enum Table {
@@ -53,12 +53,12 @@ impl Table {
         self.spec().name
     }
 
-    /// Whether its rows have names, which tell them apart.
+    /// Whether its rows have names that distinguish them.
     pub fn is_named(self) -> bool {
         self.spec().columns.contains(&"name")
     }
 
-    /// Whether its rows are there without any other row that refers to them.
+    /// Whether its rows exist without another row that refers to them.
     pub fn is_root(self) -> bool {
         matches!(
             self,
@@ -150,7 +150,7 @@ impl Table {
                 ],
                 &[BY_NAME, BY_KEY],
             ),
-            // It has no external_ids: its name is all that tells whose it is.
+            // It has no external_ids: only its name shows its owner.
             Self::LoadBalancerGroup => (
                 "Load_Balancer_Group",
                 &["name", "load_balancer"],
@@ -165,7 +165,7 @@ impl Table {
     }
 }
 
-/// What a replica of this database watches.
+/// The tables and columns that a replica of this database watches.
 pub fn tables() -> Vec<TableSpec> {
     let global = TableSpec {
         name: "NB_Global",
@@ -176,19 +176,19 @@ pub fn tables() -> Vec<TableSpec> {
     tables.chain([global]).collect()
 }
 
-/// Lookups in a replica of [`tables`]. All go by index.
+/// Lookups in a replica of [`tables`]. All use an index.
 impl Db {
     /// The only row of `NB_Global`.
     pub fn nb_global(&self) -> Option<Row<'_>> {
         self.rows("NB_Global").next()
     }
 
-    /// The rows with a name. Switches, routers and load balancers may share one.
+    /// The rows with a name. Switches, routers and load balancers may have the same.
     pub fn nb_named(&self, table: Table, name: &str) -> impl Iterator<Item = Row<'_>> {
         self.find(table.name(), BY_NAME, name)
     }
 
-    /// The rows that were made for an object.
+    /// The rows created for an object.
     pub fn nb_of_object(
         &self,
         table: Table,
@@ -197,7 +197,7 @@ impl Db {
         self.find(table.name(), BY_KEY, key)
     }
 
-    /// The rows that refer to another by this column.
+    /// The rows that refer to another through this column.
     pub fn nb_parents(
         &self,
         table: Table,

@@ -2,24 +2,24 @@
 //! and snapshot, the updates that keep a replica current, transactions in groups, probes, and every
 //! timer.
 //!
-//! [`Protocol`] is driven as quinn-proto's connections are. It is told what happened
-//! ([`Protocol::handle_input`], [`Protocol::handle_timeout`], …), and asked what to do: connect
+//! [`Protocol`] is driven like quinn-proto's connections. The driver reports what happened
+//! ([`Protocol::handle_input`], [`Protocol::handle_timeout`], …) and asks what to do: connect
 //! ([`Protocol::poll_connect`]), send ([`Protocol::poll_transmit`]), wait until
-//! ([`Protocol::poll_timeout`]), report ([`Protocol::poll_event`]). It never asks for the time;
-//! each call brings it. [`crate::client`] drives it on tokio, and a test can drive it by hand.
+//! ([`Protocol::poll_timeout`]), report ([`Protocol::poll_event`]). The protocol never reads a
+//! clock; each call brings the time. [`crate::client`] drives it on tokio, and a test can drive it
+//! by hand.
 //!
-//! **Group commit.** While a request is in flight, transactions that arrive gather, and go as one
-//! request when its reply is there. An idle client sends at once. Each caller has its own outcome:
-//! a caller whose operation fails gets that error, and the others are sent again without it; when
-//! the server names no operation, they are sent singly. Order is kept.
+//! **Group commit.** Transactions that arrive while a request is in flight are collected, and sent
+//! as one request after its reply. An idle client sends at once. Each caller has its own outcome: a
+//! caller whose operation fails gets that error, and the others are sent again without it; if the
+//! server names no operation, they are sent singly. Order is kept.
 //!
-//! **Fence.** Guards that are set with [`Protocol::set_fence`] begin every request, so that a
-//! client that was replaced by another can't write: the server decides, whatever either's clock
-//! says.
+//! **Fence.** Guards set with [`Protocol::set_fence`] begin every request, so that a client that
+//! was replaced by another can't write: the server decides, whatever either's clock says.
 //!
-//! **Leader.** With [`ClientConfig::leader_only`] the row of `Database` in the `_Server` database
-//! (ovsdb-server(5)) decides whether a server will do. When the leader of a cluster changes, its
-//! old one says so, and the next remote is tried at once.
+//! **Leader.** With [`ClientConfig::leader_only`], the row of `Database` in the `_Server` database
+//! (ovsdb-server(5)) decides whether a server is suitable. When a cluster's leader changes, the old
+//! one reports it, and the next remote is tried at once.
 
 mod config;
 mod connection;
@@ -54,18 +54,18 @@ pub struct Protocol {
     context: Context,
     link: Link,
     dial: Dial,
-    /// Sets the row names of one transaction apart from another's.
+    /// Makes the row names of one transaction distinct from another's.
     names: u64,
     closing: bool,
 }
 
-/// What connections leave to the next one.
+/// What a connection leaves to the next one.
 #[derive(Debug)]
 struct Context {
     config: ClientConfig,
     replica: Arc<RwLock<Db>>,
     queue: Queue,
-    /// Guards before every request.
+    /// Guards at the beginning of every request.
     fence: Option<Encoded>,
     events: VecDeque<Event>,
     stats: Stats,
@@ -75,41 +75,41 @@ struct Context {
 enum Link {
     /// Until the next attempt.
     Pause(Instant),
-    /// The driver is to connect, or is at it, until then.
+    /// The driver has to connect, or is connecting, until then.
     Connecting(Instant),
     Up(Box<Connection>),
 }
 
-/// A transaction that was submitted.
+/// A submitted transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 pub type Answer = Result<Outcome, TransactError>;
 
-/// What happened, in order.
+/// An event.
 #[derive(Debug)]
 pub enum Event {
-    /// The server answers and its snapshot is awaited. The rows are those that its new schema made
-    /// us forget.
+    /// The server answers and its snapshot is on the way. The rows are those dropped because of its
+    /// new schema.
     Connected(Changes),
-    /// The replica took a snapshot: it is what the server has.
+    /// The replica took a snapshot and is current.
     Synced(Changes),
     /// The replica took an update.
     Updated(Changes),
     /// A transaction is done.
     Answered(Ticket, Answer),
-    /// There is no connection, or no longer.
+    /// There is no connection any more.
     Disconnected {
         /// Why.
         error: Arc<ConnectionError>,
-        /// How many attempts or connections ended since one was stable.
+        /// How many attempts or connections have ended since one was stable.
         failures: u32,
     },
 }
 
 impl Protocol {
-    /// A client that wants a connection now. What it learns goes into the replica.
+    /// A client that wants a connection now. It stores what it receives in the replica.
     pub fn new(config: ClientConfig, replica: Arc<RwLock<Db>>, now: Instant) -> Self {
         Self {
             context: Context {
@@ -127,9 +127,8 @@ impl Protocol {
         }
     }
 
-    /// The remote to connect to, when it is time for an attempt. The driver answers with
-    /// [`Self::handle_connected`] or
-    /// [`Self::handle_disconnected`].
+    /// The remote to connect to, if it is time for an attempt. The driver answers with
+    /// [`Self::handle_connected`] or [`Self::handle_disconnected`].
     pub fn poll_connect(&mut self, now: Instant) -> Option<&Remote> {
         match self.link {
             Link::Pause(until) if until <= now && !self.closing => {
@@ -146,7 +145,7 @@ impl Protocol {
         self.dial.remote(&self.context.config)
     }
 
-    /// A connection is there.
+    /// The connection is established.
     pub fn handle_connected(&mut self, now: Instant) {
         self.context.stats.connects += 1;
         match Connection::new(&self.context, now) {
@@ -155,15 +154,15 @@ impl Protocol {
         }
     }
 
-    /// The attempt failed, or the connection ended. It does nothing when the protocol itself has
-    /// given it up.
+    /// The attempt failed, or the connection ended. Does nothing if the protocol itself has ended
+    /// it.
     pub fn handle_disconnected(&mut self, now: Instant, error: ConnectionError) {
         if !matches!(self.link, Link::Pause(_)) {
             self.end_connection(now, error);
         }
     }
 
-    /// Takes bytes as they came from the server.
+    /// Bytes from the server.
     pub fn handle_input(&mut self, now: Instant, bytes: &[u8]) {
         if let Link::Up(connection) = &mut self.link
             && let Err(error) = connection.handle_input(&mut self.context, now, bytes)
@@ -172,7 +171,7 @@ impl Protocol {
         }
     }
 
-    /// What is to be sent. The driver tells with [`Self::transmitted`] how much of it was.
+    /// The bytes to send. The driver reports with [`Self::transmitted`] how many it has sent.
     pub fn poll_transmit(&mut self) -> &[u8] {
         match &mut self.link {
             Link::Up(connection) => connection.poll_transmit(&mut self.context),
@@ -180,14 +179,14 @@ impl Protocol {
         }
     }
 
-    /// The first `count` bytes of [`Self::poll_transmit`] are sent.
+    /// The first `count` bytes of [`Self::poll_transmit`] were sent.
     pub fn transmitted(&mut self, count: usize) {
         if let Link::Up(connection) = &mut self.link {
             connection.transmitted(count);
         }
     }
 
-    /// When [`Self::handle_timeout`] is to be called, unless something else happens before.
+    /// When to call [`Self::handle_timeout`], unless something else happens first.
     pub fn poll_timeout(&self) -> Instant {
         match &self.link {
             Link::Pause(until) | Link::Connecting(until) => *until,
@@ -195,7 +194,7 @@ impl Protocol {
         }
     }
 
-    /// The time of [`Self::poll_timeout`] has come. To be early does no harm.
+    /// The time of [`Self::poll_timeout`] has come. Calling it early does no harm.
     pub fn handle_timeout(&mut self, now: Instant) {
         let config = &self.context.config;
         let ended = match &mut self.link {
@@ -211,22 +210,23 @@ impl Protocol {
         }
     }
 
-    /// What happened next.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.context.events.pop_front()
     }
 
-    /// Whether there is a connection: its stream is to be read, and closed once this is false.
+    /// Whether there is a connection: the driver reads its stream, and closes it once this is
+    /// false.
     pub fn is_connected(&self) -> bool {
         matches!(self.link, Link::Up(_))
     }
 
-    /// Whether an attempt to connect is under way.
+    /// Whether an attempt to connect is in progress.
     pub fn is_connecting(&self) -> bool {
         matches!(self.link, Link::Connecting(_))
     }
 
-    /// Queues a transaction; [`Event::Answered`] says what became of it.
+    /// Queues a transaction; [`Event::Answered`] has its outcome.
     ///
     /// # Errors
     /// [`TransactError::Invalid`], [`TransactError::TooLarge`], [`TransactError::Overloaded`].
@@ -240,8 +240,8 @@ impl Protocol {
         self.context.queue.submit(encoded)
     }
 
-    /// Takes a transaction back; true when it was not sent, or its request was aborted, and it
-    /// never will be.
+    /// Withdraws a transaction; true if it was not sent, or its request was aborted, and it never
+    /// will be.
     pub fn withdraw(&mut self, ticket: Ticket) -> bool {
         if self.context.queue.take_out(ticket) {
             return true;
@@ -252,8 +252,8 @@ impl Protocol {
         false
     }
 
-    /// Sets the guards that begin every later request, in place of those before. When one does not
-    /// hold, everybody in that request gets [`TransactError::Fenced`], and nothing is changed.
+    /// Sets the guards at the beginning of every later request, replacing earlier ones. If one does
+    /// not hold, all callers in that request get [`TransactError::Fenced`], and nothing is changed.
     ///
     /// # Errors
     /// [`TransactError::Invalid`].
@@ -271,7 +271,7 @@ impl Protocol {
         }
     }
 
-    /// Lets what is in flight end, and makes no further connection.
+    /// Completes what is in flight, and makes no further connection.
     pub fn close(&mut self) {
         self.closing = true;
     }
@@ -285,7 +285,7 @@ impl Protocol {
             }
     }
 
-    /// Ends what waits to be sent and what is in flight; nothing is to follow.
+    /// Ends what is queued and what is in flight; nothing may follow.
     pub fn abort(&mut self, error: &TransactError) {
         for ticket in self.context.queue.take_all() {
             self.context.answer(ticket, Err(error.clone()));
@@ -305,7 +305,7 @@ impl Protocol {
         };
         let pause = self.dial.failed(now, was_synced, &self.context.config);
         self.link = Link::Pause(now + pause);
-        // Callers are told when the state says already that the connection is lost.
+        // Callers are notified after the state shows that the connection is lost.
         self.context.events.push_back(Event::Disconnected {
             error: Arc::clone(&error),
             failures: self.dial.failures,

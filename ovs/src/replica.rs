@@ -1,9 +1,9 @@
-//! The part of a database that we watch, held in memory and indexed.
+//! The watched part of a database, in memory and indexed.
 //!
-//! A [`Db`] is built from [`TableSpec`]s and fed by a monitor: a snapshot at every connection,
-//! updates after it. A snapshot is diffed against what is known, so that after a reconnect only
-//! what really differs counts as changed. Applying an update costs as much as the rows it names,
-//! whatever the number of rows there are; lookups go by uuid or by a declared [`Index`].
+//! A [`Db`] is built from [`TableSpec`]s and fed by a monitor: a snapshot at every connection, then
+//! updates. A snapshot is compared with what is known, so that after a reconnect only real
+//! differences count as changes. The cost of an update depends on the rows in it, not on the number
+//! of rows; lookups use a uuid or a declared [`Index`].
 
 mod apply;
 mod parse;
@@ -23,15 +23,15 @@ pub(crate) use table::Table;
 /// A table to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSpec {
-    /// The table's name. A server whose schema lacks it is refused.
+    /// The table's name. A server without it in its schema is refused.
     pub name: &'static str,
-    /// The columns to watch. One that the server's schema lacks (it is older) reads as absent.
+    /// The columns to watch. A column that the server's (older) schema lacks reads as absent.
     pub columns: &'static [&'static str],
     /// The ways to find rows, other than by uuid.
     pub indexes: &'static [Index],
 }
 
-/// A way to find rows. An index over a column of references finds who refers to a row.
+/// A way to find rows. An index over a column of references finds the rows that refer to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Index {
     /// By each element of this column.
@@ -44,7 +44,7 @@ pub enum Index {
 #[derive(Debug)]
 pub struct Db {
     tables: Vec<Table>,
-    /// The most that all rows together may weigh.
+    /// The maximum approximate size of all rows.
     limit: usize,
 }
 
@@ -56,25 +56,25 @@ pub struct Row<'a> {
     cells: &'a [Value],
 }
 
-/// The rows that an update or a snapshot really changed, each with the number of its table.
+/// The rows that an update or a snapshot really changed, each with its table's number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     pub(crate) rows: Vec<(usize, Uuid)>,
 }
 
-/// What the server sent does not fit the schema it gave or the rows it told us of.
+/// What the server sent contradicts its schema or the rows it sent before.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplicaError {
-    /// The schema can't be read.
+    /// The schema is invalid.
     #[error("the database schema: {0}")]
     Schema(serde_json::Error),
-    /// The schema lacks a table that is to be watched.
+    /// The schema lacks a watched table.
     #[error("the database schema has no table {0}")]
     NoTable(&'static str),
-    /// An update that can't be read as one, or whose values are not of their columns' types.
+    /// An update is invalid, or a value has another type than its column.
     #[error("a monitor update: {0}")]
     Update(#[from] serde_json::Error),
-    /// The rows would weigh more than the replica may.
+    /// The rows would exceed the size limit.
     #[error("the watched rows take more than the {0} bytes allowed")]
     TooLarge(usize),
     /// A change to a row that was never inserted.
@@ -96,7 +96,7 @@ impl Db {
         }
     }
 
-    /// With a limit on what all rows together may weigh, in bytes, roughly.
+    /// With a limit on the approximate size of all rows, in bytes.
     #[must_use]
     pub fn with_limit(self, bytes: usize) -> Self {
         Self {
@@ -120,8 +120,8 @@ impl Db {
         self.table(table).map_or(0, Table::len)
     }
 
-    /// The rows that `index` files under `value`, in the order of their uuids. Without that index
-    /// on the table there are none.
+    /// The rows that `index` has under `value`, in the order of their uuids; none if the table
+    /// lacks that index.
     pub fn find(
         &self,
         table: &str,
@@ -134,7 +134,7 @@ impl Db {
             .flat_map(move |table| table.find(index, &value))
     }
 
-    /// The values under which `index` files a row of the table with this number.
+    /// The values under which `index` has a row of the table with this number.
     pub(crate) fn filed(
         &self,
         table: usize,
@@ -184,22 +184,22 @@ impl<'a> Row<'a> {
         self.uuid
     }
 
-    /// A column's value; `None` when the column is not watched, or the server's schema lacks it.
+    /// A column's value; `None` if the column is not watched, or the server's schema lacks it.
     pub fn column(&self, name: &str) -> Option<&'a Value> {
         self.cells.get(self.table.column(name)?)
     }
 
-    /// The column's string, when it has exactly one.
+    /// The column's string, if it has exactly one.
     pub fn str(&self, column: &str) -> Option<&'a str> {
         self.column(column)?.as_str()
     }
 
-    /// The column's integer, when it has exactly one.
+    /// The column's integer, if it has exactly one.
     pub fn integer(&self, column: &str) -> Option<i64> {
         self.column(column)?.as_integer()
     }
 
-    /// The column's boolean, when it has exactly one.
+    /// The column's boolean, if it has exactly one.
     pub fn bool(&self, column: &str) -> Option<bool> {
         self.column(column)?.as_bool()
     }
@@ -220,7 +220,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The columns that are not empty: what an error shows of a row.
+/// The non-empty columns: what an error shows of a row.
 impl fmt::Display for Row<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.table.spec().name, self.uuid)?;

@@ -1,9 +1,8 @@
-//! Transactions as data: what to do, what to expect of it, and what came of it (RFC 7047 §4.1.3,
-//! §5.2).
+//! Transactions as data: the operations, the expectations, and the outcome (RFC 7047 §4.1.3, §5.2).
 //!
 //! A [`Transaction`] is a list of operations. The client sends it alone or together with others'
-//! (see [`crate::client`]), which a caller only notices by the clock: row names are made unique
-//! when the transaction is encoded, and outcomes are told apart by `batch`.
+//! (see [`crate::client`]), which makes no difference to a caller except in time: row names are
+//! made unique when the transaction is encoded, and `batch` separates the outcomes.
 
 pub(crate) mod batch;
 mod encode;
@@ -25,11 +24,11 @@ pub struct Transaction {
     names: u32,
 }
 
-/// One operation and what is expected of it.
+/// One operation and its expectation.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) kind: Kind,
-    /// How many rows it has to touch.
+    /// The number of rows that it has to affect.
     pub(crate) count: Option<u64>,
 }
 
@@ -73,8 +72,8 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, Default)]
 pub struct Columns(pub(crate) Vec<(Name, Value)>);
 
-/// One `<condition>`: a column compared with a value. The conditions of an operation must all hold;
-/// no condition means every row.
+/// One `<condition>`: a column compared with a value. All conditions of an operation must hold;
+/// without one, it applies to every row.
 #[derive(Clone, Debug)]
 pub struct Condition {
     pub(crate) column: Name,
@@ -82,14 +81,14 @@ pub struct Condition {
     pub(crate) value: Value,
 }
 
-/// How a [`Condition`] compares: what podwire needs of RFC 7047 §5.1 `<function>`.
+/// How a [`Condition`] compares: those of RFC 7047 §5.1 `<function>` that podwire needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Function {
     Equal,
     Includes,
 }
 
-/// One `<mutation>`: a change to a column that needs no knowledge of its value.
+/// One `<mutation>`: a change to a column without knowledge of its value.
 #[derive(Clone, Debug)]
 pub struct Mutation {
     pub(crate) column: Name,
@@ -97,19 +96,19 @@ pub struct Mutation {
     pub(crate) value: Value,
 }
 
-/// What a [`Mutation`] does: what podwire needs of RFC 7047 §5.1 `<mutator>`.
+/// The effect of a [`Mutation`]: those of RFC 7047 §5.1 `<mutator>` that podwire needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutator {
     Insert,
     Delete,
 }
 
-/// The operation just added, to say more about it.
+/// The operation just added, for further settings.
 #[derive(Debug)]
 pub struct Added<'a>(&'a mut Operation, usize);
 
 impl Transaction {
-    /// A transaction that does nothing yet.
+    /// An empty transaction.
     pub fn new() -> Self {
         Self::default()
     }
@@ -117,7 +116,7 @@ impl Transaction {
     /// Inserts a row. Its name stands for its uuid in this transaction, and finds the uuid in the
     /// [`Outcome`].
     ///
-    /// A row of a table that is not a root table is gone again at commit unless something refers to
+    /// A row of a table that is not a root table is removed at commit unless something refers to
     /// it.
     pub fn insert(&mut self, table: impl Into<Name>, columns: Columns) -> RowName {
         let name = RowName(self.names);
@@ -130,7 +129,7 @@ impl Transaction {
         name
     }
 
-    /// Selects rows; no column named means all.
+    /// Selects rows; no columns means all.
     pub fn select(
         &mut self,
         table: impl Into<Name>,
@@ -145,8 +144,8 @@ impl Transaction {
         })
     }
 
-    /// Sets columns of rows. A map or a set is replaced whole; to keep what others wrote there,
-    /// [`Self::mutate`] it.
+    /// Sets columns of rows. A map or a set is replaced as a whole; to keep what others wrote
+    /// there, use [`Self::mutate`].
     pub fn update(
         &mut self,
         table: impl Into<Name>,
@@ -190,10 +189,10 @@ impl Transaction {
     }
 
     /// Aborts the transaction with a [`TransactError::Guard`] unless a row meets the conditions: a
-    /// `wait` (RFC 7047 §5.2.6) that does not wait, for the replica is where podwire waits.
+    /// `wait` (RFC 7047 §5.2.6) that does not wait, because podwire waits on the replica.
     ///
-    /// This is for where [`Added::expect_count`] would come too late: a count is known only after
-    /// the commit, a guard prevents it. For guards before everything that a client writes see
+    /// Use it if [`Added::expect_count`] would come too late: a count is known only after the
+    /// commit, a guard prevents it. For guards on everything that a client writes, see
     /// [`Client::set_fence`].
     ///
     /// [`Client::set_fence`]: crate::client::Client::set_fence
@@ -213,12 +212,12 @@ impl Transaction {
         self.push(Kind::Comment(text.into()))
     }
 
-    /// How many operations there are.
+    /// Number of operations.
     pub fn len(&self) -> usize {
         self.operations.len()
     }
 
-    /// Whether there is no operation.
+    /// Whether there are no operations.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
@@ -231,37 +230,36 @@ impl Transaction {
 }
 
 impl Added<'_> {
-    /// Demands that the operation touches exactly `count` rows; for `select`, that it finds as
-    /// many.
+    /// Requires the operation to affect exactly `count` rows; for `select`, to find as many.
     ///
-    /// The database counts but does not mind. When the count differs the caller gets
-    /// [`TransactError::Count`], *after* the commit, which can't be undone; where that matters use
+    /// The database reports the count but does not enforce it. If it differs, the caller gets
+    /// [`TransactError::Count`] *after* the commit, which can't be undone; if that matters, use
     /// [`Transaction::guard`].
     pub fn expect_count(self, count: u64) -> Self {
         self.0.count = Some(count);
         self
     }
 
-    /// The position of the operation, by which [`Outcome`] and [`TransactError`] name it.
+    /// The position of the operation, as in [`Outcome`] and [`TransactError`].
     pub fn index(&self) -> usize {
         self.1
     }
 }
 
 impl Columns {
-    /// No column yet.
+    /// No columns yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With this column.
+    /// Adds this column.
     #[must_use]
     pub fn set(mut self, column: impl Into<Name>, value: impl Into<Value>) -> Self {
         self.0.push((column.into(), value.into()));
         self
     }
 
-    /// With this column, when there is a value for it.
+    /// Adds this column if there is a value for it.
     #[must_use]
     pub fn set_some(self, column: impl Into<Name>, value: Option<impl Into<Value>>) -> Self {
         match value {
@@ -285,12 +283,12 @@ impl Condition {
         Self::new("_uuid", Function::Equal, row)
     }
 
-    /// Rows whose column has this value.
+    /// Rows whose column equals this value.
     pub fn equal(column: impl Into<Name>, value: impl Into<Value>) -> Self {
         Self::new(column, Function::Equal, value)
     }
 
-    /// Rows whose column has at least these elements or entries.
+    /// Rows whose column contains at least these elements or entries.
     pub fn includes(column: impl Into<Name>, value: impl Into<Value>) -> Self {
         Self::new(column, Function::Includes, value)
     }
@@ -311,7 +309,7 @@ impl Mutation {
         }
     }
 
-    /// Inserts elements into a set, or entries into a map whose keys are not there yet.
+    /// Inserts elements into a set, or entries with new keys into a map.
     pub fn insert(column: impl Into<Name>, value: impl Into<Value>) -> Self {
         Self::new(column, Mutator::Insert, value)
     }

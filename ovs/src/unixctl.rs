@@ -1,8 +1,8 @@
 //! The control socket of an Open vSwitch or OVN daemon (ovs-appctl(8)): JSON-RPC 1.0, a method and
 //! strings in, one string out.
 //!
-//! It answers what the database can't: whether the daemon behind it lives. A stopped ovs-vswitchd
-//! leaves a database that takes every port and an `ofport` that never comes.
+//! It tells what the database can't: whether the daemon is alive. If ovs-vswitchd is stopped, the
+//! database still accepts every port, whose `ofport` then never comes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ pub struct Unixctl {
     socket: PathBuf,
 }
 
-/// Why a daemon did not answer as asked.
+/// Why a daemon gave no valid answer.
 #[derive(Debug, thiserror::Error)]
 pub enum UnixctlError {
-    /// The pidfile can't be read: as a rule the daemon is not running.
+    /// The pidfile can't be read: usually the daemon is not running.
     #[error("reading the pidfile {}: {source}", path.display())]
     Pidfile {
         /// The pidfile.
@@ -32,13 +32,13 @@ pub enum UnixctlError {
         /// What went wrong.
         source: io::Error,
     },
-    /// The pidfile holds no process id.
+    /// The pidfile contains no process id.
     #[error("the pidfile {} holds no process id", path.display())]
     NoPid {
         /// The pidfile.
         path: PathBuf,
     },
-    /// The socket can't be connected to: as a rule the daemon is not running.
+    /// The socket refuses connections: usually the daemon is not running.
     #[error("connecting to {}: {source}", socket.display())]
     Connect {
         /// The socket.
@@ -54,7 +54,7 @@ pub enum UnixctlError {
         /// What went wrong.
         source: io::Error,
     },
-    /// What came is not JSON-RPC.
+    /// The answer is not JSON-RPC.
     #[error("the answer of {}: {source}", socket.display())]
     Wire {
         /// The socket.
@@ -62,27 +62,27 @@ pub enum UnixctlError {
         /// What went wrong.
         source: WireError,
     },
-    /// The method or an argument can't be sent.
+    /// The method or an argument can't be encoded.
     #[error("a unixctl argument: {0}")]
     Argument(#[from] EncodeError),
-    /// The daemon refused, with its own words.
+    /// The daemon refused; its own message.
     #[error("{} refused {method}: {error}", socket.display())]
     Refused {
         /// The socket.
         socket: PathBuf,
-        /// What was asked.
+        /// The request.
         method: String,
         /// The daemon's answer.
         error: String,
     },
-    /// The daemon took the connection and did not answer: it is stopped, or stuck.
+    /// The daemon accepted the connection but did not answer: it is stopped, or stuck.
     #[error("{} did not answer {method} within {} ms", socket.display(), waited.as_millis())]
     Timeout {
         /// The socket.
         socket: PathBuf,
-        /// What was asked.
+        /// The request.
         method: String,
-        /// How long was waited.
+        /// How long the caller waited.
         waited: Duration,
     },
 }
@@ -95,11 +95,11 @@ impl Unixctl {
         }
     }
 
-    /// The control socket of the daemon whose pidfile is `<rundir>/<daemon>.pid`:
+    /// The control socket of the daemon with the pidfile `<rundir>/<daemon>.pid`:
     /// `<rundir>/<daemon>.<pid>.ctl`, as `unixctl_server_create` in lib/unixctl.c names it.
     ///
     /// # Errors
-    /// [`UnixctlError::Pidfile`] and [`UnixctlError::NoPid`]. That the process lives is not
+    /// [`UnixctlError::Pidfile`] and [`UnixctlError::NoPid`]. Whether the process is alive is not
     /// checked.
     pub fn for_daemon(rundir: &Path, daemon: &str) -> Result<Self, UnixctlError> {
         let path = rundir.join(format!("{daemon}.pid"));
@@ -203,7 +203,7 @@ fn request(session: &mut Session, method: &str, arguments: &[&str]) -> Result<()
     Ok(())
 }
 
-/// The string that a result or an error is; what is no string comes as JSON.
+/// The string in a result or an error; anything else as JSON.
 fn text(json: &str) -> String {
     serde_json::from_str(json).unwrap_or_else(|_| json.to_owned())
 }

@@ -2,8 +2,8 @@
 //!
 //! The parser is strict: what is not a value is an error, never a guess and never a panic. Values
 //! are kept in one canonical form, so that equality is the database's own: a set of exactly one
-//! element *is* its atom (§5.1 makes the two notations interchangeable), sets and maps are sorted,
-//! and neither holds a duplicate.
+//! element *is* its atom (§5.1 makes the two notations interchangeable), sets and maps are sorted
+//! and contain no duplicates.
 
 mod json;
 mod map;
@@ -39,31 +39,31 @@ pub enum Atom {
     Integer(i64),
     /// `boolean`.
     Boolean(bool),
-    /// `string`. Most are short, and lie in place; a longer one is shared by its clones.
+    /// `string`. Most are short and stored inline; clones share a longer one.
     String(SmolStr),
     /// `uuid`.
     Uuid(Uuid),
-    /// `named-uuid`: a row that the same transaction inserts. Only ever sent, never received.
+    /// `named-uuid`: a row that the same transaction inserts. Only sent, never received.
     Named(RowName),
 }
 
-/// A row inserted by a transaction, before the database has given it a uuid. Meaningful only inside
-/// the transaction whose `insert` returned it.
+/// A row inserted by a transaction, before it has a uuid. Valid only inside the transaction whose
+/// `insert` returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowName(pub(crate) u32);
 
 impl Value {
-    /// The empty set, which is also how an absent optional value is written.
+    /// The empty set, which also stands for an absent optional value.
     pub const fn empty() -> Self {
         Self::Set(BTreeSet::new())
     }
 
-    /// A set of the given atoms; duplicates fall together.
+    /// A set of the given atoms, without duplicates.
     pub fn set<A: Into<Atom>>(atoms: impl IntoIterator<Item = A>) -> Self {
         Self::from_set(atoms.into_iter().map(Into::into).collect())
     }
 
-    /// A map of the given entries; of two entries with one key the last stays.
+    /// A map of the given entries; of two entries with one key, the last counts.
     pub fn map<K: Into<Atom>, V: Into<Atom>>(entries: impl IntoIterator<Item = (K, V)>) -> Self {
         Self::Map(
             entries
@@ -73,7 +73,7 @@ impl Value {
         )
     }
 
-    /// The only atom, when there is exactly one.
+    /// The only atom, if there is exactly one.
     pub fn atom(&self) -> Option<&Atom> {
         match self {
             Self::Atom(atom) => Some(atom),
@@ -81,7 +81,7 @@ impl Value {
         }
     }
 
-    /// The elements when this is a set or an atom; none when it is a map.
+    /// The elements of a set or an atom; none of a map.
     pub fn atoms(&self) -> impl Iterator<Item = &Atom> {
         let (one, many) = match self {
             Self::Atom(atom) => (Some(atom), None),
@@ -91,17 +91,17 @@ impl Value {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
-    /// The string, when there is exactly one atom and it is one.
+    /// The string, if it is the only atom.
     pub fn as_str(&self) -> Option<&str> {
         self.atom().and_then(Atom::as_str)
     }
 
-    /// The integer, when there is exactly one atom and it is one.
+    /// The integer, if it is the only atom.
     pub fn as_integer(&self) -> Option<i64> {
         self.atom().and_then(Atom::as_integer)
     }
 
-    /// The boolean, when there is exactly one atom and it is one.
+    /// The boolean, if it is the only atom.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Self::Atom(Atom::Boolean(boolean)) => Some(*boolean),
@@ -109,12 +109,12 @@ impl Value {
         }
     }
 
-    /// The uuid, when there is exactly one atom and it is one.
+    /// The uuid, if it is the only atom.
     pub fn as_uuid(&self) -> Option<Uuid> {
         self.atom().and_then(Atom::as_uuid)
     }
 
-    /// The map, when this is one.
+    /// The map, if this is one.
     pub fn as_map(&self) -> Option<&Map> {
         match self {
             Self::Map(map) => Some(map),
@@ -122,12 +122,12 @@ impl Value {
         }
     }
 
-    /// Whether this is a set or a map with no element.
+    /// Whether this is an empty set or map.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many elements the set or entries the map has.
+    /// Number of elements of a set or entries of a map.
     pub fn len(&self) -> usize {
         match self {
             Self::Atom(_) => 1,
@@ -136,7 +136,7 @@ impl Value {
         }
     }
 
-    /// What the value takes in memory, in bytes, roughly.
+    /// The value's approximate size in memory, in bytes.
     pub(crate) fn weight(&self) -> usize {
         match self {
             Self::Atom(atom) => atom.weight(),
@@ -145,7 +145,7 @@ impl Value {
         }
     }
 
-    /// The elements; none when this is a map.
+    /// The elements; none of a map.
     pub(crate) fn into_set(self) -> BTreeSet<Atom> {
         match self {
             Self::Atom(atom) => BTreeSet::from([atom]),
@@ -163,7 +163,7 @@ impl Value {
 }
 
 impl Atom {
-    /// The string, when it is one.
+    /// The string, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::String(string) => Some(string),
@@ -171,7 +171,7 @@ impl Atom {
         }
     }
 
-    /// The integer, when it is one.
+    /// The integer, if it is one.
     pub fn as_integer(&self) -> Option<i64> {
         match self {
             Self::Integer(integer) => Some(*integer),
@@ -179,7 +179,7 @@ impl Atom {
         }
     }
 
-    /// The uuid, when it is one.
+    /// The uuid, if it is one.
     pub fn as_uuid(&self) -> Option<Uuid> {
         match self {
             Self::Uuid(uuid) => Some(*uuid),
@@ -275,7 +275,7 @@ impl<A: Into<Atom>> From<A> for Value {
     }
 }
 
-/// As people write it, for messages: `veth0`, `[1, 2]`, `{a=b}`.
+/// For messages: `veth0`, `[1, 2]`, `{a=b}`.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

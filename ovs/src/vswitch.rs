@@ -1,8 +1,8 @@
-//! Open vSwitch's own database (ovs-vswitchd.conf.db(5)): its tables as types, the ways through
-//! them, and the transactions that make and unmake ports and bridges.
+//! Open vSwitch's own database (ovs-vswitchd.conf.db(5)): its tables as types, lookups in them, and
+//! the transactions that create and remove ports and bridges.
 //!
 //! Every transaction keeps what others wrote: sets and maps are changed by mutation, an element or
-//! a key at a time, and no map of an existing row is ever written whole.
+//! a key at a time, and no map of an existing row is ever written as a whole.
 
 mod operations;
 mod rows;
@@ -20,7 +20,7 @@ pub use rows::{Bridge, Interface, OpenVSwitch, Port, Qos, Queue};
 pub const DATABASE: &str = "Open_vSwitch";
 
 const BY_NAME: Index = Index::Column("name");
-/// Files rows of `Interface` by the logical port that they are for.
+/// Finds rows of `Interface` by their logical port.
 pub const BY_IFACE_ID: Index = Index::Key("external_ids", "iface-id");
 const BY_POD_MAC: Index = Index::Key("external_ids", "attached_mac");
 const BY_MAC: Index = Index::Column("mac_in_use");
@@ -106,19 +106,19 @@ pub fn tables() -> Vec<TableSpec> {
     ]
 }
 
-/// Lookups in a replica of [`tables`]. All go by index, whatever the number of ports.
+/// Lookups in a replica of [`tables`]. All use an index, whatever the number of ports.
 impl Db {
-    /// The only row of `Open_vSwitch`; none before `ovs-vsctl init` made it.
+    /// The only row of `Open_vSwitch`; None before `ovs-vsctl init` has created it.
     pub fn open_vswitch(&self) -> Option<OpenVSwitch<'_>> {
         self.rows("Open_vSwitch").next().map(OpenVSwitch)
     }
 
-    /// A bridge by its uuid.
+    /// A bridge by uuid.
     pub fn bridge(&self, uuid: Uuid) -> Option<Bridge<'_>> {
         self.row("Bridge", uuid).map(Bridge)
     }
 
-    /// A bridge by its name.
+    /// A bridge by name.
     pub fn bridge_by_name(&self, name: &str) -> Option<Bridge<'_>> {
         self.find("Bridge", BY_NAME, name).next().map(Bridge)
     }
@@ -128,17 +128,17 @@ impl Db {
         self.find("Bridge", BY_PORT, port).next().map(Bridge)
     }
 
-    /// A port by its uuid.
+    /// A port by uuid.
     pub fn port(&self, uuid: Uuid) -> Option<Port<'_>> {
         self.row("Port", uuid).map(Port)
     }
 
-    /// A port by its name.
+    /// A port by name.
     pub fn port_by_name(&self, name: &str) -> Option<Port<'_>> {
         self.find("Port", BY_NAME, name).next().map(Port)
     }
 
-    /// The port that an interface belongs to.
+    /// The port of an interface.
     pub fn port_of_interface(&self, interface: Uuid) -> Option<Port<'_>> {
         self.find("Port", BY_INTERFACE, interface).next().map(Port)
     }
@@ -148,22 +148,22 @@ impl Db {
         self.find("Port", BY_QOS, qos).map(Port)
     }
 
-    /// An interface by its uuid.
+    /// An interface by uuid.
     pub fn interface(&self, uuid: Uuid) -> Option<Interface<'_>> {
         self.row("Interface", uuid).map(Interface)
     }
 
-    /// An interface by its name.
+    /// An interface by name.
     pub fn interface_by_name(&self, name: &str) -> Option<Interface<'_>> {
         self.find("Interface", BY_NAME, name).next().map(Interface)
     }
 
-    /// The interfaces whose `external_ids:iface-id` this is. There should be one at most.
+    /// The interfaces with this `external_ids:iface-id`. There should be at most one.
     pub fn interfaces_with(&self, iface_id: &str) -> impl Iterator<Item = Interface<'_>> {
         self.find("Interface", BY_IFACE_ID, iface_id).map(Interface)
     }
 
-    /// The interfaces whose `external_ids:sandbox` (the container id) this is.
+    /// The interfaces with this `external_ids:sandbox` (the container id).
     pub fn interfaces_with_sandbox(&self, sandbox: &str) -> impl Iterator<Item = Interface<'_>> {
         self.find("Interface", BY_SANDBOX, sandbox).map(Interface)
     }
@@ -175,7 +175,7 @@ impl Db {
         of_pod.chain(own).map(Interface)
     }
 
-    /// All interfaces, in no order.
+    /// All interfaces, in any order.
     pub fn interfaces(&self) -> impl Iterator<Item = Interface<'_>> {
         self.rows("Interface").map(Interface)
     }
@@ -185,12 +185,12 @@ impl Db {
         self.row("QoS", uuid).map(Qos)
     }
 
-    /// All QoS rows, in no order.
+    /// All QoS rows, in any order.
     pub fn all_qos(&self) -> impl Iterator<Item = Qos<'_>> {
         self.rows("QoS").map(Qos)
     }
 
-    /// The QoS rows whose `external_ids:sandbox` (the container id) this is.
+    /// The QoS rows with this `external_ids:sandbox` (the container id).
     pub fn qos_with_sandbox(&self, sandbox: &str) -> impl Iterator<Item = Qos<'_>> {
         self.find("QoS", BY_SANDBOX, sandbox).map(Qos)
     }
@@ -200,9 +200,9 @@ impl Db {
         self.row("Queue", uuid).map(Queue)
     }
 
-    /// What [`del_ports`] has to remove with a port: the bridge it is on and, of its QoS row and
-    /// that one's queues, those that are `ours`. Another's QoS row may serve several ports. `None`
-    /// when no bridge has the port.
+    /// The rows that [`del_ports`] removes with a port: its bridge and, of its QoS row and that
+    /// row's queues, those that are `ours`. Another's QoS row may serve several ports. `None` if no
+    /// bridge has the port.
     pub fn port_rows(&self, port: Uuid, ours: impl Fn(&Row<'_>) -> bool) -> Option<PortRows> {
         let bridge = self.bridge_of_port(port)?.uuid();
         let qos = self

@@ -1,9 +1,10 @@
 //! The protocol core: JSON-RPC 1.0 over a byte stream, as RFC 7047 §4 uses it, without any IO.
 //!
-//! [`Session`] is fed the bytes that arrive and yields [`Event`]s; what it wants sent collects in
-//! [`Session::outgoing`]. It splits the stream into messages in time linear in the bytes, whatever
-//! their chunks, holds message size, nesting depth and unsent bytes under [`Limits`], matches
-//! replies to requests, and answers the server's echoes. Any stream, and any test, can drive it.
+//! [`Session`] is fed the bytes that arrive and returns [`Event`]s; what it wants to send collects
+//! in [`Session::outgoing`]. It splits the stream into messages in time linear in the bytes,
+//! however they are chunked; keeps message size, nesting depth and unsent bytes within [`Limits`];
+//! matches replies to requests; and answers the server's echoes. Any stream, and any test, can
+//! drive it.
 
 mod decoder;
 #[cfg(test)]
@@ -19,7 +20,7 @@ pub use decoder::Decoder;
 
 use crate::value::append;
 
-/// What a peer may make us hold.
+/// Limits on what a peer can make the session store.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The longest message, in bytes.
@@ -27,8 +28,8 @@ pub struct Limits {
     /// How deep arrays and objects may nest. An OVSDB schema needs about 10; `serde_json` itself
     /// stops at 128.
     pub depth: usize,
-    /// How many bytes may wait to be sent: a peer that asks for echoes and reads none of them is
-    /// cut off here.
+    /// How many bytes may wait to be sent: a peer that requests echoes without reading them is cut
+    /// off here.
     pub unsent_bytes: usize,
 }
 
@@ -42,7 +43,7 @@ impl Default for Limits {
     }
 }
 
-/// Why a connection can't go on. None of these leaves the session usable.
+/// Why a connection can't continue. After any of these, the session is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// A message grew past [`Limits::message_bytes`].
@@ -51,31 +52,31 @@ pub enum WireError {
     /// A message nests deeper than [`Limits::depth`].
     #[error("a message nests deeper than the {0} levels allowed")]
     TooDeep(usize),
-    /// A byte between messages that begins no object.
+    /// A byte between messages that does not begin an object.
     #[error("byte {0:#04x} where a message should begin")]
     NotAnObject(u8),
-    /// A closing bracket that closes nothing of its kind.
+    /// A closing bracket without a matching opening one.
     #[error("byte {0:#04x} closes no bracket of its kind")]
     Unbalanced(u8),
     /// A message that is not JSON, or not JSON-RPC 1.0.
     #[error("a message that is not JSON-RPC: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// A reply to a request that was never sent, or was answered already.
+    /// A reply to a request that was never sent, or that has been answered.
     #[error("a reply to no request of ours, id {0}")]
     UnknownReply(String),
-    /// The peer reads too slowly for what it makes us send; see [`Limits::unsent_bytes`].
+    /// The peer reads too slowly; see [`Limits::unsent_bytes`].
     #[error("more than {0} bytes wait to be sent")]
     UnsentTooLong(usize),
 }
 
-/// What a message from the peer means.
+/// The meaning of a message from the peer.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// The answer to the request with this id: its result, or its error.
     Reply {
-        /// What [`Session::request`] returned.
+        /// The id that [`Session::request`] returned.
         id: u64,
-        /// `result`, or `error` when that is not null.
+        /// `result`, or `error` if that is not null.
         outcome: Result<&'a str, &'a str>,
     },
     /// A notification, such as `update2`.
@@ -85,7 +86,7 @@ pub enum Event<'a> {
         /// Its parameters, as JSON.
         params: &'a str,
     },
-    /// The peer asked something; the answer already waits in [`Session::outgoing`].
+    /// The peer sent a request; the answer is already in [`Session::outgoing`].
     Answered,
 }
 
@@ -94,17 +95,17 @@ pub enum Event<'a> {
 pub struct Session {
     decoder: Decoder,
     outgoing: Vec<u8>,
-    /// How much of `outgoing` is sent already.
+    /// How much of `outgoing` has been sent.
     sent: usize,
     next_id: u64,
-    /// Requests that no reply has come for.
+    /// Requests without a reply yet.
     unanswered: HashSet<u64>,
     unsent_limit: usize,
 }
 
 /// The members of a message. In JSON-RPC 1.0 a request has `method`, a notification has `method`
-/// and a null `id`, a reply has no `method`; an absent member and a null one mean the same to every
-/// peer there is.
+/// and a null `id`, a reply has no `method`; all known peers treat an absent member like a null
+/// one.
 #[derive(Deserialize)]
 struct Message<'a> {
     #[serde(borrow, default)]
@@ -120,7 +121,7 @@ struct Message<'a> {
 }
 
 impl Session {
-    /// A session at the start of a connection.
+    /// A new session.
     pub fn new(limits: Limits) -> Self {
         Self {
             decoder: Decoder::new(limits),
@@ -132,16 +133,15 @@ impl Session {
         }
     }
 
-    /// Takes bytes as they came from the peer. Call [`Self::poll`] until it has nothing more before
-    /// feeding again.
+    /// Adds bytes from the peer. Call [`Self::poll`] until it returns nothing before adding more.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.decoder.feed(bytes);
     }
 
-    /// What the next whole message means, or `None` when none is whole yet.
+    /// The next complete message, or `None` if none is complete yet.
     ///
     /// # Errors
-    /// The first violation of the protocol; the connection is then to be closed.
+    /// The first violation of the protocol; close the connection then.
     pub fn poll(&mut self) -> Result<Option<Event<'_>>, WireError> {
         let Some(bytes) = self.decoder.next_message()? else {
             return Ok(None);
@@ -181,8 +181,8 @@ impl Session {
         }
     }
 
-    /// Queues a request whose `params` are written by `params`, and returns its id. Nothing is
-    /// checked: `params` is to write one JSON array.
+    /// Queues a request, whose `params` are written by `params`, and returns its id. They are not
+    /// checked, and must be one JSON array.
     pub fn request(&mut self, method: &str, params: impl FnOnce(&mut Vec<u8>)) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -196,12 +196,12 @@ impl Session {
         id
     }
 
-    /// What waits to be sent. The driver tells with [`Self::sent`] how much it could send.
+    /// The bytes to send. The driver reports with [`Self::sent`] how many it has sent.
     pub fn outgoing(&self) -> &[u8] {
         &self.outgoing[self.sent..]
     }
 
-    /// The first `count` bytes of [`Self::outgoing`] are sent.
+    /// The first `count` bytes of [`Self::outgoing`] were sent.
     pub fn sent(&mut self, count: usize) {
         self.sent = (self.sent + count).min(self.outgoing.len());
         if self.sent == self.outgoing.len() {

@@ -21,19 +21,18 @@ const KIND: u8 = 241;
 const NEIGHBOUR: u8 = 242;
 const DELIVERY: u8 = 243;
 
-/// In table 0 flows of others may stand beside ours. ovs-ofctl gives a flow priority 32768 unless
-/// told otherwise, so what an operator writes wins, and the switch's own last resort, at 0,
-/// doesn't.
+/// Others may have flows in table 0 too. ovs-ofctl gives a flow priority 32768 by default, so what
+/// an operator adds wins over podwire's; the switch's own fallback, at 0, does not.
 const FIRST: u16 = 2000;
 const EXCEPTION: u16 = 210;
 const EXACT: u16 = 200;
 const USUAL: u16 = 100;
 const REST: u16 = 1;
 
-/// `podw`, the upper half of every cookie of ours; the lower half is the port's number.
+/// `podw`, the upper half of the cookie of every podwire flow; the lower half is the port's number.
 const OWNER: u64 = 0x706f_6477 << 32;
 
-/// Every flow that podwire has made.
+/// Matches every podwire flow.
 pub const OURS: Cookie = Cookie {
     value: OWNER,
     mask: 0xffff_ffff << 32,
@@ -50,7 +49,7 @@ const CODE_0: Field = Field::Icmpv6Code(0);
 const NO_MAC: [u8; 6] = [0; 6];
 
 const MLD_QUERY: u8 = 130;
-/// Reports of both versions, and what leaves a group (RFC 2710 §3, RFC 3810 §5.2).
+/// Reports of both versions, and messages for leaving a group (RFC 2710 §3, RFC 3810 §5.2).
 const MLD_REPORTS: [u8; 3] = [131, 132, 143];
 const ROUTER_SOLICITATION: u8 = 133;
 const ROUTER_ADVERTISEMENT: u8 = 134;
@@ -63,9 +62,9 @@ const REDIRECT: u8 = 137;
 pub struct Surroundings {
     /// The MAC address of the bridge's local port: the pods' gateway, and the node itself.
     pub local_mac: Option<MacAddr6>,
-    /// The addresses that podwire has put there.
+    /// The addresses that podwire has set on it.
     pub gateways: Vec<IpAddr>,
-    /// Whether there are ports whose addresses nobody knows: an uplink, pods without port security.
+    /// Whether there are ports with unknown addresses: an uplink, pods without port security.
     pub others: bool,
 }
 
@@ -74,7 +73,7 @@ pub fn is_ours(cookie: u64) -> bool {
     cookie & OURS.mask == OURS.value
 }
 
-/// What it means that a packet ends in a table of ours.
+/// What it means when a packet's processing ends in a podwire table.
 pub fn refusal(table: u8) -> Option<&'static str> {
     Some(match table {
         ADMISSION => "port security: the frame does not bear its port's MAC address",
@@ -100,7 +99,7 @@ pub fn port_flows(ofport: u16, port: &SecuredPort) -> Vec<Flow> {
         flows.add(SOURCE, USUAL, [from], Action::Goto(KIND));
         flows.add(NEIGHBOUR, USUAL, [from], Action::Goto(DELIVERY));
     } else {
-        // A probe for an address, before it is used (RFC 5227 §1.1).
+        // A probe before an address is used (RFC 5227 §1.1).
         for ip in ipv4(port).chain([Ipv4Addr::UNSPECIFIED]) {
             let fields = [from, ARP, Field::ArpSpa(ip), Field::ArpSha(mac)];
             flows.add(SOURCE, USUAL, fields, Action::Goto(KIND));
@@ -117,7 +116,7 @@ pub fn port_flows(ofport: u16, port: &SecuredPort) -> Vec<Flow> {
             flows.add(SOURCE, USUAL, fields, Action::Goto(KIND));
             let advertised = [from, IPV6, ICMPV6, Field::Icmpv6Type(ADVERTISEMENT), CODE_0];
             let advertised = with(advertised, Field::NdTarget(ip));
-            // Linux leaves the option out of what answers a unicast probe (`ndisc_recv_ns`).
+            // Linux omits the option in replies to a unicast probe (`ndisc_recv_ns`).
             for tll in [mac, NO_MAC] {
                 let fields = with(advertised.clone(), Field::NdTll(tll));
                 flows.add(NEIGHBOUR, USUAL, fields, Action::Goto(DELIVERY));
@@ -127,7 +126,7 @@ pub fn port_flows(ofport: u16, port: &SecuredPort) -> Vec<Flow> {
     for ip in ipv4(port) {
         let asked = [ARP, ARP_REQUEST, Field::ArpTpa(ip)];
         flows.add(DELIVERY, EXACT, asked, Action::Output(number));
-        // Who asks for its own address tells that it has it.
+        // A request for its own address announces it.
         let announced = [from, ARP, ARP_REQUEST, Field::ArpTpa(ip)];
         flows.add(
             DELIVERY,
@@ -144,7 +143,7 @@ pub fn port_flows(ofport: u16, port: &SecuredPort) -> Vec<Flow> {
     flows.0
 }
 
-/// The flows that are no port's.
+/// The flows that belong to no single port.
 pub fn common_flows(around: &Surroundings) -> Vec<Flow> {
     let mut flows = Flows::of(OWNER);
     let local = Field::InPort(PortNumber::LOCAL);
@@ -155,7 +154,7 @@ pub fn common_flows(around: &Surroundings) -> Vec<Flow> {
         Action::Goto(DELIVERY),
     );
 
-    // Duplicate address detection is the only thing that may be said without an address.
+    // Duplicate address detection is the only message without a source address that is allowed.
     let probe = [
         IPV6,
         ICMPV6,
@@ -164,7 +163,7 @@ pub fn common_flows(around: &Surroundings) -> Vec<Flow> {
     ];
     flows.add(SOURCE, USUAL, probe, Action::Goto(KIND));
 
-    // What pods can't answer: it is for routers, of which the bridge's local port is one.
+    // What pods can't answer is for routers, of which the bridge's local port is one.
     let beyond = Action::Output(match around.others {
         true => PortNumber::NORMAL,
         false => PortNumber::LOCAL,
@@ -216,7 +215,7 @@ pub fn common_flows(around: &Surroundings) -> Vec<Flow> {
             IpAddr::V6(ip) => flows.add(DELIVERY, EXACT, asked_for(ip), to_local.clone()),
         }
     }
-    // Nobody whom we know has it.
+    // No known port has it.
     flows.add(DELIVERY, USUAL, [ARP, ARP_REQUEST], beyond.clone());
     flows.add(DELIVERY, USUAL, icmpv6(SOLICITATION), beyond.clone());
     for kind in MLD_REPORTS.into_iter().chain([ROUTER_SOLICITATION]) {
@@ -226,7 +225,7 @@ pub fn common_flows(around: &Surroundings) -> Vec<Flow> {
     flows.0
 }
 
-/// The flows of one port, to be found again.
+/// The cookie of one port's flows, by which to find them.
 pub fn cookie_of(ofport: u16) -> Cookie {
     Cookie {
         value: OWNER | u64::from(ofport),
@@ -234,7 +233,7 @@ pub fn cookie_of(ofport: u16) -> Cookie {
     }
 }
 
-/// The address that the kernel makes of a MAC address (RFC 4291 appendix A).
+/// The address that the kernel derives from a MAC address (RFC 4291 appendix A).
 pub fn link_local(mac: MacAddr6) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.into_array();
     let host = [a ^ 2, b, c, 0xff, 0xfe, d, e, f];
@@ -244,7 +243,7 @@ pub fn link_local(mac: MacAddr6) -> Ipv6Addr {
     octets.into()
 }
 
-/// Flows with one cookie.
+/// Flows that share a cookie.
 struct Flows(Vec<Flow>, u64);
 
 impl Flows {
@@ -271,7 +270,7 @@ fn ipv4(port: &SecuredPort) -> impl Iterator<Item = Ipv4Addr> {
     })
 }
 
-/// Also the one that it has without being given it.
+/// Includes the link-local address that it configures itself.
 fn ipv6(port: &SecuredPort) -> impl Iterator<Item = Ipv6Addr> {
     let given = port.addresses.iter().filter_map(|ip| match ip {
         IpAddr::V6(ip) => Some(*ip),

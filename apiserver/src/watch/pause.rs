@@ -1,12 +1,12 @@
-//! How long a watch that failed waits.
+//! The pause of a watch after a failure.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// The pause before the next try: it doubles with each failure, and half of it is chance, so that
-/// the nodes of a cluster don't all come back at once.
+/// The pause before the next attempt: it doubles with each failure, and half of it is random, so
+/// that the nodes of a cluster don't all return at once.
 #[derive(Debug, Default)]
 pub(super) struct Pause {
     failures: u32,
@@ -15,7 +15,7 @@ pub(super) struct Pause {
 impl Pause {
     const SHORTEST: Duration = Duration::from_millis(200);
     const LONGEST: Duration = Duration::from_secs(30);
-    /// What remains of it when somebody waits for the watch.
+    /// Its remainder when somebody waits for the watch.
     const NUDGED: Duration = Duration::from_secs(1);
 
     pub(super) fn reset(&mut self) {
@@ -32,7 +32,7 @@ impl Pause {
                 None => std::future::pending().await,
             }
         };
-        // It is the pause's end, or an earlier one.
+        // Either way, the pause ends.
         let _ = tokio::time::timeout(pause - at_least, nudged).await;
     }
 

@@ -1,4 +1,4 @@
-//! The client's one task: it drives the protocol over a stream, and tells what happened.
+//! The client's one task: it drives the protocol over a stream, and reports events.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -24,7 +24,7 @@ use crate::transact::{TransactError, Transaction};
 
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// What the handles and the task share.
+/// The state shared by the handles and the task.
 #[derive(Debug)]
 pub(super) struct Shared {
     db: Arc<RwLock<Db>>,
@@ -36,31 +36,31 @@ pub(super) struct Shared {
     pub(super) followers: Followers,
     database: &'static str,
     tls: Option<TlsKeys>,
-    /// The task is gone.
+    /// The task has ended.
     ended: AtomicBool,
 }
 
-/// The protocol, and who waits for its answers.
+/// The protocol, and the waiters for its answers.
 #[derive(Debug)]
 struct Driven {
     protocol: Protocol,
     callers: HashMap<Ticket, oneshot::Sender<Answer>>,
 }
 
-/// A caller's end of a transaction. Dropped, it takes back what was not sent yet.
+/// A caller's end of a transaction. Dropping it withdraws the transaction if it was not sent yet.
 pub(super) struct Submitted<'a> {
     shared: &'a Shared,
     ticket: Ticket,
     answer: oneshot::Receiver<Answer>,
 }
 
-/// What became of a transaction that its caller no longer waits for.
+/// The state of a transaction whose caller no longer waits.
 pub(super) enum Withdrawn {
     /// It was never sent, or its request was aborted.
     Unsent,
-    /// It is on its way.
+    /// It has been sent.
     Sent,
-    /// The answer was there.
+    /// It has been answered.
     Answered(Answer),
 }
 
@@ -88,7 +88,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Whatever ends the task, nobody is left waiting for it.
+/// However the task ends, nobody is left waiting for it.
 struct End<'a>(&'a Shared);
 
 impl Drop for End<'_> {
@@ -152,15 +152,15 @@ impl Shared {
         })
     }
 
-    /// Lets the protocol take a step, tells what came of it, and wakes the task.
+    /// Calls the protocol, reports the resulting events, and wakes the task.
     pub(super) fn poke<T>(&self, step: impl FnOnce(&mut Protocol) -> T) -> T {
         let done = self.with(step);
         self.wake.notify_one();
         done
     }
 
-    /// Lets the protocol take a step, and tells what came of it. Not to be called from a look at
-    /// the replica, whose lock a step may take.
+    /// Calls the protocol and reports the resulting events. Must not be called during a read of the
+    /// replica, whose lock a call may take.
     pub(super) fn with<T>(&self, step: impl FnOnce(&mut Protocol) -> T) -> T {
         let mut driven = self.driven();
         let done = step(&mut driven.protocol);
@@ -202,8 +202,7 @@ impl Shared {
         }
     }
 
-    /// Waits for what is going on, until there is a reason to look at the protocol before that:
-    /// `None`.
+    /// Waits for `going_on`, or until there is a reason to look at the protocol first: `None`.
     async fn pause<T>(&self, going_on: impl Future<Output = T>) -> Option<T> {
         let due = self.with(|protocol| protocol.poll_timeout()).into();
         tokio::select! {
@@ -215,7 +214,7 @@ impl Shared {
         None
     }
 
-    /// As [`Self::pause`], until the attempt is over. To look at the protocol does not end it.
+    /// Like [`Self::pause`], until the attempt is over. Looking at the protocol does not end it.
     async fn pause_while_connecting<T>(&self, connecting: impl Future<Output = T>) -> Option<T> {
         let mut connecting = std::pin::pin!(connecting);
         while self.with(|protocol| protocol.is_connecting() && !protocol.is_closed()) {
@@ -226,8 +225,8 @@ impl Shared {
         None
     }
 
-    /// Writes as much as the stream takes, and is ready when it has read something. Both at once: a
-    /// server that is itself blocked on writing to us would never read.
+    /// Writes as much as the stream accepts, and returns when it has read something. Both at once:
+    /// a server that is itself blocked writing to this client would never read.
     fn exchange(
         &self,
         mut stream: &mut dyn Stream,
@@ -248,7 +247,7 @@ impl Shared {
             }
         }
         drop(driven);
-        // A TLS session takes a write whole and may still hold what the socket did not take.
+        // A TLS session accepts a whole write and may still hold what the socket did not accept.
         if let Poll::Ready(Err(error)) = Pin::new(&mut stream).poll_flush(context) {
             return Poll::Ready(Err(error.into()));
         }
@@ -291,7 +290,8 @@ impl Shared {
             }
             Event::Answered(ticket, answer) => {
                 if let Some(caller) = driven.callers.remove(&ticket) {
-                    // Nobody listens when the caller has left; what was sent is done all the same.
+                    // Nobody listens if the caller has left; what was sent is executed
+                    // nevertheless.
                     let _ = caller.send(answer);
                 }
             }

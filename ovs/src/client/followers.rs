@@ -6,24 +6,24 @@ use tokio::sync::Notify;
 use crate::replica::{Changes, Db};
 use crate::value::Uuid;
 
-/// Those who want to know which rows change.
+/// The followers of changed rows.
 #[derive(Debug, Default)]
 pub(super) struct Followers {
     followers: Mutex<Vec<Weak<Feed>>>,
 }
 
-/// What changed since the last look: as many rows as there are at most, however slow its reader is.
+/// The changes since the last read: at most as many as there are rows, however slow the reader is.
 #[derive(Debug)]
 pub struct Follower {
     feed: Arc<Feed>,
 }
 
-/// Rows that changed, appeared or went; may be gathered over several looks.
+/// Rows that changed, appeared or were removed; may be combined from several reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     /// Each with the name of its table.
     pub rows: HashSet<(&'static str, Uuid)>,
-    /// A snapshot was taken in the meantime: there was no connection for a while, or another
+    /// A snapshot was taken meanwhile: the connection was lost for a while, or it is another
     /// server.
     pub resynced: bool,
 }
@@ -41,7 +41,7 @@ struct FeedState {
 }
 
 impl Changed {
-    /// Adds what a later look has shown.
+    /// Adds the changes of a later read.
     pub fn extend(&mut self, later: Changed) {
         self.rows.extend(later.rows);
         self.resynced |= later.resynced;

@@ -11,7 +11,7 @@ type Key = (usize, Uuid);
 /// An index of a table, and the values in it that somebody waits for.
 type Filed = HashMap<(usize, Index), HashMap<Atom, Vec<Arc<Notify>>>>;
 
-/// Who waits for which row, so that a change wakes only those who wait for that row.
+/// The waiters of each row, so that a change wakes only those concerned.
 #[derive(Debug, Default)]
 pub(super) struct RowWaits {
     waiting: Mutex<Waiting>,
@@ -33,9 +33,9 @@ pub(super) struct Waiter<'a> {
 }
 
 impl RowWaits {
-    /// From here on every change of the row wakes the waiter, also one that comes before it begins
-    /// to wait. So does every change after which a row of that table is filed under the value that
-    /// `also` names.
+    /// From now on, every change of the row wakes the waiter, even one that happens before it
+    /// begins to wait. So does every change after which a row of that table has the value in
+    /// `also`.
     pub(super) fn register(&self, key: Key, also: Option<(Index, Atom)>) -> Waiter<'_> {
         let notify = Arc::new(Notify::new());
         let mut waiting = self.lock();
@@ -55,7 +55,7 @@ impl RowWaits {
         }
     }
 
-    /// Wakes those who wait for these rows; `db` is what the change has made of them.
+    /// Wakes the waiters of these rows; `db` contains the change.
     pub(super) fn wake(&self, db: &Db, changed: &[Key]) {
         let waiting = self.lock();
         if waiting.rows.is_empty() {

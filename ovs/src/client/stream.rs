@@ -8,12 +8,12 @@ use tokio::net::{TcpStream, UnixStream};
 use super::tls;
 use crate::protocol::{HostPort, Remote, TlsKeys};
 
-/// What a connection runs on.
+/// The transport of a connection.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// Connects, for `ssl:` with these keys.
+/// Connects; for `ssl:` with these keys.
 pub(super) async fn connect(
     remote: &Remote,
     keys: Option<&TlsKeys>,

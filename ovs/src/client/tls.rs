@@ -1,9 +1,9 @@
 //! TLS as Open vSwitch and OVN use it: both ends have a certificate of one private CA (ovs-pki(8)),
-//! and its signature is the proof.
+//! whose signature is the proof.
 //!
-//! No name is compared. OVS's own programs don't (`do_ssl_init` in lib/stream-ssl.c sets
-//! SSL_VERIFY_PEER and no host), and the certificates of ovs-pki name a component or a chassis, not
-//! the address that a remote is reached by.
+//! Names are not compared. OVS's own programs don't (`do_ssl_init` in lib/stream-ssl.c sets
+//! SSL_VERIFY_PEER and no host name), and ovs-pki's certificates name a component or a chassis, not
+//! the address of a remote.
 
 use std::io;
 use std::path::Path;
@@ -28,14 +28,13 @@ use tokio_rustls::rustls::{
 
 use crate::protocol::TlsKeys;
 
-/// Makes a connection private. The files are read anew for each: keys are rotated under running
-/// daemons.
+/// Starts TLS on a connection. The files are read for each one: keys are rotated while daemons run.
 pub(super) async fn handshake(
     keys: &TlsKeys,
     host: &str,
     stream: TcpStream,
 ) -> io::Result<TlsStream<TcpStream>> {
-    // What can be no name in a certificate is sent as none.
+    // A host that can't be a name in a certificate is left out.
     let name = ServerName::try_from(host.to_owned())
         .unwrap_or_else(|_| ServerName::from(std::net::Ipv4Addr::UNSPECIFIED));
     TlsConnector::from(Arc::new(config(keys)?))
@@ -67,7 +66,7 @@ fn config(keys: &TlsKeys) -> io::Result<ClientConfig> {
         .map_err(|error| unusable(&keys.certificate, &error))
 }
 
-/// Believes every certificate that our CA has signed and that is valid now.
+/// Accepts every currently valid certificate that the CA has signed.
 #[derive(Debug)]
 struct SignedByOurCa {
     roots: RootCertStore,

@@ -19,19 +19,19 @@ impl PortNumber {
     const ANY: Self = Self(0xffff_ffff);
 }
 
-/// A number that a flow's owner writes on it, by which it finds its flows again.
+/// A number on each flow, by which its owner finds its flows again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cookie {
     /// The number.
     pub value: u64,
-    /// Which bits of it count, in a deletion.
+    /// The bits that count in a deletion.
     pub mask: u64,
 }
 
-/// What a packet must have.
+/// A field that a packet must match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
-    /// The port it came in by.
+    /// The port where it arrived.
     InPort(PortNumber),
     /// Its Ethernet destination.
     EthDst(MacBytes),
@@ -72,14 +72,14 @@ pub enum Field {
     NdTll(MacBytes),
 }
 
-/// What becomes of a packet.
+/// What happens to a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// It goes nowhere.
+    /// It is dropped.
     Drop,
     /// The next table decides.
     Goto(u8),
-    /// It leaves by this port, unless it came in by it (§5.1).
+    /// It is sent out of this port, unless it arrived there (§5.1).
     Output(PortNumber),
 }
 
@@ -90,11 +90,11 @@ pub struct Flow {
     pub table: u8,
     /// The higher one wins.
     pub priority: u16,
-    /// What a packet must have. A field's prerequisites come before it.
+    /// The fields that a packet must match. A field's prerequisites come before it.
     pub fields: Vec<Field>,
-    /// What becomes of such a packet.
+    /// What happens to a matching packet.
     pub action: Action,
-    /// Whose it is.
+    /// Its owner's number.
     pub cookie: u64,
 }
 
@@ -103,7 +103,7 @@ pub struct Flow {
 pub enum FlowMod {
     /// Adds a flow, in the place of one with the same table, priority and match.
     Add(Flow),
-    /// Deletes every flow whose cookie is this one, in all tables.
+    /// Deletes every flow with this cookie, in all tables.
     Delete(Cookie),
 }
 

@@ -5,74 +5,74 @@ use super::remote::Remote;
 use crate::replica::{MonitorMethod, TableSpec};
 use crate::wire::Limits;
 
-/// What a client connects to, watches, and holds itself to.
+/// What a client connects to and watches, and its limits.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Where the server is, or each of a cluster's. They take turns; there is at least one.
+    /// The server's remote, or those of a cluster's servers, which are tried in turn; at least one.
     pub remotes: Vec<Remote>,
-    /// Whether only the leader of a clustered database will do, or the one server of any other.
-    /// Writes that go to a follower take another hop, and what a follower shows may be late.
+    /// Whether to use only the leader of a clustered database, or the one server of any other.
+    /// Writes to a follower take another hop, and a follower's data may be late.
     pub leader_only: bool,
-    /// What an `ssl:` remote needs.
+    /// Keys for an `ssl:` remote.
     pub tls: Option<TlsKeys>,
     /// The database, such as `Open_vSwitch`.
     pub database: &'static str,
-    /// What the replica holds.
+    /// The tables of the replica.
     pub tables: Vec<TableSpec>,
-    /// The monitor request to begin with. When the server does not know
+    /// The monitor request to try first. If the server does not know
     /// [`MonitorMethod::Conditional`], the plain one is used.
     pub monitor: MonitorMethod,
-    /// What the server may make us hold.
+    /// Limits on what the server can make the client store.
     pub limits: Limits,
-    /// What the replica may grow to, in bytes, roughly.
+    /// The approximate maximum size of the replica, in bytes.
     pub replica_bytes: usize,
-    /// After this long without a byte from the server it is asked for an echo, and after as long
-    /// again the connection is given up.
+    /// After this long without a byte from the server, the client sends an echo, and after as long
+    /// again it closes the connection.
     pub probe: Duration,
-    /// The same until the replica is in sync. A server writes a large database's contents in one
-    /// go, for each connection anew: one that is given up for that makes the next wait longer.
+    /// The same until the replica is current. A server writes a large database's content in one go,
+    /// and for each connection anew: closing the connection would only make the next wait longer.
     pub sync_probe: Duration,
-    /// How long one attempt to connect may take.
+    /// Time limit of one attempt to connect.
     pub connect_timeout: Duration,
     /// The pause before the third attempt; the second is immediate, and each later pause is twice
-    /// as long as the one before.
+    /// as long as the previous one.
     pub backoff_first: Duration,
     /// The longest pause between attempts.
     pub backoff_max: Duration,
     /// How transactions share requests.
     pub group: GroupCommit,
-    /// How many callers may wait for their transaction to be sent.
+    /// The maximum number of transactions waiting to be sent.
     pub queue: usize,
     /// The largest transaction, in bytes of JSON.
     pub transaction_bytes: usize,
 }
 
-/// PEM files with what this end is known by, and whom it believes: the columns of `Open_vSwitch`'s
+/// PEM files with this end's identity and the CA that it trusts: the columns of `Open_vSwitch`'s
 /// SSL table, or the options of ovn-controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsKeys {
-    /// Our private key.
+    /// The private key.
     pub private_key: PathBuf,
-    /// Our certificate.
+    /// The certificate.
     pub certificate: PathBuf,
-    /// The certificate of the CA that has signed the server's.
+    /// The certificate of the CA that signed the server's.
     pub ca_certificate: PathBuf,
 }
 
-/// The most that one request carries. A transaction larger than `bytes` still goes, alone.
+/// The limits of one request. A transaction larger than `bytes` is sent alone.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupCommit {
-    /// How many transactions; 1 switches group commit off.
+    /// Number of transactions; 1 disables group commit.
     pub transactions: usize,
-    /// How many bytes.
+    /// Size in bytes.
     pub bytes: usize,
 }
 
 impl ClientConfig {
-    /// The defaults for a database at a remote, or at several.
+    /// The defaults for a database at one or several remotes.
     ///
     /// # Panics
-    /// Without any remote.
+    /// There is no remote.
     pub fn new(
         remotes: impl Into<Vec<Remote>>,
         database: &'static str,

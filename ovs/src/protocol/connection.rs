@@ -1,4 +1,4 @@
-//! One connection, from its first byte to its last: the leader's word where one is wanted, schema,
+//! One connection, from its first byte to its last: the check for the leader if required, schema,
 //! snapshot, then updates and transactions.
 
 use std::collections::VecDeque;
@@ -19,14 +19,14 @@ use crate::transact::batch::{self, Verdict};
 use crate::value::{append, encode_str};
 use crate::wire::{self, Session};
 
-/// Names our monitor of the database.
+/// The name of the monitor of the database.
 const MONITOR: &str = "\"podwire\"";
 
 #[derive(Debug)]
 pub(super) struct Connection {
     session: Session,
     phase: Phase,
-    /// What the server says of the database, where only a leader will do.
+    /// The server's state of the database, if only a leader is suitable.
     server: Option<ServerView>,
     in_flight: VecDeque<(u64, Group)>,
     heard: Instant,
@@ -34,7 +34,7 @@ pub(super) struct Connection {
     probe: Option<Instant>,
 }
 
-/// What the connection is there for so far. Each number is a request's id.
+/// The progress of the connection. Each number is a request's id.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Server(u64),
@@ -43,8 +43,7 @@ enum Phase {
     Synced(MonitorMethod),
 }
 
-/// What an event asks for; events borrow from the session, so that their handlers can't write
-/// there.
+/// What an event requires; events borrow from the session, so their handlers can't write to it.
 enum Next {
     Nothing,
     Schema,
@@ -80,7 +79,7 @@ impl Connection {
         self.in_flight.is_empty()
     }
 
-    /// The transactions that nobody knows the outcome of.
+    /// The transactions with unknown outcome.
     pub(super) fn into_tickets(self) -> Vec<Ticket> {
         let groups = self.in_flight.into_iter();
         groups
@@ -89,7 +88,7 @@ impl Connection {
             .collect()
     }
 
-    /// The caller of a transaction in flight has left: it is not to be sent again.
+    /// The caller of a transaction in flight has left: it must not be sent again.
     pub(super) fn abandon(&mut self, ticket: Ticket) {
         let members = self
             .in_flight
@@ -223,7 +222,7 @@ impl Connection {
                 .chain(members.iter().map(|member| &member.encoded));
             let id = self.session.request("transact", |out| {
                 out.push(b'[');
-                // The config's name of a database holds no NUL, and encode_str refuses nothing
+                // The config's name of a database contains no NUL, and encode_str refuses nothing
                 // else.
                 let _ = encode_str(context.config.database, out);
                 for encoded in operations {
@@ -260,7 +259,7 @@ fn request_schema(session: &mut Session, config: &ClientConfig) -> u64 {
     })
 }
 
-/// A server that knows no `_Server` is older than clusters.
+/// A server without `_Server` is older than clusters.
 fn take_server(
     context: &Context,
     server: &mut Option<ServerView>,
@@ -376,7 +375,7 @@ fn answered(
     let Some(at) = in_flight.iter().position(|(request, _)| *request == id) else {
         return Ok(()); // an echo
     };
-    // A reply that can't be read leaves the group in flight: its members learn that the connection
+    // An unreadable reply leaves the group in flight: its members get the error that the connection
     // ended.
     let verdict = in_flight[at].1.judge(outcome)?;
     let Some((_, mut group)) = in_flight.remove(at) else {
@@ -414,7 +413,7 @@ fn answered(
 }
 
 impl Group {
-    /// What the reply means for the members, the fence set aside.
+    /// The meaning of the reply for the members, apart from the fence.
     fn judge(&self, reply: Result<&str, &str>) -> Result<Verdict, ConnectionError> {
         let members = self.members.iter().map(|member| &member.encoded.shapes);
         let shapes: Vec<_> = self

@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 use super::config::ClientConfig;
 use super::remote::Remote;
 
-/// Which remote is next, and after which pause.
+/// The next remote, and the pause before it.
 #[derive(Debug)]
 pub(super) struct Dial {
-    /// The remotes take turns.
+    /// The remotes are used in turn.
     turn: usize,
-    /// Attempts and connections that ended since one was stable.
+    /// Attempts and connections that have ended since one was stable.
     pub(super) failures: u32,
     /// When the present attempt began.
     pub(super) started: Instant,
 }
 
-/// A connection that was in sync this long is worth an immediate attempt to get it back; one that
-/// was not might fail at once again.
+/// After a connection was current for this long, the next attempt is immediate; a shorter one might
+/// fail again at once.
 const STABLE: Duration = Duration::from_secs(1);
 
 impl Dial {
@@ -33,7 +33,7 @@ impl Dial {
         &config.remotes[self.turn]
     }
 
-    /// The pause before the next attempt, which is on the next remote.
+    /// The pause before the next attempt, which goes to the next remote.
     pub(super) fn failed(
         &mut self,
         now: Instant,
@@ -49,7 +49,7 @@ impl Dial {
     }
 
     /// None until each remote was tried again; then one before each further round, doubling, and
-    /// shortened at random by up to a quarter so that a database's clients spread.
+    /// shortened at random by up to a quarter so that a database's clients spread out.
     fn pause(&self, config: &ClientConfig) -> Duration {
         let remotes = u32::try_from(config.remotes.len()).unwrap_or(u32::MAX);
         let Some(further) = self.failures.checked_sub(remotes + 1) else {

@@ -1,5 +1,5 @@
-//! Transactions between their callers and the connection: who waits, who goes together, and who
-//! left.
+//! Transactions between their callers and the connection: which wait, which are sent together, and
+//! whose caller has left.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use super::Ticket;
 use super::config::GroupCommit;
 use crate::transact::{Encoded, Shape, TransactError};
 
-/// Transactions that wait to be sent, in order of arrival.
+/// Transactions waiting to be sent, in order of arrival.
 #[derive(Debug)]
 pub(super) struct Queue {
     waiting: VecDeque<Submission>,
@@ -15,25 +15,25 @@ pub(super) struct Queue {
     limit: usize,
 }
 
-/// A transaction on its way.
+/// A transaction to be sent.
 #[derive(Debug)]
 pub(super) struct Submission {
-    /// Grows with the order of arrival.
+    /// Increases in order of arrival.
     pub(super) ticket: Ticket,
     pub(super) encoded: Encoded,
-    /// Goes alone: a member of a request that failed without a word on whose fault it was.
+    /// Is sent alone: it was in a request that failed without naming an operation.
     pub(super) alone: bool,
     /// Has been sent before.
     pub(super) again: bool,
-    /// Its caller has left while it was in flight.
+    /// Its caller left while it was in flight.
     pub(super) abandoned: bool,
 }
 
-/// Transactions that go in one request.
+/// Transactions sent in one request.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) members: Vec<Submission>,
-    /// The results that the fence has before theirs.
+    /// The fence's results, which come first.
     pub(super) fence: Option<Vec<Shape>>,
 }
 
@@ -63,8 +63,8 @@ impl Queue {
         Ok(ticket)
     }
 
-    /// Takes the transactions that are to go next, as many as may go together. With `only_retries`
-    /// only one that is sent again alone.
+    /// Removes and returns the transactions to send next, as many as may go together. With
+    /// `only_retries`, only one that is sent again alone.
     pub(super) fn next_group(
         &mut self,
         limits: GroupCommit,
@@ -89,7 +89,7 @@ impl Queue {
         (!members.is_empty()).then_some(members)
     }
 
-    /// Puts back what an aborted request carried, before all others and in its order.
+    /// Puts back the transactions of an aborted request, ahead of all others and in their order.
     pub(super) fn put_back(&mut self, members: Vec<Submission>) {
         for mut member in members.into_iter().rev().filter(|member| !member.abandoned) {
             member.again = true;
@@ -104,9 +104,9 @@ impl Queue {
             .map(|submission| submission.ticket)
     }
 
-    /// Takes a submission out; false when it is not there (any more).
+    /// Removes a submission; false if it is not queued (any more).
     pub(super) fn take_out(&mut self, ticket: Ticket) -> bool {
-        // Sorted, for what is put back is older than all that wait.
+        // Sorted, because those put back are older than all that wait.
         let found = self
             .waiting
             .binary_search_by_key(&ticket, |submission| submission.ticket);
@@ -121,8 +121,8 @@ impl Submission {
 }
 
 impl Group {
-    /// Whether this is one transaction sent singly after a failure nobody could be blamed for.
-    /// Several of these may be in flight: the server takes them one after the other.
+    /// Whether this is one transaction sent alone after a failure without a culprit. Several of
+    /// these may be in flight: the server executes them one after the other.
     pub(super) fn is_lone_retry(&self) -> bool {
         matches!(&self.members[..], [only] if only.is_lone_retry())
     }

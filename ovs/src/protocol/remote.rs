@@ -1,20 +1,20 @@
-//! Where an OVSDB server listens: the active connection methods of ovsdb(7).
+//! Addresses of OVSDB servers: the active connection methods of ovsdb(7).
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The port of a remote that names none (IANA: ovsdb).
+/// The default port (IANA: ovsdb).
 const DEFAULT_PORT: u16 = 6640;
 
-/// One place where a server listens.
+/// One address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remote {
     /// A Unix domain socket: `unix:/path`.
     Unix(PathBuf),
     /// TCP: `tcp:host:port`.
     Tcp(HostPort),
-    /// TLS: `ssl:host:port`. The keys come with the client's configuration.
+    /// TLS: `ssl:host:port`. The keys are in the client's configuration.
     Ssl(HostPort),
 }
 
@@ -27,7 +27,7 @@ pub struct HostPort {
     pub port: u16,
 }
 
-/// The text is no remote that this client can connect to.
+/// The text is no remote that this client supports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not an OVSDB remote that podwire connects to; it takes unix:/path, \
@@ -36,10 +36,10 @@ pub struct HostPort {
 pub struct RemoteError(String);
 
 impl Remote {
-    /// Reads a list as a cluster's clients are given it: remotes with commas between them.
+    /// Parses a list as for a cluster's clients: remotes separated by commas.
     ///
     /// # Errors
-    /// Names the element that is none.
+    /// Names the invalid element.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, RemoteError> {
         text.split(',').map(|one| one.trim().parse()).collect()
     }

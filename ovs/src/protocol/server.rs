@@ -1,17 +1,17 @@
-//! What a server says of a database that it serves: `Database` in `_Server` (ovsdb-server(5)),
-//! which every server has since Open vSwitch 2.9.
+//! A server's information about its databases: `Database` in `_Server` (ovsdb-server(5)), which
+//! every server has since Open vSwitch 2.9.
 
 use crate::replica::{Db, Index, MonitorMethod, ReplicaError, Schema, TableSpec};
 
 use super::error::ConnectionError;
 
-/// The columns' types as the server's own schema has them: to ask for it would cost a round trip.
+/// The columns' types from the server's own schema; to request it would cost a round trip.
 const SCHEMA: &str = r#"{"tables":{"Database":{"columns":{
     "name":{"type":"string"},"connected":{"type":"boolean"},"leader":{"type":"boolean"}}}}}"#;
 
 const BY_NAME: Index = Index::Column("name");
 
-/// Names the monitor.
+/// The name of the monitor.
 pub(super) const MONITOR: &str = "\"podwire-server\"";
 
 /// A replica of the table `Database` of `_Server`.
@@ -50,8 +50,8 @@ impl ServerView {
             .map(|_| ())
     }
 
-    /// Whether this server will do for the database. A database that is not clustered has its
-    /// leader in its server.
+    /// Whether this server is suitable for the database. A server is the leader of its databases
+    /// that are not clustered.
     pub(super) fn check(&self, database: &'static str) -> Result<(), ConnectionError> {
         let row = self.db.find("Database", BY_NAME, database).next();
         let row = row.ok_or(ConnectionError::NotServed(database))?;

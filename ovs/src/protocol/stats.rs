@@ -1,13 +1,13 @@
-/// What a client has done since its start.
+/// A client's counters since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Transactions that were sent, those sent again not counted twice.
+    /// Transactions sent, counted once even if sent again.
     pub transactions: u64,
-    /// Requests that carried them.
+    /// Requests with transactions.
     pub requests: u64,
-    /// How many requests carried 1, 2 to 4, 5 to 16, and more than 16 transactions.
+    /// Number of requests with 1, 2 to 4, 5 to 16, and more than 16 transactions.
     pub request_sizes: [u64; 4],
-    /// The most transactions that one request carried.
+    /// The maximum number of transactions in one request.
     pub largest_request: u64,
     /// Transactions sent again because another one in their request failed.
     pub retries: u64,
@@ -22,7 +22,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// A request with this many transactions was made, of which so many were sent before.
+    /// Counts a request with this many transactions, of which `again` were sent before.
     pub(super) fn requested(&mut self, transactions: usize, again: usize) {
         self.transactions += (transactions - again) as u64;
         self.retries += again as u64;

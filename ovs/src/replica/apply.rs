@@ -4,11 +4,11 @@ use super::parse::{MonitorMethod, RowChange, RowChanges};
 use super::{Changes, Db, ReplicaError, Schema, Table};
 
 impl Db {
-    /// Takes the server's schema, of which the columns' types decide how updates are read. Rows
-    /// known under another schema are forgotten; they count as changed.
+    /// Sets the server's schema, whose column types determine how updates are parsed. Rows known
+    /// under another schema are dropped and count as changed.
     ///
     /// # Errors
-    /// [`ReplicaError::NoTable`] when a watched table is missing; nothing is usable then but
+    /// [`ReplicaError::NoTable`]: a watched table is missing; the replica is unusable until it gets
     /// another schema.
     pub fn set_schema(&mut self, schema: &Schema) -> Result<Changes, ReplicaError> {
         let mut changes = Changes::default();
@@ -23,12 +23,13 @@ impl Db {
         Ok(changes)
     }
 
-    /// Makes the replica equal to the reply of a monitor request, and tells which rows differed.
+    /// Makes the replica equal to the reply of a monitor request, and returns the rows that
+    /// differed.
     ///
     /// # Errors
-    /// [`ReplicaError::Update`] when it can't be read, [`ReplicaError::UnknownRow`] when it changes
-    /// a row instead of giving it; the replica is as before then. [`ReplicaError::TooLarge`]; it is
-    /// neither the old nor the new then.
+    /// [`ReplicaError::Update`] if it is invalid, [`ReplicaError::UnknownRow`] if it modifies a row
+    /// instead of giving it; the replica is unchanged then. [`ReplicaError::TooLarge`]; the replica
+    /// is neither old nor new then.
     pub fn load(&mut self, method: MonitorMethod, snapshot: &str) -> Result<Changes, ReplicaError> {
         self.load_parsed(self.parse(method, snapshot)?)
     }
@@ -64,13 +65,13 @@ impl Db {
         Ok(changes)
     }
 
-    /// Applies one `update` or `update2` notification's `<table-updates>`, and tells which rows
-    /// changed.
+    /// Applies the `<table-updates>` of one `update` or `update2` notification, and returns the
+    /// changed rows.
     ///
     /// # Errors
-    /// [`ReplicaError::Update`] when it can't be read; the replica is as before then.
-    /// [`ReplicaError::UnknownRow`] when it changes a row that was never told of,
-    /// [`ReplicaError::TooLarge`]; what came before is applied, and a fresh snapshot is needed.
+    /// [`ReplicaError::Update`] if it is invalid; the replica is unchanged then.
+    /// [`ReplicaError::UnknownRow`] if it modifies an unknown row, [`ReplicaError::TooLarge`];
+    /// earlier changes are applied then, and a new snapshot is needed.
     pub fn apply(&mut self, method: MonitorMethod, updates: &str) -> Result<Changes, ReplicaError> {
         self.apply_parsed(self.parse(method, updates)?)
     }

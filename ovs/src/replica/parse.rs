@@ -1,4 +1,4 @@
-//! Monitor updates from JSON to changes of known tables, without anything built in between.
+//! Parses monitor updates from JSON directly into changes of known tables.
 
 use std::fmt;
 
@@ -7,21 +7,21 @@ use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visi
 use super::{Db, ReplicaError, Table};
 use crate::value::{Uuid, Value, each_entry};
 
-/// Which of the monitor requests feeds a replica.
+/// The kind of monitor that feeds a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MonitorMethod {
     /// `monitor_cond` and `update2` (ovsdb-server(7)): differences only.
     Conditional,
-    /// `monitor` and `update` (RFC 7047 §4.1.5, §4.1.6), which every server knows: whole rows.
+    /// `monitor` and `update` (RFC 7047 §4.1.5, §4.1.6), which every server supports: whole rows.
     Plain,
 }
 
-/// What happened to a row.
+/// A change of a row.
 #[derive(Debug)]
 pub(crate) enum RowChange {
-    /// It is there, with these cells.
+    /// The row exists, with these cells.
     Put(Box<[Value]>),
-    /// Some cells differ, each given as its column's type has it: new value or difference.
+    /// Some cells differ, each with a new value or a difference, as its column's type determines.
     Set(Vec<(usize, Value)>),
     Removed,
 }
@@ -29,7 +29,7 @@ pub(crate) enum RowChange {
 pub(crate) type RowChanges = Vec<(usize, Uuid, RowChange)>;
 
 impl Db {
-    /// Reads `<table-updates>` or `<table-updates2>`. Nothing is applied.
+    /// Parses `<table-updates>` or `<table-updates2>`. Applies nothing.
     pub(crate) fn parse(
         &self,
         method: MonitorMethod,

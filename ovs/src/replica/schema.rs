@@ -8,7 +8,7 @@ use smol_str::SmolStr;
 use super::ReplicaError;
 use crate::value::{Atom, Map, Uuid, Value};
 
-/// The columns' types of a database, as `get_schema` tells them (RFC 7047 §3.2).
+/// The columns' types of a database, from `get_schema` (RFC 7047 §3.2).
 #[derive(Clone, Debug, Deserialize)]
 pub struct Schema {
     tables: HashMap<String, TableSchema>,
@@ -54,7 +54,7 @@ pub enum AtomType {
     Uuid,
 }
 
-/// The value is not of the column's type.
+/// The value does not have the column's type.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found} where {expected} belongs")]
 pub(super) struct TypeMismatch {
@@ -63,15 +63,15 @@ pub(super) struct TypeMismatch {
 }
 
 impl Schema {
-    /// Reads the result of `get_schema`.
+    /// Parses the result of `get_schema`.
     ///
     /// # Errors
-    /// [`ReplicaError::Schema`] when it is not a schema.
+    /// [`ReplicaError::Schema`] if it is invalid.
     pub fn parse(json: &str) -> Result<Self, ReplicaError> {
         serde_json::from_str(json).map_err(ReplicaError::Schema)
     }
 
-    /// A column's type. `None` when there is no such column.
+    /// A column's type; `None` if there is no such column.
     pub fn column(&self, table: &str, column: &str) -> Option<ColumnType> {
         Some(self.tables.get(table)?.columns.get(column)?.column_type)
     }
@@ -94,14 +94,14 @@ impl ColumnType {
         }
     }
 
-    /// Whether `update2` gives a change to such a column as a difference. `ovsdb_datum_diff` in
-    /// lib/ovsdb-data.c does so for "composite" types, those of more than one element; an optional
-    /// column is given whole.
+    /// Whether `update2` sends a change of such a column as a difference. `ovsdb_datum_diff` in
+    /// lib/ovsdb-data.c does so for "composite" types, those with more than one element; an
+    /// optional column is sent whole.
     pub(super) fn is_diffed(&self) -> bool {
         self.max > 1
     }
 
-    /// Whether the value is of this type.
+    /// Whether the value has this type.
     pub(super) fn check(&self, value: &Value) -> Result<(), TypeMismatch> {
         self.check_difference(value)?;
         let count = value.len() as u64;
@@ -111,7 +111,7 @@ impl ColumnType {
         Ok(())
     }
 
-    /// As [`Self::check`] for a difference, whose number of elements is free.
+    /// Like [`Self::check`], for a difference, which may have any number of elements.
     pub(super) fn check_difference(&self, value: &Value) -> Result<(), TypeMismatch> {
         match (value, self.value) {
             (Value::Map(map), Some(value_type)) => map.iter().try_for_each(|(key, value)| {
@@ -156,7 +156,7 @@ impl fmt::Display for AtomType {
 }
 
 impl AtomType {
-    /// No column that podwire watches holds reals; one that does can only be empty.
+    /// No column that podwire watches contains reals; any other can only be empty.
     fn default_atom(self) -> Option<Atom> {
         match self {
             Self::Integer => Some(Atom::Integer(0)),

@@ -4,15 +4,15 @@ use std::collections::{BTreeSet, HashMap};
 use super::{ColumnType, Index, ReplicaError, Row, Schema, TableSpec};
 use crate::value::{Atom, Uuid, Value};
 
-/// The rows of one table, with their indexes always in step.
+/// The rows of one table, with their indexes always up to date.
 #[derive(Debug)]
 pub(crate) struct Table {
     spec: TableSpec,
-    /// The watched columns' types; `None` where the server's schema lacks the column.
+    /// The watched columns' types; `None` if the server's schema lacks the column.
     types: Vec<Option<ColumnType>>,
     rows: HashMap<Uuid, Box<[Value]>>,
     indexes: Vec<IndexTable>,
-    /// Of all cells, as [`Value::weight`] has it.
+    /// The size of all cells, by [`Value::weight`].
     weight: usize,
 }
 
@@ -23,8 +23,8 @@ struct IndexTable {
     rows: HashMap<Atom, Filed>,
 }
 
-/// The rows under one value. Most indexes are by name, and a tree for each name would weigh more
-/// than the rows.
+/// The rows under one value. Most indexes are by name, and a tree for each name would take more
+/// memory than the rows.
 #[derive(Debug)]
 enum Filed {
     One(Uuid),
@@ -67,8 +67,8 @@ impl Table {
             .filter_map(|(&name, column_type)| column_type.map(|_| name))
     }
 
-    /// Takes the columns' types. When they differ from those known, the rows known are dropped;
-    /// their uuids are returned.
+    /// Sets the columns' types. If they differ from the earlier ones, drops all rows and returns
+    /// their uuids.
     pub(super) fn set_schema(&mut self, schema: &Schema) -> Result<Vec<Uuid>, ReplicaError> {
         if !schema.has_table(self.spec.name) {
             return Err(ReplicaError::NoTable(self.spec.name));
@@ -94,7 +94,7 @@ impl Table {
         self.spec.columns.iter().position(|&column| column == name)
     }
 
-    /// The type of a column, by its number; `None` when the server lacks it.
+    /// The type of a column, by its number; `None` if the server lacks it.
     pub(super) fn column_type(&self, column: usize) -> Option<ColumnType> {
         self.types[column]
     }
@@ -111,7 +111,7 @@ impl Table {
         self.rows.len()
     }
 
-    /// What the rows take in memory, in bytes, roughly.
+    /// The rows' approximate size in memory, in bytes.
     pub(super) fn weight(&self) -> usize {
         self.weight
     }
@@ -155,7 +155,7 @@ impl Table {
             .filter_map(|uuid| self.row(uuid))
     }
 
-    /// The values that `index` files a row under.
+    /// The values under which `index` has a row.
     pub(super) fn filed(&self, index: Index, uuid: Uuid) -> impl Iterator<Item = &Atom> {
         let at = self
             .spec
@@ -169,7 +169,7 @@ impl Table {
             .flat_map(|(index, cells)| filed_under(index.key, &cells[index.column]))
     }
 
-    /// Inserts a row, or replaces it; false when it was there and the same.
+    /// Inserts or replaces a row; false if it existed unchanged.
     pub(super) fn put(&mut self, uuid: Uuid, cells: Box<[Value]>) -> bool {
         let Some(old) = self.rows.get(&uuid) else {
             for index in &mut self.indexes {
@@ -193,7 +193,7 @@ impl Table {
         true
     }
 
-    /// Removes a row; false when there is none.
+    /// Removes a row; false if there is none.
     pub(super) fn remove(&mut self, uuid: Uuid) -> bool {
         let Some(cells) = self.rows.remove(&uuid) else {
             return false;
@@ -205,7 +205,7 @@ impl Table {
         true
     }
 
-    /// Gives cells of a row their new values; false when there is no such row.
+    /// Sets cells of a row; false if there is no such row.
     pub(super) fn set(&mut self, uuid: Uuid, cells: Vec<(usize, Value)>) -> bool {
         let Some(row) = self.rows.get_mut(&uuid) else {
             return false;
@@ -256,7 +256,7 @@ impl IndexTable {
         }
     }
 
-    /// Follows a difference of `old` without a look at the elements that stay.
+    /// Applies a difference to `old` without a look at unchanged elements.
     fn toggle(&mut self, uuid: Uuid, old: &Value, difference: &Value) {
         match (self.key, old, difference) {
             (Some(key), Value::Map(old), Value::Map(difference)) => {
@@ -344,10 +344,10 @@ fn contains(value: &Value, atom: &Atom) -> bool {
     }
 }
 
-/// Applies a difference as `ovsdb_datum_apply_diff` in lib/ovsdb-data.c makes it: an element of a
-/// set changes sides; an entry of a map goes when it is there with that value, and is set
-/// otherwise. Returns by how much the value's weight grew. What it costs depends on the difference
-/// alone when it is a set's, for a bridge has as many ports as a node has pods.
+/// Applies a difference as `ovsdb_datum_apply_diff` in lib/ovsdb-data.c does: an element of a set
+/// is added or removed; an entry of a map is removed if it exists with that value, and set
+/// otherwise. Returns by how much the value's size grew. For a set, the cost depends on the
+/// difference alone, since a bridge has as many ports as a node has pods.
 fn apply_difference(value: &mut Value, difference: Value) -> isize {
     let old = std::mem::replace(value, Value::empty());
     match (old, difference) {

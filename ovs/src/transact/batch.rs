@@ -1,7 +1,7 @@
-//! The reply to a request that carries several transactions, told apart.
+//! Splits the reply to a request with several transactions.
 //!
-//! To the server it is one transaction: one failing operation aborts them all. So a verdict is
-//! either that everybody is committed, or whose fault it was, or that the server did not say.
+//! To the server it is one transaction: one failing operation aborts them all. So either all are
+//! committed, or one is at fault, or the server did not say which.
 
 use std::ops::Range;
 
@@ -11,14 +11,14 @@ use super::encode::{ResultKind, Shape};
 use super::outcome::{OperationOutcome, Outcome, SelectedRow, TransactError};
 use crate::value::Uuid;
 
-/// What the reply means for the members, numbered in the order in which they were sent.
+/// The meaning of the reply for the members, numbered in the order in which they were sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Committed; a member whose counts differ from what it expected still has an error.
+    /// Committed; a member whose counts differ from its expectation still has an error.
     Committed(Vec<Result<Outcome, TransactError>>),
-    /// Aborted by an operation of this member; the others are to be sent again without it.
+    /// Aborted because of an operation of this member; the others have to be sent again without it.
     Culprit { member: usize, error: TransactError },
-    /// Aborted, and the server named no operation; each is to be sent singly.
+    /// Aborted, and the server named no operation; each has to be sent alone.
     Unattributed(TransactError),
 }
 
@@ -31,19 +31,19 @@ pub enum BadReply {
     /// It has too many results, or too few.
     #[error("{found} results for {expected} operations")]
     Length {
-        /// As many as there are.
+        /// The actual number.
         found: usize,
-        /// As many as there should be.
+        /// The expected number.
         expected: usize,
     },
-    /// A result is not that of its operation.
+    /// A result does not match its operation.
     #[error("the result of operation {index} ({operation}) lacks {lacks}")]
     Incomplete {
         /// The operation's position in its transaction.
         index: usize,
         /// `insert`, `mutate`, …
         operation: &'static str,
-        /// What it should have.
+        /// What is missing.
         lacks: &'static str,
     },
 }
@@ -66,7 +66,7 @@ enum Tag {
     Uuid,
 }
 
-/// Reads the reply to a request that carried these members.
+/// Parses the reply to a request with these members.
 pub(crate) fn judge(reply: Result<&str, &str>, members: &[&[Shape]]) -> Result<Verdict, BadReply> {
     let results: Vec<Option<Reply>> = match reply {
         Ok(result) => serde_json::from_str(result)?,
@@ -112,7 +112,7 @@ fn first_error(results: &[Option<Reply>]) -> Option<(usize, String, Option<Strin
     })
 }
 
-/// Whose operation it is, and which of its own.
+/// The member that an operation belongs to, and its position there.
 fn locate(at: usize, members: &[&[Shape]]) -> Option<(usize, usize)> {
     let mut first = 0;
     for (member, shapes) in members.iter().enumerate() {
@@ -155,8 +155,8 @@ fn outcome(
         let result = result.ok_or_else(|| lacks("everything"))?;
         let done = match shape.result {
             ResultKind::Uuid => {
-                // Names are given in the order of the inserts, so a name's number is its place
-                // here.
+                // Names are assigned in the order of the inserts, so a name's number is its
+                // position here.
                 outcome
                     .inserted
                     .push(result.uuid.ok_or_else(|| lacks("a uuid"))?.1);

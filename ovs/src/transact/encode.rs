@@ -1,4 +1,4 @@
-//! Operations to JSON, straight into one buffer, on the caller's own thread: the connection's task
+//! Encodes operations as JSON into one buffer, on the caller's own thread; the connection's task
 //! then only joins buffers.
 
 use super::{
@@ -7,17 +7,16 @@ use super::{
 };
 use crate::value::{EncodeError, Value, append, encode_str};
 
-/// A transaction as it goes into a request.
+/// A transaction, ready to go into a request.
 #[derive(Debug)]
 pub(crate) struct Encoded {
     /// The operations, separated by commas.
     pub(crate) bytes: Vec<u8>,
-    /// For each operation what its result has to look like.
+    /// The expected form of each operation's result.
     pub(crate) shapes: Vec<Shape>,
 }
 
-/// What is known of an operation once it is encoded: enough to read its result and to name it in an
-/// error.
+/// What is kept of an encoded operation: enough to parse its result and to name it in an error.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) operation: &'static str,
@@ -26,7 +25,7 @@ pub(crate) struct Shape {
     pub(crate) count: Option<u64>,
 }
 
-/// What the result of an operation holds (RFC 7047 §5.2).
+/// The content of an operation's result (RFC 7047 §5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResultKind {
     Uuid,
@@ -36,8 +35,8 @@ pub(crate) enum ResultKind {
 }
 
 impl Transaction {
-    /// Encodes the transaction. `names` sets its row names apart from those of every other
-    /// transaction that may share a request.
+    /// Encodes the transaction. `names` makes its row names distinct from those of every other
+    /// transaction in the same request.
     pub(crate) fn encode(&self, names: u64) -> Result<Encoded, TransactError> {
         let mut bytes = Vec::with_capacity(self.operations.len() * 256);
         let mut shapes = Vec::with_capacity(self.operations.len());
@@ -53,7 +52,7 @@ impl Transaction {
         Ok(Encoded { bytes, shapes })
     }
 
-    /// The operations as JSON (RFC 7047 §5.2), each on its own, for people to read.
+    /// The operations as JSON (RFC 7047 §5.2), one by one, for operators.
     ///
     /// # Errors
     /// [`TransactError::Invalid`].

@@ -3,14 +3,14 @@ use std::time::Duration;
 
 use crate::value::{EncodeError, RowName, Uuid, Value};
 
-/// What a committed transaction did.
+/// The result of a committed transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub(crate) inserted: Vec<Uuid>,
     pub(crate) results: Vec<OperationOutcome>,
 }
 
-/// What one operation did.
+/// The result of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OperationOutcome {
     Count(u64),
@@ -18,17 +18,17 @@ pub(crate) enum OperationOutcome {
     Nothing,
 }
 
-/// A row that a `select` found.
+/// A row found by a `select`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 pub struct SelectedRow(BTreeMap<String, Value>);
 
 impl Outcome {
-    /// The uuid of an inserted row; `None` when the name is another transaction's.
+    /// The uuid of an inserted row; `None` if the name is another transaction's.
     pub fn uuid(&self, name: RowName) -> Option<Uuid> {
         self.inserted.get(name.0 as usize).copied()
     }
 
-    /// How many rows the `update`, `mutate` or `delete` at this position matched.
+    /// Number of rows that the `update`, `mutate` or `delete` at this position matched.
     pub fn count(&self, index: usize) -> Option<u64> {
         match self.results.get(index)? {
             OperationOutcome::Count(count) => Some(*count),
@@ -71,7 +71,7 @@ pub enum TransactError {
         table: String,
         /// The short word of RFC 7047 §3.1 `<error>`, such as `constraint violation`.
         error: String,
-        /// What the server adds to it.
+        /// The server's details.
         details: Option<String>,
     },
     /// No row meets the conditions of a guard.
@@ -82,7 +82,7 @@ pub enum TransactError {
         /// Its table.
         table: String,
     },
-    /// The client's fence does not hold: another has taken its place. See [`Client::set_fence`].
+    /// The client's fence does not hold: another client has replaced it. See [`Client::set_fence`].
     ///
     /// [`Client::set_fence`]: crate::client::Client::set_fence
     #[error("another client has taken this one's place in the database: {error}")]
@@ -90,22 +90,23 @@ pub enum TransactError {
         /// The guard that does not hold.
         error: String,
     },
-    /// All operations went well and the result could not be committed: a duplicate name, a
-    /// reference to no row.
+    /// All operations succeeded, but the result could not be committed: a duplicate name, a
+    /// reference to a missing row.
     #[error("OVSDB commit: {error}{}", parenthesised(.details))]
     Commit {
         /// Such as `constraint violation` or `referential integrity violation`.
         error: String,
-        /// What the server adds to it.
+        /// The server's details.
         details: Option<String>,
     },
-    /// The server refused the whole request, for example because it does not serve this database.
+    /// The server refused the whole request, for example because it does not have this database.
     #[error("OVSDB refused the request: {error}")]
     Refused {
-        /// The JSON-RPC error as it came.
+        /// The JSON-RPC error as received.
         error: String,
     },
-    /// An operation touched another number of rows than expected. **The transaction is committed.**
+    /// An operation affected a different number of rows than expected. **The transaction is
+    /// committed.**
     #[error(
         "OVSDB operation {index} ({operation} {table}) touched {actual} rows instead of {expected}"
     )]
@@ -116,12 +117,12 @@ pub enum TransactError {
         operation: &'static str,
         /// Its table.
         table: String,
-        /// As demanded with `expect_count`.
+        /// The number required with `expect_count`.
         expected: u64,
-        /// As the server counted.
+        /// The actual number.
         actual: u64,
     },
-    /// An operation holds what can't be sent.
+    /// An operation can't be encoded.
     #[error("OVSDB operation {index} can't be encoded: {source}")]
     Invalid {
         /// Its position in the transaction.
@@ -129,7 +130,7 @@ pub enum TransactError {
         /// What is wrong with it.
         source: EncodeError,
     },
-    /// The transaction is larger than one request may be.
+    /// The transaction exceeds the size limit.
     #[error("an OVSDB transaction of {bytes} bytes, {limit} at most")]
     TooLarge {
         /// Its size as JSON.
@@ -137,38 +138,38 @@ pub enum TransactError {
         /// [`ClientConfig::transaction_bytes`](crate::client::ClientConfig).
         limit: usize,
     },
-    /// As many callers wait already as are allowed to.
+    /// Too many transactions are waiting.
     #[error("{queued} OVSDB transactions wait already")]
     Overloaded {
-        /// How many do.
+        /// Their number.
         queued: usize,
     },
-    /// The deadline came first. When `sent`, **the transaction may yet be committed**; when not, it
-    /// never will be.
+    /// The deadline passed. If `sent`, **the transaction may yet be committed**; otherwise it never
+    /// will be.
     #[error("{}: {seen}", unanswered(*.waited))]
     Timeout {
-        /// Whether it had left for the server.
+        /// Whether it had been sent.
         sent: bool,
         /// How long the caller waited.
         waited: Duration,
-        /// What the time went on, with the state of the connection.
+        /// What the caller was waiting for, with the state of the connection.
         seen: String,
     },
-    /// The connection was lost, or the client ended. When `sent`, **the transaction may have been
-    /// committed**; when not, it never will be.
+    /// The connection was lost, or the client ended. If `sent`, **the transaction may have been
+    /// committed**; otherwise it never will be.
     #[error(
         "the OVSDB connection was lost {} the transaction was sent: {reason}",
         if *.sent { "after" } else { "before" }
     )]
     Disconnected {
-        /// Whether it had left for the server.
+        /// Whether it had been sent.
         sent: bool,
         /// Why the connection ended.
         reason: String,
     },
 }
 
-/// A caller may come with its time used up by what it did before.
+/// A caller may have used up its time before.
 fn unanswered(waited: Duration) -> String {
     match waited.as_millis() {
         0 => "no time was left to ask OVSDB".to_owned(),
@@ -180,7 +181,7 @@ impl TransactError {
     /// Whether a row that the transaction refers to is gone, or one that it deletes is still
     /// referred to: its author's view of the database was out of date. Nothing was changed.
     pub fn is_dangling_reference(&self) -> bool {
-        // The words of ovsdb-server (`ovsdb_error` in ovsdb/transaction.c).
+        // ovsdb-server's wording (`ovsdb_error` in ovsdb/transaction.c).
         matches!(self, Self::Commit { error, .. } if error == "referential integrity violation")
     }
 }

@@ -1,6 +1,6 @@
-//! Values to and from JSON. Reading goes through serde, so that one parser serves bytes and
-//! `serde_json::Value` alike and nothing is built in between; writing goes straight into the
-//! request's buffer.
+//! Values from and to JSON. Parsing uses serde, so that one parser reads bytes and
+//! `serde_json::Value` without an intermediate form; encoding writes straight into the request's
+//! buffer.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::{Atom, Map, Uuid, Value};
 
-/// A value that JSON, or the JSON of Open vSwitch, can't carry.
+/// A value that JSON, or Open vSwitch's JSON, can't represent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
     /// `json_parser_push_string` in lib/json.c refuses NUL, and ovsdb-server then drops the
@@ -21,8 +21,8 @@ pub enum EncodeError {
 }
 
 impl Value {
-    /// Appends the value. `names` is the number that makes this transaction's row names unique
-    /// among those sent together.
+    /// Appends the value. `names` makes this transaction's row names unique among those sent
+    /// together.
     pub(crate) fn encode(&self, names: u64, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         match self {
             Self::Atom(atom) => atom.encode(names, out),
@@ -112,7 +112,7 @@ struct UuidVisitor;
 struct Atoms(BTreeSet<Atom>);
 struct Entries(Map);
 
-/// The first element of a value that is written as an array.
+/// The first element of a value written as an array.
 enum Tag {
     Uuid,
     Set,
@@ -275,7 +275,7 @@ fn end<'de, A: SeqAccess<'de>>(seq: &mut A) -> Result<(), A::Error> {
     }
 }
 
-/// A key or a name that borrows from the input where it holds no escape.
+/// A key or a name; borrows from the input if it contains no escape.
 pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
@@ -300,8 +300,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// Calls `each` for every entry of a JSON object; the value is taken with `MapAccess::next_value`
-/// or `next_value_seed`.
+/// Calls `each` for every entry of a JSON object, which takes the value with
+/// `MapAccess::next_value` or `next_value_seed`.
 pub(crate) fn each_entry<'de, M: MapAccess<'de>>(
     mut map: M,
     mut each: impl FnMut(&str, &mut M) -> Result<(), M::Error>,

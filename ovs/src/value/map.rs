@@ -45,7 +45,7 @@ impl Map {
         self.0.is_empty()
     }
 
-    /// The entries, sorted by key; `None` when a key comes twice.
+    /// The entries, sorted by key; `None` if a key occurs twice.
     pub(crate) fn from_entries(mut entries: Vec<(Atom, Atom)>) -> Option<Self> {
         entries.sort_by(|a, b| a.0.cmp(&b.0));
         entries
@@ -54,8 +54,8 @@ impl Map {
             .then_some(Self(entries))
     }
 
-    /// This map changed by a difference of `update2`: an entry that is here with that value goes,
-    /// any other is set.
+    /// This map, changed by a difference of `update2`: an entry that exists with that value is
+    /// removed, any other is set.
     pub(crate) fn merged(self, difference: Self) -> Self {
         let mut merged = Vec::with_capacity(self.len() + difference.len());
         let mut old = self.0.into_iter().peekable();
@@ -84,7 +84,7 @@ impl FromIterator<(Atom, Atom)> for Map {
     fn from_iter<I: IntoIterator<Item = (Atom, Atom)>>(entries: I) -> Self {
         let mut entries: Vec<_> = entries.into_iter().collect();
         entries.sort_by(|a, b| a.0.cmp(&b.0));
-        // `dedup_by` drops the later of two neighbours; the later one is to win.
+        // `dedup_by` drops the later of two neighbours, but the later one has to win.
         entries.dedup_by(|later, earlier| {
             let same = later.0 == earlier.0;
             if same {

@@ -6,14 +6,14 @@ use crate::value::{RowName, Uuid, Value};
 /// The content of a column that maps strings to strings.
 pub type StringMap = BTreeMap<String, String>;
 
-/// A port with its one interface, to be made.
+/// A port with its one interface, to be created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortSpec {
-    /// Of port and interface; for a veth the host end's.
+    /// The name of port and interface; for a veth the host end's.
     pub name: String,
-    /// `internal`, …; without one, `system`: the device is there already.
+    /// `internal`, …; None means `system`: the device exists.
     pub interface_type: Option<String>,
-    /// The interface's `external_ids`, where OVN looks.
+    /// The interface's `external_ids`, which OVN reads.
     pub external_ids: StringMap,
     /// The port's `external_ids`.
     pub port_external_ids: StringMap,
@@ -21,28 +21,28 @@ pub struct PortSpec {
     pub port_other_config: StringMap,
     /// The interface's `other_config`.
     pub other_config: StringMap,
-    /// The MTU that ovs-vswitchd shall give the device, in bytes.
+    /// The MTU that ovs-vswitchd should set on the device, in bytes.
     pub mtu_request: Option<u32>,
-    /// The OpenFlow port that it shall get; one that another port has is not given.
+    /// The requested OpenFlow port number; ignored if another port has it.
     pub ofport_request: Option<u16>,
     /// The VLAN of an access port.
     pub tag: Option<u16>,
-    /// What the interface may receive (a pod's egress), in kbit/s.
+    /// Limit for what the interface receives (a pod's egress), in kbit/s.
     pub ingress_policing_rate: Option<u32>,
-    /// The burst that goes with it, in kbit.
+    /// The burst of that limit, in kbit.
     pub ingress_policing_burst: Option<u32>,
-    /// How the port shapes what it sends (a pod's ingress).
+    /// Shaping of what the port sends (a pod's ingress).
     pub qos: Option<QosSpec>,
 }
 
-/// A QoS row of a port's own, to be made with it.
+/// A QoS row for one port, created with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QosSpec {
     /// `linux-htb`, …
     pub qos_type: String,
     /// Such as `max-rate`, in bit/s.
     pub other_config: StringMap,
-    /// Should say whose it is: a QoS row outlives its port unless it is deleted.
+    /// Should name the owner: a QoS row outlives its port unless it is deleted.
     pub external_ids: StringMap,
     /// Queues by number.
     pub queues: BTreeMap<u32, QueueSpec>,
@@ -53,14 +53,14 @@ pub struct QosSpec {
 pub struct QueueSpec {
     /// Such as `max-rate`, in bit/s.
     pub other_config: StringMap,
-    /// Should say whose it is.
+    /// Should name the owner.
     pub external_ids: StringMap,
 }
 
-/// A bridge, to be made.
+/// A bridge, to be created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BridgeSpec {
-    /// The bridge's and its local port's name.
+    /// The name of the bridge and of its local port.
     pub name: String,
     /// `netdev`, or `system` for the kernel's.
     pub datapath_type: Option<String>,
@@ -70,54 +70,54 @@ pub struct BridgeSpec {
     pub other_config: StringMap,
     /// The bridge's `external_ids`.
     pub external_ids: StringMap,
-    /// The local interface's MTU, in bytes. With a request it no longer follows the smallest MTU
-    /// among the ports.
+    /// The local interface's MTU, in bytes. If set, it no longer follows the smallest MTU among the
+    /// ports.
     pub mtu_request: Option<u32>,
 }
 
-/// What goes with a port; see `Db::port_rows`.
+/// The rows to remove with a port; see `Db::port_rows`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortRows {
-    /// The bridge it is on.
+    /// Its bridge.
     pub bridge: Uuid,
     /// The port.
     pub port: Uuid,
-    /// Its QoS row, when that is its own.
+    /// Its QoS row, if it is the port's own.
     pub qos: Option<Uuid>,
-    /// The QoS row's queues, when those are its own.
+    /// The QoS row's queues, if they are the port's own.
     pub queues: Vec<Uuid>,
 }
 
-/// A transaction that makes a port, and how to find the rows in its outcome.
+/// A transaction that creates a port, and how to find the rows in its outcome.
 #[derive(Clone, Debug)]
 pub struct AddPort {
     /// To be committed.
     pub transaction: Transaction,
     /// The new row of `Port`.
     pub port: RowName,
-    /// The new row of `Interface`, where `ofport` will appear.
+    /// The new row of `Interface`, which gets the `ofport`.
     pub interface: RowName,
 }
 
-/// A transaction that makes a bridge, and how to find the rows in its outcome.
+/// A transaction that creates a bridge, and how to find the rows in its outcome.
 #[derive(Clone, Debug)]
 pub struct AddBridge {
     /// To be committed.
     pub transaction: Transaction,
     /// The new row of `Bridge`.
     pub bridge: RowName,
-    /// The new row of `Interface` that is the local port's.
+    /// The new row of `Interface` for the local port.
     pub interface: RowName,
 }
 
-/// Puts a port on a bridge, in the place of those that it `replaces`, in one transaction: nobody
-/// ever sees two interfaces with one iface-id, or none.
+/// Puts a port on a bridge, in place of those that it `replaces`, in one transaction: nobody ever
+/// sees two interfaces with one iface-id, or none.
 ///
-/// When the bridge is gone nothing is committed: the outcome is `TransactError::Commit`, a
+/// If the bridge is gone, nothing is committed: the outcome is `TransactError::Commit`, a
 /// referential integrity violation
-/// ([`is_dangling_reference`](crate::transact::TransactError::is_dangling_reference)).
-/// Only where the row of `Open_vSwitch` is gone as well, in a database that was emptied, it is
-/// `TransactError::Count`, and a QoS row was made that no port uses.
+/// ([`is_dangling_reference`](crate::transact::TransactError::is_dangling_reference)). Only if the
+/// row of `Open_vSwitch` is gone as well, in a database that was emptied, the outcome is
+/// `TransactError::Count`, and there is a QoS row that no port uses.
 pub fn add_port(bridge: Uuid, spec: &PortSpec, replaces: &[PortRows]) -> AddPort {
     let mut transaction = Transaction::new();
     remove(&mut transaction, replaces);
@@ -143,10 +143,10 @@ pub fn add_port(bridge: Uuid, spec: &PortSpec, replaces: &[PortRows]) -> AddPort
         .set_some("tag", spec.tag.map(i64::from))
         .set_some("qos", qos);
     let port = transaction.insert("Port", columns);
-    // A mutation of a bridge that is gone matches no row, and the rest would be committed without
-    // it (RFC 7047 §5.2.4). The root refers to the bridge already, so to insert that reference
-    // changes nothing; to a bridge that is gone it dangles, which aborts the transaction. Unlike a
-    // guard it may be sent together with the transactions of others.
+    // A mutation of a missing bridge matches no row, and the rest would be committed without it
+    // (RFC 7047 §5.2.4). The root already refers to the bridge, so inserting that reference changes
+    // nothing; if the bridge is gone, the reference dangles and aborts the transaction. Unlike a
+    // guard, this can be sent together with other transactions.
     transaction.mutate("Open_vSwitch", [], Mutation::insert("bridges", bridge));
     transaction
         .mutate(
@@ -162,15 +162,14 @@ pub fn add_port(bridge: Uuid, spec: &PortSpec, replaces: &[PortRows]) -> AddPort
     }
 }
 
-/// Removes ports, in one transaction. It demands nothing: a port or a bridge that is gone already
-/// is what was wanted.
+/// Removes ports in one transaction. It requires nothing: a port or a bridge may be gone already.
 pub fn del_ports(ports: &[PortRows]) -> Transaction {
     let mut transaction = Transaction::new();
     remove(&mut transaction, ports);
     transaction
 }
 
-/// Removes QoS rows that no port uses. A row that a port has come to use meanwhile is
+/// Removes QoS rows that no port uses. If a port has come to use one, the error is
 /// [`is_dangling_reference`](crate::transact::TransactError::is_dangling_reference), and nothing is
 /// removed.
 pub fn del_qos(transaction: &mut Transaction, rows: &[Uuid]) {
@@ -179,7 +178,7 @@ pub fn del_qos(transaction: &mut Transaction, rows: &[Uuid]) {
     }
 }
 
-/// Makes a bridge with its local port, in one transaction. `root` is the row of `Open_vSwitch`.
+/// Creates a bridge with its local port in one transaction. `root` is the row of `Open_vSwitch`.
 pub fn add_bridge(root: Uuid, spec: &BridgeSpec) -> AddBridge {
     let mut transaction = Transaction::new();
     let columns = Columns::new()
@@ -215,7 +214,7 @@ pub fn add_bridge(root: Uuid, spec: &BridgeSpec) -> AddBridge {
     }
 }
 
-/// Sets keys of a map column of one row and leaves all others as they are. A row that is gone is
+/// Sets keys of a map column of one row and keeps all others. For a missing row, the error is
 /// `TransactError::Count`.
 pub fn set_keys<'t>(
     transaction: &'t mut Transaction,
@@ -225,7 +224,7 @@ pub fn set_keys<'t>(
     entries: &StringMap,
 ) -> Added<'t> {
     let column = column.into();
-    // `insert` alone leaves the value of a key that is there (RFC 7047 §5.1).
+    // `insert` alone keeps the value of an existing key (RFC 7047 §5.1).
     let mutations = [
         Mutation::delete(column.clone(), Value::set(entries.keys())),
         Mutation::insert(column, Value::map(entries)),
@@ -235,8 +234,8 @@ pub fn set_keys<'t>(
         .expect_count(1)
 }
 
-/// Removes keys of a map column of one row and leaves all others as they are. It demands nothing: a
-/// row that is gone has no key.
+/// Removes keys of a map column of one row and keeps all others. It requires nothing: a missing row
+/// has no keys.
 pub fn unset_keys<'t>(
     transaction: &'t mut Transaction,
     table: impl Into<Name>,
@@ -251,8 +250,8 @@ pub fn unset_keys<'t>(
     )
 }
 
-/// Takes ports off their bridges. Port and interface are dropped at commit, for nothing refers to
-/// them any more; QoS and Queue rows are roots and stay until deleted.
+/// Removes ports from their bridges. Port and interface are removed at commit, because nothing
+/// refers to them any more; QoS and Queue rows are roots and stay until deleted.
 fn remove(transaction: &mut Transaction, ports: &[PortRows]) {
     let mut by_bridge: BTreeMap<Uuid, Vec<Uuid>> = BTreeMap::new();
     for port in ports {

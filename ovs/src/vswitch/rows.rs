@@ -1,4 +1,4 @@
-//! Typed views of rows: each borrows from the replica and reads a column when asked.
+//! Typed views of rows: each borrows from the replica and reads a column on demand.
 
 use crate::replica::Row;
 use crate::value::{Map, Uuid};
@@ -20,7 +20,7 @@ macro_rules! row {
                 self.0
             }
 
-            /// `external_ids`: keys that podwire, OVN and others keep here.
+            /// `external_ids`: keys of podwire, OVN and others.
             pub fn external_ids(&self) -> &'a Map {
                 self.0.map("external_ids")
             }
@@ -55,7 +55,7 @@ row! {
     Interface
 }
 row! {
-    /// How a port shapes what it sends.
+    /// How a port shapes its output.
     Qos
 }
 row! {
@@ -69,8 +69,8 @@ impl<'a> OpenVSwitch<'a> {
         self.0.references("bridges")
     }
 
-    /// The datapath types that ovs-vswitchd can do, such as `system` and `netdev`. Without the
-    /// kernel module `system` is listed all the same.
+    /// The datapath types that ovs-vswitchd supports, such as `system` and `netdev`. `system` is
+    /// listed even without the kernel module.
     pub fn datapath_types(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.0
             .column("datapath_types")
@@ -83,19 +83,19 @@ impl<'a> OpenVSwitch<'a> {
         self.0.str("ovs_version")
     }
 
-    /// The last `next_cfg` that ovs-vswitchd has put into effect.
+    /// The last `next_cfg` that ovs-vswitchd has applied.
     pub fn cur_cfg(&self) -> Option<i64> {
         self.0.integer("cur_cfg")
     }
 
-    /// The configuration that writers ask for.
+    /// The configuration number that writers request.
     pub fn next_cfg(&self) -> Option<i64> {
         self.0.integer("next_cfg")
     }
 }
 
 impl<'a> Bridge<'a> {
-    /// The bridge's name, which is also its local port's.
+    /// The bridge's name, which is also that of its local port.
     pub fn name(&self) -> &'a str {
         self.0.str("name").unwrap_or_default()
     }
@@ -118,7 +118,7 @@ impl<'a> Bridge<'a> {
         self.0.str("datapath_id")
     }
 
-    /// `secure` or `standalone`, when set.
+    /// `secure` or `standalone`, if set.
     pub fn fail_mode(&self) -> Option<&'a str> {
         self.0.str("fail_mode")
     }
@@ -151,14 +151,14 @@ impl<'a> Port<'a> {
         trunks.flat_map(|vlans| vlans.atoms().filter_map(|vlan| vlan.as_integer()))
     }
 
-    /// `access`, `trunk`, …, when set.
+    /// `access`, `trunk`, …, if set.
     pub fn vlan_mode(&self) -> Option<&'a str> {
         self.0.str("vlan_mode")
     }
 }
 
 impl<'a> Interface<'a> {
-    /// The interface's name: of the network device, for most types.
+    /// The interface's name: for most types, that of the network device.
     pub fn name(&self) -> &'a str {
         self.0.str("name").unwrap_or_default()
     }
@@ -171,7 +171,7 @@ impl<'a> Interface<'a> {
             .unwrap_or("system")
     }
 
-    /// The OpenFlow port: absent until ovs-vswitchd has tried, -1 when it failed (then see
+    /// The OpenFlow port: absent until ovs-vswitchd has tried, -1 if it failed (see
     /// [`Self::error`]).
     pub fn ofport(&self) -> Option<i64> {
         self.0.integer("ofport")
@@ -182,17 +182,17 @@ impl<'a> Interface<'a> {
         self.0.str("error")
     }
 
-    /// The MAC address that the device has.
+    /// The device's MAC address.
     pub fn mac_in_use(&self) -> Option<&'a str> {
         self.0.str("mac_in_use")
     }
 
-    /// The MTU that the device has, in bytes.
+    /// The device's MTU, in bytes.
     pub fn mtu(&self) -> Option<i64> {
         self.0.integer("mtu")
     }
 
-    /// The MTU that ovs-vswitchd shall give the device, in bytes.
+    /// The MTU that ovs-vswitchd should set on the device, in bytes.
     pub fn mtu_request(&self) -> Option<i64> {
         self.0.integer("mtu_request")
     }
@@ -207,12 +207,12 @@ impl<'a> Interface<'a> {
         self.0.str("admin_state")
     }
 
-    /// What the interface may receive, that is what a pod may send, in kbit/s; 0 is no limit.
+    /// Limit for what the interface receives, that is what a pod sends, in kbit/s; 0 means none.
     pub fn ingress_policing_rate(&self) -> i64 {
         self.0.integer("ingress_policing_rate").unwrap_or_default()
     }
 
-    /// The burst that goes with it, in kbit.
+    /// The burst of that limit, in kbit.
     pub fn ingress_policing_burst(&self) -> i64 {
         self.0.integer("ingress_policing_burst").unwrap_or_default()
     }
@@ -229,7 +229,7 @@ impl<'a> Qos<'a> {
         self.0.str("type").unwrap_or_default()
     }
 
-    /// The queues by number.
+    /// The queues, by number.
     pub fn queues(&self) -> impl Iterator<Item = (i64, Uuid)> + use<'a> {
         let entry = |(number, queue): (&crate::value::Atom, &crate::value::Atom)| {
             Some((number.as_integer()?, queue.as_uuid()?))

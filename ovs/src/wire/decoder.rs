@@ -2,18 +2,17 @@ use super::{KEPT_BYTES, Limits, WireError};
 
 /// Splits a stream of JSON objects into messages.
 ///
-/// Each byte is looked at once, however the stream is cut: the scan goes on where it stopped.
-/// Memory stays under
-/// [`Limits::message_bytes`] plus the largest chunk fed.
+/// Each byte is examined once, however the stream is chunked: the scan continues where it stopped.
+/// Memory stays below [`Limits::message_bytes`] plus the largest chunk.
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
     buffer: Vec<u8>,
-    /// Where the message that is being read begins.
+    /// The beginning of the message being read.
     start: usize,
-    /// Up to where it has been looked at.
+    /// How far it has been examined.
     scanned: usize,
-    /// The closing brackets that are due, innermost last.
+    /// The expected closing brackets, innermost last.
     open: Vec<u8>,
     text: Text,
     /// How often a byte of a message was looked at.
@@ -21,7 +20,7 @@ pub struct Decoder {
     pub(super) looks: usize,
 }
 
-/// Where the scan stands with respect to a string.
+/// The state of the scan with respect to strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Text {
     Outside,
@@ -45,7 +44,7 @@ impl Decoder {
         }
     }
 
-    /// Appends a chunk of the stream. Drain [`Self::next_message`] before the next one, for the
+    /// Appends a chunk of the stream. Drain [`Self::next_message`] before the next one, because the
     /// limits are checked there.
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.start == self.buffer.len() {
@@ -61,12 +60,11 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole message, or `None` when the stream has to bring more first. Brackets and
-    /// strings are balanced in it; whether it is JSON is for the parser to say.
+    /// The next complete message, or `None` if more of the stream is needed. Its brackets and
+    /// strings are balanced; the parser decides whether it is JSON.
     ///
     /// # Errors
-    /// A limit that is passed, or a byte that can't stand where it does; the stream can't be
-    /// resumed then.
+    /// A limit is exceeded, or a byte is invalid at its position; the stream can't be resumed then.
     pub fn next_message(&mut self) -> Result<Option<&[u8]>, WireError> {
         self.skip_space();
         while let Some(&byte) = self.buffer.get(self.scanned) {
@@ -96,7 +94,7 @@ impl Decoder {
         }
     }
 
-    /// Takes one byte of a message; true when it was the last.
+    /// Examines one byte of a message; true if it is the last.
     fn step(&mut self, byte: u8) -> Result<bool, WireError> {
         #[cfg(test)]
         {
