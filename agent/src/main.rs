@@ -38,16 +38,16 @@ struct Parsed {
 enum Command {
     /// Run the node agent, which serves the CNI plugin podwire-cni
     Agent(Box<AgentCommand>),
-    /// Be ovn-kubernetes' ovnkube of a node: the agent, and the node role beside it
+    /// Run as ovn-kubernetes' ovnkube of a node: the agent, and the node role as a second process
     #[command(hide = true)]
     Ovnkube(Box<OvnkubeCommand>),
     /// Install the CNI plugin and its network configuration
     Install(Box<InstallArgs>),
     /// Remove what podwire install installed, and report what is left
     Uninstall(UninstallArgs),
-    /// Ask whether the agent is alive or ready, for kubelet's probes
+    /// Check whether the agent is alive or ready, for kubelet's probes
     Probe(ProbeArgs),
-    /// Make this machine a part of the pod network, or undo that
+    /// Join this machine to the pod network, or undo that
     Node(Box<podwire_node::NodeCommand>),
     #[command(flatten)]
     Tool(Tool),

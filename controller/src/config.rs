@@ -12,7 +12,7 @@ use crate::ipam::ClusterSubnet;
 use crate::run::Rules;
 use crate::tools::{Format, Target};
 
-/// Gives nodes their subnets, pods their addresses, and OVN its logical network
+/// Assigns subnets to nodes and addresses to pods, and writes OVN's logical network
 #[derive(Clone, Debug, clap::Parser)]
 #[command(
     name = "podwire-controller",
@@ -27,15 +27,15 @@ pub struct Arguments {
     /// Print what a leader would change now, in the database and in Kubernetes, and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// What to do instead of leading or standing by.
+    /// A command to run instead of leading or standing by.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
-/// What people ask.
+/// The commands.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
-    /// Who leads, what there is, and what is not as it should be
+    /// Show the leader, the number of objects, pending changes and problems
     Status {
         /// text, or json or yaml for programs
         #[arg(
@@ -47,7 +47,7 @@ pub enum Command {
         )]
         output: Format,
     },
-    /// What there is of an object, in words
+    /// Explain the state of an object
     Explain {
         /// The object.
         #[command(subcommand)]
@@ -58,15 +58,16 @@ pub enum Command {
 /// What can be explained.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Object {
-    /// A pod: its addresses, its logical port, the services in front of it, what it reaches
+    /// Explain a pod: its addresses, its logical port, its services, and what it can reach
     Pod {
         /// NAMESPACE/NAME
         #[arg(value_parser = pod_name)]
         pod: ObjectName,
-        /// NAMESPACE/POD, or an address: whether the pod reaches it, by ovn-trace
+        /// Destination, NAMESPACE/POD or an address: check with ovn-trace whether the pod reaches
+        /// it
         #[arg(long)]
         to: Option<Target>,
-        /// A TCP port there, instead of ICMP echo
+        /// TCP port of the destination, instead of ICMP echo
         #[arg(long, requires = "to")]
         port: Option<u16>,
     },
@@ -82,8 +83,8 @@ fn pod_name(text: &str) -> Result<ObjectName, String> {
 /// The settings.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Config {
-    /// OVN's northbound database: unix:/path, tcp:HOST:PORT or ssl:HOST:PORT, with commas between a
-    /// cluster's members
+    /// OVN's northbound database: unix:/path, tcp:HOST:PORT or ssl:HOST:PORT; separate the members
+    /// of a cluster by commas
     #[arg(
         long,
         global = true,
@@ -91,8 +92,8 @@ pub struct Config {
         default_value = "unix:/run/ovn/ovnnb_db.sock"
     )]
     pub nb_db: String,
-    /// OVN's southbound database, where the chassis of nodes that are gone are removed; an empty
-    /// one leaves them
+    /// OVN's southbound database, from which the controller removes the chassis of deleted nodes;
+    /// if empty, it removes none
     #[arg(
         long,
         global = true,
@@ -100,17 +101,17 @@ pub struct Config {
         default_value = "unix:/run/ovn/ovnsb_db.sock"
     )]
     pub sb_db: String,
-    /// This end's private key, for ssl: remotes
+    /// The controller's private key, for ssl: remotes
     #[arg(long, global = true, requires_all = ["nb_certificate", "nb_ca_certificate"])]
     pub nb_private_key: Option<PathBuf>,
-    /// This end's certificate
+    /// The controller's certificate
     #[arg(long, global = true, requires = "nb_private_key")]
     pub nb_certificate: Option<PathBuf>,
-    /// The certificate of the CA that has signed the databases'
+    /// Certificate of the CA that signed the databases' certificates
     #[arg(long, global = true, requires = "nb_private_key")]
     pub nb_ca_certificate: Option<PathBuf>,
-    /// Networks that nodes get their subnets of, each with the length of a node's prefix; one or
-    /// more of each family
+    /// Networks for nodes' subnets, each with the prefix length of a node's subnet; one or more of
+    /// each family
     #[arg(
         long,
         global = true,
@@ -118,11 +119,11 @@ pub struct Config {
         default_value = "10.244.0.0/16/24"
     )]
     pub cluster_subnets: Vec<ClusterSubnet>,
-    /// Nodes' subnets are their spec.podCIDRs, which kube-controller-manager gives them, instead
+    /// Use nodes' spec.podCIDRs, which kube-controller-manager allocates, as their subnets
     #[arg(long, global = true, conflicts_with = "cluster_subnets")]
     pub use_pod_cidrs: bool,
-    /// The API server's URL; without one, the kubeconfig that KUBECONFIG names, or the pod's own
-    /// service account
+    /// The API server's URL [default: the kubeconfig that KUBECONFIG names, or the pod's service
+    /// account]
     #[arg(long, global = true)]
     pub k8s_apiserver: Option<String>,
     /// The namespace of the Lease podwire-controller
@@ -133,19 +134,18 @@ pub struct Config {
         env = "POD_NAMESPACE"
     )]
     pub lease_namespace: String,
-    /// Who this controller is among its peers; without it and POD_NAME, the host's name and a
-    /// number of its own
+    /// This controller's identity in the leader election [default: the host name and a random
+    /// number]
     #[arg(long, global = true, env = "POD_NAME", default_value_t = own_identity(),
         hide_default_value = true)]
     pub identity: String,
-    /// Take over rows of the northbound database that have the right names and were made by
-    /// somebody who is gone
+    /// Take over others' rows of the northbound database that have the name of a wanted row
     #[arg(long, global = true)]
     pub adopt: bool,
-    /// Serve metrics and /healthz there, such as 0.0.0.0:9413
+    /// Address for /metrics and /healthz, such as 0.0.0.0:9413
     #[arg(long, global = true, env = "PODWIRE_METRICS_ADDRESS")]
     pub metrics_address: Option<SocketAddr>,
-    /// What is logged: a level, or filters as in info,podwire_ovs=debug
+    /// What to log: a level, or filters such as info,podwire_ovs=debug
     #[arg(long, global = true, env = "PODWIRE_LOG", default_value = "info")]
     pub log: String,
 }

@@ -26,7 +26,7 @@ use crate::settings::{ApiArgs, PlaceArgs, Places, SettingsArgs, SettingsError, l
 use crate::southbound::{Chassis, SouthboundError};
 use crate::{announce, http, run, settings, show};
 
-/// Make this machine a part of the pod network, and undo it
+/// Join this machine to the pod network, or undo that
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct NodeCommand {
@@ -35,7 +35,7 @@ pub struct NodeCommand {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 all is well, 1 it failed, 2 there is something to do (plan, show) or wrong usage.";
+Exit codes: 0 success, 1 failure, 2 there is something to do (plan, show) or wrong usage.";
 /// plan's and show's code when there is something to do.
 const TO_DO: u8 = 2;
 /// How long the API server may take to tell of the node.
@@ -45,13 +45,13 @@ const API_LIMIT: Duration = Duration::from_secs(10);
 enum Verb {
     /// Show what init would do, and change nothing
     Plan(Wanted),
-    /// Make the node so: switch, management port, routes, forwarding, nftables
+    /// Set up the node: Open vSwitch, management port, routes, forwarding, nftables
     Init(Wanted),
-    /// Do what init does, and put back whatever anybody removes or changes, until ended
+    /// Do what init does, then restore whatever is removed or changed, until stopped
     Run(RunArgs),
-    /// Show every item and how it is, and what was put back
+    /// Show the state of every item, and what run restored
     Show(ShowArgs),
-    /// Remove all that podwire made here, and put back what was there
+    /// Remove everything that podwire created here, and restore what it replaced
     Cleanup(CleanupArgs),
 }
 
@@ -63,7 +63,7 @@ struct Wanted {
     places: PlaceArgs,
     #[command(flatten)]
     api: ApiArgs,
-    /// Take over what ovn-kubernetes or others made in our place; cleanup gives it back
+    /// Adopt items of ovn-kubernetes or others that are in the way; cleanup restores them
     #[arg(long)]
     take_over: bool,
 }
@@ -72,17 +72,18 @@ struct Wanted {
 struct RunArgs {
     #[command(flatten)]
     wanted: Wanted,
-    /// If another `podwire node run` keeps this machine, wait until it ends instead of failing: for
-    /// rolling updates
+    /// If another `podwire node run` is active, wait until it ends instead of failing; for rolling
+    /// updates
     #[arg(long, env = "PODWIRE_STANDBY")]
     standby: bool,
-    /// Loopback address, IP:PORT, on which GET /metrics and /healthz are served
+    /// Loopback address, IP:PORT, for GET /metrics and /healthz
     #[arg(long, value_name = "IP:PORT", env = "PODWIRE_NODE_METRICS_ADDRESS")]
     metrics_address: Option<String>,
-    /// End when standard input does, a socket: with the process that started this one
+    /// End when standard input, a socket, is closed: together with the process that started this
+    /// one
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
-    /// What is logged: a level, or filters as in info,podwire_ovs=debug
+    /// What to log: a level, or filters such as info,podwire_ovs=debug
     #[arg(
         long,
         value_name = "FILTER",
@@ -117,15 +118,14 @@ enum Format {
 struct CleanupArgs {
     #[command(flatten)]
     places: PlaceArgs,
-    /// Also when pods have ports on this node, which then lose their way out
+    /// Clean up even if pods have ports on this node; they lose their connection to the outside
     #[arg(long)]
     force: bool,
-    /// If `podwire node run` keeps this machine, wait until it ends instead of failing: in a
-    /// DaemonSet
+    /// If `podwire node run` is active, wait until it ends instead of failing; for a DaemonSet
     #[arg(long)]
     wait: bool,
-    /// Also what the cluster has of this node: its annotations at the API server, its chassis in
-    /// the southbound database
+    /// Also remove what the cluster stores about this node: its annotations in the API, its chassis
+    /// in the southbound database
     #[arg(long)]
     cluster: bool,
     /// With --cluster: this node's name in Kubernetes [default: the host name, in lower case]

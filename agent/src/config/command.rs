@@ -91,7 +91,7 @@ impl Args for AgentCommand {
                 .long(PRINT_CONFIG)
                 .action(ArgAction::SetTrue)
                 .help_heading("Where settings come from")
-                .help("Show every setting, its value and where that comes from, and end"),
+                .help("Print every setting, its value and where the value comes from, and exit"),
         );
         foreign::add_flags(command)
     }

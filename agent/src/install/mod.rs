@@ -40,23 +40,23 @@ pub struct InstallArgs {
     /// What is installed, and where
     #[command(flatten)]
     pub settings: Settings,
-    /// How long to wait for the agent to be able to serve an ADD, in seconds
+    /// How long to wait until the agent can serve an ADD, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub wait: u64,
-    /// Install the plugin and no network configuration: for an init container
+    /// Install the plugin only; for an init container
     #[arg(long, conflicts_with = "conf_only")]
     pub plugin_only: bool,
-    /// Install the network configuration alone
+    /// Install the network configuration only
     #[arg(long)]
     pub conf_only: bool,
-    /// Bring plugins that are installed up to date, and install nothing that is not: for a package
+    /// Update plugins that are already installed, and install nothing else; for a package
     #[arg(long, conflicts_with_all = ["plugin_only", "conf_only"])]
     pub upgrade: bool,
-    /// Replace a plugin or a configuration that is not podwire's; a copy stays, and `podwire
-    /// uninstall` gives it back
+    /// Replace a plugin or a configuration that is not podwire's; `podwire uninstall` restores it
+    /// from a copy
     #[arg(long)]
     pub force: bool,
-    /// Say what would be done, and do nothing
+    /// Print what would be done, and do nothing
     #[arg(long)]
     pub dry_run: bool,
 }

@@ -11,7 +11,7 @@ use super::{InstallError, runtime};
 /// The flags of `podwire probe`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ProbeArgs {
-    /// live: the agent answers; ready: it would serve an ADD
+    /// live: the agent answers; ready: it can serve an ADD
     pub state: State,
     /// The agent's socket
     #[arg(long, value_name = "PATH", default_value = wire::DEFAULT_SOCKET, env = "PODWIRE_SOCKET")]
@@ -23,7 +23,7 @@ pub struct ProbeArgs {
 pub enum State {
     /// Whether it answers
     Live,
-    /// Whether it would serve an ADD
+    /// Whether it can serve an ADD
     Ready,
 }
 

@@ -11,10 +11,11 @@ use crate::config::usual::{self, DROP_IN, DROP_IN_NETWORK, PLUGIN_NAMES};
 /// The directories of a runtime.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Places {
-    /// Install below this directory instead of /; the agent's socket is not below it
+    /// Install below this directory instead of /; does not apply to the agent's socket
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// The runtime's plugins (containerd: bin_dir; Debian's own has it at /usr/lib/cni)
+    /// Directory of the runtime's plugins (containerd: bin_dir; for Debian's own containerd,
+    /// /usr/lib/cni)
     #[arg(
         long,
         value_name = "DIR",
@@ -22,7 +23,7 @@ pub struct Places {
         env = "PODWIRE_CNI_BIN_DIR"
     )]
     pub bin_dir: PathBuf,
-    /// The runtime's network configurations (containerd: conf_dir)
+    /// Directory of the runtime's network configurations (containerd: conf_dir)
     #[arg(
         long,
         value_name = "DIR",
@@ -38,20 +39,22 @@ pub struct Settings {
     /// Where
     #[command(flatten)]
     pub places: Places,
-    /// The plugin's file (default: the one that came with this podwire)
+    /// The plugin's file [default: the one that came with this podwire]
     #[arg(long, value_name = "FILE")]
     pub plugin: Option<PathBuf>,
-    /// The name that the plugin gets: podwire-cni, or ovn-k8s-cni-overlay in that one's place
+    /// Name to install the plugin under: podwire-cni, or ovn-k8s-cni-overlay to replace
+    /// ovn-kubernetes' plugin
     #[arg(long = "as", value_name = "NAME", default_value = PLUGIN_NAMES[0],
         value_parser = PLUGIN_NAMES)]
     pub name: String,
-    /// The network's name (default: podwire, or ovn-kubernetes with --as ovn-k8s-cni-overlay)
+    /// The network's name [default: podwire, or ovn-kubernetes with --as ovn-k8s-cni-overlay]
     #[arg(long, value_name = "NAME")]
     pub network: Option<String>,
-    /// A network configuration of one's own, installed under its own name
+    /// Your own network configuration, installed under the same file name
     #[arg(long, value_name = "FILE", conflicts_with_all = ["network", "priority"])]
     pub conf: Option<PathBuf>,
-    /// Begins the name of the network configuration's file: most runtimes take the first in order
+    /// Prefix of the network configuration's file name; most runtimes use only the first file,
+    /// sorted by name
     #[arg(long, value_name = "00-99", default_value_t = 10,
         value_parser = clap::value_parser!(u8).range(0..100))]
     pub priority: u8,

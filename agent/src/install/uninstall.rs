@@ -29,17 +29,17 @@ pub struct UninstallArgs {
     /// The agent's socket
     #[arg(long, value_name = "PATH", default_value = wire::DEFAULT_SOCKET, env = "PODWIRE_SOCKET")]
     pub socket: PathBuf,
-    /// Remove the pods' ports, links and addresses too: the pods lose their network at once
+    /// Also remove the pods' ports, links and addresses; the pods lose their network at once
     #[arg(long)]
     pub pods: bool,
-    /// With --pods, where no agent runs: remove the network configuration, and wait for an agent
-    /// instead of failing: in a DaemonSet
+    /// With --pods, if no agent runs: remove the network configuration, then wait for an agent
+    /// instead of failing; for a DaemonSet
     #[arg(long, requires = "pods", conflicts_with = "dry_run")]
     pub await_agent: bool,
-    /// Say what would be done, and do nothing
+    /// Print what would be done, and do nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Afterwards stay until SIGTERM: in a DaemonSet, whose containers must not end
+    /// Afterwards keep running until SIGTERM; for a DaemonSet, whose containers must not end
     #[arg(long)]
     pub stay: bool,
 }

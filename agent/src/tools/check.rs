@@ -1,4 +1,4 @@
-//! `podwire check`: every attachment held against what its ADD made.
+//! `podwire check`: compares every attachment with what its ADD created.
 
 use clap::Args;
 
@@ -11,12 +11,12 @@ use crate::reconcile::Audit;
 #[derive(Debug, Args)]
 #[command(after_help = super::EXIT_CODES)]
 pub struct CheckArgs {
-    /// The pod, as NAMESPACE/NAME or as NAME
+    /// The pod, NAMESPACE/NAME or NAME [default: every pod of the node]
     pod: Option<String>,
-    /// Every pod of the node; the same as no pod
+    /// Check every pod of the node, which is also the default
     #[arg(long, conflicts_with = "pod")]
     all: bool,
-    /// List the attachments without differences too
+    /// Also list attachments without differences
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]

@@ -10,14 +10,15 @@ use crate::inspect::LeftoverList;
 /// The flags of `podwire gc`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Only what podwire made goes, and only where both link and namespace are gone.\n\
-                  Exit code 1: something is left, with --dry-run: is there to be removed."
+    after_help = "It removes only what podwire created, if both link and namespace are gone.\n\
+                  Exit code 1: something could not be removed; with --dry-run: there is something \
+                  to remove."
 )]
 pub struct GcArgs {
-    /// Say what would be removed, and remove nothing
+    /// Print what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
-    /// Leave the table's first line out
+    /// Omit the table's header
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]

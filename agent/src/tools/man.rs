@@ -17,7 +17,7 @@ use pages::{EVERYWHERE, PAGES, Page};
 /// The flags of `podwire man`.
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Write one page for each command into this directory, and not podwire(1) alone to standard
+    /// Write one page for each command into this directory, instead of podwire(1) to standard
     /// output
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,

@@ -15,16 +15,16 @@ use crate::ports::PortState;
 
 /// The flags of `podwire ports`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code 1: a port of those shown has failed.\n\
-                  With --watch to a pipe each change is a line; with -o json, a JSON object;\n\
-                  with -o yaml, a document.")]
+#[command(after_help = "Exit code 1: one of the ports shown has failed.\n\
+                  In a pipe, --watch prints a line for each change; with -o json a JSON object,\n\
+                  with -o yaml a document.")]
 pub struct PortsArgs {
-    /// Only of this pod, as NAMESPACE/NAME or as NAME
+    /// Show only this pod, NAMESPACE/NAME or NAME
     pod: Option<String>,
-    /// Only of this namespace
+    /// Show only this namespace
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
-    /// Only those that are up, failed, awaits-ofport, or awaits-ovn
+    /// Show only ports in this state: up, failed, awaits-ofport or awaits-ovn
     #[arg(short, long, value_name = "STATE", hide_possible_values = true)]
     state: Option<PortState>,
     /// text, wide, or json or yaml for programs
@@ -36,7 +36,7 @@ pub struct PortsArgs {
         hide_possible_values = true
     )]
     output: Output,
-    /// Leave the table's first line out
+    /// Omit the table's header
     #[arg(long)]
     no_headers: bool,
     /// Show changes as they happen
@@ -51,7 +51,7 @@ pub struct PortsArgs {
 pub(super) enum Output {
     /// A table
     Text,
-    /// A table with all there is
+    /// A table with all columns
     Wide,
     /// For programs
     Json,

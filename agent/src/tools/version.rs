@@ -13,7 +13,7 @@ use crate::inspect::StatusView;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit code 1: the agent has another version; 3: it does not answer.\n\
-                  podwire --version asks no agent."
+                  podwire --version shows this program's version only."
 )]
 pub struct VersionArgs {
     #[command(flatten)]

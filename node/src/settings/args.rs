@@ -10,8 +10,8 @@ use super::{Firewalld, Mode};
 /// The flags that say what the node is to be.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SettingsArgs {
-    /// ovn: a part of an OVN network; plain: without OVN and controller, the nodes' podCIDRs reach
-    /// each other by routes and Open vSwitch's tunnels
+    /// ovn: join an OVN network; plain: no OVN and no controller, routes and Open vSwitch's tunnels
+    /// connect the nodes' podCIDRs
     #[arg(
         long,
         value_name = "MODE",
@@ -23,7 +23,7 @@ pub(crate) struct SettingsArgs {
     /// This node's name in Kubernetes [default: the host name, in lower case]
     #[arg(long, value_name = "NAME", env = "PODWIRE_NODE_NAME")]
     pub(super) node_name: Option<String>,
-    /// The node's part of the pod network, one for each family; may be repeated, or have commas
+    /// This node's subnet of the pod network, one for each family; may be repeated
     #[arg(
         long = "node-subnet",
         value_name = "CIDR",
@@ -31,7 +31,7 @@ pub(crate) struct SettingsArgs {
         value_delimiter = ' '
     )]
     pub(super) node_subnets: Vec<String>,
-    /// The pod network of all nodes, reached by the management port; may be repeated
+    /// The pod network of all nodes, routed through the management port; may be repeated
     #[arg(
         long = "cluster-subnet",
         value_name = "CIDR",
@@ -39,7 +39,7 @@ pub(crate) struct SettingsArgs {
         value_delimiter = ' '
     )]
     pub(super) cluster_subnets: Vec<String>,
-    /// Addresses of services, reached by the management port; may be repeated
+    /// The services' network, routed through the management port; may be repeated
     #[arg(
         long = "service-cidr",
         value_name = "CIDR",
@@ -47,21 +47,21 @@ pub(crate) struct SettingsArgs {
         value_delimiter = ' '
     )]
     pub(super) service_cidrs: Vec<String>,
-    /// Link to the other nodes and the outside [default: the default route's]
+    /// Uplink: the link to other nodes and the outside [default: the default route's]
     #[arg(long, value_name = "LINK", env = "PODWIRE_INTERFACE")]
     pub(super) interface: Option<String>,
     /// MTU of pods and of the management port, in bytes [default: the uplink's, less the tunnel's
     /// headers]
     #[arg(long, value_name = "BYTES", env = "PODWIRE_MTU")]
     pub(super) mtu: Option<u32>,
-    /// Address at which this node's tunnels end, or several with commas between them [default: the
+    /// Address of this node's tunnel endpoint, or several, separated by commas [default: the
     /// uplink's first]
     #[arg(long, value_name = "IP", env = "PODWIRE_ENCAP_IP")]
     pub(super) encap_ip: Option<String>,
-    /// UDP port at which they end [default: 6081]
+    /// UDP port of the tunnel endpoint [default: 6081]
     #[arg(long, value_name = "PORT", env = "PODWIRE_ENCAP_PORT")]
     pub(super) encap_port: Option<u16>,
-    /// Bridge by which a physical network is reached, as in physnet1:br-data; may be repeated
+    /// Bridge of a physical network, such as physnet1:br-data; may be repeated
     #[arg(
         long = "bridge-mapping",
         value_name = "NETWORK:BRIDGE",
@@ -69,7 +69,7 @@ pub(crate) struct SettingsArgs {
         value_delimiter = ' '
     )]
     pub(super) bridge_mappings: Vec<String>,
-    /// A key that tunes ovn-controller (ovn-controller(8)), as in ovn-monitor-all=false; may be
+    /// Setting of ovn-controller (ovn-controller(8)), such as ovn-monitor-all=false; may be
     /// repeated
     #[arg(
         long = "ovn-option",
@@ -78,38 +78,40 @@ pub(crate) struct SettingsArgs {
         value_delimiter = ' '
     )]
     pub(super) ovn_options: Vec<String>,
-    /// The southbound database, as in ssl:192.0.2.1:6642, several with commas between them
-    /// [default: what Open vSwitch's external_ids say]
+    /// The southbound database, such as ssl:192.0.2.1:6642; separate several by commas [default:
+    /// ovn-remote of Open vSwitch's external_ids]
     #[arg(long, value_name = "REMOTE", env = "PODWIRE_OVN_REMOTE")]
     pub(super) ovn_remote: Option<String>,
-    /// This node's private key for ssl: remotes, with its certificate and the CA's
+    /// This node's private key for ssl: remotes; needs the two certificates too
     #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_PRIVATE_KEY")]
     pub(super) ovn_private_key: Option<PathBuf>,
-    /// The certificate that goes with it
+    /// Certificate for that private key
     #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_CERTIFICATE")]
     pub(super) ovn_certificate: Option<PathBuf>,
-    /// The certificate of the southbound database's CA
+    /// Certificate of the southbound database's CA
     #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_CA_CERT")]
     pub(super) ovn_ca_cert: Option<PathBuf>,
-    /// Plain mode: reach every other node by a tunnel, for a network that drops pods' packets
+    /// Plain mode: use tunnels to all other nodes, for a network that drops packets with pods'
+    /// addresses
     #[arg(long, env = "PODWIRE_ALWAYS_TUNNEL")]
     pub(super) always_tunnel: bool,
-    /// Processors on which Open vSwitch's daemons run, as in 0 or 0,2-3: drop-ins of their units,
-    /// which count from their next start
+    /// Processors for Open vSwitch's daemons, such as 0 or 0,2-3; written as drop-ins of their
+    /// units, which apply at their next start
     #[arg(long, value_name = "LIST", env = "PODWIRE_OVS_CPUS")]
     pub(super) ovs_cpus: Option<String>,
-    /// Start ovs-vswitchd with --no-mlockall, so that its memory is what it uses: a drop-in, too
+    /// Start ovs-vswitchd with --no-mlockall, which reduces its resident memory; written as a
+    /// drop-in, too
     #[arg(long, env = "PODWIRE_OVS_NO_MLOCKALL")]
     pub(super) ovs_no_mlockall: bool,
-    /// Threads of ovs-vswitchd that take up new flows; without effect on the kernel's datapath from
-    /// Open vSwitch 2.17 on [default: as many as there are processors]
+    /// Handler threads of ovs-vswitchd; no effect on the kernel's datapath from Open vSwitch 2.17
+    /// on [default: one per processor]
     #[arg(long, value_name = "NUMBER", env = "PODWIRE_OVS_HANDLER_THREADS")]
     pub(super) ovs_handler_threads: Option<u16>,
-    /// Threads of ovs-vswitchd that look after flows [default: by the number of processors]
+    /// Revalidator threads of ovs-vswitchd [default: depends on the number of processors]
     #[arg(long, value_name = "NUMBER", env = "PODWIRE_OVS_REVALIDATOR_THREADS")]
     pub(super) ovs_revalidator_threads: Option<u16>,
-    /// What firewalld is told, where it runs, so that it lets pods' packets pass: nothing (off),
-    /// its runtime, or its permanent configuration too
+    /// Which configuration of firewalld to change, if it runs, so that it accepts pods' packets:
+    /// off (none), runtime, or permanent (both)
     #[arg(
         long,
         value_name = "HOW",
@@ -139,8 +141,8 @@ pub(crate) struct PlaceArgs {
         env = "PODWIRE_OVSDB"
     )]
     pub(super) ovsdb: String,
-    /// Directory whose part `node` holds the journal; on tmpfs, as the journal is of what a reboot
-    /// undoes
+    /// Directory in which node/ holds the journal; it must be on tmpfs, because the journal lists
+    /// what a reboot undoes
     #[arg(
         long,
         value_name = "DIR",
@@ -153,11 +155,11 @@ pub(crate) struct PlaceArgs {
 /// The flags that say where the Kubernetes API is.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ApiArgs {
-    /// The Kubernetes API server, by this URL: the node's subnets come from its annotation,
-    /// services are made reachable on the host, and the control plane is told of this node
+    /// URL of the Kubernetes API server; with it, podwire reads the node's subnets from its
+    /// annotation, makes services reachable from the host, and writes the node's annotations
     #[arg(long, value_name = "URL", env = "PODWIRE_K8S_APISERVER")]
     k8s_apiserver: Option<String>,
-    /// The same, as this kubeconfig says
+    /// Kubeconfig for the Kubernetes API server, instead of --k8s-apiserver
     #[arg(
         long,
         value_name = "FILE",
@@ -165,10 +167,10 @@ pub(crate) struct ApiArgs {
         conflicts_with = "k8s_apiserver"
     )]
     kubeconfig: Option<PathBuf>,
-    /// With --k8s-apiserver: the certificate of its CA [default: the system's]
+    /// With --k8s-apiserver: its CA certificate [default: the system's]
     #[arg(long, value_name = "FILE", env = "PODWIRE_K8S_CACERT")]
     k8s_cacert: Option<PathBuf>,
-    /// With --k8s-apiserver: the token by which the role is known to it
+    /// With --k8s-apiserver: the bearer token
     #[arg(
         long,
         value_name = "TOKEN",
@@ -176,10 +178,10 @@ pub(crate) struct ApiArgs {
         hide_env_values = true
     )]
     k8s_token: Option<String>,
-    /// The same in a file, which is read again when it changes
+    /// With --k8s-apiserver: file with the bearer token, read again when it changes
     #[arg(long, value_name = "FILE", env = "PODWIRE_K8S_TOKEN_FILE")]
     k8s_token_file: Option<PathBuf>,
-    /// The same, by the service account of this pod
+    /// Use this pod's service account for the Kubernetes API server
     #[arg(long, conflicts_with_all = ["k8s_apiserver", "kubeconfig"])]
     in_cluster: bool,
 }

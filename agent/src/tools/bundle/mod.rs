@@ -35,11 +35,11 @@ const PAGES: [(&str, &str); 4] = [
 /// The flags of `podwire bundle`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Tokens, keys and passwords are removed. Names and addresses of pods and nodes \
-                  are not."
+    after_help = "The bundle has no tokens, keys or passwords. It has names and addresses of pods \
+                  and nodes."
 )]
 pub struct BundleArgs {
-    /// A file that ends with .tar.gz, or a directory; neither may exist [default:
+    /// File to write, ending in .tar.gz, or directory; it must not exist yet [default:
     /// podwire-HOST-TIME.tar.gz]
     path: Option<PathBuf>,
     #[command(flatten)]

@@ -35,8 +35,8 @@ pub(super) use switch::vswitchd;
 /// The flags of `podwire doctor`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code 1: there are findings, each with its fix, or a look at what to \
-                  decide.\nFix them in this order: the first may be the cause of others."
+    after_help = "Exit code 1: there are findings. Each has a fix, or a command that shows more.\n\
+                  Fix them in this order: the first may be the cause of others."
 )]
 pub struct DoctorArgs {
     #[command(flatten)]
@@ -48,7 +48,7 @@ pub struct DoctorArgs {
 /// Where a node's parts are.
 #[derive(Debug, Args)]
 pub(super) struct Places {
-    /// Open vSwitch's database, when no agent says which
+    /// Open vSwitch's database, if no agent runs
     #[arg(
         long,
         value_name = "REMOTE",
@@ -64,7 +64,7 @@ pub(super) struct Places {
         env = "PODWIRE_OVN_RUNDIR"
     )]
     pub(super) ovn_rundir: PathBuf,
-    /// The pods' bridge, when no agent says which
+    /// The pods' bridge, if no agent runs
     #[arg(
         long,
         value_name = "NAME",
@@ -72,7 +72,7 @@ pub(super) struct Places {
         env = "PODWIRE_BRIDGE"
     )]
     bridge: String,
-    /// Where the runtime looks for network configurations
+    /// Directory of the runtime's network configurations
     #[arg(
         long,
         value_name = "DIR",
@@ -80,7 +80,7 @@ pub(super) struct Places {
         env = "PODWIRE_CNI_CONF_DIR"
     )]
     pub(super) conf_dir: PathBuf,
-    /// Where the runtime looks for plugins
+    /// Directory of the runtime's plugins
     #[arg(
         long,
         value_name = "DIR",

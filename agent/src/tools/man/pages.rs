@@ -40,7 +40,7 @@ const ATTACHMENTS: (&str, &str) = (
 );
 const NODE_JOURNAL: (&str, &str) = (
     "/run/podwire/node",
-    "What was changed on this machine, and how it was before.",
+    "The journal: what was changed on this machine, and the previous values.",
 );
 
 /// The pages.
@@ -58,7 +58,7 @@ pub(super) const PAGES: &[Page] = &[
             ),
             (
                 "podwire ports --watch",
-                "Follow the pods' ports as they come and go.",
+                "Show changes of the pods' ports as they happen.",
             ),
         ],
         files: &[CONFIGURATION, ATTACHMENTS, CONFS, PLUGINS],
@@ -91,7 +91,7 @@ pub(super) const PAGES: &[Page] = &[
             CONFIGURATION,
             (
                 "/etc/openvswitch/ovn_k8s.conf",
-                "ovn-kubernetes' settings, of which the node's are read.",
+                "ovn-kubernetes' settings; the agent reads those of a node.",
             ),
             ATTACHMENTS,
             SWITCH,
@@ -110,7 +110,10 @@ pub(super) const PAGES: &[Page] = &[
                 "podwire install",
                 "Install the plugin, wait for the agent, then install the configuration.",
             ),
-            ("podwire install --dry-run", "Say what would be installed."),
+            (
+                "podwire install --dry-run",
+                "Print what would be installed.",
+            ),
         ],
         files: &[PLUGINS, CONFS],
         also: &["podwire-uninstall(1)", "podwire-agent(1)"],
@@ -130,7 +133,7 @@ pub(super) const PAGES: &[Page] = &[
             ("podwire probe live", "Succeed if the agent answers."),
             (
                 "podwire probe ready",
-                "Succeed if the agent would serve an ADD.",
+                "Succeed if the agent can serve an ADD.",
             ),
         ],
         files: &[],
@@ -163,7 +166,7 @@ pub(super) const PAGES: &[Page] = &[
         name: "podwire-node-init",
         examples: &[(
             "podwire node init --cluster-subnet 10.128.0.0/14 --node-subnet 10.128.1.0/24",
-            "Make this machine a part of the pod network.",
+            "Join this machine to the pod network.",
         )],
         files: &[NODE_JOURNAL, SWITCH],
         also: &[
@@ -177,7 +180,7 @@ pub(super) const PAGES: &[Page] = &[
         name: "podwire-node-run",
         examples: &[(
             "podwire node run --cluster-subnet 10.128.0.0/14 --node-subnet 10.128.1.0/24",
-            "Make this machine a part of the pod network, and keep it so.",
+            "Join this machine to the pod network, and restore what others change.",
         )],
         files: &[NODE_JOURNAL, SWITCH],
         also: &["podwire-node(1)", "podwire-node-show(1)", "systemd(1)"],
@@ -195,7 +198,7 @@ pub(super) const PAGES: &[Page] = &[
         name: "podwire-node-cleanup",
         examples: &[(
             "podwire node cleanup",
-            "Remove everything that init made, and restore what was there before.",
+            "Remove everything that init created, and restore what it replaced.",
         )],
         files: &[NODE_JOURNAL],
         also: &["podwire-node(1)", "podwire-node-init(1)"],
@@ -226,7 +229,7 @@ pub(super) const PAGES: &[Page] = &[
             ),
             (
                 "podwire ports --no-headers",
-                "Print rows alone, for a script.",
+                "Print rows without a header, for a script.",
             ),
             (
                 "podwire ports --watch --output json",
@@ -265,7 +268,7 @@ pub(super) const PAGES: &[Page] = &[
             ),
             (
                 "podwire trace shop/web 10.128.2.7 --verbose",
-                "Follow a ping to an address of another node, with each flow that it meets.",
+                "Follow a ping to an address of another node, with each flow that it matches.",
             ),
             (
                 "podwire trace shop/web shop/db --src 10.0.0.9",
@@ -290,7 +293,7 @@ pub(super) const PAGES: &[Page] = &[
             ),
             (
                 "podwire check --verbose shop/web",
-                "The same for one pod, also if nothing differs.",
+                "The same for one pod, even if nothing differs.",
             ),
         ],
         files: &[ATTACHMENTS],
@@ -326,7 +329,7 @@ pub(super) const PAGES: &[Page] = &[
             ),
             (
                 "podwire bundle /tmp/node-a",
-                "Write a directory, to look at it first.",
+                "Write a directory, so that you can look at it first.",
             ),
         ],
         files: &[CONFIGURATION, SWITCH, CONFS, PLUGINS],

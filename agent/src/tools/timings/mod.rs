@@ -16,12 +16,12 @@ use crate::inspect::Filter;
 #[derive(Debug, Args)]
 #[command(after_help = super::EXIT_CODES)]
 pub struct TimingsArgs {
-    /// Only of this pod, as NAMESPACE/NAME or as NAME
+    /// Show only this pod, NAMESPACE/NAME or NAME
     pub(super) pod: Option<String>,
-    /// How many operations, the newest
+    /// Number of operations, the newest
     #[arg(short = 'l', long, value_name = "NUMBER", default_value_t = LAST)]
     pub(super) last: usize,
-    /// Which verbs
+    /// Verbs to show
     #[arg(
         long,
         value_name = "VERBS",
@@ -51,7 +51,7 @@ pub(super) const VERBS: &str = "ADD,DEL";
 pub(super) enum Output {
     /// A waterfall for the terminal
     Text,
-    /// One page that needs nothing else
+    /// One self-contained page
     Html,
     /// As the agent sent it
     Json,

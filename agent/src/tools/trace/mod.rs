@@ -37,17 +37,17 @@ const PORT: u16 = 80;
 /// The flags of `podwire trace`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code 0: it reaches POD-B, or leaves the node on its way there; 1: it does \
-                  not.\nNothing is sent. How long ADDs took is shown by podwire timings."
+    after_help = "Exit code 0: the packet reaches POD-B, or leaves the node on its way there; 1: \
+                  it does not.\nNothing is sent. podwire timings shows how long ADDs took."
 )]
 pub struct TraceArgs {
     /// The pod that sends: NAMESPACE/NAME, NAME or container ID
     #[arg(value_name = "POD-A")]
     from: Option<String>,
-    /// The pod of this node that receives, or any IP address
+    /// The pod that receives, on this node, or any IP address
     #[arg(value_name = "POD-B")]
     to: Option<String>,
-    /// icmp, tcp or udp [default: icmp, with --port tcp]
+    /// icmp, tcp or udp [default: tcp with --port, else icmp]
     #[arg(long, hide_possible_values = true)]
     proto: Option<Proto>,
     /// The destination's port [default: 80]
@@ -59,19 +59,19 @@ pub struct TraceArgs {
     /// POD-A's interface, if it has several
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
-    /// Another source address than POD-A's
+    /// Source address, instead of POD-A's
     #[arg(long, value_name = "ADDRESS")]
     src: Option<IpAddr>,
-    /// Another source MAC address than POD-A's
+    /// Source MAC address, instead of POD-A's
     #[arg(long, value_name = "MAC")]
     src_mac: Option<MacAddr6>,
-    /// The next hop's MAC address, if podwire can't find it
+    /// MAC address of the next hop, if podwire can't find it
     #[arg(long, value_name = "MAC")]
     dst_mac: Option<MacAddr6>,
-    /// List each flow that the packet meets
+    /// List each flow that the packet matches
     #[arg(short, long)]
     verbose: bool,
-    /// Print what ofproto/trace and ovn-trace print
+    /// Print the output of ofproto/trace and ovn-trace
     #[arg(long, conflicts_with = "output")]
     raw: bool,
     #[command(flatten)]
