@@ -1,4 +1,4 @@
-//! What the tools ask of the agent, and what they say when there is no answer.
+//! The tools' requests to the agent, and their errors when there is no answer.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::Exit;
 use crate::asking::{self, Unanswered};
 use crate::duration;
 
-/// How long an answer may take: to look at every attachment of a large node takes a second or two.
+/// Time limit of an answer: checking every attachment of a large node takes a second or two.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Why a tool has nothing to show.
@@ -25,58 +25,58 @@ pub enum ToolError {
     NoAgent {
         /// The socket.
         socket: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Only root is served.
     #[error("the agent serves only root, and this is uid {uid}; run it with sudo")]
     NotRoot {
-        /// Who this is.
+        /// The present user.
         uid: u32,
     },
     /// The connection ended before the answer.
     #[error("{path} on {}: {problem}\n{}", socket.display(), next_step())]
     Broken {
-        /// What was asked for.
+        /// The request.
         path: String,
         /// The socket.
         socket: PathBuf,
-        /// What happened.
+        /// The problem.
         problem: String,
     },
-    /// The agent does not know the question.
+    /// The agent does not know the request.
     #[error(
         "the agent on {} does not know {path}: it is older than this podwire ({}); restart it",
         socket.display(),
         env!("CARGO_PKG_VERSION")
     )]
     Unknown {
-        /// What was asked for.
+        /// The request.
         path: String,
         /// The socket.
         socket: PathBuf,
     },
-    /// The agent can't tell.
+    /// The agent failed to answer.
     #[error("{msg}\nlook: podwire doctor")]
     Refused {
-        /// Its own words.
+        /// Its message.
         msg: String,
     },
     /// There is no such pod.
     #[error("{0}")]
     NotFound(String),
-    /// What a tool needs can't be had.
+    /// Something that a tool needs is unavailable.
     #[error("{0}")]
     Unable(String),
     /// A file could not be written.
     #[error("write {}: {source}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Standard output is gone.
+    /// Standard output is closed.
     #[error("standard output: {0}")]
     Output(io::Error),
     /// The kernel does not answer.
@@ -97,7 +97,7 @@ impl ToolError {
     }
 }
 
-/// What to do about an agent that does not answer.
+/// What to do if an agent does not answer.
 fn next_step() -> String {
     format!(
         "start it: {}\nlook:     podwire doctor",
@@ -121,7 +121,7 @@ impl AgentSocket {
         }
     }
 
-    /// With less patience than usual.
+    /// With a shorter time limit.
     pub fn answering_within(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
@@ -131,35 +131,35 @@ impl AgentSocket {
         &self.path
     }
 
-    /// `GET`s a page as it is.
+    /// `GET`s a page as text.
     ///
     /// # Errors
-    /// No agent, or it can't tell.
+    /// There is no agent, or it failed.
     pub async fn text(&self, path: &str) -> Result<String, ToolError> {
         let body = self.body(Method::GET, path).await?;
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// `GET`s a page and reads it.
+    /// `GET`s a page and parses it.
     ///
     /// # Errors
-    /// No agent, or it can't tell.
+    /// There is no agent, or it failed.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ToolError> {
         self.ask(Method::GET, path).await
     }
 
-    /// `POST`s and reads the answer.
+    /// `POST`s, and parses the answer.
     ///
     /// # Errors
-    /// No agent, or it can't do it.
+    /// There is no agent, or it failed.
     pub async fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, ToolError> {
         self.ask(Method::POST, path).await
     }
 
-    /// `GET`s a page of JSON lines, to be read as they come.
+    /// `GET`s a page of JSON lines, to be read as they arrive.
     ///
     /// # Errors
-    /// No agent, or it can't tell.
+    /// There is no agent, or it failed.
     pub async fn lines(&self, path: &str) -> Result<Lines, ToolError> {
         Ok(Lines {
             body: self.send(Method::GET, path).await?,
@@ -245,7 +245,7 @@ fn not_root() -> ToolError {
     }
 }
 
-/// JSON lines of an answer that has no end.
+/// JSON lines of an endless answer.
 #[derive(Debug)]
 pub struct Lines {
     body: Incoming,
@@ -253,7 +253,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// The next line; none when the agent ends.
+    /// The next line; None when the agent ends.
     pub async fn next<T: DeserializeOwned>(&mut self) -> Option<T> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {

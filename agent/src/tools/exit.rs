@@ -1,20 +1,20 @@
-//! Exit codes, by the health of what was looked at.
+//! Exit codes, which depend on the health of what was checked.
 
 use std::process::ExitCode;
 
-/// The codes in words, for the help texts.
+/// The codes, for the help texts.
 pub const EXIT_CODES: &str = "\
 Exit codes: 0 all is well, 1 something is wrong, 2 wrong usage,
 3 the agent does not answer, 4 no such pod.";
 
-/// How a tool ended.
+/// The result of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// All is well.
     Well = 0,
-    /// Something is wrong with what was looked at.
+    /// Something is wrong.
     Unwell = 1,
-    /// The agent does not answer, or not as it should.
+    /// The agent does not answer, or answers with an error.
     NoAgent = 3,
     /// There is no such pod.
     NotFound = 4,

@@ -1,4 +1,4 @@
-//! `podwire gc`: what pods left behind, and its removal.
+//! `podwire gc`: finds and removes what pods left behind.
 
 use clap::Args;
 

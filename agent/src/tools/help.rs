@@ -1,13 +1,12 @@
-//! Completion scripts, from the same source as the help texts, and the headings of the agent's
-//! flags.
+//! Completion scripts, generated like the help texts, and the headings of the agent's flags.
 
 use clap::{Args, Command};
 use clap_complete::Shell;
 
 use super::{Exit, ToolError, show};
 
-/// The agent's flags by what they are about, in the order in which its help has them; others are
-/// plain options. A name that ends with `_` is the beginning of several.
+/// The agent's flags by subject, in the order of its help; others are plain options. A name that
+/// ends with `_` is a prefix.
 const HEADINGS: [(&str, &[&str]); 6] = [
     ("Open vSwitch", &["ovsdb", "ovs_", "bridge"]),
     ("OVN", &["mode", "wait", "ovn_"]),
@@ -37,7 +36,7 @@ const HEADINGS: [(&str, &[&str]); 6] = [
     ("Observation", &["log", "metrics_"]),
 ];
 
-/// The command line with the agent's many flags under headings.
+/// The command line, with the agent's many flags under headings.
 pub fn grouped(whole: Command) -> Command {
     whole.mut_subcommand("agent", |agent| {
         agent.mut_args(|flag| match heading(flag.get_id().as_str()) {

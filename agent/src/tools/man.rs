@@ -1,5 +1,5 @@
-//! `podwire man`: a manual page for each command, from its help text and from what is told of it
-//! here: examples, files, and where to read on.
+//! `podwire man`: a manual page for each command, from its help text and the pages here: examples,
+//! files, and references.
 
 mod pages;
 
@@ -34,7 +34,7 @@ impl ManArgs {
     }
 }
 
-/// The page of a command and those of its subcommands.
+/// Writes the pages of a command and of its subcommands.
 fn write_all(command: &Command, directory: &Path) -> Result<(), ToolError> {
     for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
         write_all(below, directory)?;
@@ -92,7 +92,7 @@ fn page(command: &Command) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// What is told of each thing, below it.
+/// Adds the items, each with its description below it.
 fn paragraphs<'a>(roff: &mut Roff, pairs: impl IntoIterator<Item = &'a (&'a str, &'a str)>) {
     for (thing, what) in pairs {
         roff.control("TP", [])

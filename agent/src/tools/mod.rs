@@ -1,9 +1,8 @@
 //! The commands that show the state of a node: `podwire status`, `ports`, `timings`, `trace`,
 //! `check`, `gc`, `doctor`, `bundle` and `version`.
 //!
-//! Most only ask the agent, over its socket, and show its answer. `doctor` and `bundle` also look
-//! for themselves, so that they have something to say when no agent answers; `trace` asks the
-//! switch and OVN.
+//! Most only query the agent over its socket and show its answer. `doctor` and `bundle` also check
+//! things themselves, so that they work without an agent; `trace` queries the switch and OVN.
 
 mod bundle;
 mod check;
@@ -60,7 +59,7 @@ pub enum Tool {
     Man(man::ManArgs),
 }
 
-/// Runs a tool; `whole` is the command line that it is part of.
+/// Runs a tool; `whole` is the command line that it belongs to.
 pub fn run(tool: Tool, whole: clap::Command) -> ExitCode {
     let result = match tool {
         Tool::Completions(arguments) => arguments.run(whole),
@@ -69,7 +68,7 @@ pub fn run(tool: Tool, whole: clap::Command) -> ExitCode {
     };
     match result {
         Ok(exit) => exit.into(),
-        // Whoever closes the pipe has seen enough.
+        // Whoever closed the pipe has seen enough.
         Err(ToolError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             Exit::Well.into()
         }

@@ -1,4 +1,4 @@
-//! What a tool prints: text for people, JSON or YAML for programs.
+//! The output of tools: text for people, JSON or YAML for programs.
 
 use std::io::{self, Write as _};
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::paint::{Paint, When};
 use super::{AgentSocket, ToolError};
 
-/// What all tools that speak to the agent have in common.
+/// The options that all tools that query the agent share.
 #[derive(Debug, Clone, Args)]
 pub(super) struct CommonArgs {
     /// The agent's socket
@@ -40,7 +40,7 @@ impl CommonArgs {
     }
 }
 
-/// The options of the tools that show one answer.
+/// The options of tools that show one answer.
 #[derive(Debug, Clone, Args)]
 pub(super) struct AnswerArgs {
     /// text, or json or yaml for programs
@@ -56,7 +56,7 @@ pub(super) struct AnswerArgs {
     pub(super) common: CommonArgs,
 }
 
-/// How an answer is shown.
+/// The format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// For people
@@ -79,7 +79,7 @@ impl AnswerArgs {
         self.common.agent()
     }
 
-    /// Shows an answer; `text` puts it into words.
+    /// Shows an answer; `text` formats it for people.
     pub(super) fn show(
         &self,
         answer: &impl Serialize,
@@ -93,7 +93,7 @@ impl AnswerArgs {
     }
 }
 
-/// Writes to standard output. A closed pipe is an error like another, and no panic.
+/// Writes to standard output. A closed pipe is an ordinary error, and no panic.
 pub(super) fn show(text: &str) -> Result<(), ToolError> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())

@@ -1,10 +1,10 @@
-//! Colours, on a terminal and nowhere else (<https://no-color.org>).
+//! Colours, which are used on terminals only (<https://no-color.org>).
 
 use std::io::{self, IsTerminal as _};
 
 use clap::ValueEnum;
 
-/// When colours are used.
+/// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum When {
     /// On a terminal, unless NO_COLOR is set
@@ -15,7 +15,7 @@ pub(super) enum When {
     Never,
 }
 
-/// Puts colour on words, or leaves them as they are.
+/// Adds colours to text, or does not.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Paint {
     on: bool,
@@ -68,28 +68,28 @@ impl Paint {
     }
 }
 
-/// The columns of the terminal; of what is none, as many as a line of text has.
+/// The terminal's columns; without a terminal, those of a line of text.
 pub(super) fn width() -> usize {
     terminal_size::terminal_size_of(io::stdout()).map_or(100, |(width, _)| width.0.into())
 }
 
-/// The lines of the terminal, if there is one.
+/// The terminal's lines, if there is one.
 pub(super) fn height() -> Option<usize> {
     terminal_size::terminal_size_of(io::stdout()).map(|(_, height)| height.0.into())
 }
 
-/// What a terminal would take for commands does not come from names and messages.
+/// Removes from names and messages what a terminal would take for commands.
 pub(super) fn printable(text: &str) -> String {
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     text.chars().map(shown).collect()
 }
 
-/// A container id as runtimes' own tools shorten it.
+/// A container id, shortened as runtimes' own tools do.
 pub(super) fn short_id(container: &str) -> String {
     container.chars().take(12).collect()
 }
 
-/// A pod's name; of one that the runtime did not name, its container's id in parentheses.
+/// A pod's name; if the runtime passed none, its container's id in parentheses.
 pub(super) fn pod_or_container(pod: Option<&str>, container: Option<&str>) -> String {
     match (pod, container) {
         (Some(pod), _) => pod.to_owned(),
@@ -98,7 +98,7 @@ pub(super) fn pod_or_container(pod: Option<&str>, container: Option<&str>) -> St
     }
 }
 
-/// The text, shortened to so many characters.
+/// The text, shortened to this many characters.
 pub(super) fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -107,7 +107,7 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
     format!("{kept}…")
 }
 
-/// The text in lines of at most so many characters, broken at spaces where there are some.
+/// The text in lines of at most this many characters, broken at spaces if possible.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();

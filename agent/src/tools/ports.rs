@@ -46,7 +46,7 @@ pub struct PortsArgs {
     common: CommonArgs,
 }
 
-/// How ports are shown.
+/// The format of ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Output {
     /// A table
@@ -134,7 +134,7 @@ fn apply(ports: &mut BTreeMap<String, PortView>, change: Change) {
     );
 }
 
-/// The whole screen anew, as much of it as fits.
+/// Redraws the screen, as far as the table fits.
 fn picture(table: &str, current: bool, paint: Paint) -> String {
     let room = height().unwrap_or(24).saturating_sub(2);
     let lines: Vec<&str> = table.lines().collect();
@@ -155,7 +155,7 @@ fn picture(table: &str, current: bool, paint: Paint) -> String {
     text
 }
 
-/// A change, a line for each port.
+/// A change, one line per port.
 fn told(before: &BTreeMap<String, PortView>, change: &Change, paint: Paint) -> String {
     let mut text = String::new();
     if !change.current {
@@ -183,7 +183,7 @@ fn told(before: &BTreeMap<String, PortView>, change: &Change, paint: Paint) -> S
     text
 }
 
-/// How the table is drawn.
+/// How to draw the table.
 struct Table {
     wide: bool,
     headings: bool,
@@ -223,7 +223,7 @@ fn text(ports: &[PortView], how: &Table) -> String {
     text
 }
 
-/// The table's narrow columns are the first of the wide ones.
+/// The columns of the narrow table are the first of the wide one.
 const NARROW: [&str; 8] = match WIDE.first_chunk() {
     Some(first) => *first,
     None => panic!("fewer columns than narrow ones"),

@@ -1,4 +1,4 @@
-//! `podwire status`: the node in one screen.
+//! `podwire status`: the node on one screen.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub struct StatusArgs {
     answer: AnswerArgs,
 }
 
-/// What the agent says of itself, and what the node role has written down.
+/// The agent's report, and the node role's record.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Shown {
@@ -31,16 +31,16 @@ struct Shown {
     node_role: Option<Role>,
 }
 
-/// So many addresses are as good as endless.
+/// From this many addresses on, a subnet counts as unlimited.
 const PLENTY: u64 = 1 << 32;
-/// Columns that the names at the left take.
+/// Columns for the names on the left.
 const LABEL: usize = 13;
 
 impl StatusArgs {
     pub(super) async fn run(self) -> Result<Exit, ToolError> {
         let agent = self.answer.agent();
         let run_dir = agent.path().parent().unwrap_or(Path::new("/run/podwire"));
-        // What can't be read is doctor's to say.
+        // An unreadable one is doctor's to report.
         let node_role = podwire_node::role(&run_dir.join(podwire_node::DIRECTORY));
         let shown = Shown {
             status: agent.get("/v1/status").await?,
@@ -101,7 +101,7 @@ fn text(shown: &Shown, now: u64, width: usize, paint: Paint) -> String {
     screen.line("attachments", true, &records);
     for subnet in &status.subnets {
         let free = subnet.used < subnet.capacity;
-        // Of more than a node can ever have pods the number says nothing.
+        // The capacity is meaningless if it exceeds what a node can ever use.
         let of_all = match subnet.capacity {
             0..PLENTY => format!(" of {}", subnet.capacity),
             _ => String::new(),
@@ -201,8 +201,7 @@ struct Screen {
 }
 
 impl Screen {
-    /// One thing and how it is, broken over as many lines as it needs. What follows another of its
-    /// name bears it no more.
+    /// A name and its value, wrapped as needed. Only the first line with a name shows it.
     fn line(&mut self, label: &str, well: bool, what: &str) {
         let room = self.width.saturating_sub(LABEL + 3).max(40);
         for (number, part) in wrapped(&printable(what), room).iter().enumerate() {

@@ -1,6 +1,6 @@
-//! A table of text: columns as wide as what is in them.
+//! A text table whose columns are as wide as their content.
 
-/// Lays rows out under their headings, if there are any. Widths are counted before `paint(row,
+/// Formats rows under their headings, if there are any. Widths are computed before `paint(row,
 /// column, text)` adds colours.
 pub(super) fn table<const N: usize>(
     headings: Option<[&str; N]>,

@@ -1,16 +1,16 @@
-//! Times for people: how long ago, how long, and UTC where another clock than this one may read it.
+//! Times for people: ages, durations, and UTC for readers with another clock.
 
 use std::time::Duration;
 
 pub(super) use crate::inspect::now_micros;
 
-/// How long ago a time was, to one unit: `3 s ago`.
+/// The age of a time, in one unit: `3 s ago`.
 pub(super) fn ago(then_micros: u64, now_micros: u64) -> String {
     let seconds = now_micros.saturating_sub(then_micros) / 1_000_000;
     format!("{} ago", about(Duration::from_secs(seconds)))
 }
 
-/// How old something is, as kubectl shows it: `3s`, `59m`, `25h`, `4d`.
+/// The age of an object, in kubectl's form: `3s`, `59m`, `25h`, `4d`.
 pub(super) fn age(then_micros: u64, now_micros: u64) -> String {
     let seconds = now_micros.saturating_sub(then_micros) / 1_000_000;
     about(Duration::from_secs(seconds))
@@ -18,7 +18,7 @@ pub(super) fn age(then_micros: u64, now_micros: u64) -> String {
         .replace(' ', "")
 }
 
-/// A length of time to one unit.
+/// A duration in one unit.
 pub(super) fn about(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
@@ -29,7 +29,7 @@ pub(super) fn about(time: Duration) -> String {
     }
 }
 
-/// A length of time in milliseconds, with as many decimals as it can tell.
+/// A duration in milliseconds, with as many decimals as it has.
 pub(super) fn milliseconds(micros: f64) -> String {
     match micros / 1000.0 {
         ms if ms < 10.0 => format!("{ms:.2} ms"),
@@ -39,7 +39,7 @@ pub(super) fn milliseconds(micros: f64) -> String {
     }
 }
 
-/// Microseconds since 1970 as RFC 3339 has it, to the millisecond.
+/// Microseconds since 1970 in RFC 3339 format, to the millisecond.
 pub(super) fn utc(micros: u64) -> String {
     let (days, rest) = (micros / 86_400_000_000, micros % 86_400_000_000);
     let (year, month, day) = date(days);
@@ -49,8 +49,7 @@ pub(super) fn utc(micros: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
 }
 
-/// Days since 1970 as a date of the Gregorian calendar; years are counted from March, so that the
-/// leap day is a year's last.
+/// Days since 1970 as a Gregorian date. Years begin in March here, so that the leap day comes last.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

@@ -1,5 +1,6 @@
-//! `podwire version`: this program's version, the running agent's and Open vSwitch's. An agent
-//! keeps the version it was started with: after an upgrade the two differ until it is restarted.
+//! `podwire version`: the versions of this program, of the running agent and of Open vSwitch. An
+//! agent keeps the version that it was started with: after an upgrade, the two differ until it is
+//! restarted.
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -26,9 +27,9 @@ pub struct VersionArgs {
 pub(super) struct Versions {
     /// Of this program.
     podwire: String,
-    /// Of the running agent; none when it does not answer.
+    /// Of the running agent; None if it does not answer.
     agent: Option<AgentVersion>,
-    /// Of ovs-vswitchd, as the agent knows it.
+    /// Of ovs-vswitchd, as reported by the agent.
     open_vswitch: Option<String>,
 }
 
@@ -36,12 +37,12 @@ pub(super) struct Versions {
 struct AgentVersion {
     version: String,
     pid: u32,
-    /// What restarts it, when its version is another.
+    /// The command that restarts it, if its version differs.
     restart: Option<String>,
 }
 
 impl Versions {
-    /// What is known with, or without, an agent's answer.
+    /// The versions, with or without the agent's answer.
     pub(super) fn of(status: Option<&StatusView>) -> Self {
         let own = env!("CARGO_PKG_VERSION");
         Self {

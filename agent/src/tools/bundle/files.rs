@@ -12,10 +12,10 @@ use serde::Serialize;
 use super::redact::Redactor;
 use crate::tools::paint::shortened;
 
-/// The longest file, in bytes; what is longer loses its end.
+/// The size limit of a file, in bytes; a longer one is truncated.
 const LONGEST: usize = 4 << 20;
 
-/// What was collected.
+/// The collected files.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     pub(super) redactor: Redactor,
@@ -23,7 +23,7 @@ pub(super) struct Files {
     missing: Vec<Missing>,
 }
 
-/// What could not be had.
+/// What could not be collected.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Missing {
     pub(super) file: String,
@@ -31,7 +31,7 @@ pub(super) struct Missing {
 }
 
 impl Files {
-    /// Puts a file in, without its secrets, or notes why there is none.
+    /// Adds a file, without its secrets, or records why it is missing.
     pub(super) fn put(&mut self, file: &str, text: Result<String, impl ToString>) {
         match text {
             Ok(mut text) => {
@@ -48,22 +48,22 @@ impl Files {
         }
     }
 
-    /// Puts a value in, as indented JSON.
+    /// Adds a value, as indented JSON.
     pub(super) fn put_json(&mut self, file: &str, value: &impl Serialize) {
         self.put(file, serde_json::to_string_pretty(value));
     }
 
-    /// How many there are.
+    /// Number of files.
     pub(super) fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// What could not be had.
+    /// What could not be collected.
     pub(super) fn missing(&self) -> &[Missing] {
         &self.missing
     }
 
-    /// Writes a directory, or an archive where the path ends with `.tar.gz`. Only root can read it.
+    /// Writes a directory, or an archive if the path ends with `.tar.gz`. Only root can read it.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         match name.strip_suffix(".tar.gz") {

@@ -1,5 +1,5 @@
 //! The machine's part of a bundle: the agent's configuration and log, the runtime's directories,
-//! facts of the kernel.
+//! and facts about the kernel.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -19,17 +19,17 @@ use super::redact::names_secret;
 use crate::duration;
 use crate::netns::Netlink;
 
-/// How long a program may take.
+/// Time limit of a program.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How much of a log, from its end.
+/// The size of a log's end that is collected.
 const LOG: u64 = 1 << 20;
-/// The largest network configuration; a larger one is none.
+/// The size limit of a network configuration.
 const CONF: u64 = 64 << 10;
 
 const OVS_LOG: &str = "/var/log/openvswitch/ovs-vswitchd.log";
 const OVN_LOG: &str = "/var/log/ovn/ovn-controller.log";
 
-/// Files that are small and say what machine this is.
+/// Small files that describe the machine.
 const FACTS: [(&str, &str); 6] = [
     ("machine/os-release.txt", "/etc/os-release"),
     ("machine/kernel.txt", "/proc/version"),
@@ -39,7 +39,7 @@ const FACTS: [(&str, &str); 6] = [
     ("machine/uptime.txt", "/proc/uptime"),
 ];
 
-/// What pods' traffic and a node's many files depend on.
+/// Sysctls that affect pods' traffic and a node's many files.
 const SYSCTLS: [&str; 10] = [
     "net/ipv4/ip_forward",
     "net/ipv6/conf/all/forwarding",
@@ -59,7 +59,7 @@ pub(super) fn host() -> String {
     name.unwrap_or_else(|_| "node".to_owned())
 }
 
-/// Collects facts of the kernel.
+/// Collects facts about the kernel.
 pub(super) async fn kernel(files: &mut Files, netlink: &Netlink) {
     for (file, path) in FACTS {
         files.put(file, read(Path::new(path)));
@@ -91,7 +91,7 @@ pub(super) async fn kernel(files: &mut Files, netlink: &Netlink) {
     files.put("machine/links.txt", links);
 }
 
-/// Collects what the kernel says of a process.
+/// Collects the kernel's information about a process.
 pub(super) fn process(files: &mut Files, name: &str, pid: u32) {
     for what in ["status", "limits"] {
         let path = PathBuf::from(format!("/proc/{pid}/{what}"));
@@ -99,7 +99,7 @@ pub(super) fn process(files: &mut Files, name: &str, pid: u32) {
     }
 }
 
-/// Collects the agent's settings, as `--print-config` shows them, and its log.
+/// Collects the agent's settings, in the form of `--print-config`, and its log.
 pub(super) async fn agent(files: &mut Files, pid: u32) {
     let settings = settings(files, pid).await;
     let log_file = settings.as_deref().ok().and_then(log_file);
@@ -138,7 +138,7 @@ pub(super) fn runtime(files: &mut Files, confs: &Path, plugins: &Path) {
     }
 }
 
-/// The settings, by the agent's own program, arguments and environment.
+/// The settings, printed by the agent's own program with its arguments and environment.
 async fn settings(files: &mut Files, pid: u32) -> Result<String, String> {
     let parts = |file: &str| -> Result<Vec<OsString>, String> {
         let path = format!("/proc/{pid}/{file}");
@@ -173,7 +173,7 @@ fn pair(variable: &OsStr) -> Option<(OsString, OsString)> {
     Some((os(&bytes[..at]), os(&bytes[at + 1..])))
 }
 
-/// `log-file` of what `--print-config` shows.
+/// `log-file` in the output of `--print-config`.
 fn log_file(settings: &str) -> Option<PathBuf> {
     let line = settings
         .lines()

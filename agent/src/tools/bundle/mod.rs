@@ -1,8 +1,8 @@
-//! `podwire bundle`: everything that somebody who was not there wants to see of a node, in one
-//! file, without secrets.
+//! `podwire bundle`: collects the state of a node for somebody elsewhere, in one file, without
+//! secrets.
 //!
-//! It looks and changes nothing. What can't be had (no agent, no journal) is listed with the
-//! reason, and the rest is written.
+//! It only reads. What is unavailable (no agent, no journal) is listed with the reason, and the
+//! rest is written.
 
 mod files;
 mod machine;
@@ -24,7 +24,7 @@ use crate::inspect::StatusView;
 use crate::netns::Netlink;
 use files::Files;
 
-/// The pages of the agent, and where each goes.
+/// The agent's pages, and their file names.
 const PAGES: [(&str, &str); 4] = [
     ("agent/ports.json", "/v1/ports"),
     ("agent/timings.json", "/v1/traces?last=500"),

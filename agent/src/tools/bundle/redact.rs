@@ -1,9 +1,9 @@
-//! Takes secrets out of text of any kind: JSON, YAML, TOML, logs, command lines.
+//! Removes secrets from text of any kind: JSON, YAML, TOML, logs, command lines.
 
 const REMOVED: &str = "(removed)";
-/// Shorter ones would be found in words.
+/// Shorter ones would match parts of words.
 const SHORTEST: usize = 6;
-/// A value under a key that ends so is a secret, unless it is a path.
+/// The value of a key with such a suffix is a secret, unless it is a path.
 const KEYS: [&str; 9] = [
     "token",
     "password",
@@ -19,12 +19,12 @@ const KEYS: [&str; 9] = [
 /// Removes secrets.
 #[derive(Debug, Default)]
 pub(super) struct Redactor {
-    /// Secrets that are known by their value.
+    /// Secrets known by value.
     known: Vec<String>,
 }
 
 impl Redactor {
-    /// Removes this value too, wherever it stands.
+    /// Removes this value too, wherever it occurs.
     pub(super) fn knows(&mut self, secret: &str) {
         if secret.len() >= SHORTEST {
             self.known.push(secret.to_owned());
@@ -60,7 +60,7 @@ fn without_keys(text: &str) -> String {
             .split("-----")
             .next()
             .unwrap_or_default();
-        // One that was cut off goes to the end of the text.
+        // A truncated one extends to the end of the text.
         let end = block.find(END).map_or(block.len(), |at| {
             let after = &block[at + END.len()..];
             at + END.len() + after.find("-----").map_or(after.len(), |it| it + 5)
@@ -112,7 +112,7 @@ fn tokens(text: &str) -> String {
     out + rest
 }
 
-/// Removes the values of keys whose names say that they are secret, and what follows `Bearer`.
+/// Removes the values of keys with names of secrets, and what follows `Bearer`.
 fn values(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut written, mut from) = (0, 0);

@@ -1,5 +1,4 @@
-//! Open vSwitch's and OVN's part of a bundle: rows of the database, and what the daemons say of
-//! themselves.
+//! Open vSwitch's and OVN's part of a bundle: rows of the database, and the daemons' own reports.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,10 +12,10 @@ use tokio::time::Instant;
 
 use super::files::Files;
 
-/// How long each daemon may take for each answer.
+/// Time limit of each answer of a daemon.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What ovs-vswitchd is asked (ovs-vswitchd(8)); those with a bridge are asked of the pods'.
+/// Commands for ovs-vswitchd (ovs-vswitchd(8)); true for those with the pods' bridge as argument.
 const SWITCH: [(&str, bool); 8] = [
     ("version", false),
     ("dpif/show", false),
@@ -27,7 +26,7 @@ const SWITCH: [(&str, bool); 8] = [
     ("fdb/show", true),
     ("bridge/dump-flows", true),
 ];
-/// What ovn-controller is asked (ovn-controller(8)).
+/// Commands for ovn-controller (ovn-controller(8)).
 const CONTROLLER: [&str; 4] = [
     "version",
     "connection-status",
@@ -35,7 +34,7 @@ const CONTROLLER: [&str; 4] = [
     "memory/show",
 ];
 
-/// Collects all of it.
+/// Collects everything.
 pub(super) async fn collect(files: &mut Files, socket: &Path, bridge: &str, ovn_rundir: &Path) {
     files.put("openvswitch/rows.txt", rows(socket).await);
     let rundir = socket.parent().unwrap_or(Path::new("/"));

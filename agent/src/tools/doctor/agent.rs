@@ -1,4 +1,4 @@
-//! The agent, its socket, and what it says of its pods.
+//! Checks the agent, its socket, and its reports about its pods.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
@@ -19,7 +19,7 @@ use crate::tools::paint::short_id;
 use crate::tools::time::{ago, now_micros};
 use crate::tools::{AgentSocket, ToolError};
 
-/// Whether the agent answers, who could reach it, and what it says of itself.
+/// Checks whether the agent answers, who can reach it, and its own report.
 pub(super) async fn examine(
     socket: &Path,
     asked: &Result<StatusView, ToolError>,
@@ -61,15 +61,14 @@ pub(super) async fn examine(
     }
 }
 
-/// The process that listens on the socket, which takes connections for one that hangs (unix(7),
-/// SO_PEERCRED).
+/// The process that listens on the socket; it exists even if it hangs (unix(7), SO_PEERCRED).
 fn listener(socket: &Path) -> Option<u32> {
     let stream = UnixStream::connect(socket).ok()?;
     let peer = getsockopt(&stream, PeerCredentials).ok()?;
     u32::try_from(peer.pid()).ok()
 }
 
-/// The socket is root's alone, and so is the directory in which it could be replaced.
+/// Only root may use the socket, and the directory in which it could be replaced.
 fn rights(socket: &Path) -> Vec<Finding> {
     let directory = socket.parent().unwrap_or(Path::new("/"));
     let mut findings = Vec::new();
@@ -96,7 +95,7 @@ fn rights(socket: &Path) -> Vec<Finding> {
     findings
 }
 
-/// What the agent complains of that was not seen from outside already.
+/// Problems reported by the agent that were not already seen from outside.
 fn status_findings(status: &StatusView, seen: &Seen) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_told = status.controller.iter().any(|it| !it.ok)
@@ -152,7 +151,7 @@ fn status_findings(status: &StatusView, seen: &Seen) -> Vec<Finding> {
     findings
 }
 
-/// The last operation of a pod failed. A pod whose ADD did is without its network.
+/// The last operation of a pod failed. If it was an ADD, the pod has no network.
 fn failed(failure: &Failure) -> Finding {
     let whose = match (&failure.pod, failure.container.is_empty()) {
         (Some(pod), _) => format!(" of {pod}"),
@@ -175,7 +174,7 @@ fn failed(failure: &Failure) -> Finding {
     }
 }
 
-/// An ADD waits for what somebody else has to write.
+/// An ADD waits for what another program has to write.
 fn awaited(pod: &str, status: &StatusView) -> Finding {
     let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
     let what = format!("an ADD of pod {pod} waits for its network annotation");
@@ -200,7 +199,7 @@ fn awaited(pod: &str, status: &StatusView) -> Finding {
     }
 }
 
-/// What the agent finds of its attachments when it looks at each.
+/// Problems of the agent's attachments, each of which it checks.
 pub(super) async fn examine_pods(agent: &AgentSocket, seen: &Seen) -> Option<Examined> {
     let audits: AuditList = agent.get("/v1/check").await.ok()?;
     let leftovers: LeftoverList = agent.get("/v1/gc").await.ok()?;
@@ -227,7 +226,7 @@ pub(super) async fn examine_pods(agent: &AgentSocket, seen: &Seen) -> Option<Exa
             let finding = Finding::wrong(Kind::Attachment(difference.kind), what);
             findings.push(match (&difference.fix, &audit.pod) {
                 (Some(fix), _) => finding.fix(fix.clone()),
-                // A new sandbox would lack the same.
+                // A new sandbox would have the same problem.
                 (None, Some(pod)) if seen.is_well() => finding.fix(recreate(pod)),
                 (None, _) => finding.look("podwire check"),
             });
@@ -240,7 +239,7 @@ pub(super) async fn examine_pods(agent: &AgentSocket, seen: &Seen) -> Option<Exa
     })
 }
 
-/// A pod whose network can't be made whole from here gets a new sandbox.
+/// A pod whose network can't be repaired from here gets a new sandbox.
 fn recreate(pod: &str) -> String {
     match pod.split_once('/') {
         Some((namespace, name)) => format!("kubectl -n {namespace} delete pod {name}"),

@@ -1,5 +1,5 @@
-//! The runtime's side: which network configuration it takes, and whether the plugin that this one
-//! names is podwire's.
+//! Checks the runtime's side: which network configuration it uses, and whether the plugin in it is
+//! podwire's.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,10 @@ use crate::config::usual::{self, DROP_IN, PLUGIN_NAMES};
 use crate::install::conf::{Found, Owner};
 use crate::install::findings::{Seen, look};
 
-/// Plugins that call others and stand first by design, beside Multus.
+/// Plugins other than Multus that call others and come first by design.
 const META: [&str; 1] = ["genie"];
 
-/// What `podwire install` begins the configuration's name with.
+/// The usual prefix of the file name that `podwire install` writes.
 const USUAL_RANK: u8 = 10;
 
 /// The runtime's directories.
@@ -21,15 +21,15 @@ pub(super) struct Directories<'a> {
     pub(super) conf: &'a Path,
     /// Of plugins.
     pub(super) bin: &'a Path,
-    /// CRI-O's configuration, where `crio.conf` and `crio.conf.d` are.
+    /// CRI-O's configuration, with `crio.conf` and `crio.conf.d`.
     pub(super) crio: &'a Path,
 }
 
-/// Where CRI-O's configuration is.
+/// The directory of CRI-O's configuration.
 pub(super) const CRIO: &str = "/etc/crio";
 
-/// The network that CRI-O is told to take, whatever comes first in the directory (crio.conf(5),
-/// `cni_default_network`; of several files the last one counts).
+/// The network that CRI-O is configured to use, whichever comes first in the directory
+/// (crio.conf(5), `cni_default_network`; of several files, the last one counts).
 fn crio_network(directory: &Path) -> Option<String> {
     let drop_ins = std::fs::read_dir(directory.join("crio.conf.d")).into_iter();
     let mut files: Vec<PathBuf> = drop_ins.flatten().flatten().map(|it| it.path()).collect();
@@ -45,7 +45,7 @@ fn crio_network(directory: &Path) -> Option<String> {
     named.filter(|name| !name.is_empty())
 }
 
-/// Looks at both.
+/// Checks both directories.
 pub(super) fn examine(directories: &Directories<'_>) -> Examined {
     let seen = match look(directories.conf, directories.bin) {
         Ok(seen) => seen,
@@ -58,7 +58,7 @@ pub(super) fn examine(directories: &Directories<'_>) -> Examined {
         }
     };
     let mut findings = Vec::new();
-    // First of all the plugin: a configuration that leads to none makes every pod fail.
+    // The plugin first: a configuration without its plugin makes every pod fail.
     findings.extend(plugin(&seen, directories));
     let named = crio_network(directories.crio);
     let is_named = |conf: &&Found| named.is_some() && conf.network == named;
@@ -66,7 +66,7 @@ pub(super) fn examine(directories: &Directories<'_>) -> Examined {
     let of_ours = |conf: &&Found| leads_to_us(conf, &seen);
     let ours = first.filter(of_ours).or(seen.confs.iter().find(of_ours));
     match (first, ours) {
-        // Which it calls for what, the API server knows.
+        // Only the API server knows which one it calls for which pod.
         (Some(first), None) if is_meta(first) => findings.push(Finding::note(
             Kind::NoConf,
             format!(
@@ -109,7 +109,8 @@ pub(super) fn examine(directories: &Directories<'_>) -> Examined {
     }
 }
 
-/// By podwire's own name always, by ovn-kubernetes' when the plugin of that name is ours.
+/// podwire's own name always counts, ovn-kubernetes' only if the plugin with that name is
+/// podwire's.
 fn leads_to_us(conf: &Found, seen: &Seen) -> bool {
     let is_drop_in = conf.plugins.iter().any(|name| name == DROP_IN);
     conf.is_podwires() || (is_drop_in && is_ours(seen, DROP_IN) != Some(false))
@@ -123,7 +124,7 @@ fn is_meta(conf: &Found) -> bool {
             .any(|name| META.contains(&name.as_str()))
 }
 
-/// Whether the plugin of this name is podwire's; none when there is none.
+/// Whether the plugin with this name is podwire's; None if there is none.
 fn is_ours(seen: &Seen, name: &str) -> Option<bool> {
     seen.plugins.as_ref()?.get(name).copied()
 }
@@ -145,7 +146,7 @@ fn none_of_ours(seen: &Seen, directories: &Directories<'_>) -> Finding {
             told(conf),
             overlay.display()
         );
-        // The old file goes first, for it may be a link to ours.
+        // The old file is removed first, because it may be a link to podwire's.
         return Finding::wrong(Kind::OverlayNotOurs, what).fix(format!(
             "cp --remove-destination {} {}",
             directories.bin.join(PLUGIN_NAMES[0]).display(),
@@ -159,7 +160,7 @@ fn none_of_ours(seen: &Seen, directories: &Directories<'_>) -> Finding {
         ),
         None => format!("{} has no configuration", directories.conf.display()),
     };
-    // What comes first is left alone; ours goes before it, where a number can.
+    // The first one stays; podwire's is put before it, if a number allows.
     let Some(first) = seen.confs.first() else {
         return Finding::wrong(Kind::NoConf, what).fix(install("--conf-only", directories));
     };
@@ -181,8 +182,8 @@ fn none_of_ours(seen: &Seen, directories: &Directories<'_>) -> Finding {
     Finding::wrong(Kind::NoConf, what).fix(command)
 }
 
-/// The command that takes a configuration out of the runtime's sight: it reads only names with
-/// certain endings.
+/// The command that hides a configuration from the runtime, which only reads names with certain
+/// suffixes.
 fn set_aside(conf: &Found) -> String {
     let path = conf.path.display();
     format!("mv {path} {path}.disabled")
@@ -217,8 +218,8 @@ fn not_first(first: &Found, ours: &Found) -> Finding {
     Finding::wrong(Kind::ConfNotFirst, what).fix(fix)
 }
 
-/// A name for ours that sorts before the other: `05-podwire.conf`, or one with `00-`; none where no
-/// number does.
+/// A name for podwire's that sorts before the other: `05-podwire.conf`, or one with `00-`; None if
+/// no number does.
 fn before(first: &Found, ours: &Found) -> Option<PathBuf> {
     let name = ours.path.file_name().and_then(|it| it.to_str());
     let is_rank = |c: char| c.is_ascii_digit() || c == '-';
@@ -227,10 +228,10 @@ fn before(first: &Found, ours: &Found) -> Option<PathBuf> {
     candidates.into_iter().find(|path| *path < first.path)
 }
 
-/// Whether the plugin is there, can be run, and is ours.
+/// Checks that the plugin exists, is executable, and is podwire's.
 fn plugin(seen: &Seen, directories: &Directories<'_>) -> Option<Finding> {
-    // Installed in place of ovn-kubernetes' alone, it has no name of its own (`podwire install
-    // --as`).
+    // If it was installed only in place of ovn-kubernetes', it does not have its own name (`podwire
+    // install --as`).
     let name =
         match is_ours(seen, DROP_IN) == Some(true) && !seen.confs.iter().any(Found::is_podwires) {
             true => DROP_IN,
@@ -270,7 +271,7 @@ fn plugin(seen: &Seen, directories: &Directories<'_>) -> Option<Finding> {
     }
 }
 
-/// `podwire install` of one part, with the directories named that are not the usual ones.
+/// `podwire install` for one part, with the directories that are not the usual ones.
 fn install(part: &str, directories: &Directories<'_>) -> String {
     let mut command = format!("podwire install {part}");
     for (flag, usual, given) in [

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::attach::Fault;
 
-/// What is wrong, for a program. tests/tests/doctor runs the fix of each; one that has none there
+/// The problem, for programs. tests/tests/doctor runs the fix of each; a kind without one there
 /// fails a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -15,7 +15,7 @@ pub(super) enum Kind {
     VswitchdSilent,
     /// ovs-vswitchd may open too few files for its ports.
     FileLimit,
-    /// The bridge wants a datapath that the kernel does not have.
+    /// The kernel lacks the bridge's datapath.
     DatapathMissing,
     /// The bridge's row has another error.
     BridgeError,
@@ -23,7 +23,7 @@ pub(super) enum Kind {
     OtherBridge,
     /// The bridge is not there.
     BridgeMissing,
-    /// ovn-controller was not told where the southbound database is.
+    /// ovn-controller does not know where the southbound database is.
     OvnRemoteUnset,
     /// ovn-controller does not answer, or has no connection.
     ControllerSilent,
@@ -33,9 +33,9 @@ pub(super) enum Kind {
     AgentSilent,
     /// Ports without links wait for an agent.
     PortsWithoutLinks,
-    /// The socket, or its directory, belongs to somebody else than root.
+    /// The socket, or its directory, does not belong to root.
     SocketOwner,
-    /// Others than root may use them.
+    /// Users other than root have access to them.
     SocketMode,
     /// A source of annotations can't be read.
     SourceUnreadable,
@@ -53,15 +53,15 @@ pub(super) enum Kind {
     AddFailed,
     /// The last operation of another verb failed.
     OperationFailed,
-    /// Attachments are left over.
+    /// There are leftover attachments.
     LeftOver,
-    /// QoS rows are.
+    /// There are leftover QoS rows.
     QosLeftOver,
     /// `podwire node run` has ended.
     NodeRoleEnded,
-    /// Not every item of its is as it should be.
+    /// One of its items is not as it should be.
     NodeRoleUnwell,
-    /// It has put something back.
+    /// It has restored something.
     NodeRolePutBack,
     /// Its state can't be read.
     NodeRoleUnreadable,
@@ -83,13 +83,13 @@ pub(super) enum Kind {
     MtuTooLarge,
     /// Pods have such an MTU.
     PodsMtuTooLarge,
-    /// What an attachment lacks.
+    /// An attachment differs from what its ADD created.
     #[serde(untagged)]
     Attachment(Option<Fault>),
 }
 
 impl Kind {
-    /// What was looked at.
+    /// The subject of the check.
     pub(super) fn about(self) -> &'static str {
         match self {
             Self::DatabaseSilent

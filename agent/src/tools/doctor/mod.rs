@@ -45,7 +45,7 @@ pub struct DoctorArgs {
     answer: AnswerArgs,
 }
 
-/// Where a node's parts are.
+/// The paths of a node's parts.
 #[derive(Debug, Args)]
 pub(super) struct Places {
     /// Open vSwitch's database, if no agent runs
@@ -91,7 +91,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// The socket of Open vSwitch's database, as the agent uses it where there is one.
+    /// The socket of Open vSwitch's database; the agent's setting if there is one.
     pub(super) fn database(&self, status: Option<&StatusView>) -> PathBuf {
         match status {
             Some(status) => status.database.socket.clone(),
@@ -105,24 +105,23 @@ impl Places {
     }
 }
 
-/// How long the agent may take to tell of itself: longer than what it asks the switch and OVN for
-/// that.
+/// Time limit of the agent's own report: longer than it waits for the switch and OVN in it.
 const AGENT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Something that is wrong, or worth a look.
+/// A problem, or something worth a look.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
-    /// Which it is.
+    /// Its kind.
     kind: Kind,
-    /// What was looked at.
+    /// The subject of the check.
     about: &'static str,
-    /// Whether it hinders pods; a note does not.
+    /// Whether it affects pods; a note does not.
     wrong: bool,
-    /// In words.
+    /// Its description.
     what: String,
-    /// Commands that fix it, in this order. A word in capitals is for the reader to fill in.
+    /// Commands that fix it, in this order. The reader fills in a word in capitals.
     fix: Vec<String>,
-    /// Commands that show more, where none fixes it.
+    /// Commands that show more, if none fixes it.
     look: Vec<String>,
 }
 
@@ -156,11 +155,11 @@ impl Finding {
     }
 }
 
-/// One thing that was looked at.
+/// One subject of the checks.
 #[derive(Debug, Serialize)]
 pub(super) struct Examined {
     about: &'static str,
-    /// What there is, when all is well with it.
+    /// Its state, if all is well.
     seen: String,
     findings: Vec<Finding>,
 }
@@ -175,7 +174,7 @@ impl DoctorArgs {
     }
 }
 
-/// Looks at everything, and gives on what the agent says of itself.
+/// Runs all checks, and returns the agent's own report with them.
 pub(super) async fn examine(
     places: &Places,
     agent: &AgentSocket,
@@ -209,7 +208,7 @@ pub(super) async fn examine(
     Ok((examined, asked))
 }
 
-/// What was found, in words.
+/// The findings as text.
 pub(super) fn report(examined: &[Examined]) -> String {
     text(examined, 100, Paint::PLAIN)
 }
@@ -248,7 +247,7 @@ fn text(examined: &[Examined], width: usize, paint: Paint) -> String {
     text
 }
 
-/// A mark of so many characters and what it is about, over as many lines as that needs.
+/// A mark with this many characters and its subject, wrapped as needed.
 fn put(text: &mut String, mark: &str, length: usize, what: &str, width: usize) {
     let room = width.saturating_sub(6).max(40);
     for (number, line) in wrapped(&printable(what), room).iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Whether a pod's largest packet fits through the tunnels.
+//! Checks whether a pod's largest packet fits through the tunnels.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::inspect::StatusView;
 use crate::netns::{LinkState, Netlink};
 use crate::ports::Encapsulation;
 
-/// Compares the pods' MTU with the tunnels' underlay; nothing where there is no tunnel.
+/// Compares the pods' MTU with that of the tunnels' underlay; None without a tunnel.
 pub(super) async fn examine(
     seen: &Seen,
     status: Option<&StatusView>,
@@ -66,7 +66,7 @@ pub(super) async fn examine(
     })
 }
 
-/// The command that has the agent give pods this MTU: it reads its file again when that changes.
+/// The command that sets the pods' MTU: the agent reloads its file when that changes.
 fn set_mtu(mtu: u32, file: &Path) -> String {
     let directory = file.parent().unwrap_or(Path::new("/")).display();
     let has_lines = fs::metadata(file).is_ok_and(|file| file.len() > 0);
@@ -78,8 +78,8 @@ fn set_mtu(mtu: u32, file: &Path) -> String {
     }
 }
 
-/// OVN's tunnels, or else the first of the switch's own that has an address of its own and headers
-/// of a known length.
+/// OVN's tunnels, or else the first of the switch's own that has a local address and headers of
+/// known size.
 fn tunnel(seen: &Seen) -> Option<Encapsulation> {
     let ovn = &seen.switch.ovn;
     if let Some(ends) = &ovn.encap_ip {
@@ -94,7 +94,7 @@ fn tunnel(seen: &Seen) -> Option<Encapsulation> {
     })
 }
 
-/// The link that the tunnels' packets leave by; of several the one with the smallest MTU.
+/// The link that the tunnels' packets leave by; of several, the one with the smallest MTU.
 async fn underlay(tunnel: &Encapsulation, netlink: &Netlink) -> Option<LinkState> {
     let mut links = Vec::new();
     for end in &tunnel.ends {

@@ -1,4 +1,4 @@
-//! `podwire node run`, where it has made this machine a node.
+//! Checks `podwire node run`, if it has configured this machine.
 
 use std::io;
 use std::path::Path;
@@ -8,7 +8,7 @@ use podwire_node::Role;
 use super::service::{has_node_unit, node_log};
 use super::{Examined, Finding, Kind};
 
-/// Looks at the role's state; nothing where it never ran.
+/// Checks the role's state; None if it never ran.
 pub(super) fn examine(directory: &Path) -> Option<Examined> {
     let (seen, findings) = match podwire_node::role(directory).transpose()? {
         Ok(role) => (role.status.clone(), findings(&role, directory)),

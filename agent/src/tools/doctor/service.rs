@@ -1,11 +1,11 @@
-//! The commands that start and restart daemons on this node: a unit's where the service manager has
-//! one, else Kubernetes' where the agent runs in a pod.
+//! The commands that start and restart daemons on this node: a unit's if the service manager has
+//! one, otherwise Kubernetes' if the agent runs in a pod.
 
 use std::path::Path;
 
-/// Where systemd as the node's init is known by (sd_booted(3)).
+/// Exists if systemd is the node's init (sd_booted(3)).
 const SYSTEMD: &str = "/run/systemd/system";
-/// Where units are (systemd.unit(5)).
+/// The directories of units (systemd.unit(5)).
 const UNITS: [&str; 4] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -22,7 +22,7 @@ pub(in super::super) fn start_agent() -> String {
     }
 }
 
-/// The command that lets another agent take over from that of this process, which works.
+/// The command that replaces a working agent, the one with this pid, by another.
 pub(in super::super) fn replace_agent(pid: u32) -> String {
     let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     if cgroup.contains("kubepods") {
@@ -34,16 +34,16 @@ pub(in super::super) fn replace_agent(pid: u32) -> String {
     }
 }
 
-/// The command that replaces the agent of this process, which hangs.
+/// The command that replaces a hanging agent, the one with this pid.
 pub(super) fn restart_agent(pid: u32, socket: &Path) -> String {
     let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     if cgroup.contains("kubepods") {
-        // Its pod's container is started again by kubelet.
+        // kubelet restarts the container of its pod.
         format!("kill -KILL {pid}")
     } else if is_systemd() && has_unit("podwire") {
         "systemctl restart podwire".to_owned()
     } else {
-        // Its lock goes when the kernel has ended it.
+        // Its lock is released when the kernel has ended it.
         let run_dir = socket.parent().unwrap_or(Path::new("/run/podwire"));
         format!(
             "kill -KILL {pid}; flock {} true; podwire agent &",
@@ -52,7 +52,7 @@ pub(super) fn restart_agent(pid: u32, socket: &Path) -> String {
     }
 }
 
-/// The command that shows the log of the agent of this process.
+/// The command that shows the log of the agent with this pid.
 pub(super) fn agent_log(pid: u32) -> String {
     let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     match cgroup.contains("kubepods") {
@@ -61,7 +61,7 @@ pub(super) fn agent_log(pid: u32) -> String {
     }
 }
 
-/// Whether the node role is the service manager's.
+/// Whether the node role is a unit of the service manager.
 pub(super) fn has_node_unit() -> bool {
     is_systemd() && has_unit("podwire-node")
 }
@@ -74,7 +74,7 @@ pub(super) fn node_log() -> String {
     }
 }
 
-/// The command that starts Open vSwitch where it does not run, and replaces what hangs.
+/// The command that starts Open vSwitch if it is not running, and restarts it if it hangs.
 pub(super) fn restart_switch() -> String {
     // Debian's name of the unit, then Fedora's.
     let unit = match has_unit("openvswitch") && !has_unit("openvswitch-switch") {

@@ -1,4 +1,4 @@
-//! Open vSwitch and OVN, looked at without the agent.
+//! Checks Open vSwitch and OVN, without the agent.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::config::Wait;
 use crate::inspect::StatusView;
 use crate::ports::{PortRecord, SwitchView, version_of};
 
-/// How long each daemon may take to answer.
+/// Time limit of each daemon's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What there is of Open vSwitch and OVN.
+/// The state of Open vSwitch and OVN.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) bridge: String,
@@ -30,20 +30,20 @@ pub(super) struct Seen {
     pub(super) ports: Vec<PortRecord>,
     /// The version of ovs-vswitchd, or why it does not answer.
     vswitchd: Result<String, String>,
-    /// Whether ovs-vswitchd has made the bridge: what the database says of a bridge stays when it
-    /// could not.
+    /// Whether ovs-vswitchd has created the bridge: the database keeps the bridge's columns even if
+    /// it could not.
     is_made: bool,
-    /// Where ovs-vswitchd writes which process it is.
+    /// ovs-vswitchd's pidfile.
     pidfile: PathBuf,
-    /// Files that ovs-vswitchd may open, when it runs.
+    /// ovs-vswitchd's limit of open files, if it runs.
     descriptors: Option<u64>,
     /// Whether OVN is in use here, and whether ovn-controller is connected.
     controller: Option<Result<(), String>>,
-    /// The agent's process, when it answers.
+    /// The agent's process, if it answers.
     agent: Option<u32>,
 }
 
-/// Looks at the database, the daemons and their limits.
+/// Reads the database, the daemons' state and their limits.
 pub(super) async fn look(places: &Places, status: Option<&StatusView>) -> Seen {
     let socket = places.database(status);
     let bridge = places.bridge(status);
@@ -71,7 +71,7 @@ pub(super) async fn look(places: &Places, status: Option<&StatusView>) -> Seen {
         .is_ok();
     let pidfile = rundir.join("ovs-vswitchd.pid");
     let vswitchd = ask(rundir, "ovs-vswitchd", "version").await;
-    // Where an agent waits for ofport alone, ovn-controller is not ours to judge.
+    // If the agent waits for the ofport only, ovn-controller does not matter.
     let uses_ovn = match status {
         Some(status) => status.wait == Wait::OvnInstalled.name(),
         None => switch.ovn.remote.is_some(),
@@ -96,7 +96,7 @@ pub(super) async fn look(places: &Places, status: Option<&StatusView>) -> Seen {
     }
 }
 
-/// Whether ovn-controller is connected, by the agent's word where there is one.
+/// Whether ovn-controller is connected; as the agent reports it, if there is one.
 async fn connected(rundir: &Path, status: Option<&StatusView>) -> Result<(), String> {
     if let Some(controller) = status.and_then(|status| status.controller.as_ref()) {
         return controller.problem.clone().map_or(Ok(()), Err);
@@ -117,13 +117,13 @@ async fn ask(rundir: &Path, daemon: &str, command: &str) -> Result<String, Unixc
         .await
 }
 
-/// The process of ovs-vswitchd that goes with a database's socket.
+/// The ovs-vswitchd process that belongs to a database's socket.
 pub(in super::super) fn vswitchd(socket: &Path) -> Option<u32> {
     let pid = socket.parent()?.join("ovs-vswitchd.pid");
     std::fs::read_to_string(pid).ok()?.trim().parse().ok()
 }
 
-/// The soft limit of open files of ovs-vswitchd, of which each port takes one or more.
+/// ovs-vswitchd's soft limit of open files; each port needs one or more.
 fn descriptors(pidfile: &Path) -> Option<u64> {
     let pid = std::fs::read_to_string(pidfile).ok()?;
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", pid.trim())).ok()?;
@@ -134,15 +134,15 @@ fn descriptors(pidfile: &Path) -> Option<u64> {
 }
 
 impl Seen {
-    /// Whether what all pods depend on answers: without it each of them lacks something, and no new
-    /// pod is better off.
+    /// Whether everything that all pods depend on answers: otherwise every pod has the problem, and
+    /// a new one would have it too.
     pub(super) fn is_well(&self) -> bool {
         let controller = self.controller.as_ref().is_none_or(Result::is_ok);
         self.database.is_ok() && self.vswitchd.is_ok() && controller && self.switch.bridge.is_some()
     }
 }
 
-/// What is wrong with the switch.
+/// Checks the switch.
 pub(super) fn examine(seen: &Seen) -> Examined {
     let mut findings = Vec::new();
     if let Err(problem) = &seen.database {
@@ -161,7 +161,7 @@ pub(super) fn examine(seen: &Seen) -> Examined {
              files for",
             bridge.ports
         );
-        // Not by pidof: ovs-ctl starts it with a monitor of the same name.
+        // Not with pidof: ovs-ctl starts a monitor process with the same name.
         let command = format!(
             "prlimit --nofile=65536:65536 --pid $(cat {})",
             seen.pidfile.display()
@@ -216,7 +216,7 @@ fn bridge(seen: &Seen) -> Option<Finding> {
                 "ovs-vsctl set open_vswitch . external_ids:ovn-bridge={name}"
             ))
         }
-        // ovn-controller makes it again as long as it runs, so it does not, or hangs.
+        // ovn-controller re-creates it as long as it runs, so it does not run, or hangs.
         (Some(_), _) => Finding::wrong(Kind::BridgeMissing, missing).fix(restart_controller()),
         (None, _) if let Some(pid) = seen.agent => Finding::wrong(
             Kind::BridgeMissing,
@@ -231,7 +231,7 @@ fn bridge(seen: &Seen) -> Option<Finding> {
     })
 }
 
-/// What is wrong with OVN's part of the node, where OVN is in use.
+/// Checks OVN's part of the node, if OVN is in use.
 pub(super) fn examine_ovn(seen: &Seen) -> Option<Examined> {
     let controller = seen.controller.as_ref()?;
     let ovn = &seen.switch.ovn;

@@ -1,17 +1,17 @@
-//! What the manual pages tell beyond the help texts.
+//! What the manual pages contain beyond the help texts.
 
-/// Pairs of a thing and what is told of it.
+/// Items, each with its description.
 type Told = &'static [(&'static str, &'static str)];
 
 /// A command's page.
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) name: &'static str,
-    /// Command lines, and what each does.
+    /// Command lines, with descriptions.
     pub(super) examples: Told,
     /// Files of this command alone.
     pub(super) files: Told,
-    /// Other pages.
+    /// References to other pages.
     pub(super) also: &'static [&'static str],
 }
 

@@ -1,4 +1,4 @@
-//! The waterfall as one page that needs nothing else: no script, no font, no other file.
+//! The waterfall as a self-contained page: no script, no font, no other file.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ pub(super) fn page(operations: &[Traced], now: u64) -> String {
     page
 }
 
-/// How many of each verb, and how long they took.
+/// The number of operations of each verb, and how long they took.
 fn summary(page: &mut String, operations: &[Traced]) {
     let mut verbs: Vec<&str> = operations.iter().map(|it| it.verb.as_str()).collect();
     verbs.sort_unstable();
@@ -137,10 +137,10 @@ fn article(page: &mut String, operation: &Traced, open: bool) {
 }
 
 const GAP: &str = "gap";
-/// A gap is shown from this share of the whole on.
+/// A gap is shown from this share of the whole.
 const VISIBLE: f64 = 0.01;
 
-/// A step, or the time between two, in microseconds.
+/// A step, or a gap between two, in microseconds.
 struct Row<'a> {
     name: &'a str,
     class: &'static str,
@@ -148,7 +148,7 @@ struct Row<'a> {
     micros: f64,
 }
 
-/// The steps in their order, with the time that no step accounts for.
+/// The steps in order, with the time that belongs to no step.
 fn rows(operation: &Traced) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
     let mut seen = 0.0;
@@ -177,15 +177,15 @@ fn rows(operation: &Traced) -> Vec<Row<'_>> {
     rows
 }
 
-/// The distance of the scale's lines: 1, 2 or 5 of a power of ten, so that there are four to ten of
-/// them.
+/// The distance between the scale's lines: 1, 2 or 5 times a power of ten, so that there are four
+/// to ten of them.
 fn tick(whole: f64) -> f64 {
     let power = 10_f64.powf((whole / 10.0).log10().ceil());
     let fits = |factor: &f64| whole / (power * factor) >= 4.0;
     [1.0, 0.5, 0.2].into_iter().find(fits).unwrap_or(0.1) * power
 }
 
-/// A place on the scale: with as many decimals as its lines are apart.
+/// A position on the scale, with the decimals that its lines need.
 fn label(micros: f64, tick: f64) -> String {
     let (value, unit, tick) = match tick {
         1_000_000.0.. => (micros / 1e6, "s", tick / 1e6),
@@ -204,7 +204,7 @@ fn class(kind: Kind) -> &'static str {
     }
 }
 
-/// Text as HTML: names and messages come from outside.
+/// Escapes text for HTML: names and messages come from outside.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -42,11 +42,11 @@ pub struct TimingsArgs {
     pub(super) common: CommonArgs,
 }
 
-/// The usual values of `--last` and `--verbs`.
+/// The defaults of `--last` and `--verbs`.
 pub(super) const LAST: usize = 10;
 pub(super) const VERBS: &str = "ADD,DEL";
 
-/// How timings are shown.
+/// The format of timings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Output {
     /// A waterfall for the terminal
@@ -59,13 +59,13 @@ pub(super) enum Output {
     Yaml,
 }
 
-/// What `GET /v1/traces` answers.
+/// The answer to `GET /v1/traces`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct TraceList {
     operations: Vec<Traced>,
 }
 
-/// A finished operation, as the agent sends [`crate::observe::Operation`].
+/// A finished operation, as serialised from [`crate::observe::Operation`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Traced {
@@ -100,10 +100,10 @@ struct Step {
     failed: bool,
 }
 
-/// Whose time a step is, for its colour.
+/// What a step is, for its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Waiting for somebody else: a turn, an annotation, the switch, OVN.
+    /// Waiting: for a turn, an annotation, the switch, OVN.
     Wait,
     Kernel,
     Database,
@@ -162,7 +162,7 @@ impl TimingsArgs {
     }
 }
 
-/// Steps in the order in which they began.
+/// The steps, ordered by their start.
 fn in_order(operation: &Traced) -> Vec<&Step> {
     let mut steps: Vec<&Step> = operation.phases.iter().collect();
     steps.sort_by(|a, b| a.start_micros.total_cmp(&b.start_micros));

@@ -1,4 +1,4 @@
-//! The waterfall in the terminal: one bar for each step, from its begin to its end.
+//! The waterfall in the terminal: one bar for each step, from its start to its end.
 
 use std::fmt::Write as _;
 
@@ -6,16 +6,16 @@ use super::super::paint::{Paint, printable, short_id, wrapped};
 use super::super::time::{ago, milliseconds};
 use super::{Ended, Kind, Traced, in_order};
 
-/// Columns of the names of steps and of their times.
+/// Columns for the names of steps and for their times.
 const NAME: usize = 28;
 const TIME: usize = 10;
-/// The widest and the narrowest chart, in columns.
+/// The widest and narrowest chart, in columns.
 const CHART: std::ops::RangeInclusive<usize> = 20..=60;
 
 /// Blocks of one to seven eighths of a column, from the left.
 const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
-/// The operations, oldest first, so that the newest stands next to the prompt.
+/// The operations, oldest first, so that the newest is next to the prompt.
 pub(super) fn text(operations: &[Traced], now: u64, width: usize, paint: Paint) -> String {
     if operations.is_empty() {
         return "the agent has done nothing of that kind since it started\n".to_owned();
@@ -73,10 +73,10 @@ fn head(text: &mut String, operation: &Traced, now: u64, width: usize, paint: Pa
     }
 }
 
-/// A bar over the part of the chart from one share to another; never nothing.
+/// A bar over this part of the chart; never empty.
 fn bar(from: f64, to: f64, chart: usize) -> String {
     let eighths = |share: f64| (share.clamp(0.0, 1.0) * chart as f64 * 8.0).round() as usize;
-    // There are no blocks that begin within a column, so a bar begins with its column.
+    // No block begins within a column, so a bar begins with its column.
     let start = (eighths(from) / 8).min(chart - 1);
     let end = eighths(to).max(start * 8 + 1);
     let (full, rest) = ((end - start * 8) / 8, (end - start * 8) % 8);

@@ -1,7 +1,7 @@
-//! `podwire trace`: follows one packet of a pod through the switch, and in OVN mode through the
-//! logical network, and says in words where it ends.
+//! `podwire trace`: follows one packet of a pod through the switch and, in OVN mode, through the
+//! logical network, and explains where it ends.
 //!
-//! Nothing is sent. ovs-vswitchd and ovn-trace tell what would become of such a packet now.
+//! Nothing is sent: ovs-vswitchd and ovn-trace report what they would do with such a packet now.
 
 mod openflow;
 mod ovn;
@@ -29,9 +29,9 @@ use crate::plan::ids;
 use openflow::End;
 use packet::{Packet, Proto};
 
-/// How long ovs-vswitchd may take; it does so in its main loop.
+/// Time limit of ovs-vswitchd, which traces in its main loop.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A web server's.
+/// A web server's port.
 const PORT: u16 = 80;
 
 /// The flags of `podwire trace`.
@@ -88,11 +88,11 @@ pub struct TraceArgs {
     json: bool,
 }
 
-/// What became of the packet.
+/// The result of a trace.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Traced {
-    /// The packet in words.
+    /// The packet as text.
     packet: String,
     from: Place,
     to: Place,
@@ -103,11 +103,11 @@ struct Traced {
     arrives: bool,
 }
 
-/// An end of the packet's way.
+/// An end of the packet's path.
 #[derive(Debug, Serialize)]
 struct Place {
     pod: Option<String>,
-    /// The name of the port on the bridge; none outside the node.
+    /// The name of the port on the bridge; None outside the node.
     port: Option<String>,
     address: IpAddr,
     #[serde(serialize_with = "as_text")]
@@ -117,7 +117,7 @@ struct Place {
 /// What one component does with the packet.
 #[derive(Debug, Serialize)]
 struct Stretch<W> {
-    /// In words: what it does with the packet, or why that is not known.
+    /// As text: what it does with the packet, or why that is unknown.
     what: String,
     verdict: Verdict,
     way: Option<W>,
@@ -130,9 +130,9 @@ struct Stretch<W> {
 enum Verdict {
     Arrives,
     Dropped,
-    /// It goes where the destination is not.
+    /// It goes to a place other than the destination.
     Astray,
-    /// It could not be asked.
+    /// The component could not be queried.
     Unknown,
 }
 
@@ -211,7 +211,7 @@ impl TraceArgs {
         Ok(Exit::by_health(traced.arrives))
     }
 
-    /// What `podwire trace` was before it followed packets.
+    /// The former meaning of `podwire trace`.
     async fn timings(self) -> Result<Exit, ToolError> {
         eprintln!(
             "podwire: timings are shown by podwire timings; podwire trace POD-A POD-B follows a \
@@ -279,7 +279,7 @@ fn address_is(port: &PortView, ip: IpAddr) -> bool {
 fn address_of(port: &PortView, wants_v6: bool) -> Result<IpAddr, ToolError> {
     let of_family = |net: &&IpNet| net.addr().is_ipv6() == wants_v6;
     let found = port.addresses.iter().find(of_family);
-    // A node may have IPv6 alone.
+    // A node may have IPv6 only.
     let any = port.addresses.first().filter(|_| !wants_v6);
     found.or(any).map(IpNet::addr).ok_or_else(|| {
         let family = if wants_v6 { "IPv6 address" } else { "address" };
@@ -298,7 +298,7 @@ fn mac_of(port: &PortView) -> Result<MacAddr6, ToolError> {
     })
 }
 
-/// To which MAC address the pod would send: the receiver's own, or its gateway's.
+/// The MAC address to which the pod would send: the receiver's own, or its gateway's.
 async fn next_hop_mac(
     from: &PortView,
     dst: IpAddr,
@@ -327,7 +327,7 @@ async fn next_hop_mac(
     })
 }
 
-/// The gateway that the pod's routes name for a destination.
+/// The gateway for a destination in the pod's routes.
 async fn gateway(from: &PortView, dst: IpAddr) -> Result<IpAddr, ToolError> {
     let no_way = |why: String| ToolError::Unable(format!("the pod's route to {dst}: {why}"));
     let netns = from.netns.as_deref().unwrap_or_default();

@@ -1,11 +1,11 @@
-//! What `ofproto/trace` of ovs-vswitchd prints, read: the flows that a packet meets, and where it
-//! ends.
+//! Parses the output of ovs-vswitchd's `ofproto/trace`: the flows that a packet matches, and where
+//! it ends.
 
 use serde::Serialize;
 
 use crate::flows::rules;
 
-/// A packet's way through the switch.
+/// A packet's path through the switch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Way {
@@ -13,7 +13,7 @@ pub(super) struct Way {
     pub(super) ends: Vec<End>,
 }
 
-/// A table that the packet passes, and the flow that it meets there.
+/// A table that the packet passes, and the flow that it matches there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Step {
     bridge: String,
@@ -29,11 +29,11 @@ pub(super) struct Step {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum End {
-    /// By this port.
+    /// This port.
     Port(String),
-    /// Through a tunnel, to this node.
+    /// A tunnel to this node.
     Tunnel(String),
-    /// To the OpenFlow controller, which decides.
+    /// The OpenFlow controller, which decides.
     Controller,
 }
 
@@ -89,7 +89,7 @@ impl Way {
         }
     }
 
-    /// Ports by which it leaves.
+    /// The ports by which it leaves.
     pub(super) fn ports(&self) -> impl Iterator<Item = &str> {
         self.ends.iter().filter_map(|end| match end {
             End::Port(name) => Some(name.as_str()),
@@ -106,7 +106,7 @@ impl Step {
     }
 }
 
-/// ` 0. ip,in_port=web, priority 100` as its table and its flow.
+/// Parses ` 0. ip,in_port=web, priority 100` into table and flow.
 fn step(line: &str) -> Option<(u8, &str)> {
     let (table, flow) = line.split_once(". ")?;
     Some((table.parse().ok()?, flow))
@@ -122,7 +122,7 @@ fn without_cookie(flow: &str) -> &str {
         .map_or(flow, |(flow, _)| flow)
 }
 
-/// Lines that are neither a flow nor what it does.
+/// Whether a line is neither a flow nor an action.
 fn is_frame(line: &str) -> bool {
     const FRAMES: [&str; 8] = [
         "Flow:",
@@ -137,8 +137,8 @@ fn is_frame(line: &str) -> bool {
     line.is_empty() || FRAMES.iter().any(|frame| line.starts_with(frame))
 }
 
-/// Where datapath actions (ovs-actions(7), as odp-util prints them) send a packet. A tunnel's
-/// header comes before the port that it goes out by.
+/// Where datapath actions (ovs-actions(7), in the form of odp-util) send a packet. A tunnel's
+/// header comes before its port.
 fn ends(actions: &str, tunnel: &mut Option<String>, found: &mut Vec<End>) {
     for action in split(actions) {
         let (name, inside) = match action.split_once('(') {
@@ -184,7 +184,7 @@ fn value(text: &str, key: &str) -> Option<String> {
     Some(rest[..end].to_owned())
 }
 
-/// Splits at the commas that are in no parentheses.
+/// Splits at commas outside of parentheses.
 fn split(actions: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     actions

@@ -1,5 +1,5 @@
-//! The way through OVN's logical network, by ovn-trace(8): it knows the words for what OpenFlow
-//! flows only carry out, such as an ACL, and it goes on where another node takes over.
+//! The path through OVN's logical network, from ovn-trace(8): it knows the purpose of OpenFlow
+//! flows, such as an ACL, and it continues on other nodes.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,23 +13,23 @@ use tokio::time::timeout;
 
 use crate::duration;
 
-/// How long OVN's programs may take; they copy the southbound database first.
+/// Time limit of OVN's programs, which first copy the southbound database.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// More connection tracking than a packet passes.
+/// More passes through connection tracking than any packet needs.
 const TRACKED: usize = 8;
 
-/// A packet's way through the logical network.
+/// A packet's path through the logical network.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Way {
     pub(super) steps: Vec<Step>,
-    /// The logical ports that it leaves by.
+    /// The logical ports by which it leaves.
     pub(super) ports: Vec<String>,
 }
 
 /// A stage of a logical switch's or router's pipeline.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Step {
-    /// Of which switch or router.
+    /// The switch or router.
     datapath: String,
     /// Such as `ls_in_acl`.
     stage: String,
@@ -41,11 +41,11 @@ pub(super) struct Step {
 /// Runs ovn-trace for a microflow.
 ///
 /// # Errors
-/// It is not installed, or could not do it.
+/// It is not installed, or failed.
 pub(super) async fn trace(southbound: &str, microflow: &str) -> Result<String, String> {
     let database = format!("--db={southbound}");
     let mut arguments = vec![database.as_str()];
-    // As ofproto/trace takes it: the first packet of a connection.
+    // As in ofproto/trace: the first packet of a connection.
     arguments.extend(["--ct=trk,new"; TRACKED]);
     arguments.push(microflow);
     let printed = run("ovn-trace", &arguments).await?;
@@ -60,7 +60,7 @@ pub(super) async fn trace(southbound: &str, microflow: &str) -> Result<String, S
 /// The MAC address of the router port with this address.
 ///
 /// # Errors
-/// ovn-sbctl is not installed, or could not do it, or there is no such port.
+/// ovn-sbctl is not installed, or failed, or there is no such port.
 pub(super) async fn router_mac(southbound: &str, gateway: IpAddr) -> Result<MacAddr6, String> {
     let database = format!("--db={southbound}");
     let find = [
@@ -171,7 +171,7 @@ impl Step {
     }
 }
 
-/// ` 4. ls_out_acl (northd.c:6588): ip4, priority 2000, uuid 4b724bfc` as stage and flow.
+/// Parses ` 4. ls_out_acl (northd.c:6588): ip4, priority 2000, uuid 4b724bfc` into stage and flow.
 fn step(line: &str) -> Option<(&str, &str)> {
     let (number, rest) = line.split_once(". ")?;
     number.parse::<u8>().ok()?;

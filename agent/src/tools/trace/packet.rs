@@ -1,4 +1,4 @@
-//! The packet that is followed, in the words of ovs-ofctl (ovs-fields(7)) and of OVN (ovn-sb(5),
+//! The packet to follow, in the syntax of ovs-ofctl (ovs-fields(7)) and of OVN (ovn-sb(5),
 //! Logical_Flow).
 
 use std::fmt;
@@ -10,13 +10,13 @@ use serde::Serialize;
 
 use crate::plan::mac_text;
 
-/// The client's port: the first of those that Linux gives programs that ask for none
+/// The client's port: the first one that Linux gives to programs that request none
 /// (ip_local_port_range).
 const SOURCE_PORT: u16 = 32768;
-/// What Linux sends with (ip_default_ttl).
+/// Linux's default (ip_default_ttl).
 const TTL: u8 = 64;
 
-/// The protocols that a packet may be of.
+/// The protocol of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Proto {
@@ -36,7 +36,7 @@ pub(super) struct Packet {
     pub(super) dst_mac: MacAddr6,
     pub(super) src: IpAddr,
     pub(super) dst: IpAddr,
-    /// The destination's port; nothing to ICMP.
+    /// The destination's port; unused for ICMP.
     pub(super) port: u16,
 }
 
@@ -85,7 +85,7 @@ impl Packet {
                 format!("udp.src == {SOURCE_PORT} && udp.dst == {}", self.port)
             }
         };
-        // JSON's strings are those of OVN's expressions.
+        // OVN's expressions have JSON's strings.
         let logical_port = serde_json::Value::from(logical_port);
         format!(
             "inport == {logical_port} && eth.src == {} && eth.dst == {} && \
