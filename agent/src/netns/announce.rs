@@ -1,5 +1,5 @@
 //! Gratuitous ARP and unsolicited neighbour advertisements, which tell the bridge and the
-//! neighbours where an address has moved to. They must leave from the pod's interface, once Open
+//! neighbours where an address has moved. They must leave from the pod's interface, once Open
 //! vSwitch forwards for it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,7 +15,7 @@ use nix::sys::socket::{
 
 use super::Error;
 
-/// A packet socket in the pod's namespace, and what it is to announce.
+/// A packet socket in the pod's namespace, and the addresses to announce.
 #[derive(Debug)]
 pub(super) struct Announcer {
     socket: PacketSocket,
@@ -24,18 +24,18 @@ pub(super) struct Announcer {
     addresses: Vec<IpAddr>,
 }
 
-/// A packet socket that is closed elsewhere: closing one waits for an RCU grace period
+/// A packet socket that another thread closes: closing one waits for an RCU grace period
 /// (`packet_release`, `synchronize_net`; 14 ms here), too long for a thread that serves others.
 #[derive(Debug)]
 pub(super) struct PacketSocket {
-    /// There until dropped.
+    /// Present until it is dropped.
     socket: Option<OwnedFd>,
     closer: Sender<OwnedFd>,
 }
 
 impl PacketSocket {
     /// Opens one in the calling thread's namespace. It has no protocol, so it receives nothing.
-    /// `closer` leads to a thread that does nothing but drop what it is sent.
+    /// `closer` leads to a thread that only drops what it receives.
     pub(super) fn open(closer: &Sender<OwnedFd>) -> nix::Result<PacketSocket> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
@@ -54,7 +54,7 @@ impl PacketSocket {
 impl Drop for PacketSocket {
     fn drop(&mut self) {
         if let Some(socket) = self.socket.take() {
-            // With the thread gone the socket comes back in the error, and is closed here.
+            // If the thread is gone, the socket comes back in the error and is closed here.
             drop(self.closer.send(socket));
         }
     }
@@ -75,7 +75,7 @@ impl Announcer {
         }
     }
 
-    /// Sends one frame for each address; returns those that were refused.
+    /// Sends one frame for each address; returns the errors.
     pub(super) fn announce(&self) -> Vec<Error> {
         let destination = device(self.ifindex);
         let send = |address: &IpAddr| {
@@ -95,7 +95,7 @@ impl Announcer {
     }
 }
 
-/// The address of "out of this link"; the frame itself bears the Ethernet destination.
+/// The address that means "out of this link"; the frame itself contains the Ethernet destination.
 #[allow(
     unsafe_code,
     reason = "nix makes a LinkAddr from a raw sockaddr_ll only"
@@ -111,7 +111,7 @@ fn device(ifindex: u32) -> LinkAddr {
         sll_addr: [0; 8],
     };
     let length = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: `address` is a whole sockaddr_ll of the length given and outlives the call, which
+    // SAFETY: `address` is a whole sockaddr_ll of the given length and outlives the call, which
     // copies it.
     unsafe { LinkAddr::from_raw((&raw const address).cast(), Some(length)) }
         .expect("a sockaddr_ll of its own family and length is a LinkAddr")

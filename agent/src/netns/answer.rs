@@ -57,7 +57,7 @@ pub(super) fn address_on(index: u32, message: &Message<'_>) -> Option<IpNet> {
         return None;
     }
     let described = message.body.get(IFADDRMSG..)?;
-    // IFA_ADDRESS is the peer's on a point-to-point link; IFA_LOCAL is only given where the two may
+    // On a point-to-point link IFA_ADDRESS is the peer's; IFA_LOCAL is only sent where the two may
     // differ.
     let address = attribute(described, libc::IFA_LOCAL)
         .or_else(|| attribute(described, libc::IFA_ADDRESS))
@@ -65,8 +65,7 @@ pub(super) fn address_on(index: u32, message: &Message<'_>) -> Option<IpNet> {
     IpNet::new(address, *message.body.get(1)?).ok()
 }
 
-/// A unicast route and the index of its link, from RTM_NEWROUTE; the kernel's local table is left
-/// out.
+/// A unicast route and the index of its link, from RTM_NEWROUTE; skips the kernel's local table.
 pub(super) fn route(message: &Message<'_>) -> Option<(u32, ObservedRoute)> {
     let header = message.body;
     let described = header.get(RTMSG..)?;
@@ -90,7 +89,7 @@ pub(super) fn route(message: &Message<'_>) -> Option<(u32, ObservedRoute)> {
         match kind {
             libc::RTA_DST => route.dst = IpNet::new(ip(payload)?, route.dst.prefix_len()).ok()?,
             libc::RTA_GATEWAY => route.gateway = ip(payload),
-            // A gateway of the other family: two bytes of family, then the address.
+            // A gateway of the other family: the family in two bytes, then the address.
             libc::RTA_VIA => route.gateway = u16_at(payload, 0).and_then(|_| ip(&payload[2..])),
             libc::RTA_OIF => link = u32_at(payload, 0)?,
             libc::RTA_PRIORITY => route.priority = u32_at(payload, 0)?,

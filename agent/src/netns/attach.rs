@@ -1,8 +1,8 @@
-//! One attachment, as the netlink thread carries it out: the pair, whose host end can't speak, and
-//! then the pod's side.
+//! One attachment, as the netlink thread executes it: the pair, whose host end is silenced, and
+//! then the pod end.
 //!
-//! The pair is handed over when all is done. To have OVSDB told while the pod's side was being
-//! configured took longer than the one after the other (docs/decisions/0017).
+//! The pair is handed over when all is done. It took longer to inform OVSDB while the pod end was
+//! being configured than to do one after the other (docs/decisions/0017).
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,20 +23,20 @@ use super::socket::Netlink;
 use super::sysctl::{self, set_disable_ipv6};
 use super::{Error, HostEnd, HostLink, LinkSpec, Netns, PodEnd, Refusal, Step, ethtool, observe};
 
-/// The bit that all chosen indexes have, far above those that the kernel counts up from 1.
+/// A bit that all chosen indexes have, far above those that the kernel counts up from 1.
 const OWN_INDEXES: u32 = 1 << 30;
 
-/// How many chosen indexes may turn out to be taken before the kernel's EEXIST is passed on.
+/// How many chosen indexes may be taken before the kernel's EEXIST is returned.
 const INDEX_ATTEMPTS: usize = 8;
 
-/// An attachment that was asked for.
+/// A requested attachment.
 pub(super) struct Attachment {
     pub(super) netns: Arc<Netns>,
     pub(super) spec: LinkSpec,
     pub(super) done: oneshot::Sender<Result<(Unclaimed, PodEnd), Error>>,
 }
 
-/// What the netlink thread works with.
+/// The netlink thread's state.
 pub(super) struct Wiring {
     home: Home,
     host: Netlink,
@@ -46,15 +46,14 @@ pub(super) struct Wiring {
 }
 
 impl Wiring {
-    /// To be called in the host's namespace.
+    /// Call this in the host's namespace.
     pub(super) fn new(
         home: Home,
         host: Netlink,
         reaper: Arc<Reaper>,
         closer: Sender<OwnedFd>,
     ) -> Wiring {
-        // Not from the beginning each time: the pods of the agent before this one still have
-        // theirs.
+        // Indexes do not restart from the beginning: the previous agent's pods still have theirs.
         let next_index = RandomState::new().hash_one(std::process::id()) as u32;
         Wiring {
             home,
@@ -65,13 +64,13 @@ impl Wiring {
         }
     }
 
-    /// Carries an attachment out, as far as somebody waits for it.
+    /// Executes an attachment, as long as somebody waits for it.
     pub(super) fn attach(&mut self, attachment: Attachment) {
         let Attachment { netns, spec, done } = attachment;
         if done.is_closed() {
             return;
         }
-        // What can't be handed over comes back, and deletes itself.
+        // If nobody receives it, it comes back and deletes itself.
         let _ = done.send(self.pair(&netns, &spec));
     }
 
@@ -101,7 +100,7 @@ impl Wiring {
         Ok(unclaimed)
     }
 
-    /// One RTM_NEWLINK, repeated with another name or other indexes when those are taken.
+    /// One RTM_NEWLINK, repeated with another name or other indexes if they are taken.
     fn make_pair(&mut self, netns: &Netns, spec: &LinkSpec) -> Result<(HostLink, Indexes), Error> {
         let taken = || Error::HostNamesTaken {
             names: spec.host_names.clone(),
@@ -125,7 +124,8 @@ impl Wiring {
                 Err(refusal) => refusal,
             };
             // The kernel does not say which of the two names and two indexes is taken; for an index
-            // it is EEXIST or, since 6.6 and where the link is to be, EBUSY (`dev_index_reserve`).
+            // the error is EEXIST or, since 6.6 and in the link's own namespace, EBUSY
+            // (`dev_index_reserve`).
             if matches!(refusal.errno, Errno::EEXIST | Errno::EBUSY) {
                 if self.pod_has(netns, &spec.pod_name)? {
                     let (name, netns) = (spec.pod_name.clone(), netns.path().to_owned());
@@ -172,11 +172,11 @@ impl Wiring {
             })
         })?;
         quiet?;
-        // Both ends get their carrier, and with that IPv6 says the first it has to say.
+        // Both ends get their carrier, and IPv6 sends its first messages.
         steps.time("pod end up", || set_up(&mut socket, name, ifindex))?;
         steps.time("pod addresses", || {
             set_addresses(&mut socket, name, ifindex, &spec.addresses, || {
-                // Where the runtime switched IPv6 off by default, loopback has it off as well.
+                // If the runtime disabled IPv6 by default, it is off on loopback too.
                 self.inside(netns, || {
                     Ok(set_disable_ipv6("lo", false).and(set_disable_ipv6(name, false)))
                 })?
@@ -214,7 +214,7 @@ impl Wiring {
     }
 }
 
-/// Opens something in a namespace, with the error of this room.
+/// Opens something in a namespace, with this module's error.
 pub(super) fn enter<T>(
     home: &Home,
     netns: &Netns,

@@ -1,4 +1,4 @@
-//! An attachment under way, as the one who asked for it holds it.
+//! An attachment in progress, from its caller's side.
 
 use std::sync::Arc;
 
@@ -7,27 +7,27 @@ use tokio::sync::oneshot;
 use super::reaper::Reaper;
 use super::{Error, HostEnd, PodEnd};
 
-/// An attachment under way.
+/// An attachment in progress.
 ///
-/// Dropped, also by dropping the future that waits for it, it leaves nothing behind: a pair that
-/// was made for it is removed.
+/// If it is dropped, or the future that waits for it, nothing is left behind: a pair created for it
+/// is removed.
 #[derive(Debug)]
 pub struct Attaching(pub(super) oneshot::Receiver<Result<(Unclaimed, PodEnd), Error>>);
 
 impl Attaching {
-    /// Waits until the pair is made, its host end is up and says nothing of its own, and the pod's
-    /// end has its addresses and routes and passes packets.
+    /// Waits until the pair exists, its host end is up and silent, and the pod end has its
+    /// addresses and routes and passes packets.
     ///
-    /// After an error nothing is left of the attachment. With `Ok` the link is the caller's, to be
-    /// removed with [`Netlink::delete`](super::Netlink::delete) if the rest fails.
+    /// After an error, nothing is left of the attachment. After `Ok` the link belongs to the
+    /// caller, who removes it with [`Netlink::delete`](super::Netlink::delete) if the rest fails.
     pub async fn done(self) -> Result<(HostEnd, PodEnd), Error> {
         let (unclaimed, pod) = self.0.await.map_err(|_| Error::Stopped)??;
         Ok((unclaimed.claim(), pod))
     }
 }
 
-/// A pair that nobody has taken over. Dropped, it is deleted: the one who asked may go away at any
-/// moment, also between the sending of the result and its being received.
+/// A pair that nobody has taken over. Dropping it deletes it: the caller may go away at any moment,
+/// even between the sending of the result and its receipt.
 #[derive(Debug)]
 pub(super) struct Unclaimed {
     pub(super) end: HostEnd,
@@ -42,10 +42,11 @@ impl Unclaimed {
         }
     }
 
-    /// Deletes it, and returns when it is gone. Not to be called from a task.
+    /// Deletes it, and returns when it is gone. Must not be called from a task.
     pub(super) fn delete(mut self) {
         if let Some(reaper) = self.reaper.take() {
-            // What keeps it there is told by whoever finds it; the attachment has its own error.
+            // If it can't be deleted, whoever finds it reports that; the attachment has its own
+            // error.
             let _ = reaper.submit(self.end.link.clone()).blocking_recv();
         }
     }
@@ -59,7 +60,7 @@ impl Unclaimed {
 impl Drop for Unclaimed {
     fn drop(&mut self) {
         if let Some(reaper) = self.reaper.take() {
-            // Nobody is there to wait for it.
+            // Nobody waits for it.
             drop(reaper.submit(self.end.link.clone()));
         }
     }

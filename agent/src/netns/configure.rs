@@ -8,7 +8,7 @@ use super::socket::{Netlink, Outcome};
 use super::wire::Batch;
 use super::{Error, LinkSpec, Refusal, Route, observe};
 
-/// Sets loopback and the pod's end up.
+/// Sets loopback and the pod end up.
 pub(super) fn set_up(socket: &mut Netlink, name: &str, index: u32) -> Result<(), Error> {
     let mut batch = Batch::default();
     batch.push(request::set_up(LOOPBACK), 0);
@@ -22,8 +22,8 @@ pub(super) fn set_up(socket: &mut Netlink, name: &str, index: u32) -> Result<(),
     Ok(())
 }
 
-/// Adds the addresses that are not there yet. `enable_ipv6` is called when the link turns out to
-/// have IPv6 off: to try and be refused costs nothing on the many nodes where it is on.
+/// Adds the addresses that are missing. `enable_ipv6` is called if IPv6 is disabled on the link: on
+/// the many nodes where it is enabled, trying first costs nothing.
 pub(super) fn set_addresses(
     socket: &mut Netlink,
     link: &str,

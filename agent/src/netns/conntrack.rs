@@ -1,12 +1,12 @@
-//! Removing a gone pod's conntrack entries, so that the next pod with its address does not inherit
-//! its connections.
+//! Removes a deleted pod's conntrack entries, so that the next pod with its address does not
+//! inherit its connections.
 //!
-//! The kernel deletes one entry by its tuple or all of them, never by address
+//! The kernel deletes one entry by its tuple, or all of them, never by address
 //! (`ctnetlink_flush_conntrack` answers CTA_FILTER with EOPNOTSUPP). So the entries are listed, and
-//! those of the pod deleted one by one. A list walks every bucket of the kernel's table, of which a
-//! node has 65 536 or more, whether in use or not: 10 ms here. Therefore one walk serves all that
-//! wait; where the table is empty none is made; and only where it is so full that to read it would
-//! take longer than to walk it again and again does the kernel filter, one walk for each address
+//! those of the pod deleted one by one. A list walks every bucket of the kernel's table, used or
+//! not, of which a node has 65 536 or more: 10 ms here. Therefore one walk serves all waiting
+//! requests, and an empty table is not walked. Only if the table is so full that reading it would
+//! take longer than walking it several times, the kernel filters, with one walk for each address
 //! and direction.
 
 use std::collections::HashMap;
@@ -22,12 +22,12 @@ use super::socket::Netlink;
 use super::wire::{Batch, Message, attribute, ip, put, put_nested};
 use super::{Error, Refusal};
 
-/// How many entries the calling thread's namespace has, and how many buckets the kernel keeps for
-/// all; absent while it has no conntrack.
+/// Number of entries in the calling thread's namespace, and number of buckets of the kernel's
+/// table; absent while it has no conntrack.
 const ENTRIES: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 const BUCKETS: &str = "/proc/sys/net/netfilter/nf_conntrack_buckets";
 
-/// What it takes to read one entry, in walks over one bucket (2.2 µs and 40 ns, kernel 6.18).
+/// The time to read one entry, in walks over one bucket (2.2 µs and 40 ns, kernel 6.18).
 const BUCKETS_PER_ENTRY: usize = 55;
 
 /// linux/netfilter/nfnetlink_conntrack.h; libc has no names for these.
@@ -49,13 +49,13 @@ const CTA_IP_V6_SRC: u16 = 3;
 /// `struct nfgenmsg`: family, version and a resource id, before the attributes.
 const NFGENMSG: usize = 4;
 
-/// Addresses whose entries are to go, and who wants to know how many did.
+/// Addresses whose entries have to be removed, and the receiver of their number.
 pub(super) struct Flush {
     pub(super) addresses: Vec<IpAddr>,
     pub(super) done: oneshot::Sender<Result<usize, Error>>,
 }
 
-/// The conntrack thread's whole life. `socket` is none where the kernel has no nfnetlink.
+/// The conntrack thread's main function. `socket` is None if the kernel has no nfnetlink.
 pub(super) fn run(mut socket: Option<Netlink>, requests: &Receiver<Flush>) {
     while let Ok(first) = requests.recv() {
         let together: Vec<Flush> = std::iter::once(first).chain(requests.try_iter()).collect();
@@ -80,20 +80,20 @@ pub(super) fn run(mut socket: Option<Netlink>, requests: &Receiver<Flush>) {
     }
 }
 
-/// How the entries are found.
+/// How to find the entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Plan {
     /// One walk that reads every entry.
     ReadAll,
-    /// Two walks for each address, which read only what is wanted. A kernel before 5.8 does not
-    /// filter, and the entries are looked at here in any case.
+    /// Two walks for each address, which read only matching entries. A kernel before 5.8 does not
+    /// filter, and the entries are checked here in any case.
     Filter,
 }
 
 impl Plan {
-    /// The cheaper plan for so many addresses; none when there is nothing to find.
+    /// The cheaper plan for this number of addresses; None if there are no entries.
     fn for_addresses(addresses: usize) -> Option<Plan> {
-        // When in doubt, look.
+        // If the number is unknown, look.
         let entries = number_in(ENTRIES).unwrap_or(1);
         let buckets = number_in(BUCKETS).unwrap_or(usize::MAX);
         Plan::cheapest(addresses, entries, buckets)
@@ -113,7 +113,7 @@ fn number_in(file: &str) -> Option<usize> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// Removes the entries of all these addresses, and counts them.
+/// Removes the entries of all these addresses, and returns their number.
 pub(super) fn flush(
     socket: &mut Netlink,
     plan: Plan,
@@ -170,7 +170,7 @@ fn delete(
     for ((address, _), outcome) in entries.iter().zip(socket.apply(&mut batch)) {
         match outcome {
             Ok(()) => *removed.entry(*address).or_default() += 1,
-            // It ended by itself since it was listed.
+            // It has expired since it was listed.
             Err(refusal) if refusal.errno == Errno::ENOENT => {}
             Err(refusal) => return Err(refusal),
         }
@@ -178,10 +178,10 @@ fn delete(
     Ok(())
 }
 
-/// The wanted address that the entry belongs to, and what deletes it.
+/// The address that the entry belongs to, and the message that deletes it.
 ///
-/// A connection that a pod began has the pod as the source of its original direction, one that it
-/// answered has it as the source of the reply; that holds with any translation of the other side.
+/// A connection from a pod has the pod as the source of its original direction, one to a pod as the
+/// source of its reply; this holds whatever NAT does to the other side.
 fn entry_of(message: &Message<'_>, wanted: &HashMap<IpAddr, usize>) -> Option<(IpAddr, Vec<u8>)> {
     if message.kind != kind(IPCTNL_MSG_CT_NEW) {
         return None;
@@ -194,7 +194,7 @@ fn entry_of(message: &Message<'_>, wanted: &HashMap<IpAddr, usize>) -> Option<(I
         .flatten()
         .filter_map(source)
         .find(|source| wanted.contains_key(source))?;
-    // The tuple and its zone find the entry; its id makes sure that it is the one that was listed.
+    // The tuple and its zone find the entry; its id ensures that it is the listed one.
     let mut delete = header.to_vec();
     put(
         &mut delete,

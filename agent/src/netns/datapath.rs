@@ -1,5 +1,5 @@
-//! Whether the switch takes packets from a host end, which its Interface row can't tell: an ofport
-//! says only that ovs-vswitchd once opened a device of that name.
+//! Whether the switch reads packets from a host end. Its Interface row can't tell: an ofport only
+//! means that ovs-vswitchd once opened a device with that name.
 
 use std::collections::HashSet;
 use std::{fs, io};
@@ -8,18 +8,18 @@ use super::LinkState;
 
 /// Every packet socket of the network namespace (`packet_seq_show` in net/packet/af_packet.c).
 const PACKET_SOCKETS: &str = "/proc/net/packet";
-/// ETH_P_ALL, as that file prints it.
+/// ETH_P_ALL, in that file's format.
 const ALL_PROTOCOLS: &str = "0003";
 
-/// What a datapath of Open vSwitch takes packets from, as it was when read.
+/// The links from which a datapath of Open vSwitch reads packets, at the time of reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Datapath {
-    /// The kernel's: a link that is one of its ports has its local port as master.
+    /// The kernel's: a port's link has the datapath's local port as its master.
     Kernel,
     /// ovs-vswitchd's own (`datapath_type=netdev`): it reads packet sockets, each bound to one
     /// link.
     Userspace {
-        /// The indexes of the links to which packet sockets are bound.
+        /// The indexes of the links with packet sockets bound to them.
         heard: HashSet<u32>,
     },
 }
@@ -27,7 +27,7 @@ pub enum Datapath {
 /// Why no packet passes between a host end and the switch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoPackets {
-    /// Somebody set it down.
+    /// The link is down.
     #[error("host link {0} is down")]
     Down(String),
     /// ovs-vswitchd listens on a device that is gone, or on none.
@@ -41,7 +41,7 @@ pub enum NoPackets {
 }
 
 impl Datapath {
-    /// Reads what there is now, in the network namespace of this process.
+    /// Reads the present state, in the network namespace of this process.
     ///
     /// # Errors
     /// The kernel's list of packet sockets can't be read.
@@ -54,7 +54,7 @@ impl Datapath {
         }
     }
 
-    /// Why no packet passes between this host end and the switch; nothing when they pass.
+    /// Why no packet passes between this host end and the switch; None if they pass.
     pub fn fault(&self, host_end: &LinkState) -> Option<NoPackets> {
         let name = || host_end.name.clone();
         match self {
@@ -68,7 +68,7 @@ impl Datapath {
     }
 }
 
-/// The links to which sockets are bound that get every frame. A socket whose link is gone shows -1.
+/// The links with sockets that receive every frame. A socket whose link is gone has -1.
 fn bound_to(table: &str) -> HashSet<u32> {
     let ifindex = |line: &str| {
         let mut columns = line.split_whitespace().skip(3);

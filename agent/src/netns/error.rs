@@ -1,4 +1,4 @@
-//! What can go wrong, one variant for each step that can fail; each names its object.
+//! Errors, one variant for each step that can fail; each names its object.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,13 +11,13 @@ use nix::errno::Errno;
 /// Why a path is not accepted as a pod's network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NetnsError {
-    /// Nothing is there.
+    /// Nothing exists there.
     #[error("network namespace {path} does not exist")]
     Absent {
         /// As given.
         path: PathBuf,
     },
-    /// Something else is there.
+    /// Something else exists there.
     #[error("{path} is {found}, not a network namespace")]
     NotANamespace {
         /// As given.
@@ -25,13 +25,13 @@ pub enum NetnsError {
         /// What it is, with its article.
         found: &'static str,
     },
-    /// It is the namespace the agent itself runs in; a pod wired there would reconfigure the host.
+    /// It is the agent's own namespace; wiring a pod there would reconfigure the host.
     #[error("{path} is the host's own network namespace")]
     OwnNamespace {
         /// As given.
         path: PathBuf,
     },
-    /// It is named by a process, and the agent lacks CAP_SYS_PTRACE (proc_ns_follow_link in
+    /// It is given by process, and the agent lacks CAP_SYS_PTRACE (proc_ns_follow_link in
     /// fs/proc/namespaces.c).
     #[error(
         "network namespace {path} is named by a process, which the agent may not look into: start \
@@ -44,7 +44,7 @@ pub enum NetnsError {
     /// A system call failed.
     #[error("cannot {step} network namespace {path}: {errno}")]
     Io {
-        /// What was tried: "open", "identify".
+        /// The operation: "open", "identify".
         step: &'static str,
         /// As given.
         path: PathBuf,
@@ -53,12 +53,12 @@ pub enum NetnsError {
     },
 }
 
-/// The kernel's answer to a request it did not carry out.
+/// The kernel's refusal of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The error number.
     pub errno: Errno,
-    /// The text that netlink's extended ack carried, if any.
+    /// The text in netlink's extended ack, if any.
     pub text: Option<String>,
 }
 
@@ -75,7 +75,7 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 impl Refusal {
-    /// That of a list which changed each time it was read.
+    /// The refusal of a list that changed each time it was read.
     pub(super) fn upset(attempts: usize) -> Self {
         Refusal {
             errno: Errno::EINTR,
@@ -104,11 +104,11 @@ impl From<std::io::Error> for Refusal {
     }
 }
 
-/// A step of this room that failed. Cloneable, because one deletion in a group answers several
+/// A step of this module that failed. Cloneable, because one deletion in a group answers several
 /// callers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A socket that the room stands on could not be opened or configured.
+    /// A socket that this module needs could not be opened or configured.
     #[error("cannot open the {what} socket: {refusal}")]
     OpenSocket {
         /// Which one.
@@ -135,7 +135,7 @@ pub enum Error {
         /// The kernel's answer.
         refusal: Refusal,
     },
-    /// The pod already has an interface of that name (CNI spec, ADD: this must be an error).
+    /// The pod already has an interface with that name (CNI spec, ADD: this must be an error).
     #[error("interface {name} already exists in {netns}")]
     PodInterfaceExists {
         /// The interface.
@@ -143,13 +143,13 @@ pub enum Error {
         /// The namespace's path.
         netns: PathBuf,
     },
-    /// Every candidate name for the host end belongs to another link.
+    /// All candidate names for the host end are taken by other links.
     #[error("no free name for the host end: {} taken", names.join(", "))]
     HostNamesTaken {
         /// The candidates.
         names: Vec<String>,
     },
-    /// The kernel refused to make the pair.
+    /// The kernel refused to create the pair.
     #[error("cannot make the veth pair {host} and {pod} in {netns}: {refusal}")]
     MakePair {
         /// Host end.
@@ -166,7 +166,7 @@ pub enum Error {
     Sysctl {
         /// Below /proc/sys, with slashes.
         name: String,
-        /// What it was to become.
+        /// The value to write.
         value: &'static str,
         /// The kernel's answer.
         refusal: Refusal,
@@ -216,7 +216,7 @@ pub enum Error {
         route: String,
         /// The link.
         link: String,
-        /// The route that is there.
+        /// The existing route.
         existing: String,
     },
     /// TX checksum offload could not be switched off.
@@ -257,7 +257,7 @@ pub enum Error {
         listed(addresses)
     )]
     FlushConntrack {
-        /// Whose.
+        /// The addresses.
         addresses: Vec<IpAddr>,
         /// The kernel's answer.
         refusal: Refusal,
@@ -270,13 +270,13 @@ pub enum Error {
     LinkAwaited {
         /// Its name.
         link: String,
-        /// For how long.
+        /// How long podwire waited.
         waited: Duration,
     },
 }
 
 impl Error {
-    /// The kernel's answer, when that is what the step failed by.
+    /// The kernel's refusal, if the step failed because of one.
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
             Error::OpenSocket { refusal, .. }
@@ -297,7 +297,7 @@ impl Error {
         }
     }
 
-    /// Whether the step failed because its link has gone in the meantime.
+    /// Whether the step failed because its link is gone.
     pub(super) fn link_is_gone(&self) -> bool {
         match self {
             Error::SetAddress { refusal, .. } | Error::SetUp { refusal, .. } => {

@@ -1,5 +1,5 @@
-//! TX checksum offload, by ethtool's ioctl: a netdev datapath takes the pod's packets as they are,
-//! and a checksum that was left for hardware to fill in is a wrong one.
+//! TX checksum offload, through ethtool's ioctl: a netdev datapath forwards the pod's packets
+//! unchanged, and a checksum left for hardware to fill in is wrong.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -10,7 +10,7 @@ use nix::libc;
 const ETHTOOL_GTXCSUM: u32 = 0x16;
 const ETHTOOL_STXCSUM: u32 = 0x17;
 
-/// Switches TX checksum offload off on a link of the socket's namespace.
+/// Disables TX checksum offload on a link of the socket's namespace.
 pub(super) fn tx_checksum_off(socket: impl AsFd, link: &str) -> nix::Result<()> {
     call(
         socket,
@@ -23,7 +23,7 @@ pub(super) fn tx_checksum_off(socket: impl AsFd, link: &str) -> nix::Result<()> 
     .map(|_| ())
 }
 
-/// Whether TX checksum offload is on.
+/// Whether TX checksum offload is enabled.
 pub(super) fn tx_checksum(socket: impl AsFd, link: &str) -> nix::Result<bool> {
     call(
         socket,
@@ -43,12 +43,12 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// Any socket will do, a netlink one as well: an ioctl that its protocol does not know goes on to
+/// Any socket will do, even a netlink one: an ioctl that its protocol does not know is passed to
 /// `dev_ioctl` with the socket's namespace (`sock_do_ioctl`).
 #[allow(unsafe_code, reason = "ethtool is an ioctl; no safe wrapper exists")]
 fn call(socket: impl AsFd, link: &str, mut value: EthtoolValue) -> nix::Result<u32> {
     let mut name = [0 as libc::c_char; libc::IFNAMSIZ];
-    // One byte stays for the terminating zero.
+    // One byte remains for the terminating zero.
     if link.len() >= name.len() {
         return Err(Errno::ENAMETOOLONG);
     }

@@ -1,4 +1,4 @@
-//! Generic netlink, for the one question of whether the kernel has a family.
+//! Generic netlink, only to find out whether the kernel has a family.
 
 use netlink_sys::protocols::NETLINK_GENERIC;
 use nix::errno::Errno;
@@ -8,8 +8,8 @@ use super::socket::Netlink;
 use super::wire::{Batch, put};
 use super::{Error, Refusal};
 
-/// Whether a generic netlink family exists. Asking loads the module that provides it, if there is
-/// one (`ctrl_getfamily`, request_module "net-pf-16-proto-16-family-…").
+/// Whether a generic netlink family exists. The request loads the module that provides it, if there
+/// is one (`ctrl_getfamily`, request_module "net-pf-16-proto-16-family-…").
 pub(super) fn has_family(name: &str) -> Result<bool, Error> {
     // struct genlmsghdr: command, version, two reserved bytes.
     let mut body = vec![libc::CTRL_CMD_GETFAMILY as u8, 1, 0, 0];

@@ -1,5 +1,5 @@
-//! The host's addresses and default routes, over rtnetlink: off the path of pods, whose links have
-//! a thread of their own (docs/decisions/0026).
+//! The host's addresses and default routes, over rtnetlink. Not for pods, whose links have their
+//! own thread (docs/decisions/0026).
 
 use std::io;
 use std::net::IpAddr;
@@ -21,15 +21,15 @@ use super::sysctl::set_disable_ipv6;
 use super::wire::{HEADER, error_text};
 use super::{Error, LinkState, Netlink, Refusal, request};
 
-/// How long the kernel may take for all that is done over one connection. An answer that rtnetlink
-/// can't read never comes.
+/// Time limit for everything done over one connection. An answer that rtnetlink can't parse never
+/// arrives.
 const ANSWERS: Duration = Duration::from_secs(10);
 
 /// How often a list that changed while it was read (NLM_F_DUMP_INTR) is read again.
 const ATTEMPTS: usize = 5;
 
 impl Netlink {
-    /// The addresses of a host link, none when it is not there.
+    /// The addresses of a host link; none if it does not exist.
     pub async fn host_addresses(&self, link: &str) -> Result<Vec<IpNet>, Error> {
         let Some(LinkState { ifindex, .. }) = self.host_link(link).await? else {
             return Ok(Vec::new());
@@ -38,14 +38,14 @@ impl Netlink {
         Ok(all.into_iter().map(|(_, address)| address).collect())
     }
 
-    /// The host link that bears this address.
+    /// The host link with this address.
     pub async fn link_of_address(&self, address: IpAddr) -> Result<Option<LinkState>, Error> {
         let all = connected(async |handle| addresses(handle, 0).await).await?;
         let bearer = all.into_iter().find(|(_, net)| net.addr() == address);
         Ok(bearer.and_then(|(index, _)| self.threads.links.of_index(index)))
     }
 
-    /// The links of the default routes, of which each family has one: that of the lowest metric.
+    /// The links of the default routes; of each family, the one with the lowest metric.
     pub async fn default_route_links(&self) -> Result<Vec<LinkState>, Error> {
         let mut links: Vec<LinkState> = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
@@ -68,11 +68,10 @@ impl Netlink {
         Ok(links)
     }
 
-    /// Gives a host link addresses (and sets it up), waiting until `deadline` for a link of that
-    /// name to appear. Returns the link that has them.
+    /// Adds addresses to a host link (and sets it up), after waiting until `deadline` for a link
+    /// with that name. Returns the link that has them.
     ///
-    /// Addresses that are there already stay, none is removed. A link that is made anew while this
-    /// is under way gets them as well.
+    /// Existing addresses stay. If the link is re-created meanwhile, the new one gets them too.
     pub async fn ensure_addresses(
         &self,
         link: &str,
@@ -92,7 +91,7 @@ impl Netlink {
                 .ok_or_else(late)?;
             match connected(async |handle| set(handle, &state, &addresses, up).await).await {
                 Ok(()) => return Ok(state),
-                // Its end is told, or about to be; then another is awaited.
+                // Its end has been reported, or is about to be; then wait for another one.
                 Err(error) if error.link_is_gone() => {
                     let another = |now: &Option<LinkState>| {
                         now.as_ref().is_none_or(|now| now.ifindex != state.ifindex)
@@ -104,7 +103,7 @@ impl Netlink {
         }
     }
 
-    /// Removes addresses of a host link; that one is not there, or the link itself, is no error.
+    /// Removes addresses of a host link; ignores missing ones, and a missing link.
     pub async fn remove_addresses(&self, link: &str, addresses: Vec<IpNet>) -> Result<(), Error> {
         let Some(LinkState { ifindex, .. }) = self.host_link(link).await? else {
             return Ok(());
@@ -114,7 +113,7 @@ impl Netlink {
                 let message = request::address(*address, ifindex);
                 let outcome = handle.address().del(message).execute().await;
                 match outcome.map_err(Refusal::from) {
-                    // With the link its addresses have gone as well.
+                    // With the link, its addresses are gone too.
                     Err(refusal)
                         if matches!(refusal.errno, Errno::EADDRNOTAVAIL | Errno::ENODEV) => {}
                     outcome => outcome.map_err(|refusal| Error::RemoveAddress {
@@ -130,11 +129,11 @@ impl Netlink {
     }
 }
 
-/// Notice of each address and each default route that comes or goes, on the current tokio runtime
-/// and in the network namespace of the calling thread. It ends when there can be no more.
+/// Reports each address and each default route that appears or disappears, on the current tokio
+/// runtime and in the network namespace of the calling thread. Ends when there can be no more.
 ///
 /// # Errors
-/// The kernel gives no such socket.
+/// The kernel refused the socket.
 pub fn uplink_changes() -> io::Result<impl Stream<Item = ()> + Send + Unpin> {
     const GROUPS: [MulticastGroup; 4] = [
         MulticastGroup::Ipv4Ifaddr,
@@ -147,11 +146,11 @@ pub fn uplink_changes() -> io::Result<impl Stream<Item = ()> + Send + Unpin> {
     Ok(messages.filter_map(|(message, _)| std::future::ready(concerns(&message).then_some(()))))
 }
 
-/// A router's thousand routes are no matter: only those to everywhere are.
+/// A router's thousand routes don't matter, only default routes do.
 fn concerns(message: &NetlinkMessage<RouteNetlinkMessage>) -> bool {
     use RouteNetlinkMessage::{DelAddress, DelRoute, NewAddress, NewRoute};
     match &message.payload {
-        // Some were lost, and one of those may have been it.
+        // Some were lost, and one of those may have mattered.
         NetlinkPayload::Overrun(_) => true,
         NetlinkPayload::InnerMessage(NewAddress(_) | DelAddress(_)) => true,
         NetlinkPayload::InnerMessage(NewRoute(route) | DelRoute(route)) => {
@@ -161,7 +160,7 @@ fn concerns(message: &NetlinkMessage<RouteNetlinkMessage>) -> bool {
     }
 }
 
-/// Does work over a connection that lives as long as it takes.
+/// Runs `work` over a connection that lives as long as it takes.
 async fn connected<T>(work: impl AsyncFnOnce(&mut Handle) -> Result<T, Error>) -> Result<T, Error> {
     let open = |error: io::Error| Error::OpenSocket {
         what: "route",
@@ -181,8 +180,7 @@ async fn connected<T>(work: impl AsyncFnOnce(&mut Handle) -> Result<T, Error>) -
     }
 }
 
-/// Adds the addresses that are not there yet. IPv6 is switched on where the link turns out to have
-/// it off.
+/// Adds the addresses that are missing. Enables IPv6 if it is disabled on the link.
 async fn set(
     handle: &mut Handle,
     link: &LinkState,
@@ -242,7 +240,7 @@ async fn addresses(handle: &mut Handle, index: u32) -> Result<Vec<(u32, IpNet)>,
 }
 
 fn address(message: &AddressMessage) -> Option<(u32, IpNet)> {
-    // IFA_ADDRESS is the peer's on a point-to-point link; IFA_LOCAL is only given where the two may
+    // On a point-to-point link IFA_ADDRESS is the peer's; IFA_LOCAL is only sent where the two may
     // differ.
     let local = message
         .attributes
@@ -264,7 +262,7 @@ fn address(message: &AddressMessage) -> Option<(u32, IpNet)> {
     Some((message.header.index, net))
 }
 
-/// The metric and the link of a default route of the main table.
+/// Metric and link of a default route in the main table.
 fn default_route(route: &RouteMessage) -> Option<(u32, u32)> {
     let is_default = route.header.destination_prefix_length == 0
         && route.header.table == RouteHeader::RT_TABLE_MAIN;
@@ -279,8 +277,8 @@ fn default_route(route: &RouteMessage) -> Option<(u32, u32)> {
     link.filter(|_| is_default).map(|link| (metric, link))
 }
 
-/// What `read` makes of each element of a list. rtnetlink's own `get` does not tell that a list
-/// changed while it was read.
+/// The result of `read` for each element of a list. rtnetlink's own `get` does not report that a
+/// list changed while it was read.
 async fn list<T>(
     handle: &mut Handle,
     request: RouteNetlinkMessage,
@@ -315,7 +313,7 @@ fn reading(what: &'static str) -> impl FnOnce(Refusal) -> Error {
     }
 }
 
-/// Waits until the link is as wanted, and returns its state then; `None` at the deadline.
+/// Waits until the link is as wanted, and returns its state; `None` at the deadline.
 async fn until(
     states: &mut watch::Receiver<Option<LinkState>>,
     deadline: Instant,
@@ -331,7 +329,8 @@ async fn until(
 impl From<rtnetlink::Error> for Refusal {
     fn from(error: rtnetlink::Error) -> Self {
         match error {
-            // With NETLINK_CAP_ACK the request's header alone is quoted, before the kernel's words.
+            // With NETLINK_CAP_ACK only the request's header is quoted, before the kernel's
+            // message.
             rtnetlink::Error::NetlinkError(message) => Self {
                 errno: Errno::from_raw(-message.raw_code()),
                 text: message.header.get(HEADER..).and_then(error_text),

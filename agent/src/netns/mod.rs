@@ -1,14 +1,13 @@
-//! The kernel half of an attachment: links, addresses, routes, namespaces and conntrack, over
+//! The kernel's part of an attachment: links, addresses, routes, namespaces and conntrack, over
 //! netlink.
 //!
-//! [`Netlink`] is the handle that the rest of the agent holds. Behind it stand a few threads of
-//! their own, each blocking in the kernel instead of in tokio: `netlink` makes every change in
-//! order (the kernel serialises them under RTNL anyway), `observe` reads, `monitor` listens to link
-//! notifications, and reapers wait out the `rcu_barrier` that ends each deletion. All of them live
-//! in the network namespace of the thread that called [`Netlink::start`]: the agent's own, "the
-//! host".
+//! [`Netlink`] is the handle for the rest of the agent. It has a few threads, which block in the
+//! kernel instead of in tokio: `netlink` makes all changes in order (the kernel serialises them
+//! under RTNL anyway), `observe` reads, `monitor` receives link notifications, and reapers wait for
+//! the `rcu_barrier` at the end of each deletion. All live in the network namespace of the thread
+//! that called [`Netlink::start`]: the agent's own, "the host".
 //!
-//! This is the only room that may contain unsafe code.
+//! This is the only module that may contain unsafe code.
 
 mod announce;
 mod answer;
@@ -64,28 +63,28 @@ pub struct Netlink {
 
 impl Netlink {
     /// Opens the sockets and starts the threads, in the network namespace of the calling thread.
-    /// The one that makes links takes over that thread's real-time priority, if it has one.
+    /// The thread that creates links takes over the caller's real-time priority, if it has one.
     pub fn start(real_time: Option<RealTime>) -> Result<Netlink, Error> {
         Ok(Netlink {
             threads: Arc::new(Threads::start(real_time)?),
         })
     }
 
-    /// Makes one veth pair, both ends in their final place, and configures the pod's end. It begins
-    /// at once, and ends as [`Attaching`] says.
+    /// Creates one veth pair, both ends in their final namespace, and configures the pod end. It
+    /// starts at once, and ends as [`Attaching`] says.
     pub fn attach(&self, netns: Arc<Netns>, spec: LinkSpec) -> Attaching {
         let (done, result) = oneshot::channel();
         let attachment = Attachment { netns, spec, done };
-        // With the thread gone the receiver finds its sender dropped.
+        // If the thread is gone, the receiver finds its sender dropped.
         let _ = self.threads.attachments.send(Box::new(attachment));
         Attaching(result)
     }
 
-    /// Removes host links, with their peers. Done when the kernel has told that they are gone, or
-    /// when they were not there.
+    /// Removes host links with their peers. Completes when the kernel has reported that they are
+    /// gone, or if they did not exist.
     ///
-    /// A link is touched only if it is a veth and bears both the name and the index given; all are
-    /// tried, and the first refusal is returned.
+    /// A link is removed only if it is a veth and has both the given name and index; all are tried,
+    /// and the first refusal is returned.
     pub async fn delete(&self, links: Vec<HostLink>) -> Result<(), Error> {
         let submitted: Vec<_> = links
             .into_iter()
@@ -101,8 +100,8 @@ impl Netlink {
         result
     }
 
-    /// Removes a veth pair by the pod's end, when that has this MAC: its host end may have been
-    /// renamed, or moved to another namespace. Returns whether it was there.
+    /// Removes a veth pair by its pod end, if that has this MAC address: its host end may have been
+    /// renamed, or moved to another namespace. Returns whether it existed.
     pub async fn delete_by_pod_end(
         &self,
         netns: Arc<Netns>,
@@ -129,7 +128,7 @@ impl Netlink {
         .await
     }
 
-    /// What the kernel says of one interface in a pod's namespace; `None` when there is none.
+    /// The kernel's state of one interface in a pod's namespace; `None` if there is none.
     pub async fn observe(
         &self,
         netns: Arc<Netns>,
@@ -143,7 +142,7 @@ impl Netlink {
         .await
     }
 
-    /// The host link of that name, asked of the kernel now.
+    /// The host link with that name, read from the kernel now.
     pub async fn host_link(&self, name: &str) -> Result<Option<LinkState>, Error> {
         let name = name.to_owned();
         self.read(move |reader| observe::link_named(&mut reader.host, &name))
@@ -155,42 +154,42 @@ impl Netlink {
         self.read(|reader| observe::veths(&mut reader.host)).await
     }
 
-    /// The newest known state of the host link of that name, `None` while there is none.
+    /// The latest state of the host link with that name, `None` while there is none.
     ///
-    /// A reader that is slow sees the newest state, not each. A link that was deleted and made
-    /// again under the same name shows another `ifindex`.
+    /// A slow reader sees the latest state only. A link that was deleted and re-created with the
+    /// same name has another `ifindex`.
     pub fn watch_link(&self, name: &str) -> watch::Receiver<Option<LinkState>> {
         self.threads.links.watch(name)
     }
 
-    /// Every host link by its name, as the kernel has it now.
+    /// All host links by name, read from the kernel now.
     pub async fn host_links(&self) -> Result<HashMap<String, LinkState>, Error> {
         let links = self.read(|reader| observe::links(&mut reader.host)).await?;
         let by_name = links.into_iter().map(|link| (link.name.clone(), link));
         Ok(by_name.collect())
     }
 
-    /// The host link of that index.
+    /// The host link with that index.
     pub async fn host_link_of_index(&self, index: u32) -> Result<Option<LinkState>, Error> {
         self.read(move |reader| observe::link_of_index(&mut reader.host, index))
             .await
     }
 
-    /// The name of each link of the host that goes from now on.
+    /// The names of the host links removed from now on.
     pub fn link_departures(&self) -> broadcast::Receiver<String> {
         self.threads.links.departures()
     }
 
-    /// A wake-up at each later change of any host link. Who is slow sees one, however many there
+    /// A notification of later changes of any host link. A slow reader sees one, however many there
     /// were.
     pub fn link_changes(&self) -> watch::Receiver<()> {
         self.threads.links.changes()
     }
 
-    /// Removes the host's conntrack entries from or to these addresses; returns how many went.
+    /// Removes the host's conntrack entries from and to these addresses; returns their number.
     ///
-    /// A kernel without conntrack has none. Connections tracked by a netdev datapath are
-    /// vswitchd's own and not touched.
+    /// A kernel without conntrack has none. Connections tracked by a netdev datapath are vswitchd's
+    /// own and not affected.
     pub async fn flush_conntrack(&self, addresses: Vec<IpAddr>) -> Result<usize, Error> {
         let (done, removed) = oneshot::channel();
         let flush = conntrack::Flush { addresses, done };
@@ -201,8 +200,8 @@ impl Netlink {
         removed.await.map_err(|_| Error::Stopped)?
     }
 
-    /// Whether this kernel has the Open vSwitch datapath. The question itself makes a kernel that
-    /// has it as a module load it.
+    /// Whether this kernel has the Open vSwitch datapath. If it has it as a module, the request
+    /// loads it.
     pub async fn kernel_datapath_available(&self) -> Result<bool, Error> {
         self.read(|_| generic::has_family("ovs_datapath")).await
     }
@@ -213,7 +212,7 @@ impl Netlink {
     ) -> Result<T, Error> {
         let (done, result) = oneshot::channel();
         let read = Box::new(|reader: &mut Reader| {
-            // The one who asked may have gone.
+            // The caller may have gone.
             let _ = done.send(read(reader));
         });
         self.threads.reads.send(read).map_err(|_| Error::Stopped)?;

@@ -1,5 +1,5 @@
-//! What the host's links are, kept current by the kernel's notifications (RTNLGRP_LINK), and those
-//! who wait for a change.
+//! The state of the host's links, kept current by the kernel's notifications (RTNLGRP_LINK), and
+//! the waiters for changes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,14 +16,14 @@ use super::socket::Outcome;
 use super::wire::{Batch, messages};
 use super::{LinkState, answer, request, socket};
 
-/// Room for some thousand notifications; a node that restarts its pods makes that many while the
+/// Room for some thousand notifications; a node that restarts its pods causes that many while the
 /// thread waits for a CPU.
 const RECEIVE_BUFFER: usize = 8 << 20;
 
 /// A notification is one message of at most this (`NLMSG_GOODSIZE`, or a page).
 const RECEIVE: usize = 32 * 1024;
 
-/// The links of the host's namespace, as last told by the kernel.
+/// The links of the host's namespace, as last reported by the kernel.
 #[derive(Debug, Default)]
 pub(super) struct Links(Mutex<Table>);
 
@@ -32,13 +32,13 @@ struct Table {
     by_index: HashMap<u32, LinkState>,
     watches: HashMap<String, watch::Sender<Option<LinkState>>>,
     awaited_ends: HashMap<u32, Vec<WhenGone>>,
-    /// Told of each change of any link.
+    /// Notified of each change of any link.
     changes: watch::Sender<()>,
-    /// Told the name of each link that goes.
+    /// Receives the name of each removed link.
     departures: broadcast::Sender<String>,
 }
 
-/// Names of gone links that wait for a slow reader, who is told when there were more.
+/// Names of removed links that wait for a slow reader, who learns if there were more.
 const DEPARTURES: usize = 1024;
 
 impl Default for Table {
@@ -53,7 +53,7 @@ impl Default for Table {
     }
 }
 
-/// What is to be done when a link is gone, or can't be removed.
+/// Called when a link is gone, or can't be removed.
 pub(super) struct WhenGone(Box<dyn FnOnce(Outcome) + Send>);
 
 impl WhenGone {
@@ -73,17 +73,17 @@ impl fmt::Debug for WhenGone {
 }
 
 impl Links {
-    /// A wake-up at each later change of any link.
+    /// A notification of later changes of any link.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.table().changes.subscribe()
     }
 
-    /// The name of each link that goes from now on.
+    /// The names of the links removed from now on.
     pub(super) fn departures(&self) -> broadcast::Receiver<String> {
         self.table().departures.subscribe()
     }
 
-    /// The newest state of the link of that name, from now on.
+    /// The latest state of the link with that name, from now on.
     pub(super) fn watch(&self, name: &str) -> watch::Receiver<Option<LinkState>> {
         let table = &mut *self.table();
         let now = || {
@@ -103,24 +103,24 @@ impl Links {
         }
     }
 
-    /// The link of that index, as last told.
+    /// The link with that index, as last reported.
     pub(super) fn of_index(&self, ifindex: u32) -> Option<LinkState> {
         self.table().by_index.get(&ifindex).cloned()
     }
 
-    /// Has it called once the kernel tells that this link is gone.
+    /// Calls it once the kernel reports that this link is gone.
     pub(super) fn when_gone(&self, ifindex: u32, call: WhenGone) {
         let ends = &mut self.table().awaited_ends;
         ends.entry(ifindex).or_default().push(call);
     }
 
-    /// Those who still wait for this link's end, to be called otherwise.
+    /// Removes and returns the waiters for this link's end, to be called otherwise.
     pub(super) fn take_waiting(&self, ifindex: u32) -> Vec<WhenGone> {
         let ends = &mut self.table().awaited_ends;
         ends.remove(&ifindex).unwrap_or_default()
     }
 
-    /// Whether any link bears this group.
+    /// Whether any link is in this group.
     pub(super) fn has_group(&self, group: u32) -> bool {
         self.table()
             .by_index
@@ -145,7 +145,7 @@ impl Links {
             let table = &mut *self.table();
             if let Some(link) = table.by_index.remove(&ifindex) {
                 table.tell(&link.name, None);
-                // Nobody may listen.
+                // There may be no receivers.
                 let _ = table.departures.send(link.name);
             }
             table.awaited_ends.remove(&ifindex).unwrap_or_default()
@@ -155,7 +155,7 @@ impl Links {
         }
     }
 
-    /// Takes the kernel's whole list in place of notifications that were lost.
+    /// Replaces the state by the kernel's full list, after notifications were lost.
     pub(super) fn replace(&self, list: Vec<LinkState>) {
         let missing: Vec<u32> = {
             let table = self.table();
@@ -185,7 +185,7 @@ impl Table {
             self.watches.remove(name);
             return;
         }
-        // One link's end must not hide another that has taken its name already.
+        // The end of one link must not hide another that has its name already.
         let stale = state.is_none() && self.by_index.values().any(|link| link.name == name);
         if !stale {
             sender.send_replace(state);
@@ -202,7 +202,7 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    /// Subscribes, and only then reads the list: what changes between the two is told again.
+    /// Subscribes before it reads the list, so that changes in between are reported again.
     pub(super) fn new() -> io::Result<(Monitor, Stopper)> {
         let mut events = Socket::new(netlink_sys::protocols::NETLINK_ROUTE)?;
         setsockopt(&events.as_fd(), sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
@@ -230,20 +230,19 @@ impl Monitor {
         ))
     }
 
-    /// What it keeps current.
+    /// The links that it keeps current.
     pub(super) fn links(&self) -> Arc<Links> {
         self.links.clone()
     }
 
-    /// The thread's whole life.
+    /// The thread's main function.
     pub(super) fn run(mut self) {
         let mut buffer = Vec::with_capacity(RECEIVE);
         loop {
             buffer.clear();
             match self.events.recv_from(&mut buffer, 0) {
                 Ok((_, from)) if from.port_number() == self.stopper => return,
-                // Anybody with the privilege may send to a netlink socket; only the kernel is
-                // believed.
+                // Any privileged process may send to a netlink socket; only the kernel is trusted.
                 Ok((_, from)) if from.port_number() != 0 => {}
                 Ok(_) => self.take(&buffer),
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
@@ -263,7 +262,7 @@ impl Monitor {
 
     fn take(&self, datagram: &[u8]) {
         for message in messages(datagram) {
-            // The bridge family tells of bridge ports with the same message types.
+            // The bridge family reports bridge ports with the same message types.
             if message.body.first() != Some(&(libc::AF_UNSPEC as u8)) {
                 continue;
             }
@@ -283,8 +282,8 @@ impl Monitor {
     }
 }
 
-/// Ends the monitor's thread, which nothing else can wake from `recv`: a message from this socket
-/// is the sign.
+/// Ends the monitor's thread, which nothing else can wake from `recv`, by a message from this
+/// socket.
 #[derive(Debug)]
 pub(super) struct Stopper {
     socket: Socket,

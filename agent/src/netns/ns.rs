@@ -1,4 +1,4 @@
-//! A pod's network namespace: opened once, checked on the descriptor, and entered only to open a
+//! A pod's network namespace: opened once, checked by its descriptor, and entered only to open a
 //! socket in it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -18,17 +18,17 @@ const OWN: &str = "/proc/thread-self/ns/net";
 /// linux/magic.h; libc has no name for it.
 const NSFS_MAGIC: FsType = FsType(0x6e73_6673);
 
-/// What identifies a namespace for as long as it lives: two paths with one id are the same
+/// Identifies a namespace for as long as it lives: two paths with the same id are the same
 /// namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NetnsId {
     /// The device of nsfs.
     pub dev: u64,
-    /// The namespace's inode; may be given to a new namespace once this one is gone.
+    /// The namespace's inode; may be reused by a new namespace once this one is gone.
     pub ino: u64,
 }
 
-/// An open network namespace that is not the agent's own. It lives at least as long as this.
+/// An open network namespace other than the agent's own. It lives at least as long as this value.
 #[derive(Debug)]
 pub struct Netns {
     path: PathBuf,
@@ -37,11 +37,10 @@ pub struct Netns {
 }
 
 impl Netns {
-    /// Opens the namespace that a runtime named (CNI_NETNS).
+    /// Opens the namespace that a runtime passed (CNI_NETNS).
     ///
-    /// Everything is checked on the descriptor, so what was checked is what will be used. "The
-    /// agent's own" is the namespace of the calling thread. A namespace owned by another user
-    /// namespace is as good as any.
+    /// All checks use the descriptor, so what was checked is what will be used. "The agent's own"
+    /// is the namespace of the calling thread. It may be owned by another user namespace.
     pub fn open(path: impl AsRef<Path>) -> Result<Netns, NetnsError> {
         let path = path.as_ref();
         let io = |step| {
@@ -51,8 +50,8 @@ impl Netns {
                 errno,
             }
         };
-        // A path first, and the file behind it only when it is known to be a namespace: to open
-        // what an unknown path leads to can wait for ever (a fifo) or set a device to work.
+        // The path first, and the file behind it only once it is known to be a namespace: opening
+        // an unknown file can block for ever (a fifo) or start a device.
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
         let handle = open(path, flags, Mode::empty()).map_err(|errno| match errno {
             Errno::ENOENT | Errno::ENOTDIR => NetnsError::Absent {
@@ -89,12 +88,12 @@ impl Netns {
         })
     }
 
-    /// What identifies it.
+    /// Its identity.
     pub fn id(&self) -> NetnsId {
         self.id
     }
 
-    /// The path it was opened by.
+    /// The path by which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -122,7 +121,7 @@ impl AsFd for Netns {
     }
 }
 
-/// Where a thread of this room belongs, and the way back.
+/// The namespace in which a thread of this module belongs, and the way back.
 #[derive(Debug)]
 pub(super) struct Home(OwnedFd);
 
@@ -135,8 +134,8 @@ impl Home {
     /// Runs `inside` with the calling thread in the given namespace, and returns home.
     ///
     /// Only for opening sockets and sysctls: what is opened keeps the namespace, so the thread is
-    /// away for about 10 µs. A thread that can't get home would work on the pod's links as if they
-    /// were the host's; the process ends instead.
+    /// away for about 10 µs. A thread that can't return would treat the pod's links as the host's;
+    /// the process aborts instead.
     pub(super) fn visit<T>(&self, netns: &Netns, inside: impl FnOnce() -> T) -> nix::Result<T> {
         setns(netns.as_fd(), CloneFlags::CLONE_NEWNET)?;
         let way_back = WayBack(&self.0);
@@ -146,7 +145,7 @@ impl Home {
     }
 }
 
-/// Goes home when dropped, so that a panic inside the visit can't strand the thread.
+/// Returns home when dropped, so that a panic inside can't strand the thread.
 struct WayBack<'a>(&'a OwnedFd);
 
 impl Drop for WayBack<'_> {

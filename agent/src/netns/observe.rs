@@ -1,4 +1,4 @@
-//! Reading: what an interface, a route or the list of links is, asked of the kernel now.
+//! Reads interfaces, routes and lists of links from the kernel.
 
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
@@ -46,7 +46,7 @@ pub(super) fn interface(socket: &mut Netlink, name: &str) -> Result<Option<Obser
     }))
 }
 
-/// The link of that name, in the socket's namespace.
+/// The link with that name, in the socket's namespace.
 pub(super) fn link_named(socket: &mut Netlink, name: &str) -> Result<Option<LinkState>, Error> {
     one_link(socket, Batch::of(request::get_link_named(name), 0))
         .map_err(reading(|| format!("link {name}")))
@@ -72,7 +72,7 @@ pub(super) fn veths(socket: &mut Netlink) -> Result<Vec<LinkState>, Error> {
 }
 
 /// Makes a link whose carrier has just come pass packets. Its transmit queue starts in a work item
-/// of the kernel, and drops all that is sent before; to ask for the link does that work at once
+/// of the kernel, and until then drops everything; reading the link does that work at once
 /// (`rtnl_getlink`, `linkwatch_sync_dev`; kernels before 6.8 leave it to the work item).
 pub(super) fn settle_carrier(socket: &mut Netlink, index: u32) -> Result<(), Error> {
     one_link(socket, Batch::of(request::get_link(index), 0))
@@ -80,8 +80,7 @@ pub(super) fn settle_carrier(socket: &mut Netlink, index: u32) -> Result<(), Err
         .map_err(reading(|| format!("link {index}")))
 }
 
-/// The route that keeps another from being set, in words, and whether it is the very one that was
-/// wanted.
+/// The existing route that prevents another, as text, and whether it equals the wanted one.
 pub(super) fn route_in_place(
     socket: &mut Netlink,
     wanted: &Route,
@@ -110,7 +109,7 @@ pub(super) fn route_in_place(
 }
 
 fn priority(route: &Route) -> u32 {
-    /// `IP6_RT_PRIO_USER`, which also stands for 0 when asked for.
+    /// `IP6_RT_PRIO_USER`, which a request for 0 means too.
     const IPV6_DEFAULT: u32 = 1024;
     match (route.dst, route.priority) {
         (IpNet::V6(_), None | Some(0)) => IPV6_DEFAULT,
@@ -118,7 +117,7 @@ fn priority(route: &Route) -> u32 {
     }
 }
 
-/// The link of that index, in the socket's namespace.
+/// The link with that index, in the socket's namespace.
 pub(super) fn link_of_index(socket: &mut Netlink, index: u32) -> Result<Option<LinkState>, Error> {
     one_link(socket, Batch::of(request::get_link(index), 0))
         .map_err(reading(|| format!("link {index}")))

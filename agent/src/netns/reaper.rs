@@ -1,11 +1,11 @@
-//! Deleting links. The kernel tells that a link is gone (RTM_DELLINK) about a millisecond after the
-//! request, but answers the request itself only after an `rcu_barrier` (`netdev_run_todo`), some 18
-//! ms later and outside of RTNL. So the notification is what a caller waits for, and a few threads
-//! wait out the answers.
+//! Deletes links. The kernel reports that a link is gone (RTM_DELLINK) about a millisecond after
+//! the request, but answers the request only after an `rcu_barrier` (`netdev_run_todo`), some 18 ms
+//! later and outside of RTNL. So callers wait for the notification, and a few threads wait for the
+//! answers.
 //!
-//! Links that arrive while a deletion holds RTNL are gathered and go together, by a link group of
-//! their own: one grace period for all. More than [`TOGETHER`] would hold RTNL for long enough to
-//! be felt by every ADD on the node.
+//! Links that arrive while a deletion holds RTNL are collected and deleted together, through a link
+//! group: one grace period for all. More than [`TOGETHER`] would hold RTNL long enough to delay
+//! every ADD on the node.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -21,15 +21,14 @@ use super::socket::{Netlink, Outcome};
 use super::wire::Batch;
 use super::{HostLink, answer, request};
 
-/// The most links that go in one group.
+/// The maximum number of links in one group.
 const TOGETHER: usize = 16;
 
-/// Threads: one deletes while the others sit in `rcu_barrier`. With DELs that follow each other
-/// every 2 ms nine are in there; one that finds no thread free waits 15 ms longer (measured with
-/// six).
+/// Number of threads: one deletes while the others are in `rcu_barrier`. With DELs every 2 ms, nine
+/// are in there; one that finds no free thread waits 15 ms longer (measured with six).
 const REAPERS: usize = 12;
 
-/// The links that are to go, shared by the reapers and those who ask.
+/// The links to delete, shared by the reapers and the callers.
 #[derive(Debug)]
 pub(super) struct Reaper {
     links: Arc<Links>,
@@ -40,14 +39,14 @@ pub(super) struct Reaper {
 #[derive(Debug)]
 struct State {
     waiting: VecDeque<Removal>,
-    /// The batch that has not been told gone yet; until then others gather.
+    /// The batch whose links have not all been reported gone; until then, others are collected.
     unlisting: Option<u32>,
     /// Numbers the batches, and their link groups.
     last_batch: u32,
     closed: bool,
 }
 
-/// A link that is to go, and who waits for its end.
+/// A link to delete, and its waiter.
 #[derive(Debug)]
 struct Removal {
     link: HostLink,
@@ -56,7 +55,7 @@ struct Removal {
 
 impl Reaper {
     pub(super) fn new(links: Arc<Links>) -> Arc<Reaper> {
-        // Link groups are numbers without an owner: begin where nobody else is likely to be.
+        // Link groups are numbers without an owner: start where nobody else is likely to be.
         let last_batch = RandomState::new().hash_one(std::process::id()) as u32;
         let state = State {
             waiting: VecDeque::new(),
@@ -71,7 +70,7 @@ impl Reaper {
         })
     }
 
-    /// Hands a link over; the receiver is told when it is gone.
+    /// Queues a link; the receiver is notified when it is gone.
     pub(super) fn submit(&self, link: HostLink) -> oneshot::Receiver<Outcome> {
         let (done, gone) = oneshot::channel();
         self.state().waiting.push_back(Removal { link, done });
@@ -79,13 +78,13 @@ impl Reaper {
         gone
     }
 
-    /// Lets the threads end once all that was submitted is done.
+    /// Ends the threads once everything submitted is done.
     pub(super) fn close(&self) {
         self.state().closed = true;
         self.work.notify_all();
     }
 
-    /// A reaper thread's whole life.
+    /// A reaper thread's main function.
     pub(super) fn run(self: Arc<Reaper>, mut socket: Netlink) {
         while let Some((number, removals)) = self.next_batch() {
             self.remove(&mut socket, number, removals);
@@ -121,15 +120,15 @@ impl Reaper {
         }
     }
 
-    /// Sees a batch to its end, answer included. The next may follow when all its links are gone.
+    /// Deletes a batch and waits for the answer. The next batch may start when all links are gone.
     fn remove(self: &Arc<Reaper>, socket: &mut Netlink, number: u32, removals: Vec<Removal>) {
         let left = Arc::new(AtomicUsize::new(removals.len()));
         let mut links = Vec::with_capacity(removals.len());
-        // Waiting begins before the request, or the notification could come first.
+        // Waiting begins before the request, because the notification could come first.
         for Removal { link, done } in removals {
             let (reaper, left) = (self.clone(), left.clone());
             let when_gone = WhenGone::new(move |outcome| {
-                // Nobody may be waiting any more; the link is gone all the same.
+                // The caller may no longer wait; the link is gone nevertheless.
                 let _ = done.send(outcome);
                 if left.fetch_sub(1, Ordering::AcqRel) == 1 {
                     reaper.finished(number);
@@ -145,15 +144,15 @@ impl Reaper {
             _ => delete_group(socket, &links, self.group(number))
                 .unwrap_or_else(|| delete_each(socket, &links)),
         };
-        // The answer settles what the notification has not: it was lost, or the link was gone
-        // before.
+        // The answer decides what the notification has not: it was lost, or the link was already
+        // gone.
         for (link, outcome) in links.iter().zip(outcomes) {
             self.settle(link, outcome);
         }
     }
 
-    /// Leaves those that may be deleted: still there, a veth, and of that name. The others count as
-    /// gone, for the link that was meant no longer exists.
+    /// Keeps those that may be deleted: an existing veth with that name. The others count as gone,
+    /// because the intended link no longer exists.
     fn keep_ours(&self, socket: &mut Netlink, links: Vec<HostLink>) -> Vec<HostLink> {
         let mut batch = Batch::default();
         links
@@ -186,7 +185,7 @@ impl Reaper {
         }
     }
 
-    /// A group that no link is in. High, for people count theirs from 1.
+    /// A group that contains no link. A high number, because people count theirs from 1.
     fn group(&self, number: u32) -> u32 {
         let mut group = 1 << 30 | number & 0x3fff_ffff;
         while self.links.has_group(group) {
@@ -196,7 +195,7 @@ impl Reaper {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No panic can happen while it is held.
+        // No code panics while it holds the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -206,8 +205,7 @@ pub(super) fn sockets() -> io::Result<Vec<Netlink>> {
     (0..REAPERS).map(|_| Netlink::route()).collect()
 }
 
-/// Deletes all of them as one group; `None` when the kernel would not have it and each must be
-/// tried alone.
+/// Deletes all of them as one group; `None` if the kernel refused and each must be tried alone.
 fn delete_group(socket: &mut Netlink, links: &[HostLink], group: u32) -> Option<Vec<Outcome>> {
     let mut batch = Batch::default();
     links
@@ -217,11 +215,11 @@ fn delete_group(socket: &mut Netlink, links: &[HostLink], group: u32) -> Option<
     let mut outcomes = socket.apply(&mut batch);
     match outcomes.pop()? {
         Ok(()) => {}
-        // Nothing bears the group: all were gone.
+        // No link is in the group: all were gone.
         Err(refusal) if refusal.errno == Errno::ENODEV => {}
         Err(_) => return None,
     }
-    // A link that could not be put into the group was either gone or is still there.
+    // A link that could not be put into the group is either gone or still exists.
     let all_in = outcomes.iter().all(|o| forgive_gone(o.clone()).is_ok());
     all_in.then(|| outcomes.into_iter().map(forgive_gone).collect())
 }

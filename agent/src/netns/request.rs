@@ -1,4 +1,4 @@
-//! The route messages that the room sends.
+//! The route messages that this module sends.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -20,7 +20,7 @@ use nix::libc;
 
 use super::{LinkSpec, Route};
 
-/// Create it, and refuse when it is there.
+/// Create, and fail if it exists.
 pub(super) const CREATE_NEW: u16 = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
 
 /// List all that match.
@@ -29,15 +29,15 @@ pub(super) const DUMP: u16 = libc::NLM_F_DUMP as u16;
 /// Loopback has index 1 in every network namespace (`LOOPBACK_IFINDEX`).
 pub(super) const LOOPBACK: u32 = 1;
 
-/// RTM_NEWLINK for both ends of a pair, each born in its final namespace with all that it is to
-/// have.
+/// RTM_NEWLINK for both ends of a pair, each created in its final namespace with all its
+/// properties.
 ///
-/// The host end is the message's own link and the pod end its peer, because the own link alone may
-/// be born up: a peer with IFF_UP is opened before it has a peer itself (`veth_open`, ENOTCONN).
-/// ovs-vswitchd works through all of its ports at each notification about a link of the host's:
-/// born up and promiscuous, as it would make it, the host end is notified once now, and once when
-/// the pod end's going up gives it its carrier. Until then it passes nothing, whatever its IPv6
-/// would say. One queue each: the default of one for each CPU costs two RCU waits a link
+/// The host end is the message's own link and the pod end its peer, because only the own link may
+/// be created up: a peer with IFF_UP is opened before it has a peer itself (`veth_open`, ENOTCONN).
+/// ovs-vswitchd examines all of its ports at each notification about a host link. Because the host
+/// end is created up and promiscuous, as ovs-vswitchd would set it, it causes one notification now,
+/// and one when it gets its carrier from the pod end. Until then it passes nothing, whatever IPv6
+/// might send. One queue each: the default of one for each CPU costs two RCU waits per link
 /// (`netif_set_real_num_tx_queues`).
 pub(super) fn pair(
     spec: &LinkSpec,
@@ -58,10 +58,10 @@ pub(super) fn pair(
     RouteNetlinkMessage::NewLink(host)
 }
 
-/// The indexes that the two ends of a pair are to have.
+/// The indexes for the two ends of a pair.
 ///
-/// They differ although they live in different namespaces: a link whose IFLA_LINK equals its own
-/// index counts as one without a lower device, and its carrier events wait for up to a second
+/// They differ although they are in different namespaces: a link whose IFLA_LINK equals its own
+/// index counts as one without a lower device, and its carrier events are delayed by up to a second
 /// (`linkwatch_urgent_event`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Indexes {
@@ -148,8 +148,8 @@ pub(super) fn add_address(address: IpNet, index: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewAddress(self::address(address, index))
 }
 
-/// An address of a link. An IPv6 one is usable at once (IFA_F_NODAD), for nobody else can have the
-/// one we were given.
+/// An address of a link. An IPv6 address is usable at once (IFA_F_NODAD), because nobody else can
+/// have it.
 pub(super) fn address(address: IpNet, index: u32) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.family = family(address.addr());

@@ -1,4 +1,4 @@
-//! A blocking netlink socket: a batch of requests out, a verdict for each back.
+//! A blocking netlink socket: sends a batch of requests, receives an answer for each.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -13,28 +13,25 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use super::Refusal;
 use super::wire::{Batch, Message, messages, verdict};
 
-/// Fits the largest datagram that the kernel makes for a dump (`NLMSG_GOODSIZE` to 32 KiB,
-/// `netlink_dump`).
+/// Fits the largest datagram of a dump (`NLMSG_GOODSIZE` to 32 KiB, `netlink_dump`).
 const RECEIVE: usize = 32 * 1024;
 
-/// The kernel carries a request out inside `sendmsg`, and its answer is queued when that returns.
-/// Not to find it there means that it was lost; waiting for ever would then hang every later
-/// attachment.
+/// The kernel executes a request inside `sendmsg`, and its answer is queued when that returns. If
+/// it is not there, it was lost; waiting for ever would then block every later attachment.
 const ANSWER_SECONDS: i64 = 10;
 
-/// The most requests that are sent before their answers are read. Each answer takes some 800 bytes
-/// of the receive buffer (`netlink_ack`), and one that finds no room there is lost (ENOBUFS): with
+/// The maximum number of requests sent before their answers are read. Each answer takes some 800
+/// bytes of the receive buffer (`netlink_ack`), and one that does not fit is lost (ENOBUFS): with
 /// the kernel's default of 208 KiB that is the 277th.
 const AT_ONCE: usize = 64;
 
-/// How often a dump that a concurrent change upset (NLM_F_DUMP_INTR) is begun again.
+/// How often a dump is repeated after a concurrent change (NLM_F_DUMP_INTR).
 const DUMP_ATTEMPTS: usize = 5;
 
-/// What came back for one request.
+/// The answer to one request.
 pub(super) type Outcome = Result<(), Refusal>;
 
-/// A netlink socket that stays in the namespace in which it was opened, on whichever thread it is
-/// used.
+/// A netlink socket, which stays in the namespace where it was opened, whichever thread uses it.
 pub(super) struct Netlink {
     socket: Socket,
     sequence: u32,
@@ -50,14 +47,14 @@ impl Netlink {
     /// A socket of any netlink protocol (`NETLINK_*`).
     pub(super) fn open(protocol: isize) -> io::Result<Netlink> {
         let socket = Socket::new(protocol)?;
-        // Both since 4.12 and 4.3; what they give up when missing is text.
+        // Since 4.12 and 4.3; without them, only text is lost.
         socket.set_ext_ack(true)?;
         socket.set_cap_ack(true)?;
-        // Since 4.20. Without it dumps are not filtered in the kernel; the readers filter again.
+        // Since 4.20. Without it the kernel does not filter dumps; the readers filter in any case.
         let _ = socket.set_netlink_get_strict_chk(true);
         let patience = TimeVal::seconds(ANSWER_SECONDS);
         setsockopt(&socket.as_fd(), sockopt::ReceiveTimeout, &patience)?;
-        // Destination 0 is the kernel; a connected socket also refuses what others send.
+        // Destination 0 is the kernel; a connected socket also refuses messages from others.
         socket.connect(&SocketAddr::new(0, 0))?;
         Ok(Netlink {
             socket,
@@ -66,10 +63,10 @@ impl Netlink {
         })
     }
 
-    /// Sends the requests and returns the kernel's verdict on each, in order.
+    /// Sends the requests and returns the kernel's answers, in order.
     ///
-    /// Where the socket itself fails, that is the verdict on each request whose own is not known:
-    /// it may or may not have been carried out.
+    /// If the socket itself fails, that is the result of each request without an answer: it may or
+    /// may not have been executed.
     pub(super) fn apply(&mut self, batch: &mut Batch) -> Vec<Outcome> {
         let verdicts = self.fetch(batch, |_| None::<()>);
         verdicts
@@ -78,15 +75,15 @@ impl Netlink {
             .collect()
     }
 
-    /// Sends one request and returns the kernel's verdict.
+    /// Sends one request and returns the kernel's answer.
     pub(super) fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> Outcome {
         self.apply(&mut Batch::of(message, flags))
             .pop()
             .unwrap_or(Ok(()))
     }
 
-    /// As [`Self::apply`], for requests that each bring one object: what `read` makes of each
-    /// answer.
+    /// Like [`Self::apply`], for requests that each return one object: the result of `read` for
+    /// each answer.
     pub(super) fn fetch<T>(
         &mut self,
         batch: &mut Batch,
@@ -104,8 +101,7 @@ impl Netlink {
         results
     }
 
-    /// Sends some of the requests numbered from `first`, and reads until there are `expected`
-    /// results.
+    /// Sends requests numbered from `first`, and reads until there are `expected` results.
     fn exchange<T>(
         &mut self,
         datagram: &[u8],
@@ -130,7 +126,7 @@ impl Netlink {
         Ok(())
     }
 
-    /// Asks for a list; `request` makes the batch of one that asks, anew for each attempt.
+    /// Requests a list; `request` creates the request anew for each attempt.
     pub(super) fn dump<T>(
         &mut self,
         request: impl Fn() -> Batch,

@@ -1,4 +1,4 @@
-//! What a caller asks for, and what it gets back: plain data.
+//! Requests and results of this module: plain data.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,15 +12,15 @@ use serde::{Deserialize, Serialize};
 use super::Error;
 use super::announce::Announcer;
 
-/// One veth pair to make, as the plan has it.
+/// One veth pair to create, from the plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkSpec {
-    /// Names for the host end, in order of preference; the first that is free is taken. At most 15
-    /// bytes each.
+    /// Names for the host end, in order of preference; the first free one is used. At most 15 bytes
+    /// each.
     pub host_names: Vec<String>,
     /// The interface's name in the pod (CNI_IFNAME).
     pub pod_name: String,
-    /// The host end's MAC. Given at creation, so that udev leaves it alone.
+    /// The host end's MAC address. Set at creation, so that udev leaves it alone.
     pub host_mac: MacAddr6,
     /// The pod end's MAC.
     pub pod_mac: MacAddr6,
@@ -30,25 +30,26 @@ pub struct LinkSpec {
     pub addresses: Vec<IpNet>,
     /// The routes over the pod end, set in this order.
     pub routes: Vec<Route>,
-    /// What IPv6 says on the pod end by itself.
+    /// The IPv6 messages that the pod end may send by itself.
     pub pod_ipv6: PodIpv6,
-    /// Switch TX checksum offload off on the pod end: a netdev (userspace) datapath does not fill
-    /// partial checksums in.
+    /// Disable TX checksum offload on the pod end: a netdev (userspace) datapath does not complete
+    /// partial checksums.
     pub pod_tx_checksum_off: bool,
-    /// Those of the addresses that [`PodEnd::announce`] tells neighbours of.
+    /// The addresses that [`PodEnd::announce`] announces to neighbours.
     pub announce: Vec<IpAddr>,
 }
 
-/// What IPv6 says on a pod end that nobody uses yet: settled before the link has a carrier.
+/// The IPv6 messages that a new pod end may send by itself; set before the link has a carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodIpv6 {
-    /// Nothing: it is off. With IPv6 and without an address of its own an interface still reports
-    /// multicast groups, probes for its link-local address and asks for routers.
+    /// None: IPv6 is off. With IPv6 and without an address, an interface still reports multicast
+    /// groups, probes for its link-local address and solicits routers.
     Off,
-    /// Reports of multicast groups. Nobody else has its link-local address (`accept_dad`), and it
-    /// takes what routers advertise without asking for it (`router_solicitations`).
+    /// Multicast reports only. There is no duplicate address detection of its link-local address
+    /// (`accept_dad`), and it accepts router advertisements without soliciting them
+    /// (`router_solicitations`).
     Quiet,
-    /// What the namespace says.
+    /// The namespace's settings apply.
     Usual,
 }
 
@@ -57,7 +58,7 @@ pub enum PodIpv6 {
 pub struct Route {
     /// The destination; its host bits are ignored.
     pub dst: IpNet,
-    /// The next hop; none means that the destination is on the link.
+    /// The next hop; None means that the destination is on the link.
     pub gateway: Option<IpAddr>,
     /// The path MTU (RTAX_MTU).
     pub mtu: Option<u32>,
@@ -65,18 +66,18 @@ pub struct Route {
     pub advmss: Option<u32>,
     /// The metric; the kernel's default is 0 for IPv4 and 1024 for IPv6.
     pub priority: Option<u32>,
-    /// The table; the main one (254) when not given.
+    /// The table; None for the main one (254).
     pub table: Option<u32>,
-    /// The scope, IPv4 only (`RT_SCOPE_*`): without it, link for a route without gateway, global
-    /// for one with.
+    /// The scope, IPv4 only (`RT_SCOPE_*`); None means link for a route without gateway, global for
+    /// one with a gateway.
     pub scope: Option<u8>,
-    /// Take the gateway as reachable on the link although neither an address nor a route says so
+    /// Treat the gateway as reachable on the link even if neither an address nor a route says so
     /// (`fib_check_nh`, `ip6_route_check_nh`).
     pub onlink: bool,
 }
 
 impl Route {
-    /// A route with nothing special.
+    /// A route without special attributes.
     pub fn new(dst: IpNet, gateway: Option<IpAddr>) -> Route {
         Route {
             dst,
@@ -90,7 +91,7 @@ impl Route {
         }
     }
 
-    /// Whether it is a default route of the main table.
+    /// Whether it is a default route in the main table.
     pub fn is_default(&self) -> bool {
         let main = u32::from(libc::RT_TABLE_MAIN);
         self.dst.prefix_len() == 0 && self.table.is_none_or(|table| table == main)
@@ -118,7 +119,7 @@ impl fmt::Display for ObservedRoute {
     }
 }
 
-/// As `ip route` writes it, but for the link.
+/// In the format of `ip route`, without the link.
 fn write_route(
     f: &mut fmt::Formatter<'_>,
     dst: IpNet,
@@ -142,7 +143,7 @@ fn write_route(
 /// One timed step of an attachment, for traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// What was done.
+    /// The step.
     pub name: &'static str,
     /// When it began.
     pub start: Instant,
@@ -150,7 +151,7 @@ pub struct Step {
     pub took: Duration,
 }
 
-/// A host link, named in both of the ways that must agree before it may be deleted.
+/// A host link, identified by two properties that must both match before it may be deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HostLink {
     /// Its index in the host's namespace.
@@ -159,31 +160,30 @@ pub struct HostLink {
     pub name: String,
 }
 
-/// The host's end of a pair that has just been made.
+/// The host end of a new pair.
 #[derive(Debug, Clone)]
 pub struct HostEnd {
-    /// The link, as [`delete`](super::Netlink::delete) takes it.
+    /// The link, for [`delete`](super::Netlink::delete).
     pub link: HostLink,
     /// The pod end's index, in the pod's namespace.
     pub pod_ifindex: u32,
-    /// Where the time went so far.
+    /// The steps so far.
     pub steps: Vec<Step>,
 }
 
-/// The pod's end of a pair, configured.
+/// The pod end of a pair, configured.
 #[derive(Debug)]
 pub struct PodEnd {
     /// Its index in the pod's namespace.
     pub ifindex: u32,
-    /// Where the time went since the host end was ready.
+    /// The steps since the host end was ready.
     pub steps: Vec<Step>,
     pub(super) announcer: Option<Announcer>,
 }
 
 impl PodEnd {
     /// Sends a gratuitous ARP or an unsolicited neighbour advertisement for each address of
-    /// [`LinkSpec::announce`], from the pod's interface. Returns what could not be sent. Does not
-    /// block.
+    /// [`LinkSpec::announce`] from the pod's interface, and returns the errors. Does not block.
     pub fn announce(&self) -> Vec<Error> {
         self.announcer
             .as_ref()
@@ -192,22 +192,22 @@ impl PodEnd {
     }
 }
 
-/// What is known of a link in the host's namespace.
+/// The state of a link in the host's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkState {
     /// Its index.
     pub ifindex: u32,
     /// Its name.
     pub name: String,
-    /// Set up (IFF_UP); says nothing of the carrier.
+    /// Whether it is set up (IFF_UP), whatever its carrier.
     pub up: bool,
-    /// Its MAC; none for a link without Ethernet addresses.
+    /// Its MAC address; None for a link without Ethernet addresses.
     pub mac: Option<MacAddr6>,
     /// Its MTU.
     pub mtu: u32,
-    /// Its kind (IFLA_INFO_KIND): "veth", "tun", "openvswitch"; none for hardware and lo.
+    /// Its kind (IFLA_INFO_KIND): "veth", "tun", "openvswitch"; None for hardware and lo.
     pub kind: Option<String>,
-    /// The index of the other end (IFLA_LINK), in whichever namespace that lives.
+    /// The index of its peer (IFLA_LINK), in the peer's namespace.
     pub peer_ifindex: Option<u32>,
     /// Its group (IFLA_GROUP); 0 unless somebody set one.
     pub group: u32,
@@ -221,17 +221,18 @@ pub struct LinkState {
 pub struct Observed {
     /// Index, MAC, MTU, kind, peer.
     pub link: LinkState,
-    /// Every address it bears, with its prefix length; those that the kernel made (fe80::) as well.
+    /// All its addresses with their prefix lengths, including those that the kernel configured
+    /// (fe80::).
     pub addresses: Vec<IpNet>,
-    /// The unicast routes over it, in every table but the kernel's local one.
+    /// The unicast routes through it, in every table except the kernel's local one.
     pub routes: Vec<ObservedRoute>,
-    /// Whether a default route of the main table, of either family, is over another link.
+    /// Whether a default route of the main table, of either family, uses another link.
     pub default_elsewhere: bool,
-    /// Whether TX checksum offload is on; none when the driver does not say.
+    /// Whether TX checksum offload is enabled; None if the driver does not say.
     pub tx_checksum: Option<bool>,
 }
 
-/// A route as the kernel has it.
+/// A route in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedRoute {
     /// The destination.

@@ -1,4 +1,4 @@
-//! The room's threads, and the queues that lead to them.
+//! This module's threads, and their queues.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use super::realtime::RealTime;
 use super::reaper::{self, Reaper};
 use super::{Error, Refusal, socket};
 
-/// Something to be read, by the thread that reads; the answer goes where the closure sends it.
+/// A read for the reading thread; the closure sends the result.
 pub(super) type Read = Box<dyn FnOnce(&mut Reader) + Send>;
 
-/// What the reading thread works with.
+/// The reading thread's state.
 pub(super) struct Reader {
     /// The way back from a pod's namespace.
     pub(super) home: Home,
@@ -24,7 +24,8 @@ pub(super) struct Reader {
     pub(super) host: socket::Netlink,
 }
 
-/// The threads' near ends. Dropping it ends them, each after the work that it has.
+/// The near ends of the threads' queues. Dropping this ends the threads, each after its queued
+/// work.
 #[derive(Debug)]
 pub(super) struct Threads {
     pub(super) attachments: Sender<Box<Attachment>>,
@@ -55,7 +56,7 @@ impl Threads {
         let (attachments, to_make) = channel();
         let (reads, to_read) = channel();
         let (flushes, to_flush) = channel();
-        // From here on a failure drops this, which ends the threads that run already.
+        // From here on, a failure drops this, which ends the running threads.
         let threads = Threads {
             attachments,
             reads,
@@ -65,7 +66,7 @@ impl Threads {
             stopper,
         };
         spawn("podwire-netlink", move || make(wiring, &to_make))?;
-        // It alone has inherited it.
+        // Only that thread has inherited it.
         let left = real_time.map_or(Ok(()), RealTime::leave);
         left.map_err(|errno| Error::StartThread {
             thread: "podwire-links",
@@ -92,8 +93,8 @@ impl Drop for Threads {
     }
 }
 
-/// The netlink thread. Each attachment is finished before the next begins: to make all waiting
-/// pairs first gives Open vSwitch a median pair 7 % sooner in a burst of 16, and each pod its
+/// The netlink thread. Each attachment is finished before the next begins. Creating all waiting
+/// pairs first would give Open vSwitch a median pair 7 % sooner in a burst of 16, but each pod its
 /// addresses 60 % later.
 fn make(mut wiring: Wiring, attachments: &Receiver<Box<Attachment>>) {
     while let Ok(attachment) = attachments.recv() {

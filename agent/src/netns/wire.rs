@@ -1,9 +1,9 @@
-//! Netlink messages in and out of bytes.
+//! Netlink messages from and to bytes.
 //!
-//! Route messages are built with netlink-packet-route. What the kernel answers is read attribute by
-//! attribute, only those that are needed: a newer kernel's unknown or longer attribute can then not
-//! spoil an answer. Conntrack and generic netlink, of which the room needs four messages, are
-//! written by hand on the same footing.
+//! Route messages are built with netlink-packet-route. The kernel's answers are parsed attribute by
+//! attribute, only those that are needed, so that a newer kernel's unknown or longer attribute
+//! can't spoil an answer. Conntrack and generic netlink, of which this module needs four messages,
+//! are encoded by hand in the same way.
 
 use std::net::IpAddr;
 
@@ -17,10 +17,10 @@ use nix::libc;
 
 use super::Refusal;
 
-/// The size of `struct nlmsghdr`; every message starts with one, aligned to four bytes.
+/// The size of `struct nlmsghdr`; every message begins with one, aligned to four bytes.
 pub(super) const HEADER: usize = 16;
 
-/// Requests that go to the kernel together; it works those of a datagram off in order, each on its
+/// Requests that go to the kernel together; it executes those of a datagram in order, each on its
 /// own (`netlink_rcv_skb`).
 #[derive(Debug, Default)]
 pub(super) struct Batch {
@@ -36,7 +36,7 @@ impl Batch {
         batch
     }
 
-    /// Adds a route message; NLM_F_REQUEST and NLM_F_ACK need not be given.
+    /// Adds a route message; NLM_F_REQUEST and NLM_F_ACK are implied.
     pub(super) fn push(&mut self, message: RouteNetlinkMessage, flags: u16) {
         let mut message = NetlinkMessage::new(
             NetlinkHeader::default(),
@@ -49,8 +49,7 @@ impl Batch {
         message.serialize(&mut self.bytes[start..]);
     }
 
-    /// Adds a message of any other family: its fixed header and attributes, as the kernel wants
-    /// them.
+    /// Adds a message of any other family: its fixed header and attributes.
     pub(super) fn push_raw(&mut self, kind: u16, flags: u16, body: &[u8]) {
         let start = self.begin();
         let length = (HEADER + body.len()) as u32;
@@ -63,7 +62,7 @@ impl Batch {
         debug_assert_eq!(self.bytes.len(), start + HEADER + body.len());
     }
 
-    /// How many requests it holds.
+    /// Number of requests.
     pub(super) fn len(&self) -> usize {
         self.starts.len()
     }
@@ -81,7 +80,7 @@ impl Batch {
         &self.bytes
     }
 
-    /// Datagrams of at most `size` requests each, with how many there are in it.
+    /// Datagrams of at most `size` requests each, with the number of requests.
     pub(super) fn datagrams(&self, size: usize) -> impl Iterator<Item = (&[u8], usize)> {
         let ends = self.starts.iter().copied().skip(size).step_by(size);
         let ends = ends.chain([self.bytes.len()]);
@@ -100,7 +99,7 @@ impl Batch {
 
 fn request_flags(flags: u16) -> u16 {
     let request = flags | libc::NLM_F_REQUEST as u16;
-    // A dump ends with NLMSG_DONE; an ack to it would come on top.
+    // A dump ends with NLMSG_DONE; an ack would come in addition.
     if flags & libc::NLM_F_DUMP as u16 == libc::NLM_F_DUMP as u16 {
         request
     } else {
@@ -115,13 +114,13 @@ pub(super) struct Message<'a> {
     pub(super) kind: u16,
     /// `NLM_F_*`.
     pub(super) flags: u16,
-    /// Which request it answers.
+    /// The request that it answers.
     pub(super) sequence: u32,
-    /// All after the netlink header.
+    /// Everything after the netlink header.
     pub(super) body: &'a [u8],
 }
 
-/// The messages of a datagram; ends at the first that is cut short.
+/// The messages of a datagram, up to the first truncated one.
 pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let length = u32_at(datagram, 0)? as usize;
@@ -139,8 +138,7 @@ pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message<'_>>
     })
 }
 
-/// The attributes in `bytes`, as (type without flag bits, payload); ends at the first that is cut
-/// short.
+/// The attributes in `bytes`, as (type without flag bits, payload), up to the first truncated one.
 pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = u16_at(bytes, 0)? as usize;
@@ -151,7 +149,7 @@ pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
     })
 }
 
-/// The payload of the first attribute of that type.
+/// The payload of the first attribute with that type.
 pub(super) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes)
         .find(|(k, _)| *k == kind)
@@ -166,17 +164,16 @@ pub(super) fn put(bytes: &mut Vec<u8>, kind: u16, payload: &[u8]) {
     bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
-/// Appends an attribute that holds attributes.
+/// Appends an attribute that contains attributes.
 pub(super) fn put_nested(bytes: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
     let mut inside = Vec::new();
     fill(&mut inside);
     put(bytes, kind | libc::NLA_F_NESTED as u16, &inside);
 }
 
-/// The verdict in an NLMSG_ERROR (or NLMSG_DONE) message: an ack, or why not.
+/// The result in an NLMSG_ERROR (or NLMSG_DONE) message: an ack, or an error.
 ///
-/// The socket has NETLINK_CAP_ACK set, so the request is never quoted behind the header of the
-/// request.
+/// The socket has NETLINK_CAP_ACK set, so only the header of the request is quoted.
 pub(super) fn verdict(message: &Message<'_>) -> Result<(), Refusal> {
     let errno = u32_at(message.body, 0).unwrap_or_default() as i32;
     if errno == 0 {
@@ -199,7 +196,7 @@ pub(super) fn verdict(message: &Message<'_>) -> Result<(), Refusal> {
     })
 }
 
-/// The kernel's words among an error's attributes.
+/// The kernel's message in an error's attributes.
 pub(super) fn error_text(attributes: &[u8]) -> Option<String> {
     /// linux/netlink.h, `enum nlmsgerr_attrs`.
     const NLMSGERR_ATTR_MSG: u16 = 1;
