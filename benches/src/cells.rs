@@ -15,6 +15,8 @@ pub struct Cell {
     pub pods: usize,
     /// How many batches each subject gets.
     pub rounds: usize,
+    /// Whether a round begins with the flows that the ones before it left in the datapath.
+    pub keeps_flows: bool,
 }
 
 /// How much of everything: daily use, or the numbers that go into the note.
@@ -43,6 +45,7 @@ impl Extent {
             threads: 1,
             pods: 1,
             rounds: self.pick(40, 120),
+            keeps_flows: false,
         }
     }
 
@@ -54,6 +57,7 @@ impl Extent {
             threads: 8,
             pods: 64,
             rounds: self.pick(6, 32),
+            keeps_flows: false,
         }
     }
 
@@ -65,6 +69,7 @@ impl Extent {
             threads: 32,
             pods: 128,
             rounds: self.pick(1, 3),
+            keeps_flows: false,
         }
     }
 
@@ -76,6 +81,7 @@ impl Extent {
             threads: 32,
             pods: 200,
             rounds: self.pick(1, 3),
+            keeps_flows: false,
         }
     }
 
@@ -87,6 +93,7 @@ impl Extent {
             threads: 1,
             pods: 1,
             rounds: self.pick(20, 60),
+            keeps_flows: false,
         }
     }
 
@@ -98,6 +105,19 @@ impl Extent {
             threads: 1,
             pods: 1,
             rounds: self.pick(20, 60),
+            keeps_flows: false,
+        }
+    }
+
+    /// Eight at a time with OVN.
+    pub fn ovn_eight(self) -> Cell {
+        Cell {
+            name: "ovn-eight",
+            title: "OVN, dual stack, 8 at a time",
+            threads: 8,
+            pods: 64,
+            rounds: self.pick(6, 16),
+            keeps_flows: false,
         }
     }
 
@@ -113,6 +133,7 @@ impl Extent {
                 threads,
                 pods: 48,
                 rounds: self.pick(1, 2),
+                keeps_flows: false,
             })
             .collect()
     }
@@ -125,6 +146,7 @@ impl Extent {
             threads: 1,
             pods: 1,
             rounds: self.pick(15, 30),
+            keeps_flows: false,
         }
     }
 

@@ -124,7 +124,7 @@ pub fn cell(
             let Entrant { subject, every } = &entrants[entrant];
             if round % every == 0 {
                 let measured = &mut measured[entrant];
-                one_round(node, *subject, seats, cell.threads, &daemons, measured)?;
+                one_round(node, *subject, seats, cell, &daemons, measured)?;
             }
         }
     }
@@ -141,29 +141,31 @@ fn one_round(
     node: &TestNode,
     subject: &dyn Subject,
     seats: &[Seat<'_>],
-    threads: usize,
+    cell: &Cell,
     daemons: &[(String, i32)],
     measured: &mut Measured,
 ) -> Result<(), Error> {
     // Flows that were left by what was measured before would be translated again at each change
     // until they expire, ten seconds later (other_config:max-idle): beside 300 ports that doubles
     // what ovs-vswitchd takes, in some rounds and not in others.
-    node.appctl(&["revalidator/purge"]);
+    if !cell.keeps_flows {
+        node.appctl(&["revalidator/purge"]);
+    }
     await_idle(node)?;
     let meter = Meter { node, daemons };
     let (mut added, took) = meter.measure(&mut measured.add_cpu, || {
-        batch(node, subject, seats, threads, Verb::Add)
+        batch(node, subject, seats, cell.threads, Verb::Add)
     })?;
     subject.explain(&mut added)?;
     measured.add.extend(added);
     measured.add_batches.push(took);
     settle(node)?;
     if subject.has_check() {
-        let (checked, _) = batch(node, subject, seats, threads, Verb::Check)?;
+        let (checked, _) = batch(node, subject, seats, cell.threads, Verb::Check)?;
         measured.check.extend(checked);
     }
     let (mut deleted, took) = meter.measure(&mut measured.del_cpu, || {
-        batch(node, subject, seats, threads, Verb::Del)
+        batch(node, subject, seats, cell.threads, Verb::Del)
     })?;
     subject.explain(&mut deleted)?;
     measured.del.extend(deleted);

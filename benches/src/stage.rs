@@ -23,6 +23,34 @@ const BRIDGE: &str = "br-int";
 /// How often each way of making a link is measured.
 const AHEAD_ROUNDS: usize = 20;
 
+/// What an operator can set of ovs-vswitchd, and whether its flows stay.
+#[derive(Clone, Debug, Default)]
+pub struct SwitchSettings {
+    /// Further flags of ovs-vswitchd(8).
+    pub flags: Vec<String>,
+    /// `key=value` in `other_config` of the row of `Open_vSwitch`.
+    pub config: Vec<String>,
+    /// Whether the flows of what was measured before stay in the datapath.
+    pub keeps_flows: bool,
+}
+
+impl SwitchSettings {
+    /// A node with an Open vSwitch that has these settings.
+    fn start(&self) -> TestNode {
+        let node = TestNode::new();
+        node.start_ovsdb_server();
+        for setting in &self.config {
+            let column = format!("other_config:{setting}");
+            node.run(
+                "ovs-vsctl",
+                &["--no-wait", "set", "Open_vSwitch", ".", &column],
+            );
+        }
+        node.start_vswitchd_with(&self.flags);
+        node
+    }
+}
+
 /// What a run is to do.
 #[derive(Clone, Debug)]
 pub struct Order {
@@ -40,6 +68,8 @@ pub struct Order {
     pub functions: bool,
     /// Further flags of the agent's.
     pub agent_flags: Vec<String>,
+    /// What an operator can set of the switch.
+    pub switch: SwitchSettings,
 }
 
 impl Order {
@@ -64,7 +94,7 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
     let began = Instant::now();
     let mut machine = machine::look()?;
     machine::raise_descriptor_limit()?;
-    let node = TestNode::with_ovs();
+    let node = order.switch.start();
     let options = AgentOptions::default()
         .subnet(SUBNET_V4)
         .subnet(SUBNET_V6)
@@ -120,8 +150,12 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
     if order.wants("dual") {
         cells.push(stage.dual(&everyone(1, 4)[..3], progress)?);
     }
-    if order.wants("ovn") {
-        cells.push(ovn::measure(extent.ovn(), progress)?);
+    let with_ovn: Vec<Cell> = [extent.ovn(), extent.ovn_eight()]
+        .into_iter()
+        .filter(|situation| order.wants(situation.name))
+        .collect();
+    if !with_ovn.is_empty() {
+        cells.extend(ovn::measure(with_ovn, &order.agent_flags, progress)?);
     }
     let mut throughput = Vec::new();
     if order.wants("throughput") {
@@ -316,7 +350,10 @@ impl Stage<'_> {
                 progress("an idle agent with 500 pods, for a minute");
                 *idle = Some(profile::idle(self.node, self.agent, present)?);
             }
-            let situation = self.order.extent.beside_ports();
+            let situation = Cell {
+                keeps_flows: self.order.switch.keeps_flows,
+                ..self.order.extent.beside_ports()
+            };
             let mut told = |round: usize| {
                 progress(&format!(
                     "beside {present} pods, round {}/{}",

@@ -25,6 +25,10 @@ const COUNTERS_LAG: Duration = Duration::from_millis(1100);
 
 /// Requests for a link's state, which strace names and no counter does.
 const GETLINK: &str = "RTM_GETLINK";
+/// Flows that send what they match to many ports.
+const FLOODS: &str = "floods";
+/// More ports than a flow of one destination has: the port, the local one and a copy of each.
+const FEW_PORTS: usize = 4;
 
 /// Means per operation, by counter.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -57,9 +61,12 @@ pub fn work(
     let seats = std::slice::from_ref(seat);
     for _ in 0..COUNTED {
         for (verb, means) in [(Verb::Add, &mut work.add), (Verb::Del, &mut work.del)] {
+            node.appctl(&["revalidator/purge"]);
             let before = counters(node)?;
             batch(node, subject, seats, 1, verb)?;
             await_idle(node)?;
+            let flows = node.appctl(&["dpctl/dump-flows"]);
+            *means.entry(FLOODS.to_owned()).or_default() += floods(&flows) as f64 / COUNTED as f64;
             for (name, after) in counters(node)? {
                 let before = before.get(&name).copied().unwrap_or_default();
                 *means.entry(name).or_default() += (after - before) as f64 / COUNTED as f64;
@@ -111,6 +118,20 @@ fn counters(node: &TestNode) -> Result<BTreeMap<String, u64>, Error> {
     Ok(totals(&node.appctl(&["coverage/show"])))
 }
 
+/// How many flows of `dpctl/dump-flows` send a packet to more than a few ports.
+fn floods(flows: &str) -> usize {
+    let actions = flows
+        .lines()
+        .filter_map(|line| line.rsplit_once("actions:"));
+    let outputs = actions.map(|(_, actions)| {
+        let ports = actions
+            .split(',')
+            .filter(|it| it.trim().parse::<u32>().is_ok());
+        ports.count()
+    });
+    outputs.filter(|outputs| *outputs > FEW_PORTS).count()
+}
+
 /// Each counter's total; one that has never been counted is not on the page.
 fn totals(page: &str) -> BTreeMap<String, u64> {
     let counter = |line: &str| {
@@ -124,6 +145,14 @@ fn totals(page: &str) -> BTreeMap<String, u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flow_to_many_ports_is_a_flood() {
+        let flows = "in_port(3),eth_type(0x0806), packets:0, bytes:0, used:never, \
+                     actions:1,2,4,5,6,7\nin_port(3),eth_type(0x0800), packets:2, bytes:196, \
+                     used:0.4s, actions:ct(zone=1),2\nin_port(4), actions:drop\n";
+        assert_eq!(floods(flows), 1);
+    }
 
     #[test]
     fn each_counter_of_the_page_is_read() {

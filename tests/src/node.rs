@@ -114,6 +114,12 @@ impl TestNode {
     /// run.
     #[track_caller]
     pub fn start_vswitchd(&self) {
+        self.start_vswitchd_with(&[]);
+    }
+
+    /// The same, with further flags of ovs-vswitchd(8).
+    #[track_caller]
+    pub fn start_vswitchd_with(&self, flags: &[String]) {
         let mut command = Command::new("ovs-vswitchd");
         command.args([
             &format!("unix:{OVSDB_SOCKET}"),
@@ -121,6 +127,7 @@ impl TestNode {
             "--no-chdir",
             "-vconsole:info",
         ]);
+        command.args(flags);
         let daemon = self.start_ovs_daemon(&command, "ovs-vswitchd").or_fail();
         *lock(&self.vswitchd) = Some(daemon);
         self.await_vswitchd();

@@ -9,7 +9,7 @@ use clap::Parser;
 use podwire_bench::cells::Extent;
 use podwire_bench::error::Error;
 use podwire_bench::report::table;
-use podwire_bench::stage::{Order, run};
+use podwire_bench::stage::{Order, SwitchSettings, run};
 use podwire_bench::verdict::{self, Baseline, Verdict};
 
 /// Measure pod-startup latency: podwire, its floor, and what users have today
@@ -18,8 +18,8 @@ struct Arguments {
     /// Under two minutes, with fewer samples
     #[arg(long)]
     quick: bool,
-    /// Only these cells: one, eight, thirty-two, burst, dual, ovn, throughput, group-commit, ahead,
-    /// profile, ports
+    /// Only these cells: one, eight, thirty-two, burst, dual, ovn, ovn-eight, throughput,
+    /// group-commit, ahead, profile, ports
     #[arg(long, value_name = "CELL", value_delimiter = ',')]
     only: Vec<String>,
     /// Only these subjects: floor, podwire, bridge, forking; what is compared with an absent one is
@@ -36,6 +36,16 @@ struct Arguments {
     /// A further flag of the agent's, such as --no-port-security; may be repeated
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     agent_flag: Vec<String>,
+    /// A further flag of ovs-vswitchd's, such as --disable-system-route; may be repeated
+    #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
+    switch_flag: Vec<String>,
+    /// A setting of ovs-vswitchd's in other_config, such as max-idle=1000; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    switch_config: Vec<String>,
+    /// In the cell `ports`, leave flows in the datapath from round to round, as where pods come
+    /// and go continually
+    #[arg(long)]
+    keep_flows: bool,
     /// Number of runs; the promises are compared with the medians
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32)
         .range(1..))]
@@ -85,6 +95,11 @@ fn measure(arguments: &Arguments) -> Result<bool, Error> {
         },
         functions: arguments.functions,
         agent_flags: arguments.agent_flag.clone(),
+        switch: SwitchSettings {
+            flags: arguments.switch_flag.clone(),
+            config: arguments.switch_config.clone(),
+            keeps_flows: arguments.keep_flows,
+        },
     };
     let mut bars = Vec::new();
     for number in 1..=arguments.runs {
