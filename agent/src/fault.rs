@@ -45,7 +45,7 @@ pub(crate) use fault_point;
 /// The failure that a test requested.
 #[cfg(feature = "fault-points")]
 #[derive(Debug, thiserror::Error)]
-#[error("step {step} fails, as PODWIRE_FAULT asks")]
+#[error("step {step} fails, because PODWIRE_FAULT requests it")]
 pub struct Fault {
     step: &'static str,
 }

@@ -71,7 +71,7 @@ pub enum StartError {
     #[error("the process that runs IPAM plugins is gone")]
     SpawnerGone,
     /// Both halves of an ovnkube end together.
-    #[error("the node role, `podwire node run`, has ended: its last words are above")]
+    #[error("the node role, `podwire node run`, has ended: its last messages are above")]
     RoleGone,
     /// The metrics address can't be used.
     #[error("--metrics-address {address}: {source}")]
@@ -173,9 +173,9 @@ fn serve(
     let real_time = real_time.unwrap_or_else(|errno| {
         tracing::info!(
             %errno,
-            "real-time priority is refused, as in containers of cgroup v1: links are made at \
-             ordinary priority, and beside 100 ports the slowest tenth of ADDs takes a fifth \
-             longer; no-realtime = true leaves it at that without asking"
+            "real-time priority is refused, as in containers of cgroup v1: links are created at \
+             normal priority, and beside 100 ports the slowest tenth of ADDs takes a fifth longer; \
+             no-realtime = true stops the agent from requesting it"
         );
         None
     });
@@ -242,7 +242,7 @@ fn serve(
             }
             () = stopped_in_vain(&stop) => tracing::warn!(
                 waited = crate::duration::text(STOP_DEADLINE),
-                "operations are still under way; the next agent undoes them"
+                "operations are still in progress; the next agent undoes them"
             ),
         }
         node.connections.all_forgotten().await;

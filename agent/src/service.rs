@@ -21,11 +21,11 @@ pub enum InheritedError {
     #[error("{0}")]
     Unfit(#[from] io::Error),
     /// There is more than one.
-    #[error("there are {0} sockets, and only one is served")]
+    #[error("there are {0} sockets, but the agent serves only one")]
     Many(usize),
     /// Plugins would look for the agent elsewhere.
     #[error(
-        "it is {}, and --socket says {}",
+        "it is {}, but --socket is {}",
         shown(.found),
         .wanted.display()
     )]
@@ -162,7 +162,7 @@ impl Manager {
                     *unsent = whole;
                 }
             }
-            Err(error) => tracing::warn!(%error, message, "the service manager can't be told"),
+            Err(error) => tracing::warn!(%error, message, "the service manager can't be notified"),
         }
     }
 }

@@ -228,8 +228,8 @@ fn a_dry_run_tells_all_and_does_nothing() {
     assert!(told.status.success(), "{told:?}");
     for line in [
         "would install the plugin /run/scratch/opt/cni/bin/podwire-cni",
-        "05-other.conf comes before 10-podwire.conflist",
-        "87-podman.conflist comes after 10-podwire.conflist",
+        "05-other.conf sorts before 10-podwire.conflist",
+        "87-podman.conflist sorts after 10-podwire.conflist",
         "would install the network configuration",
         "\"type\": \"podwire-cni\"",
     ] {
@@ -279,7 +279,7 @@ fn uninstall_leaves_the_pods_their_ports_and_says_so_or_takes_them_along() {
         !asked.status.success()
             && asked
                 .stderr
-                .contains("nothing was removed, for --pods needs the agent"),
+                .contains("nothing was removed, because --pods needs the agent"),
         "{asked:?}"
     );
     assert!(node.path(PLUGIN).exists() && node.path(CONF).exists());
@@ -344,7 +344,7 @@ fn an_agent_installs_its_conf_when_it_can_serve_and_tells_when_ovn_kubernetes_co
         "/run/scratch/etc/cni/net.d/10-ovn-kubernetes.conf",
         theirs,
     );
-    agent.await_log("10-ovn-kubernetes.conf comes before");
+    agent.await_log("10-ovn-kubernetes.conf sorts before");
     fs::remove_file(node.path("/run/scratch/etc/cni/net.d/10-ovn-kubernetes.conf")).unwrap();
     fs::write(node.path("/run/other"), "theirs").unwrap();
     fs::rename(node.path("/run/other"), node.path(PLUGIN)).unwrap();

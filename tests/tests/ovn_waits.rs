@@ -209,7 +209,9 @@ fn meddled_with(meddle: impl FnOnce(&OvnNode, &str)) -> CniError {
 fn a_wait_ends_when_the_row_is_deleted() {
     let error = meddled_with(|node, port| drop(node.vsctl(&["del-port", "br-int", port])));
     assert!(
-        error.msg.contains("was removed by somebody else"),
+        error
+            .msg
+            .contains("somebody else removed the Interface row"),
         "{}",
         error.msg
     );
@@ -249,7 +251,7 @@ fn a_wait_ends_when_another_row_takes_the_iface_id() {
         node.vsctl(&command);
     });
     assert!(
-        error.msg.contains("was taken by another port") && error.msg.contains("thief"),
+        error.msg.contains("another port took iface-id") && error.msg.contains("thief"),
         "{}",
         error.msg
     );
@@ -307,7 +309,7 @@ fn a_missing_bridge_is_ovn_controllers_to_make() {
     let status = web.exec("STATUS", &conf()).error();
     assert_eq!(status.code, 51);
     assert!(
-        status.msg.contains("ovn-controller makes it"),
+        status.msg.contains("ovn-controller creates it"),
         "{}",
         status.msg
     );

@@ -130,7 +130,7 @@ fn an_agent_in_another_network_namespace_does_not_take_its_pods_for_gone() {
     let elsewhere = options.clone().under(&["unshare", "--net"]);
     let refusal = Agent::launch(&node, &elsewhere).unwrap_err().to_string();
     for words in [
-        "1 attachments were made in network namespace",
+        "1 attachments were created in network namespace",
         "host's network namespace",
     ] {
         assert!(refusal.contains(words), "{refusal}");

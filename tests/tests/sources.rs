@@ -81,7 +81,7 @@ fn a_del_ends_the_wait_of_its_add() {
         pod.del().success();
         let error = add.join().unwrap();
         assert!(
-            error.msg.contains("a DEL of this attachment came"),
+            error.msg.contains("a DEL of this attachment arrived"),
             "{error:?}"
         );
     });

@@ -178,7 +178,7 @@ fn watched_ports_come_and_go_by_themselves_until_the_agent_ends() {
     assert_eq!(programs.await_end().code(), NO_AGENT);
     let log = agent.log();
     assert!(
-        !log.contains("still under way"),
+        !log.contains("still in progress"),
         "the agent waited for who watches: {log}"
     );
     assert!(agent.await_end().success());

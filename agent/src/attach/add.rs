@@ -123,7 +123,7 @@ impl Add<'_> {
         }
         tracing::info!(
             attachment = %key,
-            "removing what an earlier attachment of the same key left"
+            "removing leftovers of an earlier attachment with the same key"
         );
         node.metrics.repaired(Repair::Leftover, 1);
         remove(node, key).await

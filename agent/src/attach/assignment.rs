@@ -225,7 +225,7 @@ impl Add<'_> {
                 attachment = %self.call.key,
                 asked,
                 most,
-                "MTU brought down to what the node can carry"
+                "MTU lowered to what the node can carry"
             );
             interface.mtu = Some(most);
         }

@@ -128,8 +128,8 @@ fn other_source_mac(node: &Node, record: &PortRecord, pod: Option<&LinkState>) -
     vec![Difference::new(
         Fault::PodMac,
         format!(
-            "interface {} has MAC {has}, and port security drops what is not sent from {made} \
-         (\"portSecurity\": false in the network configuration goes without)",
+            "interface {} has MAC {has}, but port security drops what is not sent from {made} (to \
+             do without it, set \"portSecurity\": false in the network configuration)",
             pod.name
         ),
     )]
@@ -189,7 +189,7 @@ pub(crate) fn row_differences(
         if now != given {
             found.push(Difference::with_fix(
                 Fault::IfaceIdChanged,
-                format!("port {name} has iface-id {now:?}, and was made with {given:?}"),
+                format!("port {name} has iface-id {now:?}, but was created with {given:?}"),
                 format!("ovs-vsctl set interface {name} external_ids:iface-id={given}"),
             ));
         }

@@ -66,8 +66,8 @@ pub enum Error {
     Address(#[from] PoolError),
     /// No subnet is configured, and nothing else gives the pod an address.
     #[error(
-        "nothing gives this pod an address: there is no pod-networks annotation, no ipam in the \
-         network configuration, and the agent has no --subnet"
+        "this pod has no source of addresses: it has no pod-networks annotation, the network \
+         configuration no ipam, and the agent no --subnet"
     )]
     NoAddressSource,
     /// A delegated IPAM plugin failed.
@@ -105,10 +105,10 @@ pub enum Error {
     #[error("{0}")]
     Differs(String),
     /// CHECK without prevResult.
-    #[error("CHECK needs prevResult in the network configuration, and there is none")]
+    #[error("CHECK needs prevResult in the network configuration, which has none")]
     NoPrevResult,
     /// Without a list, GC would remove every attachment.
-    #[error("GC needs cni.dev/valid-attachments in the network configuration, and there is none")]
+    #[error("GC needs cni.dev/valid-attachments in the network configuration, which has none")]
     NoValidAttachments,
     /// Several steps of a DEL or GC failed; the others were done.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
@@ -126,7 +126,7 @@ pub enum Error {
     #[error("{0}")]
     Fault(#[from] crate::fault::Fault),
     /// The agent admits no more operations at present.
-    #[error("{limit} operations are under way, which is all that the agent admits at once")]
+    #[error("{limit} operations are in progress, which is the limit (--max-operations)")]
     Busy {
         /// The limit.
         limit: usize,

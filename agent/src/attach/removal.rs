@@ -52,7 +52,7 @@ pub(super) async fn delegated_del(node: &Node, call: &Call) -> Result<(), Error>
             tracing::warn!(
                 attachment = %call.key,
                 %error,
-                "its addresses stay held until its own GC"
+                "its addresses stay allocated until its own GC"
             );
             Ok(())
         }
@@ -191,7 +191,7 @@ impl<'a> Removal<'a> {
                     tracing::error!(
                         error = %refused.error,
                         "intent log: a delegated ipam plugin's DEL can't be read; its addresses \
-                         stay held until its own GC"
+                         stay allocated until its own GC"
                     );
                     Ok(())
                 }

@@ -130,7 +130,7 @@ impl Health {
         reasons.extend(self.journal.as_ref().map(ToString::to_string));
         if !self.spawner {
             reasons
-                .push("the process that runs IPAM plugins is gone; the agent restarts".to_owned());
+                .push("the process that runs IPAM plugins has ended; the agent restarts".to_owned());
         }
         if reasons.is_empty() && !self.settled {
             reasons.push(
@@ -145,7 +145,7 @@ impl Health {
 fn awaits_subnets(node: &Node) -> Option<&'static str> {
     let awaits = node.config.ovn.mode == Mode::Plain && node.live.borrow().subnets.is_empty();
     awaits.then_some(
-        "the node's subnets are not known yet: `podwire node run --mode plain` tells them, by the \
-         Node's podCIDRs",
+        "the node's subnets are not known yet: `podwire node run --mode plain` provides them, from \
+         the Node's podCIDRs",
     )
 }

@@ -16,19 +16,16 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// The client's connection was closed: the runtime killed the plugin.
-    #[error("the client closed its connection before the ADD was done; it was rolled back")]
+    #[error("the client closed its connection before the ADD ended; the ADD was rolled back")]
     ClientGone,
     /// An ADD for a newer sandbox of the same pod arrived.
-    #[error(
-        "sandbox {by} of the same pod came later and takes this one's place; this ADD was rolled \
-         back"
-    )]
+    #[error("the newer sandbox {by} of the same pod replaces this one; this ADD was rolled back")]
     Superseded {
         /// The newer sandbox's container id.
         by: String,
     },
     /// A DEL of the same attachment arrived.
-    #[error("a DEL of this attachment came while its ADD ran; the ADD was rolled back")]
+    #[error("a DEL of this attachment arrived while its ADD ran; the ADD was rolled back")]
     Deleted,
 }
 

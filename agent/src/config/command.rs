@@ -138,7 +138,7 @@ pub(super) fn with_files(command: Command) -> Command {
                 "{} [default: {}]",
                 match name {
                     CONFIG => "The settings, in TOML; read again when it changes",
-                    _ => "ovn-kubernetes' own, of which a node's part is taken",
+                    _ => "ovn-kubernetes' file; the agent uses a node's settings",
                 },
                 usual.path.display()
             ))

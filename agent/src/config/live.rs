@@ -45,7 +45,7 @@ pub(super) fn changes(settings: &Settings, before: &Merged, now: &Merged) -> Vec
         }
         let origin = match now {
             Some(given) => given.origin.to_string(),
-            None => "nobody names it any more".to_owned(),
+            None => "it is no longer set".to_owned(),
         };
         let text = format!(
             "{} from {} to {} ({origin})",

@@ -37,8 +37,8 @@ fn loopback(text: &str) -> Result<SocketAddr, ConfigError> {
         .map_err(|_| refused("expected IP:PORT, as in 127.0.0.1:9476 or [::1]:9476"))?;
     if !address.ip().is_loopback() {
         return Err(refused(
-            "it is not a loopback address; take 127.0.0.1 or ::1, and a proxy that asks who is \
-             there for others",
+            "it is not a loopback address; use 127.0.0.1 or ::1, and a proxy that authenticates \
+             clients from other machines",
         ));
     }
     Ok(address)

@@ -109,7 +109,7 @@ impl SourceConfig {
             return Err(bad(
                 "--sources",
                 "kube",
-                "give --kubeconfig or --k8s-apiserver: there is no service account here",
+                "set --kubeconfig or --k8s-apiserver: there is no service account",
             ));
         }
         if args.pod_dir.is_none() && wants(Source::Dir) {

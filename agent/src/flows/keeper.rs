@@ -113,7 +113,7 @@ impl Keeper {
             if is_final {
                 let message = Some(error.to_string());
                 if logged != message {
-                    tracing::error!(%error, "pods' port security can't be kept");
+                    tracing::error!(%error, "pods' port security can't be maintained");
                     logged = message;
                 }
                 self.answer(&Err(error));

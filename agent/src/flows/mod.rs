@@ -36,8 +36,8 @@ const NUMBERS: std::ops::Range<u16> = 0x4000..0xff00;
 pub enum FlowsError {
     /// The switch refused them.
     #[error(
-        "port security of {mac}: {source} (\"portSecurity\": false in the network configuration \
-         goes without)"
+        "port security of {mac}: {source} (to do without it, set \"portSecurity\": false in the \
+         network configuration)"
     )]
     Refused {
         /// The pod's MAC address.
@@ -46,7 +46,7 @@ pub enum FlowsError {
         source: Arc<OpenFlowError>,
     },
     /// The time is up.
-    #[error("port security of {mac}: waited {} ms for ovs-vswitchd to take its flows; {seen}",
+    #[error("port security of {mac}: waited {} ms for ovs-vswitchd to accept its flows; {seen}",
         waited.as_millis())]
     Late {
         /// The pod's MAC address.
@@ -163,7 +163,7 @@ impl Reservation {
             Ok(Err(_)) => Err(late("the agent is ending".to_owned())),
             Err(_) => Err(late(match self.flows.problem() {
                 Some(problem) => problem.to_string(),
-                None => "the connection is there, and nothing comes back".to_owned(),
+                None => "the connection is open, but ovs-vswitchd does not answer".to_owned(),
             })),
         }
     }

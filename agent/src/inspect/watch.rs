@@ -116,7 +116,7 @@ impl Watching {
             let seen = match ports_after(&self.node, &self.filter, known).await {
                 Ok(seen) => seen,
                 Err(error) => {
-                    tracing::warn!(%error, "who watches the ports is told no more");
+                    tracing::warn!(%error, "the watch of the ports has ended");
                     return None;
                 }
             };

@@ -69,8 +69,8 @@ impl Seen {
         if let Some(first) = first.filter(|first| !self.leads_to_us(first)) {
             findings.push(Finding {
                 problem: format!(
-                    "{} comes before {}: a runtime that takes the first network configuration \
-                     wires new pods by that one",
+                    "{} sorts before {}: a runtime that uses only the first network configuration \
+                     wires new pods with that one",
                     first.path.display(),
                     ours.path.display()
                 ),
@@ -80,7 +80,7 @@ impl Seen {
                         first.path.display()
                     ),
                     _ => format!(
-                        "remove {}, or install ours with a smaller --priority",
+                        "remove {}, or install podwire's with a smaller --priority",
                         first.path.display()
                     ),
                 },
@@ -101,8 +101,9 @@ impl Seen {
                         ours.path.display()
                     ),
                     remedy: format!(
-                        "stop what put another there (ovn-kubernetes' node process copies its own \
-                         when it starts), then `podwire install --plugin-only --as {name} --force`"
+                        "stop the program that replaced it (ovn-kubernetes' node process copies \
+                         its own plugin when it starts), then run `podwire install --plugin-only \
+                         --as {name} --force`"
                     ),
                 });
             }
@@ -169,7 +170,7 @@ mod tests {
         let found = seen(&[THEIRS, OURS], &plugin);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(
-            found[0].starts_with("/etc/cni/net.d/10-ovn-kubernetes.conf comes before"),
+            found[0].starts_with("/etc/cni/net.d/10-ovn-kubernetes.conf sorts before"),
             "{found:?}"
         );
     }

@@ -85,14 +85,20 @@ pub enum InstallError {
         problem: String,
     },
     /// The plugin's file was not found.
-    #[error("the plugin podwire-cni is at none of {}; --plugin names its file", shown(.tried))]
+    #[error(
+        "the plugin podwire-cni was not found in {}; name its file with --plugin",
+        shown(.tried)
+    )]
     NoPlugin {
         /// The places searched.
         tried: Vec<PathBuf>,
     },
     /// A file of another owner is in the way.
-    #[error("{} is {owner}, not podwire's; --force replaces it, and keeps a copy that `podwire \
-             uninstall` gives back", .path.display())]
+    #[error(
+        "{} is {owner}, not podwire's; --force replaces it, and keeps a copy that `podwire \
+         uninstall` restores",
+        .path.display()
+    )]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -100,8 +106,11 @@ pub enum InstallError {
         owner: &'static str,
     },
     /// The agent can't serve an ADD.
-    #[error("the network configuration is not installed, for the agent at {} can't serve an ADD \
-             yet (waited {}): {seen}", .socket.display(), crate::duration::text(*.waited))]
+    #[error(
+        "the network configuration is not installed, because the agent at {} can't serve an ADD \
+         yet (waited {}): {seen}",
+        .socket.display(), crate::duration::text(*.waited)
+    )]
     NotReady {
         /// The agent's socket.
         socket: PathBuf,
@@ -111,7 +120,7 @@ pub enum InstallError {
         seen: String,
     },
     /// The agent says that it would not serve an ADD.
-    #[error("an ADD would not be served: {reasons}")]
+    #[error("it can't serve an ADD: {reasons}")]
     NotServing {
         /// All its reasons.
         reasons: String,
@@ -126,12 +135,12 @@ pub enum InstallError {
     },
     /// The pods' ports should be removed, and no agent can list them.
     #[error(
-        "nothing was removed, for --pods needs the agent: {0}; start it (systemctl start \
+        "nothing was removed, because --pods needs the agent: {0}; start it (systemctl start \
          podwire.service, or podwire's DaemonSet), or leave out --pods"
     )]
     Pods(#[source] Box<InstallError>),
     /// Some ports could not be removed.
-    #[error("{failed} of {all} ports stay: {first}")]
+    #[error("{failed} of {all} ports were not removed: {first}")]
     Ports {
         /// Their number.
         failed: usize,
@@ -262,14 +271,14 @@ fn beside(places: &Places, ours: &str) -> Result<Vec<String>, InstallError> {
         let shown = other.path.display();
         if other.path < ours {
             lines.push(format!(
-                "note: {shown} comes before {}: a runtime that takes the first configuration alone \
-                 goes on using that one",
+                "note: {shown} sorts before {}: a runtime that uses only the first configuration \
+                 continues to use that one",
                 file_name(&ours)
             ));
         } else if other.path > ours && !other.is_podwires() {
             lines.push(format!(
-                "note: {shown} comes after {}: a runtime that takes the first configuration alone \
-                 no longer uses it for new pods",
+                "note: {shown} sorts after {}: a runtime that uses only the first configuration no \
+                 longer uses it for new pods",
                 file_name(&ours)
             ));
         }

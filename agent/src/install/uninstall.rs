@@ -59,7 +59,7 @@ pub fn uninstall(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<()
     if let (true, Err(error), Some(terminate)) = (args.await_agent, &known, &mut terminate) {
         remove_confs(args, say)?;
         say(format!(
-            "waiting for podwire's agent, which alone can remove the pods' ports: apply its \
+            "waiting for podwire's agent, because only it can remove the pods' ports: apply its \
              DaemonSet again, or start podwire.service ({error})"
         ));
         let found = runtime.block_on(async {
@@ -127,7 +127,8 @@ fn remove_confs(args: &UninstallArgs, say: &mut dyn FnMut(String)) -> Result<(),
         match found.owner {
             Owner::Installed => remove(args, &found.path, "network configuration", say)?,
             Owner::ByHand => say(format!(
-                "left: {shown}, a network configuration that somebody wrote for podwire's plugin"
+                "left: {shown}, a network configuration for podwire's plugin that podwire did not \
+                 install"
             )),
             Owner::OvnKubernetes | Owner::Multus | Owner::Other => {}
         }
@@ -155,7 +156,7 @@ fn remove(
     let shown = path.display();
     let kept = place::kept(path);
     let back = match kept {
-        Some(_) => ", what was there before is back",
+        Some(_) => ", the previous file is restored",
         None => "",
     };
     if args.dry_run {
@@ -211,7 +212,7 @@ fn say_ports(
             pods(keys.len())
         )),
         Err(error) => say(format!(
-            "left: ports of pods, if there are any; nobody could be asked ({error})"
+            "left: ports of pods, if there are any; the agent could not be asked ({error})"
         )),
     }
 }

@@ -125,7 +125,7 @@ pub enum SpawnError {
         reason: String,
     },
     /// The request is too large for the spawner.
-    #[error("{path}: a request of {size} bytes is more than the spawner takes ({limit})")]
+    #[error("{path}: a request of {size} bytes is larger than the spawner accepts ({limit})")]
     TooLarge {
         /// The program.
         path: String,
@@ -136,7 +136,7 @@ pub enum SpawnError {
     },
     /// The spawner does not answer.
     #[error(
-        "the spawner did not answer within {} ms of being asked to run {path}",
+        "the spawner did not answer a request to run {path} within {} ms",
         waited.as_millis()
     )]
     Unresponsive {
@@ -179,7 +179,7 @@ pub(crate) fn last_words(stderr: &str) -> String {
     }
     match &text[from..] {
         "" => String::new(),
-        words => format!("; its standard error ends: {words:?}"),
+        words => format!("; its standard error ends with {words:?}"),
     }
 }
 

@@ -319,8 +319,8 @@ impl Journal {
                 let directory = Arc::new(open(&self.run_dir)?);
                 tracing::error!(
                     directory = %directory.path().display(),
-                    "the intent log was removed, and with it what is known of the attachments \
-                     that are there; it is made again"
+                    "the intent log was removed, and with it the records of existing attachments; \
+                     creating it again"
                 );
                 *self.lock() = Arc::clone(&directory);
                 Ok(directory.write(name, &[text])?)

@@ -25,13 +25,13 @@ impl Needs {
             (
                 true,
                 Capability::CAP_NET_ADMIN,
-                "links, addresses, routes and conntrack entries are made and removed by netlink, \
-                 and sysctls of links are written",
+                "the agent creates and removes links, addresses, routes and conntrack entries by \
+                 netlink, and writes sysctls of links",
             ),
             (
                 true,
                 Capability::CAP_SYS_ADMIN,
-                "setns(2) into a pod's network namespace asks for it",
+                "setns(2) into a pod's network namespace requires it",
             ),
             (
                 true,

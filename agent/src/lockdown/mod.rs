@@ -32,7 +32,10 @@ pub struct Held {
 #[derive(Debug, thiserror::Error)]
 pub enum LockdownError {
     /// Other threads would keep what is dropped now.
-    #[error("the agent already runs {count} threads, which would keep what this one gives up")]
+    #[error(
+        "the agent already runs {count} threads, which would keep the privileges that this one \
+         drops"
+    )]
     Threads {
         /// Number of threads.
         count: usize,

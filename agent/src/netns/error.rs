@@ -34,8 +34,8 @@ pub enum NetnsError {
     /// It is given by process, and the agent lacks CAP_SYS_PTRACE (proc_ns_follow_link in
     /// fs/proc/namespaces.c).
     #[error(
-        "network namespace {path} is named by a process, which the agent may not look into: start \
-         it with --proc-netns, or have the runtime name namespaces by mounts"
+        "network namespace {path} is named by a process that the agent may not inspect: start the \
+         agent with --proc-netns, or make the runtime name namespaces by mounts"
     )]
     OfProcess {
         /// As given.
@@ -150,7 +150,7 @@ pub enum Error {
         names: Vec<String>,
     },
     /// The kernel refused to create the pair.
-    #[error("cannot make the veth pair {host} and {pod} in {netns}: {refusal}")]
+    #[error("cannot create the veth pair {host} and {pod} in {netns}: {refusal}")]
     MakePair {
         /// Host end.
         host: String,
@@ -264,7 +264,7 @@ pub enum Error {
     },
     /// A link did not appear in time.
     #[error(
-        "waited {} for link {link} to appear; there is none of that name",
+        "waited {} for link {link} to appear; there is no link of that name",
         crate::duration::text(*waited)
     )]
     LinkAwaited {

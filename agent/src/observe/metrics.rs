@@ -165,7 +165,7 @@ impl Default for Metrics {
         let failures = Family::default();
         registry.register(
             "operation_failures",
-            "Operations that failed, by the CNI error code that the runtime was told",
+            "Failed operations, by CNI error code",
             failures.clone(),
         );
         let waits = Waits::register(&mut registry);
@@ -178,13 +178,13 @@ impl Default for Metrics {
         let spooled = counters(
             &mut registry,
             "spool_dels",
-            "DELs taken from the spool, by what became of them",
+            "DELs taken from the spool, by outcome",
             Spooled::ALL.map(|spooled| ("outcome", spooled.outcome())),
         );
         let events = counters(
             &mut registry,
             "events",
-            "Reports for Kubernetes Events on pods, by what became of them",
+            "Reports for Kubernetes Events on pods, by outcome",
             EventOutcome::ALL.map(|it| ("outcome", it.outcome())),
         );
         Self {

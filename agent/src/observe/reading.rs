@@ -178,8 +178,7 @@ impl Reading {
             registry,
             (
                 "watch_lag",
-                "How old what a source of annotations knows may be: time since it was last heard \
-                 of",
+                "Time since a source of annotations last sent anything",
                 Some(Unit::Seconds),
             ),
             watches().filter_map(|watch| Some((label(watch), watch.lag?.as_secs_f64()))),
@@ -299,7 +298,7 @@ impl Collector for Batches {
         encoder
             .encode_descriptor(
                 "ovsdb_batch_transactions",
-                "Transactions that went in one request (group commit).",
+                "Transactions in one request (group commit).",
                 None,
                 MetricType::Histogram,
             )?

@@ -21,7 +21,7 @@ pub enum TraceParentError {
     #[error("it is not of the form VERSION-TRACE_ID-PARENT_ID-FLAGS, in 2, 32, 16 and 2 digits")]
     Form,
     /// A digit is none, or in capitals.
-    #[error("its {0} has something else than the digits 0-9 and a-f")]
+    #[error("its {0} has characters other than 0-9 and a-f")]
     Digits(&'static str),
     /// The version that is none.
     #[error("its version is ff")]
@@ -30,7 +30,7 @@ pub enum TraceParentError {
     #[error("its {0} is all zeros")]
     Zero(&'static str),
     /// Version 00 ends with the flags.
-    #[error("it goes on after its flags, and is of version 00")]
+    #[error("it has more fields after its flags, which version 00 does not allow")]
     Trailing,
 }
 

@@ -46,7 +46,7 @@ pub enum PlanError {
     },
     /// The interface has no address of the next hop's family.
     #[error(
-        "{field} {gateway} of {interface} needs an {} address on the interface, and there is none",
+        "{field} {gateway} of {interface} needs an {} address on the interface, which has none",
         family(.gateway)
     )]
     NoAddressForGateway {
@@ -70,7 +70,7 @@ pub enum PlanError {
         what: &'static str,
     },
     /// Destination and next hop differ in family.
-    #[error("route {dst} of {interface} goes by {gateway}: one is IPv4, the other IPv6")]
+    #[error("route {dst} of {interface} has gateway {gateway}: one is IPv4, the other IPv6")]
     RouteFamily {
         /// Which interface.
         interface: String,
@@ -102,7 +102,7 @@ pub enum PlanError {
         value: String,
     },
     /// Two interfaces with the same name.
-    #[error("two interfaces are both to be named {name}")]
+    #[error("two interfaces have the same name {name}")]
     TwoOfOneName {
         /// The name.
         name: String,

@@ -56,7 +56,7 @@ pub enum Problem {
     #[error("not an address for an interface: it is {0}")]
     AddressKind(&'static str),
     /// The same address twice.
-    #[error("stands twice")]
+    #[error("is listed twice")]
     Repeated,
     /// The legacy singular member contradicts the plural one.
     #[error("conflicts with {plural}, which begins with {first:?}")]
@@ -70,7 +70,7 @@ pub enum Problem {
     #[error("a default route: it belongs in {0}")]
     DefaultRoute(&'static str),
     /// The next hop's family is not that of the destination.
-    #[error("not of the family of its destination {0}")]
+    #[error("not in the address family of its destination {0}")]
     NextHopFamily(IpNet),
     /// Not a link-local IPv6 address.
     #[error("not a link-local IPv6 address (fe80::/10)")]

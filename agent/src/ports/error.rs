@@ -37,8 +37,7 @@ pub enum PortError {
         waited: Duration,
     },
     /// The bridge does not exist.
-    #[error("bridge {bridge} does not exist in Open vSwitch{}", if *.ovn { "; in OVN mode \
-        ovn-controller makes it: is ovn-controller running on this node?" } else { "" })]
+    #[error("bridge {bridge} does not exist in Open vSwitch{}", bridge_hint(*.ovn))]
     NoBridge {
         /// The bridge.
         bridge: String,
@@ -47,8 +46,8 @@ pub enum PortError {
     },
     /// Another pod's port has the iface-id.
     #[error(
-        "iface-id {iface_id} is the port of {holder}; two pods' names and interfaces make the same \
-         one"
+        "iface-id {iface_id} is the port of {holder}; the names and interfaces of two pods give \
+         the same iface-id"
     )]
     IfaceIdForeign {
         /// The iface-id.
@@ -75,15 +74,15 @@ pub enum PortError {
         text: String,
     },
     /// The row was removed during the wait.
-    #[error("the Interface row of port {port} was removed by somebody else while it was awaited")]
+    #[error("somebody else removed the Interface row of port {port} while the ADD waited for it")]
     RowGone {
         /// The port.
         port: String,
     },
     /// Another process gave the row to another logical port.
     #[error(
-        "external_ids:iface-id of port {port} was changed by somebody else while it was awaited: \
-         from {ours} to {now}"
+        "somebody else changed external_ids:iface-id of port {port} from {ours} to {now} while the \
+         ADD waited for it"
     )]
     IfaceIdChanged {
         /// The port.
@@ -95,7 +94,7 @@ pub enum PortError {
     },
     /// Another process gave the logical port to a second row.
     #[error(
-        "iface-id {iface_id} of port {port} was taken by another port while it was awaited: {by}"
+        "another port took iface-id {iface_id} of port {port} while the ADD waited for it: {by}"
     )]
     IfaceIdTaken {
         /// The port.
@@ -134,6 +133,13 @@ pub enum PortError {
         /// Why it could not be reached.
         source: UnixctlError,
     },
+}
+
+fn bridge_hint(ovn: bool) -> &'static str {
+    match ovn {
+        true => "; in OVN mode ovn-controller creates it: is ovn-controller running on this node?",
+        false => "",
+    }
 }
 
 impl PortError {

@@ -54,7 +54,7 @@ pub struct Diagnosis {
 enum Missing {
     #[error(
         "no logical port: the southbound database has none of this name, so the controller has not \
-         made it yet, or ovn-northd not passed it on"
+         created it yet, or ovn-northd has not processed it"
     )]
     LogicalPort,
     #[error(
@@ -66,14 +66,17 @@ enum Missing {
         theirs: String,
         ours: Option<String>,
     },
-    #[error("its logical port is for chassis {requested} (options:requested-chassis), and this is \
-             {this}{}", Holder(.holder))]
+    #[error(
+        "its logical port is for chassis {requested} (options:requested-chassis), but this is \
+         {this}{}",
+        Holder(.holder)
+    )]
     OtherRequested {
         requested: String,
         this: String,
         holder: Option<String>,
     },
-    #[error("claimed by another chassis: {holder}, and this is {this}")]
+    #[error("claimed by another chassis: {holder}, but this is {this}")]
     OtherChassis { holder: String, this: String },
     #[error("this node is not in the southbound database: there is no chassis {this}")]
     Chassis { this: String },
@@ -84,8 +87,8 @@ enum Missing {
     )]
     Bridge { ours: String, theirs: String },
     #[error(
-        "flows not yet installed: ovn-controller has claimed its logical port and not reported it \
-         installed"
+        "flows not yet installed: ovn-controller has claimed its logical port, but has not \
+         reported it installed"
     )]
     Flows,
 }

@@ -52,7 +52,7 @@ pub(super) struct View {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SouthboundError {
     /// The node's settings don't name it.
-    #[error("external_ids:{0} is not set in Open_vSwitch, so that this node is in no OVN network")]
+    #[error("external_ids:{0} is not set in Open_vSwitch, so this node is in no OVN network")]
     NotSet(&'static str),
     /// The value is no remote.
     #[error("external_ids:ovn-remote: {0}")]

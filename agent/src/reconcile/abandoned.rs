@@ -140,16 +140,16 @@ async fn judge_and_remove(node: &Node, key: &AttachmentKey) -> bool {
         Ok(Verdict::Abandoned(reason)) => match remove(node, key).await {
             Ok(()) => {
                 node.metrics.repaired(Repair::Abandoned, 1);
-                tracing::warn!(attachment = %key, reason, "removed: no DEL came for it");
+                tracing::warn!(attachment = %key, reason, "removed, because no DEL came for it");
                 false
             }
             Err(error) => {
-                tracing::error!(attachment = %key, %error, "what was abandoned stays for now");
+                tracing::error!(attachment = %key, %error, "abandoned attachments stay for now");
                 true
             }
         },
         Err(error) => {
-            tracing::debug!(attachment = %key, %error, "whether it was abandoned can't be told");
+            tracing::debug!(attachment = %key, %error, "can't find out whether it was abandoned");
             true
         }
     }
@@ -189,7 +189,7 @@ async fn judge(
         Ok(Some(gone)) => gone,
         Ok(None) => return Ok(Verdict::Cleared),
         Err(error) => {
-            tracing::debug!(attachment = %key, error, "whether its pod is gone can't be told");
+            tracing::debug!(attachment = %key, error, "can't find out whether its pod is gone");
             return Ok(Verdict::Undecided);
         }
     };

@@ -99,8 +99,8 @@ async fn differences(
         None => {
             found.push(Difference::new(
                 Fault::NoRecord,
-                "there is no record of it under the run directory: its port would not come back \
-                 if Open vSwitch's database were lost",
+                "it has no record under the run directory: its port could not be restored if Open \
+                 vSwitch's database were lost",
             ));
             None
         }
@@ -153,7 +153,7 @@ async fn differences(
 
 /// The namespace that the attachment was created in; or why it is not available.
 fn open_namespace(path: Option<&str>, entry: Option<&Entry>) -> Result<Arc<Netns>, String> {
-    let path = path.ok_or("nobody recorded its network namespace")?;
+    let path = path.ok_or("its network namespace was not recorded")?;
     let netns = Netns::open(path).map_err(|error| match error {
         NetnsError::Absent { .. } => format!("its network namespace {path} is gone"),
         other => other.to_string(),
@@ -183,8 +183,8 @@ fn inside_differences(
             found.push(Difference::with_fix(
                 Fault::TxChecksum,
                 format!(
-                    "interface {name} leaves checksums to hardware (TX checksum offload), and \
-                     the bridge's datapath is netdev: TCP gets nothing through"
+                    "interface {name} has TX checksum offload on, but the bridge's datapath is \
+                     netdev: TCP does not work"
                 ),
                 format!("{inside}ethtool -K {name} tx off"),
             ));

@@ -11,8 +11,8 @@ pub(super) async fn wanted(node: &Node) -> BridgeWanted {
         Err(error) => {
             tracing::warn!(
                 %error,
-                "can't tell whether the kernel has an Open vSwitch datapath; taking the \
-                 userspace one"
+                "can't find out whether the kernel has an Open vSwitch datapath; using the \
+                 userspace datapath"
             );
             false
         }

@@ -117,7 +117,7 @@ impl Gateway {
         let (link, addresses) = (&self.record.bridge, list(&outdated));
         match remove(&self.node.netlink, link, outdated).await {
             Ok(()) => {
-                tracing::info!(link, addresses, "gateways of earlier subnets are gone");
+                tracing::info!(link, addresses, "removed gateways of earlier subnets");
                 self.record.addresses = stay;
                 self.record.write();
             }
@@ -144,7 +144,7 @@ impl Gateway {
             Err(error) => {
                 return tracing::warn!(
                     %error,
-                    "the pods' gateway can't be told from others' addresses"
+                    "can't tell the pods' gateway from others' addresses"
                 );
             }
         };

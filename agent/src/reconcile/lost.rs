@@ -58,7 +58,7 @@ pub(super) async fn restore_all(node: &Node) {
     if again > 0 {
         tracing::warn!(
             ports = again,
-            "Open vSwitch had lost ports of living pods: made again"
+            "Open vSwitch had lost ports of running pods; restored them"
         );
     }
     if stale > 0 {
@@ -73,7 +73,7 @@ pub(super) async fn restore_all(node: &Node) {
             attachments = failed.len(),
             first = %key,
             %error,
-            "ports of living pods can't be brought back"
+            "ports of running pods can't be restored"
         );
     }
 }
@@ -117,12 +117,12 @@ async fn look_after(node: Arc<Node>, key: AttachmentKey) {
             node.metrics.repaired(Repair::LostPort, 1);
             tracing::warn!(
                 attachment = %key,
-                "the port of a living pod was removed from Open vSwitch: made again"
+                "the port of a running pod was removed from Open vSwitch; restored it"
             );
         }
         Ok(Restored::Stale) => {
             node.metrics.repaired(Repair::Leftover, 1);
-            tracing::info!(attachment = %key, "removed what is left of an attachment that is gone");
+            tracing::info!(attachment = %key, "removed leftovers of an attachment that is gone");
         }
         // The database is unreachable; all ports are checked when it is back (see `restore_all`).
         Err(error) if node.ports.synced(Duration::ZERO).await.is_err() => {

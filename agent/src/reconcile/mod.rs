@@ -82,7 +82,7 @@ pub async fn run(node: Arc<Node>) {
 async fn make_bridge(node: &Node) {
     let wanted = bridge::wanted(node).await;
     if let Err(error) = node.ports.ensure_bridge(&wanted).await {
-        tracing::error!(%error, bridge = node.config.bridge, "the bridge can't be made");
+        tracing::error!(%error, bridge = node.config.bridge, "the bridge can't be created");
     }
 }
 
@@ -93,7 +93,7 @@ async fn finish_interrupted(node: &Node) {
     for error in errors {
         tracing::error!(
             %error,
-            "an intent log entry can't be read; what it stands for is left to DEL and GC"
+            "an intent log entry can't be read; its attachment is left to DEL and GC"
         );
     }
     for (state, entry) in entries {
@@ -109,7 +109,7 @@ async fn finish_interrupted(node: &Node) {
         tracing::info!(
             attachment = %entry.key,
             state = state.name(),
-            "finishing what was interrupted"
+            "finishing interrupted operations"
         );
         let repair = match state {
             State::Adding => Repair::InterruptedAdd,

@@ -72,7 +72,7 @@ async fn note(node: &Node, tunnel: Option<&Encapsulation>) -> Option<Uplink> {
         Err(error) => {
             tracing::warn!(
                 %error,
-                "the node's uplink can't be found; its MTU is taken for the usual one"
+                "the node's uplink can't be found; using the default MTU"
             );
             None
         }

@@ -26,8 +26,8 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 pub enum PlaceError {
     /// Its attachments are in another namespace.
     #[error(
-        "{file}: {attachments} attachments were made in network namespace {was}, and this agent \
-         is in {now}, where it would take them all for gone: start it in the host's network \
+        "{file}: {attachments} attachments were created in network namespace {was}, but this agent \
+         is in {now}, where it would treat all of them as gone: start it in the host's network \
          namespace (hostNetwork: true in Kubernetes)"
     )]
     Elsewhere {

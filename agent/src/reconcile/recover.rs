@@ -102,8 +102,8 @@ async fn restore_in_turn(node: &Node, entry: &Entry) -> Result<Restored, Error> 
         if has_pod_end(node, entry).await? {
             tracing::warn!(
                 attachment = %entry.key,
-                "it has lost its port, and its host end was renamed or moved: nothing is removed \
-                 before its DEL"
+                "it has lost its port, and its host end was renamed or moved; its DEL will remove \
+                 it"
             );
             return Ok(Restored::Untouched);
         }

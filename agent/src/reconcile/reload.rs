@@ -101,8 +101,7 @@ impl Configuration {
             Err(error) => {
                 tracing::error!(
                     %error,
-                    "what has changed makes sense only after a restart of the agent; the old \
-                     settings stay"
+                    "this change is valid only after a restart of the agent; the old settings stay"
                 );
             }
         }
@@ -119,7 +118,7 @@ impl Configuration {
                 ),
                 None => tracing::info!(
                     setting = change.key,
-                    "is again what the agent runs by; no restart is needed"
+                    "is again the value that the agent runs with; no restart is needed"
                 ),
             }
         }

@@ -52,8 +52,7 @@ pub async fn keep_spool(node: Arc<Node>) {
         if let Err(error) = next {
             tracing::error!(
                 %error,
-                "the spool of DELs is no longer watched; what comes is carried out at the next \
-                 start"
+                "the spool of DELs is no longer watched; the next start carries out what arrives"
             );
             return;
         }
@@ -87,7 +86,7 @@ async fn carry_out_one(node: &Node, spool: &Spool, name: &Name) {
         }
         Err(error) => return tracing::error!(%error, "a spooled DEL can't be read"),
     };
-    tracing::info!(attachment = %call.key, "carrying out a DEL that no agent had taken");
+    tracing::info!(attachment = %call.key, "carrying out a DEL from the spool");
     match recover::carry_out(node, &call, spooled.written).await {
         Ok(()) => {
             node.metrics.spooled(Outcome::CarriedOut);

@@ -15,7 +15,7 @@ pub(super) async fn remove(node: &Node) {
         Err(error) => {
             tracing::error!(
                 %error,
-                "can't tell which ports have outlived their links; they stay until GC"
+                "can't find out which ports have outlived their links; they stay until GC"
             );
             return;
         }

@@ -86,6 +86,6 @@ async fn respond(request: &hyper::Request<Incoming>, agent: &Agent) -> Response 
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/metrics") => metrics_page(agent, request.headers()).await,
         (_, "/metrics") => text(StatusCode::METHOD_NOT_ALLOWED, "metrics are for GET\n"),
-        _ => text(StatusCode::NOT_FOUND, "there is only /metrics here\n"),
+        _ => text(StatusCode::NOT_FOUND, "only /metrics is served here\n"),
     }
 }

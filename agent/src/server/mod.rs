@@ -143,7 +143,7 @@ async fn connection(
         ended = connection.as_mut() => ended,
         // The connection takes its request along: nobody waits for the answer.
         () = client.gone() => {
-            tracing::trace!("the client has gone");
+            tracing::trace!("the client disconnected");
             return;
         }
         () = presence.ended() => {

@@ -34,7 +34,7 @@ pub enum SocketError {
         source: io::Error,
     },
     /// Another agent uses this run directory.
-    #[error("another podwire agent holds {path}; stop it, or give this one its own --run-dir")]
+    #[error("another podwire agent uses {path}; stop it, or give this one its own --run-dir")]
     Held {
         /// The directory.
         path: PathBuf,
@@ -96,7 +96,7 @@ impl RunDir {
             }
         };
         if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(io("make the directory that holds"))?;
+            fs::create_dir_all(parent).map_err(io("create the directory of"))?;
         }
         let directory = PrivateDir::open(path)?;
         directory.close_to_others()?;
@@ -240,7 +240,7 @@ impl AgentSocket {
         if is_changed {
             tracing::error!(
                 directory = %self.run_dir.path.display(),
-                "the run directory was removed; it is made again"
+                "the run directory was removed; creating it again"
             );
         }
         match id_of(&self.path) {
@@ -249,7 +249,7 @@ impl AgentSocket {
                 is_changed = true;
                 tracing::error!(
                     socket = %self.path.display(),
-                    "the agent's socket was removed; it is made again"
+                    "the agent's socket was removed; creating it again"
                 );
             }
             id if id != self.listener.id => {

@@ -29,7 +29,7 @@ pub enum ToolError {
         source: io::Error,
     },
     /// Only root is served.
-    #[error("the agent serves only root, and this is uid {uid}; run it with sudo")]
+    #[error("only root may use the agent's socket, and this is uid {uid}; use sudo")]
     NotRoot {
         /// The present user.
         uid: u32,

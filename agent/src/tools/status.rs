@@ -78,7 +78,7 @@ fn text(shown: &Shown, now: u64, width: usize, paint: Paint) -> String {
     if let Some(role) = node_role {
         let text = match role.runs {
             true => role.status.clone(),
-            false => "does not run: what it made stays as it is, put back by nobody".to_owned(),
+            false => "does not run: what it created stays, but nothing restores it".to_owned(),
         };
         screen.line("node role", role.runs && role.well, &text);
     }
@@ -120,7 +120,7 @@ fn text(shown: &Shown, now: u64, width: usize, paint: Paint) -> String {
         "{} of {} operations",
         status.operations, status.max_operations
     );
-    screen.line("under way", true, &under_way);
+    screen.line("in progress", true, &under_way);
     for pod in &status.awaited {
         screen.line("awaited", true, &format!("an ADD waits for {pod}"));
     }

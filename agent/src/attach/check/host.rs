@@ -113,7 +113,7 @@ impl HostEnd {
         if link.kind.as_deref() != Some("veth") || other_pair || (pod.is_none() && other_mac) {
             return vec![Difference::new(
                 Fault::HostLinkReplaced,
-                format!("the host's link {name} is not the one that was made for it"),
+                format!("the host's link {name} is not the one that was created for it"),
             )];
         }
         let mut found = Vec::new();
@@ -184,7 +184,7 @@ pub(crate) async fn mute_ports<'a>(
     let datapath = match Datapath::read(facts.netdev_datapath) {
         Ok(datapath) => datapath,
         Err(error) => {
-            tracing::warn!(%error, "can't tell which ports carry packets");
+            tracing::warn!(%error, "can't find out which ports carry packets");
             return HashSet::new();
         }
     };

@@ -224,7 +224,7 @@ impl Meaning {
                 PLUGIN_NAMES.join(" or ")
             )),
             Fixed(values, _) if !values.contains(&value) => Err(format!(
-                "expected {}, which is what podwire does, and not {value:?}",
+                "expected {}, which is the only value that podwire supports, not {value:?}",
                 values.join(" or ")
             )),
             ClusterSubnets => Ok(value.split(',').map(network).collect::<Vec<_>>().join(",")),

@@ -18,8 +18,8 @@ pub enum DelegateError {
     },
     /// No plugin directory in CNI_PATH contains it.
     #[error(
-        "IPAM plugin {kind}: no executable file of that name in CNI_PATH ({searched:?}), of which \
-         only plugin directories count: {} (--cni-bin-dir adds one)",
+        "IPAM plugin {kind}: no executable file of that name in CNI_PATH ({searched:?}); podwire \
+         only uses its plugin directories: {} (--cni-bin-dir adds one)",
         listed(directories)
     )]
     NotFound {
@@ -52,7 +52,7 @@ pub enum DelegateError {
     },
     /// The plugin failed and printed no error object of the specification.
     #[error(
-        "IPAM plugin {kind}, {command}: it {exit} without saying why{}",
+        "IPAM plugin {kind}, {command}: it {exit} without giving a reason{}",
         last_words(stderr)
     )]
     Died {
@@ -76,14 +76,14 @@ pub enum DelegateError {
         reason: ResultError,
     },
     /// The plugin's result contains no address.
-    #[error("IPAM plugin {kind}, ADD: its result holds no address")]
+    #[error("IPAM plugin {kind}, ADD: its result has no address")]
     NoAddress {
         /// The plugin.
         kind: String,
     },
     /// The plugin does not serve the configuration's version, as its VERSION says.
     #[error(
-        "IPAM plugin {kind} serves the CNI versions {}, and the configuration is of {version}",
+        "IPAM plugin {kind} supports the CNI versions {}, but the configuration has {version}",
         supported.join(", ")
     )]
     Version {

@@ -14,8 +14,8 @@ use crate::ipam::{Family, Owner};
 pub enum PoolError {
     /// No subnet is configured.
     #[error(
-        "no subnet is configured to take any address from for {owner}; with `--subnet node`, \
-         `podwire node run --mode plain` tells the node's"
+        "there is no subnet to allocate an address for {owner} from; with `--subnet node`, \
+         `podwire node run --mode plain` provides the node's"
     )]
     NoSubnet {
         /// The owner.
@@ -51,7 +51,7 @@ pub enum PoolError {
         subnets: Vec<IpNet>,
     },
     /// The address is reserved.
-    #[error("address {address} is not for pods: it is the {reserved} of {subnet}")]
+    #[error("pods can't have address {address}: it is the {reserved} of {subnet}")]
     Reserved {
         /// The address.
         address: IpAddr,

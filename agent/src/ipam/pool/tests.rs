@@ -91,8 +91,8 @@ fn pools_without_a_subnet_say_so() {
     let error = pools(&[]).allocate(&owner("a")).unwrap_err().to_string();
     assert_eq!(
         error,
-        "no subnet is configured to take any address from for pod default/pod-a, sandbox a, eth0; \
-         with `--subnet node`, `podwire node run --mode plain` tells the node's"
+        "there is no subnet to allocate an address for pod default/pod-a, sandbox a, eth0 from; \
+         with `--subnet node`, `podwire node run --mode plain` provides the node's"
     );
 }
 

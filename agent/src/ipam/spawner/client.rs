@@ -224,7 +224,7 @@ async fn receive_all(
         Err(error) => error.to_string(),
     };
     if requests.upgrade().is_some() {
-        tracing::error!(%error, ended, "the spawner of IPAM plugins is gone");
+        tracing::error!(%error, ended, "the spawner of IPAM plugins has ended");
     }
 }
 

@@ -218,7 +218,7 @@ struct Conversation<'a> {
 
 impl<'a> Conversation<'a> {
     fn begin(child: &mut Child, exec: &'a Exec, events: &'a PipeReader) -> io::Result<Self> {
-        let missing = || io::Error::other("a pipe that was asked for is not there");
+        let missing = || io::Error::other("a requested pipe is missing");
         let stdin = child.stdin.take().ok_or_else(missing)?;
         let stdout = child.stdout.take().ok_or_else(missing)?;
         let stderr = child.stderr.take().ok_or_else(missing)?;

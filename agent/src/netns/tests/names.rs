@@ -116,7 +116,7 @@ fn an_mtu_that_the_kernel_refuses_is_an_error_of_the_pair_and_leaves_nothing() {
         assert!(
             error
                 .to_string()
-                .starts_with("cannot make the veth pair a1 and eth0 in /proc/")
+                .starts_with("cannot create the veth pair a1 and eth0 in /proc/")
         );
         assert!(veth_names().is_empty());
     });

@@ -153,7 +153,7 @@ fn nothing_may_be_given_twice() {
     let two = [spec(&["10.1.2.3/24"], &[]), spec(&["10.1.3.3/24"], &[])];
     assert_eq!(
         planned(&two).unwrap_err().to_string(),
-        "two interfaces are both to be named eth0"
+        "two interfaces have the same name eth0"
     );
 }
 

@@ -39,7 +39,9 @@ pub enum SourceError {
         place: String,
     },
     /// Another pod has its name now.
-    #[error("pod {pod} of uid {was} gave way to one of uid {now} in {place} while this ADD ran")]
+    #[error(
+        "pod {pod} with uid {was} was replaced by one with uid {now} in {place} while this ADD ran"
+    )]
     PodReplaced {
         /// The pod.
         pod: String,
@@ -148,12 +150,12 @@ fn missing_text(
     let waited = duration::text(*waited);
     let mut text = match missing {
         Missing::PodName => format!(
-            "CNI_ARGS names no pod (K8S_POD_NAME), and without one there is no annotation to go by \
+            "CNI_ARGS names no pod (K8S_POD_NAME), so the agent can't look for an annotation \
              ({wanted})"
         ),
-        Missing::Pod { places } if places.is_empty() => format!(
-            "pod {pod} came without {wanted}, and no source is set up that could be asked for it"
-        ),
+        Missing::Pod { places } if places.is_empty() => {
+            format!("the request for pod {pod} has no {wanted}, and no other source is set up")
+        }
         Missing::Pod { places } => format!(
             "pod {pod} is not known to {} after {waited}",
             places.join(" nor to ")

@@ -135,9 +135,8 @@ async fn without_need_and_without_watched_source_the_request_is_all_there_is() {
     assert_eq!((answer.value, answer.annotations.len()), (None, 1));
     let required = sources(&[Source::Cni], Need::Required);
     let error = ask(&required, &[]).await.unwrap_err().to_string();
-    let expected = format!(
-        "pod ns/p came without {ANNOTATION}, and no source is set up that could be asked for it"
-    );
+    let expected =
+        format!("the request for pod ns/p has no {ANNOTATION}, and no other source is set up");
     assert_eq!(error, expected);
 }
 

@@ -124,8 +124,8 @@ fn status_findings(status: &StatusView, seen: &Seen) -> Vec<Finding> {
     }
     if status.spool.entries > 0 {
         let what = format!(
-            "DELs that wait in the spool and could not be carried out: {}; the agent's log says \
-             why, and it tries again when it starts",
+            "DELs in the spool that could not be carried out: {}; the agent's log has the reason, \
+             and the agent tries again when it starts",
             status.spool.entries
         );
         findings.push(Finding::wrong(Kind::SpoolWaits, what).look(agent_log(status.pid)));
@@ -138,7 +138,7 @@ fn status_findings(status: &StatusView, seen: &Seen) -> Vec<Finding> {
     }
     for subnet in status.subnets.iter().filter(|it| it.used >= it.capacity) {
         let what = format!(
-            "subnet {} has no address left: pods hold all of them; give the node a further \
+            "subnet {} has no address left, because pods use all of them; give the node another \
              --subnet",
             subnet.subnet
         );

@@ -70,9 +70,8 @@ pub(super) fn examine(directories: &Directories<'_>) -> Examined {
         (Some(first), None) if is_meta(first) => findings.push(Finding::note(
             Kind::NoConf,
             format!(
-                "{} calls other plugins; none of the configurations here names podwire, so it \
-                 wires only what a network attachment definition or that one's own delegate gives \
-                 it",
+                "{} calls other plugins, and no configuration here names podwire; podwire gets \
+                 only calls for network attachment definitions, or from that plugin's delegate",
                 told(first)
             ),
         )),

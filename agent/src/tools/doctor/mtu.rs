@@ -40,7 +40,7 @@ pub(super) async fn examine(
             Some(file) => Finding::wrong(Kind::MtuTooLarge, what).fix(set_mtu(room, file)),
             None => Finding::wrong(
                 Kind::MtuTooLarge,
-                format!("{what}; make --mtu of the agent's command line {room}"),
+                format!("{what}; set --mtu on the agent's command line to {room}"),
             )
             .look(format!("tr '\\0' ' ' < /proc/{}/cmdline", status.pid)),
         });

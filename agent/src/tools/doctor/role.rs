@@ -25,8 +25,8 @@ fn findings(role: &Role, directory: &Path) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !role.runs {
         let what = format!(
-            "podwire node run does not run: what is removed of the {} things that it made here is \
-             not put back, and services no longer follow the cluster",
+            "podwire node run does not run: nothing restores the {} items that it created here, \
+             and services no longer follow the cluster",
             role.made
         );
         let ended = Finding::wrong(Kind::NodeRoleEnded, what);

@@ -191,7 +191,7 @@ fn bridge(seen: &Seen) -> Option<Finding> {
         let error = match &bridge.error {
             Some(error) => error,
             None if seen.is_made => return None,
-            None => "ovs-vswitchd has not made it; its log says why",
+            None => "ovs-vswitchd has not created it; its log has the reason",
         };
         let what = format!(
             "bridge {name} on datapath {} does not work: {error}",
@@ -211,7 +211,7 @@ fn bridge(seen: &Seen) -> Option<Finding> {
     Some(match (&seen.controller, theirs) {
         (Some(_), Some(theirs)) if theirs != name => {
             let what =
-                format!("{missing}: external_ids:ovn-bridge has ovn-controller use {theirs}");
+                format!("{missing}: external_ids:ovn-bridge makes ovn-controller use {theirs}");
             Finding::wrong(Kind::OtherBridge, what).fix(format!(
                 "ovs-vsctl set open_vswitch . external_ids:ovn-bridge={name}"
             ))
@@ -220,12 +220,12 @@ fn bridge(seen: &Seen) -> Option<Finding> {
         (Some(_), _) => Finding::wrong(Kind::BridgeMissing, missing).fix(restart_controller()),
         (None, _) if let Some(pid) = seen.agent => Finding::wrong(
             Kind::BridgeMissing,
-            format!("{missing}, and the agent does not make it; its log says why"),
+            format!("{missing}, and the agent does not create it; its log has the reason"),
         )
         .look(agent_log(pid)),
         (None, _) => Finding::wrong(
             Kind::BridgeMissing,
-            format!("{missing}; the agent makes it when it starts"),
+            format!("{missing}; the agent creates it when it starts"),
         )
         .fix(start_agent()),
     })
@@ -249,7 +249,7 @@ pub(super) fn examine_ovn(seen: &Seen) -> Option<Examined> {
             );
         }
         if ovn.encap_ip.is_none() {
-            let what = "external_ids:ovn-encap-ip is not set: there is no tunnel to other nodes";
+            let what = "external_ids:ovn-encap-ip is not set, so there is no tunnel to other nodes";
             let command = "ovs-vsctl set open_vswitch . external_ids:ovn-encap-type=geneve \
                            external_ids:ovn-encap-ip=ADDRESS";
             findings.push(Finding::wrong(Kind::EncapIpUnset, what).fix(command));

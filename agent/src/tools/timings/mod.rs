@@ -145,7 +145,8 @@ impl TimingsArgs {
         let list: TraceList = self.common.agent().get(&path).await?;
         if let Some(pod) = self.pod.filter(|_| list.operations.is_empty()) {
             return Err(ToolError::NotFound(format!(
-                "the agent has done nothing for a pod {pod} since it started\nlook: podwire ports"
+                "the agent has had no operation of a pod {pod} since it started\nlook: podwire \
+                 ports"
             )));
         }
         match self.output {

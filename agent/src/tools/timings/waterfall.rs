@@ -18,7 +18,7 @@ const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 /// The operations, oldest first, so that the newest is next to the prompt.
 pub(super) fn text(operations: &[Traced], now: u64, width: usize, paint: Paint) -> String {
     if operations.is_empty() {
-        return "the agent has done nothing of that kind since it started\n".to_owned();
+        return "the agent has had no such operation since it started\n".to_owned();
     }
     let chart = width
         .saturating_sub(NAME + TIME + 5)

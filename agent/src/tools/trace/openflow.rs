@@ -76,7 +76,7 @@ impl Way {
         };
         let place = format!("table {} of {}", last.table, last.bridge);
         let flow = match last.flow.as_str() {
-            "No match." => format!("{place} has no flow for it"),
+            "No match." => format!("{place} has no matching flow"),
             flow => format!("{place}, {flow}"),
         };
         match (
