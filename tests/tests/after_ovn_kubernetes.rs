@@ -130,7 +130,7 @@ fn a_del_of_such_a_pod_while_the_database_is_away_is_made_good() {
     node.kill_ovsdb_server();
     pod.del().success();
     node.start_ovsdb_server();
-    agent.await_log("finishing what was interrupted");
+    agent.await_log("finishing interrupted operations");
     agent.await_ready(true);
     let again = wire(&node, "again", &[]);
     again.del().success();

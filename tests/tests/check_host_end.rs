@@ -166,7 +166,7 @@ fn another_link_of_the_host_ends_name_is_not_taken_for_it() {
         "M=$(cat /sys/class/net/$H/address); ip link set $H down; ip link set $H name other; \
          ip link add $H address $M type veth peer name another; ip link set $H up",
     );
-    wired.is_seen("is not the one that was made for it");
+    wired.is_seen("is not the one that was created for it");
 }
 
 /// A new link of the same name, whose row comes anew in the same turn of ovs-vswitchd's main loop:

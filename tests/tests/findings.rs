@@ -107,6 +107,6 @@ fn a_bridge_that_cannot_be_made_is_said_once_and_not_tried_without_end() {
     for _ in 0..10 {
         node.pod("status").exec("STATUS", &conf()).error();
     }
-    let told = agent.log().matches("the bridge can't be made").count();
+    let told = agent.log().matches("the bridge can't be created").count();
     assert!(told <= 2, "told {told} times");
 }

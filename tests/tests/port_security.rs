@@ -359,7 +359,7 @@ fn a_node_whose_switch_takes_no_flows_is_not_ready_and_says_so_once() {
     node.vsctl(&["set", "bridge", "br-int", "protocols=OpenFlow10"]);
     node.kill_vswitchd();
     node.start_vswitchd();
-    agent.await_log("port security can't be kept");
+    agent.await_log("port security can't be maintained");
     agent.await_ready(false);
     let pod = node.pod("web");
     let error = pod.exec("STATUS", &conf()).error();
@@ -367,7 +367,7 @@ fn a_node_whose_switch_takes_no_flows_is_not_ready_and_says_so_once() {
     pod.add().error();
     let log = agent.log();
     assert_eq!(
-        log.matches("port security can't be kept").count(),
+        log.matches("port security can't be maintained").count(),
         1,
         "{log}"
     );
@@ -392,7 +392,7 @@ fn a_secured_network_on_a_node_without_port_security_needs_flows_as_well() {
         node.start_vswitchd();
     };
     protocols(&["set", "bridge", "br-int", "protocols=OpenFlow10"]);
-    agent.await_log("port security can't be kept");
+    agent.await_log("port security can't be maintained");
     pod.exec("STATUS", &conf()).success();
     other.add().success();
     let error = pod.exec("STATUS", &secured).error();

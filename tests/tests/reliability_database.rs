@@ -124,7 +124,7 @@ fn of_a_pod_that_ended_while_the_database_was_lost_nothing_comes_back() {
     recorder.await_gone(host_end(&gone));
     node.start_ovsdb_server();
     assert_alive(&node, [&one, &two]);
-    agent.await_log("ports of living pods: made again");
+    agent.await_log("ports of running pods; restored them");
     assert!(node.interface_of(&gone.container).is_none());
     // Its address is free for another pod.
     let other = node.pod("other").on_default_network(&entry(13));

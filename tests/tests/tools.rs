@@ -209,7 +209,7 @@ fn dels_in_the_spool_are_told_while_they_wait() {
     let agent = Agent::launch(&node, &AgentOptions::default()).unwrap();
     let waiting = "1 DEL waits to be carried out";
     assert_says(&node.podwire(&["status"]), UNWELL, &[waiting]);
-    let told = "DELs that wait in the spool and could not be carried out: 1";
+    let told = "DELs in the spool that could not be carried out: 1";
     assert_says(&node.podwire(&["doctor"]), UNWELL, &[told]);
     node.start_ovsdb_server();
     node.start_vswitchd();

@@ -190,7 +190,7 @@ impl<'a> Removal<'a> {
                 Err(refused) => {
                     tracing::error!(
                         error = %refused.error,
-                        "intent log: a delegated ipam plugin's DEL can't be read; its addresses \
+                        "intent log: a delegated IPAM plugin's DEL can't be read; its addresses \
                          stay allocated until its own GC"
                     );
                     Ok(())

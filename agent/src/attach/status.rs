@@ -129,8 +129,9 @@ impl Health {
         reasons.extend(self.subnets.map(str::to_owned));
         reasons.extend(self.journal.as_ref().map(ToString::to_string));
         if !self.spawner {
-            reasons
-                .push("the process that runs IPAM plugins has ended; the agent restarts".to_owned());
+            reasons.push(
+                "the process that runs IPAM plugins has ended; the agent restarts".to_owned(),
+            );
         }
         if reasons.is_empty() && !self.settled {
             reasons.push(

@@ -83,7 +83,9 @@ impl Environment {
             name.starts_with(PREFIX) && !known.contains(&name.as_str()) && !is_of_a_service(name)
         };
         let warning = |name: &String| match nearest(name, known.iter().copied()) {
-            Some(nearest) => format!("${name} is not a setting and has no effect; is it {nearest}?"),
+            Some(nearest) => {
+                format!("${name} is not a setting and has no effect; is it {nearest}?")
+            }
             None => format!("${name} is not a setting and has no effect"),
         };
         self.variables

@@ -27,7 +27,7 @@ fn no_bridge_and_an_agent_whose_bridge_is_ovn_controllers() {
     let mut patient = Patient::new(&node, options);
     patient.start_agent();
     node.vsctl(&["del-br", "br-int"]);
-    patient.complains_of("bridge-missing", "the agent does not make it");
+    patient.complains_of("bridge-missing", "the agent does not create it");
 }
 
 #[test]

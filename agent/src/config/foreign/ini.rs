@@ -165,8 +165,12 @@ impl Scanner<'_> {
                     Some('n') => '\n',
                     Some('t') => '\t',
                     Some(same) => same,
-                    None => return Err(self.wrong("within quotes, \\ must be followed by \", \\, n \
-                                                   or t")),
+                    None => {
+                        return Err(self.wrong(
+                            "within quotes, \\ must be followed by \", \\, n \
+                                                   or t",
+                        ));
+                    }
                 },
                 other => other,
             });

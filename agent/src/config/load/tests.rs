@@ -243,11 +243,11 @@ fn a_variable_that_looks_like_a_setting_and_is_none_is_named_with_the_nearest() 
     let warnings = |name: &str| Inputs::new().variable(name, "1").load().unwrap().warnings;
     assert_eq!(
         warnings("PODWIRE_BRIGDE"),
-        ["$PODWIRE_BRIGDE is no setting and does nothing; is it PODWIRE_BRIDGE?"]
+        ["$PODWIRE_BRIGDE is not a setting and has no effect; is it PODWIRE_BRIDGE?"]
     );
     assert_eq!(
         warnings("PODWIRE_SOMETHING_ELSE_ENTIRELY"),
-        ["$PODWIRE_SOMETHING_ELSE_ENTIRELY is no setting and does nothing"]
+        ["$PODWIRE_SOMETHING_ELSE_ENTIRELY is not a setting and has no effect"]
     );
     for fine in [
         "PODWIRE_ADD_TIMEOUT",

@@ -55,8 +55,7 @@ fn each_refusal_names_flag_value_and_what_was_expected() {
     let cases = [
         (
             of(&[Source::Kube], none()),
-            "--sources kube: give --kubeconfig or --k8s-apiserver: there is no service account \
-             here",
+            "--sources kube: set --kubeconfig or --k8s-apiserver: there is no service account",
         ),
         (of(&[Source::Dir], none()), "--sources dir: give --pod-dir"),
         (

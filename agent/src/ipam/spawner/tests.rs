@@ -174,7 +174,7 @@ async fn a_program_that_takes_too_long_is_killed_with_its_children() {
         error.to_string(),
         format!(
             "{SHELL} did not end within 300 ms and was killed; \
-             its standard error ends: \"stuck here\""
+             its standard error ends with \"stuck here\""
         )
     );
     soon(ended).await;
@@ -413,6 +413,6 @@ fn last_words_are_the_end_of_what_was_said_at_most_400_bytes() {
     let words = last_words(&format!("{}é{}", "a".repeat(1000), "b".repeat(399)));
     assert_eq!(
         words,
-        format!("; its standard error ends: \"{}\"", "b".repeat(399))
+        format!("; its standard error ends with \"{}\"", "b".repeat(399))
     );
 }

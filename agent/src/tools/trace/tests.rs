@@ -56,7 +56,7 @@ fn a_refusal_by_port_security_is_told_as_one_and_another_by_its_flow() {
     assert_eq!(
         way.reason(),
         "port security: the source address is not one of the port's (table 240 of br-int has no \
-         flow for it)"
+         matching flow)"
     );
     let other = "bridge(\"br-int\")\n 0. priority 7\n    drop\nDatapath actions: drop\n";
     let way = openflow::Way::read(other);
