@@ -118,7 +118,7 @@ fn node(command: podwire_node::NodeCommand, role: Option<RoleLine>) -> ExitCode 
     };
     match Manager::from_environment() {
         Ok(manager) => {
-            let tell = |state: &str| manager.tell(state);
+            let tell = |state: &str| manager.notify(state);
             let surroundings = podwire_node::Surroundings {
                 tell: &tell,
                 watchdog: manager.watchdog(),

@@ -131,7 +131,7 @@ fn detect(loaded: &Loaded) -> Option<(u32, String)> {
         .enable_all()
         .build()
         .ok()?;
-    let uplink = runtime.block_on(Uplink::look(&loaded.config))?;
+    let uplink = runtime.block_on(Uplink::find(&loaded.config))?;
     Some((uplink.fits(), uplink.to_string()))
 }
 
@@ -227,7 +227,7 @@ fn serve(
             tokio::spawn(served);
         }
         tokio::spawn(configuration.follow(Arc::clone(&node), hangup));
-        tokio::spawn(tell_manager(Arc::clone(&node), manager, stop.clone()));
+        tokio::spawn(notify_manager(Arc::clone(&node), manager, stop.clone()));
         let role = role.map(|role| role.watch(stop.clone())).transpose();
         let role = role.map_err(process("watch the node role"))?;
         spawn_keepers(&node, &stop);
@@ -291,7 +291,7 @@ fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, StartError> {
 }
 
 /// Reports the agent's state and liveness to the service manager until the agent ends.
-async fn tell_manager(node: Arc<Node>, manager: Manager, stop: CancellationToken) {
+async fn notify_manager(node: Arc<Node>, manager: Manager, stop: CancellationToken) {
     manager.serving();
     let told = async {
         node.settled().await;

@@ -111,7 +111,7 @@ impl Manager {
 
     /// Reports that the agent serves.
     pub fn serving(&self) {
-        self.tell("READY=1\nSTATUS=serving; not yet ready for an ADD");
+        self.notify("READY=1\nSTATUS=serving; not yet ready for an ADD");
     }
 
     /// The interval of liveness messages.
@@ -121,12 +121,12 @@ impl Manager {
 
     /// Reports one line of status text.
     pub fn status(&self, line: &str) {
-        self.tell(&format!("STATUS={line}"));
+        self.notify(&format!("STATUS={line}"));
     }
 
     /// Reports that the agent is stopping.
     pub fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=ending; pods keep their network");
+        self.notify("STOPPING=1\nSTATUS=ending; pods keep their network");
     }
 
     /// Repeatedly reports that the agent's one thread still runs, for as long as it does; without a
@@ -138,12 +138,12 @@ impl Manager {
         let mut beat = tokio::time::interval(period);
         loop {
             beat.tick().await;
-            self.tell(WATCHDOG);
+            self.notify(WATCHDOG);
         }
     }
 
     /// Sends assignments, one per line (sd_notify(3)).
-    pub fn tell(&self, message: &str) {
+    pub fn notify(&self, message: &str) {
         let Some((socket, address)) = &self.socket else {
             return;
         };

@@ -17,7 +17,7 @@ use crate::ipam::{Family, Owner};
 use crate::netns::Route;
 use crate::observe::WaitFor;
 use crate::plan::InterfaceSpec;
-use crate::pods::ovn_network::InterfaceWish;
+use crate::pods::ovn_network::RequestedInterface;
 use crate::pods::{self, NetworkKey, Settings, pod_networks};
 
 /// What one ADD has to create.
@@ -61,9 +61,9 @@ impl Add<'_> {
         }
         // Without a controller to answer it, a user's request counts as written.
         if pod.network == NetworkKey::Default
-            && let Some(wish) = pods::wish(&pod.annotations)?
+            && let Some(request) = pods::request(&pod.annotations)?
         {
-            return self.wished(&wish.interfaces, undo);
+            return self.requested_interfaces(&request.interfaces, undo);
         }
         if pod.annotations.contains_key(pod_networks::ANNOTATION) {
             return Err(Error::NotAnnotated {
@@ -92,12 +92,16 @@ impl Add<'_> {
 
     /// The interfaces that `ovnNetwork` requests, on a node where the agent supplies what the
     /// request leaves open.
-    fn wished(&self, wishes: &[InterfaceWish], undo: &mut Undo) -> Result<Assignment, Error> {
+    fn requested_interfaces(
+        &self,
+        requests: &[RequestedInterface],
+        undo: &mut Undo,
+    ) -> Result<Assignment, Error> {
         let owner = self.call.owner();
-        let mut interfaces = Vec::with_capacity(wishes.len());
-        for wish in wishes {
-            let mut interface = wish.interface.clone();
-            let given = match (interface.addresses.first(), wish.bare_address) {
+        let mut interfaces = Vec::with_capacity(requests.len());
+        for request in requests {
+            let mut interface = request.interface.clone();
+            let given = match (interface.addresses.first(), request.bare_address) {
                 (Some(net), _) => {
                     self.claim_if_ours(net.addr(), &owner, undo)?;
                     Vec::new()
@@ -118,7 +122,7 @@ impl Add<'_> {
             interface
                 .addresses
                 .extend(given.iter().map(|it| it.address));
-            if wish.default_gateway && interface.gateways.is_empty() {
+            if request.default_gateway && interface.gateways.is_empty() {
                 interface.gateways = given.iter().map(|it| it.gateway).collect();
             }
             interfaces.push(interface);
@@ -173,15 +177,15 @@ impl Add<'_> {
     fn embedded(&self, undo: &mut Undo) -> Result<Assignment, Error> {
         let owner = self.call.owner();
         let mut interface = requested(&self.call.conf);
-        let wishes = static_wishes(self.call)?;
+        let requests = requested_ips(self.call)?;
         let mut given = Vec::with_capacity(2);
-        for wish in &wishes {
-            let (allocated, older) = self.node.addresses.claim(wish.address, &owner)?;
-            undo.push(Done::Address(wish.address, older));
-            given.push(match wish.prefix_len {
+        for request in &requests {
+            let (allocated, older) = self.node.addresses.claim(request.address, &owner)?;
+            undo.push(Done::Address(request.address, older));
+            given.push(match request.prefix_len {
                 // The requested prefix length decides what is on the link; without one, the
                 // subnet's does.
-                Some(length) => (with_prefix(wish.address, length), allocated.gateway),
+                Some(length) => (with_prefix(request.address, length), allocated.gateway),
                 None => (allocated.address, allocated.gateway),
             });
         }
@@ -189,7 +193,7 @@ impl Add<'_> {
         if families.is_empty() {
             return Err(Error::NoAddressSource);
         }
-        if wishes.is_empty() {
+        if requests.is_empty() {
             for allocated in self.node.addresses.allocate(&owner)? {
                 undo.push(Done::Address(allocated.address.addr(), None));
                 given.push((allocated.address, allocated.gateway));
@@ -276,15 +280,15 @@ fn requested(conf: &NetConf) -> InterfaceSpec {
 }
 
 /// Addresses that runtime or operator request: in the capability, `args.cni`, or `IP` in CNI_ARGS.
-fn static_wishes(call: &Call) -> Result<Vec<RequestedIp>, Error> {
-    let wishes = call.conf.requested_ips();
-    if !wishes.is_empty() {
-        return Ok(wishes.to_vec());
+fn requested_ips(call: &Call) -> Result<Vec<RequestedIp>, Error> {
+    let requests = call.conf.requested_ips();
+    if !requests.is_empty() {
+        return Ok(requests.to_vec());
     }
     match call.args.get("IP") {
         None => Ok(Vec::new()),
         Some(text) => match RequestedIp::parse(text) {
-            Some(wish) => Ok(vec![wish]),
+            Some(request) => Ok(vec![request]),
             None => Err(Error::Request(SpecError::new(
                 ErrorCode::INVALID_ENVIRONMENT,
                 format!("CNI_ARGS: IP={text} is not an IP address"),

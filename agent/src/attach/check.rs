@@ -103,7 +103,7 @@ pub(super) async fn check(node: &Node, call: &Call, trace: &mut Trace) -> Result
         let pod = observed.iter().find(|(_, seen)| seen.link.name == ifname);
         let pod = pod.map(|(_, seen)| &seen.link);
         let expected = Expected::of_result(&prev, &record.name);
-        let host = HostEnd::look(node, record, pod).await?;
+        let host = HostEnd::read(node, record, pod).await?;
         none(host.differences(record, pod, &expected))?;
         none(other_source_mac(node, record, pod))?;
     }

@@ -125,7 +125,7 @@ impl Agent {
             Ok(_) => Outcome::Ok("ok"),
             Err(error) => {
                 if let Some(events) = &self.events {
-                    notice::tell_owner(events, &self.node.sources, &call, error);
+                    notice::report_to_owner(events, &self.node.sources, &call, error);
                 }
                 Outcome::Failed {
                     code: error.code().0,

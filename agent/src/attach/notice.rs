@@ -15,7 +15,7 @@ use crate::pods::sources::{Missing, PodName, SourceError, Sources};
 use crate::ports::PortError;
 
 /// Reports it on the pod, without waiting.
-pub(super) fn tell_owner(events: &Events, sources: &Sources, call: &Call, error: &Error) {
+pub(super) fn report_to_owner(events: &Events, sources: &Sources, call: &Call, error: &Error) {
     let (Some(pod), Command::Add, Some(reason)) = (&call.pod, call.verb, reason(error)) else {
         return;
     };

@@ -19,7 +19,7 @@ pub(super) async fn status(node: &Node, call: &Call) -> Result<(), Error> {
     // An agent that has just started is not ready yet; an ADD waits for that too. If it never
     // becomes ready, the reasons below tell why.
     let _ = node.settled_within(READY_DEADLINE).await;
-    let mut health = Health::look(node).await;
+    let mut health = Health::check(node).await;
     if call.conf.port_security == Some(true) {
         health.flows = health.flows_problem(node);
     }
@@ -32,7 +32,7 @@ pub(super) async fn status(node: &Node, call: &Call) -> Result<(), Error> {
 
 /// Whether an ADD would be served now; the error has every reason against it.
 pub(super) async fn readiness(node: &Node) -> Result<(), Error> {
-    Health::look(node).await.confirm()
+    Health::check(node).await.confirm()
 }
 
 /// What an ADD needs, and what is wrong with each part.
@@ -64,7 +64,7 @@ pub(crate) struct Health {
 
 impl Health {
     /// Checks everything that an ADD needs.
-    pub(crate) async fn look(node: &Node) -> Self {
+    pub(crate) async fn check(node: &Node) -> Self {
         let mut ready = node.ports.ready(Duration::ZERO).await;
         if ready.is_ok() {
             ready = node.ports.database_answers(ANSWER_DEADLINE).await;

@@ -191,7 +191,7 @@ pub struct Failure {
 /// The kernel does not list the host's links.
 pub async fn status(agent: &Agent) -> Result<StatusView, Error> {
     let node = &*agent.node;
-    let health = Health::look(node).await;
+    let health = Health::check(node).await;
     let (current, state) = match &health.ports {
         Some(PortError::DatabaseSilent { .. }) => (false, "does not answer".to_owned()),
         _ => node.ports.connection(),

@@ -20,7 +20,7 @@ pub enum Datapath {
     /// link.
     Userspace {
         /// The indexes of the links with packet sockets bound to them.
-        heard: HashSet<u32>,
+        bound: HashSet<u32>,
     },
 }
 
@@ -48,7 +48,7 @@ impl Datapath {
     pub fn read(userspace: bool) -> io::Result<Self> {
         match userspace {
             true => Ok(Self::Userspace {
-                heard: bound_to(&fs::read_to_string(PACKET_SOCKETS)?),
+                bound: bound_to(&fs::read_to_string(PACKET_SOCKETS)?),
             }),
             false => Ok(Self::Kernel),
         }
@@ -59,7 +59,7 @@ impl Datapath {
         let name = || host_end.name.clone();
         match self {
             _ if !host_end.up => Some(NoPackets::Down(name())),
-            Self::Userspace { heard } if !heard.contains(&host_end.ifindex) => {
+            Self::Userspace { bound } if !bound.contains(&host_end.ifindex) => {
                 Some(NoPackets::NotHeard(name()))
             }
             Self::Kernel if host_end.master.is_none() => Some(NoPackets::NoVport(name())),
@@ -116,7 +116,7 @@ ffff92f0c6b1d000 3      3    0003   0     1 0      0      64340
     #[test]
     fn a_host_end_that_is_down_or_that_no_datapath_has_carries_no_packets() {
         let userspace = Datapath::Userspace {
-            heard: HashSet::from([9]),
+            bound: HashSet::from([9]),
         };
         assert_eq!(userspace.fault(&link(9, true, None)), None);
         let name = || "3f2b9c0d1e4a5b6".to_owned();

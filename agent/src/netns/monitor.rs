@@ -135,16 +135,16 @@ impl Links {
             return;
         }
         if let Some(before) = before.filter(|before| before.name != link.name) {
-            table.tell(&before.name, None);
+            table.report(&before.name, None);
         }
-        table.tell(&link.name.clone(), Some(link));
+        table.report(&link.name.clone(), Some(link));
     }
 
     fn gone(&self, ifindex: u32) {
         let waiting = {
             let table = &mut *self.table();
             if let Some(link) = table.by_index.remove(&ifindex) {
-                table.tell(&link.name, None);
+                table.report(&link.name, None);
                 // There may be no receivers.
                 let _ = table.departures.send(link.name);
             }
@@ -176,7 +176,7 @@ impl Links {
 }
 
 impl Table {
-    fn tell(&mut self, name: &str, state: Option<LinkState>) {
+    fn report(&mut self, name: &str, state: Option<LinkState>) {
         self.changes.send_replace(());
         let Some(sender) = self.watches.get(name) else {
             return;

@@ -25,10 +25,10 @@ pub(super) fn plan_routes(interface: &str, spec: &InterfaceSpec) -> Result<Vec<R
             },
         )?;
     }
-    for wish in &spec.routes {
-        let dst = wish.dst.trunc();
+    for route in &spec.routes {
+        let dst = route.dst.trunc();
         let mut onlink = false;
-        if let Some(gateway) = wish.gateway {
+        if let Some(gateway) = route.gateway {
             if gateway.is_ipv4() != dst.addr().is_ipv4() {
                 return Err(PlanError::RouteFamily {
                     interface: interface.to_owned(),
@@ -41,7 +41,7 @@ pub(super) fn plan_routes(interface: &str, spec: &InterfaceSpec) -> Result<Vec<R
         let route = Route {
             dst,
             onlink,
-            ..wish.clone()
+            ..route.clone()
         };
         push_route(interface, &mut routes, route)?;
     }

@@ -20,7 +20,7 @@ pub mod sources;
 
 pub use annotation::{AnnotationError, Problem};
 pub use network_key::{NetworkKey, NetworkKeyError};
-pub use select::{Attaching, interfaces, wanted, wish};
+pub use select::{Attaching, interfaces, request, wanted};
 pub use settings::Settings;
 
 /// Every annotation that podwire reads; sources keep no others.

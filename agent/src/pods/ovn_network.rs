@@ -25,16 +25,16 @@ const OVN_TYPE: &str = "ovn4nfv";
 
 /// What a user requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct Request {
     /// The interfaces, in the order of the annotation.
-    pub interfaces: Vec<InterfaceWish>,
-    /// The routes of the object form, for [`Wish::apply_routes`].
+    pub interfaces: Vec<RequestedInterface>,
+    /// The routes of the object form, for [`Request::apply_routes`].
     routes: Option<Value>,
 }
 
 /// One requested interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InterfaceWish {
+pub struct RequestedInterface {
     /// Its settings; the gateway is set only if the default route uses it.
     pub interface: InterfaceSpec,
     /// A static address without a prefix length.
@@ -48,11 +48,11 @@ pub struct InterfaceWish {
 ///
 /// # Errors
 /// Names element, field and value of the first error.
-pub fn parse(name: &'static str, annotation: &str) -> Result<Option<Wish>, AnnotationError> {
+pub fn parse(name: &'static str, annotation: &str) -> Result<Option<Request>, AnnotationError> {
     let document = document(name, annotation)?;
     let root = Node::root(name, &document);
     if root.is_list() {
-        return Ok(Some(Wish {
+        return Ok(Some(Request {
             interfaces: parse_interfaces(root.items()?)?,
             routes: None,
         }));
@@ -62,7 +62,7 @@ pub fn parse(name: &'static str, annotation: &str) -> Result<Option<Wish>, Annot
             return Ok(None);
         }
         let interfaces = parse_interfaces(root.required("interface")?.items()?)?;
-        return Ok(Some(Wish {
+        return Ok(Some(Request {
             interfaces,
             routes: None,
         }));
@@ -71,13 +71,13 @@ pub fn parse(name: &'static str, annotation: &str) -> Result<Option<Wish>, Annot
     let routes = document
         .get(super::ovn_routes::ANNOTATION)
         .filter(|routes| !routes.is_null());
-    Ok(Some(Wish {
+    Ok(Some(Request {
         interfaces,
         routes: routes.cloned(),
     }))
 }
 
-impl Wish {
+impl Request {
     /// Adds the routes of the object form to the interfaces in the answer.
     ///
     /// # Errors
@@ -90,8 +90,8 @@ impl Wish {
     }
 }
 
-fn parse_interfaces(nodes: Vec<Node<'_>>) -> Result<Vec<InterfaceWish>, AnnotationError> {
-    let mut interfaces: Vec<InterfaceWish> = Vec::with_capacity(nodes.len());
+fn parse_interfaces(nodes: Vec<Node<'_>>) -> Result<Vec<RequestedInterface>, AnnotationError> {
+    let mut interfaces: Vec<RequestedInterface> = Vec::with_capacity(nodes.len());
     for node in nodes {
         let interface = parse_interface(&node)?;
         if interfaces
@@ -105,7 +105,7 @@ fn parse_interfaces(nodes: Vec<Node<'_>>) -> Result<Vec<InterfaceWish>, Annotati
     Ok(interfaces)
 }
 
-fn parse_interface(node: &Node<'_>) -> Result<InterfaceWish, AnnotationError> {
+fn parse_interface(node: &Node<'_>) -> Result<RequestedInterface, AnnotationError> {
     let address = node.any_member(&["ip_address", "ipAddress"])?;
     let (addresses, bare_address) = match address {
         None => (Vec::new(), None),
@@ -127,7 +127,7 @@ fn parse_interface(node: &Node<'_>) -> Result<InterfaceWish, AnnotationError> {
         .copied()
         .chain(bare_address.map(IpNet::from))
         .collect();
-    Ok(InterfaceWish {
+    Ok(RequestedInterface {
         interface: InterfaceSpec {
             port_name: PortName::listed(pod_ifname.as_deref()),
             pod_ifname,

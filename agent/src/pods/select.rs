@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::annotation::AnnotationError;
-use super::ovn_network::Wish;
+use super::ovn_network::Request;
 use super::pod_networks::{self, PodNetworks};
 use super::{NetworkKey, ovn, ovn_interfaces, ovn_network, ovn_routes};
 use crate::plan::InterfaceSpec;
@@ -71,29 +71,31 @@ pub fn interfaces(
         annotations,
         [ovn_interfaces::LATER_ANNOTATION, ovn_interfaces::ANNOTATION],
     );
-    let wish = wish(annotations)?;
+    let request = request(annotations)?;
     if let Some((name, annotation)) = answer {
         let mut interfaces = ovn_interfaces::parse(name, annotation)?;
         match annotations.get(ovn_routes::ANNOTATION) {
             Some(routes) => ovn_routes::apply(routes, &mut interfaces)?,
-            None => wish
+            None => request
                 .as_ref()
-                .map_or(Ok(()), |wish| wish.apply_routes(&mut interfaces))?,
+                .map_or(Ok(()), |request| request.apply_routes(&mut interfaces))?,
         }
         // The controller answers with addresses; an MTU stays where the user wrote it.
-        for wished in wish.iter().flat_map(|wish| &wish.interfaces) {
-            let wished = &wished.interface;
+        for requested in request.iter().flat_map(|request| &request.interfaces) {
+            let requested = &requested.interface;
             let answered = interfaces
                 .iter_mut()
-                .find(|interface| interface.pod_ifname == wished.pod_ifname);
+                .find(|interface| interface.pod_ifname == requested.pod_ifname);
             if let Some(interface) = answered {
-                interface.mtu = interface.mtu.or(wished.mtu);
+                interface.mtu = interface.mtu.or(requested.mtu);
             }
         }
         return Ok(Some(interfaces));
     }
     match annotations.get(ovn::ANNOTATION) {
-        Some(annotation) if wish.is_none() => Ok(Some(alone(ovn::parse(annotation)?, attaching))),
+        Some(annotation) if request.is_none() => {
+            Ok(Some(alone(ovn::parse(annotation)?, attaching)))
+        }
         _ => Ok(None),
     }
 }
@@ -102,7 +104,7 @@ pub fn interfaces(
 ///
 /// # Errors
 /// The annotation is invalid.
-pub fn wish(annotations: &BTreeMap<String, String>) -> Result<Option<Wish>, AnnotationError> {
+pub fn request(annotations: &BTreeMap<String, String>) -> Result<Option<Request>, AnnotationError> {
     let names = [ovn_network::LATER_ANNOTATION, ovn_network::ANNOTATION];
     match first(annotations, names) {
         Some((name, annotation)) => ovn_network::parse(name, annotation),

@@ -78,7 +78,7 @@ impl Ports {
     }
 
     /// The ports whose interface has this iface-id, whoever wrote them.
-    pub fn bearing(&self, iface_id: &str) -> Vec<PortRecord> {
+    pub fn with_iface_id(&self, iface_id: &str) -> Vec<PortRecord> {
         self.client.read(|db| {
             db.interfaces_with(iface_id)
                 .map(|interface| PortRecord::read(db, interface))

@@ -145,7 +145,7 @@ async fn differences(
             found.extend(inside_differences(&expected, pod.as_ref(), netns, netdev));
         }
         let pod = pod.map(|seen| seen.link);
-        let host = HostEnd::look(node, record, pod.as_ref()).await?;
+        let host = HostEnd::read(node, record, pod.as_ref()).await?;
         found.extend(host.differences(record, pod.as_ref(), &Expected::of_port(made)));
     }
     Ok(found)

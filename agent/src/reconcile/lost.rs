@@ -105,13 +105,13 @@ pub async fn keep_ports(node: Arc<Node>) {
             continue;
         }
         for key in touched {
-            tokio::spawn(look_after(Arc::clone(&node), key));
+            tokio::spawn(check_port(Arc::clone(&node), key));
         }
     }
 }
 
-async fn look_after(node: Arc<Node>, key: AttachmentKey) {
-    match recover::look_after(&node, &key).await {
+async fn check_port(node: Arc<Node>, key: AttachmentKey) {
+    match recover::check_port(&node, &key).await {
         Ok(Restored::Untouched) => {}
         Ok(Restored::Again) => {
             node.metrics.repaired(Repair::LostPort, 1);

@@ -35,7 +35,7 @@ impl Uplink {
 
     /// Finds it without a running agent: on the current tokio runtime, in the calling thread's
     /// network namespace.
-    pub async fn look(config: &Config) -> Option<Self> {
+    pub async fn find(config: &Config) -> Option<Self> {
         let netlink = Netlink::start(None).ok()?;
         let tunnel = match config.ovn.mode {
             Mode::Plain => None,

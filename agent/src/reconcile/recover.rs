@@ -40,7 +40,7 @@ pub(super) async fn finish(node: &Node, key: &AttachmentKey) -> Result<(), Error
 ///
 /// # Errors
 /// The kernel or the database refused; the attachment stays unchanged.
-pub(super) async fn look_after(node: &Node, key: &AttachmentKey) -> Result<Restored, Error> {
+pub(super) async fn check_port(node: &Node, key: &AttachmentKey) -> Result<Restored, Error> {
     let place = quiet_turn(node, key).await;
     let rows = node.ports.find(key);
     match node.journal.state(key) {
@@ -116,8 +116,8 @@ async fn restore_in_turn(node: &Node, entry: &Entry) -> Result<Restored, Error> 
     let iface_ids = lost
         .iter()
         .filter_map(|(_, port)| port.external_ids.get(ids::IFACE_ID));
-    let mut bearers = iface_ids.flat_map(|id| node.ports.bearing(id));
-    if bearers.any(|record| record.key.as_ref() != Some(&entry.key)) {
+    let mut others = iface_ids.flat_map(|id| node.ports.with_iface_id(id));
+    if others.any(|record| record.key.as_ref() != Some(&entry.key)) {
         remove(node, &entry.key).await?;
         return Ok(Restored::Stale);
     }

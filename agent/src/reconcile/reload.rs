@@ -148,8 +148,8 @@ impl Configuration {
             hold_addresses(node);
         }
         // Either of the two filters may admit it.
-        let is_heard = tracing::enabled!(tracing::Level::INFO);
-        if is_heard {
+        let is_logged = tracing::enabled!(tracing::Level::INFO);
+        if is_logged {
             self.say_changes(&next);
         }
         if live.log != before.log
@@ -157,7 +157,7 @@ impl Configuration {
         {
             tracing::error!(%error, "the log's filter can't be changed");
         }
-        if !is_heard {
+        if !is_logged {
             self.say_changes(&next);
         }
         if live != before {

@@ -179,7 +179,7 @@ async fn respond(
         return cni(request, agent, presence).await;
     }
     // The requests below have no body to wait for.
-    presence.is_heard();
+    presence.completed();
     pages::respond(&request, agent, watching).await
 }
 
@@ -202,7 +202,7 @@ async fn cni(
             return problem(StatusCode::REQUEST_TIMEOUT, ErrorCode::IO, msg);
         }
     };
-    presence.is_heard();
+    presence.completed();
     let cancel = Arc::new(Cancel::default());
     let on_disconnect = CancelOnDrop(Some(Arc::clone(&cancel)));
     let reply = tokio::spawn(agent.serve(body, cancel)).await;

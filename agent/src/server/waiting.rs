@@ -119,7 +119,7 @@ impl Presence {
     }
 
     /// Its request is complete.
-    pub(super) fn is_heard(&self) {
+    pub(super) fn completed(&self) {
         if let Some(number) = self.number().take() {
             self.waiting.lock().leave(number);
         }
@@ -166,7 +166,7 @@ impl Presence {
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        self.is_heard();
+        self.completed();
     }
 }
 
@@ -184,7 +184,7 @@ mod tests {
         let [served, silent, late] = [(); 3].map(|()| {
             let presence = waiting.enter();
             if waiting.lock().next == 1 {
-                presence.is_heard();
+                presence.completed();
             }
             presence
         });
@@ -204,7 +204,7 @@ mod tests {
         other.grew(1);
         assert!(gone(&slow) && !gone(&other));
         assert_eq!(waiting.lock().bytes, 41);
-        other.is_heard();
+        other.completed();
         assert_eq!(waiting.lock().bytes, 0, "a whole request counts no more");
     }
 
@@ -213,7 +213,7 @@ mod tests {
         let waiting = Arc::new(Waiting::new(1, 100));
         drop(waiting.enter());
         let next = waiting.enter();
-        next.is_heard();
+        next.completed();
         next.waits();
         assert!(!gone(&next));
         assert_eq!(waiting.lock().entries.len(), 1);

@@ -165,7 +165,7 @@ impl Shared {
         let mut driven = self.driven();
         let done = step(&mut driven.protocol);
         while let Some(event) = driven.protocol.poll_event() {
-            self.tell(&mut driven, event);
+            self.deliver(&mut driven, event);
         }
         done
     }
@@ -262,7 +262,7 @@ impl Shared {
         }
     }
 
-    fn tell(&self, driven: &mut Driven, event: Event) {
+    fn deliver(&self, driven: &mut Driven, event: Event) {
         let remote = driven.protocol.remote();
         match event {
             Event::Connected(forgotten) => {

@@ -29,7 +29,7 @@ pub(super) struct Connection {
     /// The server's state of the database, if only a leader is suitable.
     server: Option<ServerView>,
     in_flight: VecDeque<(u64, Group)>,
-    heard: Instant,
+    last_byte: Instant,
     /// The echo that no byte has followed yet.
     probe: Option<Instant>,
 }
@@ -66,7 +66,7 @@ impl Connection {
             phase,
             server,
             in_flight: VecDeque::new(),
-            heard: now,
+            last_byte: now,
             probe: None,
         })
     }
@@ -100,7 +100,7 @@ impl Connection {
     }
 
     pub(super) fn timeout(&self, config: &ClientConfig) -> Instant {
-        self.probe.unwrap_or(self.heard) + self.patience(config)
+        self.probe.unwrap_or(self.last_byte) + self.patience(config)
     }
 
     fn patience(&self, config: &ClientConfig) -> Duration {
@@ -142,7 +142,7 @@ impl Connection {
         now: Instant,
         bytes: &[u8],
     ) -> Result<(), ConnectionError> {
-        self.heard = now;
+        self.last_byte = now;
         self.probe = None;
         self.session.feed(bytes);
         loop {

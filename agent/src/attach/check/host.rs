@@ -57,7 +57,7 @@ pub(crate) struct HostEnd {
 
 impl HostEnd {
     /// Reads the link of a row; `pod` is the pod end.
-    pub(crate) async fn look(
+    pub(crate) async fn read(
         node: &Node,
         record: &PortRecord,
         pod: Option<&LinkState>,

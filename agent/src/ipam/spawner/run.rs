@@ -263,13 +263,13 @@ impl<'a> Conversation<'a> {
             }
             if exited {
                 return Ok(End::Exited {
-                    stdout: self.stdout.heard,
-                    stderr: self.stderr.heard,
+                    stdout: self.stdout.output,
+                    stderr: self.stderr.output,
                 });
             }
             if Instant::now() >= self.deadline {
                 return Ok(End::TimedOut {
-                    stderr: self.stderr.heard,
+                    stderr: self.stderr.output,
                 });
             }
         }
@@ -338,7 +338,7 @@ struct Listener<R> {
     stream: &'static str,
     /// `None` once all writers have closed it.
     pipe: Option<R>,
-    heard: Vec<u8>,
+    output: Vec<u8>,
 }
 
 impl<R: Read> Listener<R> {
@@ -346,7 +346,7 @@ impl<R: Read> Listener<R> {
         Self {
             stream,
             pipe: Some(pipe),
-            heard: Vec::new(),
+            output: Vec::new(),
         }
     }
 
@@ -355,8 +355,8 @@ impl<R: Read> Listener<R> {
         let Some(pipe) = self.pipe.as_mut().filter(|_| ready) else {
             return Ok(());
         };
-        let room = (OUTPUT_MAX + 1).saturating_sub(self.heard.len());
-        match pipe.take(room as u64).read_to_end(&mut self.heard) {
+        let room = (OUTPUT_MAX + 1).saturating_sub(self.output.len());
+        match pipe.take(room as u64).read_to_end(&mut self.output) {
             Ok(_) => self.pipe = None,
             Err(error) if is_momentary(&error) => {}
             Err(error) => return Err(error),
@@ -365,7 +365,7 @@ impl<R: Read> Listener<R> {
     }
 
     fn too_much(&self) -> Option<&'static str> {
-        (self.heard.len() > OUTPUT_MAX).then_some(self.stream)
+        (self.output.len() > OUTPUT_MAX).then_some(self.stream)
     }
 }
 

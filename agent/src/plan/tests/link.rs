@@ -132,11 +132,11 @@ fn macs_that_no_interface_can_bear_are_refused() {
             "mac 01:00:5E:00:00:01 of eth0 is a group address",
         ),
     ] {
-        let wish = InterfaceSpec {
+        let spec = InterfaceSpec {
             mac: Some(mac.into()),
             ..spec(&["10.1.2.3/24"], &[])
         };
-        assert_eq!(refusal(wish), expected);
+        assert_eq!(refusal(spec), expected);
     }
 }
 

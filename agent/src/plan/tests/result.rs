@@ -51,19 +51,19 @@ fn the_result_lists_both_ends_and_ties_addresses_to_the_pods() {
 
 #[test]
 fn the_result_names_the_gateway_of_each_addresss_own_subnet() {
-    let mut wish = spec(
+    let mut interface = spec(
         &["10.1.2.3/24", "10.9.0.3/24", "fd00::3/64", "10.8.0.3/24"],
         &[],
     );
     let gateways = ["10.9.0.1", "10.1.2.1", "fd00::1"];
-    wish.subnet_gateways = gateways.map(|text| text.parse().unwrap()).to_vec();
+    interface.subnet_gateways = gateways.map(|text| text.parse().unwrap()).to_vec();
     let key = key("eth0");
     let subject = Subject {
         key: &key,
         pod: None,
         netns: "/run/netns/a",
     };
-    let ports = plan(&subject, &[wish], &node()).unwrap();
+    let ports = plan(&subject, &[interface], &node()).unwrap();
     let result = result(&subject, &ports, &["h1".into()], Default::default());
     let named: Vec<_> = result.ips.iter().map(|ip| ip.gateway).collect();
     let gateway = |text: &str| Some(text.parse().unwrap());

@@ -2,12 +2,12 @@ use super::*;
 
 #[test]
 fn gateways_become_default_routes_and_link_routes_come_before_those_that_need_them() {
-    let mut wish = spec(&["10.1.2.3/24", "fd00::3/64"], &["10.1.2.1", "fd00::1"]);
-    wish.routes = vec![
+    let mut interface = spec(&["10.1.2.3/24", "fd00::3/64"], &["10.1.2.1", "fd00::1"]);
+    interface.routes = vec![
         route("10.9.0.7/16", Some("10.1.2.9")),
         route("10.8.0.0/16", None),
     ];
-    let ports = planned(&[wish]).unwrap();
+    let ports = planned(&[interface]).unwrap();
     let routes: Vec<(String, Option<String>, bool)> = ports[0]
         .link
         .routes

@@ -112,14 +112,14 @@ fn the_ports_of_a_list_of_interfaces_are_named_as_the_lists_controllers_name_the
 
 #[test]
 fn limits_are_passed_on_as_they_are() {
-    let wish = InterfaceSpec {
+    let interface = InterfaceSpec {
         bandwidth: Bandwidth {
             ingress_rate: Some(2),
             egress_rate: Some(1),
         },
         ..InterfaceSpec::default()
     };
-    let bandwidth = planned(&[wish]).unwrap()[0].bandwidth;
+    let bandwidth = planned(&[interface]).unwrap()[0].bandwidth;
     assert_eq!(
         (bandwidth.ingress_rate, bandwidth.egress_rate),
         (Some(2), Some(1))

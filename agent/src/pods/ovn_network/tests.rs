@@ -7,7 +7,7 @@ const LIST: &str = r#"[{"name":"ovn-ls-25","interface":"net0","defaultGateway":"
     {"name":"ovn-ls-26","interface":"*","ip_address":"172.16.26.3","mac_address":"0a:00:00:00:00:15"},
     {"name":"ovn-ls-24","interface":"net1","ipAddress":"172.16.24.55/24","macAddress":"0A:00:00:00:00:4E","gateway_ip":"172.16.24.1","mtu":"1400"}]"#;
 
-fn wish(name: &'static str, annotation: &str) -> Wish {
+fn request(name: &'static str, annotation: &str) -> Request {
     parse(name, annotation).unwrap().unwrap()
 }
 
@@ -19,12 +19,12 @@ fn both_spellings_and_both_kinds_of_address_are_read() {
         ..InterfaceSpec::default()
     };
     let expected = [
-        InterfaceWish {
+        RequestedInterface {
             interface: named(Some("net0")),
             bare_address: None,
             default_gateway: true,
         },
-        InterfaceWish {
+        RequestedInterface {
             interface: InterfaceSpec {
                 mac: Some(MacAddr6::new(0x0a, 0, 0, 0, 0, 0x15)),
                 ..named(None)
@@ -32,7 +32,7 @@ fn both_spellings_and_both_kinds_of_address_are_read() {
             bare_address: Some("172.16.26.3".parse().unwrap()),
             default_gateway: false,
         },
-        InterfaceWish {
+        RequestedInterface {
             interface: InterfaceSpec {
                 addresses: vec!["172.16.24.55/24".parse().unwrap()],
                 mac: Some(MacAddr6::new(0x0a, 0, 0, 0, 0, 0x4e)),
@@ -43,21 +43,21 @@ fn both_spellings_and_both_kinds_of_address_are_read() {
             default_gateway: false,
         },
     ];
-    assert_eq!(wish(ANNOTATION, LIST).interfaces, expected);
+    assert_eq!(request(ANNOTATION, LIST).interfaces, expected);
     let asks = LIST.replace(r#""gateway_ip""#, r#""defaultGateway":true,"gateway_ip""#);
-    let gateways = &wish(ANNOTATION, &asks).interfaces[2].interface.gateways;
+    let gateways = &request(ANNOTATION, &asks).interfaces[2].interface.gateways;
     assert_eq!(*gateways, ["172.16.24.1".parse::<IpAddr>().unwrap()]);
 }
 
 #[test]
 fn the_object_forms_say_the_same() {
-    let list = wish(ANNOTATION, LIST);
+    let list = request(ANNOTATION, LIST);
     assert_eq!(
-        wish(ANNOTATION, &format!(r#"{{"ovnNetwork":{LIST}}}"#)),
+        request(ANNOTATION, &format!(r#"{{"ovnNetwork":{LIST}}}"#)),
         list
     );
     assert_eq!(
-        wish(
+        request(
             LATER_ANNOTATION,
             &format!(r#"{{"type":"ovn4nfv","interface":{LIST}}}"#)
         ),
@@ -79,7 +79,7 @@ fn the_routes_of_the_object_form_are_given_to_the_answer() {
         addresses: vec!["172.16.24.2/24".parse().unwrap()],
         ..InterfaceSpec::default()
     }];
-    wish(ANNOTATION, annotation)
+    request(ANNOTATION, annotation)
         .apply_routes(&mut interfaces)
         .unwrap();
     assert_eq!(interfaces[0].routes[0].dst.to_string(), "172.16.29.0/24");

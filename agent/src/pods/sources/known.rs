@@ -111,7 +111,7 @@ struct Inner {
     gone: HashMap<PodName, Arc<Pod>>,
     waits: HashMap<PodName, Vec<Arc<Waiter>>>,
     /// When the source last answered.
-    heard: Option<Instant>,
+    answered: Option<Instant>,
     /// The newest resourceVersion received.
     newest: u64,
 }
@@ -197,8 +197,8 @@ impl Known {
     }
 
     /// The source answered, even if only to say that nothing has changed.
-    pub(super) fn heard(&self) {
-        self.lock().heard = Some(Instant::now());
+    pub(super) fn answered(&self) {
+        self.lock().answered = Some(Instant::now());
     }
 
     /// The source has reached this resourceVersion. Servers increment them, which Kubernetes
@@ -228,7 +228,7 @@ impl Known {
 
     /// The possible age of the data: the time since the source last answered.
     pub fn lag(&self) -> Option<Duration> {
-        self.lock().heard.map(|heard| heard.elapsed())
+        self.lock().answered.map(|answered| answered.elapsed())
     }
 
     /// The state of the source, and each change of it.

@@ -103,7 +103,7 @@ impl Keeper {
                 tracing::debug!(pods = pods.len(), version, "listed this node's pods");
                 self.known.came_to(&version);
                 self.known.replace(pods);
-                self.known.heard();
+                self.known.answered();
                 self.works();
             }
             Event::Watching => self.works(),
@@ -112,23 +112,23 @@ impl Keeper {
                 if let Some((name, pod)) = read(pod.metadata) {
                     self.known.apply(name, pod)?;
                 }
-                self.heard(version);
+                self.answered(version);
             }
             Event::Deleted(pod) => {
                 let version = pod.metadata.resource_version.clone();
                 if let Some((name, _)) = read(pod.metadata) {
                     self.known.delete(&name);
                 }
-                self.heard(version);
+                self.answered(version);
             }
-            Event::Bookmark(version) => self.heard(Some(version)),
+            Event::Bookmark(version) => self.answered(Some(version)),
             Event::Failed(failure) => self.failed(failure.to_string()),
         }
         Ok(())
     }
 
-    fn heard(&self, version: Option<String>) {
-        self.known.heard();
+    fn answered(&self, version: Option<String>) {
+        self.known.answered();
         if let Some(version) = version {
             self.known.came_to(&version);
         }

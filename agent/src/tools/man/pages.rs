@@ -1,22 +1,22 @@
 //! What the manual pages contain beyond the help texts.
 
 /// Items, each with its description.
-type Told = &'static [(&'static str, &'static str)];
+type Items = &'static [(&'static str, &'static str)];
 
 /// A command's page.
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) name: &'static str,
     /// Command lines, with descriptions.
-    pub(super) examples: Told,
+    pub(super) examples: Items,
     /// Files of this command alone.
-    pub(super) files: Told,
+    pub(super) files: Items,
     /// References to other pages.
     pub(super) also: &'static [&'static str],
 }
 
 /// Files that concern every command.
-pub(super) const EVERYWHERE: Told = &[(
+pub(super) const EVERYWHERE: Items = &[(
     "/run/podwire/agent.sock",
     "The agent's socket. Only root may connect.",
 )];
