@@ -35,8 +35,8 @@ pub enum Problem {
     Content(Box<KubeconfigError>),
     /// Its user gets credentials only from a program.
     #[error(
-        "its user needs a program ({what}), and the agent starts none: give it a token, a token \
-         file or a client certificate"
+        "its user needs a program ({what}), but podwire starts none: give the user a token, a \
+         token file or a client certificate"
     )]
     NeedsProgram {
         /// The field that names the program.

@@ -121,7 +121,7 @@ pub enum AccessError {
     #[error("service account: {0}")]
     ServiceAccount(#[source] Box<dyn Error + Send + Sync>),
     /// Certificates or keys can't be used.
-    #[error("make a client of the API server: {0}")]
+    #[error("create a client of the API server: {0}")]
     Client(#[source] Box<kube::Error>),
 }
 

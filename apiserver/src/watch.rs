@@ -300,7 +300,7 @@ where
         }
         if listing.pages == MOST_PAGES {
             return Err(Failure::new(format!(
-                "the server's list does not end: {MOST_PAGES} pages came"
+                "the server's list does not end: it has more than {MOST_PAGES} pages"
             )));
         }
         let page = in_time(api.list(&listing.parameters)).await?;
@@ -348,7 +348,7 @@ where
         let Ok(event) = tokio::time::timeout(SILENCE, watching.events.next()).await else {
             let kind = K::kind(&());
             let seconds = SILENCE.as_secs();
-            tracing::debug!(%kind, "nothing came for {seconds} s; watching anew");
+            tracing::debug!(%kind, "nothing arrived for {seconds} s; watching again");
             self.state = State::Listed(api, false);
             return Ok(None);
         };

@@ -56,7 +56,7 @@ pub struct Invocation {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvError {
     /// CNI_COMMAND is missing or empty.
-    #[error("CNI_COMMAND is missing: podwire is a CNI plugin, to be called by a container runtime")]
+    #[error("CNI_COMMAND is missing: podwire-cni is a CNI plugin, which a container runtime calls")]
     NoCommand,
     /// CNI_COMMAND is not a verb.
     #[error("CNI_COMMAND: {} is not one of ADD, DEL, CHECK, GC, STATUS, VERSION", excerpt(.0))]

@@ -35,8 +35,8 @@ pub enum DirError {
     },
     /// Someone other than root could change its content.
     #[error(
-        "{} belongs to uid {uid} with mode {mode:o}; it must belong to root and be writable by \
-         nobody else",
+        "{} belongs to uid {uid} and has mode {mode:o}; it must belong to root, and only root may \
+         write to it",
         .path.display()
     )]
     Unsafe {

@@ -20,8 +20,8 @@ const OWNER: (&str, &str) = ("podwire.io/owner", "controller");
 pub enum DiffError {
     /// A row that somebody else made has the name.
     #[error(
-        "{table} {name} in the northbound database is somebody else's: remove it, or start the \
-         controller with --adopt to take it over"
+        "{table} {name} in the northbound database does not belong to this controller: remove it, \
+         or start the controller with --adopt to take it over"
     )]
     Foreign {
         /// The row's table.

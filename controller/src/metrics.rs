@@ -83,7 +83,7 @@ fn respond(request: &Request<Incoming>, progress: &Progress) -> Response<Full<By
         (&Method::GET, "/healthz") => answer(StatusCode::OK, "ok\n".to_owned()),
         _ => answer(
             StatusCode::NOT_FOUND,
-            "there are /metrics and /healthz here\n".to_owned(),
+            "only /metrics and /healthz are served here\n".to_owned(),
         ),
     }
 }
@@ -107,7 +107,7 @@ pub(crate) fn page(progress: &Progress) -> String {
         ("services", "Services with cluster IPs", progress.services),
         (
             "problems",
-            "Objects that can not have what they should; each has an Event",
+            "Objects with a problem; each has an Event",
             progress.problems,
         ),
         (
@@ -145,7 +145,7 @@ pub(crate) fn page(progress: &Progress) -> String {
             "Writes to the API server that failed",
             progress.write_failures,
         ),
-        ("changes", "Changes of objects taken", progress.changes),
+        ("changes", "Changes of objects received", progress.changes),
     ];
     for (name, help, value) in counters {
         registry.register(name, help, ConstCounter::new(value));

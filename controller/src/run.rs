@@ -41,8 +41,8 @@ pub enum RunError {
     Setting(#[from] SettingError),
     /// ovn-kubernetes' control plane is at work.
     #[error(
-        "ovn-kubernetes' control plane is at work here, and two can't be: {0}. Scale its \
-         ovnkube-master or ovnkube-control-plane to nothing first; --adopt then takes over its rows"
+        "ovn-kubernetes' control plane runs in this cluster, and two can't run: {0}. Scale its \
+         ovnkube-master or ovnkube-control-plane to zero first; --adopt then takes over its rows"
     )]
     Rival(String),
     /// There is no way to the API server.

@@ -94,7 +94,8 @@ impl Look<'_> {
                 Some(seen) if seen.keys == *wanted => State::Well { ours: seen.ours },
                 Some(seen) if seen.ours => State::Differs(seen.keys.private_key.clone()),
                 Some(seen) => State::Foreign(format!(
-                    "somebody else set {}: leave out ours, or remove theirs (ovs-vsctl del-ssl)",
+                    "somebody else set {}: omit podwire's keys, or remove the others (ovs-vsctl \
+                     del-ssl)",
                     seen.keys.private_key
                 )),
             }),
@@ -105,8 +106,7 @@ impl Look<'_> {
                 None => State::Missing,
                 Some(seen) if seen == text => State::Well { ours: true },
                 Some(seen) if outlives(path) && !seen.starts_with(FILE_MARK) => State::Foreign(
-                    "somebody else wrote it: remove it, or leave out what is to be in it"
-                        .to_owned(),
+                    "somebody else wrote it: remove it, or omit the settings for it".to_owned(),
                 ),
                 Some(seen) => State::Differs(format!("{} other bytes", seen.len())),
             },
@@ -177,7 +177,7 @@ impl Look<'_> {
             return match self.observed.switch.bridges.contains_key(&wanted.bridge) {
                 true => State::Missing,
                 false => State::Waits(format!(
-                    "bridge {}, which ovn-controller makes: is ovn-controller running?",
+                    "bridge {}, which ovn-controller creates: is ovn-controller running?",
                     wanted.bridge
                 )),
             };
@@ -191,7 +191,7 @@ impl Look<'_> {
         }
         if seen.mark.is_none() && !self.take_over {
             let whose = match seen.iface_id.as_deref() == Some(&wanted.iface_id) {
-                true => "ovn-kubernetes made it: --take-over adopts it until cleanup".to_owned(),
+                true => "ovn-kubernetes created it: --take-over adopts it until cleanup".to_owned(),
                 false => format!(
                     "it bears no mark of podwire: remove it (ovs-vsctl del-port {LINK}), or adopt \
                      it by --take-over"
@@ -205,7 +205,7 @@ impl Look<'_> {
     fn bridge(&self, wanted: &Bridge) -> State {
         match self.observed.switch.bridges.get(&wanted.name) {
             None if wanted.datapath.is_empty() => {
-                State::Waits("the pods' bridge, which the agent makes: is it running?".to_owned())
+                State::Waits("the pods' bridge, which the agent creates: is it running?".to_owned())
             }
             None => State::Missing,
             Some(seen) if !seen.ours => State::Foreign(format!(
@@ -287,7 +287,7 @@ impl Look<'_> {
         });
         match self.observed.links.get(name) {
             None if wanted.is_none() => Some(format!("link {name}")),
-            None => Some(format!("link {name}, which ovs-vswitchd makes{said}")),
+            None => Some(format!("link {name}, which ovs-vswitchd creates{said}")),
             Some(link) if wanted.is_some_and(|mac| mac != link.mac) => {
                 Some(format!("the MAC of {name}, which ovs-vswitchd sets{said}"))
             }
@@ -351,7 +351,7 @@ impl Look<'_> {
                         State::Differs(of_route(seen))
                     }
                     Some(seen) => State::Foreign(format!(
-                        "there is one {}: remove it, or replace it by --take-over",
+                        "another one exists {}: remove it, or replace it with --take-over",
                         of_route(seen)
                     )),
                 }

@@ -53,8 +53,8 @@ pub(crate) enum JournalError {
         source: io::Error,
     },
     #[error(
-        "another `podwire node` holds {}: stop it first (systemctl stop podwire-node), or let it \
-         do the work",
+        "another `podwire node` uses {}: stop it first (systemctl stop podwire-node), or let it do \
+         the work",
         .0.display()
     )]
     Held(PathBuf),

@@ -46,22 +46,25 @@ pub(crate) enum NodeError {
     Observe(#[from] ObserveError),
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    #[error("there is something of somebody else's in our place, so nothing {} changed:\n{}",
+    #[error("items that podwire did not create are in the way, so nothing {} changed:\n{}",
         if *.more { "more was" } else { "was" }, .foreign.join("\n"))]
     Foreign { foreign: Vec<String>, more: bool },
     #[error("this machine can't join the network, so nothing was changed:\n  {}", .0.join("\n  "))]
     Preflight(Vec<String>),
-    #[error("waited {} ms for what others bring:\n{}", .limit.as_millis(), .awaited.join("\n"))]
+    #[error("waited {} ms for other programs:\n{}", .limit.as_millis(), .awaited.join("\n"))]
     Awaited {
         limit: Duration,
         awaited: Vec<String>,
     },
-    #[error("somebody undoes what is done: after {MOST_ROUNDS} rounds there is still to do:\n{}",
-        .0.join("\n"))]
+    #[error(
+        "something undoes podwire's changes: after {MOST_ROUNDS} rounds there is still something \
+         to do:\n{}",
+        .0.join("\n")
+    )]
     Fight(Vec<String>),
     #[error(
-        "{0} pods have ports on this node, and would lose the network: drain it first, or say \
-         --force"
+        "{0} pods have ports on this node, and would lose the network: drain the node first, or \
+         use --force"
     )]
     Pods(usize),
 }

@@ -89,7 +89,7 @@ impl Kept {
         });
         if let Err(error) = self.write() {
             // The item is put back all the same.
-            warn!(%error, file = %self.path.display(), "what was put back can't be written down");
+            warn!(%error, file = %self.path.display(), "repairs can't be recorded");
         }
     }
 
@@ -108,7 +108,7 @@ impl Kept {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         if let Err(error) = (State { well, status }).write(directory) {
             let directory = directory.display();
-            warn!(%error, %directory, "how the role stands can't be written down");
+            warn!(%error, %directory, "the role's state can't be recorded");
         }
     }
 
@@ -156,12 +156,12 @@ impl Default for Metrics {
         let registry = &mut metrics.registry;
         registry.register(
             "podwire_node_put_back",
-            "Items that somebody removed or changed and that were put back, by kind",
+            "Items that were removed or changed, and were restored, by kind",
             metrics.put_back.clone(),
         );
         registry.register(
             "podwire_node_fights",
-            "Times that an item was left alone for a while, having been put back too often",
+            "Times that an item was left alone for a while, because it had been restored too often",
             metrics.fights.clone(),
         );
         registry.register(

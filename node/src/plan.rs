@@ -263,8 +263,7 @@ fn uplink(settings: &Settings, observed: &Observed) -> Result<Uplink, String> {
         (Some(name), _) | (None, Some(name)) => name,
         (None, None) => {
             return Err(
-                "there is no default route that would tell the uplink: name it by \
-                        --interface"
+                "there is no default route to find the uplink by: name it with --interface"
                     .to_owned(),
             );
         }
@@ -272,7 +271,7 @@ fn uplink(settings: &Settings, observed: &Observed) -> Result<Uplink, String> {
     let link = observed.links.get(name).ok_or_else(|| {
         let links: Vec<&str> = observed.links.keys().map(String::as_str).collect();
         format!(
-            "--interface {name}: there is no such link; there are {}",
+            "--interface {name}: there is no such link; the links are {}",
             links.join(", ")
         )
     })?;

@@ -46,9 +46,9 @@ impl Preflight {
             found.see_southbound(settings, look).await;
         }
         if look.observed.default_link.is_none() {
-            found.warnings.push(
-                "there is no default route: what pods send to the outside has no way".to_owned(),
-            );
+            found
+                .warnings
+                .push("there is no default route: pods can't reach the outside".to_owned());
         }
         found.warnings.extend(firewall(settings).await);
         found.warnings.extend(firewalld(settings, look).await);
@@ -110,10 +110,11 @@ impl Preflight {
     ) {
         if let Some(twin) = by_name.filter(|twin| !names.contains(&Some(&twin.host))) {
             self.refusals.push(format!(
-                "system-id {chassis} is the chassis of {} in the southbound database: a cloned \
-                 machine has its twin's; remove /etc/openvswitch/system-id.conf, run `ovs-vsctl \
-                 remove open_vswitch . external_ids system-id`, and start again; or, if {0} is \
-                 gone, `ovn-sbctl chassis-del {chassis}`",
+                "system-id {chassis} is the chassis of {} in the southbound database; a cloned \
+                 machine has the system-id of its original. Remove \
+                 /etc/openvswitch/system-id.conf, run `ovs-vsctl remove open_vswitch . \
+                 external_ids system-id`, and start again; or, if {0} is gone, run `ovn-sbctl \
+                 chassis-del {chassis}`",
                 twin.host
             ));
         }
@@ -122,8 +123,8 @@ impl Preflight {
             .filter(|(_, twin)| twin.chassis != chassis)
         {
             self.refusals.push(format!(
-                "tunnels of chassis {} ({}) end at {ip} already: name another address by \
-                 --encap-ip; or, if that chassis is gone, `ovn-sbctl chassis-del {0}`",
+                "chassis {} ({}) already has the tunnel address {ip}: name another address with \
+                 --encap-ip; or, if that chassis is gone, run `ovn-sbctl chassis-del {0}`",
                 twin.chassis, twin.host
             ));
         }
@@ -144,8 +145,8 @@ async fn firewall(settings: &Settings) -> Option<String> {
     let drops: Vec<String> = drops.collect();
     (!drops.is_empty()).then(|| {
         format!(
-            "a firewall drops what it does not know (nft list chain {}): let packets of the pod \
-             network and UDP {} of the other nodes pass",
+            "a firewall drops packets by default (nft list chain {}): accept packets of the pod \
+             network, and UDP {} from the other nodes",
             drops.join(", "),
             settings.encap_port.unwrap_or(TUNNEL_PORT)
         )
@@ -167,7 +168,7 @@ async fn firewalld(settings: &Settings, look: &Look) -> Option<String> {
         return None;
     }
     Some(format!(
-        "firewalld rejects what pods send and get: run `firewall-cmd --permanent --zone=trusted \
+        "firewalld rejects pods' traffic: run `firewall-cmd --permanent --zone=trusted \
          --add-interface={link}` and `firewall-cmd --reload`"
     ))
 }

@@ -335,8 +335,8 @@ impl Keeper<'_> {
             if fight.rounds.len() > FIGHTS {
                 fight.truce = Some(now + TRUCE);
                 let text = format!(
-                    "{identity} was put back {FIGHTS} times within {} s, last against {by}; it is \
-                     left alone for {} s",
+                    "{identity} was restored {FIGHTS} times within {} s, the last time after a \
+                     change by {by}; it is left alone for {} s",
                     FIGHT_TIME.as_secs(),
                     TRUCE.as_secs()
                 );
@@ -420,7 +420,7 @@ fn by_whom(item: &Item, changes: &Changes) -> String {
         Item::Key { .. } | Item::Ssl(_) | Item::Port(_) | Item::Bridge(_) | Item::Tunnel(_) => {
             return "a client of Open vSwitch's database".to_owned();
         }
-        Item::Firewalld(_) => return "firewalld, or one who asked it".to_owned(),
+        Item::Firewalld(_) => return "firewalld, or a program that called it".to_owned(),
         Item::TunnelPort { .. } => {
             return "ovn-controller, or another client of the southbound database".to_owned();
         }
@@ -428,7 +428,7 @@ fn by_whom(item: &Item, changes: &Changes) -> String {
         _ => &changes.processes,
     };
     match names.len() {
-        0 => "somebody whom the kernel does not name".to_owned(),
+        0 => "a process that the kernel does not name".to_owned(),
         _ => names.iter().cloned().collect::<Vec<_>>().join(" or "),
     }
 }

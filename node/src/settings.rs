@@ -260,13 +260,13 @@ impl SettingsArgs {
                 .find_map(|(flag, value)| Some((flag, value.as_ref()?)))
             {
                 Some((flag, value)) => {
-                    let problem = "it is of OVN: leave it out, or say --mode ovn";
+                    let problem = "it is for OVN: omit it, or use --mode ovn";
                     Err(bad(flag, value, problem))
                 }
                 None => Ok(()),
             },
             Mode::Ovn if self.always_tunnel => {
-                let problem = "OVN has nothing but tunnels: leave it out, or say --mode plain";
+                let problem = "OVN always uses tunnels: omit it, or use --mode plain";
                 Err(bad("--always-tunnel", "true", problem))
             }
             Mode::Ovn => Ok(()),

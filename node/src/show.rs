@@ -92,7 +92,7 @@ pub(crate) fn items(look: &Look, journal: &[Undo], kept: &[PutBack]) -> String {
             Undo::Made(item) => writeln!(text, "  remove {}", item.identity()),
             Undo::Replaced(former) => writeln!(
                 text,
-                "  make route {} dev {} again",
+                "  restore route {} dev {}",
                 former.destination, former.link
             ),
             Undo::Sysctl { path, was, set } => {
@@ -150,10 +150,7 @@ pub(crate) fn done(step: &Step) -> String {
             format!("wrote {value} back to sysctl {}", path.replace('/', "."))
         }
         Step::Remove(Item::Former(former)) => {
-            format!(
-                "made route {} dev {} again",
-                former.destination, former.link
-            )
+            format!("restored route {} dev {}", former.destination, former.link)
         }
         Step::Remove(item) => format!("removed {}", item.identity()),
     }

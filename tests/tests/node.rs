@@ -206,7 +206,7 @@ fn what_others_made_in_our_place_is_named_and_stays() {
     assert_eq!(refused.status.code(), Some(1));
     for words in [
         "external_ids:ovn-remote: somebody else set it to tcp:198.51.100.1:6642",
-        "port ovn-k8s-mp0: ovn-kubernetes made it: --take-over adopts it until cleanup",
+        "port ovn-k8s-mp0: ovn-kubernetes created it: --take-over adopts it until cleanup",
     ] {
         assert!(refused.stderr.contains(words), "{words}\n{refused:#?}");
     }

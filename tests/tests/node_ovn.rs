@@ -126,8 +126,8 @@ fn a_machine_that_is_another_s_twin_is_refused_before_anything_is_changed() {
         (
             "old",
             "172.31.0.2",
-            "tunnels of chassis old (other) end at 172.31.0.2 already: name another address by \
-             --encap-ip; or, if that chassis is gone, `ovn-sbctl chassis-del old`",
+            "chassis old (other) already has the tunnel address 172.31.0.2: name another address with \
+             --encap-ip; or, if that chassis is gone, run `ovn-sbctl chassis-del old`",
         ),
     ] {
         add(name, ip, "other");

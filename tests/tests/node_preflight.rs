@@ -57,12 +57,12 @@ fn a_clock_that_is_off_and_a_machine_without_a_way_out_are_told_of() {
     });
     machine.node().run("ip", &["route", "del", "default"]);
     let planned = machine.podwire_node("plan", &[]);
-    let said = "there is no default route that would tell the uplink: name it by --interface";
+    let said = "there is no default route to find the uplink by: name it with --interface";
     assert!(planned.stderr.contains(said), "{planned:?}");
     let planned = machine
         .podwire_node("plan", &["--interface", "eth0"])
         .stdout;
-    let said = "note: there is no default route: what pods send to the outside has no way";
+    let said = "note: there is no default route: pods can't reach the outside";
     assert!(planned.contains(said), "{planned}");
 }
 

@@ -54,9 +54,9 @@ pub(crate) struct AgentError {
 /// What went wrong with the agent.
 #[derive(Debug, thiserror::Error)]
 enum Fault {
-    #[error("the path is longer than a socket's may be")]
+    #[error("the path is too long for a socket")]
     PathTooLong,
-    #[error("making a socket: {}", .0.desc())]
+    #[error("creating a socket: {}", .0.desc())]
     Socket(Errno),
     #[error("not running: {} when connecting{}; start it with `podwire agent`", .cause.desc(),
         tried(.window))]
@@ -68,19 +68,21 @@ enum Fault {
     Full(Duration),
     #[error("connecting: {}", .0.desc())]
     Connect(Errno),
-    #[error("the connection was lost {when}: {cause}; the agent's log should say why")]
+    #[error("the connection was lost {when}: {cause}; the agent's log should have the reason")]
     Lost {
         when: &'static str,
         cause: io::Error,
     },
-    #[error("it closed the connection after {0} bytes of its reply; its log should say why")]
+    #[error(
+        "it closed the connection after {0} bytes of its reply; its log should have the reason"
+    )]
     Closed(usize),
-    #[error("no whole reply within {} s ({came} bytes came); its log should say why",
+    #[error("no complete reply within {} s ({came} bytes arrived); its log should have the reason",
         .span.as_secs())]
     Expired { span: Duration, came: usize },
     #[error("its reply cannot be used: {0}; is it an agent?")]
     Http(#[from] HttpError),
-    #[error("its reply of status {0} has no CNI answer in its body; is it an agent?")]
+    #[error("its reply with status {0} has no CNI result in its body; is it an agent?")]
     NotCni(u16),
 }
 

@@ -16,7 +16,7 @@ pub(crate) enum InputError {
     #[error("reading the network configuration from stdin: {}", .0.desc())]
     Read(Errno),
     #[error(
-        "the network configuration on stdin did not end within {} s; {came} bytes came",
+        "the network configuration on stdin did not end within {} s; {came} bytes arrived",
         .span.as_secs()
     )]
     Expired { span: Duration, came: usize },

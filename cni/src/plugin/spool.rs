@@ -13,7 +13,7 @@ use crate::deadline::Deadline;
 
 /// Neither the agent nor the spool took the DEL.
 #[derive(Debug, thiserror::Error)]
-#[error("{lost}; and it can't be left for later: {spool}")]
+#[error("{lost}; the DEL can't be spooled either: {spool}")]
 pub(crate) struct NotSpooled {
     lost: AgentError,
     spool: SpoolError,

@@ -26,15 +26,15 @@ pub enum CniVersion {
 pub enum VersionError {
     /// Absent or empty, which according to the specification's first edition means 0.1.0.
     #[error(
-        "cniVersion is missing, which means 0.1.0; podwire speaks {}",
+        "cniVersion is missing, which means 0.1.0; podwire supports {}",
         CniVersion::list()
     )]
     Missing,
     /// Not one of [`CniVersion::ALL`].
-    #[error("cniVersion {} is not supported; podwire speaks {}", excerpt(.0), CniVersion::list())]
+    #[error("cniVersion {} is not supported; podwire supports {}", excerpt(.0), CniVersion::list())]
     Unsupported(String),
     /// The version is known but lacks the verb.
-    #[error("{command} needs cniVersion {needed} or later, and the configuration has {version}")]
+    #[error("{command} needs cniVersion {needed} or later, but the configuration has {version}")]
     Verb {
         /// The verb.
         command: Command,

@@ -33,7 +33,7 @@ pub enum HttpError {
     #[error("its head has the line {0}, which is not a header")]
     Header(String),
     /// The body has a transfer coding, which the agent never uses.
-    #[error("it has the transfer coding {0}; only Content-Length is understood")]
+    #[error("it has the transfer coding {0}; only Content-Length is supported")]
     TransferCoding(String),
     /// There is no Content-Length.
     #[error("it has no Content-Length")]
@@ -45,10 +45,10 @@ pub enum HttpError {
     #[error("its {STDERR_HEADER} is {0}")]
     BadStderr(String),
     /// The body is longer than [`MAX_REPLY`].
-    #[error("it announces {0} bytes, and at most {MAX_REPLY} are taken")]
+    #[error("it announces {0} bytes, but at most {MAX_REPLY} are allowed")]
     BodyTooLong(u64),
     /// More bytes arrived than the Content-Length announced.
-    #[error("it announces {announced} bytes and brings {came}")]
+    #[error("it announces {announced} bytes, but has {came}")]
     Excess {
         /// The Content-Length.
         announced: usize,

@@ -44,8 +44,8 @@ pub enum WireError {
     Malformed(String),
     /// The agent does not support the plugin's version. Code 1.
     #[error(
-        "the plugin speaks wire version {theirs}, and this agent {} to {}: install the plugin that \
-         came with the agent",
+        "the plugin uses wire version {theirs}, but this agent supports {} to {}: install the \
+         plugin that came with the agent",
         WIRE_VERSIONS.start(), WIRE_VERSIONS.end()
     )]
     Version {

@@ -124,7 +124,10 @@ fn an_agent_that_never_answers_is_waited_for_until_the_deadline() {
         let code = if verb == "STATUS" { 50 } else { 11 };
         outcome.assert_error(
             code,
-            &["no whole reply within 1 s (0 bytes came)", "agent.sock"],
+            &[
+                "no complete reply within 1 s (0 bytes arrived)",
+                "agent.sock",
+            ],
         );
         agent.end();
     }
@@ -143,7 +146,7 @@ fn a_reply_that_trickles_does_not_move_the_deadline() {
             .unwrap();
         while stream.write_all(b" ").is_ok() && !matches!(stream.read(&mut [0]), Ok(0)) {}
     });
-    add(&agent).assert_error(11, &["no whole reply within 1 s", "bytes came"]);
+    add(&agent).assert_error(11, &["no complete reply within 1 s", "bytes arrived"]);
     agent.end();
 }
 
@@ -166,7 +169,7 @@ fn an_agent_that_does_not_read_does_not_hold_the_plugin() {
     Call::new("ADD")
         .stdin(large)
         .run()
-        .assert_error(11, &["no whole reply within 1 s"]);
+        .assert_error(11, &["no complete reply within 1 s"]);
     agent.end();
 }
 
@@ -195,7 +198,7 @@ fn a_connection_that_ends_too_early_is_code_11() {
         agent.end();
     }
     let agent = FakeAgent::new(|stream: UnixStream| drop(stream));
-    add(&agent).assert_error(11, &["agent.sock", "log should say why"]);
+    add(&agent).assert_error(11, &["agent.sock", "log should have the reason"]);
     agent.end();
     let agent = FakeAgent::raw("");
     Call::new("STATUS")

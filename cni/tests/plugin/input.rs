@@ -169,6 +169,6 @@ fn an_error_is_in_the_version_of_the_configuration_once_that_is_known() {
 fn a_configuration_that_never_ends_is_not_waited_for_without_end() {
     let (mut child, _) = Call::new("STATUS").spawn_silent();
     let held_open = child.stdin.take();
-    Outcome::of(child).assert_error(5, &["stdin did not end within 15 s", "0 bytes came"]);
+    Outcome::of(child).assert_error(5, &["stdin did not end within 15 s", "0 bytes arrived"]);
     drop(held_open);
 }

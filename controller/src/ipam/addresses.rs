@@ -50,7 +50,7 @@ pub enum AddressError {
         node: String,
     },
     /// All that are not in use were freed moments ago.
-    #[error("all addresses of {subnet} that are free were another pod's until a moment ago")]
+    #[error("all free addresses of {subnet} were released by other pods only a moment ago")]
     Resting {
         /// The subnet.
         subnet: IpNet,
@@ -59,8 +59,8 @@ pub enum AddressError {
     },
     /// It asks for an address that no pod of its node can have.
     #[error(
-        "it asks for {address}, which no pod of node {node} can have: the node's subnets are \
-         {subnets}, without their first three addresses and the last; ask for another address, or \
+        "it requests {address}, which no pod of node {node} can have: the node's subnets are \
+         {subnets}, without their first three addresses and the last; request another address, or \
          place the pod on another node"
     )]
     Outside {
@@ -72,7 +72,7 @@ pub enum AddressError {
         subnets: String,
     },
     /// It asks for what another pod has.
-    #[error("it asks for {what}, which pod {holder} has: remove that pod, or ask for another")]
+    #[error("it requests {what}, which pod {holder} has: remove that pod, or request another")]
     Taken {
         /// The IP or MAC address.
         what: String,
@@ -81,8 +81,8 @@ pub enum AddressError {
     },
     /// It asks for a MAC address that goes with an IP address that is not its own.
     #[error(
-        "it asks for the MAC address {0}: those that begin with 0a:58 go with the IP address of \
-         their last four bytes; ask for another"
+        "it requests the MAC address {0}, but MAC addresses that begin with 0a:58 belong to the IP \
+         address in their last four bytes; request another"
     )]
     Derived(Mac),
 }

@@ -17,7 +17,7 @@ impl fmt::Display for Mac {
 
 /// The text is the MAC address of no interface.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no unicast MAC address such as 0a:58:0a:f4:00:03")]
+#[error("{0:?} is not a unicast MAC address such as 0a:58:0a:f4:00:03")]
 pub struct MacError(String);
 
 impl FromStr for Mac {

@@ -27,11 +27,11 @@ pub enum SubnetError {
     /// All are taken.
     #[error(
         "no subnet is left in {0}: add another network to --cluster-subnets, or remove nodes that \
-         are no longer there"
+         no longer exist"
     )]
     Exhausted(String),
     /// An older node has it.
-    #[error("its subnet {subnet} is that of the older node {holder}, so it gets another")]
+    #[error("its subnet {subnet} belongs to the older node {holder}, so it gets another")]
     Taken {
         /// The subnet.
         subnet: IpNet,
@@ -40,7 +40,7 @@ pub enum SubnetError {
     },
     /// Kubernetes has given it none.
     #[error(
-        "its spec.podCIDRs are empty, and the controller runs with --use-pod-cidrs: start \
+        "its spec.podCIDRs are empty, but the controller runs with --use-pod-cidrs: start \
          kube-controller-manager with --allocate-node-cidrs and --cluster-cidr"
     )]
     NoPodCidrs,
@@ -209,7 +209,7 @@ impl FromStr for ClusterSubnet {
         let (net, node_prefix) = text
             .rsplit_once('/')
             .filter(|(net, _)| net.contains('/'))
-            .ok_or_else(|| refused("there are not three parts"))?;
+            .ok_or_else(|| refused("expected three parts"))?;
         let net: IpNet = net
             .parse()
             .map_err(|_| refused("the first two parts are no network"))?;

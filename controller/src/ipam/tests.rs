@@ -37,7 +37,7 @@ fn pod(number: u32) -> ObjectName {
 #[test]
 fn a_cluster_subnet_that_can_not_be_divided_is_refused_by_name() {
     for (text, problem) in [
-        ("10.244.0.0/16", "not three parts"),
+        ("10.244.0.0/16", "expected three parts"),
         ("10.244.0.0/16/x", "no number"),
         ("10.244.0/16/24", "no network"),
         ("10.244.0.1/16/24", "bits beyond"),

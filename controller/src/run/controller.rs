@@ -128,8 +128,8 @@ impl Controller {
             let mut step = self.state.step(&self.ovsdb, &mut keys, self.most);
             self.progress.keys += step.keys.len() as u64;
             if let Err(error) = self.remove_chassis(&step.chassis).await {
-                warn!(%error, "the chassis of nodes that are gone can't be removed from the \
-                               southbound database; tried again");
+                warn!(%error, "the chassis of deleted nodes can't be removed from the southbound \
+                               database; trying again");
                 let nodes: BTreeSet<Key> = step.chassis.into_iter().map(|(key, _)| key).collect();
                 step.keys.retain(|key| !nodes.contains(key));
                 self.state.failed(nodes, Instant::now() + RETRY);
@@ -224,7 +224,7 @@ impl Controller {
                 self.state.was_written(&key, &write, version);
             }
             Err(error) if error.is_too_late() => {
-                debug!(%key, %error, "a write came too late; the watch tells");
+                debug!(%key, %error, "a write came too late; waiting for the watch");
             }
             Err(error) => {
                 warn!(%key, %error, "a write to the API server failed; it is tried again");

@@ -101,8 +101,8 @@ fn pod_of<'a>(cluster: &'a Cluster, id: &ObjectName) -> Result<&'a Pod, ToolErro
     cluster.pods.get(id).ok_or_else(|| {
         let (namespace, name) = id;
         ToolError::Unknown(format!(
-            "pod {namespace}/{name} is not on the pod network: there is none, it has no node yet, \
-             it uses its node's network, or it is done"
+            "pod {namespace}/{name} is not on the pod network: it does not exist, has no node yet, \
+             uses its node's network, or has ended"
         ))
     })
 }
@@ -148,7 +148,11 @@ fn describe_row(db: &Db, (namespace, name): &ObjectName, pod: &Pod, had: &Had, t
         .next()
         .is_none()
     {
-        line(text, "", "somebody else made it: --adopt takes it over");
+        line(
+            text,
+            "",
+            "it does not belong to this controller: --adopt takes it over",
+        );
     }
     if row.map("options").str("iface-id-ver") != Some(&pod.uid) {
         line(
@@ -194,7 +198,7 @@ fn services_of(cluster: &Cluster, had: &Had) -> Vec<String> {
             .collect();
         let state = match (endpoint.ready, endpoint.serving) {
             (true, _) => "ready",
-            (false, true) => "not ready, but serves: used where no endpoint is ready",
+            (false, true) => "not ready, but serving: used if no endpoint is ready",
             (false, false) => "not ready: not used",
         };
         found.push(format!(

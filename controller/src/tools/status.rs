@@ -117,7 +117,7 @@ impl fmt::Display for Status {
             Pending {
                 operations: 0,
                 writes: 0,
-            } => "nothing: rows and annotations are as the objects ask for".to_owned(),
+            } => "nothing: rows and annotations match the objects".to_owned(),
             Pending { operations, writes } => format!(
                 "{operations} operations and {writes} writes to Kubernetes; --dry-run shows them"
             ),

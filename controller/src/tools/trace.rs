@@ -102,7 +102,7 @@ fn verdict(trace: &str) -> String {
     }
     // What goes out then is the question who has the address, at every port.
     if has(&["arp {", "nd_ns {"]) {
-        return "not as far as OVN knows: it asks who has the address".to_owned();
+        return "not as far as OVN knows: it sends an ARP or ND request for the address".to_owned();
     }
     let outputs: BTreeSet<&str> = trace
         .split("output(\"")

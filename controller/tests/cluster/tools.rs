@@ -122,7 +122,7 @@ async fn people_see_what_is_and_what_would_be_done() {
     let text = explain(&["--to", "10.96.0.11", "--port", "80"]);
     assert!(text.contains("no, it is rejected"), "{text}");
     let text = explain(&["--to", "10.244.1.77"]);
-    assert!(text.contains("it asks who has the address"), "{text}");
+    assert!(text.contains("it sends an ARP or ND request"), "{text}");
     let (_, text) = ask(&central, &server, &["explain", "pod", "default/db"]);
     assert!(
         text.contains("service    default/front 10.96.0.10 80/TCP to 8080: ready"),

@@ -64,7 +64,7 @@ pub(crate) enum ApplyError {
     Database(#[from] TransactError),
     #[error("change this chassis' rows of the southbound database: {0}")]
     Southbound(TransactError),
-    #[error("tell firewalld of {rule}: {source}")]
+    #[error("configure firewalld with {rule}: {source}")]
     Firewalld {
         rule: String,
         source: Box<zbus::Error>,

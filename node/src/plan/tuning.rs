@@ -62,8 +62,8 @@ impl Plan {
             }
             if !observed.units.contains_key(unit) {
                 return Err(format!(
-                    "there is no unit {unit} here: leave --ovs-cpus and --ovs-no-mlockall out, or \
-                     run this on the machine itself"
+                    "there is no unit {unit} here: omit --ovs-cpus and --ovs-no-mlockall, or run \
+                     this on the machine itself"
                 ));
             }
             self.items.push(Item::File {
@@ -73,7 +73,7 @@ impl Plan {
         }
         if cpus.is_some() || *no_mlockall {
             self.verdict.push(
-                "Open vSwitch takes up its processors and --no-mlockall at its next start, after \
+                "the processors and --no-mlockall take effect at Open vSwitch's next start, after \
                  `systemctl daemon-reload`"
                     .to_owned(),
             );

@@ -90,7 +90,7 @@ impl Services {
         let script = contents.script(seen.as_ref());
         if let Err(error) = nft::run("services' table", &script).await {
             // What is there is not what was seen: all of it anew.
-            warn!(%error, "the table of services is made anew");
+            warn!(%error, "creating the table of services again");
             nft::run("services' table", &contents.anew()).await?;
         }
         self.seen = Some(Some(wanted));
@@ -128,8 +128,8 @@ impl Services {
         }
         match conntrack::forget(&datagrams).await {
             Ok(0) => {}
-            Ok(count) => info!(count, "forgot connections to endpoints that are gone"),
-            Err(error) => warn!(%error, "connections to endpoints that are gone stay"),
+            Ok(count) => info!(count, "removed connections to endpoints that are gone"),
+            Err(error) => warn!(%error, "connections to endpoints that are gone can't be removed"),
         }
     }
 }
