@@ -236,7 +236,7 @@ fn what_can_not_be_is_one_sentence_and_changes_nothing() {
     for (arguments, said) in [
         (
             ["--interface", "eth7"],
-            "--interface eth7: there is no such link; there are br-int, eth0, far, lo, \
+            "--interface eth7: there is no such link; the links are br-int, eth0, far, lo, \
              ovs-netdev",
         ),
         (

@@ -311,7 +311,7 @@ fn a_node_is_ready_only_when_everything_is_there() {
     node.vsctl(&["del-br", "br-int"]);
     let arguments = machine.arguments("run", &[]);
     let run = NodeRun::launch(node, &arguments);
-    run.await_state("STATUS=waiting for bridge br-int, which ovn-controller makes");
+    run.await_state("STATUS=waiting for bridge br-int, which ovn-controller creates");
     assert_eq!(run.count("ready"), 0, "{}", run.log());
     node.add_bridge("br-int");
     run.await_state("READY=1");

@@ -136,7 +136,7 @@ fn an_add_that_fails_against_a_hung_database_leaves_nothing_when_it_goes_on() {
         }
         node.signal_ovsdb_server(Signal::SIGCONT);
         agent.await_log(&format!(
-            "left of an attachment that is gone\",\"attachment\":\"eth0 of container {}",
+            "leftovers of an attachment that is gone\",\"attachment\":\"eth0 of container {}",
             pod.container
         ));
         node.await_port(&pod.container, false);

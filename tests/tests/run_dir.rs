@@ -28,7 +28,7 @@ fn assert_locked(node: &TestNode, first: &Agent<'_>) {
         assert!(!second.await_end().success());
     }
     // They share a log.
-    first.await_log("another podwire agent holds /run/podwire");
+    first.await_log("another podwire agent uses /run/podwire");
 }
 
 #[test]

@@ -255,7 +255,7 @@ fn timings_show_every_step_as_text_page_and_json() {
         ],
     );
     let done = node.podwire(&["timings", "nobody"]);
-    assert_says(&done, NOT_FOUND, &["nothing for a pod nobody"]);
+    assert_says(&done, NOT_FOUND, &["no operation of a pod nobody"]);
 }
 
 #[test]

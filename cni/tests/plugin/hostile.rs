@@ -224,23 +224,23 @@ fn a_reply_that_is_not_the_agents_is_code_6_and_never_printed() {
         ("HTTP/1.1 200 OK\r\n\r\n{}".to_owned(), "no Content-Length"),
         (
             "HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n{}".to_owned(),
-            "announces 1 bytes and brings 2",
+            "announces 1 bytes, but has 2",
         ),
         (
             "HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n".to_owned(),
             "announces 99999999 bytes",
         ),
         (endless, "longer than 8192 bytes"),
-        (reply(200, "<html>"), "status 200 has no CNI answer"),
-        (reply(200, "[]"), "status 200 has no CNI answer"),
-        (reply(200, "{} {}"), "status 200 has no CNI answer"),
-        (reply(200, ""), "status 200 has no CNI answer"),
-        (reply(404, "not found"), "status 404 has no CNI answer"),
-        (reply(500, ""), "status 500 has no CNI answer"),
-        (reply(500, "{}"), "status 500 has no CNI answer"),
+        (reply(200, "<html>"), "status 200 has no CNI result"),
+        (reply(200, "[]"), "status 200 has no CNI result"),
+        (reply(200, "{} {}"), "status 200 has no CNI result"),
+        (reply(200, ""), "status 200 has no CNI result"),
+        (reply(404, "not found"), "status 404 has no CNI result"),
+        (reply(500, ""), "status 500 has no CNI result"),
+        (reply(500, "{}"), "status 500 has no CNI result"),
         (
             reply(302, r#"{"code":"x","msg":1}"#),
-            "status 302 has no CNI answer",
+            "status 302 has no CNI result",
         ),
     ];
     for (bytes, text) in cases {

@@ -15,7 +15,7 @@ fn no_bridge_and_no_agent() {
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     patient.stop_agent();
     node.vsctl(&["del-br", "br-int"]);
-    patient.healthy_after(&["bridge-missing", "br-int is missing; the agent makes it"]);
+    patient.healthy_after(&["bridge-missing", "br-int is missing; the agent creates it"]);
     patient.serves();
 }
 
@@ -119,7 +119,7 @@ fn ovn_controller_gone_and_with_it_the_bridge_and_what_it_was_told() {
 
     node.set_key("ovn-bridge", "br-other");
     node.vsctl(&["--if-exists", "del-br", "br-int"]);
-    let words = "external_ids:ovn-bridge has ovn-controller use br-other";
+    let words = "external_ids:ovn-bridge makes ovn-controller use br-other";
     patient.healthy_after(&["other-bridge", words]);
 
     let get = ["get", "open_vswitch", ".", "external_ids:ovn-remote"];
@@ -165,7 +165,7 @@ fn an_mtu_too_large_for_the_tunnel() {
     patient.start_agent();
     patient.complains_of(
         "mtu-too-large",
-        "make --mtu of the agent's command line 1442",
+        "set --mtu on the agent's command line to 1442",
     );
     // Pods that ovn-kubernetes wired have less than what fits.
     node.shell("ip link add ovn-k8s-mp0 mtu 1400 type bridge")

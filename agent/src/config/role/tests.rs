@@ -293,7 +293,7 @@ fn what_of_ovnkube_s_flags_the_role_does_another_way_is_refused_with_what_it_doe
     for (flags, said) in [
         (
             "-gateway-mode=shared",
-            "--gateway-mode shared: expected local, which is what podwire does",
+            "--gateway-mode shared: expected local, which is the only value that podwire supports",
         ),
         ("-nodeport=false", "--nodeport false: expected true"),
         ("-encap-type=vxlan", "--encap-type vxlan: expected geneve"),

@@ -163,7 +163,7 @@ async fn a_result_without_an_address_is_refused() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "IPAM plugin static, ADD: its result holds no address"
+        "IPAM plugin static, ADD: its result has no address"
     );
     assert_eq!(error.code(), ErrorCode::DECODE);
 }
@@ -309,8 +309,8 @@ async fn status_fails_where_every_add_would_for_the_plugin_lacks_the_version() {
     let error = debians.call(Command::Status).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "IPAM plugin host-local serves the CNI versions 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, \
-         and the configuration is of 1.1.0"
+        "IPAM plugin host-local supports the CNI versions 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, \
+         but the configuration has 1.1.0"
     );
     assert_eq!(error.code(), ErrorCode::INCOMPATIBLE_VERSION);
 
@@ -346,8 +346,8 @@ fn a_plugin_is_an_executable_file_in_a_plugin_directory_of_cni_path() {
     assert_eq!(
         error.to_string(),
         format!(
-            "IPAM plugin static: no executable file of that name in CNI_PATH ({here:?}), of which \
-             only plugin directories count: {PLUGINS}, {here} (--cni-bin-dir adds one)"
+            "IPAM plugin static: no executable file of that name in CNI_PATH ({here:?}); podwire \
+             only uses its plugin directories: {PLUGINS}, {here} (--cni-bin-dir adds one)"
         )
     );
     assert_eq!(error.code(), ErrorCode::INVALID_CONFIG);

@@ -192,24 +192,24 @@ fn a_reserved_address_is_refused_with_what_it_is() {
     let table = [
         (
             "10.0.0.0",
-            "address 10.0.0.0 is not for pods: it is the network address of 10.0.0.0/24",
+            "pods can't have address 10.0.0.0: it is the network address of 10.0.0.0/24",
         ),
         (
             "10.0.0.255",
-            "address 10.0.0.255 is not for pods: it is the broadcast address of 10.0.0.0/24",
+            "pods can't have address 10.0.0.255: it is the broadcast address of 10.0.0.0/24",
         ),
         (
             "10.0.0.1",
-            "address 10.0.0.1 is not for pods: it is the gateway of 10.0.0.0/24",
+            "pods can't have address 10.0.0.1: it is the gateway of 10.0.0.0/24",
         ),
         (
             "10.0.0.70",
-            "address 10.0.0.70 is not for pods: it is the excluded part 10.0.0.64/28 of \
+            "pods can't have address 10.0.0.70: it is the excluded part 10.0.0.64/28 of \
              10.0.0.0/24",
         ),
         (
             "fd00::",
-            "address fd00:: is not for pods: it is the subnet-router anycast address of fd00::/64",
+            "pods can't have address fd00::: it is the subnet-router anycast address of fd00::/64",
         ),
     ];
     for (address, expected) in table {

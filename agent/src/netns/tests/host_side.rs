@@ -105,7 +105,7 @@ fn a_link_that_does_not_appear_by_the_deadline_is_named() {
             .unwrap_err();
         let told = error.to_string();
         assert!(
-            told.ends_with(" for link br-int to appear; there is none of that name"),
+            told.ends_with(" for link br-int to appear; there is no link of that name"),
             "{told}"
         );
     });

@@ -51,7 +51,7 @@ fn a_next_hop_outside_every_subnet_is_taken_to_be_on_the_link_and_a_link_local_o
 fn next_hops_that_lead_nowhere_are_refused() {
     assert_eq!(
         refusal(spec(&["10.1.2.3/24"], &["fd00::1"])),
-        "gateway fd00::1 of eth0 needs an IPv6 address on the interface, and there is none"
+        "gateway fd00::1 of eth0 needs an IPv6 address on the interface, which has none"
     );
     assert_eq!(
         refusal(spec(&["10.1.2.3/24"], &["10.1.2.3"])),

@@ -248,7 +248,8 @@ async fn an_answer_is_overturned_by_the_pods_end_its_successor_and_other_words()
     let expected = "pod ns/p (uid u1) was deleted from Kube while this ADD ran";
     assert_eq!(deleted.as_deref(), Some(expected));
     let replaced = after(|sources| put(sources, by, "u2", &[(ANNOTATION, "a")]), by).await;
-    let expected = "pod ns/p of uid u1 gave way to one of uid u2 in Kube while this ADD ran";
+    let expected =
+        "pod ns/p with uid u1 was replaced by one with uid u2 in Kube while this ADD ran";
     assert_eq!(replaced.as_deref(), Some(expected));
     for other in [&[(ANNOTATION, "b")][..], &[]] {
         let changed = after(|sources| put(sources, by, "u1", other), by).await;
