@@ -18,7 +18,7 @@ fn collected(agent: &Agent<'_>) -> f64 {
 /// Waits until the agent has removed a pod of itself, which it says last of all.
 fn await_removed(agent: &Agent<'_>, pod: &Pod<'_>) {
     let removed = format!(
-        r#""removed: no DEL came for it","attachment":"eth0 of container {}"#,
+        r#""removed, because no DEL came for it","attachment":"eth0 of container {}"#,
         pod.container
     );
     agent.await_log(&removed);

@@ -87,7 +87,7 @@ fn two_interfaces_share_neither_name_nor_default_route() {
     let error = parse(ANNOTATION, &twice).unwrap_err().to_string();
     assert_eq!(
         error,
-        r#"annotation ovnIfaceList, [1].interface: "net0": stands twice"#
+        r#"annotation ovnIfaceList, [1].interface: "net0": is listed twice"#
     );
     let both = TWO.replace("false", "true");
     let error = parse(ANNOTATION, &both).unwrap_err().to_string();

@@ -116,7 +116,7 @@ fn each_refusal_names_element_field_and_value() {
         (
             ANNOTATION,
             r#"[{"name":"a","interface":"net0"},{"name":"b","interface":"net0"}]"#,
-            r#", [1].interface: "net0": stands twice"#,
+            r#", [1].interface: "net0": is listed twice"#,
         ),
         (
             ANNOTATION,

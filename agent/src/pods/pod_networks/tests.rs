@@ -295,7 +295,7 @@ fn a_refused_member_is_named_with_its_value() {
         ),
         (
             r#""ip_addresses":["10.0.0.5/24","10.0.0.5/16"]"#,
-            r#"ip_addresses[1]: "10.0.0.5/16": stands twice"#,
+            r#"ip_addresses[1]: "10.0.0.5/16": is listed twice"#,
         ),
         (
             r#""ip_address":"10.0.0.5""#,

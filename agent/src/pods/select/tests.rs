@@ -90,7 +90,7 @@ fn beside_a_default_network_for_the_infrastructure_the_primary_one_is_wired_too(
         .unwrap_err()
         .to_string();
     assert!(
-        refusal.ends_with(r#"role: "primary": stands twice"#),
+        refusal.ends_with(r#"role: "primary": is listed twice"#),
         "{refusal}"
     );
 }
