@@ -96,6 +96,14 @@ pub fn bars(report: &Report) -> Vec<Bar> {
             unit: "×",
         },
         Bar {
+            key: "add-500-ports",
+            what: "whole ADD, p50, 500 ports present ÷ 10",
+            good: Good::AtMost,
+            limit: 3.0,
+            value: beside_above_ten(report, 500, whole),
+            unit: "×",
+        },
+        Bar {
             key: "agent-300-ports",
             what: "agent's processor time of an ADD, 300 ports present ÷ 10",
             good: Good::AtMost,

@@ -23,8 +23,11 @@ const TRACED: usize = 2;
 /// (COVERAGE_CLEAR_INTERVAL).
 const COUNTERS_LAG: Duration = Duration::from_millis(1100);
 
-/// Requests for a link's state, which strace names and no counter does.
+/// Requests for a link's state, which strace shows and no counter counts.
 const GETLINK: &str = "RTM_GETLINK";
+/// The same as strace shows it of a socket whose protocol it does not know: the message's length
+/// and its type, 18 (linux/rtnetlink.h).
+const GETLINK_BYTES: &str = r"\0\0\0\22\0";
 /// Flows that send what they match to many ports.
 const FLOODS: &str = "floods";
 /// More ports than a flow of one destination has: the port, the local one and a copy of each.
@@ -102,7 +105,7 @@ pub fn work(
             batch(node, subject, seats, 1, verb)?;
             await_idle(node)?;
             let record = strace.detach(node)?;
-            let requests = record.lines().filter(|line| line.contains(GETLINK)).count();
+            let requests = record.lines().filter(|line| asks_for_link(line)).count();
             *means.entry(GETLINK.to_owned()).or_default() += requests as f64 / TRACED as f64;
         }
     }
@@ -116,6 +119,11 @@ fn counters(node: &TestNode) -> Result<BTreeMap<String, u64>, Error> {
     // A thread that slept adds when it wakes.
     await_idle(node)?;
     Ok(totals(&node.appctl(&["coverage/show"])))
+}
+
+/// Whether a line of strace's record is a request for a link's state.
+fn asks_for_link(line: &str) -> bool {
+    line.contains("send") && (line.contains(GETLINK) || line.contains(GETLINK_BYTES))
 }
 
 /// How many flows of `dpctl/dump-flows` send a packet to more than a few ports.
@@ -145,6 +153,16 @@ fn totals(page: &str) -> BTreeMap<String, u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_for_a_link_is_known_by_name_and_by_its_bytes() {
+        let bytes = r#"(19, {msg_iov=[{iov_base="0\0\0\0\22\0\1\08\0\0\0+", iov_len=48}], 0) = 48"#;
+        assert!(asks_for_link(&format!("7 sendmsg{bytes}")));
+        assert!(!asks_for_link(&format!("7 recvmsg{bytes}")));
+        assert!(asks_for_link(
+            "7 sendto(45, [{nlmsg_len=20, nlmsg_type=RTM_GETLINK, nlmsg_flags=0x301"
+        ));
+    }
 
     #[test]
     fn a_flow_to_many_ports_is_a_flood() {
