@@ -5,10 +5,12 @@
 //! are made a few times an hour. What the server sends is limited (`bounds`).
 
 pub mod bounds;
+mod follow;
 pub mod kubeconfig;
 mod slices;
 pub mod watch;
 
+pub use follow::follow;
 pub use slices::endpoint_slices;
 
 use std::error::Error;

@@ -6,6 +6,7 @@ mod args;
 use std::ffi::OsString;
 
 use crate::spec::{Command, ErrorCode, SpecError, excerpt};
+pub use crate::spec::{MAX_NAME, is_valid_name};
 
 pub use args::{Args, ArgsError};
 
@@ -25,10 +26,7 @@ pub const MAX_CONTAINER_ID: usize = 255;
 pub const MAX_IFNAME: usize = 15;
 /// The longest path of a network namespace: PATH_MAX less the closing NUL.
 pub const MAX_NETNS: usize = 4095;
-/// The longest name of a pod or of another object, and the longest namespace (DNS-1123 subdomain
-/// and label, as Kubernetes has them).
-pub const MAX_NAME: usize = 253;
-/// See [`MAX_NAME`].
+/// The longest namespace (DNS-1123 label, as Kubernetes has it).
 pub const MAX_NAMESPACE: usize = 63;
 /// The longest CNI_ARGS and CNI_PATH.
 pub const MAX_TEXT: usize = 64 * 1024;
@@ -189,16 +187,6 @@ impl Invocation {
         limit("CNI_PATH", &self.path, MAX_TEXT)?;
         Ok(self)
     }
-}
-
-/// Whether this is a valid name of a network or id of a container: `[a-zA-Z0-9][a-zA-Z0-9_.-]*`
-/// (CNI spec, sections 1 and 2).
-pub fn is_valid_name(text: &str) -> bool {
-    let mut bytes = text.bytes();
-    bytes
-        .next()
-        .is_some_and(|first| first.is_ascii_alphanumeric())
-        && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
 }
 
 /// Whether the kernel accepts this as an interface's name (`dev_valid_name`): 1 to 15 bytes, not

@@ -9,15 +9,9 @@ use k8s_openapi::api::core::v1::{Node as ApiNode, Pod as ApiPod, Service as ApiS
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
-use smol_str::SmolStr;
 
-use crate::ipam::{Had, Mac};
-
-/// A name or a uid. One is kept in many places, which share it.
-pub type Name = SmolStr;
-
-/// A namespace, and the name of an object in it.
-pub type ObjectName = (Name, Name);
+use crate::ipam::{Had, Mac, WISHED_ADDRESSES, WISHED_MAC};
+pub use crate::name::{Name, ObjectName};
 
 /// Names an object, and with it all rows that are made for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,11 +66,6 @@ pub struct Pod {
     /// [`WISHED_MAC`], as it stands.
     pub wished_mac: Option<Box<str>>,
 }
-
-/// The annotation by which a pod asks for addresses, with commas between them.
-pub const WISHED_ADDRESSES: &str = "podwire.io/ip-addresses";
-/// The annotation by which a pod asks for a MAC address.
-pub const WISHED_MAC: &str = "podwire.io/mac-address";
 
 /// A service that has at least one cluster IP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

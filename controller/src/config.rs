@@ -1,4 +1,4 @@
-//! Flags and environment.
+//! Settings, from flags and environment.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
@@ -7,79 +7,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use podwire_ovs::client::{Remote, RemoteError, TlsKeys};
 
-use crate::cluster::ObjectName;
 use crate::ipam::ClusterSubnet;
-use crate::run::Rules;
-use crate::tools::{Format, Target};
-
-/// Assigns subnets to nodes and addresses to pods, and writes OVN's logical network
-#[derive(Clone, Debug, clap::Parser)]
-#[command(
-    name = "podwire-controller",
-    version,
-    max_term_width = 100,
-    args_override_self = true
-)]
-pub struct Arguments {
-    /// The settings.
-    #[command(flatten)]
-    pub config: Config,
-    /// Print what a leader would change now, in the database and in Kubernetes, and change nothing
-    #[arg(long)]
-    pub dry_run: bool,
-    /// A command to run instead of leading or standing by.
-    #[command(subcommand)]
-    pub command: Option<Command>,
-}
-
-/// The commands.
-#[derive(Clone, Debug, clap::Subcommand)]
-pub enum Command {
-    /// Show the leader, the number of objects, pending changes and problems
-    Status {
-        /// text, or json or yaml for programs
-        #[arg(
-            short,
-            long,
-            value_name = "FORMAT",
-            default_value = "text",
-            hide_possible_values = true
-        )]
-        output: Format,
-    },
-    /// Explain the state of an object
-    Explain {
-        /// The object.
-        #[command(subcommand)]
-        object: Object,
-    },
-}
-
-/// What can be explained.
-#[derive(Clone, Debug, clap::Subcommand)]
-pub enum Object {
-    /// Explain a pod: its addresses, its logical port, its services, and what it can reach
-    Pod {
-        /// NAMESPACE/NAME
-        #[arg(value_parser = pod_name)]
-        pod: ObjectName,
-        /// Destination, NAMESPACE/POD or an address: check with ovn-trace whether the pod reaches
-        /// it
-        #[arg(long)]
-        to: Option<Target>,
-        /// TCP port of the destination, instead of ICMP echo
-        #[arg(long, requires = "to")]
-        port: Option<u16>,
-    },
-}
-
-fn pod_name(text: &str) -> Result<ObjectName, String> {
-    match text.parse() {
-        Ok(Target::Pod(namespace, name)) => Ok((namespace, name)),
-        _ => Err("write NAMESPACE/NAME".to_owned()),
-    }
-}
-
 /// The settings.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Config {
@@ -148,6 +76,15 @@ pub struct Config {
     /// What to log: a level, or filters such as info,podwire_ovs=debug
     #[arg(long, global = true, env = "PODWIRE_LOG", default_value = "info")]
     pub log: String,
+}
+
+/// The settings that decide what is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    pub(crate) networks: Vec<ClusterSubnet>,
+    /// Nodes' subnets are their `spec.podCIDRs`.
+    pub(crate) use_pod_cidrs: bool,
+    pub(crate) adopt: bool,
 }
 
 /// A setting can't be used.

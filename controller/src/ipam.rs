@@ -12,7 +12,7 @@ mod wish;
 pub use addresses::{AddressError, Addresses, Assigned, Had};
 pub use mac::Mac;
 pub use subnets::{ClusterSubnet, ClusterSubnetError, SubnetError, Subnets};
-pub use wish::{Wish, WishError};
+pub use wish::{WISHED_ADDRESSES, WISHED_MAC, Wish, WishError};
 
 use std::net::IpAddr;
 

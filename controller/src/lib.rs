@@ -8,6 +8,7 @@
 //! missed event are the same code.
 //!
 //! ```text
+//! arguments  the command line
 //! tools    status, explain, a dry run
 //! run      the loop: changes in, passes out
 //! lease    who leads: a Lease, and an epoch in the database that fences every transaction
@@ -18,16 +19,20 @@
 //! diff     rows wanted x rows there -> operations
 //! want     objects -> rows, pure
 //! ipam     subnets of nodes, addresses of pods, pure
+//! name     names of objects
 //! cluster  the objects, reduced to what is needed
 //! watch    the objects as the API server has them
 //! ```
 
+pub mod arguments;
 pub mod cluster;
 pub mod config;
 pub mod diff;
 pub mod ipam;
 pub mod lease;
 mod metrics;
+mod name;
+mod progress;
 mod rival;
 pub mod run;
 mod southbound;

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use podwire_controller::config::{Arguments, Command, Config, Object};
+use podwire_controller::arguments::{Arguments, Command, Object};
+use podwire_controller::config::Config;
 use podwire_controller::run::{Reporter, run};
 use podwire_controller::tools::{self, Question};
 use tokio::signal::unix::{SignalKind, signal};

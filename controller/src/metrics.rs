@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::run::Progress;
+use crate::progress::Progress;
 
 /// Connections at once; others wait.
 const MOST: usize = 16;

@@ -4,7 +4,6 @@ mod controller;
 mod state;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
@@ -13,7 +12,7 @@ use podwire_ovs::nb;
 use podwire_ovs::transact::TransactError;
 use podwire_ovs::wire::Limits;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::info;
@@ -21,11 +20,12 @@ use tracing::info;
 use crate::config::{Config, SettingError};
 use crate::lease::{self, Lease};
 use crate::metrics;
+pub use crate::progress::{Progress, Reporter};
 use crate::rival;
 use crate::southbound::Southbound;
 use crate::watch::{Change, KINDS};
 use controller::Controller;
-pub(crate) use state::{Rules, State, Step};
+pub(crate) use state::{State, Step};
 
 /// How long a transaction may take.
 const TRANSACT: Duration = Duration::from_secs(60);
@@ -65,50 +65,6 @@ pub enum RunError {
     /// Another controller leads now. To start anew is to wait for one's turn.
     #[error("another controller leads: {0}")]
     Deposed(String),
-}
-
-/// What the controller has done, for tests and metrics.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// It leads, and has compared everything at least once.
-    pub is_ready: bool,
-    /// Nothing is dirty, nothing is on its way.
-    pub is_idle: bool,
-    /// Passes that had something to compare.
-    pub passes: u64,
-    /// Keys compared.
-    pub keys: u64,
-    /// Operations that were committed in the database.
-    pub operations: u64,
-    /// Writes to the API server.
-    pub writes: u64,
-    /// Writes to the API server that failed.
-    pub write_failures: u64,
-    /// Changes of objects taken.
-    pub changes: u64,
-    /// This controller leads.
-    pub leads: bool,
-    /// Nodes that are known.
-    pub nodes: u64,
-    /// Pods on the pod network.
-    pub pods: u64,
-    /// Services with cluster IPs.
-    pub services: u64,
-    /// Objects that can't have what they should.
-    pub problems: u64,
-    /// Objects that are tried again in a moment.
-    pub retries: u64,
-}
-
-/// Where [`Progress`] is told.
-#[derive(Clone, Debug, Default)]
-pub struct Reporter(Arc<watch::Sender<Progress>>);
-
-impl Reporter {
-    /// The present progress, and a wake-up for each later one.
-    pub fn subscribe(&self) -> watch::Receiver<Progress> {
-        self.0.subscribe()
-    }
 }
 
 /// Runs until `shutdown`, or until another controller leads.

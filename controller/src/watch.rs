@@ -1,18 +1,16 @@
 //! Follows the objects. Each kind's watch lists, then is told of changes; after a break it lists
 //! again, and what is missing then is gone.
 
-use std::collections::HashSet;
 use std::fmt::Debug;
-use std::hash::Hash;
 
-use futures_util::{Stream, StreamExt as _};
+use futures_util::Stream;
 use k8s_openapi::api::core::v1::{Node as ApiNode, Pod as ApiPod, Service as ApiService};
 use kube::{Client, Resource};
+use podwire_apiserver::follow;
 use podwire_apiserver::watch::{Event, Selection, Watch};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tracing::warn;
 
 use crate::cluster::{Name, Node, ObjectName, Pod, Service, Slice};
 
@@ -45,6 +43,7 @@ pub(crate) fn start(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
         name_of,
         |node| Some(Node::from(node)),
         Change::Node,
+        Change::Listed,
     ));
     tasks.spawn(follow(
         all::<ApiPod>(client),
@@ -52,6 +51,7 @@ pub(crate) fn start(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
         namespaced,
         Pod::of,
         Change::Pod,
+        Change::Listed,
     ));
     tasks.spawn(follow(
         all::<ApiService>(client),
@@ -59,6 +59,7 @@ pub(crate) fn start(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
         namespaced,
         Service::of,
         Change::Service,
+        Change::Listed,
     ));
     tasks.spawn(follow(
         podwire_apiserver::endpoint_slices(client.clone()),
@@ -70,6 +71,7 @@ pub(crate) fn start(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
         },
         Slice::of,
         Change::Slice,
+        Change::Listed,
     ));
     (changes, tasks)
 }
@@ -92,63 +94,4 @@ where
         ..Selection::default()
     };
     Watch::new(client.clone(), selection).into_stream()
-}
-
-async fn follow<K, N, V>(
-    events: impl Stream<Item = Event<K>>,
-    changes: mpsc::Sender<Change>,
-    name: fn(&K) -> N,
-    reduce: fn(&K) -> Option<V>,
-    change: fn(N, Option<V>) -> Change,
-) where
-    N: Clone + Eq + Hash,
-{
-    let mut known: HashSet<N> = HashSet::new();
-    let mut missing: HashSet<N> = HashSet::new();
-    let mut is_listed = false;
-    let mut events = std::pin::pin!(events);
-    while let Some(event) = events.next().await {
-        let mut told = Vec::new();
-        match event {
-            Event::Listed(object) | Event::Applied(object) => {
-                let (name, object) = (name(&object), reduce(&object));
-                let is_known = known.contains(&name);
-                missing.remove(&name);
-                if object.is_some() {
-                    known.insert(name.clone());
-                } else {
-                    known.remove(&name);
-                }
-                if is_known || object.is_some() {
-                    told.push(change(name, object));
-                }
-            }
-            Event::Deleted(object) => {
-                let name = name(&object);
-                if known.remove(&name) {
-                    told.push(change(name, None));
-                }
-            }
-            Event::Listing => missing.clone_from(&known),
-            Event::AllListed(_) => {
-                for name in missing.drain() {
-                    known.remove(&name);
-                    told.push(change(name, None));
-                }
-                if !std::mem::replace(&mut is_listed, true) {
-                    told.push(Change::Listed);
-                }
-            }
-            Event::Watching | Event::Bookmark(_) => {}
-            Event::Failed(failure) => {
-                let kind = std::any::type_name::<K>().rsplit("::").next();
-                warn!(kind, error = %failure, "the watch broke; it begins anew");
-            }
-        }
-        for one in told {
-            if changes.send(one).await.is_err() {
-                return;
-            }
-        }
-    }
 }

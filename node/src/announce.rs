@@ -11,8 +11,8 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::cluster::ApiNode;
-use crate::keep::Look;
 use crate::kept::timestamp;
+use crate::look::Look;
 use crate::plan::Item;
 use crate::services;
 
@@ -36,9 +36,9 @@ pub(crate) type Announced = BTreeMap<&'static str, String>;
 
 /// The annotations of a node that is as it should be.
 pub(crate) fn annotations(look: &Look) -> Announced {
-    let observed = &look.observed;
+    let actual = &look.actual;
     let mut all = BTreeMap::new();
-    if let Some(chassis) = observed.key("system-id") {
+    if let Some(chassis) = actual.key("system-id") {
         all.insert("k8s.ovn.org/node-chassis-id", chassis.to_owned());
     }
     let port = look.plan.items.iter().find_map(|item| match item {
@@ -51,22 +51,22 @@ pub(crate) fn annotations(look: &Look) -> Announced {
         let by_network = json!({"default": port.mac}).to_string();
         all.insert("k8s.ovn.org/node-mgmt-port-mac-addresses", by_network);
     }
-    if let Some(ips) = observed.key("ovn-encap-ip") {
+    if let Some(ips) = actual.key("ovn-encap-ip") {
         let ips: Vec<&str> = ips.split(',').collect();
         all.insert("k8s.ovn.org/node-encap-ips", json!(ips).to_string());
     }
     // The profile has no gateway router: the host routes.
     let gateway = json!({"default": {"mode": ""}});
     all.insert("k8s.ovn.org/l3-gateway-config", gateway.to_string());
-    let own = services::addresses(observed.addresses.iter());
+    let own = services::addresses(actual.addresses.iter());
     all.insert("k8s.ovn.org/host-addresses", json!(own).to_string());
-    let nets = observed.addresses.iter();
+    let nets = actual.addresses.iter();
     let nets = nets.filter(|seen| own.contains(&seen.address.addr()));
     let nets: std::collections::BTreeSet<_> = nets.map(|seen| seen.address).collect();
     all.insert("k8s.ovn.org/host-cidrs", json!(nets).to_string());
     let mut primary = serde_json::Map::new();
     for (family, v4) in [("ipv4", true), ("ipv6", false)] {
-        let mut of_uplink = observed.addresses.iter().filter(|seen| {
+        let mut of_uplink = actual.addresses.iter().filter(|seen| {
             Some(&seen.link) == look.plan.uplink.as_ref()
                 && seen.global
                 && seen.address.addr().is_ipv4() == v4

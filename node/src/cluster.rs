@@ -1,21 +1,12 @@
-//! What of the Kubernetes API the node role goes by: services, their endpoints and its own Node;
-//! followed by watches.
+//! The part of the Kubernetes API that the node role goes by: services, their endpoints and Nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use futures_util::{Stream, StreamExt as _};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, Service as ApiService};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::{Client, ResourceExt as _};
-use podwire_apiserver::watch::{Event, Selection, Watch as Objects};
-use podwire_apiserver::{Access, AccessError};
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
-use tracing::warn;
-
-use crate::settings::Mode;
+use kube::ResourceExt as _;
 
 /// Namespace and name.
 pub(crate) type Name = (String, String);
@@ -72,7 +63,7 @@ pub(crate) struct ApiNode {
     pub(crate) addresses: Vec<IpAddr>,
 }
 
-/// All that was told so far.
+/// The objects, as far as the watches have told them.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
     pub(crate) services: Kind<Name, Service>,
@@ -87,126 +78,30 @@ pub(crate) struct Kind<N, V> {
     pub(crate) objects: BTreeMap<N, V>,
     /// Whether all were told at least once.
     pub(crate) is_listed: bool,
-    /// Those that a list has named so far, while it is told.
-    named: Option<BTreeSet<N>>,
 }
 
-/// What a watch tells.
+/// A change of an object; none when it is gone.
 #[derive(Debug)]
-pub(crate) enum Told<N, V> {
-    /// All follow.
-    Begin,
-    /// One object; none when it is gone.
-    One(N, Option<V>),
-    /// All were told.
-    End,
-}
-
-#[derive(Debug)]
-enum Change {
-    Service(Told<Name, Service>),
-    Slice(Told<(String, String, String), Slice>),
-    Node(Told<String, ApiNode>),
-}
-
-/// The watches.
-pub(crate) struct Watch {
-    pub(crate) client: Client,
-    pub(crate) cluster: Cluster,
-    changes: mpsc::Receiver<Change>,
-    _tasks: JoinSet<()>,
-}
-
-/// How many changes may wait to be taken.
-const QUEUE: usize = 4096;
-
-impl Watch {
-    /// Follows all that concerns this node, for as long as it lives: in plain mode the nodes, else
-    /// its own Node and services.
-    pub(crate) async fn start(
-        access: &Access,
-        node: &str,
-        mode: Mode,
-    ) -> Result<Self, AccessError> {
-        let client = podwire_apiserver::client(access).await?;
-        let (sender, changes) = mpsc::channel(QUEUE);
-        let mut tasks = JoinSet::new();
-        let nodes = match mode {
-            Mode::Plain => Selection::default(),
-            Mode::Ovn => Selection::named(node),
-        };
-        tasks.spawn(follow(
-            Objects::new(access.clone(), nodes).into_stream(),
-            sender.clone(),
-            |node: &Node| node.name_any(),
-            |node| Some(ApiNode::from(node)),
-            Change::Node,
-        ));
-        let watch = |tasks| Self {
-            client: client.clone(),
-            cluster: Cluster::default(),
-            changes,
-            _tasks: tasks,
-        };
-        if mode == Mode::Plain {
-            return Ok(watch(tasks));
-        }
-        tasks.spawn(follow(
-            Objects::new(access.clone(), Selection::default()).into_stream(),
-            sender.clone(),
-            |service: &ApiService| (service.namespace().unwrap_or_default(), service.name_any()),
-            Service::of,
-            Change::Service,
-        ));
-        tasks.spawn(follow(
-            podwire_apiserver::endpoint_slices(access.clone()),
-            sender,
-            |slice: &EndpointSlice| {
-                let service = slice
-                    .labels()
-                    .get(SERVICE_NAME)
-                    .cloned()
-                    .unwrap_or_default();
-                (
-                    slice.namespace().unwrap_or_default(),
-                    service,
-                    slice.name_any(),
-                )
-            },
-            |slice| {
-                slice
-                    .labels()
-                    .contains_key(SERVICE_NAME)
-                    .then(|| Slice::from(slice))
-            },
-            Change::Slice,
-        ));
-        Ok(watch(tasks))
-    }
-
-    /// Waits for a change, and takes with it what has come meanwhile. What is told again as it was,
-    /// such as a Node's heartbeat, is none.
-    pub(crate) async fn changed(&mut self) {
-        let mut is_new = false;
-        while !is_new {
-            let Some(change) = self.changes.recv().await else {
-                return std::future::pending().await;
-            };
-            is_new = self.cluster.take(change);
-            while let Ok(change) = self.changes.try_recv() {
-                is_new |= self.cluster.take(change);
-            }
-        }
-    }
+pub(crate) enum Change {
+    Service(Name, Option<Service>),
+    Slice((String, String, String), Option<Slice>),
+    Node(String, Option<ApiNode>),
+    /// All objects of a kind were told once.
+    ServicesListed,
+    SlicesListed,
+    NodesListed,
 }
 
 impl Cluster {
     /// Takes a change, and tells whether it is one.
-    fn take(&mut self, change: Change) -> bool {
+    pub(crate) fn take(&mut self, change: Change) -> bool {
         match change {
-            Change::Service(told) => self.services.take(told),
-            Change::Slice(told) => self.slices.take(told),
-            Change::Node(told) => self.nodes.take(told),
+            Change::Service(name, service) => self.services.set(name, service),
+            Change::Slice(name, slice) => self.slices.set(name, slice),
+            Change::Node(name, node) => self.nodes.set(name, node),
+            Change::ServicesListed => !std::mem::replace(&mut self.services.is_listed, true),
+            Change::SlicesListed => !std::mem::replace(&mut self.slices.is_listed, true),
+            Change::NodesListed => !std::mem::replace(&mut self.nodes.is_listed, true),
         }
     }
 
@@ -230,74 +125,30 @@ impl<N, V> Default for Kind<N, V> {
         Self {
             objects: BTreeMap::new(),
             is_listed: false,
-            named: None,
         }
     }
 }
 
-impl<N: Ord + Clone, V: PartialEq> Kind<N, V> {
-    /// Takes what is told, and tells whether anything is other than before.
-    pub(crate) fn take(&mut self, told: Told<N, V>) -> bool {
-        match told {
-            Told::Begin => {
-                self.named = Some(BTreeSet::new());
-                false
-            }
-            Told::One(name, Some(object)) => {
-                if let Some(named) = &mut self.named {
-                    named.insert(name.clone());
-                }
-                let is_new = self.objects.get(&name) != Some(&object);
-                self.objects.insert(name, object);
-                is_new
-            }
-            Told::One(name, None) => self.objects.remove(&name).is_some(),
-            Told::End => {
-                let count = self.objects.len();
-                if let Some(named) = self.named.take() {
-                    self.objects.retain(|name, _| named.contains(name));
-                }
-                let is_first = !std::mem::replace(&mut self.is_listed, true);
-                is_first || self.objects.len() != count
-            }
+impl<N: Ord, V: PartialEq> Kind<N, V> {
+    /// Tells whether it is another than before.
+    fn set(&mut self, name: N, object: Option<V>) -> bool {
+        if self.objects.get(&name) == object.as_ref() {
+            return false;
         }
+        match object {
+            Some(object) => drop(self.objects.insert(name, object)),
+            None => drop(self.objects.remove(&name)),
+        }
+        true
     }
 }
 
-async fn follow<K, N, V>(
-    events: impl Stream<Item = Event<K>>,
-    changes: mpsc::Sender<Change>,
-    name: fn(&K) -> N,
-    reduce: fn(&K) -> Option<V>,
-    change: fn(Told<N, V>) -> Change,
-) {
-    let mut events = std::pin::pin!(events);
-    while let Some(event) = events.next().await {
-        let told = match event {
-            Event::Listing => Told::Begin,
-            Event::Listed(object) | Event::Applied(object) => {
-                Told::One(name(&object), reduce(&object))
-            }
-            Event::Deleted(object) => Told::One(name(&object), None),
-            Event::AllListed(_) => Told::End,
-            Event::Watching | Event::Bookmark(_) => continue,
-            Event::Failed(failure) => {
-                let kind = std::any::type_name::<K>().rsplit("::").next();
-                warn!(kind, error = %failure, "the watch broke; it begins anew");
-                continue;
-            }
-        };
-        if changes.send(change(told)).await.is_err() {
-            return;
-        }
-    }
-}
-
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// The label of a slice that names its service.
+pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 impl Service {
     /// None for one that is headless, an alias or another proxy's.
-    fn of(service: &ApiService) -> Option<Self> {
+    pub(crate) fn of(service: &ApiService) -> Option<Self> {
         let spec = service.spec.as_ref()?;
         let own = "service.kubernetes.io/service-proxy-name";
         if service.labels().contains_key(own) {

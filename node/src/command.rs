@@ -17,13 +17,14 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tracing_subscriber::EnvFilter;
 
-use crate::cluster::Watch;
 use crate::journal::{Journal, JournalError};
-use crate::keep::{Eyes, Goal, Node, NodeError};
+use crate::keep::{Node, NodeError};
 use crate::kept::{self, Kept};
+use crate::look::{Connections, Goal, Look};
 use crate::preflight::Preflight;
 use crate::settings::{ApiArgs, PlaceArgs, Places, SettingsArgs, SettingsError, loopback};
-use crate::southbound::{Chassis, SouthboundError};
+use crate::southbound::SouthboundError;
+use crate::watch::Watch;
 use crate::{announce, http, run, settings, show};
 
 /// Join this machine to the pod network, or undo that
@@ -232,36 +233,25 @@ impl Verb {
         match self {
             Self::Plan(wanted) => {
                 let (goal, api, places) = wanted.goal().await?;
-                let journal = Journal::read(&places.directory).map_err(NodeError::from)?;
-                let eyes = Eyes::open(&places, &goal).await?;
-                let look = eyes.look(&goal, journal.undos(), None).await?;
+                let (look, _) = look(&goal, &places).await?;
                 let preflight = match &goal.settings {
                     Some(settings) => Preflight::look(settings, &look, api.as_ref()).await,
                     None => Preflight::default(),
                 };
                 let (text, to_do) = show::plan(&look, &preflight);
                 say(&text)?;
-                Ok(if to_do {
-                    TO_DO.into()
-                } else {
-                    ExitCode::SUCCESS
-                })
+                Ok(ExitCode::from(if to_do { TO_DO } else { 0 }))
             }
             Self::Show(ShowArgs { wanted, output }) => {
                 let (goal, _, places) = wanted.goal().await?;
-                let journal = Journal::read(&places.directory).map_err(NodeError::from)?;
-                let eyes = Eyes::open(&places, &goal).await?;
-                let look = eyes.look(&goal, journal.undos(), None).await?;
+                let (look, journal) = look(&goal, &places).await?;
                 let kept = kept::read(&places.directory);
                 let text = match output {
                     Format::Text => show::items(&look, journal.undos(), &kept),
                     Format::Json => format!("{:#}\n", show::json(&look, journal.undos(), &kept)),
                 };
                 say(&text)?;
-                Ok(match show::is_well(&look) {
-                    true => ExitCode::SUCCESS,
-                    false => TO_DO.into(),
-                })
+                Ok(ExitCode::from(if show::is_well(&look) { 0 } else { TO_DO }))
             }
             Self::Init(wanted) => {
                 let (goal, api, places) = wanted.goal().await?;
@@ -293,7 +283,7 @@ impl CleanupArgs {
         let places = self.places.check()?;
         let journal = hold(&places, self.wait, pin!(ended()?)).await?;
         let mut node = Node::with_journal(goal, &places, journal).await?;
-        let chassis = Chassis::of(&node.look().await?.observed.switch);
+        let chassis = node.look().await?.actual.switch.chassis();
         let done = node.cleanup(self.force).await?;
         report(&done, &node)?;
         if let Some(client) = client {
@@ -358,6 +348,14 @@ impl RunArgs {
         run::run(node, kept, watch, surroundings, stop).await?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Looks without changing anything.
+async fn look(goal: &Goal, places: &Places) -> Result<(Look, Journal), NodeError> {
+    let journal = Journal::read(&places.directory)?;
+    let connections = Connections::open(places, goal).await?;
+    let look = connections.look(goal, journal.undos(), None).await?;
+    Ok((look, journal))
 }
 
 /// The process that started this one, by standard input.

@@ -1,14 +1,15 @@
 //! What is compared with what should be: pure.
 
 mod surplus;
+mod switch;
 
 use std::collections::BTreeSet;
 
+use crate::actual::{Actual, RouteSeen};
 use crate::firewall::Table;
 use crate::firewalld::Rule;
 use crate::journal::Undo;
-use crate::observe::{Observed, PortSeen, RouteSeen};
-use crate::plan::{Bridge, Claim, Item, Plan, Port, Tunnel};
+use crate::plan::{Item, Plan};
 use crate::{FILE_MARK, LINK, PROTOCOL, TUNNEL};
 
 /// An item, and how it is.
@@ -45,13 +46,13 @@ pub(crate) enum Step {
 /// Every item of the plan in its order, and after them what is of ours and not in it.
 pub(crate) fn findings(
     plan: &Plan,
-    observed: &Observed,
+    actual: &Actual,
     journal: &[Undo],
     take_over: bool,
 ) -> Vec<Finding> {
     let look = Look {
         plan,
-        observed,
+        actual,
         journal,
         take_over,
     };
@@ -76,7 +77,7 @@ pub(crate) fn steps(findings: &[Finding]) -> Vec<Step> {
 
 struct Look<'a> {
     plan: &'a Plan,
-    observed: &'a Observed,
+    actual: &'a Actual,
     journal: &'a [Undo],
     take_over: bool,
 }
@@ -86,23 +87,11 @@ impl Look<'_> {
         match item {
             Item::Key { key, value, claim } => self.of_switch(self.key(key, value, *claim)),
             Item::Port(port) => self.of_switch(self.port(port)),
-            Item::Ssl(wanted) => self.of_switch(match &self.observed.switch.ssl {
-                None if self.observed.switch.root.is_none() => {
-                    State::Waits("the database's row of Open_vSwitch".to_owned())
-                }
-                None => State::Missing,
-                Some(seen) if seen.keys == *wanted => State::Well { ours: seen.ours },
-                Some(seen) if seen.ours => State::Differs(seen.keys.private_key.clone()),
-                Some(seen) => State::Foreign(format!(
-                    "somebody else set {}: omit podwire's keys, or remove the others (ovs-vsctl \
-                     del-ssl)",
-                    seen.keys.private_key
-                )),
-            }),
+            Item::Ssl(wanted) => self.of_switch(self.ssl(wanted)),
             Item::TunnelPort { chassis, port } => self.tunnel_port(chassis, *port),
             Item::Bridge(bridge) => self.of_switch(self.bridge(bridge)),
             Item::Tunnel(tunnel) => self.of_switch(self.tunnel(tunnel)),
-            Item::File { path, text } => match self.observed.files.get(path) {
+            Item::File { path, text } => match self.actual.files.get(path) {
                 None => State::Missing,
                 Some(seen) if seen == text => State::Well { ours: true },
                 Some(seen) if outlives(path) && !seen.starts_with(FILE_MARK) => State::Foreign(
@@ -128,126 +117,10 @@ impl Look<'_> {
     /// How an item of the switch's database is, which can't be changed while that doesn't answer.
     fn of_switch(&self, state: State) -> State {
         match state {
-            State::Missing | State::Differs(_) if !self.observed.switch.answers => {
+            State::Missing | State::Differs(_) if !self.actual.switch.answers => {
                 State::Waits("Open vSwitch's database, which does not answer".to_owned())
             }
             state => state,
-        }
-    }
-
-    fn key(&self, key: &str, value: &str, claim: Claim) -> State {
-        if self.observed.switch.root.is_none() {
-            let awaited = "the database has no row of Open_vSwitch: start Open vSwitch by its own \
-                           script, or run ovs-vsctl init";
-            return State::Waits(awaited.to_owned());
-        }
-        let ours = self.observed.switch.owned.contains_key(key);
-        match self.observed.key(key) {
-            None => State::Missing,
-            Some(seen) if seen == value => State::Well { ours },
-            Some(seen) if ours || self.take_over => State::Differs(seen.to_owned()),
-            Some(seen) => match claim {
-                Claim::Yield => State::Well { ours: false },
-                Claim::Replace => State::Differs(seen.to_owned()),
-                Claim::Refuse => State::Foreign(format!(
-                    "somebody else set it to {seen}: --take-over replaces it until cleanup"
-                )),
-            },
-        }
-    }
-
-    fn tunnel_port(&self, chassis: &str, wanted: u16) -> State {
-        let Some(ends) = &self.observed.switch.ends else {
-            return State::Waits("the southbound database, which does not answer".to_owned());
-        };
-        let mut own = ends.iter().filter(|end| end.chassis == chassis).peekable();
-        if own.peek().is_none() {
-            let awaited = format!("chassis {chassis}, as which ovn-controller joins");
-            return State::Waits(awaited);
-        }
-        let wanted = wanted.to_string();
-        match own.find(|end| end.port.as_deref() != Some(&wanted)) {
-            None => State::Well { ours: true },
-            Some(end) => State::Differs(end.port.as_deref().unwrap_or("6081").to_owned()),
-        }
-    }
-
-    fn port(&self, wanted: &Port) -> State {
-        let Some(seen) = &self.observed.switch.port else {
-            return match self.observed.switch.bridges.contains_key(&wanted.bridge) {
-                true => State::Missing,
-                false => State::Waits(format!(
-                    "bridge {}, which ovn-controller creates: is ovn-controller running?",
-                    wanted.bridge
-                )),
-            };
-        };
-        let bridge = seen.bridge.as_ref().map(|(name, _)| name.as_str());
-        if bridge != Some(&wanted.bridge) {
-            let bridge = bridge.unwrap_or("no bridge");
-            return State::Foreign(format!(
-                "it is on {bridge}: remove it there (ovs-vsctl del-port {bridge} {LINK})"
-            ));
-        }
-        if seen.mark.is_none() && !self.take_over {
-            let whose = match seen.iface_id.as_deref() == Some(&wanted.iface_id) {
-                true => "ovn-kubernetes created it: --take-over adopts it until cleanup".to_owned(),
-                false => format!(
-                    "it bears no mark of podwire: remove it (ovs-vsctl del-port {LINK}), or adopt \
-                     it by --take-over"
-                ),
-            };
-            return State::Foreign(whose);
-        }
-        state_of(differences(seen, wanted))
-    }
-
-    fn bridge(&self, wanted: &Bridge) -> State {
-        match self.observed.switch.bridges.get(&wanted.name) {
-            None if wanted.datapath.is_empty() => {
-                State::Waits("the pods' bridge, which the agent creates: is it running?".to_owned())
-            }
-            None => State::Missing,
-            Some(seen) if !seen.ours => State::Foreign(format!(
-                "it bears no mark of podwire: remove it (ovs-vsctl del-br {})",
-                wanted.name
-            )),
-            Some(seen) => {
-                let mut differences = Vec::new();
-                if seen.mac.as_ref() != Some(&wanted.mac) {
-                    differences.push(format!("MAC {}", seen.mac.as_deref().unwrap_or("none")));
-                }
-                if seen.mtu_request != Some(wanted.mtu) {
-                    differences.push(format!("MTU {:?}", seen.mtu_request.unwrap_or_default()));
-                }
-                state_of(differences)
-            }
-        }
-    }
-
-    fn tunnel(&self, wanted: &Tunnel) -> State {
-        let switch = &self.observed.switch;
-        match switch.tunnels.get(&wanted.name) {
-            None if !switch.bridges.contains_key(TUNNEL) => {
-                State::Waits(format!("bridge {TUNNEL}"))
-            }
-            None => State::Missing,
-            Some(seen) => {
-                let mut differences = Vec::new();
-                if seen.remote.as_deref() != Some(&*wanted.remote.to_string()) {
-                    differences.push(format!(
-                        "to {}",
-                        seen.remote.as_deref().unwrap_or("nowhere")
-                    ));
-                }
-                if seen.node != wanted.node {
-                    differences.push(format!("of node {}", seen.node));
-                }
-                if !seen.protected {
-                    differences.push("not protected".to_owned());
-                }
-                state_of(differences)
-            }
         }
     }
 
@@ -257,7 +130,7 @@ impl Look<'_> {
             Item::LinkUp(link) | Item::Neighbour { link, .. } => self.without_link(link),
             Item::Route(route) => self.without_link(&route.link).or_else(|| {
                 let source = route.source?;
-                let mut own = self.observed.addresses.iter();
+                let mut own = self.actual.addresses.iter();
                 let has = own.any(|seen| seen.address.addr() == source);
                 (!has).then(|| format!("address {source}, which the agent gives the pods' bridge"))
             }),
@@ -267,7 +140,7 @@ impl Look<'_> {
 
     /// What a link lacks to take addresses, neighbours and routes.
     fn without_link(&self, name: &str) -> Option<String> {
-        let switch = &self.observed.switch;
+        let switch = &self.actual.switch;
         let is_made = match name {
             LINK => switch.port.is_some(),
             TUNNEL => switch.bridges.contains_key(TUNNEL),
@@ -285,7 +158,7 @@ impl Look<'_> {
             Item::Bridge(bridge) if name == bridge.name => Some(bridge.mac.as_str()),
             _ => None,
         });
-        match self.observed.links.get(name) {
+        match self.actual.links.get(name) {
             None if wanted.is_none() => Some(format!("link {name}")),
             None => Some(format!("link {name}, which ovs-vswitchd creates{said}")),
             Some(link) if wanted.is_some_and(|mac| mac != link.mac) => {
@@ -296,14 +169,14 @@ impl Look<'_> {
     }
 
     fn on_link(&self, item: &Item) -> State {
-        let observed = self.observed;
+        let actual = self.actual;
         match item {
-            Item::LinkUp(link) => match observed.links.get(link).is_some_and(|link| link.up) {
+            Item::LinkUp(link) => match actual.links.get(link).is_some_and(|link| link.up) {
                 true => State::Well { ours: true },
                 false => State::Missing,
             },
             Item::Address(net) => {
-                let mut same = observed
+                let mut same = actual
                     .addresses
                     .iter()
                     .filter(|seen| seen.address.addr() == net.addr());
@@ -319,7 +192,7 @@ impl Look<'_> {
                 }
             }
             Item::Neighbour { link, ip, mac } => {
-                let mut of_link = observed.neighbours.iter();
+                let mut of_link = actual.neighbours.iter();
                 match of_link.find(|seen| seen.ip == *ip && seen.link == *link) {
                     Some(seen) if seen.permanent && seen.mac.as_ref() == Some(mac) => {
                         State::Well { ours: seen.ours }
@@ -331,7 +204,7 @@ impl Look<'_> {
                 }
             }
             Item::Route(route) => {
-                let same: Vec<_> = observed
+                let same: Vec<_> = actual
                     .routes
                     .iter()
                     .filter(|seen| seen.destination == route.destination)
@@ -370,7 +243,7 @@ impl Look<'_> {
             .journal
             .iter()
             .any(|undo| matches!(undo, Undo::Sysctl { path: of, .. } if of == path));
-        match self.observed.sysctls.get(path) {
+        match self.actual.sysctls.get(path) {
             Some(seen) if seen == value => State::Well { ours },
             Some(seen) => State::Differs(seen.clone()),
             None if self.lacks_link_of(path).is_some() => {
@@ -383,11 +256,11 @@ impl Look<'_> {
     /// Which link is missing for a setting, if one is.
     fn lacks_link_of(&self, path: &str) -> Option<String> {
         let link = path.split('/').nth(3)?;
-        (link != "all" && !self.observed.links.contains_key(link)).then(|| format!("link {link}"))
+        (link != "all" && !self.actual.links.contains_key(link)).then(|| format!("link {link}"))
     }
 
     fn firewalld(&self, item: &Item, rule: &Rule) -> State {
-        let Some(seen) = self.observed.firewalld.as_ref() else {
+        let Some(seen) = self.actual.firewalld.as_ref() else {
             return State::Waits("firewalld".to_owned());
         };
         match seen.rules.get(rule) {
@@ -396,7 +269,7 @@ impl Look<'_> {
             }
             None => State::Missing,
             Some(zone) if *zone == rule.zone => {
-                let ours = self.made(item) || self.observed.switch.owned.contains_key(&rule.mark());
+                let ours = self.made(item) || self.actual.switch.owned.contains_key(&rule.mark());
                 State::Well { ours }
             }
             // Somebody has decided what may pass there.
@@ -405,7 +278,7 @@ impl Look<'_> {
     }
 
     fn table(&self, wanted: &Table) -> State {
-        let Some(seen) = &self.observed.table else {
+        let Some(seen) = &self.actual.table else {
             return State::Missing;
         };
         let chains: BTreeSet<&String> = wanted.chains.iter().map(|(name, _)| name).collect();
@@ -427,34 +300,6 @@ impl Look<'_> {
 /// Whether a file is still there after a reboot, when the journal is not.
 fn outlives(path: &str) -> bool {
     path.starts_with("/etc/")
-}
-
-fn state_of(differences: Vec<String>) -> State {
-    match differences.is_empty() {
-        true => State::Well { ours: true },
-        false => State::Differs(differences.join(", ")),
-    }
-}
-
-fn differences(seen: &PortSeen, wanted: &Port) -> Vec<String> {
-    let mut differences = Vec::new();
-    let mut compare = |what: &str, seen: Option<String>, wanted: String| {
-        if seen.as_ref() != Some(&wanted) {
-            differences.push(format!(
-                "{what} {}",
-                seen.unwrap_or_else(|| "none".to_owned())
-            ));
-        }
-    };
-    compare("type", Some(seen.kind.clone()), "internal".to_owned());
-    compare("iface-id", seen.iface_id.clone(), wanted.iface_id.clone());
-    compare("MAC", seen.mac.clone(), wanted.mac.clone());
-    let mtu = seen.mtu_request.map(|mtu| mtu.to_string());
-    compare("MTU", mtu, wanted.mtu.to_string());
-    if seen.mark.is_none() {
-        differences.push("without our mark".to_owned());
-    }
-    differences
 }
 
 fn of_route(seen: &RouteSeen) -> String {

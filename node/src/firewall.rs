@@ -10,8 +10,8 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::LINK;
-use crate::plan::management;
 use crate::settings::Settings;
+use crate::subnet::management;
 
 /// The table's family and name.
 pub(crate) const NAME: &str = "inet podwire-node";
@@ -101,7 +101,7 @@ impl Table {
     /// The script that makes the table anew, in one transaction.
     pub(crate) fn script(&self) -> String {
         // Adding it first makes deleting it valid where there is none.
-        let mut script = format!("add table {NAME}\n{}", delete());
+        let mut script = format!("add table {NAME}\n{}", delete(NAME));
         let _ = writeln!(script, "table {NAME} {{");
         for (chain, hook) in &self.chains {
             let _ = writeln!(
@@ -118,9 +118,9 @@ impl Table {
     }
 }
 
-/// The script that removes the table.
-pub(crate) fn delete() -> String {
-    format!("delete table {NAME}\n")
+/// The script that removes a table.
+pub(crate) fn delete(name: &str) -> String {
+    format!("delete table {name}\n")
 }
 
 /// By which a rule is known: FNV-1a (64 bits) of its text.

@@ -1,29 +1,24 @@
 //! The one loop: look, compare, take steps, and look again until nothing is left to do or an event
 //! has to come first.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use netlink_sys::AsyncSocket as _;
-use podwire_ovs::client::{Client, ClientConfig, RemoteError, WaitError};
-use podwire_ovs::vswitch::DATABASE;
 use tokio::time::{Instant, timeout_at};
 
+use crate::actual::{Actual, SwitchSeen, Tables};
 use crate::apply::{ApplyError, Counts, Machine};
 use crate::diff::{self, Finding, State, Step};
 use crate::events::{Changes, Events, Links};
-use crate::firewalld::{Firewalld, Rule};
 use crate::journal::{Journal, JournalError, Undo};
-use crate::observe::{ObserveError, Observed, SwitchSeen, Tables, tables};
-use crate::plan::{AGENT_FILE, Item, Plan, UNITS, drop_in};
-use crate::preflight::{self, Preflight};
+use crate::look::{Connections, Goal, Look, LookError};
+use crate::plan::{AGENT_FILE, Item};
+use crate::preflight::Preflight;
 use crate::settings::{Mode, Places, Settings};
-use crate::{LINK, TUNNEL, southbound};
+use crate::{LINK, TUNNEL};
 
-/// How long the database may take to answer.
-const DATABASE_LIMIT: Duration = Duration::from_secs(10);
 /// How long init waits for what others have to bring: ovn-controller the bridge, ovs-vswitchd the
 /// link.
 const OTHERS_LIMIT: Duration = Duration::from_secs(30);
@@ -34,16 +29,12 @@ const MOST_ROUNDS: usize = 20;
 /// Why the node is not as it should be.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NodeError {
-    #[error("{0}")]
-    Plan(String),
-    #[error("Open vSwitch's database {remote}: {source}; is Open vSwitch running?")]
-    Database { remote: String, source: WaitError },
+    #[error(transparent)]
+    Look(#[from] LookError),
     #[error("listen to the kernel: {0}")]
     Listen(#[from] io::Error),
     #[error(transparent)]
     Journal(#[from] JournalError),
-    #[error(transparent)]
-    Observe(#[from] ObserveError),
     #[error(transparent)]
     Apply(#[from] ApplyError),
     #[error("items that podwire did not create are in the way, so nothing {} changed:\n{}",
@@ -69,132 +60,12 @@ pub(crate) enum NodeError {
     Pods(usize),
 }
 
-/// What is wanted of the machine.
-#[derive(Debug, Clone)]
-pub(crate) struct Goal {
-    /// None when nothing of ours is to be left.
-    pub(crate) settings: Option<Settings>,
-    /// Whether what others made is ours from now on.
-    pub(crate) take_over: bool,
-}
-
-/// One look: the machine, what it should be, and each item.
-#[derive(Debug, Default)]
-pub(crate) struct Look {
-    pub(crate) observed: Observed,
-    pub(crate) plan: Plan,
-    pub(crate) findings: Vec<Finding>,
-}
-
-/// A connection to everything that a look needs.
-pub(crate) struct Eyes {
-    pub(crate) client: Client,
-    /// The southbound database, where there is to be something of ours in it.
-    pub(crate) southbound: Option<Client>,
-    pub(crate) firewalld: Option<Firewalld>,
-    pub(crate) handle: rtnetlink::Handle,
-    /// The netlink port of the handle.
-    port: u32,
-}
-
-impl Eyes {
-    /// Connects, and waits for the database; a moment for the southbound one.
-    pub(crate) async fn open(places: &Places, goal: &Goal) -> Result<Self, NodeError> {
-        let mut config = ClientConfig::new(places.ovsdb.clone(), DATABASE, tables());
-        config.connect_timeout = DATABASE_LIMIT;
-        let client = Client::start(config);
-        let synced = client.synced(Instant::now() + DATABASE_LIMIT).await;
-        synced.map_err(|source| NodeError::Database {
-            remote: places.ovsdb.to_string(),
-            source,
-        })?;
-        let settings = goal.settings.as_ref();
-        let southbound = settings.and_then(|settings| southbound(settings, &client));
-        let southbound = southbound
-            .transpose()
-            .map_err(|error| NodeError::Plan(format!("ovn-remote: {error}")))?;
-        if let Some(southbound) = &southbound {
-            // Who does not answer yet is waited for as for all that others bring.
-            let _ = southbound.synced(Instant::now() + preflight::LIMIT).await;
-        }
-        let (mut connection, handle, _) = rtnetlink::new_connection()?;
-        // Without it the socket has a port only once it has sent something.
-        let address = connection.socket_mut().socket_mut().bind_auto()?;
-        tokio::spawn(connection);
-        Ok(Self {
-            client,
-            southbound,
-            firewalld: Firewalld::connect().await,
-            handle,
-            port: address.port_number(),
-        })
-    }
-
-    /// Looks at everything and compares; at the nftables table unless it is `known`.
-    pub(crate) async fn look(
-        &self,
-        goal: &Goal,
-        journal: &[Undo],
-        known: Option<Tables>,
-    ) -> Result<Look, NodeError> {
-        let settings = goal.settings.as_ref();
-        let interface = settings.and_then(|settings| settings.interface.as_deref());
-        let southbound = self.southbound.as_ref();
-        let firewalld = self.firewalld.as_ref();
-        let (client, handle) = (&self.client, &self.handle);
-        let observed = Observed::all(client, southbound, firewalld, handle, interface, known);
-        let mut observed = observed.await?;
-        let plan = match settings {
-            Some(settings) => Plan::of(settings, &observed).map_err(NodeError::Plan)?,
-            None => Plan::default(),
-        };
-        let planned = plan.items.iter().filter_map(|item| match item {
-            Item::Sysctl { path, .. } => Some(path.as_str()),
-            _ => None,
-        });
-        let noted = journal.iter().filter_map(|undo| match undo {
-            Undo::Sysctl { path, .. } => Some(path.as_str()),
-            Undo::Made(_) | Undo::Replaced(_) => None,
-        });
-        observed.see_sysctls(planned.chain(noted));
-        let made = journal.iter().filter_map(|undo| match undo {
-            Undo::Made(item) => Some(item),
-            Undo::Sysctl { .. } | Undo::Replaced(_) => None,
-        });
-        let files = plan
-            .items
-            .iter()
-            .chain(made.clone())
-            .filter_map(|item| match item {
-                Item::File { path, .. } => Some(path.as_str()),
-                _ => None,
-            });
-        let items = plan.items.iter().chain(made.clone());
-        let rules = items.filter_map(|item| match item {
-            Item::Firewalld(rule) => Some(rule.clone()),
-            _ => None,
-        });
-        let owned = observed.switch.owned.keys();
-        let owned = owned.filter_map(|key| Rule::of_mark(key)).flatten();
-        let rules: BTreeSet<Rule> = rules.chain(owned).collect();
-        observed.see_rules(firewalld, rules.iter()).await;
-        let drop_ins = UNITS.map(drop_in);
-        observed.see_files(files.chain(drop_ins.iter().map(String::as_str)));
-        let findings = diff::findings(&plan, &observed, journal, goal.take_over);
-        Ok(Look {
-            observed,
-            plan,
-            findings,
-        })
-    }
-}
-
 /// The machine, what it is to be, and when to look again.
 pub(crate) struct Node {
     goal: Goal,
     machine: Machine,
     events: Events,
-    eyes: Eyes,
+    connections: Connections,
     /// The nftables tables as last seen, until something happens to them.
     tables: Option<Tables>,
     /// Open vSwitch's database as last seen.
@@ -214,24 +85,24 @@ impl Node {
         places: &Places,
         journal: Journal,
     ) -> Result<Self, NodeError> {
-        let eyes = Eyes::open(places, &goal).await?;
-        let is_plain = |settings: &Settings| settings.mode == Mode::Plain;
-        let file = goal.settings.as_ref().filter(|settings| is_plain(settings));
-        let file = file.map(|_| Path::new(AGENT_FILE));
+        let connections = Connections::open(places, &goal).await?;
+        let settings = goal.settings.as_ref();
+        let is_plain = settings.is_some_and(|settings| settings.mode == Mode::Plain);
+        let file = is_plain.then_some(Path::new(AGENT_FILE));
         if let Some(directory) = file.and_then(Path::parent) {
             std::fs::create_dir_all(directory)?;
         }
-        let clients = std::iter::once(&eyes.client).chain(&eyes.southbound);
-        let signals = match &eyes.firewalld {
+        let clients = std::iter::once(&connections.client).chain(&connections.southbound);
+        let signals = match &connections.firewalld {
             Some(firewalld) => firewalld.signals().await.ok(),
             None => None,
         };
-        let events = Events::listen(clients, eyes.port, file, signals)?;
+        let events = Events::listen(clients, connections.port, file, signals)?;
         let machine = Machine {
-            client: eyes.client.clone(),
-            southbound: eyes.southbound.clone(),
-            firewalld: eyes.firewalld.clone(),
-            handle: eyes.handle.clone(),
+            client: connections.client.clone(),
+            southbound: connections.southbound.clone(),
+            firewalld: connections.firewalld.clone(),
+            handle: connections.handle.clone(),
             journal,
             owned: Default::default(),
             counts: Counts::default(),
@@ -240,7 +111,7 @@ impl Node {
             goal,
             machine,
             events,
-            eyes,
+            connections,
             tables: None,
             switch: SwitchSeen::default(),
         })
@@ -286,25 +157,15 @@ impl Node {
     /// Makes the machine what it should be, and waits for what others have to bring to that.
     pub(crate) async fn init(&mut self) -> Result<Vec<Step>, NodeError> {
         let deadline = Instant::now() + OTHERS_LIMIT;
-        let mut done = Vec::new();
-        let mut rounds = 0;
-        while rounds < MOST_ROUNDS {
-            let look = self.look().await?;
-            refuse_foreign(&look.findings, !done.is_empty())?;
-            let steps = diff::steps(&look.findings);
-            if !steps.is_empty() {
-                rounds += 1;
-                self.take(&steps, &look.observed).await?;
-                done.extend(steps);
-                continue;
-            }
+        let mut rounds = Vec::new();
+        loop {
+            let look = self.settle(&mut rounds).await?;
             let awaited = awaited(&look.findings);
             if awaited.is_empty() {
-                return Ok(done);
+                return Ok(rounds.concat());
             }
             self.await_event(deadline, awaited).await?;
         }
-        self.fight().await
     }
 
     /// Removes all that is ours and puts back what was there, whatever state an interrupted run
@@ -317,27 +178,13 @@ impl Node {
             Step::Remove(Item::File { path, .. }) => path == AGENT_FILE,
             _ => false,
         };
-        if diff::steps(&look.findings).iter().any(removes_port) && look.observed.pods > 0 && !force
-        {
-            return Err(NodeError::Pods(look.observed.pods));
+        let pods = look.actual.pods;
+        if !force && pods > 0 && diff::steps(&look.findings).iter().any(removes_port) {
+            return Err(NodeError::Pods(pods));
         }
-        let mut done = Vec::new();
-        let mut rounds = 0;
-        while rounds < MOST_ROUNDS {
-            let look = self.look().await?;
-            let steps = diff::steps(&look.findings);
-            if !steps.is_empty() {
-                rounds += 1;
-                self.take(&steps, &look.observed).await?;
-                done.extend(steps);
-                continue;
-            }
-            if !look.observed.switch.answers {
-                let awaited = "  Open vSwitch's database, which does not answer".to_owned();
-                self.await_event(deadline, vec![awaited]).await?;
-                continue;
-            }
-            let switch = &look.observed.switch;
+        let mut rounds = Vec::new();
+        loop {
+            let Actual { switch, links, .. } = self.settle(&mut rounds).await?.actual;
             let mut noted = self.machine.journal.undos().iter();
             let left = noted.find_map(|undo| {
                 let (link, has_row) = match undo {
@@ -345,34 +192,47 @@ impl Node {
                     Undo::Made(Item::Bridge(_)) => (TUNNEL, switch.bridges.contains_key(TUNNEL)),
                     _ => return None,
                 };
-                (!has_row && look.observed.links.contains_key(link)).then_some(link)
+                (!has_row && links.contains_key(link)).then_some(link)
             });
-            if let Some(link) = left {
-                let awaited = format!("  ovs-vswitchd to remove link {link}");
-                self.await_event(deadline, vec![awaited]).await?;
-                continue;
-            }
-            self.machine.journal.forget()?;
-            return Ok(done);
+            let awaited = match left {
+                _ if !switch.answers => {
+                    "  Open vSwitch's database, which does not answer".to_owned()
+                }
+                Some(link) => format!("  ovs-vswitchd to remove link {link}"),
+                None => {
+                    self.machine.journal.forget()?;
+                    return Ok(rounds.concat());
+                }
+            };
+            self.await_event(deadline, vec![awaited]).await?;
         }
-        self.fight().await
     }
 
-    /// Says what is still to do after the most rounds.
-    async fn fight(&mut self) -> Result<Vec<Step>, NodeError> {
-        let look = self.look().await?;
-        let left = diff::steps(&look.findings);
-        Err(NodeError::Fight(
-            left.iter().map(|step| format!("  {step:?}")).collect(),
-        ))
+    /// Looks and takes steps until there are none to take; each round's steps are added to
+    /// `rounds`.
+    async fn settle(&mut self, rounds: &mut Vec<Vec<Step>>) -> Result<Look, NodeError> {
+        loop {
+            let look = self.look().await?;
+            refuse_foreign(&look.findings, !rounds.is_empty())?;
+            let steps = diff::steps(&look.findings);
+            if steps.is_empty() {
+                return Ok(look);
+            }
+            if rounds.len() == MOST_ROUNDS {
+                let left = steps.iter().map(|step| format!("  {step:?}"));
+                return Err(NodeError::Fight(left.collect()));
+            }
+            self.take(&steps, &look.actual).await?;
+            rounds.push(steps);
+        }
     }
 
     /// Looks at everything; at the nftables table when something may have happened to it.
     pub(crate) async fn look(&mut self) -> Result<Look, NodeError> {
         let known = self.tables.take();
         let journal = self.machine.journal.undos();
-        let look = self.eyes.look(&self.goal, journal, known).await?;
-        let index = |name: &str| look.observed.links.get(name).map(|link| link.index);
+        let look = self.connections.look(&self.goal, journal, known).await?;
+        let index = |name: &str| look.actual.links.get(name).map(|link| link.index);
         let planned = look.plan.items.iter().filter_map(|item| match item {
             Item::Route(route) => Some(route.link.as_str()),
             _ => None,
@@ -386,17 +246,13 @@ impl Node {
             own: [LINK, TUNNEL].into_iter().filter_map(index).collect(),
             others: others.filter_map(index).collect(),
         });
-        self.tables = Some((look.observed.table.clone(), look.observed.services));
-        self.switch = look.observed.switch.clone();
+        self.tables = Some((look.actual.table.clone(), look.actual.services));
+        self.switch = look.actual.switch.clone();
         Ok(look)
     }
 
     /// Takes steps, last looked at this way.
-    pub(crate) async fn take(
-        &mut self,
-        steps: &[Step],
-        observed: &Observed,
-    ) -> Result<(), NodeError> {
+    pub(crate) async fn take(&mut self, steps: &[Step], actual: &Actual) -> Result<(), NodeError> {
         let of_table = |step: &Step| {
             matches!(
                 step,
@@ -406,7 +262,7 @@ impl Node {
         if steps.iter().any(of_table) {
             self.tables = None;
         }
-        Ok(self.machine.take(steps, observed).await?)
+        Ok(self.machine.take(steps, actual).await?)
     }
 
     /// Waits until something has happened that calls for another look.
@@ -421,11 +277,7 @@ impl Node {
                 ..Changes::default()
             };
             // Pods' ports come and go all the time.
-            let Eyes {
-                client, southbound, ..
-            } = &self.eyes;
-            if changes != only_switch || SwitchSeen::of(client, southbound.as_ref()) != self.switch
-            {
+            if changes != only_switch || self.connections.switch() != self.switch {
                 return Ok(changes);
             }
         }
@@ -436,24 +288,12 @@ impl Node {
         deadline: Instant,
         awaited: Vec<String>,
     ) -> Result<(), NodeError> {
+        let limit = OTHERS_LIMIT;
         match timeout_at(deadline, self.changes()).await {
             Ok(changes) => Ok(changes.map(drop)?),
-            Err(_) => Err(NodeError::Awaited {
-                limit: OTHERS_LIMIT,
-                awaited,
-            }),
+            Err(_) => Err(NodeError::Awaited { limit, awaited }),
         }
     }
-}
-
-/// The southbound database, where the plan has an item in it and its remote is known.
-fn southbound(settings: &Settings, client: &Client) -> Option<Result<Client, RemoteError>> {
-    settings.encap_port?;
-    let seen = SwitchSeen::of(client, None);
-    let remote = settings.ovn_remote.as_deref();
-    let remote = remote.or(seen.keys.get("ovn-remote").map(String::as_str))?;
-    let tls = settings.tls.clone().or_else(|| seen.tls());
-    Some(southbound::follow(remote, tls))
 }
 
 pub(crate) fn refuse_foreign(findings: &[Finding], more: bool) -> Result<(), NodeError> {

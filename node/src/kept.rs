@@ -18,11 +18,11 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::http::Page;
-use crate::role::State;
 
 /// How many are remembered.
 const MOST: usize = 100;
-const FILE: &str = "put-back";
+const PUT_BACK: &str = "put-back";
+pub(crate) const STATE: &str = "state";
 
 /// One item that was put back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,10 +37,17 @@ pub struct PutBack {
     pub by: String,
 }
 
+/// How a run stands, by its own word.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) well: bool,
+    pub(crate) status: String,
+}
+
 /// What was put back, on disk beside the journal.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    path: PathBuf,
+    directory: PathBuf,
     last: VecDeque<PutBack>,
     metrics: Arc<Metrics>,
     /// Fights that nobody was told of yet.
@@ -65,7 +72,7 @@ impl Kept {
     /// Goes on with what an earlier run has written.
     pub(crate) fn open(directory: &Path) -> Self {
         Self {
-            path: directory.join(FILE),
+            directory: directory.to_owned(),
             last: read(directory).into(),
             metrics: Arc::new(Metrics::default()),
             fights: Vec::new(),
@@ -87,10 +94,8 @@ impl Kept {
             was: was.to_owned(),
             by: by.to_owned(),
         });
-        if let Err(error) = self.write() {
-            // The item is put back all the same.
-            warn!(%error, file = %self.path.display(), "repairs can't be recorded");
-        }
+        // Where it can't be recorded, the item is put back all the same.
+        self.write(PUT_BACK, &self.last);
     }
 
     pub(crate) fn fight(&mut self, text: String) {
@@ -105,17 +110,19 @@ impl Kept {
     /// Writes down how the run stands.
     pub(crate) fn state(&self, well: bool, status: &str) {
         let status = status.to_owned();
-        let directory = self.path.parent().unwrap_or(Path::new("/"));
-        if let Err(error) = (State { well, status }).write(directory) {
-            let directory = directory.display();
-            warn!(%error, %directory, "the role's state can't be recorded");
-        }
+        self.write(STATE, &State { well, status });
     }
 
-    fn write(&self) -> io::Result<()> {
-        let fresh = self.path.with_extension("new");
-        fs::write(&fresh, serde_json::to_vec(&self.last)?)?;
-        fs::rename(&fresh, &self.path)
+    fn write(&self, name: &str, content: &impl Serialize) {
+        let file = self.directory.join(name);
+        let fresh = file.with_extension("new");
+        let written = serde_json::to_vec(content)
+            .map_err(io::Error::from)
+            .and_then(|json| fs::write(&fresh, json))
+            .and_then(|()| fs::rename(&fresh, &file));
+        if let Err(error) = written {
+            warn!(%error, file = %file.display(), "the role's record can't be written");
+        }
     }
 }
 
@@ -135,14 +142,15 @@ fn now() -> String {
 
 /// What a run has written, oldest first; nothing where there is none.
 pub(crate) fn read(directory: &Path) -> Vec<PutBack> {
-    let text = fs::read(directory.join(FILE)).unwrap_or_default();
+    let text = fs::read(directory.join(PUT_BACK)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
 /// Removes what was written.
 pub(crate) fn forget(directory: &Path) {
-    let _ = fs::remove_file(directory.join(FILE));
-    State::forget(directory);
+    for name in [PUT_BACK, STATE] {
+        let _ = fs::remove_file(directory.join(name));
+    }
 }
 
 impl Default for Metrics {

@@ -1,19 +1,20 @@
 //! `podwire node`: makes the machine a part of the pod network, and undoes it.
 //!
-//! What should be is one pure value, a `plan::Plan`; what is, is observed; the steps are the
+//! What should be is one pure value, a `plan::Plan`; what is, is the `actual` state; the steps are
 //! difference of the two. So a second run has nothing to do, and cleaning up is the difference to
 //! an empty plan. Every item bears a mark by which it is known as ours, and the inverse of every
 //! step is on disk before the step is taken.
 //!
 //! From the top: `command` is the command line, `run` keeps what `keep` has made, `apply` takes
 //! steps, `journal` remembers their inverses, `diff` and `plan` are pure, `firewall` is the text of
-//! the nftables table, `firewalld` the way to that firewall, `observe` looks at the machine and
+//! the nftables table, `firewalld` the way to that firewall, `actual` looks at the machine and
 //! `events` says when to look again; `kept` counts what was put back, and `http` serves that.
 //! `cluster` follows the Kubernetes API, `services` are reachable on the host by it, `conntrack`
 //! forgets connections to endpoints that are gone, and `announce` tells the control plane of the
 //! node. `role` tells the agent's tools how it stands. `preflight` looks for what no item tells.
 //! `nft` and `wire` are the ways to nft(8) and to netlink messages that rtnetlink does not know.
 
+mod actual;
 mod announce;
 mod apply;
 mod cluster;
@@ -27,9 +28,9 @@ mod http;
 mod journal;
 mod keep;
 mod kept;
+mod look;
 mod mac;
 mod nft;
-mod observe;
 mod plan;
 mod preflight;
 mod role;
@@ -38,6 +39,8 @@ mod services;
 mod settings;
 mod show;
 mod southbound;
+mod subnet;
+mod watch;
 mod wire;
 
 pub use command::{NodeCommand, Surroundings, main};

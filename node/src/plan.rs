@@ -5,20 +5,19 @@ mod item;
 mod plain;
 mod tuning;
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::Path;
 
 use ipnet::IpNet;
 
+use crate::actual::Actual;
 use crate::firewall::Table;
-use crate::observe::Observed;
 use crate::settings::{Mode, Settings};
+use crate::subnet::{gateway, management};
 use crate::{LINK, MAPPING, mac};
 
-pub(crate) use item::{Bridge, Claim, FormerRoute, Item, Port, Route, Ssl, Tunnel};
+pub(crate) use item::{Bridge, Claim, FormerRoute, Item, Port, Route, Tunnel};
 pub(crate) use plain::AGENT_FILE;
-pub(crate) use tuning::{UNITS, drop_in};
+pub(crate) use tuning::drop_in;
 
 /// Everything that should be, in the order in which it is made. Without an item it is the plan of a
 /// machine that has nothing of ours.
@@ -36,13 +35,13 @@ impl Plan {
     ///
     /// # Errors
     /// What is missing or can't be, in words.
-    pub(crate) fn of(settings: &Settings, observed: &Observed) -> Result<Self, String> {
+    pub(crate) fn of(settings: &Settings, actual: &Actual) -> Result<Self, String> {
         let mut plan = match settings.mode {
-            Mode::Ovn => Self::routed(settings, observed)?,
-            Mode::Plain => Self::plain(settings, observed)?,
+            Mode::Ovn => Self::routed(settings, actual)?,
+            Mode::Plain => Self::plain(settings, actual)?,
         };
-        plan.pass_firewalld(settings, observed);
-        plan.tune(settings, observed)?;
+        plan.pass_firewalld(settings, actual);
+        plan.tune(settings, actual)?;
         Ok(plan)
     }
 
@@ -51,8 +50,8 @@ impl Plan {
     ///
     /// # Errors
     /// What is missing, in words.
-    pub(crate) fn routed(settings: &Settings, observed: &Observed) -> Result<Self, String> {
-        let uplink = uplink(settings, observed)?;
+    pub(crate) fn routed(settings: &Settings, actual: &Actual) -> Result<Self, String> {
+        let uplink = uplink(settings, actual)?;
         let mut encap_ips = settings.encap_ips.clone();
         if encap_ips.is_empty() {
             encap_ips.push(uplink.primary.ok_or_else(|| {
@@ -63,7 +62,7 @@ impl Plan {
         let mtu = mtu(settings, &uplink, &encap_ips)?;
         let encap_ips: Vec<String> = encap_ips.iter().map(ToString::to_string).collect();
         let mut plan = Self::default();
-        plan.keys(settings, observed, &encap_ips.join(","))?;
+        plan.keys(settings, actual, &encap_ips.join(","))?;
         let addresses: Vec<IpNet> = settings.node_subnets.iter().map(management).collect();
         // The router's port has one MAC for both families, by the first subnet.
         let own_mac = mac::of_ip(addresses[0].addr());
@@ -75,7 +74,7 @@ impl Plan {
             mtu,
         }));
         plan.ipv6_on(settings, LINK);
-        plan.forward(settings, &uplink, &[LINK, &uplink.link], observed);
+        plan.forward(settings, &uplink, &[LINK, &uplink.link], actual);
         plan.items.push(Item::LinkUp(LINK.to_owned()));
         plan.items.extend(addresses.into_iter().map(Item::Address));
         for subnet in &settings.node_subnets {
@@ -120,7 +119,7 @@ impl Plan {
     fn keys(
         &mut self,
         settings: &Settings,
-        observed: &Observed,
+        actual: &Actual,
         encap_ips: &str,
     ) -> Result<(), String> {
         let mut key = |key: &str, value: &str, claim| {
@@ -133,11 +132,11 @@ impl Plan {
         let node = settings.node_name.as_str();
         // Kubernetes sees to it that no two nodes have one name; a cloned image has its twin's
         // system-id.
-        let chassis = observed.switch.system_id.as_deref().unwrap_or(node);
+        let chassis = actual.switch.system_id.as_deref().unwrap_or(node);
         key("system-id", chassis, Claim::Yield);
         // ovs-ctl writes the host's name at each start; logical ports ask for the node's.
         key("hostname", node, Claim::Replace);
-        match (&settings.ovn_remote, observed.key("ovn-remote")) {
+        match (&settings.ovn_remote, actual.key("ovn-remote")) {
             (Some(remote), _) => key("ovn-remote", remote, Claim::Refuse),
             // Who set it keeps it; ours stays for as long as no other is named.
             (None, Some(remote)) => key("ovn-remote", remote, Claim::Yield),
@@ -149,12 +148,9 @@ impl Plan {
                 );
             }
         }
-        let remote = settings
-            .ovn_remote
-            .as_deref()
-            .or(observed.key("ovn-remote"));
+        let remote = settings.ovn_remote.as_deref().or(actual.key("ovn-remote"));
         let needs_keys = remote.is_some_and(|remote| remote.contains("ssl:"));
-        if needs_keys && settings.tls.is_none() && observed.switch.ssl.is_none() {
+        if needs_keys && settings.tls.is_none() && actual.switch.ssl.is_none() {
             return Err(format!(
                 "ovn-remote {}: ssl: needs keys, and Open vSwitch has none: name them by \
                  --ovn-private-key, --ovn-certificate and --ovn-ca-cert",
@@ -179,16 +175,11 @@ impl Plan {
             key(&format!("{MAPPING}{network}"), bridge, Claim::Refuse);
         }
         if let Some(port) = settings.encap_port {
-            let chassis = observed.key("system-id").unwrap_or(chassis).to_owned();
+            let chassis = actual.key("system-id").unwrap_or(chassis).to_owned();
             self.items.push(Item::TunnelPort { chassis, port });
         }
         if let Some(keys) = &settings.tls {
-            let path = |path: &Path| path.display().to_string();
-            self.items.push(Item::Ssl(Ssl {
-                private_key: path(&keys.private_key),
-                certificate: path(&keys.certificate),
-                ca_cert: path(&keys.ca_certificate),
-            }));
+            self.items.push(Item::Ssl(keys.clone()));
         }
         Ok(())
     }
@@ -204,13 +195,7 @@ impl Plan {
     }
 
     /// Has the host forward between these links.
-    fn forward(
-        &mut self,
-        settings: &Settings,
-        uplink: &Uplink,
-        links: &[&str],
-        observed: &Observed,
-    ) {
+    fn forward(&mut self, settings: &Settings, uplink: &Uplink, links: &[&str], actual: &Actual) {
         let mut set = |path: String, value: &str| {
             self.items.push(Item::Sysctl {
                 path,
@@ -228,13 +213,13 @@ impl Plan {
                 set(format!("net/ipv4/conf/{link}/forwarding"), "1");
             }
         }
-        if has(false) && observed.force_forwarding {
+        if has(false) && actual.force_forwarding {
             for link in links {
                 set(format!("net/ipv6/conf/{link}/force_forwarding"), "1");
             }
         } else if has(false) {
             // A router takes no router advertisements (ipv6.rst, accept_ra) unless this is 2.
-            if matches!(observed.accept_ra.as_deref(), Some("1" | "2")) {
+            if matches!(actual.accept_ra.as_deref(), Some("1" | "2")) {
                 set(format!("net/ipv6/conf/{}/accept_ra", uplink.link), "2");
             }
             set("net/ipv6/conf/all/forwarding".to_owned(), "1");
@@ -258,8 +243,8 @@ impl Uplink {
     }
 }
 
-fn uplink(settings: &Settings, observed: &Observed) -> Result<Uplink, String> {
-    let name = match (&settings.interface, &observed.default_link) {
+fn uplink(settings: &Settings, actual: &Actual) -> Result<Uplink, String> {
+    let name = match (&settings.interface, &actual.default_link) {
         (Some(name), _) | (None, Some(name)) => name,
         (None, None) => {
             return Err(
@@ -268,14 +253,14 @@ fn uplink(settings: &Settings, observed: &Observed) -> Result<Uplink, String> {
             );
         }
     };
-    let link = observed.links.get(name).ok_or_else(|| {
-        let links: Vec<&str> = observed.links.keys().map(String::as_str).collect();
+    let link = actual.links.get(name).ok_or_else(|| {
+        let links: Vec<&str> = actual.links.keys().map(String::as_str).collect();
         format!(
             "--interface {name}: there is no such link; the links are {}",
             links.join(", ")
         )
     })?;
-    let addresses = observed.addresses.iter();
+    let addresses = actual.addresses.iter();
     let mut own = addresses.filter(|seen| seen.link == *name && seen.global);
     Ok(Uplink {
         link: name.clone(),
@@ -295,6 +280,9 @@ const TUNED: [(&str, &str); 5] = [
     ("ovn-ofctrl-wait-before-clear", "0"),
     ("ovn-enable-lflow-cache", "true"),
 ];
+
+/// Geneve's own UDP port (RFC 8926).
+pub(crate) const TUNNEL_PORT: u16 = 6081;
 
 /// Geneve's headers with OVN's option, by the family of the tunnels' ends: Ethernet 14, IP 20 or
 /// 40, UDP 8, Geneve 8 and its option 8.
@@ -320,26 +308,6 @@ fn mtu(settings: &Settings, uplink: &Uplink, encap_ips: &[IpAddr]) -> Result<u32
         None => Ok(most),
     }
 }
-
-/// The host's own address in a node's subnet: the second.
-pub(crate) fn management(subnet: &IpNet) -> IpNet {
-    IpNet::new(nth(subnet, 2), subnet.prefix_len()).unwrap_or(*subnet)
-}
-
-/// The router's: the first.
-pub(crate) fn gateway(subnet: &IpNet) -> IpAddr {
-    nth(subnet, 1)
-}
-
-fn nth(subnet: &IpNet, number: u8) -> IpAddr {
-    match subnet.network() {
-        IpAddr::V4(ip) => (u32::from(ip) + u32::from(number)).to_be_bytes().into(),
-        IpAddr::V6(ip) => (u128::from(ip) + u128::from(number)).to_be_bytes().into(),
-    }
-}
-
-/// The keys of the switch that are ours, and what each was before; none when it was not there.
-pub(crate) type Owned = BTreeMap<String, Option<String>>;
 
 #[cfg(test)]
 mod tests;

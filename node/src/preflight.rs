@@ -5,7 +5,6 @@
 //! rest is told.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::jiff::fmt::rfc2822;
@@ -13,21 +12,16 @@ use kube::Client as Api;
 use tokio::time::timeout;
 
 use crate::LINK;
-use crate::keep::Look;
 use crate::kept::timestamp;
+use crate::look::Look;
 use crate::nft::{self, objects};
-use crate::plan::Item;
+use crate::plan::{Item, TUNNEL_PORT};
 use crate::settings::{Firewalld, Mode, Settings};
-use crate::southbound::{Twin, twins};
+use crate::southbound::{LIMIT, Twin, twins};
 
-/// How long each answer may take.
-pub(crate) const LIMIT: Duration = Duration::from_secs(1);
 /// How far the clocks of two machines may be apart: certificates and leases are valid to the
 /// second.
 const CLOCK: i64 = 30_000;
-
-/// Geneve's own (RFC 8926).
-pub(crate) const TUNNEL_PORT: u16 = 6081;
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,7 +39,7 @@ impl Preflight {
         if settings.mode == Mode::Ovn {
             found.see_southbound(settings, look).await;
         }
-        if look.observed.default_link.is_none() {
+        if look.actual.default_link.is_none() {
             found
                 .warnings
                 .push("there is no default route: pods can't reach the outside".to_owned());
@@ -60,7 +54,7 @@ impl Preflight {
 
     async fn see_southbound(&mut self, settings: &Settings, look: &Look) {
         let value = |wanted: &str| {
-            let observed = look.observed.key(wanted);
+            let actual = look.actual.key(wanted);
             let planned = look.plan.items.iter().find_map(|item| match item {
                 Item::Key { key, value, .. } if key == wanted => Some(value.as_str()),
                 _ => None,
@@ -68,7 +62,7 @@ impl Preflight {
             // Who tuned it keeps it, and is who will join.
             match wanted {
                 "ovn-remote" => planned,
-                _ => observed.or(planned),
+                _ => actual.or(planned),
             }
         };
         let (Some(remote), Some(chassis), Some(encap)) = (
@@ -82,14 +76,14 @@ impl Preflight {
             .split(',')
             .filter_map(|ip| ip.trim().parse().ok())
             .collect();
-        let tls = settings.tls.clone().or_else(|| look.observed.switch.tls());
+        let tls = settings.tls.clone().or_else(|| look.actual.switch.tls());
         match twins(remote, tls, chassis, &ips).await {
             Ok((by_name, by_ip)) => {
                 // As which ovn-controller may have joined before.
-                let owned = look.observed.switch.owned.get("hostname");
+                let owned = look.actual.switch.owned.get("hostname");
                 let names = [
                     Some(settings.node_name.as_str()),
-                    look.observed.key("hostname"),
+                    look.actual.key("hostname"),
                     owned.and_then(Option::as_deref),
                 ];
                 self.judge(&names, chassis, by_name, by_ip);
@@ -156,7 +150,7 @@ async fn firewall(settings: &Settings) -> Option<String> {
 /// What firewalld has to be told, where it runs and is out of reach, as from a container, or is to
 /// be left alone.
 async fn firewalld(settings: &Settings, look: &Look) -> Option<String> {
-    if look.observed.firewalld.is_some() && settings.firewalld != Firewalld::Off {
+    if look.actual.firewalld.is_some() && settings.firewalld != Firewalld::Off {
         return None;
     }
     let listed = nft::list("inet firewalld").await.ok()??;

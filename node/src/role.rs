@@ -7,14 +7,13 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::journal::Journal;
-use crate::kept::{self, PutBack};
+use crate::kept::{self, PutBack, STATE, State};
 
 /// The directory of the role below that of podwire's run files.
 pub const DIRECTORY: &str = "node";
-const FILE: &str = "state";
 
 /// How `podwire node run` stands, or was left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -32,32 +31,12 @@ pub struct Role {
     pub put_back: Vec<PutBack>,
 }
 
-/// What a run says of itself.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct State {
-    pub(crate) well: bool,
-    pub(crate) status: String,
-}
-
-impl State {
-    pub(crate) fn write(&self, directory: &Path) -> io::Result<()> {
-        let path = directory.join(FILE);
-        let fresh = path.with_extension("new");
-        fs::write(&fresh, serde_json::to_vec(self)?)?;
-        fs::rename(&fresh, &path)
-    }
-
-    pub(crate) fn forget(directory: &Path) {
-        let _ = fs::remove_file(directory.join(FILE));
-    }
-}
-
 /// How the role stands whose directory this is; none where `podwire node run` never ran.
 ///
 /// # Errors
 /// What is there can't be read.
 pub fn role(directory: &Path) -> io::Result<Option<Role>> {
-    let text = match fs::read(directory.join(FILE)) {
+    let text = match fs::read(directory.join(STATE)) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),

@@ -14,14 +14,16 @@ use tracing::{error, info, warn};
 
 use crate::Surroundings;
 use crate::announce::{self, Announced};
-use crate::cluster::{ApiNode, Watch};
+use crate::cluster::ApiNode;
 use crate::diff::{self, Finding, State, Step};
 use crate::events::Changes;
-use crate::keep::{Look, Node, NodeError, awaited, refuse_foreign};
+use crate::keep::{Node, NodeError, awaited, refuse_foreign};
 use crate::kept::Kept;
+use crate::look::Look;
 use crate::plan::Item;
 use crate::services::{self, Here, Services, Settled};
 use crate::settings::Mode;
+use crate::watch::Watch;
 
 /// How often an item is put back within `FIGHT_TIME` before it is left alone for `TRUCE`.
 const FIGHTS: usize = 10;
@@ -154,7 +156,7 @@ impl Keeper<'_> {
                 self.remember(&look);
                 return Ok(again.into_iter().chain(self.truce_ends()).min());
             }
-            if let Err(error) = self.node.take(&steps, &look.observed).await {
+            if let Err(error) = self.node.take(&steps, &look.actual).await {
                 return Ok(Some(self.failed(&error)));
             }
             if self.is_ready {
@@ -220,7 +222,7 @@ impl Keeper<'_> {
         let mut troubles = Vec::new();
         let here = Here {
             node: settings.node_name.clone(),
-            addresses: services::addresses(look.observed.addresses.iter()),
+            addresses: services::addresses(look.actual.addresses.iter()),
         };
         let pods: Vec<IpNet> = settings
             .node_subnets

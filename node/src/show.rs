@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::diff::{Finding, State, Step};
 use crate::journal::Undo;
-use crate::keep::Look;
 use crate::kept::PutBack;
+use crate::look::Look;
 use crate::plan::Item;
 use crate::preflight::Preflight;
 

@@ -1,20 +1,22 @@
 //! OVN's southbound database: which machines are in it, and that this one no longer is.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, select_ok};
 use podwire_ovs::client::{Client, ClientConfig, Remote, RemoteError, TlsKeys};
 use podwire_ovs::replica::TableSpec;
 use podwire_ovs::transact::{Condition, SelectedRow, TransactError, Transaction};
+use podwire_ovs::value::Uuid;
 use podwire_ovs::vswitch::{StringMap, set_keys};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-use crate::observe::{EndSeen, SwitchSeen};
-use crate::preflight::LIMIT;
-
 const DATABASE: &str = "OVN_Southbound";
+
+/// How long each answer may take.
+pub(crate) const LIMIT: Duration = Duration::from_secs(1);
 
 /// Why the southbound database can't be changed.
 #[derive(Debug, thiserror::Error)]
@@ -32,20 +34,11 @@ pub(crate) struct SouthboundError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chassis {
     pub(crate) name: String,
-    remote: String,
-    tls: Option<TlsKeys>,
+    pub(crate) remote: String,
+    pub(crate) tls: Option<TlsKeys>,
 }
 
 impl Chassis {
-    /// As ovn-controller is told.
-    pub(crate) fn of(switch: &SwitchSeen) -> Option<Self> {
-        Some(Self {
-            name: switch.keys.get("system-id")?.clone(),
-            remote: switch.keys.get("ovn-remote")?.clone(),
-            tls: switch.tls(),
-        })
-    }
-
     /// Deletes its rows, and tells how many chassis that were.
     pub(crate) async fn delete(&self) -> Result<u64, SouthboundError> {
         let failed = |problem: String| SouthboundError {
@@ -70,6 +63,15 @@ impl Chassis {
             .await
             .map_err(failed)
     }
+}
+
+/// A row of the southbound `Encap`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EndSeen {
+    pub(crate) uuid: Uuid,
+    pub(crate) chassis: String,
+    /// Of UDP; none for the usual one.
+    pub(crate) port: Option<String>,
 }
 
 /// A client that follows where chassis' tunnels end.

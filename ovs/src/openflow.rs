@@ -9,6 +9,6 @@ mod flow;
 mod wire;
 
 pub use connection::{Connection, management_socket};
-pub use error::{OpenFlowError, Refusal};
+pub use error::OpenFlowError;
 pub use flow::{Action, Cookie, Field, Flow, FlowMod, MacBytes, PortNumber};
-pub use wire::{Answer, Session, WireError};
+pub use wire::{Answer, Refusal, Session, WireError};

@@ -1,5 +1,6 @@
-//! The pages for people: each is linked from the README, no link leads nowhere, the messages that
-//! they quote are in the code, and the order of the agent's rooms is the one of its imports.
+//! The pages for people: each is linked from the README, no link leads nowhere, and the messages
+//! that they quote are in the code. The order of the agent's rooms is the one of its imports, and
+//! no crate has a circle of modules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -202,26 +203,51 @@ fn no_room_of_the_agent_imports_one_above_it() {
     assert!(upward.is_empty(), "{upward:#?}");
 }
 
+/// A source's module, as the names from the crate's root to it.
+fn module(source: &Path, relative: &Path) -> Vec<String> {
+    let names = relative.with_extension("");
+    let names = names.iter().map(|name| name.to_str().unwrap().to_owned());
+    let mut names: Vec<String> = names.collect();
+    if source.file_name().is_some_and(|name| name == "mod.rs") {
+        names.pop();
+    }
+    names
+}
+
+/// Of a crate, and of each module that has others in it: the two that are in it import each other,
+/// or something in them does.
 #[test]
-fn no_two_modules_of_a_room_import_each_other() {
-    let mut circles = Vec::new();
-    for room in documented_rooms() {
-        let Ok(entries) = fs::read_dir(root().join("agent/src").join(&room)) else {
-            continue;
-        };
-        let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for path in entries.flatten().map(|entry| entry.path()) {
-            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-            let code = path.is_file().then(|| code(&path)).flatten();
-            let named = code.iter().flat_map(|code| named_after(code, "super::"));
-            imports.insert(name, named.map(str::to_owned).collect());
+fn no_two_modules_beside_each_other_import_each_other() {
+    let mut circles = BTreeSet::new();
+    for name in ["cni", "ovs", "apiserver", "node", "agent", "controller"] {
+        let directory = root().join(name).join("src");
+        let mut files = Vec::new();
+        sources(&directory, &mut files);
+        let modules: Vec<(Vec<String>, String)> = files
+            .iter()
+            .filter(|path| !path.ends_with("src/lib.rs"))
+            .filter_map(|path| {
+                let relative = path.strip_prefix(&directory).unwrap();
+                Some((module(path, relative), code(path)?))
+            })
+            .collect();
+        let mut imports: BTreeMap<(&[String], &str), BTreeSet<&str>> = BTreeMap::new();
+        for (module, code) in &modules {
+            for depth in 0..module.len() {
+                let parent = &module[..depth];
+                let path: String = parent.iter().map(|name| format!("{name}::")).collect();
+                let named = imports.entry((parent, &module[depth])).or_default();
+                named.extend(named_after(code, &format!("crate::{path}")));
+                named.extend(named_after(code, &"super::".repeat(module.len() - depth)));
+            }
         }
-        for (module, named) in &imports {
-            let back = |other: &&String| {
-                *other > module && imports.get(*other).is_some_and(|it| it.contains(module))
-            };
-            let others = named.iter().filter(back);
-            circles.extend(others.map(|other| format!("{room}: {module} and {other}")));
+        for ((parent, one), named) in &imports {
+            for other in named.iter().filter(|other| other > &one) {
+                let back = imports.get(&(*parent, *other));
+                if back.is_some_and(|named| named.contains(one)) {
+                    circles.insert(format!("{name} {}: {one} and {other}", parent.join("::")));
+                }
+            }
         }
     }
     assert!(circles.is_empty(), "{circles:#?}");

@@ -44,6 +44,16 @@ pub(super) const NODES: &str = "node";
 /// The settings of one source, by key.
 pub(super) type Layer = BTreeMap<String, Given>;
 
+/// A file's settings and warnings.
+pub(super) type Parsed = Result<(Layer, Vec<String>), Wrong>;
+
+/// An error in a file's content.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wrong {
+    pub(super) line: Option<usize>,
+    pub(super) problem: String,
+}
+
 /// Settings that exclude one another: of each group, only those of the highest layer count, and
 /// within one layer the first of the group.
 const ALTERNATIVES: [&[&str]; 2] = [

@@ -203,3 +203,16 @@ impl Fields {
         self.members
     }
 }
+
+/// The longest name of a pod or of another object (DNS-1123 subdomain, as Kubernetes has it).
+pub const MAX_NAME: usize = 253;
+
+/// Whether this is a valid name of a network or id of a container: `[a-zA-Z0-9][a-zA-Z0-9_.-]*`
+/// (CNI spec, sections 1 and 2).
+pub fn is_valid_name(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    bytes
+        .next()
+        .is_some_and(|first| first.is_ascii_alphanumeric())
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
+}

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::pool::Pool;
 use super::{Mac, Wish, mac, nth};
-use crate::cluster::{Name, ObjectName};
+use crate::name::{Name, ObjectName};
 
 /// What a pod has got: an address of each family of its node's subnets, with the prefix length.
 #[derive(Clone, Debug, PartialEq, Eq)]

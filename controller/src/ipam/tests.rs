@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
-use crate::cluster::ObjectName;
+use crate::name::ObjectName;
 
 fn subnets(text: &str) -> Subnets {
     let networks = text.split(',').map(|one| one.parse().unwrap()).collect();

@@ -4,7 +4,11 @@ use std::net::IpAddr;
 
 use super::Mac;
 use super::mac::MacError;
-use crate::cluster::{WISHED_ADDRESSES, WISHED_MAC};
+
+/// The annotation by which a pod asks for addresses, with commas between them.
+pub const WISHED_ADDRESSES: &str = "podwire.io/ip-addresses";
+/// The annotation by which a pod asks for a MAC address.
+pub const WISHED_MAC: &str = "podwire.io/mac-address";
 
 /// What a pod asks for by its annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

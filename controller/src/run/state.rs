@@ -13,21 +13,13 @@ use podwire_ovs::value::{Atom, Uuid};
 use tokio::time::Instant;
 
 use crate::cluster::{Cluster, Key, Name};
+use crate::config::Rules;
 use crate::diff::Plan;
-use crate::ipam::{self, Addresses, ClusterSubnet, Subnets};
-use crate::run::Progress;
+use crate::ipam::{self, Addresses, Subnets};
+use crate::progress::Progress;
 use crate::watch::Change;
 use crate::write::Write;
 use wanted::{Look, Problem};
-
-/// The settings that decide what is wanted.
-#[derive(Clone, Debug)]
-pub(crate) struct Rules {
-    pub(crate) networks: Vec<ClusterSubnet>,
-    /// Nodes' subnets are their `spec.podCIDRs`.
-    pub(crate) use_pod_cidrs: bool,
-    pub(crate) adopt: bool,
-}
 
 pub(crate) struct State {
     pub(crate) cluster: Cluster,

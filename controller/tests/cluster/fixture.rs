@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser as _;
-use podwire_controller::config::Arguments;
+use podwire_controller::arguments::Arguments;
 use podwire_controller::run::{Progress, Reporter, RunError, run};
 use podwire_ovs::client::{Client, ClientConfig, Remote};
 use podwire_ovs::nb;

@@ -131,7 +131,7 @@ fn the_deployment_is_one_that_kubernetes_knows_with_settings_that_the_controller
     let known = serde_json::to_value(&deployment).unwrap();
     assert_eq!(known, object);
     let config = manifest("config.yaml").remove(0);
-    let command = <podwire_controller::config::Arguments as clap::CommandFactory>::command();
+    let command = <podwire_controller::arguments::Arguments as clap::CommandFactory>::command();
     let variables: BTreeSet<_> = command
         .get_arguments()
         .filter_map(|it| it.get_env()?.to_str())

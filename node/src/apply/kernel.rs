@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use rtnetlink::{LinkUnspec, RouteMessageBuilder};
 
 use super::{ApplyError, Machine, fault};
-use crate::observe::Observed;
+use crate::actual::Actual;
 use crate::plan::{Item, Route};
 use crate::{LINK, PROTOCOL, TUNNEL, mac};
 
@@ -23,13 +23,13 @@ impl Machine {
     pub(super) async fn make_in_kernel(
         &mut self,
         item: &Item,
-        observed: &Observed,
+        actual: &Actual,
     ) -> Result<(), ApplyError> {
-        let Some(index) = index(item, observed) else {
+        let Some(index) = index(item, actual) else {
             return Ok(());
         };
         if let Item::Route(wanted) = item {
-            self.make_way(wanted, observed).await?;
+            self.make_way(wanted, actual).await?;
         }
         self.counts.netlink += 1;
         let handle = &self.handle;
@@ -73,8 +73,8 @@ impl Machine {
 
     /// Removes the route that one by a tunnel is to replace: the kernel takes no next hop on a link
     /// while another route says that it is on another (`ip6_route_check_nh_onlink`).
-    async fn make_way(&mut self, wanted: &Route, observed: &Observed) -> Result<(), ApplyError> {
-        let others = observed.routes.iter().filter(|seen| {
+    async fn make_way(&mut self, wanted: &Route, actual: &Actual) -> Result<(), ApplyError> {
+        let others = actual.routes.iter().filter(|seen| {
             wanted.link == TUNNEL
                 && seen.destination == wanted.destination
                 && seen.link.as_deref().is_some_and(|link| link != TUNNEL)
@@ -89,7 +89,7 @@ impl Machine {
                 link,
                 source: None,
             });
-            self.remove_from_kernel(&other, observed).await?;
+            self.remove_from_kernel(&other, actual).await?;
         }
         Ok(())
     }
@@ -97,9 +97,9 @@ impl Machine {
     pub(super) async fn remove_from_kernel(
         &mut self,
         item: &Item,
-        observed: &Observed,
+        actual: &Actual,
     ) -> Result<(), ApplyError> {
-        let Some(index) = index(item, observed) else {
+        let Some(index) = index(item, actual) else {
             return Ok(());
         };
         self.counts.netlink += 1;
@@ -170,14 +170,14 @@ fn protocol() -> AddressAttribute {
 }
 
 /// The link that an item is on.
-fn index(item: &Item, observed: &Observed) -> Option<u32> {
+fn index(item: &Item, actual: &Actual) -> Option<u32> {
     let link = match item {
         Item::LinkUp(link) | Item::Neighbour { link, .. } => link,
         Item::Route(route) => &route.link,
         Item::Former(former) => &former.link,
         _ => LINK,
     };
-    observed.links.get(link).map(|link| link.index)
+    actual.links.get(link).map(|link| link.index)
 }
 
 fn route(index: u32, wanted: &Route) -> RouteMessage {

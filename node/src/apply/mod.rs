@@ -11,12 +11,12 @@ use podwire_ovs::client::Client;
 use podwire_ovs::transact::TransactError;
 use tokio::time::Instant;
 
+use crate::actual::{Actual, Owned, read_sysctl, written_with};
 use crate::diff::Step;
 use crate::firewalld::{Firewalld, Rule};
 use crate::journal::{Journal, JournalError, Undo};
 use crate::nft::{self, NftError};
-use crate::observe::{Observed, read_sysctl, written_with};
-use crate::plan::{FormerRoute, Item, Owned, Route};
+use crate::plan::{FormerRoute, Item, Route};
 use crate::{firewall, services, southbound};
 
 /// How long a transaction may take.
@@ -87,12 +87,8 @@ pub(crate) enum ApplyError {
 
 impl Machine {
     /// Takes steps in their order; those on the switch's own keys go as one transaction.
-    pub(crate) async fn take(
-        &mut self,
-        steps: &[Step],
-        observed: &Observed,
-    ) -> Result<(), ApplyError> {
-        self.owned.clone_from(&observed.switch.owned);
+    pub(crate) async fn take(&mut self, steps: &[Step], actual: &Actual) -> Result<(), ApplyError> {
+        self.owned.clone_from(&actual.switch.owned);
         let is_key = |step: &&Step| {
             let (Step::Make(item) | Step::Remove(item)) = step;
             matches!(item, Item::Key { .. })
@@ -102,43 +98,44 @@ impl Machine {
         // What leaves the machine leaves the database last.
         let removing = keys.iter().all(|step| matches!(step, Step::Remove(_)));
         if !keys_done && !removing {
-            self.write_keys(&keys, observed).await?;
+            self.write_keys(&keys, actual).await?;
             keys_done = true;
         }
         for step in steps.iter().filter(|step| !is_key(step)) {
             match step {
-                Step::Make(item) => self.make(item, observed).await?,
-                Step::Remove(item) => self.remove(item, observed).await?,
+                Step::Make(item) => self.make(item, actual).await?,
+                Step::Remove(item) => self.remove(item, actual).await?,
             }
         }
         if !keys_done {
-            self.write_keys(&keys, observed).await?;
+            self.write_keys(&keys, actual).await?;
         }
         Ok(())
     }
 
-    async fn make(&mut self, item: &Item, observed: &Observed) -> Result<(), ApplyError> {
+    async fn make(&mut self, item: &Item, actual: &Actual) -> Result<(), ApplyError> {
+        let switch = &actual.switch;
         match item {
             Item::Key { .. } | Item::Services | Item::Former(_) => Ok(()),
             Item::Port(port) => {
                 self.note(Undo::Made(item.clone()))?;
-                self.write_port(port, observed).await
+                self.transact(switch::write_port(port, switch)).await
             }
-            Item::Ssl(ssl) => self.write_ssl(ssl, observed).await,
+            Item::Ssl(keys) => self.transact(switch::write_ssl(keys, switch)).await,
             Item::TunnelPort { chassis, port } => self.write_tunnel_port(chassis, *port).await,
             Item::Firewalld(rule) => {
                 match rule.permanent {
-                    true => self.own(rule.mark(), true, observed).await?,
+                    true => self.own(rule.mark(), true, actual).await?,
                     false => self.note(Undo::Made(item.clone()))?,
                 }
                 self.tell_firewalld(rule, true).await
             }
             Item::Bridge(bridge) => {
                 self.note(Undo::Made(item.clone()))?;
-                self.write_bridge(bridge, observed).await
+                self.transact(switch::write_bridge(bridge, switch)).await
             }
             // Goes with the bridge.
-            Item::Tunnel(tunnel) => self.write_tunnel(tunnel, observed).await,
+            Item::Tunnel(tunnel) => self.transact(switch::write_tunnel(tunnel, switch)).await,
             Item::File { path, text } => {
                 self.note(Undo::Made(item.clone()))?;
                 self.write_file(path, text)
@@ -146,37 +143,34 @@ impl Machine {
             Item::Sysctl { path, value } => self.write_sysctl(path, value),
             Item::Table(table) => {
                 self.note(Undo::Made(item.clone()))?;
-                self.counts.netlink += 1;
-                let script = table.script();
-                nft::run("our table", &script).await?;
-                fault();
-                Ok(())
+                self.run_nft("our table", &table.script()).await
             }
             _ => {
                 if let Item::Route(route) = item {
-                    self.note_former(route, observed)?;
+                    self.note_former(route, actual)?;
                 }
                 self.note(Undo::Made(item.clone()))?;
-                self.make_in_kernel(item, observed).await
+                self.make_in_kernel(item, actual).await
             }
         }
     }
 
-    async fn remove(&mut self, item: &Item, observed: &Observed) -> Result<(), ApplyError> {
+    async fn remove(&mut self, item: &Item, actual: &Actual) -> Result<(), ApplyError> {
+        let switch = &actual.switch;
         match item {
             // With the chassis it goes.
             Item::Key { .. } | Item::TunnelPort { .. } => Ok(()),
-            Item::Port(_) => self.remove_port(observed).await,
-            Item::Ssl(_) => self.remove_ssl(observed).await,
+            Item::Port(_) => self.transact(switch::remove_port(switch)).await,
+            Item::Ssl(_) => self.transact(switch::remove_ssl(switch)).await,
             Item::Firewalld(rule) => {
                 self.tell_firewalld(rule, false).await?;
                 match rule.permanent {
-                    true => self.own(rule.mark(), false, observed).await,
+                    true => self.own(rule.mark(), false, actual).await,
                     false => Ok(()),
                 }
             }
-            Item::Bridge(bridge) => self.remove_bridge(bridge, observed).await,
-            Item::Tunnel(tunnel) => self.remove_tunnel(tunnel, observed).await,
+            Item::Bridge(bridge) => self.transact(switch::remove_bridge(bridge, switch)).await,
+            Item::Tunnel(tunnel) => self.transact(switch::remove_tunnel(tunnel, switch)).await,
             Item::File { path, .. } => {
                 self.counts.files += 1;
                 let removed = std::fs::remove_file(path);
@@ -188,18 +182,22 @@ impl Machine {
                 removed.map_err(in_file("remove", path))
             }
             Item::Sysctl { path, value } => self.write_back(path, value),
-            Item::Table(_) | Item::Services => {
-                self.counts.netlink += 1;
-                let script = match item {
-                    Item::Services => services::delete(),
-                    _ => firewall::delete(),
-                };
-                nft::run("to delete our table", &script).await?;
-                fault();
-                Ok(())
-            }
-            _ => self.remove_from_kernel(item, observed).await,
+            Item::Table(_) => self.delete_table(firewall::NAME).await,
+            Item::Services => self.delete_table(services::NAME).await,
+            _ => self.remove_from_kernel(item, actual).await,
         }
+    }
+
+    async fn delete_table(&mut self, name: &str) -> Result<(), ApplyError> {
+        self.run_nft("to delete our table", &firewall::delete(name))
+            .await
+    }
+
+    async fn run_nft(&mut self, what: &'static str, script: &str) -> Result<(), ApplyError> {
+        self.counts.netlink += 1;
+        nft::run(what, script).await?;
+        fault();
+        Ok(())
     }
 
     async fn tell_firewalld(&mut self, rule: &Rule, so: bool) -> Result<(), ApplyError> {
@@ -271,7 +269,7 @@ impl Machine {
 
     /// Notes the route that one of ours replaces for the first time; later ones are put in its
     /// place by those who fight for it.
-    fn note_former(&mut self, route: &Route, observed: &Observed) -> Result<(), JournalError> {
+    fn note_former(&mut self, route: &Route, actual: &Actual) -> Result<(), JournalError> {
         let is_first = |undo: &Undo| match undo {
             Undo::Made(Item::Route(made)) => made.destination != route.destination,
             _ => true,
@@ -282,7 +280,7 @@ impl Machine {
         } else {
             1024
         };
-        let seen = observed.routes.iter().find(|seen| {
+        let seen = actual.routes.iter().find(|seen| {
             seen.destination == route.destination && seen.metric == metric && !seen.ours
         });
         let (Some(seen), true) = (seen, self.journal.undos().iter().all(is_first)) else {

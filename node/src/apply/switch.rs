@@ -2,7 +2,9 @@
 //! was.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use podwire_ovs::client::TlsKeys;
 use podwire_ovs::transact::{Columns, Condition, Mutation, Transaction};
 use podwire_ovs::value::{Uuid, Value};
 use podwire_ovs::vswitch::{BridgeSpec, StringMap, add_bridge, set_keys, unset_keys};
@@ -10,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::{ApplyError, DATABASE_LIMIT, Machine, fault};
+use crate::actual::{Actual, MAPPINGS, Owned, PortSeen, SwitchSeen};
 use crate::diff::Step;
-use crate::observe::{MAPPINGS, Observed, PortSeen};
-use crate::plan::{Bridge, Item, Owned, Port, Ssl, Tunnel};
+use crate::plan::{Bridge, Item, Port, Tunnel};
 use crate::{CONFIG, LINK, MADE, MAPPING, MARK, TUNNEL};
 
 /// The virtual network of our tunnels (RFC 8926, VNI), by which they are told from OVN's: "pw".
@@ -27,7 +29,7 @@ struct TakenOver {
     mtu_request: Option<u32>,
 }
 
-/// What changes in a column of the switch's own row.
+/// What changes in a column of a row.
 #[derive(Debug, Default)]
 struct Changes<'a> {
     set: StringMap,
@@ -49,12 +51,18 @@ impl<'a> Changes<'a> {
         self.put(MARK, mark.filter(|_| !owned.is_empty()));
     }
 
-    fn write(&self, transaction: &mut Transaction, root: Uuid, column: &'static str) {
+    fn write(
+        &self,
+        change: &mut Transaction,
+        table: &'static str,
+        row: Uuid,
+        column: &'static str,
+    ) {
         if !self.set.is_empty() {
-            set_keys(transaction, "Open_vSwitch", root, column, &self.set);
+            set_keys(change, table, row, column, &self.set);
         }
         if !self.unset.is_empty() {
-            unset_keys(transaction, "Open_vSwitch", root, column, &self.unset);
+            unset_keys(change, table, row, column, &self.unset);
         }
     }
 }
@@ -64,15 +72,15 @@ impl Machine {
     pub(super) async fn write_keys(
         &mut self,
         steps: &[&Step],
-        observed: &Observed,
+        actual: &Actual,
     ) -> Result<(), ApplyError> {
-        let Some(root) = observed.switch.root else {
+        let Some(root) = actual.switch.root else {
             return Ok(());
         };
         let mut owned = self.owned.clone();
         let mut keys = Changes::default();
         let mut config = Changes::default();
-        let seen = &observed.switch.keys;
+        let seen = &actual.switch.keys;
         let mut mappings: BTreeMap<&str, String> = seen
             .iter()
             .filter_map(|(key, bridge)| Some((key.strip_prefix(MAPPING)?, bridge.clone())))
@@ -85,7 +93,7 @@ impl Machine {
         for step in steps {
             let (key, value) = match step {
                 Step::Make(Item::Key { key, value, .. }) => {
-                    let was = observed.key(key).map(str::to_owned);
+                    let was = actual.key(key).map(str::to_owned);
                     owned.entry(key.clone()).or_insert(was);
                     (key, Some(value.clone()))
                 }
@@ -119,9 +127,9 @@ impl Machine {
         }
         self.owned.clone_from(&owned);
         keys.mark(&owned);
-        keys.write(&mut transaction, root, "external_ids");
-        config.write(&mut transaction, root, "other_config");
-        self.transact(transaction).await
+        keys.write(&mut transaction, "Open_vSwitch", root, "external_ids");
+        config.write(&mut transaction, "Open_vSwitch", root, "other_config");
+        self.transact(Some(transaction)).await
     }
 
     /// Writes down that something elsewhere, which keeps no maker, is ours, or is no more.
@@ -129,9 +137,9 @@ impl Machine {
         &mut self,
         key: String,
         ours: bool,
-        observed: &Observed,
+        actual: &Actual,
     ) -> Result<(), ApplyError> {
-        let Some(root) = observed.switch.root else {
+        let Some(root) = actual.switch.root else {
             return Ok(());
         };
         match ours {
@@ -141,273 +149,178 @@ impl Machine {
         let mut keys = Changes::default();
         keys.mark(&self.owned);
         let mut transaction = Transaction::new();
-        keys.write(&mut transaction, root, "external_ids");
-        self.transact(transaction).await
+        keys.write(&mut transaction, "Open_vSwitch", root, "external_ids");
+        self.transact(Some(transaction)).await
     }
 
-    /// Makes the row of TLS keys, or brings it to what is wanted.
-    pub(super) async fn write_ssl(
-        &mut self,
-        wanted: &Ssl,
-        observed: &Observed,
-    ) -> Result<(), ApplyError> {
-        let Some(root) = observed.switch.root else {
+    /// Sends a transaction; none where what it would change is not there.
+    pub(super) async fn transact(&mut self, change: Option<Transaction>) -> Result<(), ApplyError> {
+        let Some(change) = change else {
             return Ok(());
         };
-        let ids = StringMap::from([(MARK.to_owned(), MADE.to_owned())]);
-        let columns = Columns::new()
-            .set("private_key", wanted.private_key.as_str())
-            .set("certificate", wanted.certificate.as_str())
-            .set("ca_cert", wanted.ca_cert.as_str())
-            .set("external_ids", Value::map(&ids));
-        let mut transaction = Transaction::new();
-        match &observed.switch.ssl {
-            Some(seen) => {
-                transaction
-                    .update("SSL", Condition::uuid(seen.uuid), columns)
-                    .expect_count(1);
-            }
-            None => {
-                let row = transaction.insert("SSL", columns);
-                let columns = Columns::new().set("ssl", row);
-                transaction
-                    .update("Open_vSwitch", Condition::uuid(root), columns)
-                    .expect_count(1);
-            }
-        }
-        self.transact(transaction).await
-    }
-
-    /// Removes the row of TLS keys.
-    pub(super) async fn remove_ssl(&mut self, observed: &Observed) -> Result<(), ApplyError> {
-        let Some(root) = observed.switch.root else {
-            return Ok(());
-        };
-        let mut transaction = Transaction::new();
-        let columns = Columns::new().set("ssl", Value::empty());
-        transaction.update("Open_vSwitch", Condition::uuid(root), columns);
-        self.transact(transaction).await
-    }
-
-    /// Makes the management port, or brings its row to what is wanted.
-    pub(super) async fn write_port(
-        &mut self,
-        wanted: &Port,
-        observed: &Observed,
-    ) -> Result<(), ApplyError> {
-        let mut transaction = Transaction::new();
-        let ids = StringMap::from([
-            ("iface-id".to_owned(), wanted.iface_id.clone()),
-            (MARK.to_owned(), mark(observed.switch.port.as_ref())),
-        ]);
-        let columns = Columns::new()
-            .set("type", "internal")
-            .set("mac", wanted.mac.as_str())
-            .set("mtu_request", wanted.mtu);
-        match observed
-            .switch
-            .port
-            .as_ref()
-            .and_then(|port| port.interface)
-        {
-            Some(interface) => {
-                transaction
-                    .update("Interface", Condition::uuid(interface), columns)
-                    .expect_count(1);
-                set_keys(
-                    &mut transaction,
-                    "Interface",
-                    interface,
-                    "external_ids",
-                    &ids,
-                );
-            }
-            None => {
-                let Some(bridge) = observed.switch.bridges.get(&wanted.bridge) else {
-                    return Ok(());
-                };
-                let interface = columns.set("external_ids", Value::map(&ids));
-                add_port(
-                    &mut transaction,
-                    bridge.uuid,
-                    LINK,
-                    interface,
-                    Columns::new(),
-                );
-            }
-        }
-        self.transact(transaction).await
-    }
-
-    /// Removes the management port, or gives it back as it was when we took it over.
-    pub(super) async fn remove_port(&mut self, observed: &Observed) -> Result<(), ApplyError> {
-        let Some(port) = &observed.switch.port else {
-            return Ok(());
-        };
-        let mut transaction = Transaction::new();
-        let mark = port.mark.as_deref().unwrap_or_default();
-        match (serde_json::from_str::<TakenOver>(mark), port.interface) {
-            (Ok(was), Some(interface)) => {
-                let columns = Columns::new()
-                    .set("type", was.kind.as_str())
-                    .set("mac", optional(was.mac))
-                    .set("mtu_request", optional(was.mtu_request));
-                transaction.update("Interface", Condition::uuid(interface), columns);
-                let mut gone = vec![MARK];
-                let back = was.iface_id.map(|id| ("iface-id".to_owned(), id));
-                if back.is_none() {
-                    gone.push("iface-id");
-                }
-                unset_keys(
-                    &mut transaction,
-                    "Interface",
-                    interface,
-                    "external_ids",
-                    &gone,
-                );
-                let back: BTreeMap<String, String> = back.into_iter().collect();
-                if !back.is_empty() {
-                    set_keys(
-                        &mut transaction,
-                        "Interface",
-                        interface,
-                        "external_ids",
-                        &back,
-                    );
-                }
-            }
-            _ => {
-                if let Some((_, bridge)) = &port.bridge {
-                    transaction.mutate(
-                        "Bridge",
-                        Condition::uuid(*bridge),
-                        Mutation::delete("ports", port.uuid),
-                    );
-                }
-            }
-        }
-        self.transact(transaction).await
-    }
-
-    /// Makes the bridge for tunnels, or brings its rows to what is wanted.
-    pub(super) async fn write_bridge(
-        &mut self,
-        wanted: &Bridge,
-        observed: &Observed,
-    ) -> Result<(), ApplyError> {
-        let config = StringMap::from([
-            ("hwaddr".to_owned(), wanted.mac.clone()),
-            // In seconds, the most that there is: what is forgotten goes to every node.
-            ("mac-aging-time".to_owned(), "3600".to_owned()),
-        ]);
-        let Some(seen) = observed.switch.bridges.get(&wanted.name) else {
-            let Some(root) = observed.switch.root else {
-                return Ok(());
-            };
-            let spec = BridgeSpec {
-                name: wanted.name.clone(),
-                datapath_type: Some(wanted.datapath.clone()),
-                fail_mode: Some("standalone".to_owned()),
-                other_config: config,
-                external_ids: StringMap::from([(MARK.to_owned(), MADE.to_owned())]),
-                mtu_request: Some(wanted.mtu),
-            };
-            return self.transact(add_bridge(root, &spec).transaction).await;
-        };
-        let mut transaction = Transaction::new();
-        set_keys(
-            &mut transaction,
-            "Bridge",
-            seen.uuid,
-            "other_config",
-            &config,
-        );
-        if let Some(local) = seen.local {
-            let columns = Columns::new().set("mtu_request", wanted.mtu);
-            transaction.update("Interface", Condition::uuid(local), columns);
-        }
-        self.transact(transaction).await
-    }
-
-    /// Removes a bridge with all that is on it.
-    pub(super) async fn remove_bridge(
-        &mut self,
-        bridge: &Bridge,
-        observed: &Observed,
-    ) -> Result<(), ApplyError> {
-        let (Some(seen), Some(root)) = (
-            observed.switch.bridges.get(&bridge.name),
-            observed.switch.root,
-        ) else {
-            return Ok(());
-        };
-        let mut transaction = Transaction::new();
-        let gone = Mutation::delete("bridges", seen.uuid);
-        transaction.mutate("Open_vSwitch", Condition::uuid(root), gone);
-        self.transact(transaction).await
-    }
-
-    /// Makes a tunnel, or brings its rows to what is wanted.
-    pub(super) async fn write_tunnel(
-        &mut self,
-        wanted: &Tunnel,
-        observed: &Observed,
-    ) -> Result<(), ApplyError> {
-        let mut transaction = Transaction::new();
-        let options = StringMap::from([
-            ("remote_ip".to_owned(), wanted.remote.to_string()),
-            ("key".to_owned(), TUNNEL_KEY.to_owned()),
-        ]);
-        let ids = StringMap::from([(MARK.to_owned(), wanted.node.clone())]);
-        let columns = Columns::new()
-            .set("type", "geneve")
-            .set("options", Value::map(&options))
-            .set("external_ids", Value::map(&ids));
-        // What comes from one node is for this one, and goes to no other.
-        let alone = Columns::new().set("protected", true);
-        match observed.switch.tunnels.get(&wanted.name) {
-            Some(seen) => {
-                let interface = Condition::uuid(seen.interface);
-                transaction
-                    .update("Interface", interface, columns)
-                    .expect_count(1);
-                transaction.update("Port", Condition::uuid(seen.port), alone);
-            }
-            None => {
-                let Some(bridge) = observed.switch.bridges.get(TUNNEL) else {
-                    return Ok(());
-                };
-                add_port(&mut transaction, bridge.uuid, &wanted.name, columns, alone);
-            }
-        }
-        self.transact(transaction).await
-    }
-
-    /// Removes the tunnel to a node that is gone.
-    pub(super) async fn remove_tunnel(
-        &mut self,
-        tunnel: &Tunnel,
-        observed: &Observed,
-    ) -> Result<(), ApplyError> {
-        let switch = &observed.switch;
-        let (Some(seen), Some(bridge)) =
-            (switch.tunnels.get(&tunnel.name), switch.bridges.get(TUNNEL))
-        else {
-            return Ok(());
-        };
-        let mut transaction = Transaction::new();
-        let gone = Mutation::delete("ports", seen.port);
-        transaction.mutate("Bridge", Condition::uuid(bridge.uuid), gone);
-        self.transact(transaction).await
-    }
-
-    async fn transact(&mut self, transaction: Transaction) -> Result<(), ApplyError> {
         self.counts.ovsdb += 1;
         let deadline = Instant::now() + DATABASE_LIMIT;
-        self.client.transact(&transaction, deadline).await?;
+        self.client.transact(&change, deadline).await?;
         fault();
         Ok(())
     }
+}
+
+/// Makes the row of TLS keys, or brings it to what is wanted.
+pub(super) fn write_ssl(wanted: &TlsKeys, switch: &SwitchSeen) -> Option<Transaction> {
+    let root = switch.root?;
+    let ids = StringMap::from([(MARK.to_owned(), MADE.to_owned())]);
+    let path = |path: &Path| path.display().to_string();
+    let columns = Columns::new()
+        .set("private_key", path(&wanted.private_key))
+        .set("certificate", path(&wanted.certificate))
+        .set("ca_cert", path(&wanted.ca_certificate))
+        .set("external_ids", Value::map(&ids));
+    let mut change = Transaction::new();
+    let changed = match &switch.ssl {
+        Some(seen) => change.update("SSL", Condition::uuid(seen.uuid), columns),
+        None => {
+            let row = change.insert("SSL", columns);
+            let columns = Columns::new().set("ssl", row);
+            change.update("Open_vSwitch", Condition::uuid(root), columns)
+        }
+    };
+    changed.expect_count(1);
+    Some(change)
+}
+
+/// Removes the row of TLS keys.
+pub(super) fn remove_ssl(switch: &SwitchSeen) -> Option<Transaction> {
+    let mut change = Transaction::new();
+    let columns = Columns::new().set("ssl", Value::empty());
+    change.update("Open_vSwitch", Condition::uuid(switch.root?), columns);
+    Some(change)
+}
+
+/// Makes the management port, or brings its row to what is wanted.
+pub(super) fn write_port(wanted: &Port, switch: &SwitchSeen) -> Option<Transaction> {
+    let ids = StringMap::from([
+        ("iface-id".to_owned(), wanted.iface_id.clone()),
+        (MARK.to_owned(), mark(switch.port.as_ref())),
+    ]);
+    let columns = Columns::new()
+        .set("type", "internal")
+        .set("mac", wanted.mac.as_str())
+        .set("mtu_request", wanted.mtu);
+    let mut change = Transaction::new();
+    match switch.port.as_ref().and_then(|port| port.interface) {
+        Some(interface) => {
+            let row = Condition::uuid(interface);
+            change.update("Interface", row, columns).expect_count(1);
+            set_keys(&mut change, "Interface", interface, "external_ids", &ids);
+        }
+        None => {
+            let bridge = switch.bridges.get(&wanted.bridge)?.uuid;
+            let interface = columns.set("external_ids", Value::map(&ids));
+            add_port(&mut change, bridge, LINK, interface, Columns::new());
+        }
+    }
+    Some(change)
+}
+
+/// Removes the management port, or gives it back as it was when we took it over.
+pub(super) fn remove_port(switch: &SwitchSeen) -> Option<Transaction> {
+    let port = switch.port.as_ref()?;
+    let mark = port.mark.as_deref().unwrap_or_default();
+    let mut change = Transaction::new();
+    match (serde_json::from_str::<TakenOver>(mark), port.interface) {
+        (Ok(was), Some(interface)) => {
+            let columns = Columns::new()
+                .set("type", was.kind.as_str())
+                .set("mac", Value::set(was.mac))
+                .set("mtu_request", Value::set(was.mtu_request));
+            change.update("Interface", Condition::uuid(interface), columns);
+            let mut ids = Changes::default();
+            ids.put(MARK, None);
+            ids.put("iface-id", was.iface_id);
+            ids.write(&mut change, "Interface", interface, "external_ids");
+        }
+        _ => {
+            let (_, bridge) = port.bridge.as_ref()?;
+            let gone = Mutation::delete("ports", port.uuid);
+            change.mutate("Bridge", Condition::uuid(*bridge), gone);
+        }
+    }
+    Some(change)
+}
+
+/// Makes the bridge for tunnels, or brings its rows to what is wanted.
+pub(super) fn write_bridge(wanted: &Bridge, switch: &SwitchSeen) -> Option<Transaction> {
+    let config = StringMap::from([
+        ("hwaddr".to_owned(), wanted.mac.clone()),
+        // In seconds, the most that there is: what is forgotten goes to every node.
+        ("mac-aging-time".to_owned(), "3600".to_owned()),
+    ]);
+    let Some(seen) = switch.bridges.get(&wanted.name) else {
+        let spec = BridgeSpec {
+            name: wanted.name.clone(),
+            datapath_type: Some(wanted.datapath.clone()),
+            fail_mode: Some("standalone".to_owned()),
+            other_config: config,
+            external_ids: StringMap::from([(MARK.to_owned(), MADE.to_owned())]),
+            mtu_request: Some(wanted.mtu),
+        };
+        return Some(add_bridge(switch.root?, &spec).transaction);
+    };
+    let mut change = Transaction::new();
+    set_keys(&mut change, "Bridge", seen.uuid, "other_config", &config);
+    if let Some(local) = seen.local {
+        let columns = Columns::new().set("mtu_request", wanted.mtu);
+        change.update("Interface", Condition::uuid(local), columns);
+    }
+    Some(change)
+}
+
+/// Removes a bridge with all that is on it.
+pub(super) fn remove_bridge(bridge: &Bridge, switch: &SwitchSeen) -> Option<Transaction> {
+    let mut change = Transaction::new();
+    let gone = Mutation::delete("bridges", switch.bridges.get(&bridge.name)?.uuid);
+    change.mutate("Open_vSwitch", Condition::uuid(switch.root?), gone);
+    Some(change)
+}
+
+/// Makes a tunnel, or brings its rows to what is wanted.
+pub(super) fn write_tunnel(wanted: &Tunnel, switch: &SwitchSeen) -> Option<Transaction> {
+    let options = StringMap::from([
+        ("remote_ip".to_owned(), wanted.remote.to_string()),
+        ("key".to_owned(), TUNNEL_KEY.to_owned()),
+    ]);
+    let ids = StringMap::from([(MARK.to_owned(), wanted.node.clone())]);
+    let columns = Columns::new()
+        .set("type", "geneve")
+        .set("options", Value::map(&options))
+        .set("external_ids", Value::map(&ids));
+    // What comes from one node is for this one, and goes to no other.
+    let alone = Columns::new().set("protected", true);
+    let mut change = Transaction::new();
+    match switch.tunnels.get(&wanted.name) {
+        Some(seen) => {
+            let interface = Condition::uuid(seen.interface);
+            change
+                .update("Interface", interface, columns)
+                .expect_count(1);
+            change.update("Port", Condition::uuid(seen.port), alone);
+        }
+        None => {
+            let bridge = switch.bridges.get(TUNNEL)?.uuid;
+            add_port(&mut change, bridge, &wanted.name, columns, alone);
+        }
+    }
+    Some(change)
+}
+
+/// Removes the tunnel to a node that is gone.
+pub(super) fn remove_tunnel(tunnel: &Tunnel, switch: &SwitchSeen) -> Option<Transaction> {
+    let mut change = Transaction::new();
+    let gone = Mutation::delete("ports", switch.tunnels.get(&tunnel.name)?.port);
+    let bridge = Condition::uuid(switch.bridges.get(TUNNEL)?.uuid);
+    change.mutate("Bridge", bridge, gone);
+    Some(change)
 }
 
 /// Adds a port of this name with one interface to a bridge.
@@ -441,8 +354,4 @@ fn mark(seen: Option<&PortSeen>) -> String {
             serde_json::to_string(&was).unwrap_or_default()
         }),
     }
-}
-
-fn optional<A: Into<podwire_ovs::value::Atom>>(atom: Option<A>) -> Value {
-    Value::set(atom)
 }

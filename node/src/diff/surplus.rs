@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use netlink_packet_route::route::RouteHeader;
 
 use super::{Finding, Look, State, outlives};
+use crate::actual::PortSeen;
 use crate::firewall::Table;
 use crate::journal::Undo;
-use crate::observe::PortSeen;
 use crate::plan::{Bridge, Claim, FormerRoute, Item, Port, Route, Tunnel};
 use crate::{FILE_MARK, FIREWALLD, LINK, MADE, TUNNEL};
 
@@ -19,22 +19,22 @@ impl Look<'_> {
         let is_wanted = wanted.any(
             |item| matches!(item, Item::Route(route) if route.destination == former.destination),
         );
-        let mut there = self.observed.routes.iter();
+        let mut there = self.actual.routes.iter();
         let is_there = there.any(|seen| {
             seen.destination == former.destination && seen.metric == former.metric && !seen.ours
         });
-        !is_wanted && !is_there && self.observed.links.contains_key(&former.link)
+        !is_wanted && !is_there && self.actual.links.contains_key(&former.link)
     }
 
     /// What bears our mark, or stands in the journal, and is not in the plan; in the order in which
     /// it would have been made.
     pub(super) fn surplus(&self) -> Vec<Finding> {
-        let observed = self.observed;
+        let actual = self.actual;
         let wanted: BTreeSet<String> = self.plan.items.iter().map(Item::identity).collect();
         let mut items: Vec<Item> = Vec::new();
-        let switch = &observed.switch;
+        let switch = &actual.switch;
         let of_switch = switch.answers;
-        let rules = observed.firewalld.iter().flat_map(|seen| &seen.rules);
+        let rules = actual.firewalld.iter().flat_map(|seen| &seen.rules);
         for (rule, zone) in rules {
             let item = Item::Firewalld(rule.clone());
             let is_ours = self.made(&item) || switch.owned.contains_key(&rule.mark());
@@ -46,14 +46,14 @@ impl Look<'_> {
         for key in keys.filter(|key| !key.starts_with(FIREWALLD)) {
             items.push(Item::Key {
                 key: key.clone(),
-                value: observed.key(key).unwrap_or_default().to_owned(),
+                value: actual.key(key).unwrap_or_default().to_owned(),
                 claim: Claim::Yield,
             });
         }
         if let Some(ssl) = switch.ssl.as_ref().filter(|ssl| of_switch && ssl.ours) {
             items.push(Item::Ssl(ssl.keys.clone()));
         }
-        let port = observed.switch.port.as_ref();
+        let port = actual.switch.port.as_ref();
         if let Some(port) = port.filter(|port| of_switch && port.mark.is_some()) {
             items.push(Item::Port(Port {
                 bridge: port
@@ -88,7 +88,7 @@ impl Look<'_> {
                 remote: remote.unwrap_or(std::net::Ipv4Addr::UNSPECIFIED.into()),
             }));
         }
-        let lasting = observed.files.iter();
+        let lasting = actual.files.iter();
         for (path, text) in
             lasting.filter(|(path, text)| outlives(path) && text.starts_with(FILE_MARK))
         {
@@ -100,13 +100,13 @@ impl Look<'_> {
         let forwards = wanted.contains("sysctl net.ipv6.conf.all.forwarding");
         for undo in self.journal {
             if let Undo::Made(item @ Item::File { path, .. }) = undo
-                && observed.files.contains_key(path)
+                && actual.files.contains_key(path)
                 && !outlives(path)
             {
                 items.push(item.clone());
             }
             if let Undo::Sysctl { path, was, set } = undo
-                && let Some(seen) = observed.sysctls.get(path)
+                && let Some(seen) = actual.sysctls.get(path)
                 && (seen == set || was == set)
                 && seen != was
                 && !(forwards && is_written_with_all(path))
@@ -119,20 +119,20 @@ impl Look<'_> {
         }
         // With a port that we made the link goes; one that we took over is as it was.
         let taken_over = |port: &PortSeen| port.mark.as_deref().is_some_and(|mark| mark != MADE);
-        let is_up = observed.links.get(LINK).is_some_and(|link| link.up);
+        let is_up = actual.links.get(LINK).is_some_and(|link| link.up);
         if is_up
             && self.made(&Item::LinkUp(LINK.to_owned()))
-            && observed.switch.port.as_ref().is_some_and(taken_over)
+            && actual.switch.port.as_ref().is_some_and(taken_over)
         {
             items.push(Item::LinkUp(LINK.to_owned()));
         }
-        for seen in observed.addresses.iter().filter(|seen| seen.link == LINK) {
+        for seen in actual.addresses.iter().filter(|seen| seen.link == LINK) {
             let item = Item::Address(seen.address);
             if seen.ours || self.made(&item) {
                 items.push(item);
             }
         }
-        for seen in &observed.neighbours {
+        for seen in &actual.neighbours {
             let item = Item::Neighbour {
                 link: seen.link.clone(),
                 ip: seen.ip,
@@ -156,7 +156,7 @@ impl Look<'_> {
         // Another's may bear the same protocol number: ours are in the main table, on a link of
         // ours, or stand in the journal.
         let main = u32::from(RouteHeader::RT_TABLE_MAIN);
-        for seen in observed
+        for seen in actual
             .routes
             .iter()
             .filter(|seen| seen.ours && seen.table == main)
@@ -176,10 +176,10 @@ impl Look<'_> {
             }
         }
         // Who keeps a node keeps its services.
-        if observed.services && self.plan.items.is_empty() {
+        if actual.services && self.plan.items.is_empty() {
             items.push(Item::Services);
         }
-        if observed.table.is_some() {
+        if actual.table.is_some() {
             items.push(Item::Table(Table::default()));
         }
         items

@@ -2,17 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use super::{Item, Plan};
+use super::{Item, Plan, TUNNEL_PORT};
+use crate::actual::Actual;
 use crate::firewalld::{Rule, TRUSTED, What};
-use crate::observe::Observed;
-use crate::preflight::TUNNEL_PORT;
 use crate::settings::{Firewalld, Mode, Settings};
 use crate::{LINK, TUNNEL};
 
 impl Plan {
     /// Adds what lets the pods' packets and the tunnels' pass a firewalld that runs here.
-    pub(super) fn pass_firewalld(&mut self, settings: &Settings, observed: &Observed) {
-        let Some(seen) = &observed.firewalld else {
+    pub(super) fn pass_firewalld(&mut self, settings: &Settings, actual: &Actual) {
+        let Some(seen) = &actual.firewalld else {
             return;
         };
         let has_bridge = self

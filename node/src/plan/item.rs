@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_ovs::client::TlsKeys;
 use serde::{Deserialize, Serialize};
 
 use crate::firewall::Table;
@@ -22,7 +23,7 @@ pub(crate) enum Item {
         claim: Claim,
     },
     /// The switch's TLS keys, which ovn-controller uses too.
-    Ssl(Ssl),
+    Ssl(TlsKeys),
     /// The UDP port at which this chassis' tunnels end, in the southbound database.
     TunnelPort { chassis: String, port: u16 },
     /// The management port's rows.
@@ -79,14 +80,6 @@ pub(crate) struct Port {
     pub(crate) mac: String,
     /// In bytes.
     pub(crate) mtu: u32,
-}
-
-/// The switch's row of `SSL`: paths of files.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ssl {
-    pub(crate) private_key: String,
-    pub(crate) certificate: String,
-    pub(crate) ca_cert: String,
 }
 
 /// A bridge of ours. Its local port bears its name.
@@ -166,7 +159,9 @@ impl fmt::Display for Item {
             Self::Ssl(ssl) => write!(
                 f,
                 ": {}, {}, {}",
-                ssl.private_key, ssl.certificate, ssl.ca_cert
+                ssl.private_key.display(),
+                ssl.certificate.display(),
+                ssl.ca_certificate.display()
             ),
             Self::Port(port) => write!(
                 f,

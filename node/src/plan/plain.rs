@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::{Bridge, Item, Plan, Route, Tunnel, Uplink, gateway, overhead, uplink};
+use crate::actual::Actual;
 use crate::firewall::{self, Table};
-use crate::observe::Observed;
 use crate::settings::{Peer, Settings};
 use crate::{TUNNEL, mac};
 
@@ -21,9 +21,9 @@ impl Plan {
     ///
     /// # Errors
     /// What is missing, or which subnets overlap, in words.
-    pub(super) fn plain(settings: &Settings, observed: &Observed) -> Result<Self, String> {
-        let uplink = uplink(settings, observed)?;
-        refuse_overlaps(settings, observed)?;
+    pub(super) fn plain(settings: &Settings, actual: &Actual) -> Result<Self, String> {
+        let uplink = uplink(settings, actual)?;
+        refuse_overlaps(settings, actual)?;
         let mut routes = Vec::new();
         let mut links = BTreeSet::from([settings.bridge.as_str(), uplink.link.as_str()]);
         let mut tunnels = Vec::new();
@@ -31,7 +31,7 @@ impl Plan {
         for peer in &settings.peers {
             let mut tunnelled = Vec::new();
             for subnet in &peer.subnets {
-                match near(settings, observed, peer, subnet) {
+                match near(settings, actual, peer, subnet) {
                     Some((link, via)) => {
                         links.insert(link);
                         routes.push(Item::Route(Route {
@@ -47,7 +47,7 @@ impl Plan {
             if tunnelled.is_empty() {
                 continue;
             }
-            match remote(observed, &uplink, peer) {
+            match remote(actual, &uplink, peer) {
                 Some(remote) => tunnels.push((peer, remote, tunnelled)),
                 None => verdict.push(format!(
                     "no way to the pods of node {}: it has no InternalIP of a family that {} has",
@@ -59,7 +59,7 @@ impl Plan {
         let mut neighbours = Vec::new();
         for (peer, remote, subnets) in &tunnels {
             if own.is_empty() {
-                own.push(bridge(settings, observed, &uplink, *remote));
+                own.push(bridge(settings, actual, &uplink, *remote));
             }
             own.push(Item::Tunnel(Tunnel {
                 name: tunnel_name(&peer.name),
@@ -85,7 +85,7 @@ impl Plan {
             });
         }
         let links: Vec<&str> = links.into_iter().collect();
-        plan.forward(settings, &uplink, &links, observed);
+        plan.forward(settings, &uplink, &links, actual);
         if !tunnels.is_empty() {
             plan.items.push(Item::LinkUp(TUNNEL.to_owned()));
         }
@@ -144,8 +144,8 @@ fn by_tunnel(settings: &Settings, peer: &Peer, subnet: &IpNet) -> (Item, Item) {
 }
 
 /// The bridge of the tunnels, whose ends are of this address's family.
-fn bridge(settings: &Settings, observed: &Observed, uplink: &Uplink, remote: IpAddr) -> Item {
-    let seen = observed.switch.bridges.get(&settings.bridge);
+fn bridge(settings: &Settings, actual: &Actual, uplink: &Uplink, remote: IpAddr) -> Item {
+    let seen = actual.switch.bridges.get(&settings.bridge);
     Item::Bridge(Bridge {
         name: TUNNEL.to_owned(),
         datapath: seen.map(|seen| seen.datapath.clone()).unwrap_or_default(),
@@ -159,14 +159,14 @@ fn bridge(settings: &Settings, observed: &Observed, uplink: &Uplink, remote: IpA
 /// The link and the address by which a node is reached without a router between.
 fn near<'a>(
     settings: &Settings,
-    observed: &'a Observed,
+    actual: &'a Actual,
     peer: &Peer,
     subnet: &IpNet,
 ) -> Option<(&'a str, IpAddr)> {
     if settings.always_tunnel {
         return None;
     }
-    let own = observed
+    let own = actual
         .addresses
         .iter()
         .filter(|seen| seen.universe && ![TUNNEL, "lo", &settings.bridge].contains(&&*seen.link));
@@ -180,10 +180,10 @@ fn near<'a>(
 }
 
 /// The first address of a node of a family that the uplink has.
-fn remote(observed: &Observed, uplink: &Uplink, peer: &Peer) -> Option<IpAddr> {
+fn remote(actual: &Actual, uplink: &Uplink, peer: &Peer) -> Option<IpAddr> {
     let mut addresses = peer.addresses.iter();
     let has = |v4: bool| {
-        let mut own = observed.addresses.iter();
+        let mut own = actual.addresses.iter();
         own.any(|seen| {
             seen.link == uplink.link && seen.global && seen.address.addr().is_ipv4() == v4
         })
@@ -199,7 +199,7 @@ fn tunnel_name(node: &str) -> String {
 
 /// Two nodes with one subnet give two pods one address; a subnet that is also the network's hides
 /// machines from pods.
-fn refuse_overlaps(settings: &Settings, observed: &Observed) -> Result<(), String> {
+fn refuse_overlaps(settings: &Settings, actual: &Actual) -> Result<(), String> {
     let overlap = |a: &IpNet, b: &IpNet| a.contains(b) || b.contains(a);
     let peers = &settings.peers;
     let own = std::iter::once((settings.node_name.as_str(), &settings.node_subnets));
@@ -221,7 +221,7 @@ fn refuse_overlaps(settings: &Settings, observed: &Observed) -> Result<(), Strin
             _ => widest = Some((net, name)),
         }
     }
-    let networks = observed
+    let networks = actual
         .addresses
         .iter()
         .filter(|seen| seen.universe && ![TUNNEL, &settings.bridge].contains(&&*seen.link));

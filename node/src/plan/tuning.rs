@@ -3,12 +3,9 @@
 //! once.
 
 use super::{Claim, Item, Plan};
-use crate::observe::Observed;
+use crate::actual::{Actual, UNITS};
 use crate::settings::{Settings, Tuning};
 use crate::{CONFIG, FILE_MARK};
-
-/// The units of the daemons.
-pub(crate) const UNITS: [&str; 2] = ["ovs-vswitchd.service", "ovsdb-server.service"];
 
 /// Our file beside a unit.
 pub(crate) fn drop_in(unit: &str) -> String {
@@ -20,7 +17,7 @@ impl Plan {
     ///
     /// # Errors
     /// That there is no such unit here, in words.
-    pub(super) fn tune(&mut self, settings: &Settings, observed: &Observed) -> Result<(), String> {
+    pub(super) fn tune(&mut self, settings: &Settings, actual: &Actual) -> Result<(), String> {
         let Tuning {
             cpus,
             no_mlockall,
@@ -45,7 +42,7 @@ impl Plan {
                 lines.push(format!("CPUAffinity={cpus}"));
             }
             if *no_mlockall && unit == UNITS[0] {
-                let start = observed.units.get(unit).map(|text| starts(text));
+                let start = actual.units.get(unit).map(|text| starts(text));
                 let start = start.unwrap_or_default();
                 let [start] = &start[..] else {
                     return Err(format!(
@@ -60,7 +57,7 @@ impl Plan {
             if lines.is_empty() {
                 continue;
             }
-            if !observed.units.contains_key(unit) {
+            if !actual.units.contains_key(unit) {
                 return Err(format!(
                     "there is no unit {unit} here: omit --ovs-cpus and --ovs-no-mlockall, or run \
                      this on the machine itself"

@@ -18,7 +18,7 @@ use crate::conntrack;
 use crate::nft::{self, NftError, objects};
 
 pub(crate) use fronts::Here;
-pub(crate) use table::{NAME, delete};
+pub(crate) use table::NAME;
 
 use fronts::{Front, Fronts, Key};
 use health::Health;
@@ -163,7 +163,7 @@ async fn unstick(key: &Key, front: &Front) {
 
 /// The addresses of the machine on which node ports listen: not those of the pod network.
 pub(crate) fn addresses<'a>(
-    seen: impl Iterator<Item = &'a crate::observe::AddressSeen>,
+    seen: impl Iterator<Item = &'a crate::actual::AddressSeen>,
 ) -> BTreeSet<IpAddr> {
     let own = seen.filter(|seen| seen.universe && seen.link != crate::LINK && seen.link != "lo");
     own.map(|seen| seen.address.addr()).collect()

@@ -14,7 +14,7 @@ use ipnet::IpNet;
 
 use super::fronts::{Fronts, Key};
 use crate::LINK;
-use crate::firewall::mark;
+use crate::firewall::{delete, mark};
 
 /// The table's family and name.
 pub(crate) const NAME: &str = "inet podwire-services";
@@ -336,13 +336,8 @@ impl Contents {
     /// The script that makes the table anew, whatever there is.
     pub(crate) fn anew(&self) -> String {
         // Adding it first makes deleting it valid where there is none.
-        format!("add table {NAME}\n{}{}", delete(), self.script(None))
+        format!("add table {NAME}\n{}{}", delete(NAME), self.script(None))
     }
-}
-
-/// The script that removes the table.
-pub(crate) fn delete() -> String {
-    format!("delete table {NAME}\n")
 }
 
 /// The map of the clients that stick to an endpoint of this front.

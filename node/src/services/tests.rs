@@ -1,6 +1,6 @@
 use super::table::Contents;
 use super::*;
-use crate::cluster::{Endpoint, Kind, Port, Service, Slice, Told};
+use crate::cluster::{Endpoint, Kind, Port, Service, Slice};
 
 fn here() -> Here {
     Here {
@@ -13,14 +13,11 @@ fn here() -> Here {
     }
 }
 
-fn kind<N: Ord + Clone, V: PartialEq>(objects: Vec<(N, V)>) -> Kind<N, V> {
-    let mut kind = Kind::default();
-    kind.take(Told::Begin);
-    for (name, object) in objects {
-        kind.take(Told::One(name, Some(object)));
+fn kind<N: Ord, V>(name: N, object: V) -> Kind<N, V> {
+    Kind {
+        objects: [(name, object)].into(),
+        is_listed: true,
     }
-    kind.take(Told::End);
-    kind
 }
 
 /// A service on 10.96.0.10:80 and node port 30080, with endpoints on these nodes.
@@ -47,11 +44,11 @@ fn cluster(service: Service, endpoints: &[(&str, &str)]) -> Cluster {
     };
     let name = |name: &str| ("ns".to_owned(), name.to_owned());
     Cluster {
-        services: kind(vec![(name("web"), service)]),
-        slices: kind(vec![(
+        services: kind(name("web"), service),
+        slices: kind(
             ("ns".to_owned(), "web".to_owned(), "web-1".to_owned()),
             slice,
-        )]),
+        ),
         ..Cluster::default()
     }
 }

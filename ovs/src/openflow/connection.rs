@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-use super::error::{OpenFlowError, Refusal};
+use super::error::OpenFlowError;
 use super::flow::FlowMod;
-use super::wire::{Answer, Session};
+use super::wire::{Answer, Refusal, Session};
 
 /// Where ovs-vswitchd listens for the OpenFlow clients of a bridge, whether or not the bridge has a
 /// controller (`bridge_configure_remotes` in vswitchd/bridge.c; ovs-ofctl(8) uses the same).

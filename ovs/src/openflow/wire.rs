@@ -1,6 +1,7 @@
 //! The protocol without IO: bytes in, answers out, and the other way round.
 
-use super::error::Refusal;
+use std::fmt;
+
 use super::flow::{FLOW_MOD, FlowMod};
 
 /// OpenFlow 1.4, the first with bundles (§7.3.9); Open vSwitch serves it by default since 2.8.
@@ -66,6 +67,34 @@ pub enum WireError {
     /// A message's body is cut short.
     #[error("a message of type {0} is cut short")]
     Cut(u8),
+}
+
+/// An OFPT_ERROR (§7.4.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// OFPET_*.
+    pub kind: u16,
+    /// What of it.
+    pub code: u16,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            0 => "OFPET_HELLO_FAILED",
+            1 => "OFPET_BAD_REQUEST",
+            2 => "OFPET_BAD_ACTION",
+            3 => "OFPET_BAD_INSTRUCTION",
+            4 => "OFPET_BAD_MATCH",
+            5 => "OFPET_FLOW_MOD_FAILED",
+            8 => "OFPET_TABLE_MOD_FAILED",
+            13 => "OFPET_TABLE_FEATURES_FAILED",
+            17 => "OFPET_BUNDLE_FAILED",
+            0xffff => "OFPET_EXPERIMENTER",
+            other => return write!(f, "error type {other} code {}", self.code),
+        };
+        write!(f, "{kind} code {}", self.code)
+    }
 }
 
 /// One connection's protocol state.

@@ -1,6 +1,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::remote::Remote;
 use crate::replica::{MonitorMethod, TableSpec};
 use crate::wire::Limits;
@@ -49,7 +51,7 @@ pub struct ClientConfig {
 
 /// PEM files with this end's identity and the CA that it trusts: the columns of `Open_vSwitch`'s
 /// SSL table, or the options of ovn-controller.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsKeys {
     /// The private key.
     pub private_key: PathBuf,

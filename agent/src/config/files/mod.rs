@@ -153,16 +153,6 @@ impl Places {
     }
 }
 
-/// A file's settings and warnings.
-pub(super) type Parsed = Result<(Layer, Vec<String>), Wrong>;
-
-/// An error in a file's content.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wrong {
-    pub(super) line: Option<usize>,
-    pub(super) problem: String,
-}
-
 /// A file's text; None if it does not exist and was not set explicitly.
 fn text(place: &Place) -> Result<Option<String>, FileError> {
     let Place { path, named } = place;

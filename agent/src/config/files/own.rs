@@ -7,9 +7,8 @@ use std::path::Path;
 
 use toml::{Spanned, Value};
 
-use super::super::layers::{Given, Layer, Origin};
+use super::super::layers::{Given, Layer, Origin, Parsed, Wrong};
 use super::super::settings::{Kind, Setting, Settings};
-use super::{Parsed, Wrong};
 
 pub(super) fn parse(text: &str, path: &Path, settings: &Settings) -> Parsed {
     let line_of = |at: usize| {

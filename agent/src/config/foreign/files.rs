@@ -7,8 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::super::files::{Parsed, Wrong};
-use super::super::layers::{Given, Layer, Origin};
+use super::super::layers::{Given, Layer, Origin, Parsed, Wrong};
 use super::{CLUSTERS_SECTION, Fixed, NAMES, OvnOption, TRUE, ini};
 
 /// Parses ovn-kubernetes' file.

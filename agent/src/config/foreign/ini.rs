@@ -10,7 +10,7 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-use super::super::files::Wrong;
+use super::super::layers::Wrong;
 
 /// A name with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]

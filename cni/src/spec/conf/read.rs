@@ -11,8 +11,7 @@ use serde_json::{Map, Value};
 use super::{
     Attachment, Bandwidth, CniArgs, ConfError, IpamConf, NetConf, RequestedIp, RuntimeConfig,
 };
-use crate::env::{MAX_NAME, is_valid_name};
-use crate::spec::fields::Fields;
+use crate::spec::fields::{Fields, MAX_NAME, is_valid_name};
 use crate::spec::{CniVersion, Dns, FieldError, VersionError};
 
 /// The capability in which containerd passes a pod's annotations.

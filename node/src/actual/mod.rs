@@ -4,24 +4,30 @@ mod firewall;
 mod kernel;
 mod switch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
 use ipnet::IpNet;
-use podwire_ovs::client::Client;
+use podwire_ovs::client::{Client, TlsKeys};
 use podwire_ovs::value::Uuid;
 
 use crate::firewalld::{Firewalld, FirewalldSeen, Rule};
 use crate::nft::NftError;
-use crate::plan::{Owned, Ssl, UNITS};
+use crate::southbound::EndSeen;
 
 pub(crate) use switch::{MAPPINGS, tables};
 
+/// The units of Open vSwitch's daemons.
+pub(crate) const UNITS: [&str; 2] = ["ovs-vswitchd.service", "ovsdb-server.service"];
+
+/// The keys of the switch that are ours, and what each was before; none when it was not there.
+pub(crate) type Owned = BTreeMap<String, Option<String>>;
+
 /// What was seen.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Observed {
+pub(crate) struct Actual {
     /// Our part of Open vSwitch's database.
     pub(crate) switch: SwitchSeen,
     /// How many pods' ports there are.
@@ -83,20 +89,11 @@ pub(crate) struct SwitchSeen {
     pub(crate) tunnels: BTreeMap<String, TunnelSeen>,
 }
 
-/// A row of the southbound `Encap`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct EndSeen {
-    pub(crate) uuid: Uuid,
-    pub(crate) chassis: String,
-    /// Of UDP; none for the usual one.
-    pub(crate) port: Option<String>,
-}
-
 /// The row of `SSL`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SslSeen {
     pub(crate) uuid: Uuid,
-    pub(crate) keys: Ssl,
+    pub(crate) keys: TlsKeys,
     pub(crate) ours: bool,
 }
 
@@ -193,7 +190,7 @@ pub(crate) struct TableSeen {
 
 /// Why the machine can't be looked at.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ObserveError {
+pub(crate) enum ReadError {
     #[error("read the kernel's {what}: {source}")]
     Netlink {
         what: &'static str,
@@ -203,7 +200,7 @@ pub(crate) enum ObserveError {
     Firewall(#[from] NftError),
 }
 
-impl Observed {
+impl Actual {
     /// Looks at everything; at the nftables tables unless they are known already.
     pub(crate) async fn all(
         client: &Client,
@@ -212,26 +209,26 @@ impl Observed {
         handle: &rtnetlink::Handle,
         interface: Option<&str>,
         tables: Option<Tables>,
-    ) -> Result<Self, ObserveError> {
-        let mut observed = Self {
+    ) -> Result<Self, ReadError> {
+        let mut actual = Self {
             switch: SwitchSeen::of(client, southbound),
             pods: switch::pods(client),
             ..Self::default()
         };
-        observed.units = UNITS.iter().filter_map(|name| unit(name)).collect();
-        observed.see_kernel(handle).await?;
-        let uplink = interface.or(observed.default_link.as_deref());
+        actual.units = UNITS.iter().filter_map(|name| unit(name)).collect();
+        actual.see_kernel(handle).await?;
+        let uplink = interface.or(actual.default_link.as_deref());
         if let Some(firewalld) = firewalld {
-            observed.firewalld = firewalld.look(uplink.unwrap_or_default()).await;
+            actual.firewalld = firewalld.look(uplink.unwrap_or_default()).await;
         }
-        observed.accept_ra =
+        actual.accept_ra =
             uplink.and_then(|link| read_sysctl(&format!("net/ipv6/conf/{link}/accept_ra")).ok());
         let tables = match tables {
             Some(known) => known,
             None => firewall::tables().await?,
         };
-        (observed.table, observed.services) = tables;
-        Ok(observed)
+        (actual.table, actual.services) = tables;
+        Ok(actual)
     }
 
     /// A key of the switch that somebody else set, or nobody.
@@ -240,7 +237,8 @@ impl Observed {
     }
 
     /// Looks at these values below /proc/sys.
-    pub(crate) fn see_sysctls<'a>(&mut self, paths: impl Iterator<Item = &'a str>) {
+    pub(crate) fn see_sysctls(&mut self, paths: &[&str]) {
+        let paths = paths.iter().copied();
         let seen = paths.filter_map(|path| Some((path.to_owned(), read_sysctl(path).ok()?)));
         self.sysctls = seen.collect();
     }
@@ -249,12 +247,12 @@ impl Observed {
     pub(crate) async fn see_rules(
         &mut self,
         firewalld: Option<&Firewalld>,
-        rules: impl Iterator<Item = &Rule>,
+        rules: &BTreeSet<Rule>,
     ) {
         let (Some(firewalld), Some(seen)) = (firewalld, &mut self.firewalld) else {
             return;
         };
-        for rule in rules.filter(|_| seen.uplink_zone.is_some()) {
+        for rule in rules.iter().filter(|_| seen.uplink_zone.is_some()) {
             match firewalld.zone_of(rule).await {
                 Ok(Some(zone)) => drop(seen.rules.insert(rule.clone(), zone)),
                 Ok(None) => {}
@@ -264,9 +262,10 @@ impl Observed {
     }
 
     /// Looks at these files.
-    pub(crate) fn see_files<'a>(&mut self, paths: impl Iterator<Item = &'a str>) {
+    pub(crate) fn see_files(&mut self, paths: Vec<String>) {
+        let files = paths.into_iter();
         let seen =
-            paths.filter_map(|path| Some((path.to_owned(), std::fs::read_to_string(path).ok()?)));
+            files.filter_map(|path| Some((path.clone(), std::fs::read_to_string(path).ok()?)));
         self.files = seen.collect();
     }
 }

@@ -19,12 +19,12 @@ use netlink_packet_route::route::{
 };
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 
-use super::{AddressSeen, LinkSeen, NeighbourSeen, ObserveError, Observed, RouteSeen};
+use super::{Actual, AddressSeen, LinkSeen, NeighbourSeen, ReadError, RouteSeen};
 use crate::{LINK, PROTOCOL, TUNNEL, mac};
 
-impl Observed {
-    pub(super) async fn see_kernel(&mut self, handle: &Handle) -> Result<(), ObserveError> {
-        let failed = |what| move |source| ObserveError::Netlink { what, source };
+impl Actual {
+    pub(super) async fn see_kernel(&mut self, handle: &Handle) -> Result<(), ReadError> {
+        let failed = |what| move |source| ReadError::Netlink { what, source };
         let links: Vec<LinkMessage> = handle
             .link()
             .get()

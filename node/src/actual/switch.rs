@@ -1,12 +1,12 @@
 //! The switch's rows, from the replica of its database.
 
-use crate::plan::Ssl;
 use podwire_ovs::client::{Client, State, TlsKeys};
 use podwire_ovs::replica::{Db, Row, TableSpec};
 use podwire_ovs::value::Atom;
 use podwire_ovs::vswitch;
 
 use super::{BridgeSeen, PortSeen, SslSeen, SwitchSeen, TunnelSeen};
+use crate::southbound::Chassis;
 use crate::{CONFIG, LINK, MAPPING, MARK, TUNNEL, southbound};
 
 /// What is watched: what the agent watches, the MAC address that an interface is to have, and
@@ -42,11 +42,15 @@ pub(crate) fn tables() -> Vec<TableSpec> {
 impl SwitchSeen {
     /// The keys that ovn-controller uses.
     pub(crate) fn tls(&self) -> Option<TlsKeys> {
-        let keys = &self.ssl.as_ref()?.keys;
-        Some(TlsKeys {
-            private_key: keys.private_key.clone().into(),
-            certificate: keys.certificate.clone().into(),
-            ca_certificate: keys.ca_cert.clone().into(),
+        self.ssl.as_ref().map(|ssl| ssl.keys.clone())
+    }
+
+    /// This machine in the southbound database, as ovn-controller is told.
+    pub(crate) fn chassis(&self) -> Option<Chassis> {
+        Some(Chassis {
+            name: self.keys.get("system-id")?.clone(),
+            remote: self.keys.get("ovn-remote")?.clone(),
+            tls: self.tls(),
         })
     }
 
@@ -106,13 +110,13 @@ fn config(root: &Row<'_>) -> Vec<(String, String)> {
 }
 
 fn ssl_seen(row: &Row<'_>) -> SslSeen {
-    let text = |column| row.str(column).unwrap_or_default().to_owned();
+    let path = |column| row.str(column).unwrap_or_default().into();
     SslSeen {
         uuid: row.uuid(),
-        keys: Ssl {
-            private_key: text("private_key"),
-            certificate: text("certificate"),
-            ca_cert: text("ca_cert"),
+        keys: TlsKeys {
+            private_key: path("private_key"),
+            certificate: path("certificate"),
+            ca_certificate: path("ca_cert"),
         },
         ours: strings(row).contains_key(MARK),
     }

@@ -1,0 +1,73 @@
+//! The command line.
+
+use crate::cluster::ObjectName;
+use crate::config::Config;
+use crate::tools::{Format, Target};
+
+/// Assigns subnets to nodes and addresses to pods, and writes OVN's logical network
+#[derive(Clone, Debug, clap::Parser)]
+#[command(
+    name = "podwire-controller",
+    version,
+    max_term_width = 100,
+    args_override_self = true
+)]
+pub struct Arguments {
+    /// The settings.
+    #[command(flatten)]
+    pub config: Config,
+    /// Print what a leader would change now, in the database and in Kubernetes, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// A command to run instead of leading or standing by.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// The commands.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    /// Show the leader, the number of objects, pending changes and problems
+    Status {
+        /// text, or json or yaml for programs
+        #[arg(
+            short,
+            long,
+            value_name = "FORMAT",
+            default_value = "text",
+            hide_possible_values = true
+        )]
+        output: Format,
+    },
+    /// Explain the state of an object
+    Explain {
+        /// The object.
+        #[command(subcommand)]
+        object: Object,
+    },
+}
+
+/// What can be explained.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Object {
+    /// Explain a pod: its addresses, its logical port, its services, and what it can reach
+    Pod {
+        /// NAMESPACE/NAME
+        #[arg(value_parser = pod_name)]
+        pod: ObjectName,
+        /// Destination, NAMESPACE/POD or an address: check with ovn-trace whether the pod reaches
+        /// it
+        #[arg(long)]
+        to: Option<Target>,
+        /// TCP port of the destination, instead of ICMP echo
+        #[arg(long, requires = "to")]
+        port: Option<u16>,
+    },
+}
+
+fn pod_name(text: &str) -> Result<ObjectName, String> {
+    match text.parse() {
+        Ok(Target::Pod(namespace, name)) => Ok((namespace, name)),
+        _ => Err("write NAMESPACE/NAME".to_owned()),
+    }
+}

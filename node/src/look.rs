@@ -1,0 +1,161 @@
+//! One look: the machine is observed, and compared with what it should be.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Duration;
+
+use netlink_sys::AsyncSocket as _;
+use podwire_ovs::client::{Client, ClientConfig, RemoteError, WaitError};
+use podwire_ovs::vswitch::DATABASE;
+use tokio::time::Instant;
+
+use crate::actual::{Actual, ReadError, SwitchSeen, Tables, UNITS, tables};
+use crate::diff::{self, Finding};
+use crate::firewalld::{Firewalld, Rule};
+use crate::journal::Undo;
+use crate::plan::{Item, Plan, drop_in};
+use crate::settings::{Places, Settings};
+use crate::southbound;
+
+/// How long the database may take to answer.
+const DATABASE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Why the machine can't be compared with what it should be.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LookError {
+    #[error("{0}")]
+    Plan(String),
+    #[error("Open vSwitch's database {remote}: {source}; is Open vSwitch running?")]
+    Database { remote: String, source: WaitError },
+    #[error("listen to the kernel: {0}")]
+    Listen(#[from] io::Error),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+/// What is wanted of the machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Goal {
+    /// None when nothing of ours is to be left.
+    pub(crate) settings: Option<Settings>,
+    /// Whether what others made is ours from now on.
+    pub(crate) take_over: bool,
+}
+
+/// One look: the machine, what it should be, and each item.
+#[derive(Debug, Default)]
+pub(crate) struct Look {
+    pub(crate) actual: Actual,
+    pub(crate) plan: Plan,
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// The connections to everything that a look needs.
+pub(crate) struct Connections {
+    pub(crate) client: Client,
+    /// The southbound database, where there is to be something of ours in it.
+    pub(crate) southbound: Option<Client>,
+    pub(crate) firewalld: Option<Firewalld>,
+    pub(crate) handle: rtnetlink::Handle,
+    /// The netlink port of the handle.
+    pub(crate) port: u32,
+}
+
+impl Connections {
+    /// Connects, and waits for the database; a moment for the southbound one.
+    pub(crate) async fn open(places: &Places, goal: &Goal) -> Result<Self, LookError> {
+        let mut config = ClientConfig::new(places.ovsdb.clone(), DATABASE, tables());
+        config.connect_timeout = DATABASE_LIMIT;
+        let client = Client::start(config);
+        let synced = client.synced(Instant::now() + DATABASE_LIMIT).await;
+        synced.map_err(|source| LookError::Database {
+            remote: places.ovsdb.to_string(),
+            source,
+        })?;
+        let settings = goal.settings.as_ref();
+        let southbound = settings.and_then(|settings| southbound(settings, &client));
+        let southbound = southbound
+            .transpose()
+            .map_err(|error| LookError::Plan(format!("ovn-remote: {error}")))?;
+        if let Some(southbound) = &southbound {
+            // Who does not answer yet is waited for as for all that others bring.
+            let _ = southbound.synced(Instant::now() + southbound::LIMIT).await;
+        }
+        let (mut connection, handle, _) = rtnetlink::new_connection()?;
+        // Without it the socket has a port only once it has sent something.
+        let address = connection.socket_mut().socket_mut().bind_auto()?;
+        tokio::spawn(connection);
+        Ok(Self {
+            client,
+            southbound,
+            firewalld: Firewalld::connect().await,
+            handle,
+            port: address.port_number(),
+        })
+    }
+
+    /// The switch's database as it is now.
+    pub(crate) fn switch(&self) -> SwitchSeen {
+        SwitchSeen::of(&self.client, self.southbound.as_ref())
+    }
+
+    /// Looks at everything and compares; at the nftables table unless it is `known`.
+    pub(crate) async fn look(
+        &self,
+        goal: &Goal,
+        journal: &[Undo],
+        known: Option<Tables>,
+    ) -> Result<Look, LookError> {
+        let settings = goal.settings.as_ref();
+        let interface = settings.and_then(|settings| settings.interface.as_deref());
+        let southbound = self.southbound.as_ref();
+        let firewalld = self.firewalld.as_ref();
+        let (client, handle) = (&self.client, &self.handle);
+        let actual = Actual::all(client, southbound, firewalld, handle, interface, known);
+        let mut actual = actual.await?;
+        let plan = match settings {
+            Some(settings) => Plan::of(settings, &actual).map_err(LookError::Plan)?,
+            None => Plan::default(),
+        };
+        let made = journal.iter().filter_map(|undo| match undo {
+            Undo::Made(item) => Some(item),
+            Undo::Sysctl { .. } | Undo::Replaced(_) => None,
+        });
+        let mut sysctls: Vec<&str> = Vec::new();
+        let mut files: Vec<String> = UNITS.map(drop_in).into();
+        let mut rules: BTreeSet<Rule> = BTreeSet::new();
+        for item in plan.items.iter().chain(made) {
+            match item {
+                Item::Sysctl { path, .. } => sysctls.push(path),
+                Item::File { path, .. } => files.push(path.clone()),
+                Item::Firewalld(rule) => drop(rules.insert(rule.clone())),
+                _ => {}
+            }
+        }
+        sysctls.extend(journal.iter().filter_map(|undo| match undo {
+            Undo::Sysctl { path, .. } => Some(path.as_str()),
+            Undo::Made(_) | Undo::Replaced(_) => None,
+        }));
+        let owned = actual.switch.owned.keys();
+        rules.extend(owned.filter_map(|key| Rule::of_mark(key)).flatten());
+        actual.see_sysctls(&sysctls);
+        actual.see_rules(firewalld, &rules).await;
+        actual.see_files(files);
+        let findings = diff::findings(&plan, &actual, journal, goal.take_over);
+        Ok(Look {
+            actual,
+            plan,
+            findings,
+        })
+    }
+}
+
+/// The southbound database, where the plan has an item in it and its remote is known.
+fn southbound(settings: &Settings, client: &Client) -> Option<Result<Client, RemoteError>> {
+    settings.encap_port?;
+    let seen = SwitchSeen::of(client, None);
+    let remote = settings.ovn_remote.as_deref();
+    let remote = remote.or(seen.keys.get("ovn-remote").map(String::as_str))?;
+    let tls = settings.tls.clone().or_else(|| seen.tls());
+    Some(southbound::follow(remote, tls))
+}

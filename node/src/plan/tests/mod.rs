@@ -1,0 +1,354 @@
+mod machine;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::actual::{AddressSeen, RouteSeen, UNITS};
+use crate::diff::{self, State, Step};
+use crate::firewalld::FirewalldSeen;
+use crate::journal::Undo;
+use crate::southbound::EndSeen;
+use machine::{converge, machine, peer, plain, settings, take, uuid};
+
+#[test]
+fn tuning_mappings_tunnels_and_firewalld_converge_and_leave_nothing_but_others() {
+    let mut settings = settings(&["10.244.1.0/24"]);
+    settings.encap_ips = vec!["192.0.2.11".parse().unwrap(), "192.0.2.12".parse().unwrap()];
+    settings.encap_port = Some(8080);
+    settings.bridge_mappings = [("physnet1".to_owned(), "br-data".to_owned())].into();
+    settings.ovn_options = [("ovn-monitor-all".to_owned(), "false".to_owned())].into();
+    settings.firewalld = crate::settings::Firewalld::Permanent;
+    settings.tuning = crate::settings::Tuning {
+        cpus: Some("0".to_owned()),
+        no_mlockall: true,
+        handlers: Some(1),
+        revalidators: Some(1),
+    };
+    let mut actual = machine();
+    let start = "ExecStart=/usr/share/openvswitch/scripts/ovs-ctl start $OVS_CTL_OPTS\n";
+    actual.units = UNITS.map(|unit| (unit.to_owned(), start.to_owned())).into();
+    actual.switch.ends = Some(vec![EndSeen {
+        uuid: uuid(12),
+        chassis: "node-a".to_owned(),
+        port: None,
+    }]);
+    actual.firewalld = Some(FirewalldSeen {
+        uplink_zone: Some("public".to_owned()),
+        ..FirewalldSeen::default()
+    });
+    let public = "ovn-bridge-mappings:public".to_owned();
+    actual.switch.keys.insert(public, "br-public".to_owned());
+    let before = actual.clone();
+    let plan = Plan::of(&settings, &actual).unwrap();
+    let items: Vec<String> = plan.items.iter().map(Item::to_string).collect();
+    for line in [
+        "external_ids:ovn-encap-ip = 192.0.2.11,192.0.2.12",
+        "external_ids:ovn-bridge-mappings:physnet1 = br-data",
+        "external_ids:ovn-monitor-all = false",
+        "tunnels' UDP port of chassis node-a = 8080",
+        "other_config:n-handler-threads = 1",
+        "file /etc/systemd/system/ovs-vswitchd.service.d/90-podwire.conf",
+        "file /etc/systemd/system/ovsdb-server.service.d/90-podwire.conf",
+        "firewalld: link ovn-k8s-mp0 in zone trusted",
+        "firewalld: 10.244.0.0/16 in zone trusted for good",
+        "firewalld: UDP port 8080 in zone public",
+    ] {
+        assert!(items.iter().any(|it| it == line), "{line}\n{items:#?}");
+    }
+    let made = converge(&plan, &mut actual, &[]);
+    let path = drop_in(UNITS[0]);
+    let text = &actual.files[&path];
+    assert!(text.contains("CPUAffinity=0\nExecStart=\n"), "{text}");
+    assert!(
+        text.ends_with("start $OVS_CTL_OPTS --no-mlockall\n"),
+        "{text}"
+    );
+    assert_eq!(converge(&plan, &mut actual, &[]), []);
+    // A reboot has taken the journal; of the runtime's rules firewalld has kept none.
+    let journal: Vec<Undo> = made
+        .iter()
+        .filter_map(|step| match step {
+            Step::Make(item @ Item::Firewalld(rule)) if !rule.permanent => {
+                Some(Undo::Made(item.clone()))
+            }
+            _ => None,
+        })
+        .collect();
+    converge(&Plan::default(), &mut actual, &journal);
+    assert_eq!(actual.switch.keys, before.switch.keys);
+    assert_eq!(actual.switch.owned, before.switch.owned);
+    assert_eq!(actual.firewalld, before.firewalld);
+    assert_eq!(actual.files, before.files);
+}
+
+#[test]
+fn what_the_kernel_wrote_with_the_one_switch_for_ipv6_stays_as_long_as_that() {
+    let link = |name: &str| format!("net/ipv6/conf/{name}/forwarding");
+    let undo = |name: &str, was: &str| Undo::Sysctl {
+        path: link(name),
+        was: was.to_owned(),
+        set: "1".to_owned(),
+    };
+    // The host forwarded between links of its own, one of which is a router's.
+    let journal = [undo("all", "0"), undo("eth0", "0"), undo("eth1", "1")];
+    let plan = Plan::routed(&settings(&["fd00:10:244:1::/64"]), &machine()).unwrap();
+    let mut actual = machine();
+    for name in ["all", "eth0", "eth1"] {
+        actual.sysctls.insert(link(name), "1".to_owned());
+    }
+    let of_forwarding = |steps: Vec<Step>| -> Vec<(String, String)> {
+        let sysctls = steps.into_iter().filter_map(|step| match step {
+            Step::Remove(Item::Sysctl { path, value }) => Some((path, value)),
+            _ => None,
+        });
+        sysctls.collect()
+    };
+    let steps = diff::steps(&diff::findings(&plan, &actual, &journal, false));
+    assert_eq!(of_forwarding(steps), []);
+    let nothing = Plan::default();
+    let steps = diff::steps(&diff::findings(&nothing, &actual, &journal, false));
+    let back = |name: &str, value: &str| (link(name), value.to_owned());
+    assert_eq!(of_forwarding(steps), [back("eth0", "0"), back("all", "0")]);
+    // The kernel has switched every link off with that.
+    for name in ["all", "eth0", "eth1"] {
+        actual.sysctls.insert(link(name), "0".to_owned());
+    }
+    let steps = diff::steps(&diff::findings(&nothing, &actual, &journal, false));
+    assert_eq!(of_forwarding(steps), [back("eth1", "1")]);
+}
+
+#[test]
+fn what_somebody_else_has_decided_stays() {
+    let settings = settings(&["10.244.1.0/24"]);
+    let mut actual = machine();
+    actual.firewalld = Some(FirewalldSeen {
+        uplink_zone: Some("public".to_owned()),
+        ..FirewalldSeen::default()
+    });
+    let plan = Plan::of(&settings, &actual).unwrap();
+    let rule = plan.items.iter().find_map(|item| match item {
+        Item::Firewalld(rule) => Some(rule.clone()),
+        _ => None,
+    });
+    let rule = rule.unwrap();
+    let seen = actual.firewalld.as_mut().unwrap();
+    seen.rules.insert(rule.clone(), "internal".to_owned());
+    let findings = diff::findings(&plan, &actual, &[], false);
+    let state = findings
+        .into_iter()
+        .find(|it| it.item == Item::Firewalld(rule.clone()));
+    assert_eq!(state.unwrap().state, State::Well { ours: false });
+    // A file of that name that is not ours is named before anything is changed.
+    let mut tuned = settings;
+    tuned.tuning.cpus = Some("0".to_owned());
+    actual.units = UNITS.map(|unit| (unit.to_owned(), String::new())).into();
+    actual
+        .files
+        .insert(drop_in(UNITS[0]), "[Service]\n".to_owned());
+    let plan = Plan::of(&tuned, &actual).unwrap();
+    let findings = diff::findings(&plan, &actual, &[], false);
+    let files: Vec<&State> = findings
+        .iter()
+        .filter(|finding| matches!(finding.item, Item::File { .. }))
+        .map(|finding| &finding.state)
+        .collect();
+    assert!(
+        matches!(files[..], [State::Foreign(_), State::Missing]),
+        "{files:?}"
+    );
+    tuned.tuning.no_mlockall = true;
+    assert!(Plan::of(&tuned, &actual).is_err());
+    actual.units.clear();
+    tuned.tuning.no_mlockall = false;
+    assert!(Plan::of(&tuned, &actual).is_err());
+}
+
+#[test]
+fn a_dual_stack_node_s_router_has_one_mac_and_the_host_the_second_address() {
+    let plan = Plan::routed(
+        &settings(&["10.244.1.0/24", "fd00:10:244:1::/64"]),
+        &machine(),
+    );
+    let plan: Vec<String> = plan.unwrap().items.iter().map(Item::to_string).collect();
+    for line in [
+        "external_ids:ovn-encap-ip = 192.0.2.11",
+        "external_ids:system-id = node-a",
+        "port ovn-k8s-mp0 on br-int: iface-id k8s-node-a, MAC 0a:58:0a:f4:01:02, MTU 1442",
+        "address 10.244.1.2/24 of ovn-k8s-mp0",
+        "address fd00:10:244:1::2/64 of ovn-k8s-mp0",
+        "neighbour fd00:10:244:1::1 of ovn-k8s-mp0 at 0a:58:0a:f4:01:01, permanent",
+        "route 10.244.0.0/16 via 10.244.1.1 dev ovn-k8s-mp0",
+        "sysctl net.ipv6.conf.all.forwarding = 1",
+    ] {
+        assert!(plan.iter().any(|it| it == line), "{line}\n{plan:#?}");
+    }
+}
+
+#[test]
+fn routes_of_others_with_our_protocol_number_are_not_ours_to_remove() {
+    let mut actual = machine();
+    for (link, table) in [("eth0", 254), (LINK, 100), (LINK, 254)] {
+        actual.routes.push(RouteSeen {
+            destination: "198.51.100.0/24".parse().unwrap(),
+            via: Some("192.0.2.1".parse().unwrap()),
+            link: Some(link.to_owned()),
+            source: None,
+            ours: true,
+            protocol: crate::PROTOCOL,
+            table,
+            metric: 0,
+        });
+    }
+    let steps = diff::steps(&diff::findings(&Plan::default(), &actual, &[], false));
+    assert_eq!(steps.len(), 1, "{steps:?}");
+}
+
+#[test]
+fn a_node_on_the_same_network_is_reached_by_a_route_and_others_by_tunnels() {
+    let near = peer(
+        "b",
+        &["10.244.2.0/24", "fd00:10:244:2::/64"],
+        &["192.0.2.12"],
+    );
+    let far = peer("c", &["10.244.3.0/24"], &["198.51.100.3"]);
+    let lines = |settings: &Settings| -> Vec<String> {
+        let plan = Plan::of(settings, &machine()).unwrap();
+        plan.items.iter().map(Item::to_string).collect()
+    };
+    let mut settings = plain(vec![near, far]);
+    let plan = lines(&settings);
+    for line in [
+        "file /run/podwire/node/agent.toml",
+        "bridge podwire-tun: MAC 0a:58:0a:f4:01:01, MTU 1442",
+        "route 10.244.2.0/24 via 192.0.2.12 dev eth0",
+        // It has no IPv6 address on our network.
+        "route fd00:10:244:2::/64 via fd00:10:244:2::1 dev podwire-tun",
+        "neighbour fd00:10:244:2::1 of podwire-tun at 0a:58:0a:f4:02:01, permanent",
+        "route 10.244.3.0/24 via 10.244.3.1 dev podwire-tun",
+        "sysctl net.ipv4.conf.podwire-tun.forwarding = 1",
+        "sysctl net.ipv4.conf.br-int.forwarding = 1",
+    ] {
+        assert!(plan.iter().any(|it| it == line), "{line}\n{plan:#?}");
+    }
+    settings.always_tunnel = true;
+    let plan = lines(&settings);
+    let line = "route 10.244.2.0/24 via 10.244.2.1 dev podwire-tun";
+    assert!(plan.iter().any(|it| it == line), "{plan:#?}");
+    settings.peers.clear();
+    let plan = lines(&settings);
+    assert!(
+        !plan.iter().any(|it| it.contains("podwire-tun")),
+        "{plan:#?}"
+    );
+}
+
+#[test]
+fn subnets_that_overlap_are_refused() {
+    for (peers, said) in [
+        (
+            vec![peer("b", &["10.244.0.0/16"], &[])],
+            "subnet 10.244.1.0/24 of node node-a overlaps 10.244.0.0/16 of node b",
+        ),
+        (
+            vec![
+                peer("b", &["10.1.0.0/24"], &[]),
+                peer("c", &["10.1.0.0/24"], &[]),
+            ],
+            "overlaps 10.1.0.0/24 of node",
+        ),
+        (
+            vec![peer("b", &["192.0.0.0/16"], &[])],
+            "subnet 192.0.0.0/16 of node b overlaps 192.0.2.11/24 of link eth0",
+        ),
+    ] {
+        let refused = Plan::of(&plain(peers), &machine()).unwrap_err();
+        assert!(refused.contains(said), "{refused}");
+    }
+}
+
+#[test]
+fn what_is_not_known_is_asked_for_by_its_flag() {
+    let mut without = settings(&["10.244.1.0/24"]);
+    without.ovn_remote = None;
+    let said = Plan::routed(&without, &machine()).unwrap_err();
+    assert!(said.contains("--ovn-remote"), "{said}");
+    let mut actual = machine();
+    actual.default_link = None;
+    let said = Plan::routed(&settings(&["10.244.1.0/24"]), &actual).unwrap_err();
+    assert!(said.contains("--interface"), "{said}");
+    actual.default_link = Some("eth0".to_owned());
+    actual.addresses.clear();
+    let said = Plan::routed(&settings(&["10.244.1.0/24"]), &actual).unwrap_err();
+    assert!(said.contains("--encap-ip"), "{said}");
+}
+
+#[test]
+fn what_the_operator_tuned_stays() {
+    let mut actual = machine();
+    let probe = "ovn-remote-probe-interval".to_owned();
+    actual.switch.keys.insert(probe.clone(), "5000".to_owned());
+    let plan = Plan::routed(&settings(&["10.244.1.0/24"]), &actual).unwrap();
+    converge(&plan, &mut actual, &[]);
+    assert_eq!(actual.switch.keys[&probe], "5000");
+    assert!(!actual.switch.owned.contains_key(&probe));
+}
+
+proptest! {
+    /// Whatever part of the plan is there already, one way leads to the whole, nothing is to do
+    /// there, and the empty plan leads back to the machine that had nothing of ours.
+    #[test]
+    fn any_part_of_it_becomes_the_whole_and_the_whole_becomes_nothing(
+        subnets in prop::sample::select(vec![
+            vec!["10.244.1.0/24"], vec!["fd00::/64"], vec!["10.244.1.0/24", "fd00::/64"],
+        ]),
+        force_forwarding: bool,
+        hostname: bool,
+        is_plain: bool,
+        kept in prop::collection::vec(any::<bool>(), 40),
+    ) {
+        let mut actual = machine();
+        actual.force_forwarding = force_forwarding;
+        if hostname {
+            actual.switch.keys.insert("hostname".to_owned(), "other".to_owned());
+        }
+        let settings = match is_plain {
+            true => plain(vec![
+                peer("b", &["10.244.2.0/24"], &["192.0.2.12"]),
+                peer("c", &["10.244.3.0/24", "fd00:3::/64"], &["198.51.100.3"]),
+            ]),
+            false => settings(&subnets),
+        };
+        if is_plain {
+            // The agent's part.
+            actual.links.insert("br-int".to_owned(), actual.links["eth0"].clone());
+            for gateway in ["10.244.1.1/24", "fd00:10:244:1::1/64"] {
+                actual.addresses.push(AddressSeen {
+                    link: "br-int".to_owned(),
+                    address: gateway.parse().unwrap(),
+                    ..actual.addresses[0].clone()
+                });
+            }
+        }
+        let bare = actual.clone();
+        let plan = Plan::of(&settings, &actual).unwrap();
+        let steps = diff::steps(&diff::findings(&plan, &actual, &[], false));
+        for (step, keep) in steps.iter().zip(kept) {
+            if keep {
+                take(&mut actual, step);
+            }
+        }
+        converge(&plan, &mut actual, &[]);
+        let findings = diff::findings(&plan, &actual, &[], false);
+        for finding in &findings {
+            prop_assert!(matches!(finding.state, State::Well { .. }), "{finding:?}");
+        }
+        prop_assert_eq!(converge(&plan, &mut actual, &[]), []);
+
+        let made = plan.items.iter().filter(|item| !matches!(item, Item::Sysctl { .. }));
+        let journal: Vec<Undo> = made.cloned().map(Undo::Made).collect();
+        converge(&Plan::default(), &mut actual, &journal);
+        // Sysctls go by the journal, which this machine has none of.
+        actual.sysctls.clear();
+        prop_assert_eq!(format!("{:?}", actual), format!("{:?}", bare));
+    }
+}
