@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use podwire_ovs::client::{Remote, RemoteError, TlsKeys};
 
 use crate::ipam::ClusterSubnet;
+
 /// The settings.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Config {

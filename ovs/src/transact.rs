@@ -28,6 +28,10 @@ pub struct Transaction {
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) kind: Kind,
+    /// Empty for a comment.
+    pub(crate) table: Name,
+    /// Its `where`; an insert and a comment have none.
+    pub(crate) conditions: Vec<Condition>,
     /// The number of rows that it has to affect.
     pub(crate) count: Option<u64>,
 }
@@ -37,34 +41,12 @@ pub type Name = Cow<'static, str>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    Insert {
-        table: Name,
-        name: RowName,
-        columns: Columns,
-    },
-    Select {
-        table: Name,
-        conditions: Vec<Condition>,
-        columns: Vec<Name>,
-    },
-    Update {
-        table: Name,
-        conditions: Vec<Condition>,
-        columns: Columns,
-    },
-    Mutate {
-        table: Name,
-        conditions: Vec<Condition>,
-        mutations: Vec<Mutation>,
-    },
-    Delete {
-        table: Name,
-        conditions: Vec<Condition>,
-    },
-    Guard {
-        table: Name,
-        conditions: Vec<Condition>,
-    },
+    Insert { name: RowName, columns: Columns },
+    Select(Vec<Name>),
+    Update(Columns),
+    Mutate(Vec<Mutation>),
+    Delete,
+    Guard,
     Comment(String),
 }
 
@@ -75,32 +57,28 @@ pub struct Columns(pub(crate) Vec<(Name, Value)>);
 /// One `<condition>`: a column compared with a value. All conditions of an operation must hold;
 /// without one, it applies to every row.
 #[derive(Clone, Debug)]
-pub struct Condition {
-    pub(crate) column: Name,
-    pub(crate) function: Function,
-    pub(crate) value: Value,
-}
-
-/// How a [`Condition`] compares: those of RFC 7047 §5.1 `<function>` that podwire needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Function {
-    Equal,
-    Includes,
-}
+pub struct Condition(pub(crate) Triple);
 
 /// One `<mutation>`: a change to a column without knowledge of its value.
 #[derive(Clone, Debug)]
-pub struct Mutation {
+pub struct Mutation(pub(crate) Triple);
+
+/// Both are a column, a word of RFC 7047 §5.1 (`<function>`, `<mutator>`) and a value.
+#[derive(Clone, Debug)]
+pub(crate) struct Triple {
     pub(crate) column: Name,
-    pub(crate) mutator: Mutator,
+    pub(crate) word: &'static str,
     pub(crate) value: Value,
 }
 
-/// The effect of a [`Mutation`]: those of RFC 7047 §5.1 `<mutator>` that podwire needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mutator {
-    Insert,
-    Delete,
+impl Triple {
+    fn new(column: impl Into<Name>, word: &'static str, value: impl Into<Value>) -> Self {
+        Self {
+            column: column.into(),
+            word,
+            value: value.into(),
+        }
+    }
 }
 
 /// The operation just added, for further settings.
@@ -121,11 +99,7 @@ impl Transaction {
     pub fn insert(&mut self, table: impl Into<Name>, columns: Columns) -> RowName {
         let name = RowName(self.names);
         self.names += 1;
-        self.push(Kind::Insert {
-            table: table.into(),
-            name,
-            columns,
-        });
+        self.push(Kind::Insert { name, columns }, table, []);
         name
     }
 
@@ -137,11 +111,7 @@ impl Transaction {
         columns: &[&'static str],
     ) -> Added<'_> {
         let columns = columns.iter().map(|&column| column.into()).collect();
-        self.push(Kind::Select {
-            table: table.into(),
-            conditions: conditions.into(),
-            columns,
-        })
+        self.push(Kind::Select(columns), table, conditions)
     }
 
     /// Sets columns of rows. A map or a set is replaced as a whole; to keep what others wrote
@@ -152,11 +122,7 @@ impl Transaction {
         conditions: impl Into<Vec<Condition>>,
         columns: Columns,
     ) -> Added<'_> {
-        self.push(Kind::Update {
-            table: table.into(),
-            conditions: conditions.into(),
-            columns,
-        })
+        self.push(Kind::Update(columns), table, conditions)
     }
 
     /// Changes columns of rows in place.
@@ -169,11 +135,7 @@ impl Transaction {
         conditions: impl Into<Vec<Condition>>,
         mutations: impl Into<Vec<Mutation>>,
     ) -> Added<'_> {
-        self.push(Kind::Mutate {
-            table: table.into(),
-            conditions: conditions.into(),
-            mutations: mutations.into(),
-        })
+        self.push(Kind::Mutate(mutations.into()), table, conditions)
     }
 
     /// Deletes rows.
@@ -182,10 +144,7 @@ impl Transaction {
         table: impl Into<Name>,
         conditions: impl Into<Vec<Condition>>,
     ) -> Added<'_> {
-        self.push(Kind::Delete {
-            table: table.into(),
-            conditions: conditions.into(),
-        })
+        self.push(Kind::Delete, table, conditions)
     }
 
     /// Aborts the transaction with a [`TransactError::Guard`] unless a row meets the conditions: a
@@ -201,15 +160,12 @@ impl Transaction {
         table: impl Into<Name>,
         conditions: impl Into<Vec<Condition>>,
     ) -> Added<'_> {
-        self.push(Kind::Guard {
-            table: table.into(),
-            conditions: conditions.into(),
-        })
+        self.push(Kind::Guard, table, conditions)
     }
 
     /// Leaves a comment in the database's log.
     pub fn comment(&mut self, text: impl Into<String>) -> Added<'_> {
-        self.push(Kind::Comment(text.into()))
+        self.push(Kind::Comment(text.into()), "", [])
     }
 
     /// Number of operations.
@@ -222,9 +178,19 @@ impl Transaction {
         self.operations.is_empty()
     }
 
-    fn push(&mut self, kind: Kind) -> Added<'_> {
+    fn push(
+        &mut self,
+        kind: Kind,
+        table: impl Into<Name>,
+        conditions: impl Into<Vec<Condition>>,
+    ) -> Added<'_> {
         let index = self.operations.len();
-        self.operations.push(Operation { kind, count: None });
+        self.operations.push(Operation {
+            kind,
+            table: table.into(),
+            conditions: conditions.into(),
+            count: None,
+        });
         Added(&mut self.operations[index], index)
     }
 }
@@ -270,27 +236,19 @@ impl Columns {
 }
 
 impl Condition {
-    fn new(column: impl Into<Name>, function: Function, value: impl Into<Value>) -> Self {
-        Self {
-            column: column.into(),
-            function,
-            value: value.into(),
-        }
-    }
-
     /// The row with this uuid.
     pub fn uuid(row: Uuid) -> Self {
-        Self::new("_uuid", Function::Equal, row)
+        Self(Triple::new("_uuid", "==", row))
     }
 
     /// Rows whose column equals this value.
     pub fn equal(column: impl Into<Name>, value: impl Into<Value>) -> Self {
-        Self::new(column, Function::Equal, value)
+        Self(Triple::new(column, "==", value))
     }
 
     /// Rows whose column contains at least these elements or entries.
     pub fn includes(column: impl Into<Name>, value: impl Into<Value>) -> Self {
-        Self::new(column, Function::Includes, value)
+        Self(Triple::new(column, "includes", value))
     }
 }
 
@@ -301,23 +259,15 @@ impl From<Condition> for Vec<Condition> {
 }
 
 impl Mutation {
-    fn new(column: impl Into<Name>, mutator: Mutator, value: impl Into<Value>) -> Self {
-        Self {
-            column: column.into(),
-            mutator,
-            value: value.into(),
-        }
-    }
-
     /// Inserts elements into a set, or entries with new keys into a map.
     pub fn insert(column: impl Into<Name>, value: impl Into<Value>) -> Self {
-        Self::new(column, Mutator::Insert, value)
+        Self(Triple::new(column, "insert", value))
     }
 
     /// Deletes elements of a set; or entries of a map, by key when `value` is a set and by key and
     /// value when it is a map.
     pub fn delete(column: impl Into<Name>, value: impl Into<Value>) -> Self {
-        Self::new(column, Mutator::Delete, value)
+        Self(Triple::new(column, "delete", value))
     }
 }
 

@@ -209,64 +209,20 @@ impl Atom {
     }
 }
 
-impl From<&str> for Atom {
-    fn from(string: &str) -> Self {
-        Self::String(string.into())
-    }
+macro_rules! from {
+    ($($kind:ty => $variant:ident),* $(,)?) => {
+        $(impl From<$kind> for Atom {
+            fn from(value: $kind) -> Self {
+                Self::$variant(value.into())
+            }
+        })*
+    };
 }
 
-impl From<&String> for Atom {
-    fn from(string: &String) -> Self {
-        Self::String(string.into())
-    }
-}
-
-impl From<SmolStr> for Atom {
-    fn from(string: SmolStr) -> Self {
-        Self::String(string)
-    }
-}
-
-impl From<String> for Atom {
-    fn from(string: String) -> Self {
-        Self::String(string.into())
-    }
-}
-
-impl From<i64> for Atom {
-    fn from(integer: i64) -> Self {
-        Self::Integer(integer)
-    }
-}
-
-impl From<i32> for Atom {
-    fn from(integer: i32) -> Self {
-        Self::Integer(integer.into())
-    }
-}
-
-impl From<u32> for Atom {
-    fn from(integer: u32) -> Self {
-        Self::Integer(integer.into())
-    }
-}
-
-impl From<bool> for Atom {
-    fn from(boolean: bool) -> Self {
-        Self::Boolean(boolean)
-    }
-}
-
-impl From<Uuid> for Atom {
-    fn from(uuid: Uuid) -> Self {
-        Self::Uuid(uuid)
-    }
-}
-
-impl From<RowName> for Atom {
-    fn from(name: RowName) -> Self {
-        Self::Named(name)
-    }
+from! {
+    &str => String, &String => String, String => String, SmolStr => String,
+    i64 => Integer, i32 => Integer, u32 => Integer,
+    bool => Boolean, Uuid => Uuid, RowName => Named,
 }
 
 impl<A: Into<Atom>> From<A> for Value {

@@ -2,10 +2,9 @@
 //! then only joins buffers.
 
 use super::{
-    Columns, Condition, Function, Kind, Mutation, Mutator, Name, Operation, TransactError,
-    Transaction,
+    Columns, Condition, Kind, Mutation, Name, Operation, TransactError, Transaction, Triple,
 };
-use crate::value::{EncodeError, Value, append, encode_str};
+use crate::value::{EncodeError, append, encode_str};
 
 /// A transaction, ready to go into a request.
 #[derive(Debug)]
@@ -68,150 +67,78 @@ impl Transaction {
     }
 }
 
+impl Kind {
+    /// As RFC 7047 §5.2 calls it, and what its result holds.
+    fn word(&self) -> (&'static str, ResultKind) {
+        match self {
+            Self::Insert { .. } => ("insert", ResultKind::Uuid),
+            Self::Select(_) => ("select", ResultKind::Rows),
+            Self::Update(_) => ("update", ResultKind::Count),
+            Self::Mutate(_) => ("mutate", ResultKind::Count),
+            Self::Delete => ("delete", ResultKind::Count),
+            Self::Guard => ("wait", ResultKind::Nothing),
+            Self::Comment(_) => ("comment", ResultKind::Nothing),
+        }
+    }
+}
+
 impl Operation {
     fn shape(&self) -> Shape {
-        let (operation, table, result) = match &self.kind {
-            Kind::Insert { table, .. } => ("insert", table.clone(), ResultKind::Uuid),
-            Kind::Select { table, .. } => ("select", table.clone(), ResultKind::Rows),
-            Kind::Update { table, .. } => ("update", table.clone(), ResultKind::Count),
-            Kind::Mutate { table, .. } => ("mutate", table.clone(), ResultKind::Count),
-            Kind::Delete { table, .. } => ("delete", table.clone(), ResultKind::Count),
-            Kind::Guard { table, .. } => ("wait", table.clone(), ResultKind::Nothing),
-            Kind::Comment(_) => ("comment", Name::Borrowed(""), ResultKind::Nothing),
-        };
+        let (operation, result) = self.kind.word();
         Shape {
             operation,
-            table,
+            table: self.table.clone(),
             result,
             count: self.count,
         }
     }
 
     fn encode(&self, names: u64, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        append(out, format_args!(r#"{{"op":"{}""#, self.kind.word().0));
         match &self.kind {
-            Kind::Insert {
-                table,
-                name,
-                columns,
-            } => {
-                begin("insert", table, out)?;
-                append(
-                    out,
-                    format_args!(r#","uuid-name":"r{names}_{}","row":"#, name.0),
-                );
-                encode_columns(columns, names, out)?;
-            }
-            Kind::Select {
-                table,
-                conditions,
-                columns,
-            } => {
-                begin("select", table, out)?;
-                encode_conditions(conditions, names, out)?;
-                if !columns.is_empty() {
-                    encode_names(columns, out)?;
-                }
-            }
-            Kind::Update {
-                table,
-                conditions,
-                columns,
-            } => {
-                begin("update", table, out)?;
-                encode_conditions(conditions, names, out)?;
-                out.extend_from_slice(br#","row":"#);
-                encode_columns(columns, names, out)?;
-            }
-            Kind::Mutate {
-                table,
-                conditions,
-                mutations,
-            } => {
-                begin("mutate", table, out)?;
-                encode_conditions(conditions, names, out)?;
-                out.extend_from_slice(br#","mutations":"#);
-                encode_list(
-                    mutations,
-                    out,
-                    |Mutation {
-                         column,
-                         mutator,
-                         value,
-                     },
-                     out| {
-                        encode_triple(column, mutator.symbol(), value, names, out)
-                    },
-                )?;
-            }
-            Kind::Delete { table, conditions } => {
-                begin("delete", table, out)?;
-                encode_conditions(conditions, names, out)?;
-            }
-            Kind::Guard { table, conditions } => {
-                begin("wait", table, out)?;
-                encode_conditions(conditions, names, out)?;
-                out.extend_from_slice(
-                    br#","columns":["_uuid"],"timeout":0,"until":"!=","rows":[]"#,
-                );
-            }
             Kind::Comment(text) => {
-                out.extend_from_slice(br#"{"op":"comment","comment":"#);
+                out.extend_from_slice(br#","comment":"#);
                 encode_str(text, out)?;
             }
+            Kind::Insert { .. } => self.encode_table(out)?,
+            _ => {
+                self.encode_table(out)?;
+                out.extend_from_slice(br#","where":"#);
+                let conditions = self.conditions.iter().map(|Condition(it)| it);
+                encode_triples(conditions, names, out)?;
+            }
+        }
+        match &self.kind {
+            Kind::Insert { name, columns } => {
+                append(out, format_args!(r#","uuid-name":"r{names}_{}""#, name.0));
+                encode_row(columns, names, out)?;
+            }
+            Kind::Select(columns) if !columns.is_empty() => {
+                out.extend_from_slice(br#","columns":"#);
+                encode_list(columns, out, |column, out| encode_str(column, out))?;
+            }
+            Kind::Update(columns) => encode_row(columns, names, out)?,
+            Kind::Mutate(mutations) => {
+                out.extend_from_slice(br#","mutations":"#);
+                encode_triples(mutations.iter().map(|Mutation(it)| it), names, out)?;
+            }
+            Kind::Guard => {
+                out.extend_from_slice(br#","columns":["_uuid"],"timeout":0,"until":"!=","rows":[]"#)
+            }
+            Kind::Select(_) | Kind::Delete | Kind::Comment(_) => {}
         }
         out.push(b'}');
         Ok(())
     }
-}
 
-impl Function {
-    fn symbol(self) -> &'static str {
-        match self {
-            Self::Equal => "==",
-            Self::Includes => "includes",
-        }
+    fn encode_table(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        out.extend_from_slice(br#","table":"#);
+        encode_str(&self.table, out)
     }
 }
 
-impl Mutator {
-    fn symbol(self) -> &'static str {
-        match self {
-            Self::Insert => "insert",
-            Self::Delete => "delete",
-        }
-    }
-}
-
-fn begin(operation: &str, table: &str, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-    append(out, format_args!(r#"{{"op":"{operation}","table":"#));
-    encode_str(table, out)
-}
-
-fn encode_conditions(
-    conditions: &[Condition],
-    names: u64,
-    out: &mut Vec<u8>,
-) -> Result<(), EncodeError> {
-    out.extend_from_slice(br#","where":"#);
-    encode_list(
-        conditions,
-        out,
-        |Condition {
-             column,
-             function,
-             value,
-         },
-         out| { encode_triple(column, function.symbol(), value, names, out) },
-    )
-}
-
-fn encode_names(columns: &[Name], out: &mut Vec<u8>) -> Result<(), EncodeError> {
-    out.extend_from_slice(br#","columns":"#);
-    encode_list(columns, out, |column, out| encode_str(column, out))
-}
-
-fn encode_columns(columns: &Columns, names: u64, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-    out.push(b'{');
+fn encode_row(columns: &Columns, names: u64, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    out.extend_from_slice(br#","row":{"#);
     for (at, (column, value)) in columns.0.iter().enumerate() {
         if at > 0 {
             out.push(b',');
@@ -224,28 +151,28 @@ fn encode_columns(columns: &Columns, names: u64, out: &mut Vec<u8>) -> Result<()
     Ok(())
 }
 
-fn encode_triple(
-    column: &str,
-    symbol: &str,
-    value: &Value,
+fn encode_triples<'a>(
+    triples: impl Iterator<Item = &'a Triple>,
     names: u64,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
-    out.push(b'[');
-    encode_str(column, out)?;
-    append(out, format_args!(r#","{symbol}","#));
-    value.encode(names, out)?;
-    out.push(b']');
-    Ok(())
+    encode_list(triples, out, |triple, out| {
+        out.push(b'[');
+        encode_str(&triple.column, out)?;
+        append(out, format_args!(r#","{}","#, triple.word));
+        triple.value.encode(names, out)?;
+        out.push(b']');
+        Ok(())
+    })
 }
 
 fn encode_list<T>(
-    items: &[T],
+    items: impl IntoIterator<Item = T>,
     out: &mut Vec<u8>,
-    encode: impl Fn(&T, &mut Vec<u8>) -> Result<(), EncodeError>,
+    encode: impl Fn(T, &mut Vec<u8>) -> Result<(), EncodeError>,
 ) -> Result<(), EncodeError> {
     out.push(b'[');
-    for (at, item) in items.iter().enumerate() {
+    for (at, item) in items.into_iter().enumerate() {
         if at > 0 {
             out.push(b',');
         }
