@@ -161,11 +161,7 @@ fn serve(
     let journal = Journal::open(&config.run_dir)?;
     reconcile::confirm_place(&config.run_dir, &journal)?;
     // Before privileges are dropped: the port may be below 1024.
-    let metrics_listener = config
-        .observe
-        .metrics_address
-        .map(listen_for_metrics)
-        .transpose()?;
+    let metrics_listener = config.metrics_address.map(listen_for_metrics).transpose()?;
     // The spawner is forked while there is one thread; the netlink threads come before tokio's.
     let plugins = config.runtime.plugin_directories();
     let spawner = Spawner::start(plugins).map_err(process("start the spawner of ipam plugins"))?;

@@ -46,6 +46,7 @@ mod wire;
 pub use command::{NodeCommand, Surroundings, main};
 pub use kept::PutBack;
 pub use role::{DIRECTORY, Role, role};
+pub use settings::{SettingsError, node_name};
 
 /// The link by which the host reaches the pod network: its management port, under the name that
 /// ovn-kubernetes and its tools know.

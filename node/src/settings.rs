@@ -95,10 +95,13 @@ pub(crate) struct Places {
 /// A flag whose value can't be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{flag} {value}: {problem}")]
-pub(crate) struct SettingsError {
-    pub(crate) flag: &'static str,
-    value: String,
-    problem: String,
+pub struct SettingsError {
+    /// The flag.
+    pub flag: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What was expected.
+    pub problem: String,
 }
 
 fn bad(flag: &'static str, value: &str, problem: impl Into<String>) -> SettingsError {
@@ -346,8 +349,12 @@ fn nets(flag: &'static str, texts: &[String]) -> Result<Vec<IpNet>, SettingsErro
     nets.collect()
 }
 
-/// kubelet's own default: the host name in lower case.
-pub(crate) fn node_name(given: Option<String>) -> Result<String, SettingsError> {
+/// This node's name in Kubernetes; without one, kubelet's own default: the host name in lower case.
+/// It goes into a field selector, where ',' and '=' are syntax.
+///
+/// # Errors
+/// It is no name of a Node.
+pub fn node_name(given: Option<String>) -> Result<String, SettingsError> {
     let name = given.unwrap_or_else(|| {
         let host = nix::unistd::gethostname().ok();
         let host = host.and_then(|name| name.into_string().ok());

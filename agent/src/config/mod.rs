@@ -23,6 +23,7 @@ mod settings;
 mod sources;
 pub mod usual;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -37,7 +38,6 @@ pub use foreign::command_line;
 pub use layers::{Given, Merged, Origin};
 pub use live::{Change, Live};
 pub use load::{Loaded, Loader};
-pub use observe::{ObserveArgs, ObserveConfig};
 pub use ovn::{Mode, OvnArgs, OvnConfig, Wait};
 pub use podwire_apiserver::{Access, Token};
 pub use power::{PowerArgs, Seccomp};
@@ -137,9 +137,9 @@ pub struct AgentArgs {
     /// How much power is kept
     #[command(flatten)]
     pub power: PowerArgs,
-    /// What can be seen from outside
-    #[command(flatten)]
-    pub observe: ObserveArgs,
+    /// Loopback address, IP:PORT, for GET /metrics, in addition to the socket
+    #[arg(long, value_name = "IP:PORT")]
+    pub metrics_address: Option<String>,
     /// What to log: a level, or filters such as `info,podwire_ovs=debug`
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log: String,
@@ -181,8 +181,8 @@ pub struct Config {
     pub power: PowerArgs,
     /// The container runtime's directories.
     pub runtime: RuntimeArgs,
-    /// The observability settings.
-    pub observe: ObserveConfig,
+    /// The address for metrics over TCP; a loopback address.
+    pub metrics_address: Option<SocketAddr>,
     /// The log file, if not standard error.
     pub log_file: Option<PathBuf>,
     /// The settings that can change at run time, with their values at start.
@@ -238,7 +238,11 @@ impl Config {
             gc_grace: (args.gc_grace > 0).then(|| Duration::from_secs(args.gc_grace)),
             power: args.power,
             runtime: args.runtime,
-            observe: ObserveConfig::from_args(args.observe)?,
+            metrics_address: args
+                .metrics_address
+                .as_deref()
+                .map(observe::loopback)
+                .transpose()?,
             log_file: args.log_file,
             live: Live {
                 subnets,

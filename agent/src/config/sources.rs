@@ -137,7 +137,8 @@ impl SourceConfig {
                 }),
             kube: match kube {
                 Some(access) => Some(KubeConfig {
-                    node: node_name(args.node_name)?,
+                    node: podwire_node::node_name(args.node_name)
+                        .map_err(|it| bad(it.flag, &it.value, &it.problem))?,
                     access,
                 }),
                 None => None,
@@ -197,30 +198,6 @@ fn check_url(url: &str) -> Result<(), ConfigError> {
         Some(rest) if !rest.is_empty() => Ok(()),
         _ => Err(bad(flag, url, "expected http://… or https://…")),
     }
-}
-
-/// kubelet's own default: the host name in lower case.
-fn node_name(given: Option<String>) -> Result<String, ConfigError> {
-    let name = match given {
-        Some(name) => name,
-        None => nix::unistd::gethostname()
-            .ok()
-            .and_then(|name| name.into_string().ok())
-            .unwrap_or_default()
-            .trim()
-            .to_lowercase(),
-    };
-    // It is used in a field selector, where ',' and '=' are syntax.
-    let is_name =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-    if name.is_empty() || name.len() > 253 || !name.bytes().all(is_name) {
-        return Err(bad(
-            "--node-name",
-            &name,
-            "expected a Kubernetes name: a-z, 0-9, '-' and '.'",
-        ));
-    }
-    Ok(name)
 }
 
 #[cfg(test)]

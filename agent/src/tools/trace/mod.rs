@@ -3,17 +3,16 @@
 //!
 //! Nothing is sent: ovs-vswitchd and ovn-trace report what they would do with such a packet now.
 
+mod ends;
 mod openflow;
 mod ovn;
 mod packet;
 
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use ipnet::IpNet;
 use macaddr::MacAddr6;
 use podwire_ovs::unixctl::Unixctl;
 use serde::Serialize;
@@ -24,8 +23,8 @@ use super::timings::{self, TimingsArgs};
 use super::{AnswerArgs, Exit, ToolError, show};
 use crate::config::Mode;
 use crate::inspect::{PortList, PortView, StatusView};
-use crate::netns::{Netlink, Netns};
 use crate::plan::ids;
+use ends::{Place, address_is, address_of, mac_of, next_hop_mac, place, sender};
 use openflow::End;
 use packet::{Packet, Proto};
 
@@ -103,17 +102,6 @@ struct Traced {
     arrives: bool,
 }
 
-/// An end of the packet's path.
-#[derive(Debug, Serialize)]
-struct Place {
-    pod: Option<String>,
-    /// The name of the port on the bridge; None outside the node.
-    port: Option<String>,
-    address: IpAddr,
-    #[serde(serialize_with = "as_text")]
-    mac: MacAddr6,
-}
-
 /// What one component does with the packet.
 #[derive(Debug, Serialize)]
 struct Stretch<W> {
@@ -136,10 +124,6 @@ enum Verdict {
     Unknown,
 }
 
-fn as_text<S: serde::Serializer>(mac: &MacAddr6, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&crate::plan::mac_text(*mac))
-}
-
 impl TraceArgs {
     pub(super) async fn run(self) -> Result<Exit, ToolError> {
         let (Some(from), Some(to)) = (&self.from, &self.to) else {
@@ -151,18 +135,16 @@ impl TraceArgs {
         let to_address: Option<IpAddr> = to.parse().ok();
         let wants_v6 = to_address.map_or(self.ipv6, |ip| ip.is_ipv6());
         let from = sender(&list.ports, from, self.interface.as_deref())?;
-        let receiver = match to_address {
-            Some(ip) => list.ports.iter().find(|port| address_is(port, ip)),
-            None => Some(sender(&list.ports, to, None)?),
-        };
         let src = match self.src {
             Some(src) => src,
             None => address_of(from, wants_v6)?,
         };
-        let dst = match (to_address, receiver) {
-            (Some(ip), _) => ip,
-            (None, Some(port)) => address_of(port, wants_v6)?,
-            (None, None) => unreachable_pod(to)?,
+        let (receiver, dst) = match to_address {
+            Some(ip) => (list.ports.iter().find(|port| address_is(port, ip)), ip),
+            None => {
+                let receiver = sender(&list.ports, to, None)?;
+                (Some(receiver), address_of(receiver, wants_v6)?)
+            }
         };
         if src.is_ipv4() != dst.is_ipv4() {
             let what = format!("--src {src} and destination {dst} are of different families");
@@ -230,134 +212,6 @@ impl TraceArgs {
             common: self.answer.common,
         };
         timings.run().await
-    }
-}
-
-/// The port of a pod, by its name or its container's id.
-fn sender<'a>(
-    ports: &'a [PortView],
-    wanted: &str,
-    interface: Option<&str>,
-) -> Result<&'a PortView, ToolError> {
-    let is_wanted = |port: &&PortView| {
-        let pod = port.pod.as_deref().unwrap_or_default();
-        let name = pod.rsplit('/').next().unwrap_or_default();
-        let id = port.key.as_ref().map(|key| key.container_id.as_str());
-        let is_named = pod == wanted || name == wanted;
-        (is_named || id.is_some_and(|id| wanted.len() >= 6 && id.starts_with(wanted)))
-            && interface.is_none_or(|name| port.pod_ifname.as_deref() == Some(name))
-    };
-    let found: Vec<&PortView> = ports.iter().filter(is_wanted).collect();
-    let first = found
-        .iter()
-        .find(|it| it.pod_ifname.as_deref() == Some("eth0"));
-    let other = match found.iter().any(|it| it.pod != found[0].pod) {
-        true => {
-            let what = format!("several pods are called {wanted}; give it as NAMESPACE/NAME");
-            return Err(ToolError::Unable(what));
-        }
-        false => found.first(),
-    };
-    first.or(other).copied().ok_or_else(|| {
-        let interface =
-            interface.map_or_else(String::new, |name| format!(" with interface {name}"));
-        ToolError::NotFound(format!(
-            "no pod {wanted}{interface} on this node\nlook: podwire ports; a pod of another node \
-             is given by its address"
-        ))
-    })
-}
-
-fn unreachable_pod(pod: &str) -> Result<IpAddr, ToolError> {
-    Err(ToolError::NotFound(format!("no pod {pod} on this node")))
-}
-
-fn address_is(port: &PortView, ip: IpAddr) -> bool {
-    port.addresses.iter().any(|net| net.addr() == ip)
-}
-
-fn address_of(port: &PortView, wants_v6: bool) -> Result<IpAddr, ToolError> {
-    let of_family = |net: &&IpNet| net.addr().is_ipv6() == wants_v6;
-    let found = port.addresses.iter().find(of_family);
-    // A node may have IPv6 only.
-    let any = port.addresses.first().filter(|_| !wants_v6);
-    found.or(any).map(IpNet::addr).ok_or_else(|| {
-        let family = if wants_v6 { "IPv6 address" } else { "address" };
-        ToolError::Unable(format!("port {} has no {family}", port.name))
-    })
-}
-
-fn mac_of(port: &PortView) -> Result<MacAddr6, ToolError> {
-    let mac = port.mac.as_deref().and_then(|mac| mac.parse().ok());
-    mac.ok_or_else(|| {
-        let key = ids::ATTACHED_MAC;
-        ToolError::Unable(format!(
-            "port {} has no MAC address in external_ids:{key}",
-            port.name
-        ))
-    })
-}
-
-/// The MAC address to which the pod would send: the receiver's own, or its gateway's.
-async fn next_hop_mac(
-    from: &PortView,
-    dst: IpAddr,
-    receiver: Option<&PortView>,
-    status: &StatusView,
-) -> Result<MacAddr6, ToolError> {
-    let is_on_link = from.addresses.iter().any(|net| net.contains(&dst));
-    if let (true, Some(receiver)) = (is_on_link, receiver) {
-        return mac_of(receiver);
-    }
-    let hop = match is_on_link {
-        true => dst,
-        false => gateway(from, dst).await?,
-    };
-    let found = match status.switch.ovn.remote.as_deref() {
-        Some(southbound) if status.mode == Mode::Ovn.name() => {
-            ovn::router_mac(southbound, hop).await
-        }
-        _ => bridge_mac(&status.bridge),
-    };
-    found.map_err(|problem| {
-        ToolError::Unable(format!(
-            "the MAC address of {hop}, the next hop to {dst}, is not known: {problem}\n\
-             give it with --dst-mac; in the pod, ip neigh shows it"
-        ))
-    })
-}
-
-/// The gateway for a destination in the pod's routes.
-async fn gateway(from: &PortView, dst: IpAddr) -> Result<IpAddr, ToolError> {
-    let no_way = |why: String| ToolError::Unable(format!("the pod's route to {dst}: {why}"));
-    let netns = from.netns.as_deref().unwrap_or_default();
-    let netns = Netns::open(netns).map_err(|error| no_way(error.to_string()))?;
-    let netlink = Netlink::start(None).map_err(ToolError::Kernel)?;
-    let ifname = from.pod_ifname.as_deref().unwrap_or_default();
-    let seen = netlink.observe(Arc::new(netns), ifname).await;
-    let seen = seen.map_err(ToolError::Kernel)?;
-    let routes = seen.map(|it| it.routes).unwrap_or_default();
-    let ways = routes.iter().filter(|route| route.dst.contains(&dst));
-    let best = ways.max_by_key(|route| route.dst.prefix_len());
-    let gateway = best.and_then(|route| route.gateway);
-    gateway.ok_or_else(|| no_way(format!("its interface {ifname} has none")))
-}
-
-/// The MAC address of the bridge's local port, which is the pods' gateway in plain mode.
-fn bridge_mac(bridge: &str) -> Result<MacAddr6, String> {
-    let path = format!("/sys/class/net/{bridge}/address");
-    let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-    text.trim()
-        .parse()
-        .map_err(|_| format!("{path}: no MAC address"))
-}
-
-fn place(port: Option<&PortView>, address: IpAddr, mac: MacAddr6) -> Place {
-    Place {
-        pod: port.and_then(|port| port.pod.clone()),
-        port: port.map(|port| port.name.clone()),
-        address,
-        mac,
     }
 }
 
