@@ -57,7 +57,7 @@ pub async fn follow<K, N, V, C>(
             Event::Watching | Event::Bookmark(_) => {}
             Event::Failed(failure) => {
                 let kind = std::any::type_name::<K>().rsplit("::").next();
-                warn!(kind, error = %failure, "the watch broke; it begins anew");
+                warn!(kind, error = %failure, "the watch broke; it starts again");
             }
         }
         for one in found {
