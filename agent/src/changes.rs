@@ -3,20 +3,33 @@
 //! The events only tell when to read again, never what has changed: one change often concerns
 //! several files, or a symlink (a mounted ConfigMap), or is a rename.
 
+use std::collections::{HashMap, HashSet};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use hyper::body::Buf as _;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::net::unix::pipe;
 
 /// The next event in a directory, or in the nearest one above it that exists.
-///
-/// The descriptor is inotify's. tokio has no safe type for it, and this one only waits until it is
-/// readable.
 #[derive(Debug)]
-pub(crate) struct Changes(pipe::Receiver);
+pub(crate) struct Changes {
+    /// inotify's descriptor. tokio has no safe type for it, and this one waits until it is readable
+    /// and reads it.
+    events: pipe::Receiver,
+    /// By watch, for a directory that is only watched until one below it is made: the names that
+    /// matter. Everything matters in the others.
+    awaited: Names,
+}
+
+type Names = HashMap<i32, HashSet<Vec<u8>>>;
+
+/// The size of `struct inotify_event` without the name: watch, mask, cookie and the name's length
+/// (inotify(7)).
+const HEADER: usize = 4 * size_of::<u32>();
 
 /// Events that mean a file has new content. Its creation is none: it is empty then.
 const FILES: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
@@ -87,32 +100,89 @@ impl Changes {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        pipe::Receiver::from_owned_fd_unchecked(inotify.into()).map(Self)
+        Self::begin(inotify, HashMap::new())
     }
 
     fn watch(directories: &[&Path], wanted: AddWatchFlags) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+        let (mut whole, mut awaited) = (HashSet::new(), HashMap::new());
         for directory in directories {
-            add(&inotify, directory, wanted)?;
+            add(&inotify, directory, wanted, (&mut whole, &mut awaited))?;
         }
-        pipe::Receiver::from_owned_fd_unchecked(inotify.into()).map(Self)
+        awaited.retain(|watch, _| !whole.contains(watch));
+        Self::begin(inotify, awaited)
     }
 
-    /// Waits for the first event. Every wait has its own watch, so the queue never overflows.
+    fn begin(inotify: Inotify, awaited: Names) -> io::Result<Self> {
+        Ok(Self {
+            events: pipe::Receiver::from_owned_fd_unchecked(inotify.into())?,
+            awaited,
+        })
+    }
+
+    /// Waits for the first event that matters. Every wait has its own watch, so the queue never
+    /// overflows.
     pub(crate) async fn next(&self) -> io::Result<()> {
-        self.0.readable().await
+        loop {
+            self.events.readable().await?;
+            match self.read() {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes events that are queued, and returns whether one of them matters.
+    fn read(&self) -> io::Result<bool> {
+        let mut buffer = [0; 4096];
+        let count = self.events.try_read(&mut buffer)?;
+        Ok(self.matters(&buffer[..count]))
+    }
+
+    fn matters(&self, mut events: &[u8]) -> bool {
+        while events.len() >= HEADER {
+            let watch = events.get_i32_ne();
+            events.advance(size_of::<u32>() * 2);
+            let length = events.get_u32_ne() as usize;
+            let (name, rest) = events.split_at(length.min(events.len()));
+            events = rest;
+            // NULs pad it. An event without a name concerns the directory itself.
+            let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+            let awaited = self.awaited.get(&watch).filter(|_| !name.is_empty());
+            if awaited.is_none_or(|awaited| awaited.contains(name)) {
+                return true;
+            }
+        }
+        false
     }
 }
 
-fn add(inotify: &Inotify, directory: &Path, wanted: AddWatchFlags) -> io::Result<()> {
+/// Watches a directory and adds its watch to `whole`; or, where it does not exist, the nearest one
+/// above it, with the name in it that is `awaited`.
+fn add(
+    inotify: &Inotify,
+    directory: &Path,
+    wanted: AddWatchFlags,
+    (whole, awaited): (&mut HashSet<i32>, &mut Names),
+) -> io::Result<()> {
     loop {
-        let mut missing = None;
+        let mut missing: Option<&Path> = None;
         for place in directory.ancestors() {
             let flags = if missing.is_none() { wanted } else { MAKING };
             // One path may be above two of them.
             let flags = flags | AddWatchFlags::from_bits_retain(libc::IN_MASK_ADD);
             match inotify.add_watch(place, flags) {
-                Ok(_) => break,
+                Ok(watch) => {
+                    if let Some(name) = missing.and_then(Path::file_name) {
+                        let names = awaited.entry(watch.as_raw()).or_default();
+                        names.insert(name.as_bytes().to_owned());
+                    } else {
+                        whole.insert(watch.as_raw());
+                    }
+                    break;
+                }
                 Err(Errno::ENOENT | Errno::ENOTDIR) => missing = Some(place),
                 Err(errno) => return Err(errno.into()),
             }
@@ -120,6 +190,39 @@ fn add(inotify: &Inotify, directory: &Path, wanted: AddWatchFlags) -> io::Result
         // A directory created before its parent was watched caused no event.
         if !missing.is_some_and(Path::is_dir) {
             return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn beside_a_directory_that_does_not_exist_only_its_creation_matters() {
+        let above = tempfile::tempdir().unwrap();
+        let directory = above.path().join("node");
+        let beside = above.path().join("addresses.json");
+        let changes = Changes::of(&directory).unwrap();
+        fs::write(above.path().join("tmp"), "").unwrap();
+        fs::rename(above.path().join("tmp"), &beside).unwrap();
+        fs::remove_file(&beside).unwrap();
+        changes.events.readable().await.unwrap();
+        assert!(!changes.read().unwrap(), "files beside it were changed");
+        fs::create_dir(&directory).unwrap();
+        changes.next().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn everything_matters_in_a_directory_that_is_above_another_and_watched_itself() {
+        let above = tempfile::tempdir().unwrap();
+        let missing = above.path().join("node");
+        for directories in [[above.path(), &missing], [&missing, above.path()]] {
+            let changes = Changes::of_any(&directories).unwrap();
+            fs::write(above.path().join("podwire.toml"), "").unwrap();
+            changes.next().await.unwrap();
         }
     }
 }
