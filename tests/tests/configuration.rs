@@ -331,7 +331,7 @@ fn the_settings_and_where_they_come_from_are_shown_also_to_who_calls_ovnkube() {
     assert!(!refused.status.success());
     let words = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        words.contains("the cluster's") && words.contains("is podwire-controller or ovnkube"),
+        words.contains("control plane") && words.contains("is podwire-controller or ovnkube"),
         "{words}"
     );
 }

@@ -160,7 +160,7 @@ fn a_socket_that_is_not_the_one_configured_is_refused() {
     };
     let failure = Agent::start(&node, &options).unwrap_err().to_string();
     assert!(
-        failure.contains("--socket says /run/elsewhere/agent.sock"),
+        failure.contains("--socket is /run/elsewhere/agent.sock"),
         "{failure}"
     );
 }
