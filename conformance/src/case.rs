@@ -5,6 +5,12 @@ use crate::spec::{Level, Version};
 use crate::subject::Kind;
 use crate::trouble::Trouble;
 
+/// Levels of a requirement, each with the first version that has it; oldest first.
+pub type Levels = &'static [(Version, Level)];
+
+/// What judges a plugin.
+pub(crate) type Test = fn(&Bench<'_>) -> Held;
+
 /// One requirement of the specification.
 #[derive(Debug)]
 pub struct Case {
@@ -15,17 +21,61 @@ pub struct Case {
     /// The sentence that is held.
     pub says: &'static str,
     /// From which version on it is a SHOULD or a MUST; oldest first.
-    pub levels: &'static [(Version, Level)],
+    pub levels: Levels,
     /// The last version that says so; `None` when it still does.
     pub until: Option<Version>,
     /// The kinds of plugins that it concerns.
     pub kinds: &'static [Kind],
     /// Whether the plugin has to delegate address management for it to mean anything.
     pub delegation: bool,
-    pub(crate) test: fn(&Bench<'_>) -> Held,
+    pub(crate) test: Test,
 }
 
 impl Case {
+    /// A case of the plugins that make an interface.
+    pub(crate) const fn new(id: &'static str, test: Test, levels: Levels) -> Self {
+        Self {
+            id,
+            section: "",
+            says: "",
+            levels,
+            until: None,
+            kinds: &[Kind::Interface],
+            delegation: false,
+            test,
+        }
+    }
+
+    /// With other kinds of plugins.
+    pub(crate) const fn of(mut self, kinds: &'static [Kind]) -> Self {
+        self.kinds = kinds;
+        self
+    }
+
+    /// Up to this version.
+    pub(crate) const fn until(mut self, version: Version) -> Self {
+        self.until = Some(version);
+        self
+    }
+
+    /// Where the plugin delegates address management.
+    pub(crate) const fn delegating(mut self) -> Self {
+        self.delegation = true;
+        self
+    }
+
+    /// Of this section of the specification.
+    pub(crate) const fn section(mut self, section: &'static str) -> Self {
+        self.section = section;
+        self
+    }
+
+    /// By this sentence.
+    pub(crate) const fn says(mut self, sentence: &'static str) -> Self {
+        self.says = sentence;
+        self
+    }
+
     /// How strongly a version asks for it; `None` when it does not.
     pub fn level(&self, version: Version) -> Option<Level> {
         if self.until.is_some_and(|until| version > until) {

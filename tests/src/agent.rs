@@ -14,7 +14,8 @@ use crate::failure::{Failure, OrFail, Step, tail};
 use crate::node::DAEMON_LIMIT;
 use crate::process::Daemon;
 use crate::watch::{Watch, Woken, await_seen};
-use crate::{TestNode, agent_binary, annotation, faulty_agent_binary, http};
+use crate::words::Words;
+use crate::{TestNode, agent_binary, annotation, faulty_agent_binary, http, without_own_variables};
 
 /// The configuration's file on a node.
 pub const CONFIG: &str = "/run/podwire.toml";
@@ -45,14 +46,14 @@ pub struct AgentOptions {
 
 impl AgentOptions {
     /// Adds command line arguments.
-    pub fn with<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> AgentOptions {
-        self.arguments.extend(arguments.into_iter().map(Into::into));
+    pub fn with(mut self, arguments: impl Words) -> AgentOptions {
+        self.arguments.extend(arguments.words());
         self
     }
 
     /// With the file that [`TestNode::configure`] writes; `--config`.
     pub fn configured(self) -> AgentOptions {
-        self.with(["--config", CONFIG])
+        self.with(format!("--config {CONFIG}"))
     }
 
     /// Has another program exec the agent.
@@ -88,7 +89,7 @@ impl AgentOptions {
 
     /// Adds a `--subnet`.
     pub fn subnet(self, subnet: &str) -> AgentOptions {
-        self.with(["--subnet", subnet])
+        self.with(format!("--subnet {subnet}"))
     }
 }
 
@@ -145,12 +146,7 @@ impl<'node> Agent<'node> {
         words.push(binary.into());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
-        // The tests' own, such as PODWIRE_BIN.
-        for (variable, _) in std::env::vars_os() {
-            if variable.to_string_lossy().starts_with("PODWIRE_") {
-                command.env_remove(variable);
-            }
-        }
+        without_own_variables(&mut command);
         if let Some(fault) = &options.fault {
             command.env("PODWIRE_FAULT", fault);
         }

@@ -1,46 +1,39 @@
 //! Where the workspace's own binaries are.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The `podwire` binary: `$PODWIRE_BIN`, else the workspace's `target/debug/podwire`.
 #[track_caller]
 pub fn agent_binary() -> PathBuf {
-    find("podwire", "PODWIRE_BIN", "target/debug/podwire")
+    find("PODWIRE_BIN", "target/debug/podwire")
 }
 
 /// The agent with fault points: `$PODWIRE_FAULTS_BIN`, else the workspace's
 /// `target/debug/podwire-faults`.
 #[track_caller]
 pub fn faulty_agent_binary() -> PathBuf {
-    find(
-        "podwire-faults",
-        "PODWIRE_FAULTS_BIN",
-        "target/debug/podwire-faults",
-    )
+    find("PODWIRE_FAULTS_BIN", "target/debug/podwire-faults")
 }
 
 /// The `podwire-controller` binary: `$PODWIRE_CONTROLLER_BIN`, else the workspace's
 /// `target/debug/podwire-controller`.
 #[track_caller]
 pub fn controller_binary() -> PathBuf {
-    find(
-        "podwire-controller",
-        "PODWIRE_CONTROLLER_BIN",
-        "target/debug/podwire-controller",
-    )
+    find("PODWIRE_CONTROLLER_BIN", "target/debug/podwire-controller")
 }
 
 /// The plugin as it is shipped: `$PODWIRE_PLUGIN`, else the workspace's
 /// `target/plugin/podwire-cni`.
 #[track_caller]
 pub fn plugin_binary() -> PathBuf {
-    find("podwire-cni", "PODWIRE_PLUGIN", "target/plugin/podwire-cni")
+    find("PODWIRE_PLUGIN", "target/plugin/podwire-cni")
 }
 
 /// cnitool, as `make cnitool` builds it: `$PODWIRE_CNITOOL`, else `target/tools/cnitool`.
 #[track_caller]
 pub(crate) fn cnitool_binary() -> PathBuf {
-    find("cnitool", "PODWIRE_CNITOOL", "target/tools/cnitool")
+    find("PODWIRE_CNITOOL", "target/tools/cnitool")
 }
 
 /// The workspace's root directory.
@@ -52,20 +45,26 @@ pub(crate) fn workspace() -> PathBuf {
 /// The conformance suite's program, which stands in for an IPAM plugin as well.
 #[track_caller]
 pub fn conformance_binary() -> PathBuf {
-    find(
-        "the conformance suite",
-        "PODWIRE_CONFORMANCE",
-        "target/debug/cni-conformance",
-    )
+    find("PODWIRE_CONFORMANCE", "target/debug/cni-conformance")
 }
 
 #[track_caller]
-fn find(name: &'static str, variable: &'static str, default: &str) -> PathBuf {
+fn find(variable: &str, default: &str) -> PathBuf {
     let path = std::env::var_os(variable).map_or_else(|| workspace().join(default), PathBuf::from);
-    let path_shown = path.display();
+    let shown = path.display();
     assert!(
         path.is_absolute() && path.is_file(),
-        "{name} is not at {path_shown}: build it with `make build`, or set {variable} to its path"
+        "no binary at {shown}: build it with `make build`, or set {variable} to its path"
     );
     path
+}
+
+/// Takes the tests' own variables, such as PODWIRE_BIN, from a command's environment: podwire would
+/// read them as settings.
+pub fn without_own_variables(command: &mut Command) {
+    for (variable, _) in std::env::vars_os() {
+        if variable.to_string_lossy().starts_with("PODWIRE_") {
+            command.env_remove(variable);
+        }
+    }
 }

@@ -25,7 +25,7 @@ pub fn podwire(
     told: impl FnMut(&Finding) + Send,
 ) -> Result<Report, Failure> {
     let node = TestNode::with_ovs();
-    let agent = node.start_agent(&AgentOptions::default().with(["--cni-bin-dir", "/run"]));
+    let agent = node.start_agent(&AgentOptions::default().with("--cni-bin-dir /run"));
     let conf = br#"{"name": "pods", "type": "podwire-cni"}"#;
     let mut subject = suite(Subject::new(plugin_binary(), conf))?;
     // Not in its configuration here: its own addresses are judged, and delegation beside them.

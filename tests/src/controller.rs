@@ -11,6 +11,7 @@ use crate::failure::OrFail;
 use crate::ovn::Central;
 use crate::process::Daemon;
 use crate::watch::await_seen;
+use crate::words::Words as _;
 
 /// Longer than the lease of a controller that died.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -25,20 +26,19 @@ impl Controller {
     /// Starts one for a cluster, with this identity and more flags. The API server is to be on the
     /// central machine ([`ApiServer::start_in`]).
     #[track_caller]
-    pub fn start(central: &Central, server: &ApiServer, identity: &str, flags: &[&str]) -> Self {
-        let url = server.url();
-        let flags = [&["--k8s-apiserver", &url][..], flags].concat();
+    pub fn start(central: &Central, server: &ApiServer, identity: &str, flags: &str) -> Self {
+        let flags = format!("--k8s-apiserver {} {flags}", server.url());
         Self::start_by(central, identity, &flags, "")
     }
 
     /// Starts one that finds the API server by a kubeconfig of the central machine, unless that is
     /// empty, or by its flags.
     #[track_caller]
-    pub fn start_by(central: &Central, identity: &str, flags: &[&str], kubeconfig: &str) -> Self {
+    pub fn start_by(central: &Central, identity: &str, flags: &str, kubeconfig: &str) -> Self {
         let mut command = Command::new(controller_binary());
         command
             .args(["--identity", identity])
-            .args(flags)
+            .args(flags.words())
             .env("KUBECONFIG", kubeconfig)
             .env("NO_COLOR", "1");
         let machine = central.machine();

@@ -36,19 +36,19 @@ impl TestNode {
     #[track_caller]
     pub fn add_bridge(&self, name: &str) {
         let kind = format!("datapath_type={}", datapath().name());
-        self.vsctl(&["add-br", name, "--", "set", "bridge", name, &kind]);
+        self.vsctl(format!("add-br {name} -- set bridge {name} {kind}"));
     }
 
     /// Has br-int track the connections of both families, in zone 5, and switch as before.
     #[track_caller]
     pub fn track_connections(&self) {
-        self.run("ovs-ofctl", &["del-flows", "br-int"]);
+        self.run("ovs-ofctl", "del-flows br-int");
         for flow in [
             "priority=1,ip,actions=ct(commit,zone=5),NORMAL",
             "priority=1,ipv6,actions=ct(commit,zone=5),NORMAL",
             "priority=0,actions=NORMAL",
         ] {
-            self.run("ovs-ofctl", &["add-flow", "br-int", flow]);
+            self.run("ovs-ofctl", format!("add-flow br-int '{flow}'"));
         }
     }
 }

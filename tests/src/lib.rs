@@ -56,10 +56,12 @@ pub mod tool;
 pub mod traffic;
 pub mod walkthrough;
 mod watch;
+mod words;
 
 pub use agent::{Agent, AgentOptions, CONFIG};
 pub use binaries::{
     agent_binary, conformance_binary, controller_binary, faulty_agent_binary, plugin_binary,
+    without_own_variables,
 };
 pub use datapath::{Datapath, datapath};
 pub use failure::{Failure, OrFail, Step, tail};
@@ -72,6 +74,7 @@ pub use plugin::{CniError, PluginRun, addresses, conf, conf_of_version};
 pub use pod::Pod;
 pub use process::child_of;
 pub use random::{container_id, hex, uuid};
+pub use words::Words;
 
 /// How many DELs the plugin's spool holds at the most; as `podwire_cni::spool` has it.
 pub const SPOOL_ENTRIES: usize = 1024;

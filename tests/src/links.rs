@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::failure::{Failure, OrFail, Step};
 use crate::node::{DAEMON_LIMIT, run_in};
 use crate::place::Place;
+use crate::words::Words;
 
 // linux/rtnetlink.h
 const RTNLGRP_LINK: u32 = 1;
@@ -41,7 +42,7 @@ pub struct Link {
 /// All links of a place.
 #[track_caller]
 pub fn list(place: &Place) -> Vec<Link> {
-    let shown = json(place, &["-details", "-json", "link", "show"]).or_fail();
+    let shown = json(place, "-details -json link show").or_fail();
     shown
         .as_array()
         .map(|links| links.iter().map(link).collect())
@@ -71,7 +72,7 @@ pub fn find(place: &Place, name: &str) -> Option<Link> {
 /// The addresses of a link with their prefix lengths, but for IPv6 link-local ones, sorted.
 #[track_caller]
 pub fn addresses(place: &Place, link: &str) -> Vec<String> {
-    let shown = json(place, &["-json", "address", "show", "dev", link]).or_fail();
+    let shown = json(place, format!("-json address show dev {link}")).or_fail();
     addresses_in(&shown[0])
 }
 
@@ -109,7 +110,7 @@ pub fn first_address(place: &Place, link: &str) -> IpAddr {
 /// The MAC address that a place has learnt for a neighbour; `None` when it knows none.
 #[track_caller]
 pub fn neighbour(place: &Place, address: IpAddr) -> Option<String> {
-    let shown = json(place, &["-json", "neighbour", "show", &address.to_string()]).or_fail();
+    let shown = json(place, format!("-json neighbour show {address}")).or_fail();
     shown[0]["lladdr"].as_str().map(str::to_owned)
 }
 
@@ -122,7 +123,7 @@ pub fn await_addresses(place: &Place, link: &str, wanted: &[&str]) {
     loop {
         while next(&changes).or_fail().is_some() {}
         // All links, for one that was asked for by name may be gone by then, which is an error.
-        let shown = json(place, &["-json", "address", "show"]).or_fail();
+        let shown = json(place, "-json address show").or_fail();
         let all = shown.as_array().into_iter().flatten();
         let seen = all
             .filter(|seen| seen["ifname"] == link)
@@ -149,17 +150,7 @@ pub fn await_link_local(place: &Place, link: &str) -> Ipv6Addr {
         while next(&changes).or_fail().is_some() {}
         let shown = json(
             place,
-            &[
-                "-6",
-                "-json",
-                "address",
-                "show",
-                "dev",
-                link,
-                "scope",
-                "link",
-                "-tentative",
-            ],
+            format!("-6 -json address show dev {link} scope link -tentative"),
         )
         .or_fail();
         let all = shown[0]["addr_info"].as_array().into_iter().flatten();
@@ -179,14 +170,14 @@ pub fn await_link_local(place: &Place, link: &str) -> Ipv6Addr {
 /// without the kernel's own.
 #[track_caller]
 pub fn routes(place: &Place, family: &str) -> Vec<Value> {
-    let shown = json(place, &["-json", family, "route", "show"]).or_fail();
+    let shown = json(place, format!("-json {family} route show")).or_fail();
     let all = shown.as_array().cloned().unwrap_or_default();
     all.into_iter()
         .filter(|route| route["protocol"] != "kernel")
         .collect()
 }
 
-fn json(place: &Place, arguments: &[&str]) -> Result<Value, Failure> {
+fn json(place: &Place, arguments: impl Words) -> Result<Value, Failure> {
     let printed = run_in(place, "ip", arguments)?;
     // ip prints nothing at all where there is nothing to list.
     let printed = if printed.trim().is_empty() {

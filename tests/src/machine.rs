@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::failure::OrFail;
 use crate::process::{Finished, finish};
+use crate::words::Words;
 use crate::{NodeRun, TestNode, agent_binary, faulty_agent_binary};
 
 /// Longer than each of the tool's own waits.
@@ -40,33 +41,23 @@ impl Machine {
     #[track_caller]
     pub fn new() -> Self {
         let node = TestNode::with_ovs();
-        let run = |arguments: &[&str]| node.run("ip", arguments);
-        run(&["link", "add", "eth0", "type", "veth", "peer", "name", "far"]);
+        let run = |arguments: &str| node.run("ip", arguments);
+        run("link add eth0 type veth peer name far");
         // The far end only gives the uplink a carrier. Addresses that the kernel makes by itself
         // come at a time of its own.
         for link in ["far", "eth0"] {
-            run(&["link", "set", link, "addrgenmode", "none"]);
-            run(&["link", "set", link, "up"]);
+            run(&format!("link set {link} addrgenmode none"));
+            run(&format!("link set {link} up"));
         }
-        run(&["address", "add", "192.0.2.11/24", "dev", "eth0"]);
-        run(&[
-            "route",
-            "add",
-            "default",
-            "via",
-            "192.0.2.1",
-            "onlink",
-            "dev",
-            "eth0",
-        ]);
+        run("address add 192.0.2.11/24 dev eth0");
+        run("route add default via 192.0.2.1 onlink dev eth0");
         // The southbound database's machine is not there, and that is known at once.
-        run(&["route", "add", "unreachable", "192.0.2.9/32"]);
+        run("route add unreachable 192.0.2.9/32");
         node.add_bridge("br-int");
-        let name = [
-            "external_ids:hostname=machine.example",
-            "external_ids:system-id=a-chassis",
-        ];
-        node.vsctl(&[&["set", "open_vswitch", "."], &name[..]].concat());
+        node.vsctl(
+            "set open_vswitch . external_ids:hostname=machine.example \
+             external_ids:system-id=a-chassis",
+        );
         Self { node }
     }
 
@@ -76,72 +67,77 @@ impl Machine {
     }
 
     /// The command line of a verb: what every machine is told, and these flags in place of it.
-    pub fn arguments(&self, verb: &str, flags: &[&str]) -> Vec<String> {
+    pub fn arguments(&self, verb: &str, flags: impl Words) -> Vec<String> {
         let mut line = vec!["node".to_owned(), verb.to_owned()];
+        let flags = flags.words();
         let settings = SETTINGS.iter().filter(|_| verb != "cleanup");
-        for (flag, values) in settings.filter(|(flag, _)| !flags.contains(flag)) {
+        for (flag, values) in settings.filter(|(flag, _)| !flags.iter().any(|it| it == flag)) {
             for value in *values {
                 line.extend([(*flag).to_owned(), (*value).to_owned()]);
             }
         }
-        line.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        line.extend(flags);
         line
     }
 
     /// Runs `podwire node`.
     #[track_caller]
-    pub fn podwire_node(&self, verb: &str, flags: &[&str]) -> Finished {
+    pub fn podwire_node(&self, verb: &str, flags: impl Words) -> Finished {
         self.run(agent_binary(), verb, flags, None)
     }
 
     /// `podwire node init`, which must succeed, and what it said.
     #[track_caller]
-    pub fn init(&self, flags: &[&str]) -> String {
+    pub fn init(&self, flags: impl Words) -> String {
         self.podwire_node("init", flags)
             .success("podwire node init")
     }
 
     /// `podwire node cleanup`, which must succeed, and what it said.
     #[track_caller]
-    pub fn cleanup(&self, flags: &[&str]) -> String {
+    pub fn cleanup(&self, flags: impl Words) -> String {
         self.podwire_node("cleanup", flags)
             .success("podwire node cleanup")
     }
 
     /// Starts `podwire node run`, and waits until the node is ready.
     #[track_caller]
-    pub fn start_run(&self, flags: &[&str]) -> NodeRun {
-        NodeRun::start(&self.node, &self.arguments("run", flags))
+    pub fn start_run(&self, flags: impl Words) -> NodeRun {
+        NodeRun::start(&self.node, self.arguments("run", flags))
     }
 
     /// Waits until `podwire node show` finds every item as it should be.
     #[track_caller]
     pub fn await_well(&self) {
-        await_well(&self.node, &self.arguments("show", &[]))
+        await_well(&self.node, self.arguments("show", ""))
     }
 
     /// What `podwire node show` says, and its exit code.
     #[track_caller]
     pub fn show(&self) -> (Option<i32>, Value) {
-        let arguments = self.arguments("show", &["-o", "json"]);
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        self.node.podwire_json(&arguments)
+        self.node.podwire_json(self.arguments("show", "-o json"))
     }
 
     /// An init that dies by SIGKILL at a boundary of its steps.
     #[track_caller]
     pub fn init_killed_at(&self, boundary: usize) -> Finished {
-        self.run(faulty_agent_binary(), "init", &[], Some(boundary))
+        self.run(faulty_agent_binary(), "init", "", Some(boundary))
     }
 
     /// A cleanup that dies by SIGKILL at a boundary of its steps.
     #[track_caller]
     pub fn cleanup_killed_at(&self, boundary: usize) -> Finished {
-        self.run(faulty_agent_binary(), "cleanup", &[], Some(boundary))
+        self.run(faulty_agent_binary(), "cleanup", "", Some(boundary))
     }
 
     #[track_caller]
-    fn run(&self, binary: PathBuf, verb: &str, flags: &[&str], fault: Option<usize>) -> Finished {
+    fn run(
+        &self,
+        binary: PathBuf,
+        verb: &str,
+        flags: impl Words,
+        fault: Option<usize>,
+    ) -> Finished {
         let mut command = Command::new(binary);
         command.args(self.arguments(verb, flags));
         if let Some(boundary) = fault {
@@ -162,8 +158,7 @@ impl Machine {
     /// Waits until a process that another one started is gone.
     #[track_caller]
     pub fn await_process_end(&self, pid: u32) {
-        let of = format!("--pid={pid}");
-        self.node.run("tail", &[&of, "-f", "/dev/null"]);
+        self.node.run("tail", format!("--pid={pid} -f /dev/null"));
     }
 
     /// Everything that is set: links, addresses, routes of all tables, rules, neighbours, nftables,
@@ -206,16 +201,16 @@ impl Snapshot {
             }
             all.insert(what.to_owned(), shown);
         }
-        let ruleset = node.run("nft", &["list", "ruleset"]);
+        let ruleset = node.run("nft", "list ruleset");
         all.insert("nftables".to_owned(), ruleset.into());
         let sysctls = "grep -rs . /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf \
                        /proc/sys/net/ipv4/ip_forward | grep -v -e stable_secret -e conf/br-int/mtu \
                        | sort";
-        let sysctls = node.run("sh", &["-c", sysctls]);
+        let sysctls = node.run("sh", ["-c", sysctls]);
         all.insert("sysctls".to_owned(), sysctls.lines().collect());
         let files =
             "find /run/podwire /etc/openvswitch /var/lib/podwire -ls 2>/dev/null | sort; true";
-        let files = node.run("sh", &["-c", files]);
+        let files = node.run("sh", ["-c", files]);
         all.insert("files".to_owned(), files.lines().collect());
         for (table, columns) in [
             ("Open_vSwitch", &["external_ids", "other_config"][..]),
@@ -321,10 +316,10 @@ impl Snapshot {
 
 /// Waits until `podwire node show`, with this command line, finds every item as it should be.
 #[track_caller]
-pub fn await_well(node: &TestNode, arguments: &[String]) {
+pub fn await_well(node: &TestNode, arguments: impl Words) {
     let until = Instant::now() + LIMIT;
-    let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    arguments.extend(["-o", "json"]);
+    let mut arguments = arguments.words();
+    arguments.extend("-o json".words());
     loop {
         let (code, shown) = node.podwire_json(&arguments);
         if code == Some(0) {

@@ -33,7 +33,7 @@ impl<'node> Manager<'node> {
         let directories = "rm -rf /run/systemd/netif; mkdir -p /run/systemd/network \
                            /run/systemd/netif/links /run/systemd/netif/leases; chown -R \
                            systemd-network: /run/systemd/netif";
-        node.run("sh", &["-c", directories]);
+        node.run("sh", ["-c", directories]);
         for (name, text) in files {
             write(node, &format!("/run/systemd/network/{name}"), text);
         }
@@ -44,10 +44,7 @@ impl<'node> Manager<'node> {
     /// NetworkManager, which takes up nothing by itself.
     pub fn network_manager(node: &'node TestNode) -> Result<Self, Failure> {
         // As after a boot: what an operator has said of a link is kept there.
-        node.run(
-            "sh",
-            &["-c", "rm -rf /run/NetworkManager; mkdir -p /run/nm"],
-        );
+        node.run("sh", ["-c", "rm -rf /run/NetworkManager; mkdir -p /run/nm"]);
         write(node, "/run/nm/NetworkManager.conf", NETWORK_MANAGER);
         let mut command = Command::new("NetworkManager");
         command.arg("--no-daemon").args(
@@ -66,7 +63,7 @@ impl<'node> Manager<'node> {
 
     /// firewalld with its usual zones.
     pub fn firewalld(node: &'node TestNode) -> Result<Self, Failure> {
-        node.run("mkdir", &["-p", "/run/firewalld-config"]);
+        node.run("mkdir", "-p /run/firewalld-config");
         let mut command = Command::new("firewalld");
         command.args([
             "--nofork",
@@ -80,8 +77,8 @@ impl<'node> Manager<'node> {
     /// Starts it beside a bus, and waits until `asked` is answered.
     fn start(node: &'node TestNode, command: &Command, asked: &[&str]) -> Result<Self, Failure> {
         // A node's /sys is its own already.
-        node.run("mount", &["-o", "remount,bind,ro", "/sys"]);
-        node.run("mkdir", &["-p", "/run/dbus"]);
+        node.run("mount", "-o remount,bind,ro /sys");
+        node.run("mkdir", "-p /run/dbus");
         write(node, "/run/dbus.conf", BUS);
         let mut bus = Command::new("dbus-daemon");
         bus.args(["--config-file=/run/dbus.conf", "--nofork", "--nopidfile"]);
@@ -134,5 +131,5 @@ fn await_answer(
 #[track_caller]
 fn write(node: &TestNode, path: &str, text: &str) {
     let line = format!("cat >{path} <<'END'\n{text}\nEND");
-    node.run("sh", &["-c", &line]);
+    node.run("sh", ["-c", &line]);
 }

@@ -34,10 +34,7 @@ impl<'node> Neighbour<'node> {
             std::process::id(),
             place.network().as_raw_fd()
         );
-        let ip = |place: &Place, line: &str| {
-            let arguments: Vec<&str> = line.split(' ').collect();
-            run_in(place, "ip", &arguments)
-        };
+        let ip = |place: &Place, line: &str| run_in(place, "ip", line);
         let link = format!("link add {LINK} type veth peer name eth0 netns {namespace}");
         ip(node.place(), &link).or_fail();
         for (place, link, own) in [(node.place(), LINK, NODE), (&place, "eth0", OWN)] {
@@ -62,6 +59,6 @@ impl<'node> Neighbour<'node> {
 impl Drop for Neighbour<'_> {
     fn drop(&mut self) {
         // The link goes with the node at the latest.
-        let _ = self.node.run("ip", &["link", "delete", LINK]);
+        let _ = self.node.run("ip", format!("link delete {LINK}"));
     }
 }

@@ -14,6 +14,7 @@ use crate::ovsdb::{self, Ovsdb, Row};
 use crate::place::{Keeper, Place};
 use crate::process::{self, Daemon};
 use crate::watch::await_seen;
+use crate::words::Words;
 use crate::{Agent, AgentOptions, Pod, links};
 
 /// How long a daemon may take to come up or go. Ample: what it bounds takes milliseconds.
@@ -50,7 +51,7 @@ impl TestNode {
             ovsdb_server: Mutex::new(None),
             keeper,
         };
-        node.run("ip", &["link", "set", "lo", "up"]);
+        node.run("ip", "link set lo up");
         node
     }
 
@@ -80,7 +81,7 @@ impl TestNode {
 
     /// Runs a program on the node and returns its standard output.
     #[track_caller]
-    pub fn run(&self, program: &str, arguments: &[&str]) -> String {
+    pub fn run(&self, program: &str, arguments: impl Words) -> String {
         run_in(self.place(), program, arguments).or_fail()
     }
 
@@ -89,7 +90,7 @@ impl TestNode {
     pub fn start_ovsdb_server(&self) {
         let fresh = !self.path(DATABASE).exists();
         if fresh {
-            self.run("ovsdb-tool", &["create", DATABASE, SCHEMA]);
+            self.run("ovsdb-tool", format!("create {DATABASE} {SCHEMA}"));
         }
         let mut command = Command::new("ovsdb-server");
         command.args([
@@ -135,22 +136,15 @@ impl TestNode {
 
     /// Runs a command of ovs-vswitchd, as `ovs-appctl` does, and returns what it printed.
     #[track_caller]
-    pub fn appctl(&self, arguments: &[&str]) -> String {
-        self.unixctl(arguments).or_fail()
-    }
-
-    fn unixctl(&self, arguments: &[&str]) -> Result<String, Failure> {
+    pub fn appctl(&self, arguments: impl Words) -> String {
+        let words = arguments.words();
         let pid = lock(&self.vswitchd).as_ref().map_or(0, Daemon::pid);
         let socket = self.path(&format!("/run/openvswitch/ovs-vswitchd.{pid}.ctl"));
-        let (command, arguments) = arguments.split_first().unwrap_or((&"", &[]));
-        let request = json!({"method": command, "params": arguments, "id": 0});
-        let reply = ovsdb::ask(&socket, &request)?;
-        match (reply["result"].as_str(), reply["error"].is_null()) {
-            (Some(printed), true) => Ok(printed.to_owned()),
-            _ => Err(Failure::Ovsdb {
-                request: request.to_string(),
-                answer: reply.to_string(),
-            }),
+        let request = json!({"method": words[0], "params": words[1..], "id": 0});
+        let reply = ovsdb::ask(&socket, &request).or_fail();
+        match reply["result"].as_str() {
+            Some(printed) if reply["error"].is_null() => printed.to_owned(),
+            _ => panic!("ovs-vswitchd's answer to {request}: {reply}"),
         }
     }
 
@@ -304,9 +298,8 @@ impl TestNode {
     /// Runs `ovs-vsctl`, which waits for ovs-vswitchd to apply a change unless told not to, and
     /// returns its output.
     #[track_caller]
-    pub fn vsctl(&self, arguments: &[&str]) -> String {
-        let arguments: Vec<&str> = ["--timeout=10"].iter().chain(arguments).copied().collect();
-        self.run("ovs-vsctl", &arguments)
+    pub fn vsctl(&self, arguments: impl Words) -> String {
+        self.run("ovs-vsctl", arguments.after("--timeout=10"))
     }
 
     /// Starts the agent and waits until it says that it is ready.
@@ -453,9 +446,14 @@ impl TestNode {
 }
 
 /// Runs a program in a place and returns its standard output.
-pub(crate) fn run_in(place: &Place, program: &str, arguments: &[&str]) -> Result<String, Failure> {
+pub(crate) fn run_in(
+    place: &Place,
+    program: &str,
+    arguments: impl Words,
+) -> Result<String, Failure> {
+    let arguments = arguments.words();
     let mut command = Command::new(program);
-    command.args(arguments);
+    command.args(&arguments);
     let command = process::bound_to_parent(&command);
     let finished = place.run(|| process::finish(command, b"", TOOL_LIMIT))?;
     finished.output(&format!("{program} {}", arguments.join(" ")))

@@ -10,7 +10,8 @@ use crate::failure::{OrFail, Step};
 use crate::node::DAEMON_LIMIT;
 use crate::process::Daemon;
 use crate::watch::await_seen;
-use crate::{TestNode, agent_binary};
+use crate::words::Words;
+use crate::{TestNode, agent_binary, without_own_variables};
 
 const LOG: &str = "/run/log/podwire-node.log";
 const NOTIFY: &str = "/run/notify-node";
@@ -25,7 +26,7 @@ pub struct NodeRun {
 impl NodeRun {
     /// Starts it with this command line, and waits until it says that the node is ready.
     #[track_caller]
-    pub fn start(node: &TestNode, arguments: &[String]) -> Self {
+    pub fn start(node: &TestNode, arguments: impl Words) -> Self {
         let run = Self::launch(node, arguments);
         run.await_state("READY=1");
         run
@@ -33,14 +34,10 @@ impl NodeRun {
 
     /// Starts it with this command line.
     #[track_caller]
-    pub fn launch(node: &TestNode, arguments: &[String]) -> Self {
+    pub fn launch(node: &TestNode, arguments: impl Words) -> Self {
         let mut command = Command::new(agent_binary());
-        for (variable, _) in std::env::vars_os() {
-            if variable.to_string_lossy().starts_with("PODWIRE_") {
-                command.env_remove(variable);
-            }
-        }
-        command.args(arguments);
+        without_own_variables(&mut command);
+        command.args(arguments.words());
         Self::launch_by(node, command)
     }
 

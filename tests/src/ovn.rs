@@ -27,6 +27,7 @@ use crate::node::run_in;
 use crate::node::{DAEMON_LIMIT, OVSDB_SOCKET};
 use crate::ovsdb::Ovsdb;
 use crate::process::Daemon;
+use crate::words::Words as _;
 use crate::{AgentOptions, Datapath, Leftovers, Place, TestNode, datapath};
 
 /// Where OVN's daemons of one machine have their sockets and databases.
@@ -64,7 +65,7 @@ impl Central {
     /// Starts the databases, empty, and ovn-northd.
     #[track_caller]
     pub fn start() -> Central {
-        Central::start_with(&[])
+        Central::start_with("")
     }
 
     /// The same, with the southbound database served by TLS too. The keys are made by ovs-pki(8),
@@ -72,10 +73,11 @@ impl Central {
     #[track_caller]
     pub fn with_tls() -> (Central, TlsFiles) {
         let files = TlsFiles::make();
-        let mut flags: Vec<String> = vec!["--remote=pssl:6643".to_owned()];
-        flags.extend(files.flags("ovnsb"));
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        (Central::start_with(&flags), files)
+        let [key, certificate, ca] = files.of("ovnsb");
+        let central = Central::start_with(&format!(
+            "--remote=pssl:6643 --private-key={key} --certificate={certificate} --ca-cert={ca}"
+        ));
+        (central, files)
     }
 
     /// A central machine and a node with its switch.
@@ -105,18 +107,18 @@ impl Central {
     }
 
     #[track_caller]
-    fn start_with(flags: &[&str]) -> Central {
+    fn start_with(flags: &str) -> Central {
         let machine = TestNode::new();
         make_run_dir(&machine);
         let mut command = Command::new("ovsdb-server");
         for (name, socket) in [("nb", NORTHBOUND), ("sb", SOUTHBOUND)] {
             let database = format!("{RUN_DIR}/ovn{name}_db.db");
             let schema = format!("/usr/share/ovn/ovn-{name}.ovsschema");
-            machine.run("ovsdb-tool", &["create", &database, &schema]);
+            machine.run("ovsdb-tool", format!("create {database} {schema}"));
             command.args([database, format!("--remote=punix:{socket}")]);
         }
         command.args(["--remote=ptcp:6642:0.0.0.0", "--pidfile", "--no-chdir"]);
-        command.args(flags).env("OVS_RUNDIR", RUN_DIR);
+        command.args(flags.words()).env("OVS_RUNDIR", RUN_DIR);
         let databases = machine
             .start_daemon(&command, "ovsdb-server", RUN_DIR)
             .or_fail();
@@ -135,20 +137,12 @@ impl Central {
             .transact(&[json!({"op": "insert", "table": "SB_Global", "row": {}})])
             .or_fail();
         central.start_northd();
-        let run = |arguments: &[&str]| central.machine.run("ip", arguments);
-        run(&["link", "add", "underlay", "type", "bridge"]);
-        run(&[
-            "address",
-            "add",
-            &format!("{CENTRAL_ADDRESS}/24"),
-            "dev",
-            "underlay",
-        ]);
-        run(&["link", "set", "underlay", "up"]);
+        let run = |arguments: &str| central.machine.run("ip", arguments);
+        run("link add underlay type bridge");
+        run(&format!("address add {CENTRAL_ADDRESS}/24 dev underlay"));
+        run("link set underlay up");
         // A userspace datapath takes no packet whose checksum is left to a device.
-        central
-            .machine
-            .run("ethtool", &["-K", "underlay", "tx", "off"]);
+        central.machine.run("ethtool", "-K underlay tx off");
         central
     }
 
@@ -254,30 +248,30 @@ impl Central {
             node.place().network().as_raw_fd()
         );
         let far = node.router.as_ref().unwrap_or(self.machine.place());
-        let run = |arguments: &[&str]| run_in(far, "ip", arguments);
-        run(&[
-            "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &target,
-        ])
+        let run = |arguments: &str| run_in(far, "ip", arguments);
+        run(&format!(
+            "link add {port} type veth peer name eth0 netns {target}"
+        ))
         .or_fail();
         if node.router.is_none() {
-            run(&["link", "set", &port, "master", "underlay"]).or_fail();
+            run(&format!("link set {port} master underlay")).or_fail();
         }
-        run(&["link", "set", &port, "up"]).or_fail();
-        run_in(far, "ethtool", &["-K", &port, "tx", "off"]).or_fail();
-        node.run("ip", &["link", "set", "eth0", "up"]);
+        run(&format!("link set {port} up")).or_fail();
+        run_in(far, "ethtool", format!("-K {port} tx off")).or_fail();
+        node.run("ip", "link set eth0 up");
         match datapath() {
             Datapath::System => {}
             Datapath::Netdev => {
-                let bridge = ["datapath_type=netdev", "fail_mode=standalone"];
-                let command = ["add-br", "br-phy", "--", "set", "bridge", "br-phy"];
-                let port = ["--", "add-port", "br-phy", "eth0"];
-                node.vsctl(&[&command[..], &bridge, &port].concat());
+                node.vsctl(
+                    "add-br br-phy -- add-port br-phy eth0 \
+                     -- set bridge br-phy datapath_type=netdev fail_mode=standalone",
+                );
             }
         }
         let holder = node.uplink();
         let address = format!("{}/24", node.tunnel_address());
-        node.run("ip", &["address", "add", &address, "dev", holder]);
-        node.run("ip", &["link", "set", holder, "up"]);
+        node.run("ip", format!("address add {address} dev {holder}"));
+        node.run("ip", format!("link set {holder} up"));
     }
 
     /// Waits until an ovn-controller has joined the network under this name.
@@ -300,7 +294,7 @@ impl OvnNode {
     /// fail.
     pub fn agent_options() -> AgentOptions {
         let mtu = POD_MTU.to_string();
-        AgentOptions::default().with(["--mode", "ovn", "--mtu", &mtu])
+        AgentOptions::default().with(format!("--mode ovn --mtu {mtu}"))
     }
 
     /// The link that has the node's address on the underlay.
@@ -340,28 +334,19 @@ impl OvnNode {
     /// looks for its OpenFlow socket before ovs-vswitchd has that, and then pauses for a second.
     #[track_caller]
     pub fn make_bridge(&self) {
-        let kind = format!("datapath_type={}", datapath().name());
-        let command = [
-            "--may-exist",
-            "add-br",
-            "br-int",
-            "--",
-            "set",
-            "bridge",
-            "br-int",
-        ];
-        let command: Vec<&str> = command
-            .into_iter()
-            .chain([&*kind, "fail_mode=secure"])
-            .collect();
-        self.vsctl(&command);
+        self.vsctl(format!(
+            "--may-exist add-br br-int \
+             -- set bridge br-int datapath_type={} fail_mode=secure",
+            datapath().name()
+        ));
     }
 
     /// Sets a key of the switch's own external_ids.
     #[track_caller]
     pub fn set_key(&self, key: &str, value: &str) {
-        let pair = format!("external_ids:{key}={value}");
-        self.vsctl(&["--no-wait", "set", "open_vswitch", ".", &pair]);
+        self.vsctl(format!(
+            "--no-wait set open_vswitch . 'external_ids:{key}={value}'"
+        ));
     }
 
     /// Starts ovn-controller, which makes br-int, and waits for that.
@@ -422,11 +407,11 @@ impl OvnNode {
             return;
         };
         let socket = format!("{RUN_DIR}/ovn-controller.{}.ctl", daemon.pid());
-        self.run("ovn-appctl", &["-t", &socket, "exit"]);
+        self.run("ovn-appctl", format!("-t {socket} exit"));
         daemon.await_end(DAEMON_LIMIT).or_fail();
         // A command without effect, but ovs-vsctl waits until ovs-vswitchd has followed the
         // database.
-        self.vsctl(&["init"]);
+        self.vsctl("init");
     }
 
     /// Sends ovn-controller a signal, such as SIGSTOP.

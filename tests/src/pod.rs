@@ -14,6 +14,7 @@ use crate::node::run_in;
 use crate::place::Place;
 use crate::plugin::{ANNOTATIONS, PluginRun, conf};
 use crate::process::finish;
+use crate::words::Words;
 use crate::{TestNode, annotation, plugin_binary, random};
 
 /// Longer than every deadline of the plugin itself.
@@ -92,9 +93,14 @@ impl<'node> Pod<'node> {
         &self.place
     }
 
+    /// The host end of its first interface; the port has the same name.
+    pub fn host_link(&self) -> &str {
+        &self.container[..15]
+    }
+
     /// Runs a program in the pod's network namespace and returns its standard output.
     #[track_caller]
-    pub fn run(&self, program: &str, arguments: &[&str]) -> String {
+    pub fn run(&self, program: &str, arguments: impl Words) -> String {
         run_in(&self.place, program, arguments).or_fail()
     }
 

@@ -72,6 +72,16 @@ pub fn finish(mut command: Command, stdin: &[u8], limit: Duration) -> Result<Fin
 }
 
 impl Finished {
+    /// That it ended with this exit code, and printed all of these words on its two streams.
+    #[track_caller]
+    pub fn assert_says(&self, code: Option<i32>, words: &[&str]) {
+        let said = format!("{}{}", self.stdout, self.stderr);
+        assert_eq!(self.status.code(), code, "{said}");
+        for word in words {
+            assert!(said.contains(word), "{word:?} is not in:\n{said}");
+        }
+    }
+
     /// The standard output of a program that must have succeeded.
     #[track_caller]
     pub fn success(self, command: &str) -> String {

@@ -9,8 +9,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::failure::{Failure, OrFail, Step};
+use crate::failure::{OrFail, Step};
 use crate::process::{Finished, finish};
+use crate::words::Words;
 use crate::{TestNode, agent_binary};
 
 /// How long a tool may take: longer than each of its own deadlines.
@@ -19,23 +20,18 @@ const LIMIT: Duration = Duration::from_secs(60);
 impl TestNode {
     /// Runs `podwire` on the node, in a terminal of no size and no colours.
     #[track_caller]
-    pub fn podwire(&self, arguments: &[&str]) -> Finished {
+    pub fn podwire(&self, arguments: impl Words) -> Finished {
         let mut command = Command::new(agent_binary());
-        command.args(arguments);
+        command.args(arguments.words());
         self.place().run(|| finish(command, b"", LIMIT)).or_fail()
     }
 
     /// [`TestNode::podwire`] that must print JSON, and with which exit code it ended.
     #[track_caller]
-    pub fn podwire_json(&self, arguments: &[&str]) -> (Option<i32>, Value) {
+    pub fn podwire_json(&self, arguments: impl Words) -> (Option<i32>, Value) {
         let done = self.podwire(arguments);
-        let json = serde_json::from_str(&done.stdout)
-            .map_err(|error| Failure::Exit {
-                command: format!("podwire {}", arguments.join(" ")),
-                status: done.status,
-                output: format!("not JSON ({error}): {}{}", done.stdout, done.stderr),
-            })
-            .or_fail();
+        let json = serde_json::from_str(&done.stdout);
+        let json = json.unwrap_or_else(|error| panic!("not JSON ({error}): {done:?}"));
         (done.status.code(), json)
     }
 
@@ -87,10 +83,10 @@ impl TestNode {
 
     /// Starts `podwire` on the node and goes on reading what it prints.
     #[track_caller]
-    pub fn podwire_live(&self, arguments: &[&str]) -> Live {
+    pub fn podwire_live(&self, arguments: impl Words) -> Live {
         let mut command = Command::new(agent_binary());
-        command.args(arguments);
         command
+            .args(arguments.words())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());

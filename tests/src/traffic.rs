@@ -1,7 +1,9 @@
 //! Traffic between places: what proves that a pod is wired.
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::io::{self, Read, Write};
+use std::net::{
+    IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket,
+};
 use std::thread;
 use std::time::Duration;
 
@@ -18,18 +20,7 @@ pub fn ping(from: &Place, to: IpAddr, count: u32) -> Result<String, Failure> {
     run_in(
         from,
         "ping",
-        &[
-            "-n",
-            "-c",
-            &count.to_string(),
-            "-i",
-            "0.01",
-            "-W",
-            "5",
-            "-w",
-            "10",
-            &to.to_string(),
-        ],
+        format!("-n -c {count} -i 0.01 -W 5 -w 10 {to}"),
     )
 }
 
@@ -37,7 +28,7 @@ pub fn ping(from: &Place, to: IpAddr, count: u32) -> Result<String, Failure> {
 /// far end is looked for.
 pub fn ping_until_answered(from: &Place, to: IpAddr) -> Result<(), Failure> {
     let arguments = ["-n", "-c", "1", "-w", "10", "-i", "0.02", &to.to_string()];
-    run_in(from, "ping", &arguments).map(drop)
+    run_in(from, "ping", arguments).map(drop)
 }
 
 /// Sends `bytes` over TCP from one place to an address of the other, which sends them back; fails
@@ -55,19 +46,12 @@ pub fn tcp_echo_by(
     by: Option<SocketAddr>,
     bytes: usize,
 ) -> Result<(), Failure> {
-    let traffic = format!("TCP to {}, {bytes} bytes each way", by.unwrap_or(listening));
-    let failed = |end: &str, error: std::io::Error| Failure::Traffic {
-        traffic: traffic.clone(),
-        detail: format!("{end}: {error}"),
-    };
-    let listener = to
-        .run(|| TcpListener::bind(listening))
-        .map_err(|e| failed("listen", e))?;
-    let listening = listener.local_addr().map_err(|e| failed("listen", e))?;
-    let sent = pattern(bytes);
+    let echo = Echo::new("TCP", by.unwrap_or(listening), bytes);
+    let listener = echo.step("listen", to.run(|| TcpListener::bind(listening)))?;
+    let listening = echo.step("listen", listener.local_addr())?;
     thread::scope(|scope| {
         let server = scope.spawn(|| serve_echo(&listener));
-        let echoed = from.run(|| exchange(by.unwrap_or(listening), &sent));
+        let echoed = from.run(|| exchange(by.unwrap_or(listening), &echo.sent));
         if echoed.is_err() {
             // The server may never have been reached: a connection from its own side wakes it.
             let _ = to.run(|| TcpStream::connect_timeout(&listening, LIMIT));
@@ -75,17 +59,9 @@ pub fn tcp_echo_by(
         let served = server
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let received = echoed.map_err(|e| failed("client", e))?;
-        served.map_err(|e| failed("server", e))?;
-        if received == sent {
-            Ok(())
-        } else {
-            let detail = format!("{} bytes came back, not as sent", received.len());
-            Err(Failure::Traffic {
-                traffic: traffic.clone(),
-                detail,
-            })
-        }
+        let received = echo.step("client", echoed)?;
+        echo.step("server", served)?;
+        echo.compare(&received)
     })
 }
 
@@ -104,66 +80,71 @@ pub fn udp_echo_by(
     by: Option<SocketAddr>,
     bytes: usize,
 ) -> Result<(), Failure> {
-    let traffic = format!("UDP to {}, {bytes} bytes each way", by.unwrap_or(listening));
-    let failed = |end: &str, error: std::io::Error| Failure::Traffic {
-        traffic: traffic.clone(),
-        detail: format!("{end}: {error}"),
+    let target = by.unwrap_or(listening);
+    let echo = Echo::new("UDP", target, bytes);
+    let any: IpAddr = match target.is_ipv4() {
+        true => Ipv4Addr::UNSPECIFIED.into(),
+        false => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let server = to
-        .run(|| UdpSocket::bind(listening))
-        .map_err(|e| failed("bind", e))?;
-    let any = if by.unwrap_or(listening).is_ipv4() {
-        "0.0.0.0:0"
-    } else {
-        "[::]:0"
-    };
-    let client = from
-        .run(|| UdpSocket::bind(any))
-        .map_err(|e| failed("bind", e))?;
-    let target = match by {
-        Some(by) => by,
-        None => server.local_addr().map_err(|e| failed("bind", e))?,
-    };
+    let server = echo.step("bind", to.run(|| UdpSocket::bind(listening)))?;
+    let client = echo.step("bind", from.run(|| UdpSocket::bind((any, 0))))?;
+    let target = by.map_or_else(|| server.local_addr(), Ok);
+    let target = echo.step("bind", target)?;
     for socket in [&server, &client] {
-        socket
-            .set_read_timeout(Some(LIMIT))
-            .map_err(|e| failed("set a timeout", e))?;
+        echo.step("set a timeout", socket.set_read_timeout(Some(LIMIT)))?;
     }
-    let sent = pattern(bytes);
     // A socket stays in the namespace that it was made in: both ends can be served from here.
     let mut buffer = vec![0; bytes + 1];
-    client
-        .send_to(&sent, target)
-        .map_err(|e| failed("client sends", e))?;
-    let (length, source) = server
-        .recv_from(&mut buffer)
-        .map_err(|e| failed("server receives", e))?;
-    server
-        .send_to(&buffer[..length], source)
-        .map_err(|e| failed("server sends", e))?;
-    let length = client
-        .recv(&mut buffer)
-        .map_err(|e| failed("client receives", e))?;
-    if buffer[..length] == sent {
-        Ok(())
-    } else {
-        Err(Failure::Traffic {
-            traffic,
-            detail: format!("{length} bytes came back, not as sent"),
-        })
+    echo.step("client sends", client.send_to(&echo.sent, target))?;
+    let (length, source) = echo.step("server receives", server.recv_from(&mut buffer))?;
+    echo.step("server sends", server.send_to(&buffer[..length], source))?;
+    let length = echo.step("client receives", client.recv(&mut buffer))?;
+    echo.compare(&buffer[..length])
+}
+
+/// Bytes that are to come back as sent.
+struct Echo {
+    traffic: String,
+    sent: Vec<u8>,
+}
+
+impl Echo {
+    fn new(protocol: &str, to: SocketAddr, bytes: usize) -> Echo {
+        Echo {
+            traffic: format!("{protocol} to {to}, {bytes} bytes each way"),
+            sent: pattern(bytes),
+        }
+    }
+
+    fn step<T>(&self, step: &str, done: io::Result<T>) -> Result<T, Failure> {
+        done.map_err(|error| self.failed(format!("{step}: {error}")))
+    }
+
+    fn compare(&self, received: &[u8]) -> Result<(), Failure> {
+        if received == self.sent {
+            return Ok(());
+        }
+        Err(self.failed(format!("{} bytes came back, not as sent", received.len())))
+    }
+
+    fn failed(&self, detail: String) -> Failure {
+        Failure::Traffic {
+            traffic: self.traffic.clone(),
+            detail,
+        }
     }
 }
 
-fn serve_echo(listener: &TcpListener) -> std::io::Result<()> {
+fn serve_echo(listener: &TcpListener) -> io::Result<()> {
     let (mut stream, _) = listener.accept()?;
     stream.set_read_timeout(Some(LIMIT))?;
     stream.set_write_timeout(Some(LIMIT))?;
     let mut copy = stream.try_clone()?;
-    std::io::copy(&mut copy, &mut stream)?;
+    io::copy(&mut copy, &mut stream)?;
     stream.shutdown(Shutdown::Write)
 }
 
-fn exchange(server: SocketAddr, sent: &[u8]) -> std::io::Result<Vec<u8>> {
+fn exchange(server: SocketAddr, sent: &[u8]) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&server, LIMIT)?;
     stream.set_read_timeout(Some(LIMIT))?;
     stream.set_write_timeout(Some(LIMIT))?;

@@ -54,7 +54,7 @@ fn a_port_whose_namespace_is_gone_for_good_is_removed_after_the_grace_and_one_on
 fn a_pod_that_the_api_server_no_longer_has_is_removed_and_one_that_it_never_had_stays() {
     let (node, server) = ApiServer::beside_a_node();
     let options = server.watched_by("n1", "30").with(GRACE);
-    let agent = node.start_agent(&options.with(["--annotations", "optional"]));
+    let agent = node.start_agent(&options.with("--annotations optional"));
     let gone = known_pod(&node, &server, 11);
     let stays = known_pod(&node, &server, 12);
     // Of the container runtime's own tools: no API server knows it.

@@ -189,12 +189,7 @@ fn an_interface_name_that_exists() {
     pod.del().success();
 
     let foreign = node.pod("foreign").on_default_network(&entry(12));
-    foreign.run(
-        "ip",
-        &[
-            "link", "add", "eth0", "type", "veth", "peer", "name", "eth1",
-        ],
-    );
+    foreign.run("ip", "link add eth0 type veth peer name eth1");
     let error = foreign.add().error();
     assert_eq!(error.code, 4, "{error:?}");
     error.assert_names(&["eth0"]);
@@ -230,7 +225,7 @@ fn a_netns_path_that_is_a_plain_file_or_directory_or_other_namespace() {
 #[test]
 fn a_netns_path_that_is_a_fifo_hangs_nobody() {
     let error = refusal(|node, pod| {
-        node.run("mkfifo", &["/run/fifo"]);
+        node.run("mkfifo", "/run/fifo");
         pod.exec_with(
             "ADD",
             conf().to_string().as_bytes(),
@@ -245,8 +240,8 @@ fn a_netns_path_that_is_a_fifo_hangs_nobody() {
 fn the_nodes_own_network_namespace() {
     let error = refusal(|node, pod| {
         // The plugin's own is the node's, and so is what is pinned from it.
-        node.run("touch", &["/run/netns/host"]);
-        node.run("mount", &["--bind", "/proc/self/ns/net", "/run/netns/host"]);
+        node.run("touch", "/run/netns/host");
+        node.run("mount", "--bind /proc/self/ns/net /run/netns/host");
         pod.exec_with(
             "ADD",
             conf().to_string().as_bytes(),

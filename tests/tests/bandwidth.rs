@@ -84,23 +84,10 @@ fn qos_rows_of_other_writers_stay() {
     pod.add().success();
     // An operator's row, shared by the pod's port and the bridge's own.
     let port = port_of(&node, &pod)["name"].as_str().unwrap().to_owned();
-    node.vsctl(&[
-        "--id=@shared",
-        "create",
-        "qos",
-        "type=linux-htb",
-        "other_config:max-rate=1000000",
-        "--",
-        "set",
-        "port",
-        &port,
-        "qos=@shared",
-        "--",
-        "set",
-        "port",
-        "br-int",
-        "qos=@shared",
-    ]);
+    node.vsctl(format!(
+        "--id=@shared create qos type=linux-htb other_config:max-rate=1000000 -- set port \
+         {port} qos=@shared -- set port br-int qos=@shared"
+    ));
     pod.del().success();
     assert_eq!(qos(&node).len(), 1);
     let ports = node.ovsdb_rows("Port");
@@ -115,7 +102,7 @@ fn a_qos_row_whose_port_somebody_removed_goes_with_the_pod() {
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     let pod = shaped_pod(&node, 11);
     let port = port_of(&node, &pod)["name"].as_str().unwrap().to_owned();
-    node.vsctl(&["del-port", &port]);
+    node.vsctl(format!("del-port {port}"));
     pod.del().success();
     assert!(qos(&node).is_empty(), "{:?}", qos(&node));
 }
@@ -125,7 +112,7 @@ fn ports_that_come_back_leave_no_qos_row_of_their_earlier_ones() {
     let node = TestNode::with_ovs();
     let agent = node.start_agent(&AgentOptions::for_numbered_pods());
     let pods = [11, 12].map(|number| shaped_pod(&node, number));
-    node.vsctl(&["del-br", "br-int"]);
+    node.vsctl("del-br br-int");
     for pod in &pods {
         node.await_ofport_of(&pod.container);
     }
@@ -141,23 +128,21 @@ fn ports_that_come_back_leave_no_qos_row_of_their_earlier_ones() {
 fn qos_rows_that_no_port_uses_are_removed_by_gc_and_at_start_and_others_are_not() {
     let node = TestNode::with_ovs();
     let agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let unused = |id: &str, keys: &[&str]| {
-        let mut create = vec!["create", "qos", "type=linux-htb"];
-        create.extend(keys);
-        node.vsctl(&create);
+    let unused = |id: &str, keys: &str| {
+        node.vsctl(format!("create qos type=linux-htb {keys}"));
         assert!(qos(&node).len() > 1, "{id}");
     };
     // Another program's, without our keys.
-    node.vsctl(&["create", "qos", "type=linux-htb", "external_ids:owner=me"]);
-    unused("of a reboot", &["external_ids:sandbox=abc"]);
-    let done = node.podwire(&["gc", "--dry-run"]);
+    node.vsctl("create qos type=linux-htb external_ids:owner=me");
+    unused("of a reboot", "external_ids:sandbox=abc");
+    let done = node.podwire("gc --dry-run");
     assert_eq!(done.status.code(), Some(1), "{}", done.stdout);
     assert!(done.stdout.contains("1 QoS row"), "{}", done.stdout);
-    let done = node.podwire(&["gc"]);
+    let done = node.podwire("gc");
     assert_eq!(done.status.code(), Some(0), "{}", done.stdout);
     assert_eq!(qos(&node).len(), 1);
     let agent = agent.kill_and_restart_with(|| {
-        unused("while no agent ran", &["external_ids:sandbox=abc"]);
+        unused("while no agent ran", "external_ids:sandbox=abc");
     });
     agent.await_ready(true);
     assert_eq!(qos(&node).len(), 1);
@@ -176,7 +161,7 @@ fn an_add_that_meets_a_bridge_made_anew_is_whole_or_leaves_nothing() {
             .on_default_network(&entry(number));
         let conf = limited(20_000_000, 0);
         let adding = pod.spawn("ADD", &conf);
-        node.vsctl(&["del-br", "br-int"]);
+        node.vsctl("del-br br-int");
         let added = adding.wait_with_output().unwrap().status.success();
         if added {
             node.await_ofport_of(&pod.container);

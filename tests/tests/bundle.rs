@@ -41,16 +41,16 @@ fn of<'a>(files: &'a [(String, String)], name: &str) -> &'a str {
 fn a_bundle_has_everything_and_no_secret() {
     let node = TestNode::with_ovs();
     let options = AgentOptions::default()
-        .with(["--log-file", "/run/podwire.log"])
+        .with("--log-file /run/podwire.log")
         .variable("K8S_TOKEN", SECRETS[0]);
     let _agent = node.start_agent(&options);
     let pod = node.pod("web");
     pod.add().success();
-    let tunnel = "type=geneve options:remote_ip=192.0.2.1";
-    let psk = format!("options:psk={}", SECRETS[1]);
-    let tunnel: Vec<&str> = tunnel.split(' ').collect();
-    let add = ["add-port", "br-int", "tun", "--", "set", "interface", "tun"];
-    node.vsctl(&[&add[..], &tunnel, &[&psk]].concat());
+    node.vsctl(format!(
+        "add-port br-int tun -- set interface tun type=geneve options:remote_ip=192.0.2.1 \
+         options:psk={}",
+        SECRETS[1]
+    ));
     fs::create_dir_all(node.path("/run/cni/net.d")).unwrap();
     let conf = format!(
         r#"{{"name":"pods","type":"other","k8s_auth_token":"{}"}}"#,
@@ -101,7 +101,7 @@ fn a_bundle_has_everything_and_no_secret() {
         ("openvswitch/dpif-show.txt", "br-int"),
         ("openvswitch/bridge-dump-flows.txt", "table_id=240"),
         ("machine/ovs-vswitchd-limits.txt", "Max open files"),
-        ("machine/links.txt", &pod.container[..15]),
+        ("machine/links.txt", pod.host_link()),
         ("machine/sysctls.txt", "net.ipv4.ip_forward = "),
         ("cni/20-other.conf", r#""k8s_auth_token":"(removed)""#),
     ] {
@@ -124,7 +124,7 @@ fn a_bundle_has_everything_and_no_secret() {
 #[test]
 fn without_an_agent_the_rest_is_written_and_what_is_missing_is_said() {
     let node = TestNode::with_ovs();
-    let done = node.podwire(&["bundle", "/run/b"]);
+    let done = node.podwire("bundle /run/b");
     assert!(done.status.success(), "{done:?}");
     let missing = "without agent/status.json: no agent answers on /run/podwire/agent.sock";
     assert!(done.stdout.contains(missing), "{}", done.stdout);

@@ -41,7 +41,7 @@ fn behind(name: &str, declares: bool) -> Value {
 fn every_plugin_follows_with_and_without_each_capability_and_one_alone_limits_the_pod() {
     let node = TestNode::with_ovs();
     let options = AgentOptions::default().subnet("10.186.0.0/24");
-    let _agent = node.start_agent(&options.with(["--cni-conf-dir", CONFIGURATIONS]));
+    let _agent = node.start_agent(&options.with(format!("--cni-conf-dir {CONFIGURATIONS}")));
     install_plugins(&node).unwrap();
     let chains: [&[&str]; 4] = [
         &["portmap"],
@@ -72,7 +72,7 @@ fn every_plugin_follows_with_and_without_each_capability_and_one_alone_limits_th
 
             let result: Value = serde_json::from_str(&call("add")).unwrap();
             let host = result["interfaces"][0]["name"].as_str().unwrap();
-            let qdiscs = node.run("tc", &["qdisc", "show", "dev", host]);
+            let qdiscs = node.run("tc", format!("qdisc show dev {host}"));
             let by_plugin = chain.contains(&"bandwidth") && declared;
             assert_eq!(qdiscs.contains("tbf"), by_plugin, "{case}: {qdiscs}");
             let row = node.ovsdb_rows("Interface");
@@ -90,7 +90,7 @@ fn every_plugin_follows_with_and_without_each_capability_and_one_alone_limits_th
             if !chain.contains(&own) {
                 call("check");
             }
-            let checked = node.podwire(&["check"]);
+            let checked = node.podwire("check");
             assert_eq!(checked.status.code(), Some(0), "{case}: {}", checked.stdout);
             let listening = SocketAddr::new(links::first_address(pod.place(), "eth0"), 80);
             traffic::tcp_echo_by(node.place(), pod.place(), listening, None, 1 << 12).unwrap();
@@ -98,8 +98,8 @@ fn every_plugin_follows_with_and_without_each_capability_and_one_alone_limits_th
             node.leftovers().assert_none();
         }
     }
-    let nat = node.run("iptables-save", &["-t", "nat"]);
+    let nat = node.run("iptables-save", "-t nat");
     assert!(!nat.contains("8080"), "{nat}");
-    let ifb = node.run("ip", &["link", "show", "type", "ifb"]);
+    let ifb = node.run("ip", "link show type ifb");
     assert_eq!(ifb, "", "the plugin's own devices are gone");
 }

@@ -25,10 +25,7 @@ fn complaint(spoil: impl FnOnce(&TestNode, &Pod<'_>, &mut Value)) -> CniError {
 #[test]
 fn check_misses_a_lost_address() {
     let error = complaint(|_, pod, _| {
-        pod.run(
-            "ip",
-            &["address", "del", &format!("{}/64", ipv6(11)), "dev", "eth0"],
-        );
+        pod.run("ip", format!("address del {}/64 dev eth0", ipv6(11)));
     });
     error.assert_names(&["eth0", &ipv6(11)]);
 }
@@ -36,7 +33,7 @@ fn check_misses_a_lost_address() {
 #[test]
 fn check_misses_a_lost_route() {
     let error = complaint(|_, pod, _| {
-        pod.run("ip", &["route", "del", "10.96.0.0/12"]);
+        pod.run("ip", "route del 10.96.0.0/12");
     });
     error.assert_names(&["10.96.0.0/12"]);
 }
@@ -44,7 +41,7 @@ fn check_misses_a_lost_route() {
 #[test]
 fn check_sees_another_mtu() {
     let error = complaint(|_, pod, _| {
-        pod.run("ip", &["link", "set", "eth0", "mtu", "1300"]);
+        pod.run("ip", "link set eth0 mtu 1300");
     });
     error.assert_names(&["eth0", "1300", "1500"]);
 }
@@ -52,10 +49,7 @@ fn check_sees_another_mtu() {
 #[test]
 fn check_sees_another_mac() {
     let error = complaint(|_, pod, _| {
-        pod.run(
-            "ip",
-            &["link", "set", "eth0", "address", "0a:58:00:00:00:01"],
-        );
+        pod.run("ip", "link set eth0 address 0a:58:00:00:00:01");
     });
     error.assert_names(&["eth0", "0a:58:00:00:00:01", &mac(11)]);
 }
@@ -63,7 +57,7 @@ fn check_sees_another_mac() {
 #[test]
 fn check_sees_an_interface_that_is_down() {
     let error = complaint(|_, pod, _| {
-        pod.run("ip", &["link", "set", "eth0", "down"]);
+        pod.run("ip", "link set eth0 down");
     });
     error.assert_names(&["eth0", "down"]);
 }
@@ -71,7 +65,7 @@ fn check_sees_an_interface_that_is_down() {
 #[test]
 fn check_misses_a_link() {
     let error = complaint(|_, pod, _| {
-        pod.run("ip", &["link", "del", "eth0"]);
+        pod.run("ip", "link del eth0");
     });
     error.assert_names(&["the pod has no interface eth0"]);
 }
@@ -81,11 +75,11 @@ fn check_misses_the_port() {
     let node = TestNode::with_ovs();
     // In OVN mode nobody but ovn-controller brings a bridge back, and with it the ports.
     node.add_bridge("br-int");
-    let options = AgentOptions::default().with(["--mode", "ovn", "--wait", "ofport"]);
+    let options = AgentOptions::default().with("--mode ovn --wait ofport");
     let _agent = Agent::launch(&node, &options).unwrap();
     let pod = node.numbered_pod(11);
     let result = pod.add().success();
-    node.vsctl(&["del-br", "br-int"]);
+    node.vsctl("del-br br-int");
     let error = pod.check(&result).error();
     error.assert_names(&["port"]);
 }
@@ -93,23 +87,13 @@ fn check_misses_the_port() {
 #[test]
 fn check_sees_a_port_on_another_bridge() {
     let error = complaint(|node, pod, _| {
-        let host = &pod.container[..15];
+        let host = pod.host_link();
         node.add_bridge("br-other");
-        let ids = node.vsctl(&["get", "interface", host, "external_ids"]);
+        let ids = node.vsctl(format!("get interface {host} external_ids"));
         let ids = format!("external_ids={}", ids.trim());
-        node.vsctl(&[
-            "del-port",
-            host,
-            "--",
-            "add-port",
-            "br-other",
-            host,
-            "--",
-            "set",
-            "interface",
-            host,
-            &ids,
-        ]);
+        node.vsctl(format!(
+            "del-port {host} -- add-port br-other {host} -- set interface {host} '{ids}'"
+        ));
     });
     error.assert_names(&["br-other", "br-int"]);
 }
@@ -117,12 +101,10 @@ fn check_sees_a_port_on_another_bridge() {
 #[test]
 fn check_sees_an_iface_id_that_somebody_changed() {
     let error = complaint(|node, pod, _| {
-        node.vsctl(&[
-            "set",
-            "interface",
-            &pod.container[..15],
-            "external_ids:iface-id=other_pod",
-        ]);
+        node.vsctl(format!(
+            "set interface {} external_ids:iface-id=other_pod",
+            pod.host_link()
+        ));
     });
     error.assert_names(&["iface-id"]);
 }
@@ -137,18 +119,7 @@ fn check_follows_what_a_later_plugin_wrote_into_prev_result() {
     conf["portSecurity"] = json!(false);
     let mut result = pod.exec("ADD", &conf).success();
     // As the `tuning` plugin does.
-    pod.run(
-        "ip",
-        &[
-            "link",
-            "set",
-            "eth0",
-            "address",
-            "0a:58:00:00:00:01",
-            "mtu",
-            "1300",
-        ],
-    );
+    pod.run("ip", "link set eth0 address 0a:58:00:00:00:01 mtu 1300");
     for interface in result["interfaces"].as_array_mut().unwrap() {
         if interface.get("sandbox").is_some() {
             interface["mac"] = json!("0a:58:00:00:00:01");
@@ -243,7 +214,7 @@ fn a_pod_inherits_no_connection_of_the_one_that_had_its_address() {
             "--dport=53",
             "--timeout=600",
         ];
-        node.run("conntrack", &entry);
+        node.run("conntrack", entry);
     };
     track(&ipv4(11), "192.0.2.1");
     track("192.0.2.2", &ipv4(11));
@@ -254,8 +225,8 @@ fn a_pod_inherits_no_connection_of_the_one_that_had_its_address() {
     heir.add().success();
     let left = format!(
         "{}{}",
-        node.run("conntrack", &["-L"]),
-        node.run("conntrack", &["-L", "-f", "ipv6"])
+        node.run("conntrack", "-L"),
+        node.run("conntrack", "-L -f ipv6")
     );
     assert!(
         !left.contains(&ipv4(11)) && !left.contains(&ipv6(11)),
@@ -279,11 +250,11 @@ fn a_pod_inherits_no_ipv4_connection_that_the_userspace_datapath_tracks_and_the_
         pod.add().success();
     }
     node.track_connections();
-    web.run("ping", &["-c", "1", &ipv4(12)]);
-    web.run("ping", &["-c", "1", &ipv6(12)]);
-    other.run("ping", &["-c", "1", &ipv4(11)]);
-    other.run("ping", &["-c", "1", &ipv4(12)]);
-    let tracked = || node.appctl(&["dpctl/dump-conntrack"]);
+    web.run("ping", format!("-c 1 {}", ipv4(12)));
+    web.run("ping", format!("-c 1 {}", ipv6(12)));
+    other.run("ping", format!("-c 1 {}", ipv4(11)));
+    other.run("ping", format!("-c 1 {}", ipv4(12)));
+    let tracked = || node.appctl("dpctl/dump-conntrack");
     let before = tracked();
     assert!(before.contains(&format!("src={}", ipv4(11))), "{before}");
 
@@ -302,16 +273,7 @@ fn a_pod_inherits_no_ipv4_connection_that_the_userspace_datapath_tracks_and_the_
 fn gc_removes_what_the_runtime_does_not_list_and_only_that() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    node.vsctl(&[
-        "add-port",
-        "br-int",
-        "foreign",
-        "--",
-        "set",
-        "interface",
-        "foreign",
-        "type=internal",
-    ]);
+    node.vsctl("add-port br-int foreign -- set interface foreign type=internal");
     let [living, dead, elsewhere] = [11, 12, 13].map(|number| {
         let pod = node.numbered_pod(number);
         let mut conf = conf();

@@ -29,7 +29,7 @@ impl<'node> Wired<'node> {
     }
 
     fn port(&self) -> &str {
-        &self.pod.container[..15]
+        self.pod.host_link()
     }
 
     /// Runs a line of shell on the node, with the port's name as `$H` and the pod's namespace as
@@ -45,7 +45,7 @@ impl<'node> Wired<'node> {
         let error = self.pod.check(&self.result).error();
         error.assert_names(&[words]);
         for tool in ["check", "doctor"] {
-            let done = self.node.podwire(&[tool]);
+            let done = self.node.podwire(tool);
             assert_eq!(done.status.code(), Some(1), "{tool}: {}", done.stdout);
             let said = done.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(said.contains(words), "{tool}: {words:?} is not in {said}");
@@ -54,7 +54,7 @@ impl<'node> Wired<'node> {
 
     /// Runs the commands that `podwire check` prints, in their order, once.
     fn follow_fixes(&self) {
-        let (_, list) = self.node.podwire_json(&["check", "-o", "json"]);
+        let (_, list) = self.node.podwire_json("check -o json");
         for difference in list["attachments"][0]["differences"].as_array().unwrap() {
             let fix = difference["fix"].as_str();
             let fix = fix.unwrap_or_else(|| panic!("nothing fixes {difference}"));
@@ -64,7 +64,7 @@ impl<'node> Wired<'node> {
     }
 
     fn is_whole(&self) {
-        let done = self.node.podwire(&["check"]);
+        let done = self.node.podwire("check");
         assert_eq!(done.status.code(), Some(0), "{}", done.stdout);
         self.pod.check(&self.result).success();
         traffic::ping_until_answered(self.pod.place(), GATEWAY.parse().unwrap()).unwrap();
@@ -133,7 +133,7 @@ fn a_mac_address_that_port_security_drops_is_seen_whoever_says_that_it_is_right(
         conf["portSecurity"] = Value::Bool(secured);
         let mut result = pod.exec("ADD", &conf).success();
         let mac = "0a:58:0a:ba:00:77";
-        pod.run("ip", &["link", "set", "eth0", "address", mac]);
+        pod.run("ip", format!("link set eth0 address {mac}"));
         result["interfaces"][1]["mac"] = mac.into();
         conf["prevResult"] = result;
         let checked = pod.exec("CHECK", &conf);
@@ -177,7 +177,7 @@ fn a_port_that_carries_no_packets_is_seen_and_its_printed_command_opens_it_again
     let wired = Wired::on(&node);
     node.deafen_port(&wired.pod.container, |line| wired.shell(line));
     wired.is_seen("carries no packets");
-    let done = node.podwire(&["ports", "--state", "failed"]);
+    let done = node.podwire("ports --state failed");
     assert!(done.stdout.contains("tests/web"), "{}", done.stdout);
     wired.follow_fixes();
     node.await_ofport_of(&wired.pod.container);

@@ -67,7 +67,7 @@ fn the_page_for_trying_by_hand_runs_as_it_stands_and_leaves_nothing() {
     // Where `make install` puts the plugin, and configurations go; the machine's own are left
     // alone.
     for directory in ["/opt", "/etc/cni"] {
-        node.run("mount", &["-t", "tmpfs", "podwire-node", directory]);
+        node.run("mount", format!("-t tmpfs podwire-node {directory}"));
     }
     std::fs::create_dir_all(node.path("/opt/cni/bin")).unwrap();
     let plugin = node.path("/opt/cni/bin/podwire-cni");
@@ -116,7 +116,7 @@ fn a_port_of_the_node_leads_into_a_pod_that_portmap_follows() {
     traffic::tcp_echo_by(neighbour.place(), web.place(), listening, by, 1 << 20).unwrap();
 
     call("del");
-    let nat = node.run("iptables-save", &["-t", "nat"]);
+    let nat = node.run("iptables-save", "-t nat");
     assert!(!nat.contains("8080"), "{nat}");
     drop(neighbour);
     node.leftovers().assert_none();
@@ -143,7 +143,7 @@ fn what_tuning_changes_after_podwire_is_no_fault_to_check() {
     call(&web, "check");
     traffic::ping(node.place(), address(&web), 1).unwrap();
     // What nobody asked for is one.
-    web.run("ip", &["address", "flush", "dev", "eth0"]);
+    web.run("ip", "address flush dev eth0");
     let check = cnitool(&web, "check", &Value::Null).unwrap();
     assert!(!check.status.success());
     call(&web, "del");
@@ -167,7 +167,7 @@ fn the_bandwidth_plugin_finds_the_host_end_in_podwires_result() {
     call(&db, "add", &Value::Null);
 
     let host = result["interfaces"][0]["name"].as_str().unwrap();
-    let shaped = node.run("tc", &["qdisc", "show", "dev", host]);
+    let shaped = node.run("tc", format!("qdisc show dev {host}"));
     assert!(
         shaped.contains("tbf") && shaped.contains("rate 20Mbit"),
         "{shaped}"
@@ -177,7 +177,7 @@ fn the_bandwidth_plugin_finds_the_host_end_in_podwires_result() {
 
     call(&web, "del", &limits);
     call(&db, "del", &Value::Null);
-    let links = node.run("ip", &["link", "show", "type", "ifb"]);
+    let links = node.run("ip", "link show type ifb");
     assert_eq!(links, "", "the plugin's own device is gone");
     node.leftovers().assert_none();
 }

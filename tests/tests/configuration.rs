@@ -136,7 +136,7 @@ fn a_configmap_that_is_swapped_takes_effect() {
     }
     symlink("..1", at("..data")).unwrap();
     symlink("..data/podwire.toml", at("podwire.toml")).unwrap();
-    let options = AgentOptions::default().with(["--config", "/run/map/podwire.toml"]);
+    let options = AgentOptions::default().with("--config /run/map/podwire.toml");
     let agent = node.start_agent(&options);
     assert_eq!(wire(&node, "pod").0, 1400);
     // As kubelet does it.
@@ -162,11 +162,11 @@ fn a_change_that_was_taken_back_needs_no_restart() {
 fn a_token_of_the_command_line_is_used_and_can_not_be_read_off_it() {
     let node = TestNode::with_ovs();
     for flag in [
-        &["--k8s-token", "secret"][..],
-        &["--k8s-token=secret"],
-        &["-k8s-token=secret"],
+        "--k8s-token secret",
+        "--k8s-token=secret",
+        "-k8s-token=secret",
     ] {
-        let agent = node.start_agent(&AgentOptions::default().with(flag.iter().copied()));
+        let agent = node.start_agent(&AgentOptions::default().with(flag));
         let of = |file: &str| fs::read(format!("/proc/{}/{file}", agent.pid())).unwrap();
         let text = String::from_utf8_lossy(&of("cmdline")).into_owned();
         assert!(
@@ -212,7 +212,7 @@ fn another_level_counts_at_once_and_is_said_by_the_louder_of_the_two() {
 #[test]
 fn a_sighup_has_the_log_go_on_in_a_new_file() {
     let node = TestNode::with_ovs();
-    let agent = node.start_agent(&AgentOptions::default().with(["--log-file", "/run/podwire.log"]));
+    let agent = node.start_agent(&AgentOptions::default().with("--log-file /run/podwire.log"));
     let log = |name: &str| fs::read_to_string(node.path(name)).unwrap_or_default();
     assert!(log("/run/podwire.log").contains("\"serving\""));
     fs::rename(
@@ -232,7 +232,7 @@ fn a_sighup_has_the_log_go_on_in_a_new_file() {
 #[test]
 fn pods_get_the_uplinks_mtu_and_follow_it_when_nobody_names_one() {
     let node = TestNode::with_ovs();
-    let ip = |line: &str| node.run("ip", &line.split(' ').collect::<Vec<_>>());
+    let ip = |line: &str| node.run("ip", line);
     for (link, mtu, address) in [
         ("up0", 1450, "192.0.2.1/24"),
         ("up1", 1350, "198.51.100.1/24"),
@@ -268,7 +268,7 @@ fn pods_get_the_uplinks_mtu_and_follow_it_when_nobody_names_one() {
 #[test]
 fn in_ovn_mode_the_tunnels_overhead_is_taken_off_the_uplinks_mtu() {
     let (central, node) = Central::with_node();
-    let agent = node.start_agent(&AgentOptions::default().with(["--mode", "ovn"]));
+    let agent = node.start_agent(&AgentOptions::default().with("--mode ovn"));
     let (first, _) = central.schedule(&node, "web", 11);
     assert_eq!(wired(&first).0, 1500 - 58);
     // OVN takes for each pair of nodes the best that both have.

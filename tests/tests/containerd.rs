@@ -56,10 +56,12 @@ fn what_podwire_installs_is_the_network_of_a_containerd_that_had_none() {
     // loopback, which containerd calls for each sandbox, comes with the reference plugins.
     install_plugins(&node).unwrap();
     std::fs::remove_file(node.path(PLUGINS).join("podwire-cni")).unwrap();
-    let (podwire, plugin) = (agent_binary(), plugin_binary());
-    let install = ["install", "--plugin", plugin.to_str().unwrap()];
-    let into = ["--bin-dir", PLUGINS, "--conf-dir", CONFIGURATIONS];
-    node.run(podwire.to_str().unwrap(), &[&install[..], &into].concat());
+    let plugin = plugin_binary();
+    let from = format!("--plugin {}", plugin.display());
+    node.podwire(format!(
+        "install {from} --bin-dir {PLUGINS} --conf-dir {CONFIGURATIONS}"
+    ))
+    .success("podwire install");
     containerd.await_network().unwrap();
 
     let cri = containerd.cri();
@@ -171,11 +173,8 @@ fn an_add_that_fails_is_told_to_kubelet_and_its_retry_succeeds() {
 #[test]
 fn a_del_that_fails_once_is_repeated_by_the_next_stop() {
     let node = TestNode::with_ovs();
-    let _agent = node.start_agent(&AgentOptions::default().with([
-        "--no-gateway",
-        "--cni-bin-dir",
-        "/run/cni/bin",
-    ]));
+    let _agent =
+        node.start_agent(&AgentOptions::default().with("--no-gateway --cni-bin-dir /run/cni/bin"));
     let mut network = network();
     network["plugins"][0]["ipam"] = json!({"type": "reluctant"});
     let containerd = Containerd::start(&node, &network).unwrap();

@@ -48,7 +48,7 @@ fn wired<'node>(node: &'node TestNode, name: &str) -> (Pod<'node>, Value) {
 #[test]
 fn host_local_gives_addresses_and_routes_and_gets_them_back() {
     let node = TestNode::with_ovs();
-    let _agent = node.start_agent(&AgentOptions::default().with(["--no-gateway"]));
+    let _agent = node.start_agent(&AgentOptions::default().with("--no-gateway"));
     let (web, result) = wired(&node, "web");
     let (db, _) = wired(&node, "db");
     assert_eq!(result["cniVersion"], "1.0.0");
@@ -94,12 +94,7 @@ fn an_add_that_fails_after_ipam_gives_the_address_back() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
     let pod = node.pod("web");
-    pod.run(
-        "ip",
-        &[
-            "link", "add", "eth0", "type", "veth", "peer", "name", "other",
-        ],
-    );
+    pod.run("ip", "link add eth0 type veth peer name other");
     pod.exec("ADD", &host_local()).error();
     assert!(reserved(&node).is_empty());
     node.leftovers().assert_none();
@@ -263,7 +258,7 @@ fn script_of_ipam(node: &TestNode, name: &str, script: &str) -> AgentOptions {
     std::fs::write(path.join(name), script).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(path.join(name), mode).unwrap();
-    AgentOptions::default().with(["--cni-bin-dir", "/run/plugins"])
+    AgentOptions::default().with("--cni-bin-dir /run/plugins")
 }
 
 /// With a plugin `slow-ipam` that says that it runs, and then waits.

@@ -43,8 +43,10 @@ const NODES: [(&str, Make); 9] = [
             pod
         });
         let packets = "outport==\"shop_db\" && tcp.dst==80";
-        let acl = ["acl-add", &node.name, "to-lport", "1000", packets, "drop"];
-        central.nbctl(&[&["--wait=hv"][..], &acl].concat());
+        let name = &node.name;
+        central.nbctl(format!(
+            "--wait=hv acl-add {name} to-lport 1000 '{packets}' drop"
+        ));
         run(&node);
         drop(pods);
     }),
@@ -52,8 +54,8 @@ const NODES: [(&str, Make); 9] = [
         with_pods(|node, [web, db], _| {
             let addresses = links::addresses(web.place(), "eth0");
             let address = addresses.iter().find(|it| it.starts_with("10.")).unwrap();
-            web.run("ip", &["addr", "del", address, "dev", "eth0"]);
-            node.run("ip", &["link", "set", &db.container[..15], "down"]);
+            web.run("ip", format!("addr del {address} dev eth0"));
+            node.run("ip", format!("link set {} down", db.host_link()));
             run(node);
         });
     }),
@@ -61,7 +63,7 @@ const NODES: [(&str, Make); 9] = [
         with_pods(|node, [_, mut db], _| {
             let host_end = links::LinkRecorder::start(node.place());
             db.remove_netns();
-            host_end.await_gone(&db.container[..15]);
+            host_end.await_gone(db.host_link());
             run(node);
         });
     }),

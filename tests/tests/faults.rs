@@ -151,10 +151,10 @@ fn an_add_whose_plugin_is_killed_rolls_back_by_itself() {
         conf().to_string().as_bytes(),
     )
     .unwrap();
-    recorder.await_born(&pod.container[..15]);
+    recorder.await_born(pod.host_link());
     child.kill().unwrap();
     child.wait().unwrap();
-    recorder.await_gone(&pod.container[..15]);
+    recorder.await_gone(pod.host_link());
     // The pod's line is free again only when the roll-back has ended.
     pod.del().success();
     node.leftovers().assert_none();

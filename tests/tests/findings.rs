@@ -37,10 +37,7 @@ fn an_add_that_fails_leaves_an_older_sandbox_the_address_that_it_still_has() {
     let living = node.pod("web");
     living.exec("ADD", &conf).success();
     let failing = living.another_sandbox();
-    failing.run(
-        "ip",
-        &["link", "add", "eth0", "type", "veth", "peer", "other"],
-    );
+    failing.run("ip", "link add eth0 type veth peer other");
     failing.exec("ADD", &conf).error();
     let other = node.pod("other");
     assert_eq!(other.exec("ADD", &conf).error().code, 102);
@@ -93,16 +90,7 @@ fn a_container_that_comes_again_after_an_outage_keeps_its_port() {
 fn a_bridge_that_cannot_be_made_is_said_once_and_not_tried_without_end() {
     let node = TestNode::with_ovs();
     node.add_bridge("br0");
-    node.vsctl(&[
-        "add-port",
-        "br0",
-        "br-int",
-        "--",
-        "set",
-        "interface",
-        "br-int",
-        "type=internal",
-    ]);
+    node.vsctl("add-port br0 br-int -- set interface br-int type=internal");
     let agent = podwire_tests::Agent::launch(&node, &AgentOptions::default()).unwrap();
     for _ in 0..10 {
         node.pod("status").exec("STATUS", &conf()).error();

@@ -15,19 +15,17 @@ fn wire_by_hand(
 ) -> Result<(), Failure> {
     node.run(
         "ip",
-        &[
-            "link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", &pod.netns,
-        ],
+        format!(
+            "link add {host} type veth peer name eth0 netns {}",
+            pod.netns
+        ),
     );
-    node.run("ip", &["link", "set", host, "up"]);
-    node.vsctl(&["add-port", "br-int", host]);
-    pod.run("ethtool", &["-K", "eth0", "tx", "off"]);
-    pod.run("ip", &["address", "add", addresses[0], "dev", "eth0"]);
-    pod.run(
-        "ip",
-        &["address", "add", addresses[1], "dev", "eth0", "nodad"],
-    );
-    pod.run("ip", &["link", "set", "eth0", "up"]);
+    node.run("ip", format!("link set {host} up"));
+    node.vsctl(format!("add-port br-int {host}"));
+    pod.run("ethtool", "-K eth0 tx off");
+    pod.run("ip", format!("address add {} dev eth0", addresses[0]));
+    pod.run("ip", format!("address add {} dev eth0 nodad", addresses[1]));
+    pod.run("ip", "link set eth0 up");
     Ok(())
 }
 
@@ -60,7 +58,7 @@ fn traffic_that_nobody_carries_is_a_failure() {
     let node = TestNode::new();
     let [web, db] = ["web", "db"].map(|name| node.pod(name));
     let address: IpAddr = "127.0.0.1".parse().unwrap();
-    db.run("ip", &["link", "set", "lo", "up"]);
+    db.run("ip", "link set lo up");
     assert!(traffic::ping(web.place(), address, 1).is_err());
     assert!(traffic::tcp_echo(web.place(), db.place(), address, 1 << 10).is_err());
     assert!(traffic::udp_echo(web.place(), db.place(), address, 100).is_err());
@@ -79,17 +77,7 @@ fn leftovers_are_links_rows_and_records_of_pods_but_not_the_bridge() {
         ["10.9.0.1/24", "fd09::1/64"],
     )
     .unwrap();
-    node.vsctl(&[
-        "set",
-        "port",
-        "0123456789abcde",
-        "qos=@q",
-        "--",
-        "--id=@q",
-        "create",
-        "qos",
-        "type=linux-htb",
-    ]);
+    node.vsctl("set port 0123456789abcde qos=@q -- --id=@q create qos type=linux-htb");
     std::fs::create_dir_all(node.path("/run/podwire/attachments")).unwrap();
     std::fs::write(node.path("/run/podwire/attachments/a"), "").unwrap();
     let left = node.leftovers();
@@ -107,7 +95,7 @@ fn daemons_stop_die_and_come_back_each_apart() {
     let node = TestNode::with_ovs();
     node.add_bridge("br-int");
     node.kill_vswitchd();
-    node.vsctl(&["--no-wait", "add-port", "br-int", "lost"]);
+    node.vsctl("--no-wait add-port br-int lost");
     node.start_vswitchd();
     let interfaces = node.ovsdb_rows("Interface");
     let lost = interfaces.iter().find(|row| row["name"] == "lost").unwrap();
@@ -163,12 +151,9 @@ fn a_link_recorder_tells_creation_rename_and_move() {
     let node = TestNode::new();
     let pod = node.pod("web");
     let recorder = LinkRecorder::start(node.place());
-    node.run(
-        "ip",
-        &["link", "add", "one", "type", "veth", "peer", "name", "two"],
-    );
-    node.run("ip", &["link", "set", "one", "name", "uno"]);
-    node.run("ip", &["link", "set", "two", "netns", &pod.netns]);
+    node.run("ip", "link add one type veth peer name two");
+    node.run("ip", "link set one name uno");
+    node.run("ip", format!("link set two netns {}", pod.netns));
     let events = recorder.events();
     let of = |change, name: &str| {
         events
@@ -187,13 +172,10 @@ fn a_link_recorder_tells_creation_rename_and_move() {
 fn links_that_come_and_go_together_may_be_awaited_in_any_order() {
     let node = TestNode::new();
     let recorder = LinkRecorder::start(node.place());
-    node.run(
-        "ip",
-        &["link", "add", "one", "type", "veth", "peer", "name", "two"],
-    );
+    node.run("ip", "link add one type veth peer name two");
     recorder.await_born("one");
     recorder.await_born("two");
-    node.run("ip", &["link", "del", "one"]);
+    node.run("ip", "link del one");
     recorder.await_gone("two");
     recorder.await_gone("one");
 }
@@ -201,10 +183,7 @@ fn links_that_come_and_go_together_may_be_awaited_in_any_order() {
 #[test]
 fn addresses_are_awaited_until_the_link_is_there_has_them_and_is_up() {
     let node = TestNode::new();
-    let run = |words: &str| {
-        let words: Vec<_> = words.split(' ').collect();
-        node.run("ip", &words);
-    };
+    let run = |line: &str| node.run("ip", line);
     std::thread::scope(|scope| {
         let place = node.place();
         let wanted = ["10.9.0.1/24", "fd09::1/64"];

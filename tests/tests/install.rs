@@ -4,15 +4,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use podwire_tests::links::LinkRecorder;
-use podwire_tests::process::{Finished, finish};
-use podwire_tests::{AgentOptions, PluginRun, Pod, TestNode, agent_binary, plugin_binary};
+use podwire_tests::process::Finished;
+use podwire_tests::{AgentOptions, PluginRun, Pod, TestNode, plugin_binary};
 use serde_json::{Value, json};
 
 const ROOT: &str = "/run/scratch";
@@ -21,18 +19,14 @@ const OVERLAY: &str = "/run/scratch/opt/cni/bin/ovn-k8s-cni-overlay";
 const CONF: &str = "/run/scratch/etc/cni/net.d/10-podwire.conflist";
 
 /// `podwire VERB --root ROOT …` on the node.
-fn podwire(node: &TestNode, verb: &str, arguments: &[&str]) -> Finished {
-    let mut command = Command::new(agent_binary());
-    command.args([verb, "--root", ROOT]).args(arguments);
-    node.place()
-        .run(|| finish(command, b"", Duration::from_secs(60)))
-        .unwrap()
+fn podwire(node: &TestNode, verb: &str, arguments: &str) -> Finished {
+    node.podwire(format!("{verb} --root {ROOT} {arguments}"))
 }
 
-fn install(node: &TestNode, arguments: &[&str]) -> Finished {
+fn install(node: &TestNode, arguments: &str) -> Finished {
     let plugin = plugin_binary();
-    let plugin = ["--plugin", plugin.to_str().unwrap()];
-    podwire(node, "install", &[&plugin, arguments].concat())
+    let arguments = format!("--plugin {} {arguments}", plugin.display());
+    podwire(node, "install", &arguments)
 }
 
 fn write(node: &TestNode, path: &str, text: &str) {
@@ -75,7 +69,7 @@ fn exec_installed(pod: &Pod<'_>, node: &TestNode, verb: &str) -> PluginRun {
 #[test]
 fn the_conf_comes_only_once_the_agent_can_serve_an_add() {
     let node = TestNode::new();
-    let failed = install(&node, &["--wait", "1"]);
+    let failed = install(&node, "--wait 1");
     assert!(!failed.status.success());
     assert!(
         failed.stderr.contains("/run/podwire/agent.sock"),
@@ -85,13 +79,13 @@ fn the_conf_comes_only_once_the_agent_can_serve_an_add() {
     assert!(!node.path(CONF).exists());
 
     let agent = podwire_tests::Agent::launch(&node, &AgentOptions::default()).unwrap();
-    let failed = install(&node, &["--wait", "1"]);
+    let failed = install(&node, "--wait 1");
     assert!(!failed.status.success());
     assert!(failed.stderr.contains("db.sock"), "{failed:?}");
     assert!(!node.path(CONF).exists());
 
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| install(&node, &[]));
+        let waiting = scope.spawn(|| install(&node, ""));
         node.start_ovsdb_server();
         node.start_vswitchd();
         let installed = waiting.join().unwrap();
@@ -110,7 +104,7 @@ fn an_install_that_came_first_goes_on_when_the_agent_starts() {
     let node = TestNode::with_ovs();
     fs::remove_dir(node.path("/run/podwire")).unwrap_or_default();
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| install(&node, &[]));
+        let waiting = scope.spawn(|| install(&node, ""));
         let _agent = node.start_agent(&AgentOptions::default());
         let installed = waiting.join().unwrap();
         assert!(installed.status.success(), "{installed:?}");
@@ -126,7 +120,7 @@ fn an_install_that_came_first_goes_on_when_the_agent_starts() {
 fn plugin_and_conf_are_replaced_while_adds_run() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
-    assert!(install(&node, &[]).status.success());
+    assert!(install(&node, "").status.success());
     // What came with another version differs in its bytes.
     let mut newer = fs::read(plugin_binary()).unwrap();
     newer.push(0);
@@ -138,9 +132,9 @@ fn plugin_and_conf_are_replaced_while_adds_run() {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let adding = scope.spawn(|| exec_installed(&held, &node, "ADD").success());
-        recorder.await_born(&held.container[..15]);
+        recorder.await_born(held.host_link());
         // The file is being executed: writing into it would fail with "text file busy".
-        let upgraded = podwire(&node, "install", &["--plugin", "/run/newer", "--upgrade"]);
+        let upgraded = podwire(&node, "install", "--plugin /run/newer --upgrade");
         assert!(upgraded.status.success(), "{upgraded:?}");
         assert!(is_same(&node, PLUGIN, "/run/newer"));
         node.signal_vswitchd(Signal::SIGCONT);
@@ -163,7 +157,7 @@ fn plugin_and_conf_are_replaced_while_adds_run() {
         for round in 0..10 {
             let plugin = plugin_binary();
             let plugin = ["/run/newer", plugin.to_str().unwrap()][round % 2];
-            let installed = podwire(&node, "install", &["--plugin", plugin]);
+            let installed = podwire(&node, "install", &format!("--plugin {plugin}"));
             assert!(installed.status.success(), "{installed:?}");
         }
         done.store(true, Ordering::Relaxed);
@@ -182,30 +176,22 @@ fn what_is_somebody_elses_is_replaced_by_force_alone_and_given_back() {
     let theirs = r#"{"cniVersion":"0.4.0","name":"n","type":"bridge"}"#;
     write(&node, OVERLAY, "#!/bin/sh\n");
     write(&node, CONF, theirs);
-    let as_overlay = ["--as", "ovn-k8s-cni-overlay"];
-
-    let refused = install(&node, &as_overlay);
+    let refused = install(&node, "--as ovn-k8s-cni-overlay");
     assert!(!refused.status.success());
     assert!(refused.stderr.contains("--force"), "{refused:?}");
     assert_eq!(read(&node, OVERLAY), "#!/bin/sh\n");
     assert_eq!(read(&node, CONF), theirs);
 
-    let forced = install(&node, &[&as_overlay[..], &["--force"]].concat());
+    let forced = install(&node, "--as ovn-k8s-cni-overlay --force");
     assert!(forced.status.success(), "{forced:?}");
     assert!(forced.stdout.contains("kept as"), "{forced:?}");
     assert_eq!(installed_conf(&node)["type"], "ovn-k8s-cni-overlay");
     assert_eq!(installed_conf(&node)["name"], "ovn-kubernetes");
     // A second time, as by an upgrade: what is kept is still theirs.
-    assert!(
-        install(
-            &node,
-            &[&as_overlay[..], &["--force", "--network", "n"]].concat()
-        )
-        .status
-        .success()
-    );
+    let again = install(&node, "--as ovn-k8s-cni-overlay --force --network n");
+    assert!(again.status.success(), "{again:?}");
 
-    let gone = podwire(&node, "uninstall", &[]);
+    let gone = podwire(&node, "uninstall", "");
     assert!(gone.status.success(), "{gone:?}");
     assert_eq!(read(&node, OVERLAY), "#!/bin/sh\n");
     assert_eq!(read(&node, CONF), theirs);
@@ -224,7 +210,7 @@ fn a_dry_run_tells_all_and_does_nothing() {
         "/run/scratch/etc/cni/net.d/87-podman.conflist",
         r#"{"name":"p","plugins":[]}"#,
     );
-    let told = install(&node, &["--dry-run"]);
+    let told = install(&node, "--dry-run");
     assert!(told.status.success(), "{told:?}");
     for line in [
         "would install the plugin /run/scratch/opt/cni/bin/podwire-cni",
@@ -242,7 +228,7 @@ fn a_dry_run_tells_all_and_does_nothing() {
 fn uninstall_leaves_the_pods_their_ports_and_says_so_or_takes_them_along() {
     let node = TestNode::with_ovs();
     let agent = node.start_agent(&AgentOptions::default());
-    assert!(install(&node, &[]).status.success());
+    assert!(install(&node, "").status.success());
     write(
         &node,
         "/run/scratch/etc/cni/net.d/50-mine.conf",
@@ -253,14 +239,14 @@ fn uninstall_leaves_the_pods_their_ports_and_says_so_or_takes_them_along() {
         exec_installed(pod, &node, "ADD").success();
     }
 
-    let told = podwire(&node, "uninstall", &["--pods", "--dry-run"]);
+    let told = podwire(&node, "uninstall", "--pods --dry-run");
     assert!(
         told.stdout.contains("would remove the ports of 2 pods"),
         "{told:?}"
     );
     assert!(node.path(PLUGIN).exists() && node.path(CONF).exists());
 
-    let gone = podwire(&node, "uninstall", &[]);
+    let gone = podwire(&node, "uninstall", "");
     assert!(gone.status.success(), "{gone:?}");
     assert!(!node.path(PLUGIN).exists() && !node.path(CONF).exists());
     for left in ["left: the ports of 2 pods", "50-mine.conf", "/run/podwire"] {
@@ -268,13 +254,13 @@ fn uninstall_leaves_the_pods_their_ports_and_says_so_or_takes_them_along() {
     }
     assert_eq!(node.leftovers().links.len(), 2);
 
-    let gone = podwire(&node, "uninstall", &["--pods"]);
+    let gone = podwire(&node, "uninstall", "--pods");
     assert!(gone.stdout.contains("ports of 2 pods removed"), "{gone:?}");
     node.leftovers().assert_none();
 
-    assert!(install(&node, &[]).status.success());
+    assert!(install(&node, "").status.success());
     agent.stop();
-    let asked = podwire(&node, "uninstall", &["--pods"]);
+    let asked = podwire(&node, "uninstall", "--pods");
     assert!(
         !asked.status.success()
             && asked
@@ -284,7 +270,7 @@ fn uninstall_leaves_the_pods_their_ports_and_says_so_or_takes_them_along() {
     );
     assert!(node.path(PLUGIN).exists() && node.path(CONF).exists());
     assert!(
-        podwire(&node, "uninstall", &[]).status.success(),
+        podwire(&node, "uninstall", "").status.success(),
         "without --pods nobody is needed"
     );
     assert!(!node.path(PLUGIN).exists() && !node.path(CONF).exists());
@@ -294,17 +280,17 @@ fn uninstall_leaves_the_pods_their_ports_and_says_so_or_takes_them_along() {
 fn uninstall_without_an_agent_takes_the_node_from_new_pods_and_waits_for_one_to_remove_the_ports() {
     let node = TestNode::with_ovs();
     let agent = node.start_agent(&AgentOptions::default());
-    assert!(install(&node, &[]).status.success());
+    assert!(install(&node, "").status.success());
     let pod = node.pod("web");
     exec_installed(&pod, &node, "ADD").success();
     agent.stop();
 
     let flags = ["uninstall", "--pods", "--await-agent", "--root", ROOT];
-    let waits = node.podwire_live(&flags);
+    let waits = node.podwire_live(flags);
     waits.await_line(&["waiting for podwire's agent", "apply its DaemonSet again"]);
     assert!(!node.path(CONF).exists(), "no new pods");
     assert!(node.path(PLUGIN).exists());
-    let ended = node.podwire_live(&flags);
+    let ended = node.podwire_live(flags);
     ended.await_line(&["waiting for podwire's agent"]);
     ended.terminate();
     assert!(ended.await_end().success());
@@ -322,17 +308,13 @@ fn an_agent_installs_its_conf_when_it_can_serve_and_tells_when_ovn_kubernetes_co
     let node = TestNode::new();
     let conf = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "podwire-cni"}]});
     write(&node, "/run/etc/10-podwire.conflist", &conf.to_string());
-    let options = AgentOptions::default().with([
-        "--install-conf",
-        "/run/etc/10-podwire.conflist",
-        "--cni-conf-dir",
-        "/run/scratch/etc/cni/net.d",
-        "--cni-bin-dir",
-        "/run/scratch/opt/cni/bin",
-    ]);
+    let options = AgentOptions::default().with(
+        "--install-conf /run/etc/10-podwire.conflist --cni-conf-dir \
+         /run/scratch/etc/cni/net.d --cni-bin-dir /run/scratch/opt/cni/bin",
+    );
     let agent = podwire_tests::Agent::launch(&node, &options).unwrap();
     assert!(!node.path(CONF).exists());
-    assert!(install(&node, &["--plugin-only"]).status.success());
+    assert!(install(&node, "--plugin-only").status.success());
     node.start_ovsdb_server();
     node.start_vswitchd();
     agent.await_log("10-podwire.conflist installed");

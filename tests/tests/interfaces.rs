@@ -15,13 +15,13 @@ fn nad_conf(nad: &str) -> Value {
 
 /// Of a node on which pods may have addresses that are in none of its subnets.
 fn elsewhere() -> AgentOptions {
-    AgentOptions::default().with(["--no-port-security"])
+    AgentOptions::default().with("--no-port-security")
 }
 
 #[test]
 fn one_add_makes_every_interface_of_a_list_and_one_del_removes_them() {
     let node = TestNode::with_ovs();
-    let agent = node.start_agent(&elsewhere().with(["--mtu", "1450"]));
+    let agent = node.start_agent(&elsewhere().with("--mtu 1450"));
     let interface = |number: u8, name: &str, default: &str| {
         json!({
             "interface": name, "ip_address": format!("172.16.{number}.2/24"),
@@ -115,12 +115,7 @@ fn a_list_of_which_one_interface_cannot_be_made_leaves_nothing() {
         interface(3, "net1")
     ]);
     let pod = node.pod("multi").annotate("ovnIfaceList", &list);
-    pod.run(
-        "ip",
-        &[
-            "link", "add", "net0", "type", "veth", "peer", "name", "other",
-        ],
-    );
+    pod.run("ip", "link add net0 type veth peer name other");
     let error = pod.add().error();
     assert!(error.msg.contains("net0"), "{error:?}");
     for name in ["eth0", "net1"] {
@@ -221,7 +216,7 @@ fn a_later_interface_of_the_default_network_takes_no_default_route() {
 #[test]
 fn the_nearest_mtu_counts_and_none_is_above_what_the_node_carries() {
     let node = TestNode::with_ovs();
-    let options = AgentOptions::for_numbered_pods().with(["--mtu", "1400", "--max-mtu", "1442"]);
+    let options = AgentOptions::for_numbered_pods().with("--mtu 1400 --max-mtu 1442");
     let _agent = node.start_agent(&options);
     let mtu = |name: &str, entry_mtu: Option<u32>, pod_mtu: Option<&str>, conf_mtu: Option<u32>| {
         let mut entry = json!({ "mac_address": "0a:00:00:00:00:01", "ip_addresses": [] });

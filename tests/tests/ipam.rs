@@ -158,13 +158,8 @@ fn a_failed_add_gives_its_address_back() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default().subnet("10.9.0.0/30"));
     let pod = node.pod("web");
-    pod.run(
-        "ip",
-        &[
-            "link", "add", "eth0", "type", "veth", "peer", "name", "other",
-        ],
-    );
+    pod.run("ip", "link add eth0 type veth peer name other");
     pod.add().error();
-    pod.run("ip", &["link", "del", "eth0"]);
+    pod.run("ip", "link del eth0");
     assert_eq!(added(&pod), "10.9.0.2/30");
 }

@@ -18,8 +18,8 @@ fn address(text: &str) -> IpAddr {
 }
 
 /// What `tc` shows of a link.
-fn tc(node: &TestNode, what: &str, link: &str, rest: &[&str]) -> String {
-    node.run("tc", &[&["-s", what, "show", "dev", link], rest].concat())
+fn tc(node: &TestNode, what: &str, link: &str, rest: &str) -> String {
+    node.run("tc", format!("-s {what} show dev {link} {rest}"))
 }
 
 #[test]
@@ -31,16 +31,16 @@ fn pods_reach_each_other_through_the_kernel_with_all_offloads_on() {
     for pod in [&web, &db] {
         pod.add().success();
     }
-    let datapaths = node.appctl(&["dpctl/dump-dps"]);
+    let datapaths = node.appctl("dpctl/dump-dps");
     assert_eq!(datapaths.trim(), "system@ovs-system");
     for target in [ipv4(12), ipv6(12)] {
         traffic::ping(web.place(), address(&target), 2).unwrap();
         traffic::tcp_echo(web.place(), db.place(), address(&target), 1 << 20).unwrap();
         traffic::udp_echo(web.place(), db.place(), address(&target), 8000).unwrap();
     }
-    let flows = node.appctl(&["dpctl/dump-flows"]);
+    let flows = node.appctl("dpctl/dump-flows");
     assert!(flows.contains("packets:"), "the kernel has flows: {flows}");
-    let features = web.run("ethtool", &["-k", "eth0"]);
+    let features = web.run("ethtool", "-k eth0");
     assert!(features.contains("tx-checksumming: on"), "{features}");
     for pod in [&web, &db] {
         pod.del().success();
@@ -64,13 +64,13 @@ fn a_pods_limits_are_applied_by_the_kernel_and_go_with_it() {
     db.add().success();
     node.await_vswitchd();
 
-    let host = &web.container[..15];
-    let to_the_pod = tc(&node, "class", host, &[]);
+    let host = web.host_link();
+    let to_the_pod = tc(&node, "class", host, "");
     assert!(
         to_the_pod.contains("htb") && to_the_pod.contains("ceil 20Mbit"),
         "{to_the_pod}"
     );
-    let from_the_pod = tc(&node, "filter", host, &["ingress"]);
+    let from_the_pod = tc(&node, "filter", host, "ingress");
     assert!(
         from_the_pod.contains("police") && from_the_pod.contains("rate 10Mbit"),
         "{from_the_pod}"
@@ -83,7 +83,7 @@ fn a_pods_limits_are_applied_by_the_kernel_and_go_with_it() {
         received > 0 && received < sent,
         "{received} of {sent} bytes came through"
     );
-    let dropped = tc(&node, "filter", host, &["ingress"]);
+    let dropped = tc(&node, "filter", host, "ingress");
     assert!(!dropped.contains("(dropped 0,"), "{dropped}");
 
     web.del().success();
@@ -101,13 +101,13 @@ fn a_port_that_the_datapath_has_lost_is_seen_until_ovs_vswitchd_has_given_it_bac
     let (web, db) = (numbered(&node, "web", 11), numbered(&node, "db", 12));
     let result = web.add().success();
     let other = db.add().success();
-    let host = &web.container[..15];
+    let host = web.host_link();
     for (pod, result) in [(&web, &result), (&db, &other)] {
         pod.check(result).success();
     }
     // Awake, it would give the port back at once.
     node.signal_vswitchd(Signal::SIGSTOP);
-    node.run("ovs-dpctl", &["del-if", "ovs-system", host]);
+    node.run("ovs-dpctl", format!("del-if ovs-system {host}"));
     let row = node.interface_of(&web.container).unwrap();
     assert!(row["ofport"].as_i64().unwrap() > 0, "{row:?}");
     let error = web.check(&result).error();
@@ -162,7 +162,7 @@ fn a_pod_inherits_no_connection_of_either_family_that_the_kernel_tracks() {
     }
     // Of the kernel's own table.
     let tracked = || {
-        let of = |family: &str| node.run("conntrack", &["-L", "-f", family]);
+        let of = |family: &str| node.run("conntrack", format!("-L -f {family}"));
         format!("{}{}", of("ipv4"), of("ipv6"))
     };
     let is_listed = |list: &str, pod: &str| list.contains(&format!("src={pod} "));
@@ -191,7 +191,7 @@ fn pods_on_two_ovn_nodes_reach_each_other_through_the_kernels_geneve() {
     let (central, nodes) = Central::with_two_nodes();
     let (_agents, [(web, _), (db, db_port)]) = central.pod_on_each(&nodes);
     for node in &nodes {
-        node.run("ip", &["link", "show", "genev_sys_6081"]);
+        node.run("ip", "link show genev_sys_6081");
     }
     for target in [db_port.ipv4(), db_port.ipv6()] {
         traffic::ping_until_answered(web.place(), address(&target)).unwrap();

@@ -21,7 +21,7 @@ fn an_add_deletes_moves_and_renames_no_link() {
 
     let events = on_node.events();
     for pod in &pods {
-        let host = &pod.container[..15];
+        let host = pod.host_link();
         assert!(
             events.iter().any(|event| event.name == host),
             "no word of {host}: {events:?}"
@@ -52,7 +52,7 @@ fn open_vswitch_is_told_as_seldom_of_a_pod_as_the_kernel_can() {
         let events = on_node.events();
         let of_pod = events
             .into_iter()
-            .filter(|event| event.name == pod.container[..15]);
+            .filter(|event| event.name == pod.host_link());
         of_pod.map(|event| event.change).collect::<Vec<_>>()
     };
     pod.add().success();

@@ -54,7 +54,7 @@ fn each_operation_has_one_line_with_pod_container_duration_and_outcome() {
 #[test]
 fn at_level_debug_the_steps_have_a_line_of_their_own() {
     let node = TestNode::with_ovs();
-    let options = AgentOptions::default().with(["--log", "podwire=debug"]);
+    let options = AgentOptions::default().with("--log podwire=debug");
     let agent = node.start_agent(&options);
     let pod = node.pod("web");
     pod.add().success();

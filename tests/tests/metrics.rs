@@ -33,7 +33,7 @@ fn watching<'node>(
 ) -> Agent<'node> {
     let options = options
         .watching(server, "n1")
-        .with(["--annotations", "optional"]);
+        .with("--annotations optional");
     let agent = node.start_agent(&options);
     server.await_watches(1);
     agent
@@ -177,7 +177,7 @@ fn ports_spool_watch_and_database_are_told_as_they_are() {
 #[test]
 fn a_loopback_address_serves_the_page_and_nothing_else() {
     let node = TestNode::with_ovs();
-    let options = AgentOptions::default().with(["--metrics-address", ADDRESS]);
+    let options = AgentOptions::default().with(format!("--metrics-address {ADDRESS}"));
     let agent = node.start_agent(&options);
     let ask_for = |head: &str, header: &str| {
         let mut stream = node.place().run(|| TcpStream::connect(ADDRESS)).unwrap();
@@ -359,8 +359,8 @@ fn what_waits_and_what_is_away_is_told_as_well() {
     let server = ApiServer::start_in(node.place());
     server.apply(apiserver::pod_on("n1", &pod, json!({})));
     let url = server.url();
-    let options = AgentOptions::default().with(["--k8s-apiserver", &url, "--node-name", "n1"]);
-    let agent = Agent::launch(&node, &options.with(["--annotations", "optional"])).unwrap();
+    let options = AgentOptions::default().with(format!("--k8s-apiserver {url} --node-name n1"));
+    let agent = Agent::launch(&node, &options.with("--annotations optional")).unwrap();
     let state = |page: &Scrape| {
         ["ready", "ovsdb_synced", "spool_entries"]
             .map(|name| page.value(&format!("podwire_{name}"), &[]).unwrap())
@@ -377,7 +377,7 @@ fn what_waits_and_what_is_away_is_told_as_well() {
     let page = scrape(&agent);
     assert_eq!(page.value("podwire_watch_failing", &of_kube), Some(1.0));
 
-    let ports = node.podwire_live(&["ports", "--watch"]);
+    let ports = node.podwire_live("ports --watch");
     node.signal_vswitchd(Signal::SIGSTOP);
     std::thread::scope(|scope| {
         let adding = scope.spawn(|| pod.add().success());

@@ -68,20 +68,9 @@ fn two_networks_of_multus_and_a_default_route_that_it_moves_are_added_checked_an
     // As "default-route" has it: it removes each default route, and keeps in its cache of the
     // first result the one of the family that it doesn't set.
     for family in ["-4", "-6"] {
-        pod.run("ip", &[family, "route", "delete", "default"]);
+        pod.run("ip", format!("{family} route delete default"));
     }
-    pod.run(
-        "ip",
-        &[
-            "route",
-            "add",
-            "default",
-            "via",
-            "10.186.0.1",
-            "dev",
-            "green0",
-        ],
-    );
+    pod.run("ip", "route add default via 10.186.0.1 dev green0");
     let kept = results[0]["routes"].as_array_mut().unwrap();
     kept.retain(|route| route["dst"] != "0.0.0.0/0");
     results[2]["routes"] = json!([{"dst": "0.0.0.0/0", "gw": "10.186.0.1"}]);
@@ -89,7 +78,7 @@ fn two_networks_of_multus_and_a_default_route_that_it_moves_are_added_checked_an
     for (delegate, result) in delegates().iter().zip(&results) {
         call(&pod, "CHECK", delegate, Some(result)).success();
     }
-    let checked = node.podwire(&["check"]);
+    let checked = node.podwire("check");
     assert_eq!(checked.status.code(), Some(0), "{}", checked.stdout);
 
     for round in 0..2 {

@@ -10,7 +10,7 @@ use serde_json::Value;
 fn plan_changes_nothing_and_says_what_init_will_do() {
     let machine = Machine::new();
     let before = machine.snapshot();
-    let planned = machine.podwire_node("plan", &[]);
+    let planned = machine.podwire_node("plan", "");
     assert_eq!(planned.status.code(), Some(2), "{planned:?}");
     for line in [
         "+ external_ids:ovn-remote = tcp:192.0.2.9:6642",
@@ -28,8 +28,8 @@ fn plan_changes_nothing_and_says_what_init_will_do() {
     }
     before.assert_same(&machine.snapshot());
 
-    machine.init(&[]);
-    let planned = machine.podwire_node("plan", &[]);
+    machine.init("");
+    let planned = machine.podwire_node("plan", "");
     assert_eq!(planned.status.code(), Some(0), "{planned:#?}");
     let last = planned.stdout.lines().last().unwrap();
     assert!(last.starts_with("nothing to do: all "), "{last}");
@@ -39,13 +39,13 @@ fn plan_changes_nothing_and_says_what_init_will_do() {
 fn a_second_init_writes_nothing_at_all() {
     const RECORD: &str = "/run/strace";
     let machine = Machine::new();
-    machine.init(&[]);
+    machine.init("");
     let node = machine.node();
     let mut strace = Command::new("strace");
     let calls = "trace=network,write,writev,openat,mkdir,unlink,rename";
     strace.args(["-f", "-s", "4096", "-e", calls, "-o", RECORD]);
     strace.arg(podwire_tests::agent_binary());
-    strace.args(machine.arguments("init", &[]));
+    strace.args(machine.arguments("init", ""));
     let done = node.place().run(|| strace.output()).unwrap();
     let said = String::from_utf8_lossy(&done.stdout);
     let nothing = "0 steps: 0 changes by netlink and nft, 0 transactions of Open vSwitch's \
@@ -78,14 +78,12 @@ fn a_second_init_writes_nothing_at_all() {
 fn cleanup_leaves_the_machine_as_it_was() {
     let machine = Machine::new();
     let before = machine.snapshot();
-    let done = machine.init(&[]);
+    let done = machine.init("");
     assert!(
         done.contains("made address fd00:10:244:1::2/64 of ovn-k8s-mp0"),
         "{done}"
     );
-    let addresses = machine
-        .node()
-        .run("ip", &["-j", "addr", "show", "ovn-k8s-mp0"]);
+    let addresses = machine.node().run("ip", "-j addr show ovn-k8s-mp0");
     let addresses: Value = serde_json::from_str(&addresses).unwrap();
     assert_eq!(addresses[0]["address"], "0a:58:0a:f4:01:02");
     assert_eq!(addresses[0]["mtu"], 1442);
@@ -105,10 +103,10 @@ fn cleanup_leaves_the_machine_as_it_was() {
     ];
     assert_eq!(others, expected);
 
-    let done = machine.cleanup(&[]);
+    let done = machine.cleanup("");
     assert!(done.contains("removed port ovn-k8s-mp0"), "{done}");
     before.assert_same(&machine.snapshot());
-    let again = machine.cleanup(&[]);
+    let again = machine.cleanup("");
     assert!(again.starts_with("0 steps"), "{again}");
     before.assert_same(&machine.snapshot());
 }
@@ -126,7 +124,7 @@ fn killed_at_any_step_cleanup_leaves_the_machine_as_it_was() {
             break;
         }
         assert!(ended.status.code().is_none(), "{boundaries}: {ended:#?}");
-        machine.cleanup(&[]);
+        machine.cleanup("");
         before.assert_same(&machine.snapshot());
     }
     assert!(boundaries > 30, "only {boundaries} boundaries");
@@ -134,12 +132,12 @@ fn killed_at_any_step_cleanup_leaves_the_machine_as_it_was() {
     let mut boundaries = 0;
     loop {
         boundaries += 1;
-        machine.init(&[]);
+        machine.init("");
         let ended = machine.cleanup_killed_at(boundaries);
         if ended.status.success() {
             break;
         }
-        machine.cleanup(&[]);
+        machine.cleanup("");
         before.assert_same(&machine.snapshot());
     }
     assert!(boundaries > 8, "only {boundaries} boundaries");
@@ -154,10 +152,10 @@ fn init_goes_on_where_a_killed_one_ended() {
         let ended = machine.init_killed_at(boundary);
         assert!(!ended.status.success(), "{ended:#?}");
     }
-    machine.init(&[]);
+    machine.init("");
     let (code, shown) = machine.show();
     assert_eq!(code, Some(0), "{shown:#}");
-    machine.cleanup(&[]);
+    machine.cleanup("");
     before.assert_same(&machine.snapshot());
 }
 
@@ -165,44 +163,19 @@ fn init_goes_on_where_a_killed_one_ended() {
 fn what_others_made_in_our_place_is_named_and_stays() {
     let machine = Machine::new();
     let node = machine.node();
-    let run = |arguments: &[&str]| node.run("ip", arguments);
-    run(&[
-        "route",
-        "add",
-        "10.96.0.0/16",
-        "via",
-        "192.0.2.1",
-        "proto",
-        "static",
-    ]);
-    run(&["address", "add", "10.244.1.2/32", "dev", "lo"]);
-    let set = [
-        "set",
-        "open_vswitch",
-        ".",
-        "external_ids:ovn-remote=tcp:198.51.100.1:6642",
-    ];
-    node.vsctl(&[&["--no-wait"], &set[..]].concat());
-    let add = [
-        "add-port",
-        "br-int",
-        "ovn-k8s-mp0",
-        "--",
-        "set",
-        "interface",
-        "ovn-k8s-mp0",
-    ];
-    let kind = [
-        "type=internal",
-        "external_ids:iface-id=k8s-node-a",
-        "mtu_request=1400",
-    ];
-    node.vsctl(&[&add[..], &kind, &["mac=\"0a:58:0a:f4:01:09\""]].concat());
-    run(&["link", "set", "ovn-k8s-mp0", "addrgenmode", "none"]);
-    run(&["link", "set", "ovn-k8s-mp0", "up"]);
+    let run = |arguments: &str| node.run("ip", arguments);
+    run("route add 10.96.0.0/16 via 192.0.2.1 proto static");
+    run("address add 10.244.1.2/32 dev lo");
+    node.vsctl("--no-wait set open_vswitch . external_ids:ovn-remote=tcp:198.51.100.1:6642");
+    node.vsctl(
+        "add-port br-int ovn-k8s-mp0 -- set interface ovn-k8s-mp0 type=internal \
+         external_ids:iface-id=k8s-node-a mtu_request=1400 mac=\"0a:58:0a:f4:01:09\"",
+    );
+    run("link set ovn-k8s-mp0 addrgenmode none");
+    run("link set ovn-k8s-mp0 up");
     let before = machine.snapshot();
 
-    let refused = machine.podwire_node("init", &[]);
+    let refused = machine.podwire_node("init", "");
     assert_eq!(refused.status.code(), Some(1));
     for words in [
         "external_ids:ovn-remote: somebody else set it to tcp:198.51.100.1:6642",
@@ -213,17 +186,17 @@ fn what_others_made_in_our_place_is_named_and_stays() {
     before.assert_same(&machine.snapshot());
 
     // Another's address is another's, whatever we are told.
-    let refused = machine.podwire_node("init", &["--take-over"]);
+    let refused = machine.podwire_node("init", "--take-over");
     assert!(
         refused.stderr.contains("lo has this address"),
         "{refused:#?}"
     );
-    machine.cleanup(&[]);
-    run(&["address", "del", "10.244.1.2/32", "dev", "lo"]);
+    machine.cleanup("");
+    run("address del 10.244.1.2/32 dev lo");
     // Their route is replaced by ours, and comes back.
     let before = machine.snapshot();
-    machine.init(&["--take-over"]);
-    machine.cleanup(&[]);
+    machine.init("--take-over");
+    machine.cleanup("");
     // The link takes MAC and MTU from its row.
     node.await_vswitchd();
     before.assert_same(&machine.snapshot());
@@ -235,31 +208,31 @@ fn what_can_not_be_is_one_sentence_and_changes_nothing() {
     let before = machine.snapshot();
     for (arguments, said) in [
         (
-            ["--interface", "eth7"],
+            "--interface eth7",
             "--interface eth7: there is no such link; the links are br-int, eth0, far, lo, \
              ovs-netdev",
         ),
         (
-            ["--mtu", "1450"],
+            "--mtu 1450",
             "--mtu 1450: eth0 has an MTU of 1500 bytes and tunnels take 58: name 1442 at most, or \
              raise the link's",
         ),
-        (["--mtu", "100"], "--mtu 100: expected 1280 to 65535 bytes"),
+        ("--mtu 100", "--mtu 100: expected 1280 to 65535 bytes"),
         (
-            ["--node-subnet", "10.244.2.5/24"],
+            "--node-subnet 10.244.2.5/24",
             "--node-subnet 10.244.2.5/24: its host part is not zero: is 10.244.2.0/24 meant?",
         ),
         (
-            ["--ovn-remote", "192.0.2.9"],
+            "--ovn-remote 192.0.2.9",
             "--ovn-remote 192.0.2.9: \"192.0.2.9\" is not an OVSDB remote that podwire connects \
              to; it takes unix:/path, tcp:host:port and ssl:host:port",
         ),
         (
-            ["--service-cidr", "10.244.0.0/16"],
+            "--service-cidr 10.244.0.0/16",
             "--service-cidr 10.244.0.0/16: it overlaps the pod network 10.244.1.0/24",
         ),
     ] {
-        let refused = machine.podwire_node("init", &arguments);
+        let refused = machine.podwire_node("init", arguments);
         assert_eq!(refused.stderr, format!("podwire node: {said}\n"));
         assert_ne!(refused.status.code(), Some(0));
     }

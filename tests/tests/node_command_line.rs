@@ -6,21 +6,12 @@ use std::process::Command;
 
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::machine::{Machine, await_well};
-use podwire_tests::{NodeRun, agent_binary};
+use podwire_tests::{NodeRun, Words as _, agent_binary, without_own_variables};
 
 /// The addresses and the database of every test, as ovnkube's flags.
-const FLAGS: [&str; 10] = [
-    "-cluster-subnets",
-    "10.244.0.0/16/24",
-    "-k8s-service-cidrs=10.96.0.0/16",
-    "-sb-address",
-    "tcp:192.0.2.9:6642",
-    "-encap-ip=192.0.2.11",
-    "-nodeport",
-    "-gateway-mode=local",
-    "-lflow-cache-limit=1000",
-    "-mtu=1350",
-];
+const FLAGS: &str = "-cluster-subnets 10.244.0.0/16/24 -k8s-service-cidrs=10.96.0.0/16 \
+                     -sb-address tcp:192.0.2.9:6642 -encap-ip=192.0.2.11 -nodeport \
+                     -gateway-mode=local -lflow-cache-limit=1000 -mtu=1350";
 
 /// An API server on the machine that has given the node its subnet.
 fn api_server(machine: &Machine) -> ApiServer {
@@ -33,18 +24,14 @@ fn api_server(machine: &Machine) -> ApiServer {
 }
 
 /// ovnkube on the machine, with these flags.
-fn ovnkube(directory: &tempfile::TempDir, flags: &[&str]) -> Command {
+fn ovnkube(directory: &tempfile::TempDir, flags: &str) -> Command {
     let program = directory.path().join("ovnkube");
     if !program.exists() {
         symlink(agent_binary(), &program).unwrap();
     }
     let mut command = Command::new(program);
-    for (variable, _) in std::env::vars_os() {
-        if variable.to_string_lossy().starts_with("PODWIRE_") {
-            command.env_remove(variable);
-        }
-    }
-    command.args(flags);
+    without_own_variables(&mut command);
+    command.args(flags.words());
     command
 }
 
@@ -66,39 +53,18 @@ fn ovnkube_s_command_for_a_node_makes_it_one_keeps_it_and_removes_it() {
     let server = api_server(&machine);
     let url = server.url();
     let directory = tempfile::tempdir().unwrap();
-    let flags = [
-        &["-init-node", "node-a", "-k8s-apiserver", &url],
-        &FLAGS[..],
-    ]
-    .concat();
-    let token = ["-k8s-token", "secret"];
-    let start = || NodeRun::launch_by(node, ovnkube(&directory, &[&flags[..], &token].concat()));
-    let show = |verb: &str| {
-        let own = [
-            "node",
-            verb,
-            "--node-name",
-            "node-a",
-            "--k8s-apiserver",
-            &url,
-            "--cluster-subnet",
-            "10.244.0.0/16",
-            "--service-cidr",
-            "10.96.0.0/16",
-            "--ovn-remote",
-            "tcp:192.0.2.9:6642",
-            "--encap-ip",
-            "192.0.2.11",
-            "--mtu",
-            "1350",
-            "--ovn-option",
-            "ovn-limit-lflow-cache=1000",
-        ];
-        own.map(str::to_owned).to_vec()
-    };
+    let flags = format!("-init-node node-a -k8s-apiserver {url} {FLAGS} -k8s-token secret");
+    let start = || NodeRun::launch_by(node, ovnkube(&directory, &flags));
     let run = start();
     run.await_state("READY=1");
-    await_well(node, &show("show"));
+    await_well(
+        node,
+        format!(
+            "node show --node-name node-a --k8s-apiserver {url} --cluster-subnet 10.244.0.0/16 \
+             --service-cidr 10.96.0.0/16 --ovn-remote tcp:192.0.2.9:6642 --encap-ip 192.0.2.11 \
+             --mtu 1350 --ovn-option ovn-limit-lflow-cache=1000"
+        ),
+    );
     let pid = role(&run, 1);
     let arguments = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
     assert!(!arguments.contains("secret"), "{arguments}");
@@ -106,7 +72,7 @@ fn ovnkube_s_command_for_a_node_makes_it_one_keeps_it_and_removes_it() {
     assert_eq!(keys["ovn-limit-lflow-cache"], "1000");
     assert_eq!(keys["ovn-encap-ip"], "192.0.2.11");
     // It is kept, and whoever stops one stops both.
-    node.run("ip", &["route", "del", "10.96.0.0/16"]);
+    node.run("ip", "route del 10.96.0.0/16");
     run.await_log("put back route 10.96.0.0/16", 1);
     assert!(run.stop().success());
     machine.await_process_end(pid);
@@ -115,7 +81,7 @@ fn ovnkube_s_command_for_a_node_makes_it_one_keeps_it_and_removes_it() {
     let run = start();
     run.await_state("READY=1");
     let pid = role(&run, 2);
-    node.run("kill", &["-9", &pid.to_string()]);
+    node.run("kill", format!("-9 {pid}"));
     assert_eq!(run.await_end().code(), Some(1));
     assert!(
         run.log()
@@ -129,11 +95,8 @@ fn ovnkube_s_command_for_a_node_makes_it_one_keeps_it_and_removes_it() {
     run.kill();
     machine.await_process_end(pid);
 
-    let cleanup = ovnkube(
-        &directory,
-        &["-cleanup-node=node-a", "-k8s-apiserver", &url],
-    );
-    let done = machine.finish(cleanup);
+    let flags = format!("-cleanup-node=node-a -k8s-apiserver {url}");
+    let done = machine.finish(ovnkube(&directory, &flags));
     assert!(
         done.stdout.contains("removed route 10.96.0.0/16"),
         "{done:?}"
@@ -164,17 +127,11 @@ fn settings_come_from_the_files_that_are_there_and_a_bad_one_is_named_with_its_f
         "/run/podwire.toml",
         "mtu = 1300\nsubnets = ['10.1.0.0/24']\n[node]\nnode-subnets = ['10.244.1.0/24']\n",
     );
-    let files = [
-        "--config",
-        "/run/podwire.toml",
-        "--config-file",
-        "/run/ovn_k8s.conf",
-    ];
-    let podwire = |verb: &str, more: &[&str]| {
-        let line = [&["node", verb, "--node-name", "node-a"], &files[..], more].concat();
-        node.podwire(&line)
+    let files = "--config /run/podwire.toml --config-file /run/ovn_k8s.conf";
+    let podwire = |verb: &str, more: &str| {
+        node.podwire(format!("node {verb} --node-name node-a {files} {more}"))
     };
-    let planned = podwire("plan", &[]).stdout;
+    let planned = podwire("plan", "").stdout;
     for said in [
         "+ external_ids:ovn-encap-ip = 192.0.2.11",
         "+ route 10.244.0.0/16 via 10.244.1.1",
@@ -184,10 +141,10 @@ fn settings_come_from_the_files_that_are_there_and_a_bad_one_is_named_with_its_f
         assert!(planned.contains(said), "{said} is not in\n{planned}");
     }
     // What stands on the command line counts.
-    let planned = podwire("plan", &["--mtu=1280"]).stdout;
+    let planned = podwire("plan", "--mtu=1280").stdout;
     assert!(planned.contains("MTU of 1280 bytes"), "{planned}");
     write("/run/ovn_k8s.conf", "[default]\nencap-ip=eth0\n");
-    let refused = podwire("init", &[]);
+    let refused = podwire("init", "");
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     let said = "--encap-ip eth0: expected IP addresses of this machine, as in 192.0.2.11 \
                 (/run/ovn_k8s.conf, line 2: [default] encap-ip)";
@@ -206,27 +163,27 @@ fn others_bridge_mappings_stay_and_ours_go_again() {
             .to_owned()
     };
     let set = |value: &str| {
-        let key = format!("external_ids:ovn-bridge-mappings={value}");
-        node.vsctl(&["--no-wait", "set", "open_vswitch", ".", &key]);
+        let key = "external_ids:ovn-bridge-mappings";
+        node.vsctl(format!("--no-wait set open_vswitch . {key}={value}"));
     };
     set("public:br-public");
     let before = machine.snapshot();
-    let flags = ["--bridge-mapping", "physnet1:br-data"];
-    let run = machine.start_run(&flags);
+    let flags = "--bridge-mapping physnet1:br-data";
+    let run = machine.start_run(flags);
     assert_eq!(mappings(), "physnet1:br-data,public:br-public");
     // One who knows nothing of ours writes the whole key.
     set("public:br-public,other:br-other");
     run.await_log("put back external_ids:ovn-bridge-mappings:physnet1", 1);
-    await_well(node, &machine.arguments("show", &flags));
+    await_well(node, machine.arguments("show", flags));
     assert_eq!(
         mappings(),
         "other:br-other,physnet1:br-data,public:br-public"
     );
     run.stop();
-    let refused = machine.podwire_node("init", &["--bridge-mapping", "public:br-data"]);
+    let refused = machine.podwire_node("init", "--bridge-mapping public:br-data");
     let said = "external_ids:ovn-bridge-mappings:public: somebody else set it to br-public";
     assert!(refused.stderr.contains(said), "{refused:?}");
-    machine.cleanup(&[]);
+    machine.cleanup("");
     assert_eq!(mappings(), "other:br-other,public:br-public");
     set("public:br-public");
     before.assert_same(&machine.snapshot());

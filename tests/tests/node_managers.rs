@@ -23,14 +23,14 @@ fn shipped(name: &str) -> String {
 
 fn addresses(node: &TestNode) -> String {
     let show = ["-o", "address", "show", "dev", "ovn-k8s-mp0"];
-    node.run("ip", &show)
+    node.run("ip", show)
 }
 
 #[test]
 fn what_networkd_takes_away_is_put_back_and_its_file_keeps_it_from_that() {
     let machine = Machine::new();
     let node = machine.node();
-    let run = machine.start_run(&[]);
+    let run = machine.start_run("");
     {
         let _networkd = Manager::networkd(
             node,
@@ -38,17 +38,17 @@ fn what_networkd_takes_away_is_put_back_and_its_file_keeps_it_from_that() {
         )
         .unwrap();
         let configured = ["--timeout=20", "--interface=ovn-k8s-mp0:routable"];
-        node.run("/usr/lib/systemd/systemd-networkd-wait-online", &configured);
-        node.run("networkctl", &["reconfigure", "ovn-k8s-mp0"]);
-        node.run("/usr/lib/systemd/systemd-networkd-wait-online", &configured);
+        node.run("/usr/lib/systemd/systemd-networkd-wait-online", configured);
+        node.run("networkctl", "reconfigure ovn-k8s-mp0");
+        node.run("/usr/lib/systemd/systemd-networkd-wait-online", configured);
         machine.await_well();
         // It did take the link.
         assert!(addresses(node).contains("198.51.100.7"));
-        node.run("networkctl", &["reload"]);
+        node.run("networkctl", "reload");
         machine.await_well();
     }
     let remove = ["address", "del", "198.51.100.7/32", "dev", "ovn-k8s-mp0"];
-    node.run("ip", &remove);
+    node.run("ip", remove);
     let own = shipped("05-podwire.network");
     let files = [
         ("05-podwire.network", &*own),
@@ -57,8 +57,8 @@ fn what_networkd_takes_away_is_put_back_and_its_file_keeps_it_from_that() {
     ];
     let _networkd = Manager::networkd(node, &files).unwrap();
     let configured = ["--timeout=20", "--interface=eth0:routable"];
-    node.run("/usr/lib/systemd/systemd-networkd-wait-online", &configured);
-    let listed = node.run("networkctl", &["list", "--no-pager", "--no-legend"]);
+    node.run("/usr/lib/systemd/systemd-networkd-wait-online", configured);
+    let listed = node.run("networkctl", "list --no-pager --no-legend");
     let link = listed
         .lines()
         .find(|line| line.contains("ovn-k8s-mp0"))
@@ -73,11 +73,8 @@ fn what_networkd_takes_away_is_put_back_and_its_file_keeps_it_from_that() {
 fn what_network_manager_takes_away_is_put_back_and_its_file_keeps_it_from_that() {
     let machine = Machine::new();
     let node = machine.node();
-    let run = machine.start_run(&[]);
-    let nmcli = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        node.run("nmcli", &words)
-    };
+    let run = machine.start_run("");
+    let nmcli = |line: &str| node.run("nmcli", line);
     {
         let _manager = Manager::network_manager(node).unwrap();
         // An operator who means well.
@@ -91,12 +88,12 @@ fn what_network_manager_takes_away_is_put_back_and_its_file_keeps_it_from_that()
         run.await_log("put back ", 1);
         machine.await_well();
     }
-    node.run("mkdir", &["-p", "/run/nm/lib"]);
+    node.run("mkdir", "-p /run/nm/lib");
     let write = format!(
         "cat >/run/nm/lib/podwire.conf <<'END'\n{}\nEND",
         shipped("podwire.conf")
     );
-    node.run("sh", &["-c", &write]);
+    node.run("sh", ["-c", &write]);
     let _manager = Manager::network_manager(node).unwrap();
     let listed = nmcli("--terse --fields DEVICE,STATE device");
     assert!(listed.contains("ovn-k8s-mp0:unmanaged"), "{listed}");
@@ -109,26 +106,25 @@ fn firewalld_is_told_of_pods_again_after_its_reload_and_keeps_nothing_after_clea
     let machine = Machine::new();
     let node = machine.node();
     let _firewalld = Manager::firewalld(node).unwrap();
-    let firewall = |words: &[&str]| node.run("firewall-cmd", words);
+    let firewall = |line: &str| node.run("firewall-cmd", line);
     let zones = || {
-        let runtime = firewall(&["--list-all-zones"]);
-        let config = [&["--permanent"][..], &["--list-all-zones"]].concat();
-        (runtime, firewall(&config))
+        let runtime = firewall("--list-all-zones");
+        (runtime, firewall("--permanent --list-all-zones"))
     };
     let before = zones();
-    let run = machine.start_run(&[]);
+    let run = machine.start_run("");
     let is_told = || {
-        let trusted = firewall(&["--zone=trusted", "--list-all"]);
+        let trusted = firewall("--zone=trusted --list-all");
         assert!(trusted.contains("interfaces: ovn-k8s-mp0"), "{trusted}");
         for source in ["10.244.0.0/16", "fd00:10:244::/48"] {
             assert!(trusted.contains(source), "{trusted}");
         }
-        let public = firewall(&["--zone=public", "--list-ports"]);
+        let public = firewall("--zone=public --list-ports");
         assert_eq!(public.trim(), "6081/udp");
     };
     is_told();
     // Nothing of it is for good: its reload ends it, and is followed.
-    firewall(&["--reload"]);
+    firewall("--reload");
     // A firewalld that does not answer while it reloads is told anew, and not put back.
     let link = "firewalld: link ovn-k8s-mp0 in zone trusted";
     run.await_lines(link, 1, |line| {
@@ -138,26 +134,25 @@ fn firewalld_is_told_of_pods_again_after_its_reload_and_keeps_nothing_after_clea
     is_told();
     let source = "put back firewalld: 10.244.0.0/16 in zone trusted";
     let earlier = run.count(source);
-    firewall(&["--zone=trusted", "--remove-source=10.244.0.0/16"]);
+    firewall("--zone=trusted --remove-source=10.244.0.0/16");
     run.await_log(source, earlier + 1);
     machine.await_well();
     assert_eq!(zones().1, before.1);
     assert!(run.stop().success());
-    machine.cleanup(&[]);
+    machine.cleanup("");
     assert_eq!(zones(), before);
 
-    let permanent = ["--firewalld", "permanent"];
-    machine.init(&permanent);
+    machine.init("--firewalld permanent");
     assert_ne!(zones().1, before.1);
-    firewall(&["--reload"]);
+    firewall("--reload");
     is_told();
     // As after a reboot: only what outlives one tells that it is ours.
-    node.run("rm", &["-r", "/run/podwire/node"]);
-    machine.cleanup(&[]);
+    node.run("rm", "-r /run/podwire/node");
+    machine.cleanup("");
     assert_eq!(zones(), before);
 
     // Who wants to do it by hand is told how.
-    let planned = machine.podwire_node("plan", &["--firewalld", "off"]).stdout;
+    let planned = machine.podwire_node("plan", "--firewalld off").stdout;
     let told = "firewall-cmd --permanent --zone=trusted --add-interface=ovn-k8s-mp0";
     assert!(planned.contains(told), "{planned}");
     assert!(!planned.contains("+ firewalld"), "{planned}");

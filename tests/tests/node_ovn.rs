@@ -10,53 +10,25 @@ fn host_and_pod_reach_each_other_and_the_pod_reaches_the_outside() {
     let node = central.node_without_controller("node-a", 1);
     node.make_bridge();
     node.start_controller();
-    let uplink = node.uplink();
-    let init = [
-        &[
-            "node",
-            "init",
-            "--node-name",
-            "node-a",
-            "--interface",
-            uplink,
-        ][..],
-        &[
-            "--node-subnet",
-            "10.128.1.0/24",
-            "--cluster-subnet",
-            "10.128.0.0/14",
-        ],
-        &[
-            "--service-cidr",
-            "10.96.0.0/16",
-            "--ovn-remote",
-            "tcp:172.31.0.1:6642",
-        ],
-    ];
-    let done = node.podwire(&init.concat());
-    done.success("podwire node init");
+    let init = format!(
+        "node init --node-name node-a --interface {} --node-subnet 10.128.1.0/24 \
+         --cluster-subnet 10.128.0.0/14 --service-cidr 10.96.0.0/16 \
+         --ovn-remote tcp:172.31.0.1:6642",
+        node.uplink()
+    );
+    node.podwire(init).success("podwire node init");
     // ovn-controller has joined by what init told it.
     central.await_chassis("node-a");
 
     // The controller's part: the switch, the management port's logical port, the way out, a
     // service.
     central.add_switch(&node);
-    let nbctl = |arguments: &[&str]| central.nbctl(arguments);
-    nbctl(&["lsp-add", "node-a", "k8s-node-a"]);
-    nbctl(&[
-        "lsp-set-addresses",
-        "k8s-node-a",
-        "0a:58:0a:80:01:02 10.128.1.2",
-    ]);
-    nbctl(&[
-        "--policy=src-ip",
-        "lr-route-add",
-        "cluster",
-        "10.128.1.0/24",
-        "10.128.1.2",
-    ]);
-    nbctl(&["lb-add", "web", "10.96.0.10:80", "10.128.1.11:8080", "tcp"]);
-    nbctl(&["ls-lb-add", "node-a", "web"]);
+    let nbctl = |arguments: &str| central.nbctl(arguments);
+    nbctl("lsp-add node-a k8s-node-a");
+    nbctl("lsp-set-addresses k8s-node-a '0a:58:0a:80:01:02 10.128.1.2'");
+    nbctl("--policy=src-ip lr-route-add cluster 10.128.1.0/24 10.128.1.2");
+    nbctl("lb-add web 10.96.0.10:80 10.128.1.11:8080 tcp");
+    nbctl("ls-lb-add node-a web");
     central.await_up("k8s-node-a", true);
 
     let _agent = node.start_agent(&OvnNode::agent_options());
@@ -83,16 +55,13 @@ fn host_and_pod_reach_each_other_and_the_pod_reaches_the_outside() {
     traffic::udp_echo(pod.place(), outside, central_address, 1000).unwrap();
 
     pod.del().success();
-    let done = node.podwire(&["node", "cleanup", "--cluster"]);
+    let done = node.podwire("node cleanup --cluster");
     let done = done.success("podwire node cleanup");
     assert!(
         done.contains("removed chassis node-a from the southbound"),
         "{done}"
     );
-    assert_eq!(
-        central.sbctl(&["--bare", "--columns=name", "list", "chassis"]),
-        ""
-    );
+    assert_eq!(central.sbctl("--bare --columns=name list chassis"), "");
     node.leftovers().assert_none();
 }
 
@@ -101,21 +70,16 @@ fn a_machine_that_is_another_s_twin_is_refused_before_anything_is_changed() {
     let central = Central::start();
     let node = central.node_without_controller("node-a", 1);
     node.make_bridge();
-    let settings = [
-        &["--node-name", "node-a", "--interface", node.uplink()][..],
-        &[
-            "--node-subnet",
-            "10.128.1.0/24",
-            "--ovn-remote",
-            "tcp:172.31.0.1:6642",
-        ],
-    ]
-    .concat();
-    let podwire = |verb| node.podwire(&[&["node", verb], &settings[..]].concat());
+    let uplink = node.uplink();
+    let podwire = |verb| {
+        node.podwire(format!(
+            "node {verb} --node-name node-a --interface {uplink} --node-subnet 10.128.1.0/24 \
+             --ovn-remote tcp:172.31.0.1:6642"
+        ))
+    };
     let add = |name: &str, ip: &str, host: &str| {
-        central.sbctl(&["chassis-add", name, "geneve", ip]);
-        let hostname = format!("hostname={host}");
-        central.sbctl(&["set", "chassis", name, &hostname]);
+        central.sbctl(format!("chassis-add {name} geneve {ip}"));
+        central.sbctl(format!("set chassis {name} hostname={host}"));
     };
     for (name, ip, said) in [
         (
@@ -137,17 +101,17 @@ fn a_machine_that_is_another_s_twin_is_refused_before_anything_is_changed() {
         let refused = podwire("init");
         assert_eq!(refused.status.code(), Some(1), "{refused:?}");
         assert!(refused.stderr.contains(said), "{refused:?}");
-        let keys = node.vsctl(&["get", "open_vswitch", ".", "external_ids"]);
+        let keys = node.vsctl("get open_vswitch . external_ids");
         assert!(!keys.contains("ovn-encap-ip"), "{keys}");
-        central.sbctl(&["chassis-del", name]);
+        central.sbctl(format!("chassis-del {name}"));
     }
     // One's own, of an earlier start, is no other's.
     add("node-a", "172.31.0.2", "node-a");
     podwire("init").success("podwire node init");
     // A firewall of somebody else's that drops is told of.
-    node.run("nft", &["add table ip filter"]);
+    node.run("nft", "add table ip filter");
     let chain = "add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }";
-    node.run("nft", &[chain]);
+    node.run("nft", chain);
     let planned = podwire("plan");
     assert!(
         planned.stdout.contains("nft list chain ip filter FORWARD"),

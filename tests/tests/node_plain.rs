@@ -32,25 +32,23 @@ fn api_object(node: &OvnNode) -> Value {
     object
 }
 
-fn arguments(verb: &str, node: &OvnNode, server: &ApiServer) -> Vec<String> {
-    let words = [
-        &["node", verb, "--mode", "plain", "--node-name", &node.name][..],
-        &["--interface", node.uplink()],
-        &["--k8s-apiserver", &server.url()],
-    ];
-    words.concat().into_iter().map(str::to_owned).collect()
+fn arguments(verb: &str, node: &OvnNode, server: &ApiServer) -> String {
+    let (name, uplink, url) = (&node.name, node.uplink(), server.url());
+    format!(
+        "node {verb} --mode plain --node-name {name} --interface {uplink} --k8s-apiserver {url}"
+    )
 }
 
 /// As an operator gets it, whose bridge the agent makes.
 fn bare(node: &OvnNode) {
-    node.vsctl(&["--if-exists", "del-br", "br-int"]);
+    node.vsctl("--if-exists del-br br-int");
     let usual = "echo 0 >/proc/sys/net/ipv4/conf/default/arp_ignore";
-    node.run("sh", &["-c", usual]);
+    node.run("sh", ["-c", &usual]);
     if node.uplink() != "eth0" {
         // The userspace datapath's own port answers ARP for the bridge's address, as a tap would
         // not.
         let quiet = "echo 8 >/proc/sys/net/ipv4/conf/eth0/arp_ignore";
-        node.run("sh", &["-c", quiet]);
+        node.run("sh", ["-c", &quiet]);
     }
 }
 
@@ -70,14 +68,14 @@ impl<'n> Cluster<'n> {
                 server.apply(object);
             }
             // Ready before the agent starts, whose unit waits for it.
-            let run = NodeRun::start(node, &arguments("run", node, &server));
-            let options = AgentOptions::default().with(["--subnet", "node"]);
+            let run = NodeRun::start(node, arguments("run", node, &server));
+            let options = AgentOptions::default().with("--subnet node");
             cluster.agents.push(node.start_agent(&options));
             cluster.runs.push(run);
             cluster.servers.push(server);
         }
         for (node, server) in nodes.iter().zip(&cluster.servers) {
-            await_well(node, &arguments("show", node, server));
+            await_well(node, arguments("show", node, server));
             let pod = node.pod(&format!("on-{}", node.name));
             let result = pod.add().success();
             let addresses = addresses(&result).unwrap();
@@ -106,11 +104,11 @@ impl<'n> Cluster<'n> {
         }
         for (at, (run, node)) in self.runs.into_iter().zip(self.nodes).enumerate() {
             assert!(run.stop().success());
-            let done = node.podwire(&["node", "cleanup"]);
+            let done = node.podwire("node cleanup");
             done.success("podwire node cleanup");
-            let links = node.run("ip", &["-o", "link"]);
+            let links = node.run("ip", "-o link");
             assert!(!links.contains("podwire-tun"), "{links}");
-            assert_eq!(node.run("nft", &["list", "ruleset"]), "");
+            assert_eq!(node.run("nft", "list ruleset"), "");
             // Nobody tells the agent a subnet any more, and it says so.
             self.agents[at].await_ready(false);
         }
@@ -135,7 +133,7 @@ fn pods_of_nodes_without_a_controller_reach_each_other_by_routes_and_tunnels() {
             ("172.31.3.0/24", "172.31.0.254"),
             ("fd00:31:0:3::/64", "fd00:31::fe"),
         ] {
-            node.run("ip", &["route", "add", net, "via", by]);
+            node.run("ip", format!("route add {net} via {by}"));
         }
     }
     let cluster = Cluster::start(&nodes);
@@ -178,22 +176,14 @@ fn pods_of_nodes_without_a_controller_reach_each_other_by_routes_and_tunnels() {
     );
     let show = arguments("show", &nodes[0], &cluster.servers[0]);
     await_well(&nodes[0], &show);
-    assert!(
-        nodes[0]
-            .vsctl(&["list", "interface"])
-            .contains("172.31.9.9")
-    );
+    assert!(nodes[0].vsctl("list interface").contains("172.31.9.9"));
     cluster.apply(&api_object(&nodes[1]));
     let (a, b) = (&cluster.pods[0], &cluster.pods[1]);
     for address in &b.1 {
         traffic::ping_until_answered(a.0.place(), *address).unwrap();
     }
     await_well(&nodes[0], &show);
-    assert!(
-        !nodes[0]
-            .vsctl(&["list", "interface"])
-            .contains("172.31.9.9")
-    );
+    assert!(!nodes[0].vsctl("list interface").contains("172.31.9.9"));
     for server in &cluster.servers {
         server.delete_object("Node", "", "node-c");
     }
@@ -205,9 +195,9 @@ fn pods_of_nodes_without_a_controller_reach_each_other_by_routes_and_tunnels() {
         traffic::ping_until_answered(a.0.place(), *address).unwrap();
     }
     // What somebody deletes comes back.
-    nodes[0].vsctl(&["del-br", "podwire-tun"]);
-    nodes[0].run("ip", &["route", "del", "10.244.2.0/24"]);
-    nodes[0].run("rm", &["/run/podwire/node/agent.toml"]);
+    nodes[0].vsctl("del-br podwire-tun");
+    nodes[0].run("ip", "route del 10.244.2.0/24");
+    nodes[0].run("rm", "/run/podwire/node/agent.toml");
     cluster.runs[0].await_log("put back route 10.244.2.0/24", 1);
     cluster.runs[0].await_log("put back file /run/podwire/node/agent.toml", 1);
     for (_, addresses) in &cluster.pods[1..] {
@@ -231,20 +221,18 @@ fn two_nodes_with_one_subnet_are_refused() {
     server.apply(twin);
     let said = "subnet 10.244.1.0/24 of node node-a overlaps 10.244.0.0/16 of node node-b: give \
                 each node podCIDRs of its own";
-    let line = arguments("plan", &node, &server);
-    let line: Vec<&str> = line.iter().map(String::as_str).collect();
-    let refused = node.podwire(&line);
+    let refused = node.podwire(arguments("plan", &node, &server));
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(refused.stderr, format!("podwire node: {said}\n"));
-    let run = NodeRun::launch(&node, &arguments("run", &node, &server));
+    let run = NodeRun::launch(&node, arguments("run", &node, &server));
     run.await_state(said);
     // The agent gives no pod an address that may be another's.
-    let options = AgentOptions::default().with(["--subnet", "node"]);
+    let options = AgentOptions::default().with("--subnet node");
     let agent = Agent::launch(&node, &options).unwrap();
     agent.await_health("the reason", |health| {
         health["reasons"].to_string().contains("podCIDRs")
     });
-    let (_, examined) = node.podwire_json(&["doctor", "-o", "json"]);
+    let (_, examined) = node.podwire_json("doctor -o json");
     let examined = examined.to_string();
     assert!(examined.contains("node-role-unwell"), "{examined}");
     assert!(examined.contains(said), "{examined}");

@@ -49,19 +49,17 @@ fn a_clock_that_is_off_and_a_machine_without_a_way_out_are_told_of() {
     answering(&machine, LONG_AGO, |port| {
         let url = format!("http://127.0.0.1:{port}");
         let planned = machine
-            .podwire_node("plan", &["--k8s-apiserver", &url])
+            .podwire_node("plan", format!("--k8s-apiserver {url}"))
             .stdout;
         let said = "s ahead of the API server's: certificates and leases go by it";
         assert!(planned.contains(said), "{planned}");
         assert!(!planned.contains("no default route"), "{planned}");
     });
-    machine.node().run("ip", &["route", "del", "default"]);
-    let planned = machine.podwire_node("plan", &[]);
+    machine.node().run("ip", "route del default");
+    let planned = machine.podwire_node("plan", "");
     let said = "there is no default route to find the uplink by: name it with --interface";
     assert!(planned.stderr.contains(said), "{planned:?}");
-    let planned = machine
-        .podwire_node("plan", &["--interface", "eth0"])
-        .stdout;
+    let planned = machine.podwire_node("plan", "--interface eth0").stdout;
     let said = "note: there is no default route: pods can't reach the outside";
     assert!(planned.contains(said), "{planned}");
 }
@@ -96,17 +94,17 @@ fn a_southbound_database_behind_tls_is_asked_and_joined_by_the_keys_that_are_nam
     let said = "ssl: needs keys, and Open vSwitch has none: name them by --ovn-private-key";
     assert!(refused.stderr.contains(said), "{refused:?}");
     // Whom it finds there, it finds by these keys.
-    central.sbctl(&["chassis-add", "node-a", "geneve", "172.31.0.99"]);
-    central.sbctl(&["set", "chassis", "node-a", "hostname=other"]);
+    central.sbctl("chassis-add node-a geneve 172.31.0.99");
+    central.sbctl("set chassis node-a hostname=other");
     let refused = podwire("init", &keys);
     let said = "system-id node-a is the chassis of other in the southbound database";
     assert!(refused.stderr.contains(said), "{refused:?}");
-    central.sbctl(&["chassis-del", "node-a"]);
+    central.sbctl("chassis-del node-a");
     podwire("init", &keys).success("podwire node init");
     node.start_controller();
     central.await_chassis("node-a");
     // And with them it leaves.
-    let done = node.podwire(&["node", "cleanup", "--cluster"]);
+    let done = node.podwire("node cleanup --cluster");
     let done = done.success("podwire node cleanup");
     assert!(done.contains("removed TLS keys of Open vSwitch"), "{done}");
     assert!(

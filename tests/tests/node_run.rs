@@ -16,21 +16,15 @@ const LINK: &str = "ovn-k8s-mp0";
 fn every_item_that_somebody_deletes_or_changes_is_put_back() {
     let machine = Machine::new();
     let before = machine.snapshot();
-    let run = machine.start_run(&[]);
+    let run = machine.start_run("");
     let node = machine.node();
     let write = |sysctl: &str, value: &str| {
         let line = format!("echo {value} >/proc/sys/{sysctl}");
-        node.run("sh", &["-c", &line]);
+        node.run("sh", ["-c", &line]);
     };
-    let ip = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        node.run("ip", &words);
-    };
-    let nft = |line: &str| drop(node.run("nft", &[line]));
-    let vsctl = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        node.vsctl(&words);
-    };
+    let ip = |line: &str| drop(node.run("ip", line));
+    let nft = |line: &str| drop(node.run("nft", line));
+    let vsctl = |line: &str| drop(node.vsctl(line));
     let deeds: [(&dyn Fn(), &str); 19] = [
         (
             &|| ip("address del 10.244.1.2/24 dev ovn-k8s-mp0"),
@@ -107,7 +101,7 @@ fn every_item_that_somebody_deletes_or_changes_is_put_back() {
     assert!(run.stop().success());
     machine.await_well();
     // Clearing external_ids took with it that somebody else had set two of them.
-    machine.cleanup(&[]);
+    machine.cleanup("");
     let set = [
         "set",
         "open_vswitch",
@@ -128,14 +122,14 @@ fn every_item_that_somebody_deletes_or_changes_is_put_back() {
 #[test]
 fn who_did_it_and_when_stands_in_the_log_in_show_and_in_the_metrics() {
     let machine = Machine::new();
-    let run = machine.start_run(&["--metrics-address", "127.0.0.1:9477"]);
+    let run = machine.start_run("--metrics-address 127.0.0.1:9477");
     let node = machine.node();
     // A process that lives on, so that its name can still be read.
     let del = "ip address del 10.244.1.2/24 dev ovn-k8s-mp0";
-    node.run("sh", &["-c", del]);
+    node.run("sh", ["-c", &del]);
     let line = run.await_log("put back address 10.244.1.2/24", 1);
     assert!(line.contains("changed by"), "{line}");
-    node.run("nft", &["flush", "ruleset"]);
+    node.run("nft", "flush ruleset");
     let line = run.await_log("put back nftables table", 1);
     assert!(line.contains("changed by nft (process "), "{line}");
     machine.await_well();
@@ -164,20 +158,20 @@ fn who_did_it_and_when_stands_in_the_log_in_show_and_in_the_metrics() {
     assert_eq!(count("address"), Some(1.0), "{body}");
     assert_eq!(page.value("podwire_node_well", &[]), Some(1.0), "{body}");
     run.stop();
-    machine.cleanup(&[]);
+    machine.cleanup("");
 }
 
 #[test]
 fn open_vswitch_may_restart_and_lose_its_database() {
     let machine = Machine::new();
-    let run = machine.start_run(&[]);
+    let run = machine.start_run("");
     let node = machine.node();
     node.stop_vswitchd();
     node.start_vswitchd();
     machine.await_well();
     node.stop_ovsdb_server();
     // What is in the kernel is kept meanwhile.
-    node.run("ip", &["address", "del", "10.244.1.2/24", "dev", LINK]);
+    node.run("ip", format!("address del 10.244.1.2/24 dev {LINK}"));
     run.await_log("put back address 10.244.1.2/24", 1);
     node.start_ovsdb_server();
     node.await_vswitchd();
@@ -200,17 +194,17 @@ fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
     let server = ApiServer::start_in(machine.node().place());
     server.apply(apiserver::node("node-a", "192.0.2.11"));
     let url = server.url();
-    let run = machine.start_run(&["--k8s-apiserver", &url]);
+    let run = machine.start_run(format!("--k8s-apiserver {url}"));
     let text = "put back route 10.96.0.0/16";
     for round in 1..=11 {
-        machine.node().run("ip", &["route", "del", "10.96.0.0/16"]);
+        machine.node().run("ip", "route del 10.96.0.0/16");
         run.await_log(text, round);
     }
     run.await_log("route 10.96.0.0/16 was put back 10 times within 60 s", 1);
-    machine.node().run("ip", &["route", "del", "10.96.0.0/16"]);
+    machine.node().run("ip", "route del 10.96.0.0/16");
     run.await_state("left alone: route 10.96.0.0/16");
     // The others are kept all the same.
-    machine.node().run("ip", &["route", "del", "10.244.0.0/16"]);
+    machine.node().run("ip", "route del 10.244.0.0/16");
     run.await_log("put back route 10.244.0.0/16", 1);
     assert_eq!(run.count(text), 11);
     let is_told = |event: &Value| {
@@ -261,7 +255,7 @@ fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
 fn the_service_manager_hears_again_and_again_that_the_role_lives() {
     let machine = Machine::new();
     let mut command = Command::new(agent_binary());
-    command.args(machine.arguments("run", &[]));
+    command.args(machine.arguments("run", ""));
     // In microseconds; half of it is how often it is told (sd_watchdog_enabled(3)).
     command.env("WATCHDOG_USEC", "400000");
     let run = NodeRun::launch_by(machine.node(), command);
@@ -277,16 +271,15 @@ fn the_tunnels_end_follows_the_uplink_s_address_unless_it_is_named() {
     let machine = Machine::new();
     let node = machine.node();
     let move_to = |from: &str, to: &str| {
-        node.run("ip", &["address", "del", from, "dev", "eth0"]);
-        node.run("ip", &["address", "add", to, "dev", "eth0"]);
-        let route = "route replace default via 192.0.2.1 onlink dev eth0";
-        node.run("ip", &route.split(' ').collect::<Vec<_>>());
+        node.run("ip", format!("address del {from} dev eth0"));
+        node.run("ip", format!("address add {to} dev eth0"));
+        node.run("ip", "route replace default via 192.0.2.1 onlink dev eth0");
     };
     let encap = || {
         let rows = node.ovsdb_rows("Open_vSwitch");
         rows[0]["external_ids"]["ovn-encap-ip"].clone()
     };
-    let run = machine.start_run(&[]);
+    let run = machine.start_run("");
     move_to("192.0.2.11/24", "192.0.2.12/24");
     run.await_log(
         "changed with the machine: external_ids:ovn-encap-ip = 192.0.2.12",
@@ -296,9 +289,9 @@ fn the_tunnels_end_follows_the_uplink_s_address_unless_it_is_named() {
     assert_eq!(run.count("put back"), 0, "{}", run.log());
     run.stop();
 
-    let run = machine.start_run(&["--encap-ip", "192.0.2.12"]);
+    let run = machine.start_run("--encap-ip 192.0.2.12");
     move_to("192.0.2.12/24", "192.0.2.13/24");
-    node.run("ip", &["route", "del", "10.96.0.0/16"]);
+    node.run("ip", "route del 10.96.0.0/16");
     run.await_log("put back route 10.96.0.0/16", 1);
     assert_eq!(encap(), json!("192.0.2.12"));
     run.stop();
@@ -308,8 +301,8 @@ fn the_tunnels_end_follows_the_uplink_s_address_unless_it_is_named() {
 fn a_node_is_ready_only_when_everything_is_there() {
     let machine = Machine::new();
     let node = machine.node();
-    node.vsctl(&["del-br", "br-int"]);
-    let arguments = machine.arguments("run", &[]);
+    node.vsctl("del-br br-int");
+    let arguments = machine.arguments("run", "");
     let run = NodeRun::launch(node, &arguments);
     run.await_state("STATUS=waiting for bridge br-int, which ovn-controller creates");
     assert_eq!(run.count("ready"), 0, "{}", run.log());
@@ -318,8 +311,8 @@ fn a_node_is_ready_only_when_everything_is_there() {
     assert!(run.stop().success());
 
     // A foreign item ends it before anything is changed, as it does init.
-    machine.cleanup(&[]);
-    node.run("ip", &["address", "add", "10.244.1.2/32", "dev", "lo"]);
+    machine.cleanup("");
+    node.run("ip", "address add 10.244.1.2/32 dev lo");
     let before = machine.snapshot();
     let run = NodeRun::launch(node, &arguments);
     assert_eq!(run.await_end().code(), Some(1));

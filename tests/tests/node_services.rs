@@ -64,7 +64,7 @@ impl<'n> Cluster<'n> {
     fn add(&mut self, at: usize, node: &'n OvnNode) {
         let (server, name) = (&self.servers[at], node.name.as_str());
         server.apply(node.api_object());
-        let run = NodeRun::launch(node, &node.host_arguments("run", Some(server)));
+        let run = NodeRun::launch(node, node.host_arguments("run", Some(server)));
         node.start_controller();
         run.await_state("READY=1");
         run.await_log("services follow the cluster", 1);
@@ -110,9 +110,9 @@ impl<'n> Cluster<'n> {
         drop(self.agents);
         for (run, node) in self.runs.into_iter().zip(self.nodes) {
             assert!(run.stop().success());
-            let done = node.podwire(&["node", "cleanup"]);
+            let done = node.podwire("node cleanup");
             done.success("podwire node cleanup");
-            let left = node.run("nft", &["list", "ruleset"]);
+            let left = node.run("nft", "list ruleset");
             assert_eq!(left, "");
             node.leftovers().assert_none();
         }
@@ -238,10 +238,7 @@ fn every_client_reaches_every_kind_of_endpoint_by_every_address() {
         "{} of {paths} paths: {failures:#?}",
         failures.len()
     );
-    let table = nodes[0].run(
-        "nft",
-        &["list", "map", "inet", "podwire-services", "services4"],
-    );
+    let table = nodes[0].run("nft", "list map inet podwire-services services4");
     assert!(table.contains("sctp . 172.31.0.2 . 30011 : goto any-of-1-v4"));
     cluster.end();
 }
@@ -342,7 +339,7 @@ fn endpoints_come_and_go_and_clients_are_led_where_they_are() {
 
     // All of it comes back after somebody has removed it.
     drop(listeners);
-    nodes[0].run("nft", &["flush", "ruleset"]);
+    nodes[0].run("nft", "flush ruleset");
     cluster.runs[0].await_log("put back nftables table inet podwire-services", 1);
     let listening = "10.128.2.11:8080".parse().unwrap();
     let by = Some("172.31.0.2:30010".parse().unwrap());

@@ -25,11 +25,11 @@ fn open_vswitch_s_daemons_are_tuned_once_and_as_they_were_after_cleanup() {
     // The machine's own units stay out of it.
     let over = ["-t", "tmpfs", "none", "/etc/systemd/system"];
     node.run("mount", &over);
-    let files = || node.run("find", &["/etc/systemd/system"]);
+    let files = || node.run("find", "/etc/systemd/system");
     let (before, files_before) = (machine.snapshot(), files());
     let made = machine.init(&TUNED);
     assert!(made.contains(&format!("made file {UNIT}")), "{made}");
-    let text = node.run("cat", &[UNIT]);
+    let text = node.run("cat", UNIT);
     let lines: Vec<&str> = text.lines().collect();
     let [mark, "[Service]", "CPUAffinity=0", "ExecStart=", start] = &lines[..] else {
         panic!("{text}");
@@ -44,20 +44,20 @@ fn open_vswitch_s_daemons_are_tuned_once_and_as_they_were_after_cleanup() {
     assert_eq!(config["n-handler-threads"], "1");
     let again = machine.init(&TUNED);
     assert!(again.starts_with("0 steps: 0 changes"), "{again}");
-    await_well(node, &machine.arguments("show", &TUNED));
+    await_well(node, machine.arguments("show", &TUNED));
 
     // Somebody else's file of that name is not ours to replace.
-    node.run("sh", &["-c", &format!("echo '[Service]' >{UNIT}")]);
+    node.run("sh", ["-c", &format!("echo '[Service]' >{UNIT}")]);
     let refused = machine.podwire_node("init", &TUNED);
     assert!(
         refused.stderr.contains("somebody else wrote it"),
         "{refused:?}"
     );
-    node.run("rm", &[UNIT]);
+    node.run("rm", UNIT);
     machine.init(&TUNED);
     // A reboot takes the journal.
-    node.run("rm", &["-r", "/run/podwire/node"]);
-    machine.cleanup(&["--force"]);
+    node.run("rm", "-r /run/podwire/node");
+    machine.cleanup("--force");
     assert_eq!(files(), files_before);
     let after = machine.snapshot();
     for what in ["table Open_vSwitch", "files"] {
@@ -95,7 +95,7 @@ fn tunnels_end_at_the_udp_port_that_is_named_also_after_ovn_controller_makes_its
         ];
         words.map(str::to_owned).to_vec()
     };
-    let runs = [0, 1].map(|at| podwire_tests::NodeRun::start(&nodes[at], &line(at, "run")));
+    let runs = [0, 1].map(|at| podwire_tests::NodeRun::start(&nodes[at], line(at, "run")));
     let ports = |node: &podwire_tests::TestNode| -> Vec<Value> {
         let rows = node.ovsdb_rows("Interface").into_iter();
         let tunnels = rows.filter(|row| row["type"] == "geneve");
@@ -116,9 +116,9 @@ fn tunnels_end_at_the_udp_port_that_is_named_also_after_ovn_controller_makes_its
         "chassis_name=node-a",
     ];
     let row = central.sbctl(&of_node);
-    central.sbctl(&["remove", "encap", row.trim(), "options", "dst_port"]);
+    central.sbctl(format!("remove encap {} options dst_port", row.trim()));
     runs[0].await_log("put back tunnels' UDP port of chassis node-a = 8080", 1);
-    await_well(&nodes[0], &line(0, "show"));
+    await_well(&nodes[0], line(0, "show"));
     central.sync();
     assert_eq!(ports(&nodes[1]), ["8080"]);
     for run in runs {

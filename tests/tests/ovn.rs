@@ -14,7 +14,7 @@ fn agent(node: &OvnNode) -> Agent<'_> {
 
 /// An agent that waits a second for what can't come.
 fn impatient_agent(node: &OvnNode) -> Agent<'_> {
-    let options = OvnNode::agent_options().with(["--add-timeout", "1"]);
+    let options = OvnNode::agent_options().with("--add-timeout 1");
     node.start_agent(&options)
 }
 

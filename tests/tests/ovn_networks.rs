@@ -99,7 +99,7 @@ fn several_interfaces_of_one_pod_are_awaited_together_in_whatever_order_they_com
 #[test]
 fn when_the_time_is_up_every_interface_that_lacks_something_is_named() {
     let (central, [node, _]) = Central::with_two_nodes();
-    let _agent = node.start_agent(&OvnNode::agent_options().with(["--add-timeout", "4"]));
+    let _agent = node.start_agent(&OvnNode::agent_options().with("--add-timeout 4"));
     let (web, [first, second]) = two_interfaces(&node);
     let neither = web.add().error();
     for name in [&first.name, &second.name] {

@@ -10,7 +10,7 @@ use podwire_tests::{Agent, AgentOptions, CniError, Pod, conf};
 
 /// Does not wait longer than for what can't come.
 fn impatient() -> AgentOptions {
-    OvnNode::agent_options().with(["--add-timeout", "1"])
+    OvnNode::agent_options().with("--add-timeout 1")
 }
 
 /// Fails an ADD, which must leave nothing.
@@ -99,7 +99,7 @@ fn after_the_deadline_another_chassis_that_has_the_port_is_named() {
 fn after_the_deadline_a_bridge_that_is_not_ovn_controllers_is_named() {
     let (central, node) = Central::with_node();
     node.add_bridge("br-x");
-    let _agent = node.start_agent(&impatient().with(["--bridge", "br-x"]));
+    let _agent = node.start_agent(&impatient().with("--bridge br-x"));
     let (web, _) = central.schedule(&node, "web", 11);
     refused(
         &node,
@@ -121,7 +121,7 @@ fn after_the_deadline_flows_that_are_not_installed_are_named() {
     central.sync();
     // The database's socket is reached through /proc/PID/root, which a locked-down agent can't
     // enter without that flag.
-    let patience = OvnNode::agent_options().with(["--add-timeout", "4", "--proc-netns"]);
+    let patience = OvnNode::agent_options().with("--add-timeout 4 --proc-netns");
     let _agent = node.start_agent(&patience);
     let (web, port) = central.announce(&node, "web", 11);
     thread::scope(|scope| {
@@ -148,14 +148,7 @@ fn after_the_deadline_a_node_that_is_in_no_ovn_network_is_told_so() {
     let _agent = node.start_agent(&impatient());
     let (web, _) = central.schedule(&node, "web", 11);
     node.end_controller(Signal::SIGKILL);
-    node.vsctl(&[
-        "--no-wait",
-        "remove",
-        "open_vswitch",
-        ".",
-        "external_ids",
-        "ovn-remote",
-    ]);
+    node.vsctl("--no-wait remove open_vswitch . external_ids ovn-remote");
     refused(&node, &web, &["external_ids:ovn-remote is not set"]);
 }
 
@@ -164,7 +157,7 @@ fn the_southbound_database_is_asked_by_tls_with_the_switchs_keys_or_the_agents_o
     let (central, keys) = Central::with_tls();
     let node = central.node_without_controller("node-a", 1);
     let [key, certificate, ca] = keys.of("node");
-    node.vsctl(&["--no-wait", "set-ssl", &key, &certificate, &ca]);
+    node.vsctl(format!("--no-wait set-ssl {key} {certificate} {ca}"));
     node.set_remote("ssl:172.31.0.1:6643");
     node.start_controller();
     central.await_chassis("node-a");
@@ -174,15 +167,8 @@ fn the_southbound_database_is_asked_by_tls_with_the_switchs_keys_or_the_agents_o
     refused(&node, &web, &["tests_web: no logical port"]);
     drop(agent);
 
-    let own = [
-        ("--ovn-private-key", key),
-        ("--ovn-certificate", certificate),
-        ("--ovn-ca-cert", ca),
-    ];
-    let own = own
-        .into_iter()
-        .flat_map(|(flag, file)| [flag.to_owned(), file]);
-    node.vsctl(&["--no-wait", "del-ssl"]);
+    let own = format!("--ovn-private-key {key} --ovn-certificate {certificate} --ovn-ca-cert {ca}");
+    node.vsctl("--no-wait del-ssl");
     let agent = node.start_agent(&impatient().with(own));
     refused(&node, &web, &["tests_web: no logical port"]);
     drop(agent);
@@ -207,7 +193,7 @@ fn meddled_with(meddle: impl FnOnce(&OvnNode, &str)) -> CniError {
 
 #[test]
 fn a_wait_ends_when_the_row_is_deleted() {
-    let error = meddled_with(|node, port| drop(node.vsctl(&["del-port", "br-int", port])));
+    let error = meddled_with(|node, port| drop(node.vsctl(format!("del-port br-int {port}"))));
     assert!(
         error
             .msg
@@ -220,12 +206,9 @@ fn a_wait_ends_when_the_row_is_deleted() {
 #[test]
 fn a_wait_ends_when_the_row_is_given_to_another_logical_port() {
     let error = meddled_with(|node, port| {
-        node.vsctl(&[
-            "set",
-            "interface",
-            port,
-            "external_ids:iface-id=tests_other",
-        ]);
+        node.vsctl(format!(
+            "set interface {port} external_ids:iface-id=tests_other"
+        ));
     });
     assert!(
         error.msg.contains("from tests_web to tests_other"),
@@ -237,18 +220,10 @@ fn a_wait_ends_when_the_row_is_given_to_another_logical_port() {
 #[test]
 fn a_wait_ends_when_another_row_takes_the_iface_id() {
     let error = meddled_with(|node, _| {
-        let internal = [
-            "set",
-            "interface",
-            "thief",
-            "type=internal",
-            "external_ids:iface-id=tests_web",
-        ];
-        let command: Vec<&str> = ["add-port", "br-int", "thief", "--"]
-            .into_iter()
-            .chain(internal)
-            .collect();
-        node.vsctl(&command);
+        node.vsctl(
+            "add-port br-int thief \
+             -- set interface thief type=internal external_ids:iface-id=tests_web",
+        );
     });
     assert!(
         error.msg.contains("another port took iface-id") && error.msg.contains("thief"),
@@ -289,7 +264,7 @@ fn a_wait_ends_when_the_runtime_kills_the_plugin() {
     node.await_ofport_of(&web.container);
     plugin.kill().unwrap();
     plugin.wait().unwrap();
-    recorder.await_gone(&web.container[..15]);
+    recorder.await_gone(web.host_link());
     central.add_port(&port);
     web.add().success();
 }

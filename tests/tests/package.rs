@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use podwire_tests::process::finish;
-use podwire_tests::{AgentOptions, TestNode, agent_binary, plugin_binary};
+use podwire_tests::{AgentOptions, TestNode, Words, agent_binary, plugin_binary};
 
 const ROOT: &str = "/run/scratch";
 
@@ -20,9 +20,10 @@ fn workspace() -> PathBuf {
 }
 
 /// Runs a program in the workspace, on the node.
-fn run(node: &TestNode, program: &str, arguments: &[&str]) -> String {
+fn run(node: &TestNode, program: &str, arguments: impl Words) -> String {
+    let arguments = arguments.words();
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(workspace());
+    command.args(&arguments).current_dir(workspace());
     command
         .env("DEB_COMPRESSION", "none")
         .env("RPM_COMPRESSION", "w0.gzdio")
@@ -40,16 +41,13 @@ fn run(node: &TestNode, program: &str, arguments: &[&str]) -> String {
 fn ship(node: &TestNode) {
     fs::create_dir(node.path("/run/shipped")).unwrap();
     let agent = agent_binary();
-    run(
-        node,
-        "strip",
-        &["-o", "/run/shipped/podwire", agent.to_str().unwrap()],
-    );
+    let strip = format!("-o /run/shipped/podwire {}", agent.display());
+    run(node, "strip", strip);
     fs::copy(plugin_binary(), node.path("/run/shipped/podwire-cni")).unwrap();
 }
 
 fn files(node: &TestNode, directory: &str) -> Vec<String> {
-    let found = run(node, "find", &[directory, "-type", "f", "-printf", "%P\n"]);
+    let found = run(node, "find", [directory, "-type", "f", "-printf", "%P\n"]);
     let mut found: Vec<String> = found.lines().map(str::to_owned).collect();
     found.sort();
     found
@@ -74,45 +72,21 @@ const WANTED: [&str; 12] = [
 fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
     let node = TestNode::with_ovs();
     ship(&node);
-    let package = run(
-        &node,
-        "deploy/debian/build",
-        &[
-            "/run/shipped/podwire",
-            "/run/shipped/podwire-cni",
-            "0.1.0",
-            "/run/out",
-        ],
-    );
-    let newer = run(
-        &node,
-        "deploy/debian/build",
-        &[
-            "/run/shipped/podwire",
-            "/run/shipped/podwire-cni",
-            "0.1.1",
-            "/run/out",
-        ],
-    );
+    let build = |version: &str| {
+        let line = format!("/run/shipped/podwire /run/shipped/podwire-cni {version} /run/out");
+        run(&node, "deploy/debian/build", line)
+    };
+    let (package, newer) = (build("0.1.0"), build("0.1.1"));
     for directory in ["info", "updates", "triggers"] {
         fs::create_dir_all(node.path(&format!("{ROOT}/var/lib/dpkg/{directory}"))).unwrap();
     }
     fs::write(node.path(&format!("{ROOT}/var/lib/dpkg/status")), "").unwrap();
-    let root = format!("--root={ROOT}");
     // The scripts know DPKG_ROOT; libc6 is not in this root.
-    let dpkg = |arguments: &[&str]| {
-        let all = [
-            &[
-                root.as_str(),
-                "--force-script-chrootless",
-                "--force-depends",
-            ],
-            arguments,
-        ]
-        .concat();
-        run(&node, "dpkg", &all)
+    let dpkg = |arguments: &str| {
+        let force = "--force-script-chrootless --force-depends";
+        run(&node, "dpkg", format!("--root={ROOT} {force} {arguments}"))
     };
-    dpkg(&["--install", package.trim()]);
+    dpkg(&format!("--install {package}"));
     for file in WANTED {
         assert!(node.path(&format!("{ROOT}/usr/{file}")).exists(), "{file}");
     }
@@ -124,7 +98,7 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
 
     let _agent = node.start_agent(&AgentOptions::default());
     let podwire = format!("{ROOT}/usr/bin/podwire");
-    run(&node, &podwire, &["install", "--root", ROOT]);
+    run(&node, &podwire, format!("install --root {ROOT}"));
     let plugin = node.path(&format!("{ROOT}/opt/cni/bin/podwire-cni"));
     // As an older version would have left it.
     let mut older = fs::read(&plugin).unwrap();
@@ -135,7 +109,7 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
         "PODWIRE_MTU=1400\n",
     )
     .unwrap();
-    dpkg(&["--force-confold", "--install", newer.trim()]);
+    dpkg(&format!("--force-confold --install {newer}"));
     assert!(fs::read(&plugin).unwrap() == fs::read(plugin_binary()).unwrap());
     let kept = fs::read_to_string(node.path(&format!("{ROOT}/etc/default/podwire"))).unwrap();
     assert_eq!(kept, "PODWIRE_MTU=1400\n");
@@ -156,16 +130,16 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
         std::os::unix::fs::symlink("/usr/lib/systemd/system/podwire", link).unwrap();
     }
     fs::create_dir(units.join("podwire.service.d")).unwrap();
-    dpkg(&["--remove", "podwire"]);
+    dpkg("--remove podwire");
     assert!(!plugin.exists());
-    dpkg(&["--purge", "podwire"]);
+    dpkg("--purge podwire");
     for link in enabled {
         assert!(!units.join(link).is_symlink(), "{link}");
     }
     let ours = run(
         &node,
         "find",
-        &[ROOT, "-path", "*podwire*", "-not", "-path", "*/dpkg/*"],
+        &format!("{ROOT} -path *podwire* -not -path */dpkg/*"),
     );
     assert_eq!(ours, "");
     let left: Vec<String> = files(&node, ROOT)
@@ -179,24 +153,15 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
 fn the_rpm_is_built_without_fedoras_macros_and_owns_all_that_it_brings() {
     let node = TestNode::with_ovs();
     ship(&node);
-    let build = [
-        "/run/shipped/podwire",
-        "/run/shipped/podwire-cni",
-        "0.1.0",
-        "/run/out",
-    ];
-    let package = run(&node, "deploy/rpm/build", &build);
+    let build = "/run/shipped/podwire /run/shipped/podwire-cni 0.1.0 /run/out";
+    let package = run(&node, "deploy/rpm/build", build);
     // Scripts need a shell in the root, and this one has nothing.
     fs::create_dir(node.path(ROOT)).unwrap();
-    let rpm = |arguments: &[&str]| {
-        let all = [
-            &["--root", ROOT, "--noscripts", "--nodeps", "--noplugins"],
-            arguments,
-        ]
-        .concat();
-        run(&node, "rpm", &all)
+    let rpm = |arguments: &str| {
+        let without = "--noscripts --nodeps --noplugins";
+        run(&node, "rpm", format!("--root {ROOT} {without} {arguments}"))
     };
-    rpm(&["--install", package.trim()]);
+    rpm(&format!("--install {package}"));
     for file in WANTED {
         assert!(node.path(&format!("{ROOT}/usr/{file}")).exists(), "{file}");
     }
@@ -206,11 +171,8 @@ fn the_rpm_is_built_without_fedoras_macros_and_owns_all_that_it_brings() {
     ] {
         assert!(node.path(&format!("{ROOT}/{file}")).exists(), "{file}");
     }
-    let scripts = run(
-        &node,
-        "rpm",
-        &["--query", "--scripts", "--package", package.trim()],
-    );
+    let query = format!("--query --scripts --package {package}");
+    let scripts = run(&node, "rpm", query);
     for line in [
         "/usr/bin/podwire install --upgrade",
         "systemctl --no-reload preset podwire.socket podwire.service podwire-node.service",
@@ -219,9 +181,9 @@ fn the_rpm_is_built_without_fedoras_macros_and_owns_all_that_it_brings() {
     ] {
         assert!(scripts.contains(line), "{line:?} is not in:\n{scripts}");
     }
-    rpm(&["--erase", "podwire"]);
+    rpm("--erase podwire");
     // Those that every distribution has remain, but nothing with our name.
-    let left = run(&node, "find", &[ROOT, "-name", "*podwire*"]);
+    let left = run(&node, "find", format!("{ROOT} -name *podwire*"));
     assert_eq!(left, "");
 }
 
@@ -229,16 +191,8 @@ fn the_rpm_is_built_without_fedoras_macros_and_owns_all_that_it_brings() {
 fn make_install_puts_all_below_its_destination() {
     let node = TestNode::new();
     ship(&node);
-    run(
-        &node,
-        "make",
-        &[
-            "--no-print-directory",
-            "install",
-            "DESTDIR=/run/scratch",
-            "PREFIX=/usr",
-        ],
-    );
+    let install = "--no-print-directory install DESTDIR=/run/scratch PREFIX=/usr";
+    run(&node, "make", install);
     for file in WANTED {
         assert!(node.path(&format!("{ROOT}/usr/{file}")).exists(), "{file}");
     }
@@ -253,12 +207,9 @@ fn make_install_puts_all_below_its_destination() {
 fn make_package_builds_one_of_the_workspaces_version() {
     let node = TestNode::new();
     ship(&node);
-    let built = run(
-        &node,
-        "make",
-        &["--no-print-directory", "package", "PACKAGES=/run/out"],
-    );
-    let version = run(&node, "dpkg-deb", &["--field", built.trim(), "Version"]);
+    let package = "--no-print-directory package PACKAGES=/run/out";
+    let built = run(&node, "make", package);
+    let version = run(&node, "dpkg-deb", format!("--field {built} Version"));
     assert_eq!(version.trim(), env!("CARGO_PKG_VERSION"));
 }
 
@@ -294,12 +245,7 @@ fn systemd_knows_every_line_of_the_units_and_finds_little_exposed() {
     run(
         &node,
         "systemd-analyze",
-        &[
-            "security",
-            "--offline=yes",
-            "--threshold=37",
-            "/run/podwire.service",
-        ],
+        "security --offline=yes --threshold=37 /run/podwire.service",
     );
 }
 

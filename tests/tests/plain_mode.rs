@@ -84,27 +84,11 @@ fn pods_reach_servers_of_the_node_by_tcp() {
 fn a_bridge_that_is_there_is_used_as_it_is() {
     let node = TestNode::with_ovs();
     let datapath = format!("datapath_type={}", datapath().name());
-    node.vsctl(&[
-        "add-br",
-        "br-int",
-        "--",
-        "set",
-        "bridge",
-        "br-int",
-        &datapath,
-        "fail_mode=standalone",
-        "external_ids:owner=operator",
-    ]);
-    node.vsctl(&[
-        "add-port",
-        "br-int",
-        "uplink",
-        "--",
-        "set",
-        "interface",
-        "uplink",
-        "type=internal",
-    ]);
+    node.vsctl(format!(
+        "add-br br-int -- set bridge br-int {datapath} fail_mode=standalone \
+         external_ids:owner=operator"
+    ));
+    node.vsctl("add-port br-int uplink -- set interface uplink type=internal");
     let _agent = node.start_agent(&AgentOptions::default());
     let (pod, _) = wired(&node, "web");
     pod.del().success();
@@ -121,7 +105,7 @@ fn a_bridge_that_is_there_is_used_as_it_is() {
 #[test]
 fn without_a_gateway_the_bridges_local_port_is_left_alone() {
     let node = TestNode::with_ovs();
-    let _agent = node.start_agent(&AgentOptions::default().with(["--no-gateway"]));
+    let _agent = node.start_agent(&AgentOptions::default().with("--no-gateway"));
     let (web, _) = wired(&node, "web");
     let (_db, addresses) = wired(&node, "db");
     assert!(links::addresses(node.place(), "br-int").is_empty());
@@ -143,17 +127,7 @@ fn a_pod_learns_the_gateways_mac_address_from_the_bridge_alone() {
     let address = addresses[0].to_string();
     node.run(
         "ip",
-        &[
-            "neigh",
-            "replace",
-            &address,
-            "dev",
-            "br-int",
-            "lladdr",
-            &own,
-            "nud",
-            "permanent",
-        ],
+        format!("neigh replace {address} dev br-int lladdr {own} nud permanent"),
     );
     traffic::ping(pod.place(), gateway, 1).unwrap();
     let bridge = links::find(node.place(), "br-int").unwrap().mac;
@@ -182,12 +156,11 @@ fn the_gateways_come_back_when_ovs_vswitchd_does() {
 #[test]
 fn another_bridge_and_mtu_can_be_asked_for() {
     let node = TestNode::with_ovs();
-    let _agent =
-        node.start_agent(&AgentOptions::default().with(["--bridge", "br-pods", "--mtu", "1442"]));
+    let _agent = node.start_agent(&AgentOptions::default().with("--bridge br-pods --mtu 1442"));
     let (pod, _) = wired(&node, "web");
     assert_eq!(links::find(pod.place(), "eth0").unwrap().mtu, 1442);
     assert_eq!(
-        node.vsctl(&["port-to-br", &pod.container[..15]]).trim(),
+        node.vsctl(format!("port-to-br {}", pod.host_link())).trim(),
         "br-pods"
     );
 }
@@ -196,7 +169,7 @@ fn another_bridge_and_mtu_can_be_asked_for() {
 fn a_bridge_that_somebody_deletes_is_made_again() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
-    node.vsctl(&["del-br", "br-int"]);
+    node.vsctl("del-br br-int");
     let (pod, addresses) = wired(&node, "web");
     assert_eq!(node.ovsdb_rows("Bridge").len(), 1);
     for address in addresses {

@@ -25,17 +25,13 @@ fn containers_run_reach_each_other_and_leave_nothing() {
     traffic::ping(node.place(), address(&web_place), 1).unwrap();
     traffic::tcp_echo(&web_place, &db_place, address(&db_place), 1 << 16).unwrap();
     let target = address(&db_place).to_string();
-    podman
-        .run(&["exec", "web", "ping", "-c", "1", &target])
-        .unwrap();
+    podman.run(format!("exec web ping -c 1 {target}")).unwrap();
     // podman names a container as a pod without a namespace.
     let row = node.interface_of(&web).unwrap();
     assert_eq!(row["external_ids"]["iface-id"], "web");
     drop((web_place, db_place));
 
-    podman
-        .run(&["rm", "--force", "--time=0", "web", "db"])
-        .unwrap();
+    podman.run("rm --force --time=0 web db").unwrap();
     node.leftovers().assert_none();
 }
 
@@ -76,22 +72,14 @@ fn the_image_is_the_same_in_each_build_and_runs() {
 
     let podman = Podman::start(&node, &documented("podman").unwrap()).unwrap();
     let loaded = podman
-        .run(&["load", "--quiet", "--input", "/run/podwire.oci.tar"])
+        .run("load --quiet --input /run/podwire.oci.tar")
         .unwrap();
     let image = loaded.trim().rsplit(' ').next().unwrap().to_owned();
-    let run = |arguments: &[&str]| {
-        let isolated = ["run", "--rm", "--network=none", "--read-only"];
-        podman.run(&[&isolated, arguments].concat())
+    let run = |arguments: &str| {
+        let line = format!("run --rm --network=none --read-only {arguments} --version");
+        podman.run(line).unwrap()
     };
-    assert!(
-        run(&[&image, "--version"])
-            .unwrap()
-            .contains("podwire 0.1.0")
-    );
-    assert!(
-        run(&["--entrypoint=/usr/sbin/nft", &image, "--version"])
-            .unwrap()
-            .contains("nftables")
-    );
+    assert!(run(&image).contains("podwire 0.1.0"));
+    assert!(run(&format!("--entrypoint=/usr/sbin/nft {image}")).contains("nftables"));
     node.leftovers().assert_none();
 }

@@ -42,8 +42,7 @@ impl Wired<'_> {
     }
 
     fn ip(&self, line: &str) {
-        let arguments: Vec<&str> = line.split(' ').collect();
-        self.pod.run("ip", &arguments);
+        self.pod.run("ip", line);
     }
 
     fn udp(&self, from: IpAddr, port: u16, to: (IpAddr, u16)) {
@@ -158,10 +157,10 @@ fn nobody_hears_what_a_pod_says_in_anothers_name() {
 #[test]
 fn without_port_security_everybody_hears_it() {
     let node = TestNode::with_ovs();
-    let options = AgentOptions::default().with(["--no-port-security"]);
+    let options = AgentOptions::default().with("--no-port-security");
     let _agent = node.start_agent(&options);
     assert_eq!(heard_of_an_impostor(&node).len(), 9);
-    let flows = node.appctl(&["bridge/dump-flows", "br-int"]);
+    let flows = node.appctl("bridge/dump-flows br-int");
     assert!(!flows.contains("goto_table:240"), "{flows}");
 }
 
@@ -174,10 +173,10 @@ fn nobody_hears_it_after_ovs_vswitchd_and_the_bridge_were_begun_anew() {
     node.start_vswitchd();
     agent.await_ready(true);
     assert_eq!(heard_of_an_impostor(&node), Vec::<&str>::new());
-    node.vsctl(&["del-br", "br-int"]);
+    node.vsctl("del-br br-int");
     let after = wired(&node, "after");
     // The agent makes the port of one that was there as well.
-    node.await_ofport(&before.pod.container[..15]).unwrap();
+    node.await_ofport(before.pod.host_link()).unwrap();
     for to in [IpAddr::V4(before.v4), IpAddr::V6(before.v6)] {
         traffic::ping_until_answered(after.place(), to).unwrap();
         traffic::tcp_echo(after.place(), before.place(), to, 1 << 16).unwrap();
@@ -187,7 +186,7 @@ fn nobody_hears_it_after_ovs_vswitchd_and_the_bridge_were_begun_anew() {
 
 /// How many ports admit this MAC address.
 fn secured(node: &TestNode, mac: &str) -> usize {
-    let flows = node.appctl(&["bridge/dump-flows", "br-int"]);
+    let flows = node.appctl("bridge/dump-flows br-int");
     let admits = |line: &&str| line.contains(&format!("dl_src={mac}")) && line.contains("goto");
     flows.lines().filter(admits).count()
 }
@@ -199,7 +198,7 @@ fn flows_come_with_their_port_go_with_it_and_leave_those_of_others() {
     let first = wired(&node, "first");
     assert_eq!(secured(&node, &first.mac), 1);
     let others = "table=0,priority=40000,cookie=0x77,dl_dst=02:00:00:00:00:77,actions=drop";
-    node.run("ovs-ofctl", &["add-flow", "br-int", others]);
+    node.run("ovs-ofctl", format!("add-flow br-int '{others}'"));
     let agent = agent.kill_and_restart();
     let second = wired(&node, "second");
     first.pod.del().success();
@@ -207,11 +206,11 @@ fn flows_come_with_their_port_go_with_it_and_leave_those_of_others() {
     let third = wired(&node, "third");
     let count = |wired: &Wired<'_>| secured(&node, &wired.mac);
     assert_eq!([&first, &second, &third].map(count), [0, 1, 1]);
-    node.vsctl(&["del-port", &second.pod.container[..15]]);
+    node.vsctl(format!("del-port {}", second.pod.host_link()));
     let fourth = wired(&node, "fourth");
     assert_eq!([&third, &fourth].map(count), [1, 1]);
     drop(agent);
-    let flows = node.appctl(&["bridge/dump-flows", "br-int"]);
+    let flows = node.appctl("bridge/dump-flows br-int");
     assert!(
         flows.contains("dl_dst=02:00:00:00:00:77,actions=drop"),
         "{flows}"
@@ -224,20 +223,13 @@ fn flows_follow_a_port_to_another_bridge_and_back_without_a_change_of_its_row() 
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
     let (web, _beside) = (wired(&node, "web"), wired(&node, "beside"));
-    let port = node.vsctl(&["get", "Port", &web.pod.container[..15], "_uuid"]);
-    let other = "other -- set Bridge other datapath_type=netdev";
-    node.vsctl(
-        &["add-br"]
-            .into_iter()
-            .chain(other.split(' '))
-            .collect::<Vec<_>>(),
-    );
+    let port = node.vsctl(format!("get Port {} _uuid", web.pod.host_link()));
+    let port = port.trim();
+    node.vsctl("add-br other -- set Bridge other datapath_type=netdev");
     let moved = |from: &str, to: &str| {
-        let moves = format!(
-            "remove Bridge {from} ports {0} -- add Bridge {to} ports {0}",
-            port.trim()
-        );
-        node.vsctl(&moves.split(' ').collect::<Vec<_>>());
+        node.vsctl(format!(
+            "remove Bridge {from} ports {port} -- add Bridge {to} ports {port}"
+        ));
         // The fence: this ADD's flows come after what the move changes.
         wired(&node, &format!("after-{to}"));
     };
@@ -303,9 +295,7 @@ fn other_peoples_ports_switch_as_they_did() {
     let namespace = outside.netns.clone();
     node.run(
         "ip",
-        &[
-            "link", "add", "uplink", "type", "veth", "peer", "name", "eth0", "netns", &namespace,
-        ],
+        format!("link add uplink type veth peer name eth0 netns {namespace}"),
     );
     for arguments in [
         &["link", "set", "eth0", "up"][..],
@@ -321,8 +311,8 @@ fn other_peoples_ports_switch_as_they_did() {
     ] {
         outside.run("ip", arguments);
     }
-    node.run("ip", &["link", "set", "uplink", "up"]);
-    node.vsctl(&["add-port", "br-int", "uplink"]);
+    node.run("ip", "link set uplink up");
+    node.vsctl("add-port br-int uplink");
     // The fence: this ADD's flows come after what the new port changes.
     let db = wired(&node, "db");
     for to in ["10.186.3.200", "fd70:6f64:7769:7265::c8"] {
@@ -356,7 +346,7 @@ fn a_node_whose_switch_takes_no_flows_is_not_ready_and_says_so_once() {
     let node = TestNode::with_ovs();
     let agent = node.start_agent(&AgentOptions::default());
     agent.await_ready(true);
-    node.vsctl(&["set", "bridge", "br-int", "protocols=OpenFlow10"]);
+    node.vsctl("set bridge br-int protocols=OpenFlow10");
     node.kill_vswitchd();
     node.start_vswitchd();
     agent.await_log("port security can't be maintained");
@@ -371,7 +361,7 @@ fn a_node_whose_switch_takes_no_flows_is_not_ready_and_says_so_once() {
         1,
         "{log}"
     );
-    node.vsctl(&["clear", "bridge", "br-int", "protocols"]);
+    node.vsctl("clear bridge br-int protocols");
     agent.await_ready(true);
     pod.add().success();
 }
@@ -381,7 +371,7 @@ fn a_node_whose_switch_takes_no_flows_is_not_ready_and_says_so_once() {
 #[test]
 fn a_secured_network_on_a_node_without_port_security_needs_flows_as_well() {
     let node = TestNode::with_ovs();
-    let options = AgentOptions::default().with(["--no-port-security"]);
+    let options = AgentOptions::default().with("--no-port-security");
     let agent = node.start_agent(&options);
     let mut secured = conf();
     secured["portSecurity"] = json!(true);
@@ -415,8 +405,8 @@ fn a_bridge_that_ends_its_connections_gets_its_flows_over_the_next() {
     for id in 1..=5 {
         // ovs-vswitchd closes the connections of a bridge whose datapath id changes, and listens
         // on.
-        let id = format!("other-config:datapath-id={id:016x}");
-        node.run("ovs-vsctl", &["set", "bridge", "br-int", &id]);
+        let set = format!("set bridge br-int other-config:datapath-id={id:016x}");
+        node.run("ovs-vsctl", set);
         let db = wired(&node, "db");
         agent.await_ready(true);
         traffic::ping(web.place(), db.v4.into(), 1).unwrap();
@@ -429,19 +419,15 @@ fn flows_that_ovs_ctl_restores_are_replaced_by_those_of_now() {
     let node = TestNode::with_ovs();
     let agent = node.start_agent(&AgentOptions::default());
     let (gone, stays) = (wired(&node, "gone"), wired(&node, "stays"));
-    let saved = node.run(
-        "ovs-ofctl",
-        &["-OOpenFlow14", "dump-flows", "--no-stats", "br-int"],
-    );
+    let saved = node.run("ovs-ofctl", "-OOpenFlow14 dump-flows --no-stats br-int");
     let saved: Vec<&str> = saved.lines().filter(|it| it.contains("actions=")).collect();
     std::fs::write(node.path("/run/saved"), saved.join("\n")).unwrap();
-    let wait = "other_config:flow-restore-wait=true";
-    node.vsctl(&["--no-wait", "set", "open_vswitch", ".", wait]);
+    node.vsctl("--no-wait set open_vswitch . other_config:flow-restore-wait=true");
     node.kill_vswitchd();
     gone.pod.del().success();
     node.start_vswitchd();
     let restore = ["-OOpenFlow14", "replace-flows", "br-int", "/run/saved"];
-    node.run("ovs-ofctl", &restore);
+    node.run("ovs-ofctl", restore);
     let count = |wired: &Wired<'_>| secured(&node, &wired.mac);
     assert_eq!([&gone, &stays].map(count), [1, 1], "the saved ones");
     let key = ["open_vswitch", ".", "other_config", "flow-restore-wait"];
@@ -458,7 +444,7 @@ fn a_pod_whose_row_says_nothing_switches_as_before_an_upgrade() {
     let node = TestNode::with_ovs();
     let agent = node.start_agent(&AgentOptions::default());
     let (old, new) = (wired(&node, "old"), wired(&node, "new"));
-    let host = old.pod.container[..15].to_owned();
+    let host = old.pod.host_link().to_owned();
     let forget = || {
         let key = [
             "interface",

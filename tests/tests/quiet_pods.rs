@@ -65,11 +65,11 @@ fn a_pod_neither_probes_for_its_link_local_address_nor_asks_for_routers() {
 /// All that ages while nobody speaks: neighbours, learnt MAC addresses, the datapath's flows.
 fn forget(node: &TestNode, pods: [&Pod<'_>; 2]) {
     for pod in pods {
-        pod.run("ip", &["neighbor", "flush", "all"]);
+        pod.run("ip", "neighbor flush all");
     }
-    node.run("ip", &["neighbor", "flush", "all"]);
-    node.appctl(&["fdb/flush", "br-int"]);
-    node.appctl(&["revalidator/purge"]);
+    node.run("ip", "neighbor flush all");
+    node.appctl("fdb/flush br-int");
+    node.appctl("revalidator/purge");
 }
 
 #[test]
@@ -90,10 +90,7 @@ fn neighbours_find_each_other_both_ways_after_a_long_silence() {
         forget(&node, [&web, &db]);
     }
     let link_local = links::await_link_local(db.place(), "eth0");
-    web.run(
-        "ping",
-        &["-n", "-c", "2", "-w", "10", &format!("{link_local}%eth0")],
-    );
+    web.run("ping", format!("-n -c 2 -w 10 {link_local}%eth0"));
 }
 
 #[test]
@@ -168,7 +165,7 @@ fn a_pod_asks_for_routers_when_it_wants_to() {
     let ask = || std::fs::write("/proc/sys/net/ipv6/conf/eth0/router_solicitations", "3");
     pod.place().run(ask).unwrap();
     for state in ["down", "up"] {
-        pod.run("ip", &["link", "set", "eth0", state]);
+        pod.run("ip", format!("link set eth0 {state}"));
     }
     let asks = |it: &[u8]| is_icmpv6(it, ROUTER_SOLICITATION) && is_from_pod(it);
     capture.until(asks).unwrap();

@@ -24,7 +24,7 @@ fn while_the_api_is_gone_known_pods_are_served_and_after_it_everything_is_as_it_
     let options = AgentOptions::for_numbered_pods()
         .watching(&server, "n1")
         .configured()
-        .with(["--k8s-token-file", "/run/token"]);
+        .with("--k8s-token-file /run/token");
     let agent = node.start_agent(&options);
     let [known, unknown, deleted] = ["known", "unknown", "deleted"].map(|name| node.pod(name));
     server.apply(annotated(&deleted, 13));
@@ -84,7 +84,7 @@ fn within_a_cluster_the_service_account_is_all_that_is_needed() {
     std::fs::write(account.join("token"), "of the service account\n").unwrap();
     std::fs::write(account.join("ca.crt"), server.ca()).unwrap();
     let options = AgentOptions::for_numbered_pods()
-        .with(["--node-name", "n1", "--add-timeout", "30"])
+        .with("--node-name n1 --add-timeout 30")
         .variable("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         .variable("KUBERNETES_SERVICE_PORT", &server.port().to_string());
     let agent = node.start_agent(&options);
@@ -104,7 +104,7 @@ fn without_a_ca_of_its_own_the_systems_are_believed() {
 
     std::fs::write(node.path("/run/roots.pem"), server.ca()).unwrap();
     let roots = "/etc/ssl/certs/ca-certificates.crt";
-    node.run("mount", &["--bind", "/run/roots.pem", roots]);
+    node.run("mount", format!("--bind /run/roots.pem {roots}"));
     let _agent = node.start_agent(&options);
     assert_is_watched(&node, &server);
 }
@@ -183,8 +183,8 @@ fn what_an_add_has_waited_for_its_annotation_is_not_waited_once_more_for_ovn() {
     // No ovn-controller runs, and so nobody ever reports the port.
     let options = server
         .watched_by("n1", &seconds)
-        .with(["--wait", "ovn-installed"])
-        .with(["--log", "info,podwire::pods=debug"]);
+        .with("--wait ovn-installed")
+        .with("--log info,podwire::pods=debug");
     let agent = Agent::launch(&node, &options).unwrap();
     let pod = node.pod("web");
     thread::scope(|scope| {

@@ -11,7 +11,7 @@ fn start(node: &TestNode) -> Agent<'_> {
 }
 
 fn host_end<'pod>(pod: &'pod Pod<'_>) -> &'pod str {
-    &pod.container[..15]
+    pod.host_link()
 }
 
 /// Both pods have their ports again, talk to each other and to the node by both families, and are
@@ -83,7 +83,7 @@ fn ports_of_living_pods_come_back_with_a_bridge_that_somebody_removed() {
     let node = TestNode::with_ovs();
     let _agent = start(&node);
     let [one, two] = [11, 12].map(|number| node.wired_pod(number));
-    node.vsctl(&["del-br", "br-int"]);
+    node.vsctl("del-br br-int");
     assert_alive(&node, [&one, &two]);
 }
 
@@ -91,7 +91,7 @@ fn ports_of_living_pods_come_back_with_a_bridge_that_somebody_removed() {
 fn in_ovn_mode_ports_come_back_once_ovn_controller_has_made_the_bridge_again() {
     let node = TestNode::with_ovs();
     node.add_bridge("br-int");
-    let options = AgentOptions::default().with(["--mode", "ovn", "--wait", "ofport"]);
+    let options = AgentOptions::default().with("--mode ovn --wait ofport");
     let agent = Agent::launch(&node, &options).unwrap();
     let [one, two] = [11, 12].map(|number| node.wired_pod(number));
     node.lose_database();
@@ -157,7 +157,7 @@ fn rows_that_outlived_a_reboot_go_before_the_first_add_is_served_and_others_stay
     agent.kill();
     // What a reboot takes: links, namespaces and all of /run. What of ours still has a link is kept
     // even without a record.
-    node.run("ip", &["link", "del", host_end(&gone)]);
+    node.run("ip", format!("link del {}", host_end(&gone)));
     std::fs::remove_dir_all(node.path("/run/podwire")).unwrap();
     // As ovn-kubernetes writes it, for a link that is not there.
     node.ovsdb()

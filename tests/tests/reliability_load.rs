@@ -41,14 +41,14 @@ fn twenty_dels_of_one_pod_at_once_all_succeed() {
 #[test]
 fn what_the_agent_does_not_admit_is_to_be_tried_again() {
     let node = TestNode::with_ovs();
-    let _agent = node.start_agent(&options().with(["--max-operations", "1"]));
+    let _agent = node.start_agent(&options().with("--max-operations 1"));
     let [first, second] = [11, 12].map(|number| node.numbered_pod(number));
     // A hung vswitchd holds the first ADD at its wait for the ofport.
     node.signal_vswitchd(Signal::SIGSTOP);
     let recorder = LinkRecorder::start(node.place());
     thread::scope(|scope| {
         let adding = scope.spawn(|| first.add().success());
-        recorder.await_born(&first.container[..15]);
+        recorder.await_born(first.host_link());
         let error = second.add().error();
         assert_eq!(error.code, 11);
         assert!(error.msg.contains("1 operations"), "{error:?}");
@@ -68,7 +68,7 @@ fn a_gc_while_an_add_is_in_flight_leaves_it_alone() {
     let recorder = LinkRecorder::start(node.place());
     thread::scope(|scope| {
         let add = scope.spawn(|| adding.add().success());
-        recorder.await_born(&adding.container[..15]);
+        recorder.await_born(adding.host_link());
         let mut gc = conf();
         gc["cni.dev/valid-attachments"] = json!([]);
         adding

@@ -78,7 +78,7 @@ fn a_clock_that_jumps_ends_no_wait_and_makes_no_del_too_old() {
     jump("+0");
     let options = server
         .watched_by("n1", "60")
-        .with(["--log", "info,podwire::pods=debug"])
+        .with("--log info,podwire::pods=debug")
         .variable("LD_PRELOAD", FAKETIME)
         .variable("FAKETIME_TIMESTAMP_FILE", "/run/clock")
         .variable("FAKETIME_NO_CACHE", "1")
@@ -160,8 +160,8 @@ fn the_gateways_of_earlier_subnets_go_and_others_addresses_stay() {
     };
     let agent = node.start_agent(&subnets(&["10.61.0.0/24", "fd61::/64"]));
     agent.await_log("10.61.0.1/24");
-    node.run("ip", &["address", "add", "10.61.0.9/24", "dev", "br-int"]);
-    node.run("ip", &["address", "add", "10.63.0.1/24", "dev", "br-int"]);
+    node.run("ip", "address add 10.61.0.9/24 dev br-int");
+    node.run("ip", "address add 10.63.0.1/24 dev br-int");
     agent.stop();
 
     let agent = node.start_agent(&subnets(&["10.62.0.0/24", "10.63.0.0/24"]));
@@ -169,7 +169,7 @@ fn the_gateways_of_earlier_subnets_go_and_others_addresses_stay() {
     assert_eq!(gateways(), ["10.61.0.9/24", "10.62.0.1/24", "10.63.0.1/24"]);
     agent.stop();
 
-    let agent = node.start_agent(&subnets(&["10.62.0.0/24"]).with(["--no-gateway"]));
+    let agent = node.start_agent(&subnets(&["10.62.0.0/24"]).with("--no-gateway"));
     agent.await_log(r#""addresses":"10.62.0.1/24""#);
     assert_eq!(
         gateways(),
@@ -222,10 +222,10 @@ fn a_client_that_went_away_is_missed_behind_what_it_had_sent_ahead_too() {
         "POST /v1/cni HTTP/1.1\r\nHost: podwire\r\nContent-Length: {length}\r\n\r\n{body}"
     )
     .unwrap();
-    recorder.await_born(&pod.container[..15]);
+    recorder.await_born(pod.host_link());
     write!(client, "GET /v1/health HTTP/1.1\r\nHost: podwire\r\n\r\n").unwrap();
     drop(client);
-    recorder.await_gone(&pod.container[..15]);
+    recorder.await_gone(pod.host_link());
     pod.del().success();
     node.leftovers().assert_none();
     node.signal_vswitchd(Signal::SIGCONT);

@@ -41,8 +41,8 @@ fn a_port_that_was_removed_by_hand_comes_back_and_that_of_a_deleted_pod_does_not
     let agent = node.start_agent(&AgentOptions::for_numbered_pods());
     let (pod, other) = (node.wired_pod(11), node.wired_pod(12));
     for _ in 0..3 {
-        let host = &pod.container[..15];
-        node.vsctl(&["--no-wait", "del-port", "br-int", host]);
+        let host = pod.host_link();
+        node.vsctl(format!("--no-wait del-port br-int {host}"));
         node.await_port(&pod.container, true);
         node.await_ofport(host).unwrap();
         traffic::ping_until_answered(other.place(), ipv4(11).parse().unwrap()).unwrap();
@@ -67,7 +67,7 @@ fn a_port_that_was_removed_by_hand_comes_back_and_that_of_a_deleted_pod_does_not
 #[test]
 fn one_of_several_ports_that_was_removed_by_hand_comes_back() {
     let node = TestNode::with_ovs();
-    let options = AgentOptions::default().with(["--no-port-security"]);
+    let options = AgentOptions::default().with("--no-port-security");
     let _agent = node.start_agent(&options);
     let interface = |number: u8, name: &str| {
         json!({
@@ -80,8 +80,8 @@ fn one_of_several_ports_that_was_removed_by_hand_comes_back() {
     pod.add().success();
     let of_net1 = "external_ids:pod-if-name=net1";
     let find = ["--bare", "--columns=name", "find", "interface", of_net1];
-    let host = node.vsctl(&find).trim().to_owned();
-    node.vsctl(&["--no-wait", "del-port", "br-int", &host]);
+    let host = node.vsctl(find).trim().to_owned();
+    node.vsctl(format!("--no-wait del-port br-int {host}"));
     node.await_ofport(&host).unwrap();
     pod.del().success();
     node.leftovers().assert_none();
@@ -94,10 +94,10 @@ fn a_del_removes_a_pair_whose_host_end_was_renamed_or_moved() {
     let elsewhere = node.pod("elsewhere");
     for moved in [false, true] {
         let pod = node.wired_pod(11);
-        let host = &pod.container[..15];
+        let host = pod.host_link();
         match moved {
-            true => node.run("ip", &["link", "set", host, "netns", &elsewhere.netns]),
-            false => node.run("ip", &["link", "set", host, "name", "renamed"]),
+            true => node.run("ip", format!("link set {host} netns {}", elsewhere.netns)),
+            false => node.run("ip", format!("link set {host} name renamed")),
         };
         pod.del().success();
         assert!(links::find(pod.place(), "eth0").is_none());
@@ -111,9 +111,9 @@ fn a_pod_whose_host_end_was_renamed_keeps_its_pair_when_its_port_is_removed() {
     let agent = node.start_agent(&AgentOptions::for_numbered_pods());
     let pod = node.numbered_pod(11);
     let result = pod.add().success();
-    let host = &pod.container[..15];
-    node.run("ip", &["link", "set", host, "name", "renamed"]);
-    node.vsctl(&["--no-wait", "del-port", "br-int", host]);
+    let host = pod.host_link();
+    node.run("ip", format!("link set {host} name renamed"));
+    node.vsctl(format!("--no-wait del-port br-int {host}"));
     agent.await_log("it has lost its port");
     assert!(links::find(pod.place(), "eth0").is_some());
     let error = pod.check(&result).error();
@@ -125,7 +125,7 @@ fn a_pod_whose_host_end_was_renamed_keeps_its_pair_when_its_port_is_removed() {
 #[test]
 fn an_add_that_fails_against_a_hung_database_leaves_nothing_when_it_goes_on() {
     let node = TestNode::with_ovs();
-    let options = AgentOptions::for_numbered_pods().with(["--add-timeout", "1"]);
+    let options = AgentOptions::for_numbered_pods().with("--add-timeout 1");
     let agent = node.start_agent(&options);
     for is_deleted in [false, true] {
         let pod = node.numbered_pod(11);

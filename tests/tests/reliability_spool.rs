@@ -92,7 +92,7 @@ fn a_del_that_is_spooled_under_a_living_agent_is_carried_out_as_it_comes() {
     let (socket, aside) = (agent.socket(), agent.socket().with_extension("aside"));
     std::fs::rename(&socket, &aside).unwrap();
     pod.del().success();
-    recorder.await_gone(&pod.container[..15]);
+    recorder.await_gone(pod.host_link());
     std::fs::rename(&aside, &socket).unwrap();
     // In line behind the spooled one, so that this one is done when that is.
     pod.del().success();

@@ -61,7 +61,7 @@ fn restart_under_load(node: &TestNode, options: &AgentOptions) -> (usize, usize)
             // An ADD is under way when the agent is told to end: it waits for a switch that does
             // not answer.
             node.signal_vswitchd(Signal::SIGSTOP);
-            let ports = node.podwire_live(&["ports", "--watch"]);
+            let ports = node.podwire_live("ports --watch");
             ports.await_line(&["awaits-ofport"]);
             agent.signal(Signal::SIGTERM);
             node.signal_vswitchd(Signal::SIGCONT);
@@ -128,7 +128,7 @@ fn with_a_socket_that_the_service_manager_holds_no_add_is_refused() {
 #[test]
 fn a_standby_takes_over_from_the_agent_that_ends_and_no_add_or_status_is_refused() {
     let node = TestNode::with_ovs();
-    let options = AgentOptions::default().with(["--standby"]);
+    let options = AgentOptions::default().with("--standby");
     let (wired, later) = restart_under_load(&node, &options);
     assert!(wired > 0);
     assert_eq!(later, 0, "of {wired}");

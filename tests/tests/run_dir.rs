@@ -82,7 +82,7 @@ fn status_and_probes_say_that_the_run_directory_is_full() {
     fs::create_dir_all(node.path(RUN_DIR)).unwrap();
     node.run(
         "mount",
-        &["-t", "tmpfs", "-o", "size=64k,mode=0700", "tmpfs", RUN_DIR],
+        format!("-t tmpfs -o size=64k,mode=0700 tmpfs {RUN_DIR}"),
     );
     let agent = node.start_agent(&AgentOptions::default());
     let pod = node.pod("web");

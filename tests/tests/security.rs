@@ -118,7 +118,7 @@ fn the_thread_that_makes_links_alone_has_real_time_priority_where_it_may_and_non
         let wanted = may.then(|| ("podwire-netlink".to_owned(), (SCHED_RR, 1)));
         assert_eq!(real_time(&agent), wanted.into_iter().collect());
     }
-    let agent = node.start_agent(&AgentOptions::default().with(["--no-realtime"]));
+    let agent = node.start_agent(&AgentOptions::default().with("--no-realtime"));
     pod.add().success();
     assert_eq!(real_time(&agent), BTreeMap::new());
 }
@@ -179,7 +179,7 @@ fn a_namespace_named_by_process_is_refused_and_taken_when_so_configured() {
     assert!(error.msg.contains("--proc-netns"), "{error:?}");
     node.leftovers().assert_none();
     agent.stop();
-    let agent = node.start_agent(&AgentOptions::default().with(["--proc-netns"]));
+    let agent = node.start_agent(&AgentOptions::default().with("--proc-netns"));
     assert_eq!(power(&agent), ALWAYS | SYS_PTRACE);
     let added = pod.add();
     sleeper.kill().unwrap();
@@ -318,7 +318,7 @@ fn a_request_that_does_not_end_is_ended_and_its_client_told() {
 #[test]
 fn what_is_more_than_the_agent_admits_is_to_be_tried_again() {
     let node = TestNode::with_ovs();
-    let _agent = node.start_agent(&AgentOptions::default().with(["--max-operations", "2"]));
+    let _agent = node.start_agent(&AgentOptions::default().with("--max-operations 2"));
     // Both hold their places for as long as Open vSwitch does not answer.
     node.signal_vswitchd(Signal::SIGSTOP);
     let recorder = links::LinkRecorder::start(node.place());
@@ -328,7 +328,7 @@ fn what_is_more_than_the_agent_admits_is_to_be_tried_again() {
         .map(|pod| pod.spawn("ADD", &conf()))
         .collect();
     for pod in &pods[..2] {
-        recorder.await_born(&pod.container[..15]);
+        recorder.await_born(pod.host_link());
     }
     let error = pods[2].add().error();
     assert_eq!(error.code, 11, "{error:?}");

@@ -71,7 +71,7 @@ fn the_error_says_which_was_missing_and_to_try_again() {
 #[test]
 fn a_del_ends_the_wait_of_its_add() {
     let (node, server) = ApiServer::beside_a_node();
-    let options = patient(&server).with(["--log", "info,podwire::pods=debug"]);
+    let options = patient(&server).with("--log info,podwire::pods=debug");
     let agent = node.start_agent(&options);
     let pod = node.pod("web");
     std::thread::scope(|scope| {
@@ -90,13 +90,13 @@ fn a_del_ends_the_wait_of_its_add() {
 #[test]
 fn a_pod_that_is_deleted_while_its_port_is_awaited_ends_its_add_and_leaves_nothing() {
     let (node, server) = ApiServer::beside_a_node();
-    let agent = Agent::launch(&node, &patient(&server).with(["--wait", "ovn-installed"])).unwrap();
+    let agent = Agent::launch(&node, &patient(&server).with("--wait ovn-installed")).unwrap();
     let pod = node.pod("web");
     server.apply(apiserver::pod_on("n1", &pod, default_network(11)));
     std::thread::scope(|scope| {
         let add = scope.spawn(|| pod.add().error());
-        let name = json!([["name", "==", pod.container[..15]]]);
-        let row = json!([{ "name": pod.container[..15] }]);
+        let name = json!([["name", "==", pod.host_link()]]);
+        let row = json!([{ "name": pod.host_link() }]);
         node.ovsdb()
             .wait("Interface", name, "==", &["name"], row)
             .unwrap();
@@ -165,7 +165,7 @@ fn status_says_what_keeps_pods_from_being_known() {
 fn a_manifest_in_a_directory_is_enough() {
     let node = TestNode::with_ovs();
     std::fs::create_dir(node.path("/run/pods")).unwrap();
-    let options = AgentOptions::for_numbered_pods().with(["--pod-dir", "/run/pods"]);
+    let options = AgentOptions::for_numbered_pods().with("--pod-dir /run/pods");
     let agent = node.start_agent(&options);
     let pod = node.pod("web");
     let manifest = format!(
@@ -188,7 +188,7 @@ fn without_a_controller_a_wish_gets_what_it_leaves_open_from_the_node() {
     let agent = node.start_agent(
         &AgentOptions::default()
             .subnet("10.186.0.0/24")
-            .with(["--no-port-security"]),
+            .with("--no-port-security"),
     );
     let wish = json!([
         { "name": "a", "interface": "*", "defaultGateway": "true" },

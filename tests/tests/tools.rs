@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use nix::sys::signal::Signal;
-use podwire_tests::process::Finished;
 use podwire_tests::{Agent, AgentOptions, Pod, TestNode, links};
 use serde_json::{Value, json};
 
@@ -24,18 +23,9 @@ fn node_with_pods<'node, const N: usize>(
     })
 }
 
-/// That a tool ended so, with all of these words in what it printed.
-fn assert_says(done: &Finished, code: Option<i32>, words: &[&str]) {
-    let said = format!("{}{}", done.stdout, done.stderr);
-    assert_eq!(done.status.code(), code, "{said}");
-    for word in words {
-        assert!(said.contains(word), "{word:?} is not in:\n{said}");
-    }
-}
-
 fn version_of_open_vswitch(node: &TestNode) -> String {
     // "ovs-vswitchd (Open vSwitch) 3.1.0"
-    let switch = node.run("ovs-vswitchd", &["--version"]);
+    let switch = node.run("ovs-vswitchd", "--version");
     let words = switch.lines().next().unwrap().rsplit(' ');
     words.take(1).collect()
 }
@@ -45,7 +35,7 @@ fn status_tells_of_a_healthy_node_and_of_each_thing_that_is_not() {
     let node = TestNode::with_ovs();
     let agent = node.start_agent(&AgentOptions::default());
     let _pods = node_with_pods(&node, ["a", "b"]);
-    let done = node.podwire(&["status"]);
+    let done = node.podwire("status");
     let version = version_of_open_vswitch(&node);
     let healthy = [
         "plain mode",
@@ -57,7 +47,7 @@ fn status_tells_of_a_healthy_node_and_of_each_thing_that_is_not() {
         "10.186.0.0/22: 2 of 1021 used",
         "last errors   none",
     ];
-    assert_says(&done, WELL, &healthy);
+    done.assert_says(WELL, &healthy);
     assert!(done.stdout.lines().count() <= 24, "{}", done.stdout);
 
     let failing = node.pod("c");
@@ -65,21 +55,20 @@ fn status_tells_of_a_healthy_node_and_of_each_thing_that_is_not() {
     conf["args"] = json!({"cni": {"ips": ["10.186.0.2/22"]}});
     failing.exec("ADD", &conf).error();
     node.kill_vswitchd();
-    let done = node.podwire(&["status"]);
+    let done = node.podwire("status");
     let broken = [
         "not ready, and running pods may have lost their network",
         "ovs-vswitchd does not answer",
         "! last errors   ADD tests/c",
     ];
-    assert_says(&done, UNWELL, &broken);
-    let (code, json) = node.podwire_json(&["status", "-o", "json"]);
+    done.assert_says(UNWELL, &broken);
+    let (code, json) = node.podwire_json("status -o json");
     assert_eq!((code, &json["ready"]), (UNWELL, &false.into()));
     assert_eq!(json["failures"][0]["pod"], "tests/c");
 
     agent.stop();
-    let done = node.podwire(&["status"]);
-    assert_says(
-        &done,
+    let done = node.podwire("status");
+    done.assert_says(
         NO_AGENT,
         &["no agent answers", "start it: ", "podwire doctor"],
     );
@@ -89,9 +78,8 @@ fn status_tells_of_a_healthy_node_and_of_each_thing_that_is_not() {
 fn every_tool_says_what_to_do_when_there_is_no_agent_or_no_right_to_ask() {
     let node = TestNode::with_ovs();
     for tool in ["status", "ports", "timings", "check", "gc"] {
-        let done = node.podwire(&[tool]);
-        assert_says(
-            &done,
+        let done = node.podwire(tool);
+        done.assert_says(
             NO_AGENT,
             &["no agent answers on /run/podwire", "podwire doctor"],
         );
@@ -103,7 +91,7 @@ fn every_tool_says_what_to_do_when_there_is_no_agent_or_no_right_to_ask() {
     for tool in ["status", "doctor"] {
         let line = format!("setpriv --reuid 65534 --clear-groups /run/podwire-tool {tool}");
         let done = node.shell(&line);
-        assert_says(&done, UNWELL, &["only root", "sudo"]);
+        done.assert_says(UNWELL, &["only root", "sudo"]);
     }
 }
 
@@ -112,10 +100,9 @@ fn ports_are_listed_filtered_and_told_as_failed_when_their_link_is_gone() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
     let [a, b] = node_with_pods(&node, ["a", "b"]);
-    let done = node.podwire(&["ports"]);
-    let a_port = a.container[..15].to_owned();
-    assert_says(
-        &done,
+    let done = node.podwire("ports");
+    let a_port = a.host_link().to_owned();
+    done.assert_says(
         WELL,
         &[
             "POD",
@@ -127,19 +114,15 @@ fn ports_are_listed_filtered_and_told_as_failed_when_their_link_is_gone() {
             &a_port,
         ],
     );
-    let done = node.podwire(&["ports", "-o", "wide", "tests/b"]);
-    assert_says(
-        &done,
-        WELL,
-        &["tests/b", "tests_b", "br-int", &b.netns, "1500"],
-    );
+    let done = node.podwire("ports -o wide tests/b");
+    done.assert_says(WELL, &["tests/b", "tests_b", "br-int", &b.netns, "1500"]);
     assert!(!done.stdout.contains("tests/a"), "{}", done.stdout);
     for (filter, count) in [("-nother", 0), ("-ntests", 2), ("-sfailed", 0), ("-sup", 2)] {
-        let (_, json) = node.podwire_json(&["ports", "-o", "json", filter]);
+        let (_, json) = node.podwire_json(format!("ports -o json {filter}"));
         assert_eq!(json["ports"].as_array().unwrap().len(), count, "{filter}");
     }
 
-    let done = node.podwire(&["ports", "--no-headers", "tests/b"]);
+    let done = node.podwire("ports --no-headers tests/b");
     let words: Vec<&str> = done.stdout.split_whitespace().collect();
     assert_eq!(words[..3], ["tests/b", "eth0", "up"]);
     let age = words[3]
@@ -147,16 +130,12 @@ fn ports_are_listed_filtered_and_told_as_failed_when_their_link_is_gone() {
         .and_then(|it| it.parse::<u32>().ok());
     assert!(age.is_some_and(|it| it < 120), "{}", done.stdout);
 
-    let live = node.podwire_live(&["ports", "--watch"]);
+    let live = node.podwire_live("ports --watch");
     live.await_line(&["up", "tests/a"]);
-    node.run("ip", &["link", "del", &a_port]);
+    node.run("ip", format!("link del {a_port}"));
     live.await_line(&["failed", "tests/a", &a_port]);
-    let done = node.podwire(&["ports", "--state", "failed"]);
-    assert_says(
-        &done,
-        UNWELL,
-        &["tests/a", "failed", "the host has no link"],
-    );
+    let done = node.podwire("ports --state failed");
+    done.assert_says(UNWELL, &["tests/a", "failed", "the host has no link"]);
     assert!(!done.stdout.contains("tests/b"), "{}", done.stdout);
 }
 
@@ -164,15 +143,15 @@ fn ports_are_listed_filtered_and_told_as_failed_when_their_link_is_gone() {
 fn watched_ports_come_and_go_by_themselves_until_the_agent_ends() {
     let node = TestNode::with_ovs();
     let agent = node.start_agent(&AgentOptions::default());
-    let live = node.podwire_live(&["ports", "--watch"]);
-    let programs = node.podwire_live(&["ports", "--watch", "-o", "json", "-n", "tests"]);
+    let live = node.podwire_live("ports --watch");
+    let programs = node.podwire_live("ports --watch -o json -n tests");
     let first: Value = serde_json::from_str(&programs.await_line(&["current"])).unwrap();
     assert_eq!(first["changed"], Value::Array(Vec::new()));
     let [web] = node_with_pods(&node, ["web"]);
     live.await_line(&["up", "tests/web"]);
     programs.await_line(&["\"state\":\"up\"", "tests/web"]);
     web.del().success();
-    live.await_line(&["gone", "tests/web", &web.container[..15]]);
+    live.await_line(&["gone", "tests/web", web.host_link()]);
     agent.signal(Signal::SIGTERM);
     assert_eq!(live.await_end().code(), NO_AGENT);
     assert_eq!(programs.await_end().code(), NO_AGENT);
@@ -188,17 +167,16 @@ fn watched_ports_come_and_go_by_themselves_until_the_agent_ends() {
 fn version_tells_the_agents_own_and_fails_without_one() {
     let node = TestNode::with_ovs();
     let version = env!("CARGO_PKG_VERSION");
-    let done = node.podwire(&["version"]);
-    assert_says(
-        &done,
+    let done = node.podwire("version");
+    done.assert_says(
         NO_AGENT,
         &[&format!("podwire       {version}"), "no agent answers"],
     );
     let agent = node.start_agent(&AgentOptions::default());
-    let done = node.podwire(&["version"]);
+    let done = node.podwire("version");
     let running = format!("agent         {version} (pid {})", agent.pid());
     let switch = format!("Open vSwitch  {}", version_of_open_vswitch(&node));
-    assert_says(&done, WELL, &[&running, &switch]);
+    done.assert_says(WELL, &[&running, &switch]);
 }
 
 #[test]
@@ -208,14 +186,14 @@ fn dels_in_the_spool_are_told_while_they_wait() {
     pod.del().success();
     let agent = Agent::launch(&node, &AgentOptions::default()).unwrap();
     let waiting = "1 DEL waits to be carried out";
-    assert_says(&node.podwire(&["status"]), UNWELL, &[waiting]);
+    node.podwire("status").assert_says(UNWELL, &[waiting]);
     let told = "DELs in the spool that could not be carried out: 1";
-    assert_says(&node.podwire(&["doctor"]), UNWELL, &[told]);
+    node.podwire("doctor").assert_says(UNWELL, &[told]);
     node.start_ovsdb_server();
     node.start_vswitchd();
     agent.await_ready(true);
-    let done = node.podwire(&["status"]);
-    assert_says(&done, WELL, &["spool         empty"]);
+    let done = node.podwire("status");
+    done.assert_says(WELL, &["spool         empty"]);
 }
 
 #[test]
@@ -224,7 +202,7 @@ fn timings_show_every_step_as_text_page_and_json() {
     let _agent = node.start_agent(&AgentOptions::default());
     let [a, _b] = node_with_pods(&node, ["a", "b"]);
     a.del().success();
-    let done = node.podwire(&["timings", "tests/a"]);
+    let done = node.podwire("timings tests/a");
     let steps = [
         "ADD tests/a",
         "make pair",
@@ -233,19 +211,18 @@ fn timings_show_every_step_as_text_page_and_json() {
         "DEL tests/a",
         "link and rows",
     ];
-    assert_says(&done, WELL, &steps);
+    done.assert_says(WELL, &steps);
     assert!(!done.stdout.contains("tests/b"), "{}", done.stdout);
-    let (_, json) = node.podwire_json(&["timings", "-o", "json", "--verbs", "add"]);
+    let (_, json) = node.podwire_json("timings -o json --verbs add");
     let operations = json["operations"].as_array().unwrap();
     assert!(
         operations.len() == 2 && operations.iter().all(|it| it["verb"] == "ADD"),
         "{json}"
     );
-    let (_, json) = node.podwire_json(&["timings", "-o", "json", "--last", "1"]);
+    let (_, json) = node.podwire_json("timings -o json --last 1");
     assert_eq!(json["operations"][0]["verb"], "DEL");
-    let done = node.podwire(&["timings", "-o", "html"]);
-    assert_says(
-        &done,
+    let done = node.podwire("timings -o html");
+    done.assert_says(
         WELL,
         &[
             "<!doctype html>",
@@ -254,8 +231,8 @@ fn timings_show_every_step_as_text_page_and_json() {
             "</html>",
         ],
     );
-    let done = node.podwire(&["timings", "nobody"]);
-    assert_says(&done, NOT_FOUND, &["no operation of a pod nobody"]);
+    let done = node.podwire("timings nobody");
+    done.assert_says(NOT_FOUND, &["no operation of a pod nobody"]);
 }
 
 #[test]
@@ -263,15 +240,15 @@ fn check_finds_what_was_changed_by_hand_and_its_commands_mend_it() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
     let [a, b] = node_with_pods(&node, ["a", "b"]);
-    let done = node.podwire(&["check", "--all"]);
-    assert_says(&done, WELL, &["2 attachments: 2 as they should be"]);
+    let done = node.podwire("check --all");
+    done.assert_says(WELL, &["2 attachments: 2 as they should be"]);
     let address = links::addresses(a.place(), "eth0");
     let address = address.iter().find(|it| it.starts_with("10.186")).unwrap();
 
-    node.run("ip", &["link", "set", &b.container[..15], "down"]);
-    a.run("ip", &["addr", "del", address, "dev", "eth0"]);
-    a.run("ethtool", &["-K", "eth0", "tx", "on"]);
-    let done = node.podwire(&["check"]);
+    node.run("ip", format!("link set {} down", b.host_link()));
+    a.run("ip", format!("addr del {address} dev eth0"));
+    a.run("ethtool", "-K eth0 tx on");
+    let done = node.podwire("check");
     let found = [
         "tests/a eth0",
         "has lost address",
@@ -280,15 +257,11 @@ fn check_finds_what_was_changed_by_hand_and_its_commands_mend_it() {
         "is down",
         "2 differ",
     ];
-    assert_says(&done, UNWELL, &found);
-    let done = node.podwire(&["check", "tests/b", "-v"]);
-    assert_says(
-        &done,
-        UNWELL,
-        &["1 attachment: 0 as they should be, 1 differ"],
-    );
+    done.assert_says(UNWELL, &found);
+    let done = node.podwire("check tests/b -v");
+    done.assert_says(UNWELL, &["1 attachment: 0 as they should be, 1 differ"]);
 
-    let (_, json) = node.podwire_json(&["check", "-o", "json"]);
+    let (_, json) = node.podwire_json("check -o json");
     for audit in json["attachments"].as_array().unwrap() {
         for difference in audit["differences"].as_array().unwrap() {
             let fix = difference["fix"].as_str().unwrap();
@@ -296,10 +269,10 @@ fn check_finds_what_was_changed_by_hand_and_its_commands_mend_it() {
             assert!(done.status.success(), "{fix}: {}", done.stderr);
         }
     }
-    let done = node.podwire(&["check"]);
-    assert_says(&done, WELL, &["2 as they should be"]);
-    let done = node.podwire(&["check", "nobody"]);
-    assert_says(&done, NOT_FOUND, &["no attachment of a pod nobody"]);
+    let done = node.podwire("check");
+    done.assert_says(WELL, &["2 as they should be"]);
+    let done = node.podwire("check nobody");
+    done.assert_says(NOT_FOUND, &["no attachment of a pod nobody"]);
 }
 
 #[test]
@@ -307,48 +280,43 @@ fn a_port_that_somebody_removed_or_moved_is_found() {
     let node = TestNode::with_ovs();
     // In OVN mode nobody but ovn-controller brings a bridge back, and with it the ports.
     node.add_bridge("br-int");
-    let options = AgentOptions::default().with(["--mode", "ovn", "--wait", "ofport"]);
+    let options = AgentOptions::default().with("--mode ovn --wait ofport");
     let _agent = Agent::launch(&node, &options).unwrap();
     let pod = node.wired_pod(11);
-    let host = &pod.container[..15];
-    node.vsctl(&["set", "interface", host, "external_ids:iface-id=other"]);
-    let done = node.podwire(&["check"]);
-    assert_says(&done, UNWELL, &["has iface-id \"other\""]);
-    node.vsctl(&["del-br", "br-int"]);
-    let done = node.podwire(&["check"]);
-    assert_says(&done, UNWELL, &["Open vSwitch has no port for"]);
+    let host = pod.host_link();
+    node.vsctl(format!("set interface {host} external_ids:iface-id=other"));
+    let done = node.podwire("check");
+    done.assert_says(UNWELL, &["has iface-id \"other\""]);
+    node.vsctl("del-br br-int");
+    let done = node.podwire("check");
+    done.assert_says(UNWELL, &["Open vSwitch has no port for"]);
 }
 
 #[test]
 fn gc_removes_what_has_neither_link_nor_namespace_and_nothing_else() {
     let node = TestNode::with_ovs();
     let agent = node.start_agent(&AgentOptions::default());
-    let done = node.podwire(&["gc"]);
-    assert_says(&done, WELL, &["nothing is left over"]);
+    let done = node.podwire("gc");
+    done.assert_says(WELL, &["nothing is left over"]);
     let [living, unplugged, mut dead] = node_with_pods(&node, ["living", "unplugged", "dead"]);
     let host_end = links::LinkRecorder::start(node.place());
-    node.run("ip", &["link", "del", &unplugged.container[..15]]);
+    node.run("ip", format!("link del {}", unplugged.host_link()));
     dead.remove_netns();
-    host_end.await_gone(&dead.container[..15]);
+    host_end.await_gone(dead.host_link());
 
-    let done = node.podwire(&["gc", "--dry-run"]);
-    assert_says(
-        &done,
-        UNWELL,
-        &["tests/dead", "would be removed", "podwire gc"],
-    );
+    let done = node.podwire("gc --dry-run");
+    done.assert_says(UNWELL, &["tests/dead", "would be removed", "podwire gc"]);
     for other in ["tests/living", "tests/unplugged"] {
         assert!(!done.stdout.contains(other), "{}", done.stdout);
     }
     assert!(node.interface_of(&dead.container).is_some());
-    let done = node.podwire(&["gc"]);
-    assert_says(&done, WELL, &["tests/dead", "removed"]);
+    let done = node.podwire("gc");
+    done.assert_says(WELL, &["tests/dead", "removed"]);
     assert!(node.interface_of(&dead.container).is_none());
     // Its runtime may still ask for it, and is told.
     assert!(node.interface_of(&unplugged.container).is_some());
-    let done = node.podwire(&["check"]);
-    assert_says(
-        &done,
+    let done = node.podwire("check");
+    done.assert_says(
         UNWELL,
         &["tests/unplugged", "the host has no link", "1 differ"],
     );
@@ -364,16 +332,16 @@ fn gc_removes_what_has_neither_link_nor_namespace_and_nothing_else() {
 fn completions_manual_pages_and_help_come_from_one_source() {
     let node = TestNode::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let done = node.podwire(&["completions", shell]);
-        assert_says(&done, WELL, &["podwire", "doctor", "watch"]);
+        let done = node.podwire(format!("completions {shell}"));
+        done.assert_says(WELL, &["podwire", "doctor", "watch"]);
     }
     let done = node.shell("podwire completions bash | bash -n");
-    assert_says(&done, WELL, &[]);
-    let done = node.podwire(&["man"]);
-    assert_says(&done, WELL, &[".TH podwire 1", "doctor"]);
+    done.assert_says(WELL, &[]);
+    let done = node.podwire("man");
+    done.assert_says(WELL, &[".TH podwire 1", "doctor"]);
     let pages = node.path("/run/man");
     std::fs::create_dir(&pages).unwrap();
-    assert_says(&node.podwire(&["man", "--dir", "/run/man"]), WELL, &[]);
+    node.podwire("man --dir /run/man").assert_says(WELL, &[]);
     for page in ["podwire.1", "podwire-agent.1", "podwire-doctor.1"] {
         assert!(pages.join(page).exists(), "{page}");
     }
@@ -395,12 +363,12 @@ fn completions_manual_pages_and_help_come_from_one_source() {
         "man",
     ] {
         let done = node.shell(&format!("COLUMNS=80 podwire {tool} --help"));
-        assert_says(&done, WELL, &["Usage"]);
+        done.assert_says(WELL, &["Usage"]);
         let lines = done.stdout.lines().count();
         assert!(lines <= 30, "{tool} has {lines} lines:\n{}", done.stdout);
     }
-    let done = node.podwire(&["stats"]);
-    assert_says(&done, Some(2), &["similar subcommand exists: 'status'"]);
+    let done = node.podwire("stats");
+    done.assert_says(Some(2), &["similar subcommand exists: 'status'"]);
 }
 
 /// A manual page has examples that podwire understands, files, and references to pages that are
@@ -446,7 +414,7 @@ fn a_closed_pipe_and_a_query_that_is_none_are_no_drama() {
     let node = TestNode::with_ovs();
     let agent = node.start_agent(&AgentOptions::default());
     let done = node.shell("podwire man | true; podwire status | head -n 1");
-    assert_says(&done, WELL, &["ready"]);
+    done.assert_says(WELL, &["ready"]);
     assert_eq!(done.stderr, "");
     for (path, status) in [
         ("/v1/ports?state=sleepy", 400),
@@ -469,13 +437,9 @@ fn a_database_that_hangs_is_told_at_once_by_status_the_runtime_and_the_error_of_
     };
     signal("STOP");
     let silent = "does not answer: no reply";
-    let done = node.podwire(&["status"]);
-    assert_says(
-        &done,
-        UNWELL,
-        &["not ready", silent, "database does not answer"],
-    );
-    let done = node.podwire(&["probe", "ready"]);
+    let done = node.podwire("status");
+    done.assert_says(UNWELL, &["not ready", silent, "database does not answer"]);
+    let done = node.podwire("probe ready");
     assert_eq!(done.status.code(), UNWELL, "{}{}", done.stdout, done.stderr);
     let pod = node.pod("web");
     let status = pod.exec("STATUS", &podwire_tests::conf());
@@ -490,14 +454,14 @@ fn a_database_that_hangs_is_told_at_once_by_status_the_runtime_and_the_error_of_
 #[test]
 fn the_step_in_which_an_add_failed_has_its_bar() {
     let node = TestNode::with_ovs();
-    let options = AgentOptions::default().with(["--add-timeout", "1"]);
+    let options = AgentOptions::default().with("--add-timeout 1");
     let _agent = node.start_agent(&options);
     node.signal_vswitchd(Signal::SIGSTOP);
     node.pod("web").add().error();
     node.signal_vswitchd(Signal::SIGCONT);
-    let done = node.podwire(&["timings"]);
-    assert_says(&done, WELL, &["! ovs-vswitchd: ofport", "failed, code"]);
-    let (_, json) = node.podwire_json(&["timings", "-o", "json"]);
+    let done = node.podwire("timings");
+    done.assert_says(WELL, &["! ovs-vswitchd: ofport", "failed, code"]);
+    let (_, json) = node.podwire_json("timings -o json");
     let steps = json["operations"][0]["phases"].as_array().unwrap();
     let failed: Vec<&Value> = steps.iter().filter(|it| it["failed"] == true).collect();
     assert_eq!(failed.len(), 1, "{steps:#?}");

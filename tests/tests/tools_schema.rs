@@ -31,9 +31,8 @@ fn assert_valid(name: &str, value: &Value) {
 
 /// Runs a tool, and compares its JSON with the schema.
 #[track_caller]
-fn run(node: &TestNode, name: &str, arguments: &[&str]) -> Value {
-    let arguments = [arguments, &["-o", "json"]].concat();
-    let (_, json) = node.podwire_json(&arguments);
+fn run(node: &TestNode, name: &str, arguments: &str) -> Value {
+    let (_, json) = node.podwire_json(format!("{arguments} -o json"));
     assert_valid(name, &json);
     json
 }
@@ -47,33 +46,33 @@ fn each_tool_prints_what_its_schema_says() {
         pod.add().success();
         pod
     });
-    let ports = run(&node, "ports", &["ports"]);
+    let ports = run(&node, "ports", "ports");
     assert!(ports["ports"][0]["addedUnixMicros"].as_u64() > Some(1_600_000_000_000_000));
-    run(&node, "trace", &["trace", "web", "db"]);
-    run(&node, "trace", &["trace", "web", "db", "--src", "10.9.9.9"]);
-    run(&node, "version", &["version"]);
+    run(&node, "trace", "trace web db");
+    run(&node, "trace", "trace web db --src 10.9.9.9");
+    run(&node, "version", "version");
 
     let host_end = links::LinkRecorder::start(node.place());
     job.remove_netns();
-    host_end.await_gone(&job.container[..15]);
-    node.run("ip", &["link", "del", &db.container[..15]]);
-    node.run("ip", &["link", "set", &web.container[..15], "down"]);
+    host_end.await_gone(job.host_link());
+    node.run("ip", format!("link del {}", db.host_link()));
+    node.run("ip", format!("link set {} down", web.host_link()));
     let mut conf = podwire_tests::conf();
     conf["args"] = json!({"cni": {"ips": ["10.186.0.2/22"]}});
     let failing = node.pod("failing");
     failing.exec("ADD", &conf).error();
 
-    run(&node, "ports", &["ports"]);
-    run(&node, "timings", &["timings", "--verbs", "add,del,status"]);
-    run(&node, "check", &["check"]);
-    run(&node, "doctor", &["doctor"]);
-    let left = run(&node, "gc", &["gc", "--dry-run"]);
+    run(&node, "ports", "ports");
+    run(&node, "timings", "timings --verbs add,del,status");
+    run(&node, "check", "check");
+    run(&node, "doctor", "doctor");
+    let left = run(&node, "gc", "gc --dry-run");
     assert_eq!(left["leftovers"][0]["pod"], "tests/job");
-    run(&node, "gc", &["gc"]);
-    let status = run(&node, "status", &["status"]);
+    run(&node, "gc", "gc");
+    let status = run(&node, "status", "status");
     assert_eq!(status["failures"][0]["pod"], "tests/failing");
 
-    let live = node.podwire_live(&["ports", "--watch", "-o", "json"]);
+    let live = node.podwire_live("ports --watch -o json");
     let line = live.await_line(&["changed"]);
     assert_valid("portsChange", &serde_json::from_str(&line).unwrap());
 }
@@ -86,20 +85,20 @@ fn each_tool_prints_what_its_schema_says_in_ovn_mode() {
         let (pod, _) = central.schedule(&node, name, number);
         pod.add().success();
     }
-    let status = run(&node, "status", &["status"]);
+    let status = run(&node, "status", "status");
     assert_eq!(status["controller"]["ok"], true);
-    run(&node, "doctor", &["doctor"]);
-    let traced = run(&node, "trace", &["trace", "web", "db"]);
+    run(&node, "doctor", "doctor");
+    let traced = run(&node, "trace", "trace web db");
     assert!(
         traced["ovn"]["way"]["steps"][0]["stage"].is_string(),
         "{traced:#}"
     );
     node.end_controller(Signal::SIGKILL);
-    run(&node, "status", &["status"]);
-    run(&node, "doctor", &["doctor"]);
+    run(&node, "status", "status");
+    run(&node, "doctor", "doctor");
     agent.stop();
-    run(&node, "version", &["version"]);
-    run(&node, "doctor", &["doctor"]);
+    run(&node, "version", "version");
+    run(&node, "doctor", "doctor");
 }
 
 #[test]
@@ -109,8 +108,8 @@ fn yaml_says_the_same_as_json() {
     let pod = node.pod("web");
     pod.add().success();
     for tool in ["ports", "timings", "check", "gc", "doctor", "version"] {
-        let (_, json) = node.podwire_json(&[tool, "-o", "json"]);
-        let yaml = node.podwire(&[tool, "-o", "yaml"]).stdout;
+        let (_, json) = node.podwire_json(format!("{tool} -o json"));
+        let yaml = node.podwire(format!("{tool} -o yaml")).stdout;
         let read: Value = serde_saphyr::from_str(&yaml).unwrap();
         assert_eq!(read, json, "{tool}:\n{yaml}");
     }

@@ -7,18 +7,8 @@ use podwire_tests::{AgentOptions, Pod, TestNode, traffic};
 const ARRIVES: Option<i32> = Some(0);
 const DOES_NOT: Option<i32> = Some(1);
 
-#[track_caller]
-fn assert_says(done: &Finished, code: Option<i32>, words: &[&str]) {
-    let said = format!("{}{}", done.stdout, done.stderr);
-    assert_eq!(done.status.code(), code, "{said}");
-    for word in words {
-        assert!(said.contains(word), "{word:?} is not in:\n{said}");
-    }
-}
-
 fn trace(node: &TestNode, line: &str) -> Finished {
-    let arguments: Vec<&str> = ["trace"].into_iter().chain(line.split(' ')).collect();
-    node.podwire(&arguments)
+    node.podwire(format!("trace {line}"))
 }
 
 fn wired<'node>(node: &'node TestNode, name: &str) -> Pod<'node> {
@@ -32,37 +22,36 @@ fn a_packet_between_two_pods_is_followed_to_the_port_of_the_second() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
     let [web, db] = ["web", "db"].map(|name| wired(&node, name));
-    let (from, to) = (&web.container[..15], &db.container[..15]);
+    let (from, to) = (web.host_link(), db.host_link());
     traffic::ping(web.place(), "10.186.0.3".parse().unwrap(), 1).unwrap();
 
     let delivered = format!("Open vSwitch delivers it to tests/db by port {to}");
     let head = format!("ICMP echo request 10.186.0.2 > 10.186.0.3, from tests/web by port {from}");
-    assert_says(&trace(&node, "tests/web db"), ARRIVES, &[&head, &delivered]);
+    trace(&node, "tests/web db").assert_says(ARRIVES, &[&head, &delivered]);
     let by_id = format!("{} db --proto udp --port 53", &web.container[..12]);
     let udp = ["UDP 10.186.0.2 > 10.186.0.3 port 53", &delivered];
-    assert_says(&trace(&node, &by_id), ARRIVES, &udp);
+    trace(&node, &by_id).assert_says(ARRIVES, &udp);
     let tcp6 = [
         "TCP SYN fd70:6f64:7769:7265::2 > fd70:6f64:7769:7265::3 port 443",
         &delivered,
     ];
-    assert_says(&trace(&node, "web db -6 --port 443"), ARRIVES, &tcp6);
+    trace(&node, "web db -6 --port 443").assert_says(ARRIVES, &tcp6);
     let steps = [
         "br-int table 0",
         "br-int table 240",
         "nw_src=10.186.0.2",
         "goto_table:241",
     ];
-    assert_says(&trace(&node, "web db --verbose"), ARRIVES, &steps);
+    trace(&node, "web db --verbose").assert_says(ARRIVES, &steps);
     let raw = trace(&node, "web db --raw");
-    assert_says(
-        &raw,
+    raw.assert_says(
         ARRIVES,
         &[
             "# ovs-appctl ofproto/trace '--names' 'br-int'",
             "Datapath actions: ",
         ],
     );
-    let (code, json) = node.podwire_json(&["trace", "web", "db", "-o", "json"]);
+    let (code, json) = node.podwire_json("trace web db -o json");
     assert_eq!(
         (code, &json["arrives"]),
         (ARRIVES, &true.into()),
@@ -78,15 +67,14 @@ fn what_port_security_drops_is_told_as_dropped_by_it() {
     let [_web, _db] = ["web", "db"].map(|name| wired(&node, name));
     let forged = "drops it: port security: the source address is not one of the port's";
     let done = trace(&node, "web db --src 10.186.3.9");
-    assert_says(
-        &done,
+    done.assert_says(
         DOES_NOT,
         &["10.186.3.9 > 10.186.0.3", forged, "table 240 of br-int"],
     );
     let forged = "drops it: port security: the frame does not bear its port's MAC address";
     let done = trace(&node, "web db --src-mac 0a:58:de:ad:be:ef");
-    assert_says(&done, DOES_NOT, &[forged]);
-    let (_, json) = node.podwire_json(&["trace", "web", "db", "--src", "10.186.3.9", "-o", "json"]);
+    done.assert_says(DOES_NOT, &[forged]);
+    let (_, json) = node.podwire_json("trace web db --src 10.186.3.9 -o json");
     assert_eq!(json["openVswitch"]["verdict"], "dropped");
 }
 
@@ -96,8 +84,7 @@ fn a_packet_to_the_world_goes_to_the_node_which_is_the_pods_gateway() {
     let _agent = node.start_agent(&AgentOptions::default());
     let _web = wired(&node, "web");
     let done = trace(&node, "web 192.0.2.1 --port 443");
-    assert_says(
-        &done,
+    done.assert_says(
         ARRIVES,
         &[
             "10.186.0.2 > 192.0.2.1 port 443",
@@ -105,13 +92,9 @@ fn a_packet_to_the_world_goes_to_the_node_which_is_the_pods_gateway() {
         ],
     );
     let done = trace(&node, "web nobody");
-    assert_says(
-        &done,
-        Some(4),
-        &["no pod nobody on this node", "podwire ports"],
-    );
+    done.assert_says(Some(4), &["no pod nobody on this node", "podwire ports"]);
     let done = trace(&node, "web 2001:db8::1 --src 192.0.2.7");
-    assert_says(&done, DOES_NOT, &["different families"]);
+    done.assert_says(DOES_NOT, &["different families"]);
 }
 
 #[test]
@@ -125,8 +108,8 @@ fn with_less_than_two_pods_it_shows_timings_and_says_their_name() {
         "{}",
         done.stdout
     );
-    assert_says(&done, ARRIVES, &["timings are shown by podwire timings"]);
-    let (_, json) = node.podwire_json(&["trace", "--json", "web"]);
+    done.assert_says(ARRIVES, &["timings are shown by podwire timings"]);
+    let (_, json) = node.podwire_json("trace --json web");
     assert_eq!(json["operations"][0]["verb"], "ADD");
 }
 
@@ -144,44 +127,39 @@ fn ovn_tells_whether_an_acl_drops_a_packet_and_which_logical_port_it_reaches() {
     traffic::ping_until_answered(web.place(), address).unwrap();
     let by_port = format!(
         "Open vSwitch delivers it to tests/db by port {}",
-        &db.container[..15]
+        db.host_link()
     );
     let delivered = ["OVN delivers it to logical port tests_db", &by_port];
-    assert_says(&trace(&node, "web db --port 80"), ARRIVES, &delivered);
+    trace(&node, "web db --port 80").assert_says(ARRIVES, &delivered);
 
     let drop = "outport==\"tests_db\" && ip4 && tcp.dst==80";
-    central.nbctl(&[
-        "--wait=hv",
-        "acl-add",
-        &node.name,
-        "to-lport",
-        "1000",
-        drop,
-        "drop",
-    ]);
+    central.nbctl(format!(
+        "--wait=hv acl-add {} to-lport 1000 '{drop}' drop",
+        node.name
+    ));
     let done = trace(&node, "web db --port 80");
     let words = [
         "OVN drops it: an ACL: ls_out_acl",
         "of node-a",
         "Open vSwitch drops it",
     ];
-    assert_says(&done, DOES_NOT, &words);
+    done.assert_says(DOES_NOT, &words);
     // OVN 23.09 and later drop in a stage of its own, which does not say what the ACL matches.
     let says_match = done.stdout.contains("tcp.dst==80");
     assert!(
         says_match || done.stdout.contains("ls_out_acl_action"),
         "{done:?}"
     );
-    assert_says(&trace(&node, "web db --port 81"), ARRIVES, &delivered);
+    trace(&node, "web db --port 81").assert_says(ARRIVES, &delivered);
 
     central.remove_port("tests_web");
-    central.nbctl(&["--wait=hv", "sync"]);
+    central.nbctl("--wait=hv sync");
     let done = trace(&node, "web db --port 81");
     let words = [
         "OVN was not asked: its southbound database has no logical port",
         "Open vSwitch drops it",
     ];
-    assert_says(&done, DOES_NOT, &words);
+    done.assert_says(DOES_NOT, &words);
 }
 
 #[test]
@@ -193,8 +171,7 @@ fn a_packet_to_a_pod_of_another_node_is_followed_into_the_tunnel() {
     let done = trace(&nodes[0], &format!("web {address} --port 80"));
     let peer = nodes[1].tunnel_address();
     let tunnel = format!("Open vSwitch sends it through the tunnel to {peer}");
-    assert_says(
-        &done,
+    done.assert_says(
         ARRIVES,
         &["OVN delivers it to logical port tests_db", &tunnel],
     );

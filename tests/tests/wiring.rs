@@ -122,7 +122,7 @@ fn the_port_bears_the_external_ids_by_which_ovn_and_operators_find_it() {
     pod.add().success();
 
     let row = node.interface_of(&pod.container).unwrap();
-    assert_eq!(row["name"], pod.container[..15]);
+    assert_eq!(row["name"], pod.host_link());
     assert!(row["ofport"].as_i64().unwrap() > 0);
     let ids = &row["external_ids"];
     assert_eq!(ids["iface-id"], "tests_web");
@@ -134,7 +134,7 @@ fn the_port_bears_the_external_ids_by_which_ovn_and_operators_find_it() {
     );
     assert_eq!(ids["pod-if-name"], "eth0");
     assert_eq!(
-        node.vsctl(&["port-to-br", &pod.container[..15]]).trim(),
+        node.vsctl(format!("port-to-br {}", pod.host_link())).trim(),
         "br-int"
     );
 }
@@ -161,15 +161,15 @@ fn the_host_end_carries_no_ipv6_and_the_pod_end_no_offload_that_the_datapath_lac
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     let pod = node.pod("web").on_default_network(&entry(11));
     pod.add().success();
-    let host = &pod.container[..15];
+    let host = pod.host_link();
     let disabled = node.run(
         "cat",
-        &[&format!("/proc/sys/net/ipv6/conf/{host}/disable_ipv6")],
+        format!("/proc/sys/net/ipv6/conf/{host}/disable_ipv6"),
     );
     assert_eq!(disabled.trim(), "1");
-    let host_addresses = node.run("ip", &["address", "show", "dev", host]);
+    let host_addresses = node.run("ip", format!("address show dev {host}"));
     assert!(!host_addresses.contains("inet"), "{host_addresses}");
-    let features = pod.run("ethtool", &["-k", "eth0"]);
+    let features = pod.run("ethtool", "-k eth0");
     // The kernel's datapath can finish what a pod leaves to a device.
     let expected = match datapath() {
         Datapath::Netdev => "tx-checksumming: off",
@@ -186,14 +186,7 @@ fn each_end_has_one_queue_each_way() {
     pod.add().success();
     let shown = node.run(
         "ip",
-        &[
-            "-details",
-            "-json",
-            "link",
-            "show",
-            "dev",
-            &pod.container[..15],
-        ],
+        format!("-details -json link show dev {}", pod.host_link()),
     );
     let shown: Value = serde_json::from_str(&shown).unwrap();
     assert_eq!(
@@ -230,8 +223,8 @@ fn a_taken_host_name_is_left_to_its_owner() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     let pod = node.pod("web").on_default_network(&entry(11));
-    let taken = pod.container[..15].to_owned();
-    node.run("ip", &["link", "add", &taken, "type", "bridge"]);
+    let taken = pod.host_link().to_owned();
+    node.run("ip", format!("link add {taken} type bridge"));
     pod.add().success();
     let row = node.interface_of(&pod.container).unwrap();
     assert_ne!(row["name"], taken.as_str());
@@ -297,11 +290,7 @@ fn a_pod_without_ipv6_gets_none_and_one_with_it_disabled_gets_it_back() {
     let both = node.pod("both").on_default_network(&entry(12));
     both.run(
         "sysctl",
-        &[
-            "-qw",
-            "net.ipv6.conf.all.disable_ipv6=1",
-            "net.ipv6.conf.default.disable_ipv6=1",
-        ],
+        "-qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1",
     );
     both.add().success();
     assert_eq!(links::addresses(both.place(), "eth0").len(), 2);
@@ -314,7 +303,7 @@ fn a_namespace_of_another_user_namespace_is_wired_like_any() {
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     let mut pod = node.pod("rootless").on_default_network(&entry(11));
     let path = format!("/run/netns/{}", podwire_tests::hex(8));
-    node.run("touch", &[&path]);
+    node.run("touch", &path);
     let script = format!(
         "mkfifo /run/made /run/pinned
          unshare --user --map-root-user --net sh -c 'echo >/run/made; cat /run/pinned' &
@@ -322,20 +311,10 @@ fn a_namespace_of_another_user_namespace_is_wired_like_any() {
          mount --bind /proc/$!/ns/net {path}
          echo >/run/pinned; wait"
     );
-    node.run("sh", &["-ec", &script]);
+    node.run("sh", ["-ec", &script]);
     pod.netns = path.clone();
     pod.add().success();
-    let shown = node.run(
-        "nsenter",
-        &[
-            &format!("--net={path}"),
-            "ip",
-            "address",
-            "show",
-            "dev",
-            "eth0",
-        ],
-    );
+    let shown = node.run("nsenter", format!("--net={path} ip address show dev eth0"));
     assert!(
         shown.contains(&ipv4(11)) && shown.contains(&ipv6(11)),
         "{shown}"
@@ -343,7 +322,7 @@ fn a_namespace_of_another_user_namespace_is_wired_like_any() {
     traffic::ping(node.place(), ip(&ipv4(11)), 1).unwrap();
     pod.del().success();
     node.leftovers().assert_none();
-    node.run("umount", &[&path]);
+    node.run("umount", &path);
 }
 
 #[test]
@@ -359,7 +338,7 @@ fn del_leaves_neither_link_nor_row_and_repeats() {
         let del = pod.del();
         assert_eq!(del.success(), Value::Null, "DEL prints nothing");
         assert!(node.interface_of(&pod.container).is_none());
-        assert!(links::find(node.place(), &pod.container[..15]).is_none());
+        assert!(links::find(node.place(), pod.host_link()).is_none());
         assert!(links::find(pod.place(), "eth0").is_none());
     }
     traffic::ping(node.place(), ip(&ipv4(12)), 1).unwrap();

@@ -1,74 +1,41 @@
 //! ADD: what it makes, and when it must not.
 
-use super::{CASE, EVERY_KIND, MUST, MUST_SINCE_1_1, SHOULD, nothing_left};
+use super::{EVERY_KIND, MUST, MUST_SINCE_1_1, SHOULD, SHOULD_THEN_MUST, nothing_left};
 use crate::bench::{Bench, IFNAME};
 use crate::case::{Case, Held, require};
-use crate::spec::Level::{Must, Should};
 use crate::spec::Verb;
-use crate::spec::Version::{V0_3_0, V1_0_0};
+
+// Sentences that several cases check.
+const EXISTS_ALREADY: &str = "If an interface of the requested name already exists in the \
+    container, the CNI plugin MUST return with an error";
 
 pub(super) const CASES: &[Case] = &[
-    Case {
-        id: "add/outputs-result",
-        section: "2, ADD",
-        says: "If the CNI plugin is successful, it must output a result structure on standard out",
-        levels: MUST,
-        kinds: EVERY_KIND,
-        test: outputs_result,
-        ..CASE
-    },
-    Case {
-        id: "add/creates-interface",
-        section: "2, ADD",
-        says: "should […] create the interface defined by `CNI_IFNAME` inside the container at \
-               `CNI_NETNS`",
-        levels: SHOULD,
-        test: creates_interface,
-        ..CASE
-    },
-    Case {
-        id: "add/honours-ifname",
-        section: "2, Parameters",
-        says: "if the plugin is unable to use this interface name it must return an error",
-        levels: MUST,
-        test: honours_ifname,
-        ..CASE
-    },
-    Case {
-        id: "add/refuses-existing",
-        section: "2, ADD",
-        says: "If an interface of the requested name already exists in the container, the CNI \
-               plugin MUST return with an error",
-        levels: MUST,
-        test: refuses_existing,
-        ..CASE
-    },
-    Case {
-        id: "add/refuses-twice",
-        section: "2, ADD",
-        says: "If an interface of the requested name already exists in the container, the CNI \
-               plugin MUST return with an error",
-        levels: MUST,
-        test: refuses_twice,
-        ..CASE
-    },
-    Case {
-        id: "add/del-after-failure",
-        section: "3, Lifecycle & Ordering",
-        says: "A _delete_ must still be executed even if the _add_ fails",
-        levels: &[(V0_3_0, Should), (V1_0_0, Must)],
-        test: del_after_failure,
-        ..CASE
-    },
-    Case {
-        id: "add/without-status",
-        section: "2, STATUS",
-        says: "A plugin MUST NOT rely on `STATUS` being called",
-        levels: MUST_SINCE_1_1,
-        kinds: EVERY_KIND,
-        test: without_status,
-        ..CASE
-    },
+    Case::new("add/outputs-result", outputs_result, MUST)
+        .of(EVERY_KIND)
+        .section("2, ADD")
+        .says("If the CNI plugin is successful, it must output a result structure on standard out"),
+    Case::new("add/creates-interface", creates_interface, SHOULD)
+        .section("2, ADD")
+        .says(
+            "should […] create the interface defined by `CNI_IFNAME` inside the container at \
+             `CNI_NETNS`",
+        ),
+    Case::new("add/honours-ifname", honours_ifname, MUST)
+        .section("2, Parameters")
+        .says("if the plugin is unable to use this interface name it must return an error"),
+    Case::new("add/refuses-existing", refuses_existing, MUST)
+        .section("2, ADD")
+        .says(EXISTS_ALREADY),
+    Case::new("add/refuses-twice", refuses_twice, MUST)
+        .section("2, ADD")
+        .says(EXISTS_ALREADY),
+    Case::new("add/del-after-failure", del_after_failure, SHOULD_THEN_MUST)
+        .section("3, Lifecycle & Ordering")
+        .says("A _delete_ must still be executed even if the _add_ fails"),
+    Case::new("add/without-status", without_status, MUST_SINCE_1_1)
+        .of(EVERY_KIND)
+        .section("2, STATUS")
+        .says("A plugin MUST NOT rely on `STATUS` being called"),
 ];
 
 fn outputs_result(bench: &Bench<'_>) -> Held {

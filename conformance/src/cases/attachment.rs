@@ -1,57 +1,44 @@
 //! Attachments side by side: of one container, and of several.
 
-use super::{CASE, SHOULD, SHOULD_SINCE_0_4, WITH_ADDRESSES, members};
+use super::{SHOULD, SHOULD_SINCE_0_4, WITH_ADDRESSES, members};
 use crate::bench::{Attached, Bench, IFNAME};
 use crate::case::{Case, Held, require};
 use crate::ip::Link;
 use crate::spec::Verb;
 
 pub(super) const CASES: &[Case] = &[
-    Case {
-        id: "attachment/two-interfaces",
-        section: "2, ADD",
-        says: "a given container ID may be added to a specific network more than once only if each \
-               addition is done with a different interface name",
-        levels: SHOULD_SINCE_0_4,
-        test: two_interfaces,
-        ..CASE
-    },
-    Case {
-        id: "attachment/del-of-one",
-        section: "General considerations (0.4)",
-        says: "Plugins that store state should do so using a primary key of `(network name, \
-               CNI_CONTAINERID, CNI_IFNAME)`",
-        levels: SHOULD_SINCE_0_4,
-        test: del_of_one,
-        ..CASE
-    },
-    Case {
-        id: "attachment/others-untouched",
-        section: "2, DEL",
-        says: "should […] delete the interface defined by `CNI_IFNAME` inside the container at \
-               `CNI_NETNS`",
-        levels: SHOULD,
-        test: others_untouched,
-        ..CASE
-    },
-    Case {
-        id: "attachment/add-again",
-        section: "2, ADD",
-        says: "A runtime should not call `ADD` twice (without an intervening DEL)",
-        levels: SHOULD,
-        test: add_again,
-        ..CASE
-    },
-    Case {
-        id: "attachment/own-addresses",
-        section: "Overview",
-        says: "_network_ refers to a group of endpoints that are uniquely addressable that can \
-               communicate amongst each other",
-        levels: SHOULD,
-        kinds: WITH_ADDRESSES,
-        test: own_addresses,
-        ..CASE
-    },
+    Case::new(
+        "attachment/two-interfaces",
+        two_interfaces,
+        SHOULD_SINCE_0_4,
+    )
+    .section("2, ADD")
+    .says(
+        "a given container ID may be added to a specific network more than once only if each \
+             addition is done with a different interface name",
+    ),
+    Case::new("attachment/del-of-one", del_of_one, SHOULD_SINCE_0_4)
+        .section("General considerations (0.4)")
+        .says(
+            "Plugins that store state should do so using a primary key of `(network name, \
+             CNI_CONTAINERID, CNI_IFNAME)`",
+        ),
+    Case::new("attachment/others-untouched", others_untouched, SHOULD)
+        .section("2, DEL")
+        .says(
+            "should […] delete the interface defined by `CNI_IFNAME` inside the container at \
+             `CNI_NETNS`",
+        ),
+    Case::new("attachment/add-again", add_again, SHOULD)
+        .section("2, ADD")
+        .says("A runtime should not call `ADD` twice (without an intervening DEL)"),
+    Case::new("attachment/own-addresses", own_addresses, SHOULD)
+        .of(WITH_ADDRESSES)
+        .section("Overview")
+        .says(
+            "_network_ refers to a group of endpoints that are uniquely addressable that can \
+             communicate amongst each other",
+        ),
 ];
 
 /// The second interface of a container.

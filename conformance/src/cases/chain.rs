@@ -4,82 +4,69 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{CASE, MUST_SINCE_1_0, members};
+use super::{MUST_SINCE_1_0, SHOULD_THEN_MUST, members};
 use crate::bench::{Bench, IFNAME};
 use crate::case::{Case, Held, Verdict, require};
 use crate::chain;
 use crate::container::Container;
-use crate::spec::Level::{Must, Should};
-use crate::spec::Version::{self, V0_3_0, V1_0_0};
+use crate::spec::Level::Should;
+use crate::spec::Version::{self, V0_3_0};
 use crate::spec::{Level, Verb};
 use crate::subject::Kind;
 
 pub(super) const CASES: &[Case] = &[
-    Case {
-        id: "chain/prev-result-accepted",
-        section: "2, ADD",
-        says: "If the plugin was supplied a `prevResult` as part of its input configuration, it \
-               MUST handle `prevResult`",
-        levels: super::MUST,
-        test: prev_result_accepted,
-        ..CASE
-    },
-    Case {
-        id: "chain/prev-result-echoed",
-        section: "Network Configuration Lists (0.4)",
-        says: "plugins SHOULD echo the contents of the `prevResult` field to their stdout",
-        levels: ECHOED,
-        until: Some(Version::V0_4_0),
-        test: prev_result_merged,
-        ..CASE
-    },
-    Case {
-        id: "chain/prev-result-merged",
-        section: "5, ADD Success",
-        says: "Plugins provided a `prevResult` key as part of their request configuration must \
-               output it as their result, with any possible modifications made by that plugin \
-               included",
-        levels: MUST_SINCE_1_0,
-        test: prev_result_merged,
-        ..CASE
-    },
-    Case {
-        id: "chain/interface-indexes",
-        section: "5, ADD Success",
-        says: "`interface`: the index into the `interfaces` list indicating which interface this \
-               IP configuration should be applied to",
-        levels: super::MUST,
-        test: interface_indexes,
-        ..CASE
-    },
-    Case {
-        id: "chain/earlier-untouched",
-        section: "3, Adding an attachment",
-        says: "For all additional plugins, the previous result is the result of the previous \
-               plugins",
-        levels: super::SHOULD,
-        test: earlier_untouched,
-        ..CASE
-    },
-    Case {
-        id: "chain/equivalent-result",
-        section: "5, ADD Success",
-        says: "If a plugin makes no changes that would be reflected in the _Success result_ type, \
-               then it must output a result equivalent to the provided `prevResult`",
-        levels: &[(V0_3_0, Should), (V1_0_0, Must)],
-        kinds: &[Kind::Chained],
-        test: equivalent_result,
-        ..CASE
-    },
-    Case {
-        id: "chain/undone",
-        section: "2, DEL",
-        says: "should […] undo any modifications applied in the plugin's `ADD` functionality",
-        levels: super::SHOULD,
-        kinds: &[Kind::Chained],
-        test: undone,
-        ..CASE
-    },
+    Case::new(
+        "chain/prev-result-accepted",
+        prev_result_accepted,
+        super::MUST,
+    )
+    .section("2, ADD")
+    .says(
+        "If the plugin was supplied a `prevResult` as part of its input configuration, it \
+             MUST handle `prevResult`",
+    ),
+    Case::new("chain/prev-result-echoed", prev_result_merged, ECHOED)
+        .until(Version::V0_4_0)
+        .section("Network Configuration Lists (0.4)")
+        .says("plugins SHOULD echo the contents of the `prevResult` field to their stdout"),
+    Case::new(
+        "chain/prev-result-merged",
+        prev_result_merged,
+        MUST_SINCE_1_0,
+    )
+    .section("5, ADD Success")
+    .says(
+        "Plugins provided a `prevResult` key as part of their request configuration must \
+             output it as their result, with any possible modifications made by that plugin \
+             included",
+    ),
+    Case::new("chain/interface-indexes", interface_indexes, super::MUST)
+        .section("5, ADD Success")
+        .says(
+            "`interface`: the index into the `interfaces` list indicating which interface this \
+             IP configuration should be applied to",
+        ),
+    Case::new("chain/earlier-untouched", earlier_untouched, super::SHOULD)
+        .section("3, Adding an attachment")
+        .says(
+            "For all additional plugins, the previous result is the result of the previous \
+             plugins",
+        ),
+    Case::new(
+        "chain/equivalent-result",
+        equivalent_result,
+        SHOULD_THEN_MUST,
+    )
+    .of(&[Kind::Chained])
+    .section("5, ADD Success")
+    .says(
+        "If a plugin makes no changes that would be reflected in the _Success result_ type, \
+             then it must output a result equivalent to the provided `prevResult`",
+    ),
+    Case::new("chain/undone", undone, super::SHOULD)
+        .of(&[Kind::Chained])
+        .section("2, DEL")
+        .says("should […] undo any modifications applied in the plugin's `ADD` functionality"),
 ];
 
 const ECHOED: &[(Version, Level)] = &[(V0_3_0, Should)];

@@ -2,107 +2,70 @@
 
 use serde_json::{Value, json};
 
-use super::{CASE, EVERY_KIND, MUST_SINCE_0_4, SHOULD_SINCE_0_4, members};
+use super::{EVERY_KIND, MUST_SINCE_0_4, SHOULD_SINCE_0_4, members};
 use crate::bench::{Attached, Bench, IFNAME};
 use crate::case::{Case, Held, not_applicable, require};
 use crate::spec::{Verb, Version};
 
+// Sentences that several cases check.
+const BY_PREV_RESULT: &str = "The plugin must consult the `prevResult` to determine the expected \
+    interfaces and addresses";
+const LATER_PLUGIN: &str = "The plugin must allow for a later chained plugin to have modified \
+    networking resources, e.g. routes, on `ADD`";
+const MISSING: &str = "should return an error if a resource included in the CNI Result type \
+    (interface, address or route) was created by the plugin, and is listed in `prevResult`, \
+    but is missing";
+
 pub(super) const CASES: &[Case] = &[
-    Case {
-        id: "check/after-add",
-        section: "2, CHECK",
-        says: "The plugin must handle `CHECK` being called immediately after an `ADD`",
-        levels: MUST_SINCE_0_4,
-        kinds: EVERY_KIND,
-        test: after_add,
-        ..CASE
-    },
-    Case {
-        id: "check/nothing-or-error",
-        section: "Parameters, CHECK (0.4)",
-        says: "The plugin must return either nothing or an error",
-        levels: MUST_SINCE_0_4,
-        until: Some(Version::V0_4_0),
-        kinds: EVERY_KIND,
-        test: nothing_or_error,
-        ..CASE
-    },
-    Case {
-        id: "check/needs-prev-result",
-        section: "2, CHECK",
-        says: "The plugin must consult the `prevResult` to determine the expected interfaces and \
-               addresses",
-        levels: MUST_SINCE_0_4,
-        test: needs_prev_result,
-        ..CASE
-    },
-    Case {
-        id: "check/consults-prev-result",
-        section: "2, CHECK",
-        says: "The plugin must consult the `prevResult` to determine the expected interfaces and \
-               addresses",
-        levels: MUST_SINCE_0_4,
-        test: consults_prev_result,
-        ..CASE
-    },
-    Case {
-        id: "check/later-routes",
-        section: "2, CHECK",
-        says: "The plugin must allow for a later chained plugin to have modified networking \
-               resources, e.g. routes, on `ADD`",
-        levels: MUST_SINCE_0_4,
-        test: later_routes,
-        ..CASE
-    },
-    Case {
-        id: "check/later-address",
-        section: "2, CHECK",
-        says: "The plugin must allow for a later chained plugin to have modified networking \
-               resources, e.g. routes, on `ADD`",
-        levels: MUST_SINCE_0_4,
-        test: later_address,
-        ..CASE
-    },
-    Case {
-        id: "check/interface-missing",
-        section: "2, CHECK",
-        says: "should return an error if a resource included in the CNI Result type (interface, \
-               address or route) was created by the plugin, and is listed in `prevResult`, but is \
-               missing",
-        levels: SHOULD_SINCE_0_4,
-        test: interface_missing,
-        ..CASE
-    },
-    Case {
-        id: "check/address-missing",
-        section: "2, CHECK",
-        says: "should return an error if a resource included in the CNI Result type (interface, \
-               address or route) was created by the plugin, and is listed in `prevResult`, but is \
-               missing",
-        levels: SHOULD_SINCE_0_4,
-        test: address_missing,
-        ..CASE
-    },
-    Case {
-        id: "check/route-missing",
-        section: "2, CHECK",
-        says: "should return an error if a resource included in the CNI Result type (interface, \
-               address or route) was created by the plugin, and is listed in `prevResult`, but is \
-               missing",
-        levels: SHOULD_SINCE_0_4,
-        test: route_missing,
-        ..CASE
-    },
-    Case {
-        id: "check/host-interface-missing",
-        section: "2, CHECK",
-        says: "should return an error if a resource included in the CNI Result type (interface, \
-               address or route) was created by the plugin, and is listed in `prevResult`, but is \
-               missing or in an invalid state",
-        levels: SHOULD_SINCE_0_4,
-        test: host_interface_missing,
-        ..CASE
-    },
+    Case::new("check/after-add", after_add, MUST_SINCE_0_4)
+        .of(EVERY_KIND)
+        .section("2, CHECK")
+        .says("The plugin must handle `CHECK` being called immediately after an `ADD`"),
+    Case::new("check/nothing-or-error", nothing_or_error, MUST_SINCE_0_4)
+        .until(Version::V0_4_0)
+        .of(EVERY_KIND)
+        .section("Parameters, CHECK (0.4)")
+        .says("The plugin must return either nothing or an error"),
+    Case::new("check/needs-prev-result", needs_prev_result, MUST_SINCE_0_4)
+        .section("2, CHECK")
+        .says(BY_PREV_RESULT),
+    Case::new(
+        "check/consults-prev-result",
+        consults_prev_result,
+        MUST_SINCE_0_4,
+    )
+    .section("2, CHECK")
+    .says(BY_PREV_RESULT),
+    Case::new("check/later-routes", later_routes, MUST_SINCE_0_4)
+        .section("2, CHECK")
+        .says(LATER_PLUGIN),
+    Case::new("check/later-address", later_address, MUST_SINCE_0_4)
+        .section("2, CHECK")
+        .says(LATER_PLUGIN),
+    Case::new(
+        "check/interface-missing",
+        interface_missing,
+        SHOULD_SINCE_0_4,
+    )
+    .section("2, CHECK")
+    .says(MISSING),
+    Case::new("check/address-missing", address_missing, SHOULD_SINCE_0_4)
+        .section("2, CHECK")
+        .says(MISSING),
+    Case::new("check/route-missing", route_missing, SHOULD_SINCE_0_4)
+        .section("2, CHECK")
+        .says(MISSING),
+    Case::new(
+        "check/host-interface-missing",
+        host_interface_missing,
+        SHOULD_SINCE_0_4,
+    )
+    .section("2, CHECK")
+    .says(
+        "should return an error if a resource included in the CNI Result type (interface, \
+             address or route) was created by the plugin, and is listed in `prevResult`, but is \
+             missing or in an invalid state",
+    ),
 ];
 
 /// What a later plugin of the chain has added.

@@ -3,40 +3,31 @@
 use std::collections::BTreeSet;
 use std::thread;
 
-use super::{
-    CASE, EVERY_KIND, MUST_SINCE_0_4, WITH_ADDRESSES, WITH_INTERFACE, members, nothing_left,
-};
+use super::{EVERY_KIND, MUST_SINCE_0_4, WITH_ADDRESSES, WITH_INTERFACE, members, nothing_left};
 use crate::bench::{Attached, Bench, IFNAME};
 use crate::case::{Case, Held, Verdict, require};
 
+// Sentences that several cases check.
+const CONCURRENTLY: &str =
+    "Plugins must handle being executed concurrently across different containers";
+
 pub(super) const CASES: &[Case] = &[
-    Case {
-        id: "concurrency/adds",
-        section: "3, Lifecycle & Ordering",
-        says: "Plugins must handle being executed concurrently across different containers",
-        levels: MUST_SINCE_0_4,
-        kinds: WITH_INTERFACE,
-        test: adds,
-        ..CASE
-    },
-    Case {
-        id: "concurrency/distinct-addresses",
-        section: "3, Lifecycle & Ordering",
-        says: "If necessary, they must implement locking on shared resources (e.g. IPAM databases)",
-        levels: MUST_SINCE_0_4,
-        kinds: WITH_ADDRESSES,
-        test: distinct_addresses,
-        ..CASE
-    },
-    Case {
-        id: "concurrency/adds-and-dels",
-        section: "3, Lifecycle & Ordering",
-        says: "Plugins must handle being executed concurrently across different containers",
-        levels: MUST_SINCE_0_4,
-        kinds: EVERY_KIND,
-        test: adds_and_dels,
-        ..CASE
-    },
+    Case::new("concurrency/adds", adds, MUST_SINCE_0_4)
+        .of(WITH_INTERFACE)
+        .section("3, Lifecycle & Ordering")
+        .says(CONCURRENTLY),
+    Case::new(
+        "concurrency/distinct-addresses",
+        distinct_addresses,
+        MUST_SINCE_0_4,
+    )
+    .of(WITH_ADDRESSES)
+    .section("3, Lifecycle & Ordering")
+    .says("If necessary, they must implement locking on shared resources (e.g. IPAM databases)"),
+    Case::new("concurrency/adds-and-dels", adds_and_dels, MUST_SINCE_0_4)
+        .of(EVERY_KIND)
+        .section("3, Lifecycle & Ordering")
+        .says(CONCURRENTLY),
 ];
 
 const AT_ONCE: usize = 8;

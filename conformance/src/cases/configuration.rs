@@ -2,60 +2,39 @@
 
 use serde_json::json;
 
-use super::{CASE, EVERY_KIND, MUST, MUST_SINCE_1_0, SHOULD};
+use super::{EVERY_KIND, MUST, MUST_SINCE_1_0, SHOULD};
 use crate::bench::Bench;
 use crate::case::{Case, Held, Verdict, not_applicable, require};
 use crate::exec::Input;
 use crate::spec::{Verb, code};
 
 pub(super) const CASES: &[Case] = &[
-    Case {
-        id: "configuration/undecodable",
-        section: "2, Errors",
-        says: "A plugin must exit with a return code of 0 on success, and non-zero on failure",
-        levels: MUST,
-        kinds: EVERY_KIND,
-        test: undecodable,
-        ..CASE
-    },
-    Case {
-        id: "configuration/name-required",
-        section: "3, Deriving request configuration",
-        says: "`name`: taken from the `name` field of the network configuration",
-        levels: MUST,
-        kinds: EVERY_KIND,
-        test: name_required,
-        ..CASE
-    },
-    Case {
-        id: "configuration/name",
-        section: "1, Configuration format",
-        says: "Must start with an alphanumeric character, optionally followed by any combination \
-               of one or more alphanumeric characters, underscore, dot or hyphen",
-        levels: MUST_SINCE_1_0,
-        kinds: EVERY_KIND,
-        test: name,
-        ..CASE
-    },
-    Case {
-        id: "configuration/unsupported-field",
-        section: "5, Error",
-        says: "The error message must contain the key and value of the unsupported field",
-        levels: MUST,
-        kinds: EVERY_KIND,
-        test: unsupported_field,
-        ..CASE
-    },
-    Case {
-        id: "configuration/del-with-less",
-        section: "2, DEL",
-        says: "plugins should always complete a `DEL` action without error to the fullest extent \
-               possible, even if some resources or state are missing",
-        levels: SHOULD,
-        kinds: EVERY_KIND,
-        test: del_with_less,
-        ..CASE
-    },
+    Case::new("configuration/undecodable", undecodable, MUST)
+        .of(EVERY_KIND)
+        .section("2, Errors")
+        .says("A plugin must exit with a return code of 0 on success, and non-zero on failure"),
+    Case::new("configuration/name-required", name_required, MUST)
+        .of(EVERY_KIND)
+        .section("3, Deriving request configuration")
+        .says("`name`: taken from the `name` field of the network configuration"),
+    Case::new("configuration/name", name, MUST_SINCE_1_0)
+        .of(EVERY_KIND)
+        .section("1, Configuration format")
+        .says(
+            "Must start with an alphanumeric character, optionally followed by any combination \
+             of one or more alphanumeric characters, underscore, dot or hyphen",
+        ),
+    Case::new("configuration/unsupported-field", unsupported_field, MUST)
+        .of(EVERY_KIND)
+        .section("5, Error")
+        .says("The error message must contain the key and value of the unsupported field"),
+    Case::new("configuration/del-with-less", del_with_less, SHOULD)
+        .of(EVERY_KIND)
+        .section("2, DEL")
+        .says(
+            "plugins should always complete a `DEL` action without error to the fullest extent \
+             possible, even if some resources or state are missing",
+        ),
 ];
 
 fn undecodable(bench: &Bench<'_>) -> Held {

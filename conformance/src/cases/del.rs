@@ -1,112 +1,87 @@
 //! DEL: what it removes, and how little information it must work with.
 
 use super::{
-    CASE, EVERY_KIND, MUST_SINCE_1_0, SHOULD, SHOULD_SINCE_0_4, WITH_INTERFACE, nothing_left,
+    EVERY_KIND, MUST_SINCE_1_0, SHOULD, SHOULD_SINCE_0_4, SHOULD_SINCE_0_4_THEN_MUST,
+    SHOULD_THEN_MUST, WITH_INTERFACE, nothing_left,
 };
 use crate::bench::{Attached, Bench, IFNAME};
 use crate::case::{Case, Held, require};
-use crate::spec::Level::{Must, Should};
 use crate::spec::Verb;
-use crate::spec::Version::{V0_3_0, V0_4_0, V1_0_0};
+
+// Sentences that several cases check.
+const MISSING: &str = "return success if the interface in question, or any modifications added, \
+    are missing";
 
 pub(super) const CASES: &[Case] = &[
-    Case {
-        id: "del/removes-interface",
-        section: "2, DEL",
-        says: "should […] delete the interface defined by `CNI_IFNAME` inside the container at \
-               `CNI_NETNS`",
-        levels: SHOULD,
-        test: removes_interface,
-        ..CASE
-    },
-    Case {
-        id: "del/releases-all",
-        section: "Parameters, DEL (0.4)",
-        says: "A delete operation should release all resources held by the supplied containerid in \
-               the configured network",
-        levels: SHOULD,
-        kinds: EVERY_KIND,
-        test: releases_all,
-        ..CASE
-    },
-    Case {
-        id: "del/repeated",
-        section: "2, DEL",
-        says: "Plugins MUST accept multiple `DEL` calls for the same (`CNI_CONTAINERID`, \
-               `CNI_IFNAME`) pair",
-        levels: &[(V0_4_0, Should), (V1_0_0, Must)],
-        kinds: EVERY_KIND,
-        test: repeated,
-        ..CASE
-    },
-    Case {
-        id: "del/never-added",
-        section: "2, DEL",
-        says: "return success if the interface in question, or any modifications added, are \
-               missing",
-        levels: &[(V0_3_0, Should), (V1_0_0, Must)],
-        kinds: EVERY_KIND,
-        test: never_added,
-        ..CASE
-    },
-    Case {
-        id: "del/interface-gone",
-        section: "2, DEL",
-        says: "return success if the interface in question, or any modifications added, are \
-               missing",
-        levels: &[(V0_3_0, Should), (V1_0_0, Must)],
-        kinds: WITH_INTERFACE,
-        test: interface_gone,
-        ..CASE
-    },
-    Case {
-        id: "del/without-prev-result",
-        section: "2, DEL",
-        says: "Plugins should still return without error if `prevResult` is empty for a `DEL` \
-               command",
-        levels: SHOULD_SINCE_0_4,
-        kinds: EVERY_KIND,
-        test: without_prev_result,
-        ..CASE
-    },
-    Case {
-        id: "del/without-netns",
-        section: "2, DEL",
-        says: "Optional environment parameters: `CNI_NETNS`",
-        levels: &[(V0_4_0, Should), (V1_0_0, Must)],
-        kinds: EVERY_KIND,
-        test: without_netns,
-        ..CASE
-    },
-    Case {
-        id: "del/empty-netns",
-        section: "Parameters, DEL (0.4)",
-        says: "When `CNI_NETNS` and/or `prevResult` are not provided, the plugin should clean up \
-               as many resources as possible and return a successful response",
-        levels: SHOULD_SINCE_0_4,
-        kinds: EVERY_KIND,
-        test: empty_netns,
-        ..CASE
-    },
-    Case {
-        id: "del/netns-gone",
-        section: "2, DEL",
-        says: "clean up its own resources even if the container network namespace and/or container \
-               network interface no longer exist",
-        levels: SHOULD,
-        kinds: EVERY_KIND,
-        test: netns_gone,
-        ..CASE
-    },
-    Case {
-        id: "del/repeated-after-netns",
-        section: "3, Lifecycle & Ordering",
-        says: "_delete_ may be followed by additional _deletes_",
-        levels: MUST_SINCE_1_0,
-        kinds: EVERY_KIND,
-        test: repeated_after_netns,
-        ..CASE
-    },
+    Case::new("del/removes-interface", removes_interface, SHOULD)
+        .section("2, DEL")
+        .says(
+            "should […] delete the interface defined by `CNI_IFNAME` inside the container at \
+             `CNI_NETNS`",
+        ),
+    Case::new("del/releases-all", releases_all, SHOULD)
+        .of(EVERY_KIND)
+        .section("Parameters, DEL (0.4)")
+        .says(
+            "A delete operation should release all resources held by the supplied containerid in \
+             the configured network",
+        ),
+    Case::new("del/repeated", repeated, SHOULD_SINCE_0_4_THEN_MUST)
+        .of(EVERY_KIND)
+        .section("2, DEL")
+        .says(
+            "Plugins MUST accept multiple `DEL` calls for the same (`CNI_CONTAINERID`, \
+             `CNI_IFNAME`) pair",
+        ),
+    Case::new("del/never-added", never_added, SHOULD_THEN_MUST)
+        .of(EVERY_KIND)
+        .section("2, DEL")
+        .says(MISSING),
+    Case::new("del/interface-gone", interface_gone, SHOULD_THEN_MUST)
+        .of(WITH_INTERFACE)
+        .section("2, DEL")
+        .says(MISSING),
+    Case::new(
+        "del/without-prev-result",
+        without_prev_result,
+        SHOULD_SINCE_0_4,
+    )
+    .of(EVERY_KIND)
+    .section("2, DEL")
+    .says(
+        "Plugins should still return without error if `prevResult` is empty for a `DEL` \
+             command",
+    ),
+    Case::new(
+        "del/without-netns",
+        without_netns,
+        SHOULD_SINCE_0_4_THEN_MUST,
+    )
+    .of(EVERY_KIND)
+    .section("2, DEL")
+    .says("Optional environment parameters: `CNI_NETNS`"),
+    Case::new("del/empty-netns", empty_netns, SHOULD_SINCE_0_4)
+        .of(EVERY_KIND)
+        .section("Parameters, DEL (0.4)")
+        .says(
+            "When `CNI_NETNS` and/or `prevResult` are not provided, the plugin should clean up \
+             as many resources as possible and return a successful response",
+        ),
+    Case::new("del/netns-gone", netns_gone, SHOULD)
+        .of(EVERY_KIND)
+        .section("2, DEL")
+        .says(
+            "clean up its own resources even if the container network namespace and/or container \
+             network interface no longer exist",
+        ),
+    Case::new(
+        "del/repeated-after-netns",
+        repeated_after_netns,
+        MUST_SINCE_1_0,
+    )
+    .of(EVERY_KIND)
+    .section("3, Lifecycle & Ordering")
+    .says("_delete_ may be followed by additional _deletes_"),
 ];
 
 fn removes_interface(bench: &Bench<'_>) -> Held {

@@ -1,102 +1,64 @@
 //! The parameters that come by environment variables.
 
-use super::{CASE, EVERY_KIND, MUST, MUST_SINCE_0_4, MUST_SINCE_1_0, SHOULD_SINCE_1_0};
+use super::{EVERY_KIND, MUST, MUST_SINCE_0_4, MUST_SINCE_1_0, SHOULD_SINCE_1_0};
 use crate::bench::{Bench, IFNAME};
 use crate::case::{Case, Held, Verdict, broken, not_applicable, require};
 use crate::spec::{Verb, code};
 
+// Sentences that several cases check.
+const REQUIRED: &str = "Required environment parameters: `CNI_CONTAINERID`, `CNI_NETNS`, \
+    `CNI_IFNAME`";
+
 pub(super) const CASES: &[Case] = &[
-    Case {
-        id: "environment/unknown-command",
-        section: "2, Parameters",
-        says: "`CNI_COMMAND`: indicates the desired operation",
-        levels: MUST,
-        kinds: EVERY_KIND,
-        test: unknown_command,
-        ..CASE
-    },
-    Case {
-        id: "environment/add-requires",
-        section: "2, ADD",
-        says: "Required environment parameters: `CNI_CONTAINERID`, `CNI_NETNS`, `CNI_IFNAME`",
-        levels: MUST_SINCE_0_4,
-        kinds: EVERY_KIND,
-        test: add_requires,
-        ..CASE
-    },
-    Case {
-        id: "environment/del-requires",
-        section: "2, DEL",
-        says: "Required environment parameters: `CNI_CONTAINERID`, `CNI_IFNAME`",
-        levels: MUST_SINCE_0_4,
-        kinds: EVERY_KIND,
-        test: del_requires,
-        ..CASE
-    },
-    Case {
-        id: "environment/check-requires",
-        section: "2, CHECK",
-        says: "Required environment parameters: `CNI_CONTAINERID`, `CNI_NETNS`, `CNI_IFNAME`",
-        levels: MUST_SINCE_0_4,
-        kinds: EVERY_KIND,
-        test: check_requires,
-        ..CASE
-    },
-    Case {
-        id: "environment/optional-args",
-        section: "2, ADD",
-        says: "Optional environment parameters: `CNI_ARGS`",
-        levels: MUST_SINCE_1_0,
-        kinds: EVERY_KIND,
-        test: optional_args,
-        ..CASE
-    },
-    Case {
-        id: "environment/container-id",
-        section: "2, Parameters",
-        says: "Must not be empty. Must start with an alphanumeric character, optionally followed \
-               by any combination of one or more alphanumeric characters, underscore, dot or \
-               hyphen",
-        levels: MUST_SINCE_0_4,
-        kinds: EVERY_KIND,
-        test: container_id,
-        ..CASE
-    },
-    Case {
-        id: "environment/unusable-ifname",
-        section: "2, Parameters",
-        says: "if the plugin is unable to use this interface name it must return an error",
-        levels: MUST,
-        test: unusable_ifname,
-        ..CASE
-    },
-    Case {
-        id: "environment/no-netns",
-        section: "2, Parameters",
-        says: "`CNI_NETNS`: A reference to the container's \"isolation domain\"",
-        levels: MUST,
-        test: no_netns,
-        ..CASE
-    },
-    Case {
-        id: "environment/code-4",
-        section: "5, Error",
-        says: "`4`: Invalid necessary environment variables, like CNI_COMMAND, CNI_CONTAINERID, \
-               etc.",
-        levels: SHOULD_SINCE_1_0,
-        kinds: EVERY_KIND,
-        test: code_4,
-        ..CASE
-    },
-    Case {
-        id: "environment/names-variables",
-        section: "5, Error",
-        says: "The error message must contain the names of invalid variables",
-        levels: MUST_SINCE_1_0,
-        kinds: EVERY_KIND,
-        test: names_variables,
-        ..CASE
-    },
+    Case::new("environment/unknown-command", unknown_command, MUST)
+        .of(EVERY_KIND)
+        .section("2, Parameters")
+        .says("`CNI_COMMAND`: indicates the desired operation"),
+    Case::new("environment/add-requires", add_requires, MUST_SINCE_0_4)
+        .of(EVERY_KIND)
+        .section("2, ADD")
+        .says(REQUIRED),
+    Case::new("environment/del-requires", del_requires, MUST_SINCE_0_4)
+        .of(EVERY_KIND)
+        .section("2, DEL")
+        .says("Required environment parameters: `CNI_CONTAINERID`, `CNI_IFNAME`"),
+    Case::new("environment/check-requires", check_requires, MUST_SINCE_0_4)
+        .of(EVERY_KIND)
+        .section("2, CHECK")
+        .says(REQUIRED),
+    Case::new("environment/optional-args", optional_args, MUST_SINCE_1_0)
+        .of(EVERY_KIND)
+        .section("2, ADD")
+        .says("Optional environment parameters: `CNI_ARGS`"),
+    Case::new("environment/container-id", container_id, MUST_SINCE_0_4)
+        .of(EVERY_KIND)
+        .section("2, Parameters")
+        .says(
+            "Must not be empty. Must start with an alphanumeric character, optionally followed \
+             by any combination of one or more alphanumeric characters, underscore, dot or \
+             hyphen",
+        ),
+    Case::new("environment/unusable-ifname", unusable_ifname, MUST)
+        .section("2, Parameters")
+        .says("if the plugin is unable to use this interface name it must return an error"),
+    Case::new("environment/no-netns", no_netns, MUST)
+        .section("2, Parameters")
+        .says("`CNI_NETNS`: A reference to the container's \"isolation domain\""),
+    Case::new("environment/code-4", code_4, SHOULD_SINCE_1_0)
+        .of(EVERY_KIND)
+        .section("5, Error")
+        .says(
+            "`4`: Invalid necessary environment variables, like CNI_COMMAND, CNI_CONTAINERID, \
+             etc.",
+        ),
+    Case::new(
+        "environment/names-variables",
+        names_variables,
+        MUST_SINCE_1_0,
+    )
+    .of(EVERY_KIND)
+    .section("5, Error")
+    .says("The error message must contain the names of invalid variables"),
 ];
 
 const OF_ADD: [&str; 3] = ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"];

@@ -1,6 +1,6 @@
 //! The form of errors.
 
-use super::{CASE, EVERY_KIND, MUST, SHOULD, SHOULD_SINCE_1_0};
+use super::{EVERY_KIND, MUST, SHOULD, SHOULD_SINCE_1_0};
 use crate::answer::{CniError, Refusal};
 use crate::bench::Bench;
 use crate::case::{Case, Held, Verdict, require};
@@ -11,72 +11,47 @@ use crate::spec::{Verb, code};
 use crate::subject::Kind;
 
 pub(super) const CASES: &[Case] = &[
-    Case {
-        id: "error/exit-status",
-        section: "2, Errors",
-        says: "A plugin must exit with a return code of 0 on success, and non-zero on failure",
-        levels: MUST,
-        kinds: EVERY_KIND,
-        test: exit_status,
-        ..CASE
-    },
-    Case {
-        id: "error/structure",
-        section: "5, Error",
-        says: "Plugins should output a JSON object with the following keys if they encounter an \
-               error: `cniVersion`, `code`, `msg`, `details`",
-        levels: &[(V0_3_0, Should), (V0_4_0, Must), (V1_0_0, Should)],
-        kinds: EVERY_KIND,
-        test: structure,
-        ..CASE
-    },
-    Case {
-        id: "error/version",
-        section: "5, Error",
-        says: "`cniVersion`: The protocol version in use",
-        levels: SHOULD,
-        kinds: EVERY_KIND,
-        test: version,
-        ..CASE
-    },
-    Case {
-        id: "error/reserved-codes",
-        section: "5, Error",
-        says: "Error codes 0-99 are reserved for well-known errors",
-        levels: SHOULD,
-        kinds: EVERY_KIND,
-        test: reserved_codes,
-        ..CASE
-    },
-    Case {
-        id: "error/code-5",
-        section: "5, Error",
-        says: "`5`: I/O failure. For example, failed to read network config bytes from stdin",
-        levels: SHOULD_SINCE_1_0,
-        kinds: EVERY_KIND,
-        test: code_5,
-        ..CASE
-    },
-    Case {
-        id: "error/code-6",
-        section: "5, Error",
-        says: "`6`: Failed to decode content. For example, failed to unmarshal network config from \
-               bytes",
-        levels: SHOULD_SINCE_1_0,
-        kinds: EVERY_KIND,
-        test: code_6,
-        ..CASE
-    },
-    Case {
-        id: "error/code-7",
-        section: "5, Error",
-        says: "`7`: Invalid network config. If some validations on network configs do not pass, \
-               this error will be raised",
-        levels: SHOULD_SINCE_1_0,
-        kinds: EVERY_KIND,
-        test: code_7,
-        ..CASE
-    },
+    Case::new("error/exit-status", exit_status, MUST)
+        .of(EVERY_KIND)
+        .section("2, Errors")
+        .says("A plugin must exit with a return code of 0 on success, and non-zero on failure"),
+    Case::new(
+        "error/structure",
+        structure,
+        &[(V0_3_0, Should), (V0_4_0, Must), (V1_0_0, Should)],
+    )
+    .of(EVERY_KIND)
+    .section("5, Error")
+    .says(
+        "Plugins should output a JSON object with the following keys if they encounter an \
+             error: `cniVersion`, `code`, `msg`, `details`",
+    ),
+    Case::new("error/version", version, SHOULD)
+        .of(EVERY_KIND)
+        .section("5, Error")
+        .says("`cniVersion`: The protocol version in use"),
+    Case::new("error/reserved-codes", reserved_codes, SHOULD)
+        .of(EVERY_KIND)
+        .section("5, Error")
+        .says("Error codes 0-99 are reserved for well-known errors"),
+    Case::new("error/code-5", code_5, SHOULD_SINCE_1_0)
+        .of(EVERY_KIND)
+        .section("5, Error")
+        .says("`5`: I/O failure. For example, failed to read network config bytes from stdin"),
+    Case::new("error/code-6", code_6, SHOULD_SINCE_1_0)
+        .of(EVERY_KIND)
+        .section("5, Error")
+        .says(
+            "`6`: Failed to decode content. For example, failed to unmarshal network config from \
+             bytes",
+        ),
+    Case::new("error/code-7", code_7, SHOULD_SINCE_1_0)
+        .of(EVERY_KIND)
+        .section("5, Error")
+        .says(
+            "`7`: Invalid network config. If some validations on network configs do not pass, \
+             this error will be raised",
+        ),
 ];
 
 fn exit_status(bench: &Bench<'_>) -> Held {

@@ -2,77 +2,50 @@
 
 use serde_json::{Value, json};
 
-use super::{CASE, EVERY_KIND, MUST_SINCE_1_1, SHOULD_SINCE_1_1, nothing_left};
+use super::{EVERY_KIND, MUST_SINCE_1_1, SHOULD_SINCE_1_1, nothing_left};
 use crate::bench::{Attached, Bench, IFNAME};
 use crate::case::{Case, Held, require};
 use crate::spec::Verb;
 
 pub(super) const CASES: &[Case] = &[
-    Case {
-        id: "gc/parameters",
-        section: "2, GC",
-        says: "Required environment parameters: `CNI_COMMAND`, `CNI_PATH`",
-        levels: MUST_SINCE_1_1,
-        kinds: EVERY_KIND,
-        test: parameters,
-        ..CASE
-    },
-    Case {
-        id: "gc/removes-stale",
-        section: "2, GC",
-        says: "A plugin SHOULD remove as many stale resources as possible",
-        levels: SHOULD_SINCE_1_1,
-        kinds: EVERY_KIND,
-        test: removes_stale,
-        ..CASE
-    },
-    Case {
-        id: "gc/keeps-valid",
-        section: "2, GC",
-        says: "The network plugin may then remove any resources related to attachments that do not \
-               exist in this set",
-        levels: MUST_SINCE_1_1,
-        kinds: EVERY_KIND,
-        test: keeps_valid,
-        ..CASE
-    },
-    Case {
-        id: "gc/by-ifname",
-        section: "2, GC",
-        says: "`ifname` (string): the value of CNI_IFNAME as provided during the CNI ADD operation",
-        levels: SHOULD_SINCE_1_1,
-        test: by_ifname,
-        ..CASE
-    },
-    Case {
-        id: "gc/own-network",
-        section: "2, GC",
-        says: "`cni.dev/valid-attachments`: The list of **still valid** attachments to this \
-               network",
-        levels: MUST_SINCE_1_1,
-        kinds: EVERY_KIND,
-        test: own_network,
-        ..CASE
-    },
-    Case {
-        id: "gc/repeated",
-        section: "2, GC",
-        says: "Plugins should generally complete a `GC` action without error",
-        levels: SHOULD_SINCE_1_1,
-        kinds: EVERY_KIND,
-        test: repeated,
-        ..CASE
-    },
-    Case {
-        id: "gc/del-afterwards",
-        section: "2, DEL",
-        says: "Plugins MUST accept multiple `DEL` calls […] and return success if the interface in \
-               question, or any modifications added, are missing",
-        levels: MUST_SINCE_1_1,
-        kinds: EVERY_KIND,
-        test: del_afterwards,
-        ..CASE
-    },
+    Case::new("gc/parameters", parameters, MUST_SINCE_1_1)
+        .of(EVERY_KIND)
+        .section("2, GC")
+        .says("Required environment parameters: `CNI_COMMAND`, `CNI_PATH`"),
+    Case::new("gc/removes-stale", removes_stale, SHOULD_SINCE_1_1)
+        .of(EVERY_KIND)
+        .section("2, GC")
+        .says("A plugin SHOULD remove as many stale resources as possible"),
+    Case::new("gc/keeps-valid", keeps_valid, MUST_SINCE_1_1)
+        .of(EVERY_KIND)
+        .section("2, GC")
+        .says(
+            "The network plugin may then remove any resources related to attachments that do not \
+             exist in this set",
+        ),
+    Case::new("gc/by-ifname", by_ifname, SHOULD_SINCE_1_1)
+        .section("2, GC")
+        .says(
+            "`ifname` (string): the value of CNI_IFNAME as provided during the CNI ADD operation",
+        ),
+    Case::new("gc/own-network", own_network, MUST_SINCE_1_1)
+        .of(EVERY_KIND)
+        .section("2, GC")
+        .says(
+            "`cni.dev/valid-attachments`: The list of **still valid** attachments to this \
+             network",
+        ),
+    Case::new("gc/repeated", repeated, SHOULD_SINCE_1_1)
+        .of(EVERY_KIND)
+        .section("2, GC")
+        .says("Plugins should generally complete a `GC` action without error"),
+    Case::new("gc/del-afterwards", del_afterwards, MUST_SINCE_1_1)
+        .of(EVERY_KIND)
+        .section("2, DEL")
+        .says(
+            "Plugins MUST accept multiple `DEL` calls […] and return success if the interface in \
+             question, or any modifications added, are missing",
+        ),
 ];
 
 /// The member of the configuration that lists what is to stay.

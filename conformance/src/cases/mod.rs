@@ -20,13 +20,10 @@ mod version;
 
 use serde_json::Value;
 
-use crate::case::{Case, Held, require};
-use crate::spec::Level;
+use crate::case::{Case, Held, Levels, require};
 use crate::spec::Level::{Must, Should};
-use crate::spec::Version::{self, V0_3_0, V0_4_0, V1_0_0, V1_1_0};
+use crate::spec::Version::{V0_3_0, V0_4_0, V1_0_0, V1_1_0};
 use crate::subject::Kind;
-
-type Levels = &'static [(Version, Level)];
 
 const MUST: Levels = &[(V0_3_0, Must)];
 const MUST_SINCE_0_4: Levels = &[(V0_4_0, Must)];
@@ -37,21 +34,13 @@ const SHOULD_SINCE_0_4: Levels = &[(V0_4_0, Should)];
 const SHOULD_SINCE_1_0: Levels = &[(V1_0_0, Should)];
 const SHOULD_SINCE_1_1: Levels = &[(V1_1_0, Should)];
 
+/// A SHOULD that 1.0.0 made a MUST.
+const SHOULD_THEN_MUST: Levels = &[(V0_3_0, Should), (V1_0_0, Must)];
+const SHOULD_SINCE_0_4_THEN_MUST: Levels = &[(V0_4_0, Should), (V1_0_0, Must)];
+
 const EVERY_KIND: &[Kind] = &[Kind::Interface, Kind::Chained, Kind::Ipam];
 const WITH_INTERFACE: &[Kind] = &[Kind::Interface, Kind::Chained];
 const WITH_ADDRESSES: &[Kind] = &[Kind::Interface, Kind::Ipam];
-
-/// What most cases have in common.
-const CASE: Case = Case {
-    id: "",
-    section: "",
-    says: "",
-    levels: MUST,
-    until: None,
-    kinds: &[Kind::Interface],
-    delegation: false,
-    test: |_| Ok(()),
-};
 
 /// Every case, in the order in which they are run and told.
 pub fn all() -> impl Iterator<Item = &'static Case> {

@@ -1,61 +1,44 @@
 //! STATUS: whether an ADD would be served.
 
-use super::{CASE, EVERY_KIND, MUST_SINCE_1_1, SHOULD_SINCE_1_1};
+use super::{EVERY_KIND, MUST_SINCE_1_1, SHOULD_SINCE_1_1};
 use crate::bench::Bench;
 use crate::case::{Case, Held, Verdict, not_applicable};
 use crate::host::shell;
 use crate::spec::{Verb, code};
 
 pub(super) const CASES: &[Case] = &[
-    Case {
-        id: "status/ready",
-        section: "2, STATUS",
-        says: "A plugin must exit with a zero (success) return code if the plugin is ready to \
-               service ADD requests",
-        levels: MUST_SINCE_1_1,
-        kinds: EVERY_KIND,
-        test: ready,
-        ..CASE
-    },
-    Case {
-        id: "status/optional-path",
-        section: "2, STATUS",
-        says: "Optional environment parameters: `CNI_PATH`",
-        levels: MUST_SINCE_1_1,
-        kinds: EVERY_KIND,
-        test: optional_path,
-        ..CASE
-    },
-    Case {
-        id: "status/not-ready",
-        section: "2, STATUS",
-        says: "If the plugin knows that it is not able to service ADD requests, it must exit with \
-               a non-zero return code and output an error on standard out",
-        levels: MUST_SINCE_1_1,
-        kinds: EVERY_KIND,
-        test: not_ready,
-        ..CASE
-    },
-    Case {
-        id: "status/codes",
-        section: "2, STATUS",
-        says: "`50`: The plugin is not available; `51`: The plugin is not available, and existing \
-               containers in the network may have limited connectivity",
-        levels: SHOULD_SINCE_1_1,
-        kinds: EVERY_KIND,
-        test: codes,
-        ..CASE
-    },
-    Case {
-        id: "status/others-go-on",
-        section: "2, STATUS",
-        says: "Plugins should always expect other CNI operations (like `ADD`, `DEL`, etc) even if \
-               `STATUS` returns an error",
-        levels: SHOULD_SINCE_1_1,
-        kinds: EVERY_KIND,
-        test: others_go_on,
-        ..CASE
-    },
+    Case::new("status/ready", ready, MUST_SINCE_1_1)
+        .of(EVERY_KIND)
+        .section("2, STATUS")
+        .says(
+            "A plugin must exit with a zero (success) return code if the plugin is ready to \
+             service ADD requests",
+        ),
+    Case::new("status/optional-path", optional_path, MUST_SINCE_1_1)
+        .of(EVERY_KIND)
+        .section("2, STATUS")
+        .says("Optional environment parameters: `CNI_PATH`"),
+    Case::new("status/not-ready", not_ready, MUST_SINCE_1_1)
+        .of(EVERY_KIND)
+        .section("2, STATUS")
+        .says(
+            "If the plugin knows that it is not able to service ADD requests, it must exit with \
+             a non-zero return code and output an error on standard out",
+        ),
+    Case::new("status/codes", codes, SHOULD_SINCE_1_1)
+        .of(EVERY_KIND)
+        .section("2, STATUS")
+        .says(
+            "`50`: The plugin is not available; `51`: The plugin is not available, and existing \
+             containers in the network may have limited connectivity",
+        ),
+    Case::new("status/others-go-on", others_go_on, SHOULD_SINCE_1_1)
+        .of(EVERY_KIND)
+        .section("2, STATUS")
+        .says(
+            "Plugins should always expect other CNI operations (like `ADD`, `DEL`, etc) even if \
+             `STATUS` returns an error",
+        ),
 ];
 
 fn ready(bench: &Bench<'_>) -> Held {

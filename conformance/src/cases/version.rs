@@ -2,70 +2,46 @@
 
 use serde_json::json;
 
-use super::{CASE, EVERY_KIND, MUST, MUST_SINCE_1_0, SHOULD};
+use super::{EVERY_KIND, MUST, MUST_SINCE_1_0, SHOULD};
 use crate::bench::Bench;
 use crate::case::{Case, Held, require};
 use crate::exec::Input;
 use crate::spec::{Verb, Version, code};
 
 pub(super) const CASES: &[Case] = &[
-    Case {
-        id: "version/lists-versions",
-        section: "5, VERSION Success",
-        says: "Plugins must output a JSON object with the following keys upon a `VERSION` \
-               operation: `cniVersion`, `supportedVersions`",
-        levels: MUST,
-        kinds: EVERY_KIND,
-        test: lists_versions,
-        ..CASE
-    },
-    Case {
-        id: "version/echoes-version",
-        section: "5, VERSION Success",
-        says: "`cniVersion`: The value of `cniVersion` specified on input",
-        levels: MUST_SINCE_1_0,
-        kinds: EVERY_KIND,
-        test: echoes_version,
-        ..CASE
-    },
-    Case {
-        id: "version/needs-command-only",
-        section: "2, VERSION",
-        says: "Required environment parameters: `CNI_COMMAND`",
-        levels: MUST,
-        kinds: EVERY_KIND,
-        test: needs_command_only,
-        ..CASE
-    },
-    Case {
-        id: "version/refuses-unknown",
-        section: "5, Error",
-        says: "`1`: Incompatible CNI version",
-        levels: SHOULD,
-        kinds: EVERY_KIND,
-        test: refuses_unknown,
-        ..CASE
-    },
-    Case {
-        id: "version/no-check-before-0.4.0",
-        section: "2, CNI operations (0.3)",
-        says: "`CNI_COMMAND`: indicates the desired operation; `ADD`, `DEL` or `VERSION`",
-        levels: SHOULD,
-        until: Some(Version::V0_3_1),
-        kinds: EVERY_KIND,
-        test: no_check_before_0_4_0,
-        ..CASE
-    },
-    Case {
-        id: "version/no-gc-before-1.1.0",
-        section: "2, CNI operations (1.0)",
-        says: "CNI defines 4 operations: `ADD`, `DEL`, `CHECK`, and `VERSION`",
-        levels: SHOULD,
-        until: Some(Version::V1_0_0),
-        kinds: EVERY_KIND,
-        test: no_gc_before_1_1_0,
-        ..CASE
-    },
+    Case::new("version/lists-versions", lists_versions, MUST)
+        .of(EVERY_KIND)
+        .section("5, VERSION Success")
+        .says(
+            "Plugins must output a JSON object with the following keys upon a `VERSION` \
+             operation: `cniVersion`, `supportedVersions`",
+        ),
+    Case::new("version/echoes-version", echoes_version, MUST_SINCE_1_0)
+        .of(EVERY_KIND)
+        .section("5, VERSION Success")
+        .says("`cniVersion`: The value of `cniVersion` specified on input"),
+    Case::new("version/needs-command-only", needs_command_only, MUST)
+        .of(EVERY_KIND)
+        .section("2, VERSION")
+        .says("Required environment parameters: `CNI_COMMAND`"),
+    Case::new("version/refuses-unknown", refuses_unknown, SHOULD)
+        .of(EVERY_KIND)
+        .section("5, Error")
+        .says("`1`: Incompatible CNI version"),
+    Case::new(
+        "version/no-check-before-0.4.0",
+        no_check_before_0_4_0,
+        SHOULD,
+    )
+    .until(Version::V0_3_1)
+    .of(EVERY_KIND)
+    .section("2, CNI operations (0.3)")
+    .says("`CNI_COMMAND`: indicates the desired operation; `ADD`, `DEL` or `VERSION`"),
+    Case::new("version/no-gc-before-1.1.0", no_gc_before_1_1_0, SHOULD)
+        .until(Version::V1_0_0)
+        .of(EVERY_KIND)
+        .section("2, CNI operations (1.0)")
+        .says("CNI defines 4 operations: `ADD`, `DEL`, `CHECK`, and `VERSION`"),
 ];
 
 fn lists_versions(bench: &Bench<'_>) -> Held {

@@ -366,6 +366,6 @@ async fn the_rows_of_ovn_kubernetes_are_taken_over_where_they_are_and_pods_keep_
     let switch = central.northbound().rows("Logical_Switch").unwrap();
     let switch = switch.iter().find(|row| row["name"] == "node-a").unwrap();
     assert_eq!(switch["load_balancer"], Value::Array(Vec::new()));
-    central.nbctl(&["--wait=sb", "sync"]);
+    central.nbctl("--wait=sb sync");
     assert_nothing_to_do(&central, &server).await;
 }

@@ -154,6 +154,25 @@ pub(crate) fn column(central: &Central, table: &str, name: &str, column: &str) -
     row.unwrap()[column].clone()
 }
 
+/// A controller that has made what the cluster of [`populate`] needs.
+pub(crate) async fn populated() -> (Central, ApiServer, Running) {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    (central, server, controller)
+}
+
+/// The logical ports of that cluster.
+pub(crate) const PORTS: [&str; 6] = [
+    "default_db",
+    "default_web",
+    "k8s-node-a",
+    "k8s-node-b",
+    "stor-node-a",
+    "stor-node-b",
+];
+
 /// Two nodes, two pods and a service of theirs.
 pub(crate) fn populate(server: &ApiServer) {
     server.apply(node("node-a", "192.0.2.1"));

@@ -121,7 +121,7 @@ impl World {
             }
             Step::PortRemoved(number) => {
                 let port = format!("default_p{number}");
-                self.central.nbctl(&["--if-exists", "lsp-del", &port]);
+                self.central.nbctl(format!("--if-exists lsp-del {port}"));
             }
         }
     }

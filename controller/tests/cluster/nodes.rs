@@ -26,7 +26,7 @@ async fn addresses_are_of_both_families_where_the_cluster_has_both() {
         column(&central, "Logical_Switch", "node-b", "other_config"),
         json!({ "subnet": "10.128.2.0/23", "ipv6_prefix": "fd00:10:0:1::" })
     );
-    central.nbctl(&["--wait=sb", "sync"]);
+    central.nbctl("--wait=sb sync");
     controller.stop().await.unwrap();
 }
 
@@ -67,8 +67,7 @@ async fn the_chassis_of_a_node_that_is_gone_goes_too_though_nobody_watched() {
         ("node-b", "192.0.2.2"),
         ("other", "192.0.2.3"),
     ] {
-        let command = ["chassis-add", chassis, "geneve", address];
-        central.sbctl(&command);
+        central.sbctl(format!("chassis-add {chassis} geneve {address}"));
     }
     let mut controller = Running::start(&central, &server, &[]);
     controller.idle().await;

@@ -4,7 +4,9 @@ use podwire_tests::apiserver::{ApiServer, node, service};
 use podwire_tests::ovn::Central;
 use serde_json::json;
 
-use crate::fixture::{Running, await_network, await_row, column, names, pod_of, populate};
+use crate::fixture::{
+    PORTS, Running, await_network, await_row, column, names, pod_of, populate, populated,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_gets_what_it_asks_for_or_is_told_why_not() {
@@ -53,10 +55,7 @@ async fn a_pod_gets_what_it_asks_for_or_is_told_why_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_so_many_requests_are_under_way_and_none_is_forgotten() {
-    let (central, server) = (Central::start(), ApiServer::start());
-    populate(&server);
-    let mut controller = Running::start(&central, &server, &[]);
-    controller.idle().await;
+    let (central, server, mut controller) = populated().await;
     let patches = || {
         server
             .requests()
@@ -92,17 +91,7 @@ async fn a_pod_on_its_node_s_network_is_left_alone() {
     let mut controller = Running::start(&central, &server, &[]);
     let done = controller.idle().await;
     assert_eq!(done.pods, 2);
-    assert_eq!(
-        names(&central, "Logical_Switch_Port"),
-        [
-            "default_db",
-            "default_web",
-            "k8s-node-a",
-            "k8s-node-b",
-            "stor-node-a",
-            "stor-node-b"
-        ]
-    );
+    assert_eq!(names(&central, "Logical_Switch_Port"), PORTS);
     let known = server.object("Pod", "default", "a-host").unwrap();
     assert_eq!(
         known["metadata"]["annotations"],

@@ -5,15 +5,13 @@ use podwire_tests::ovn::Central;
 use serde_json::{Value, json};
 
 use crate::fixture::{
-    Running, annotation, await_network, await_row, column, names, pod_of, populate,
+    PORTS, Running, annotation, await_network, await_row, column, names, pod_of, populate,
+    populated,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_pods_and_services_get_what_they_need_and_leave_nothing() {
-    let (central, server) = (Central::start(), ApiServer::start());
-    populate(&server);
-    let mut controller = Running::start(&central, &server, &[]);
-    controller.idle().await;
+    let (central, server, mut controller) = populated().await;
 
     let known = server.object("Node", "", "node-a").unwrap();
     assert_eq!(
@@ -36,17 +34,7 @@ async fn nodes_pods_and_services_get_what_they_need_and_leave_nothing() {
         })
     );
     assert_eq!(names(&central, "Logical_Switch"), ["node-a", "node-b"]);
-    assert_eq!(
-        names(&central, "Logical_Switch_Port"),
-        [
-            "default_db",
-            "default_web",
-            "k8s-node-a",
-            "k8s-node-b",
-            "stor-node-a",
-            "stor-node-b"
-        ]
-    );
+    assert_eq!(names(&central, "Logical_Switch_Port"), PORTS);
     assert_eq!(
         names(&central, "Logical_Router_Port"),
         ["rtos-node-a", "rtos-node-b"]
@@ -71,7 +59,7 @@ async fn nodes_pods_and_services_get_what_they_need_and_leave_nothing() {
     let expected = json!({ "iface-id-ver": "uid-of-web", "requested-chassis": "node-a" });
     assert_eq!(options, expected);
     // ovn-northd understands all of it.
-    central.nbctl(&["--wait=sb", "sync"]);
+    central.nbctl("--wait=sb sync");
     let bindings = central.southbound().rows("Port_Binding").unwrap();
     assert!(bindings.iter().any(|row| row["logical_port"] == port));
 
@@ -142,15 +130,15 @@ async fn an_unchanged_cluster_costs_no_operation_neither_after_a_restart_nor_lis
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_remove_or_change_is_put_right_and_what_is_theirs_is_left_alone() {
     let (central, server) = (Central::start(), ApiServer::start());
-    central.nbctl(&["ls-add", "theirs"]);
-    central.nbctl(&["lsp-add", "theirs", "their-port"]);
+    central.nbctl("ls-add theirs");
+    central.nbctl("lsp-add theirs their-port");
     populate(&server);
     let mut controller = Running::start(&central, &server, &[]);
     controller.idle().await;
 
-    central.nbctl(&["lsp-del", "default_web"]);
+    central.nbctl("lsp-del default_web");
     await_row(&central, "Logical_Switch_Port", "default_web", true);
-    central.nbctl(&["lsp-set-addresses", "default_db", "unknown"]);
+    central.nbctl("lsp-set-addresses default_db unknown");
     let northbound = central.northbound();
     let is_right = json!([
         ["name", "==", "default_db"],
@@ -159,7 +147,7 @@ async fn what_others_remove_or_change_is_put_right_and_what_is_theirs_is_left_al
     northbound
         .wait("Logical_Switch_Port", is_right, "!=", &["name"], json!([]))
         .unwrap();
-    central.nbctl(&["ls-del", "node-a"]);
+    central.nbctl("ls-del node-a");
     await_row(&central, "Logical_Switch_Port", "stor-node-a", true);
     await_row(&central, "Logical_Switch_Port", "default_web", true);
     await_row(&central, "Logical_Switch_Port", "their-port", true);
@@ -185,9 +173,8 @@ async fn what_others_remove_or_change_is_put_right_and_what_is_theirs_is_left_al
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_added_to_the_router_of_another() {
     let (central, server) = (Central::start(), ApiServer::start());
-    central.nbctl(&["lr-add", "ovn_cluster_router"]);
-    let group = ["create", "Load_Balancer_Group", "name=clusterLBGroup"];
-    central.nbctl(&group);
+    central.nbctl("lr-add ovn_cluster_router");
+    central.nbctl("create Load_Balancer_Group name=clusterLBGroup");
     populate(&server);
     let mut controller = Running::start(&central, &server, &[]);
     controller.idle().await;
@@ -217,7 +204,7 @@ async fn nothing_is_added_to_the_router_of_another() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_can_not_be_in_the_database_is_not_announced() {
     let (central, server) = (Central::start(), ApiServer::start());
-    central.nbctl(&["ls-add", "node-a"]);
+    central.nbctl("ls-add node-a");
     populate(&server);
     let mut controller = Running::start(&central, &server, &[]);
     controller.idle().await;
@@ -229,7 +216,7 @@ async fn what_can_not_be_in_the_database_is_not_announced() {
     await_network(&server, "default", "db");
 
     // The announcement is made once there are rows.
-    central.nbctl(&["ls-del", "node-a"]);
+    central.nbctl("ls-del node-a");
     await_network(&server, "default", "web");
     let is_announced = |node: &Value| {
         annotation(node, "k8s.ovn.org/node-subnets").is_some()

@@ -4,14 +4,11 @@ use podwire_tests::apiserver::{ApiServer, endpoints, node, service};
 use podwire_tests::ovn::Central;
 use serde_json::json;
 
-use crate::fixture::{Running, await_row, column, names, populate};
+use crate::fixture::{Running, await_row, column, names, populate, populated};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_load_balancer_that_somebody_takes_out_of_the_group_is_put_back() {
-    let (central, server) = (Central::start(), ApiServer::start());
-    populate(&server);
-    let mut controller = Running::start(&central, &server, &[]);
-    controller.idle().await;
+    let (central, server, controller) = populated().await;
     let northbound = central.northbound();
     let before = column(
         &central,
@@ -19,12 +16,7 @@ async fn a_load_balancer_that_somebody_takes_out_of_the_group_is_put_back() {
         "clusterLBGroup",
         "load_balancer",
     );
-    central.nbctl(&[
-        "clear",
-        "Load_Balancer_Group",
-        "clusterLBGroup",
-        "load_balancer",
-    ]);
+    central.nbctl("clear Load_Balancer_Group clusterLBGroup load_balancer");
     let condition = json!([["load_balancer", "==", ["set", []]]]);
     northbound
         .wait("Load_Balancer_Group", condition, "==", &["name"], json!([]))
@@ -98,9 +90,9 @@ async fn a_service_of_local_endpoints_follows_nodes_and_switches() {
     awaited(is_out.clone());
     assert_eq!(balancers("node-c"), without);
     // Somebody takes one out, or removes the switch.
-    central.nbctl(&["clear", "Logical_Switch", "node-c", "load_balancer"]);
+    central.nbctl("clear Logical_Switch node-c load_balancer");
     awaited(is_out.clone());
-    central.nbctl(&["ls-del", "node-c"]);
+    central.nbctl("ls-del node-c");
     await_row(&central, "Logical_Switch", "node-c", true);
     awaited(is_out);
     server.delete_object("Node", "", "node-a");

@@ -34,7 +34,7 @@ async fn people_see_what_is_and_what_would_be_done() {
     let (central, server) = (Central::start(), ApiServer::start());
     for (name, address) in [("node-a", "192.0.2.1"), ("node-b", "192.0.2.2")] {
         server.apply(node(name, address));
-        central.sbctl(&["chassis-add", name, "geneve", address]);
+        central.sbctl(format!("chassis-add {name} geneve {address}"));
     }
     for (on, name) in [("node-a", "web"), ("node-b", "db")] {
         server.apply(pod(
@@ -98,7 +98,7 @@ async fn people_see_what_is_and_what_would_be_done() {
     let yaml: Value = serde_saphyr::from_str(&yaml).unwrap();
     assert_eq!(yaml["pods"], 2);
 
-    central.nbctl(&["--wait=sb", "sync"]);
+    central.nbctl("--wait=sb sync");
     let explain = |arguments: &[&str]| {
         let own = ["explain", "pod", "default/web"];
         ask(&central, &server, &[&own[..], arguments].concat()).1

@@ -20,14 +20,17 @@ impl ApiServer {
     pub fn watched_by(&self, node_name: &str, seconds: &str) -> AgentOptions {
         AgentOptions::for_numbered_pods()
             .watching(self, node_name)
-            .with(["--add-timeout", seconds])
+            .with(format!("--add-timeout {seconds}"))
     }
 }
 
 impl AgentOptions {
     /// Has the agent watch a server's pods of a node.
     pub fn watching(self, server: &ApiServer, node_name: &str) -> AgentOptions {
-        self.with(["--k8s-apiserver", &server.url(), "--node-name", node_name])
+        self.with(format!(
+            "--k8s-apiserver {} --node-name {node_name}",
+            server.url()
+        ))
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Central, NORTHBOUND, OvnNode, SOUTHBOUND};
 use crate::failure::OrFail;
+use crate::words::Words;
 use crate::{Agent, Pod};
 
 const ROUTER: &str = "cluster";
@@ -75,21 +76,20 @@ fn gateway_v6(subnet: u8) -> String {
 impl Central {
     /// Runs ovn-nbctl.
     #[track_caller]
-    pub fn nbctl(&self, arguments: &[&str]) -> String {
+    pub fn nbctl(&self, arguments: impl Words) -> String {
         self.ctl("ovn-nbctl", NORTHBOUND, arguments)
     }
 
     /// Runs ovn-sbctl.
     #[track_caller]
-    pub fn sbctl(&self, arguments: &[&str]) -> String {
+    pub fn sbctl(&self, arguments: impl Words) -> String {
         self.ctl("ovn-sbctl", SOUTHBOUND, arguments)
     }
 
     #[track_caller]
-    fn ctl(&self, tool: &str, socket: &str, arguments: &[&str]) -> String {
-        let database = format!("--db=unix:{socket}");
-        let own = ["--timeout=15", &database];
-        self.machine().run(tool, &[&own[..], arguments].concat())
+    fn ctl(&self, tool: &str, socket: &str, arguments: impl Words) -> String {
+        let arguments = arguments.after(&format!("--timeout=15 --db=unix:{socket}"));
+        self.machine().run(tool, arguments)
     }
 
     /// Makes the switch of a node, behind the cluster's router.
@@ -98,51 +98,34 @@ impl Central {
         let (name, number) = (node.name.as_str(), node.number);
         let (to_switch, to_router) = (format!("rtos-{name}"), format!("stor-{name}"));
         let mac = format!("0a:58:0a:80:{number:02x}:01");
-        let networks = [
-            format!("{}/24", gateway_v4(number)),
-            format!("{}/64", gateway_v6(number)),
-        ];
-        let router_port = format!("router-port={to_switch}");
-        let mut command = vec!["--may-exist", "lr-add", ROUTER, "--", "ls-add", name];
-        command.extend([
-            "--",
-            "lrp-add",
-            ROUTER,
-            &to_switch,
-            &mac,
-            &networks[0],
-            &networks[1],
-        ]);
-        command.extend(["--", "lsp-add", name, &to_router]);
-        command.extend(["--", "lsp-set-type", &to_router, "router"]);
-        command.extend(["--", "lsp-set-options", &to_router, &router_port]);
-        command.extend(["--", "lsp-set-addresses", &to_router, "router"]);
-        self.nbctl(&command);
+        let (v4, v6) = (gateway_v4(number), gateway_v6(number));
+        self.nbctl(format!(
+            "--may-exist lr-add {ROUTER} -- ls-add {name} \
+             -- lrp-add {ROUTER} {to_switch} {mac} {v4}/24 {v6}/64 \
+             -- lsp-add {name} {to_router} \
+             -- lsp-set-type {to_router} router \
+             -- lsp-set-options {to_router} router-port={to_switch} \
+             -- lsp-set-addresses {to_router} router"
+        ));
     }
 
     /// Makes a pod's logical port; ovn-northd and the controllers follow in their time.
     #[track_caller]
     pub fn add_port(&self, port: &LogicalPort) {
         let addresses = format!("{} {} {}", port.mac(), port.ipv4(), port.ipv6());
-        let name = port.name.as_str();
-        let version = port.uid.as_ref().map(|uid| format!("iface-id-ver={uid}"));
-        let chassis = port
-            .chassis
-            .as_ref()
-            .map(|it| format!("requested-chassis={it}"));
-        let options: Vec<&str> = version.iter().chain(&chassis).map(String::as_str).collect();
-        let mut command = vec![
-            "lsp-add",
-            &port.node,
-            name,
-            "--",
-            "lsp-set-addresses",
-            name,
-            &addresses,
-        ];
-        command.extend(["--", "lsp-set-options", name]);
-        command.extend(options);
-        self.nbctl(&command);
+        let (name, node) = (&port.name, &port.node);
+        let mut options = String::new();
+        for (key, value) in [
+            ("iface-id-ver", &port.uid),
+            ("requested-chassis", &port.chassis),
+        ] {
+            let pair = value.iter().map(|value| format!(" {key}={value}"));
+            options.extend(pair);
+        }
+        self.nbctl(format!(
+            "lsp-add {node} {name} -- lsp-set-addresses {name} '{addresses}' \
+             -- lsp-set-options {name}{options}"
+        ));
     }
 
     /// A pod on a node, annotated and with its logical port made.
@@ -193,7 +176,7 @@ impl Central {
     /// Removes a logical port.
     #[track_caller]
     pub fn remove_port(&self, name: &str) {
-        self.nbctl(&["lsp-del", name]);
+        self.nbctl(format!("lsp-del {name}"));
     }
 
     /// Waits until OVN says of a logical port that it is up, or down.
@@ -213,6 +196,6 @@ impl Central {
     /// Waits until every chassis has taken up what the northbound database says now.
     #[track_caller]
     pub fn sync(&self) {
-        self.nbctl(&["--wait=hv", "sync"]);
+        self.nbctl("--wait=hv sync");
     }
 }

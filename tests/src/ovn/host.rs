@@ -9,6 +9,7 @@ use crate::apiserver::{self, ApiServer};
 use crate::failure::OrFail;
 use crate::node::run_in;
 use crate::place::Place;
+use crate::words::Words as _;
 
 /// The central machine's IPv6 address on the underlay; the nodes' follow it.
 const CENTRAL_IPV6: &str = "fd00:31::1";
@@ -43,22 +44,15 @@ impl Central {
         );
         let link = format!("to-{name}");
         for address in [format!("{v4}/24"), format!("{v6}/64")] {
-            let add = ["address", "add", &address, "dev", &link];
             // An option of IPv6 alone.
-            let nodad: &[&str] = if address.contains(':') {
-                &["nodad"]
-            } else {
-                &[]
-            };
-            run_in(&router.0, "ip", &[&add[..], nodad].concat()).or_fail();
+            let nodad = if address.contains(':') { "nodad" } else { "" };
+            let add = format!("address add {address} dev {link} {nodad}");
+            run_in(&router.0, "ip", add).or_fail();
         }
         // What the kernel makes by itself comes at a time of its own.
         for link in ["eth0", node.uplink()] {
-            node.run("ip", &["link", "set", link, "addrgenmode", "none"]);
-            node.run(
-                "ip",
-                &["-6", "address", "flush", "dev", link, "scope", "link"],
-            );
+            node.run("ip", format!("link set {link} addrgenmode none"));
+            node.run("ip", format!("-6 address flush dev {link} scope link"));
         }
         self.bare(node, &v4, &v6)
     }
@@ -72,59 +66,40 @@ impl Central {
             std::process::id(),
             place.network().as_raw_fd()
         );
-        let central = |arguments: &[&str]| self.machine().run("ip", arguments);
-        central(&[
-            "link",
-            "add",
-            "to-router",
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "outside",
-            "netns",
-            &target,
-        ]);
-        central(&["link", "set", "to-router", "master", "underlay", "up"]);
-        self.machine()
-            .run("ethtool", &["-K", "to-router", "tx", "off"]);
-        let router = |arguments: &[&str]| run_in(&place, "ip", arguments);
-        router(&["link", "set", "outside", "up"]).or_fail();
+        let central = |arguments: &str| self.machine().run("ip", arguments);
+        central(&format!(
+            "link add to-router type veth peer name outside netns {target}"
+        ));
+        central("link set to-router master underlay up");
+        self.machine().run("ethtool", "-K to-router tx off");
+        let router = |arguments: &str| run_in(&place, "ip", arguments);
+        router("link set outside up").or_fail();
         let (v4, v6) = ("172.31.0.254", "fd00:31::fe");
-        router(&["address", "add", &format!("{v4}/24"), "dev", "outside"]).or_fail();
-        router(&[
-            "address",
-            "add",
-            &format!("{v6}/64"),
-            "dev",
-            "outside",
-            "nodad",
-        ])
-        .or_fail();
+        router(&format!("address add {v4}/24 dev outside")).or_fail();
+        router(&format!("address add {v6}/64 dev outside nodad")).or_fail();
         let forward = "echo 1 >/proc/sys/net/ipv4/ip_forward; \
                        echo 1 >/proc/sys/net/ipv6/conf/all/forwarding";
-        run_in(&place, "sh", &["-c", forward]).or_fail();
-        central(&["route", "add", "172.31.0.0/16", "via", v4]);
+        run_in(&place, "sh", format!("-c '{forward}'")).or_fail();
+        central(&format!("route add 172.31.0.0/16 via {v4}"));
         let outside = format!("{CENTRAL_IPV6}/64");
-        central(&["address", "replace", &outside, "dev", "underlay", "nodad"]);
-        central(&["-6", "route", "add", "fd00:31::/48", "via", v6]);
+        central(&format!("address replace {outside} dev underlay nodad"));
+        central(&format!("-6 route add fd00:31::/48 via {v6}"));
         Router(place)
     }
 
     #[track_caller]
     fn bare(&self, node: OvnNode, v4: &str, v6: &str) -> OvnNode {
         let outside = format!("{CENTRAL_IPV6}/64");
-        let add = ["address", "replace", &outside, "dev", "underlay", "nodad"];
-        self.machine().run("ip", &add);
-        let address = format!("{}/64", node.underlay_ipv6());
-        let add = ["address", "add", &address, "dev", node.uplink(), "nodad"];
-        node.run("ip", &add);
+        let replace = format!("address replace {outside} dev underlay nodad");
+        self.machine().run("ip", replace);
+        let (address, uplink) = (node.underlay_ipv6(), node.uplink());
+        node.run("ip", format!("address add {address}/64 dev {uplink} nodad"));
         for (family, by) in [("-4", v4), ("-6", v6)] {
-            node.run("ip", &[family, "route", "add", "default", "via", by]);
+            node.run("ip", format!("{family} route add default via {by}"));
         }
         // A userspace datapath's links answer ARP for addresses of the host, which are not theirs.
         let quiet = "echo 8 >/proc/sys/net/ipv4/conf/default/arp_ignore";
-        node.run("sh", &["-c", quiet]);
+        node.run("sh", format!("-c '{quiet}'"));
         node.make_bridge();
         node
     }
@@ -141,15 +116,9 @@ impl Central {
         );
         let port = format!("k8s-{name}");
         let addresses = format!("0a:58:0a:80:{number:02x}:02 {v4} {v6}");
-        self.nbctl(&[
-            "lsp-add",
-            name,
-            &port,
-            "--",
-            "lsp-set-addresses",
-            &port,
-            &addresses,
-        ]);
+        self.nbctl(format!(
+            "lsp-add {name} {port} -- lsp-set-addresses {port} '{addresses}'"
+        ));
         for (net, by, ip, own) in [
             (
                 format!("10.128.{number}.0/24"),
@@ -164,9 +133,11 @@ impl Central {
                 node.underlay_ipv6(),
             ),
         ] {
-            self.nbctl(&["--policy=src-ip", "lr-route-add", "cluster", &net, by]);
+            self.nbctl(format!("--policy=src-ip lr-route-add cluster {net} {by}"));
             let matching = format!("inport == \"rtos-{name}\" && {ip}.dst == {own}");
-            self.nbctl(&["lr-policy-add", "cluster", "1004", &matching, "reroute", by]);
+            self.nbctl(format!(
+                "lr-policy-add cluster 1004 '{matching}' reroute {by}"
+            ));
         }
     }
 }
@@ -198,45 +169,19 @@ impl OvnNode {
     /// The command line of `podwire node VERB` here. It takes the node's subnets from `server`, or
     /// without one by flags.
     pub fn host_arguments(&self, verb: &str, server: Option<&ApiServer>) -> Vec<String> {
-        let mut line: Vec<String> = [
-            &[
-                "node",
-                verb,
-                "--node-name",
-                &self.name,
-                "--interface",
-                self.uplink(),
-            ][..],
-            &[
-                "--cluster-subnet",
-                "10.128.0.0/14",
-                "--cluster-subnet",
-                "fd00:10:128::/48",
-            ],
-            &[
-                "--service-cidr",
-                "10.96.0.0/16",
-                "--service-cidr",
-                "fd00:10:96::/112",
-            ],
-            &["--ovn-remote", "tcp:172.31.0.1:6642", "--mtu", "1400"],
-        ]
-        .concat()
-        .iter()
-        .map(|word| (*word).to_owned())
-        .collect();
-        let number = self.number;
-        match server {
-            Some(server) => line.extend(["--k8s-apiserver".to_owned(), server.url()]),
-            None => {
-                for net in [
-                    format!("10.128.{number}.0/24"),
-                    format!("fd00:10:128:{number}::/64"),
-                ] {
-                    line.extend(["--node-subnet".to_owned(), net]);
-                }
-            }
-        }
-        line
+        let (name, uplink, number) = (&self.name, self.uplink(), self.number);
+        let subnets = match server {
+            Some(server) => format!("--k8s-apiserver {}", server.url()),
+            None => format!(
+                "--node-subnet 10.128.{number}.0/24 --node-subnet fd00:10:128:{number}::/64"
+            ),
+        };
+        let line = format!(
+            "node {verb} --node-name {name} --interface {uplink} {subnets} --mtu 1400 \
+             --cluster-subnet 10.128.0.0/14 --cluster-subnet fd00:10:128::/48 \
+             --service-cidr 10.96.0.0/16 --service-cidr fd00:10:96::/112 \
+             --ovn-remote tcp:172.31.0.1:6642"
+        );
+        line.words()
     }
 }

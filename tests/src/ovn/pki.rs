@@ -5,6 +5,7 @@ use std::process::Command;
 
 use crate::failure::{OrFail, Step};
 use crate::node::DAEMON_LIMIT;
+use crate::words::Words;
 
 /// Keys and certificates as ovs-pki(8) makes them, in a directory that goes with this value.
 #[derive(Debug)]
@@ -20,15 +21,15 @@ impl TlsFiles {
             .step(|| format!("make {}", directory.display()))
             .or_fail();
         let files = TlsFiles { directory };
-        files.pki(&["init"]);
+        files.pki("init");
         for name in ["ovnsb", "node"] {
-            files.pki(&["-u", "req+sign", name, "switch"]);
+            files.pki(&format!("-u req+sign {name} switch"));
         }
         files
     }
 
     #[track_caller]
-    fn pki(&self, arguments: &[&str]) {
+    fn pki(&self, arguments: &str) {
         let mut command = Command::new("ovs-pki");
         command
             .current_dir(&self.directory)
@@ -38,8 +39,8 @@ impl TlsFiles {
                 self.directory.join("ovs-pki.log").display()
             ))
             .args(["-B", "2048"])
-            .args(arguments);
-        let shown = format!("ovs-pki {}", arguments.join(" "));
+            .args(arguments.words());
+        let shown = format!("ovs-pki {arguments}");
         crate::process::finish(command, b"", DAEMON_LIMIT)
             .or_fail()
             .success(&shown);
@@ -52,15 +53,6 @@ impl TlsFiles {
             path(format!("{name}-privkey.pem")),
             path(format!("{name}-cert.pem")),
             path("pki/switchca/cacert.pem".to_owned()),
-        ]
-    }
-
-    pub(super) fn flags(&self, name: &str) -> [String; 3] {
-        let [key, certificate, ca] = self.of(name);
-        [
-            format!("--private-key={key}"),
-            format!("--certificate={certificate}"),
-            format!("--ca-cert={ca}"),
         ]
     }
 }

@@ -61,17 +61,21 @@ impl<'node> Containerd<'node> {
         };
         containerd.await_condition("RuntimeReady")?;
         let archive = image::write(node)?;
-        let mut import = vec!["images", "import", "--snapshotter", "native", &archive];
         // containerd 2 imports in the daemon, which has no unpacker for `native`; 1.6 has no such
         // flag.
-        if node
-            .run("ctr", &["images", "import", "--help"])
-            .contains("--local")
-        {
-            import.insert(2, "--local");
-        }
-        let namespace = ["--address", SOCKET, "--namespace", "k8s.io"];
-        node.run("ctr", &[&namespace[..], &import].concat());
+        let help = node.run("ctr", "images import --help");
+        let local = if help.contains("--local") {
+            "--local"
+        } else {
+            ""
+        };
+        node.run(
+            "ctr",
+            format!(
+                "--address {SOCKET} --namespace k8s.io images import {local} --snapshotter native \
+                 {archive}"
+            ),
+        );
         Ok(containerd)
     }
 

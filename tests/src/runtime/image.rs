@@ -28,8 +28,8 @@ pub(crate) fn write(node: &TestNode) -> Result<String, Failure> {
             .step(|| format!("link {applet}"))?;
     }
     let tar = format!("{DIRECTORY}/layer.tar");
-    node.run("tar", &["-C", &layer, "-cf", &tar, "bin", "tmp"]);
-    let sum = node.run("sha256sum", &[&tar]);
+    node.run("tar", format!("-C {layer} -cf {tar} bin tmp"));
+    let sum = node.run("sha256sum", tar);
     let digest = sum.split(' ').next().unwrap_or_default();
 
     let config = json!({
@@ -45,15 +45,7 @@ pub(crate) fn write(node: &TestNode) -> Result<String, Failure> {
     let archive = format!("{DIRECTORY}/image.tar");
     node.run(
         "tar",
-        &[
-            "-C",
-            DIRECTORY,
-            "-cf",
-            &archive,
-            "manifest.json",
-            "config.json",
-            "layer.tar",
-        ],
+        format!("-C {DIRECTORY} -cf {archive} manifest.json config.json layer.tar"),
     );
     Ok(archive)
 }

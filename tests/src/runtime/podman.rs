@@ -10,6 +10,7 @@ use super::{CONFIGURATIONS, PLUGINS, configure_as, image, install_plugins};
 use crate::failure::{Failure, Step};
 use crate::process::{Finished, finish};
 use crate::watch::{Watch, Woken};
+use crate::words::Words;
 use crate::{Place, TestNode};
 
 const DIRECTORY: &str = "/run/podman";
@@ -54,18 +55,19 @@ impl<'node> Podman<'node> {
         }
         let podman = Podman { node, enclosure };
         let archive = image::write(node)?;
-        podman.run(&["load", "--quiet", "--input", &archive])?;
+        podman.run(format!("load --quiet --input {archive}"))?;
         Ok(podman)
     }
 
     /// Runs podman with these arguments, and returns what it printed.
-    pub fn run(&self, arguments: &[&str]) -> Result<String, Failure> {
+    pub fn run(&self, arguments: impl Words) -> Result<String, Failure> {
+        let arguments = arguments.words();
         let command = format!("podman {}", arguments.join(" "));
         self.call(arguments)?.output(&command)
     }
 
     /// Runs podman with these arguments, however that ends.
-    pub fn call(&self, arguments: &[&str]) -> Result<Finished, Failure> {
+    pub fn call(&self, arguments: impl Words) -> Result<Finished, Failure> {
         let first = self.enclosure.first_pid().unwrap_or_default();
         let mut command = Command::new("nsenter");
         command
@@ -77,7 +79,7 @@ impl<'node> Podman<'node> {
                 "--",
                 "podman",
             ])
-            .args(arguments)
+            .args(arguments.words())
             .env("CONTAINERS_CONF", format!("{DIRECTORY}/containers.conf"))
             .env(
                 "CONTAINERS_STORAGE_CONF",
@@ -89,27 +91,18 @@ impl<'node> Podman<'node> {
     /// Starts a container of the network `pods` in the background, and returns its id.
     pub fn start_container(&self, name: &str) -> Result<String, Failure> {
         let parent = format!("--cgroup-parent={}", self.enclosure.cgroup());
-        let id = self.run(&[
-            "run",
-            "--detach",
-            "--pull=never",
-            "--network=pods",
-            &parent,
-            "--name",
-            name,
-            super::IMAGE,
-        ])?;
+        let id = self.run(format!(
+            "run --detach --pull=never --network=pods {parent} --name {name} {}",
+            super::IMAGE
+        ))?;
         Ok(id.trim().to_owned())
     }
 
     /// Where a running container has its network.
     pub fn place(&self, name: &str) -> Result<Place, Failure> {
-        let path = self.run(&[
-            "inspect",
-            "--format",
-            "{{.NetworkSettings.SandboxKey}}",
-            name,
-        ])?;
+        let path = self.run(format!(
+            "inspect --format {{{{.NetworkSettings.SandboxKey}}}} {name}"
+        ))?;
         Ok(self.node.place().at_network(path.trim().as_ref()))
     }
 }

@@ -27,7 +27,7 @@ fn an_agent_that_died_and_rows_whose_links_are_gone() {
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     let link = patient.wire("web");
     patient.agent.take().unwrap().kill();
-    node.run("ip", &["link", "del", &link]);
+    node.run("ip", format!("link del {link}"));
     patient.healthy_after(&["agent-silent", "ports-without-links"]);
     assert_eq!(patient.followed, ["podwire agent &"]);
     patient.serves();
@@ -124,7 +124,7 @@ fn an_api_server_that_is_not_there() {
 fn an_agent_that_would_serve_no_add() {
     let node = with_ovs();
     let patient = Patient::healthy(&node, AgentOptions::default());
-    node.vsctl(&["set", "bridge", "br-int", "protocols=OpenFlow10"]);
+    node.vsctl("set bridge br-int protocols=OpenFlow10");
     node.kill_vswitchd();
     node.start_vswitchd();
     patient.agent.as_ref().unwrap().await_ready(false);
@@ -136,7 +136,7 @@ fn dels_that_can_not_be_carried_out_and_a_spool_that_is_none() {
     let node = with_ovs();
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     let plugins = "/usr/lib/cni";
-    node.run("mount", &["-t", "tmpfs", "plugins", plugins]);
+    node.run("mount", format!("-t tmpfs plugins {plugins}"));
     let plugin = node.path(&format!("{plugins}/failing"));
     let failing = r#"{"cniVersion":"1.1.0","code":100,"msg":"no"}"#;
     fs::write(&plugin, format!("#!/bin/sh\necho '{failing}'\nexit 1\n")).unwrap();
@@ -149,7 +149,7 @@ fn dels_that_can_not_be_carried_out_and_a_spool_that_is_none() {
     pod.exec("DEL", &delegated).success();
     patient.start_agent();
     patient.complains_of("spool-waits", "could not be carried out: 1");
-    node.run("chown", &["1", "/run/podwire/spool"]);
+    node.run("chown", "1 /run/podwire/spool");
     patient.complains_of("spool-unreadable", "open /run/podwire/spool");
 }
 

@@ -11,7 +11,7 @@ use crate::with_ovs;
 fn spoil(node: &TestNode, patient: &Patient<'_>, line: &str) {
     let pods = patient.pods.borrow();
     let pod = pods.last().unwrap();
-    let (link, netns) = (&pod.container[..15], &pod.netns);
+    let (link, netns) = (pod.host_link(), &pod.netns);
     let set = format!("H={link} N={netns} A=/run/podwire/attachments; {line}");
     let done = node.shell(&set);
     assert!(done.status.success(), "{line}: {}", done.stderr);

@@ -72,7 +72,7 @@ impl<'node> Patient<'node> {
         ] {
             let place = format!("{STAND_INS}/real/{name}");
             File::create(node.path(&place)).unwrap();
-            node.run("mount", &["--bind", &binary.display().to_string(), &place]);
+            node.run("mount", format!("--bind {} {place}", binary.display()));
         }
         for name in ["systemctl", "kubectl", "podman", "modprobe", "podwire"] {
             let path = node.path(&format!("{STAND_INS}/{name}"));
@@ -132,7 +132,7 @@ impl<'node> Patient<'node> {
     }
 
     pub(crate) fn is_run(&self, pod: Pod<'node>) -> String {
-        let link = pod.container[..15].to_owned();
+        let link = pod.host_link().to_owned();
         self.pods.borrow_mut().push(pod);
         link
     }

@@ -36,7 +36,7 @@ fn attachments_and_qos_rows_left_over() {
     pod.add().success();
     let host_end = links::LinkRecorder::start(node.place());
     pod.remove_netns();
-    host_end.await_gone(&pod.container[..15]);
+    host_end.await_gone(pod.host_link());
     patient.healthy_after(&["left-over", "attachments left over: 1"]);
     assert_eq!(patient.followed, ["podwire gc"]);
     let create = [
@@ -45,7 +45,7 @@ fn attachments_and_qos_rows_left_over() {
         "type=linux-htb",
         "external_ids:sandbox=abc",
     ];
-    node.vsctl(&create);
+    node.vsctl(create);
     patient.healthy_after(&["qos-left-over", "1 QoS row"]);
     assert_eq!(patient.followed[1..], ["podwire gc"]);
     node.leftovers().assert_none();
@@ -59,7 +59,7 @@ fn an_annotation_that_does_not_come() {
     let entry = annotation::entry(11);
     let wired = std::sync::OnceLock::new();
     let options = server.watched_by("n1", "60");
-    let options = options.with(["--log", "info,podwire::pods=debug"]);
+    let options = options.with("--log info,podwire::pods=debug");
     let mut patient = Patient::healthy(&node, options);
     patient.fill_in = vec![
         ("MAC", annotation::mac(11)),

@@ -10,7 +10,7 @@ use crate::patient::Patient;
 
 /// Packets of this size get through OVN's tunnels.
 fn options() -> AgentOptions {
-    AgentOptions::default().with(["--mtu", "1400"])
+    AgentOptions::default().with("--mtu 1400")
 }
 
 #[test]
@@ -18,14 +18,14 @@ fn a_node_role_that_ended_is_started_again() {
     let machine = Machine::new();
     let started: RefCell<Option<NodeRun>> = RefCell::default();
     let node = machine.node();
-    let run = machine.start_run(&[]);
+    let run = machine.start_run("");
     let mut patient = Patient::healthy(node, options());
-    let seen = node.podwire(&["status"]).stdout;
+    let seen = node.podwire("status").stdout;
     assert!(seen.contains("node role     all "), "{seen}");
-    let (_, json) = node.podwire_json(&["status", "-o", "json"]);
+    let (_, json) = node.podwire_json("status -o json");
     assert_eq!(json["nodeRole"]["runs"], true, "{json}");
     run.kill();
-    let seen = node.podwire(&["status"]);
+    let seen = node.podwire("status");
     assert!(
         seen.stdout.contains("! node role     does not run"),
         "{seen:?}"
@@ -39,7 +39,7 @@ fn a_node_role_that_ended_is_started_again() {
     patient.others = Box::new(|asked| {
         let is_start = asked == "systemctl start podwire-node";
         if is_start {
-            started.replace(Some(machine.start_run(&[])));
+            started.replace(Some(machine.start_run("")));
         }
         is_start
     });
@@ -50,10 +50,10 @@ fn a_node_role_that_ended_is_started_again() {
 fn what_the_node_role_puts_back_and_can_not_put_back_is_told() {
     let machine = Machine::new();
     let node = machine.node();
-    let run = machine.start_run(&[]);
+    let run = machine.start_run("");
     let patient = Patient::healthy(node, options());
     let delete = ["address", "del", "10.244.1.2/24", "dev", "ovn-k8s-mp0"];
-    node.run("ip", &delete);
+    node.run("ip", delete);
     run.await_log("put back address", 1);
     machine.await_well();
     patient.is_healthy();
@@ -62,7 +62,7 @@ fn what_the_node_role_puts_back_and_can_not_put_back_is_told() {
     // Again and again, until it is left alone for a while.
     let mut deleted = 1;
     while run.count("left alone") == 0 {
-        node.run("ip", &delete);
+        node.run("ip", delete);
         deleted += 1;
         run.await_log("put back address", deleted);
     }

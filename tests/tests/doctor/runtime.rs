@@ -56,7 +56,7 @@ fn a_plugin_that_can_not_be_run_is_another_or_is_missing() {
     let node = with_ovs();
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     let plugin = node.path(&format!("{BIN_DIR}/podwire-cni"));
-    node.run("chmod", &["644", "/run/cni/bin/podwire-cni"]);
+    node.run("chmod", "644 /run/cni/bin/podwire-cni");
     patient.healthy_after(&["plugin-mode", "podwire-cni can't be run (mode 644)"]);
     assert_eq!(patient.followed, ["chmod 755 /run/cni/bin/podwire-cni"]);
     fs::write(&plugin, "theirs").unwrap();

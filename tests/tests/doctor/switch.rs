@@ -14,7 +14,7 @@ fn no_bridge_and_no_agent() {
     let node = with_ovs();
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     patient.stop_agent();
-    node.vsctl(&["del-br", "br-int"]);
+    node.vsctl("del-br br-int");
     patient.healthy_after(&["bridge-missing", "br-int is missing; the agent creates it"]);
     patient.serves();
 }
@@ -23,10 +23,10 @@ fn no_bridge_and_no_agent() {
 fn no_bridge_and_an_agent_whose_bridge_is_ovn_controllers() {
     let node = with_ovs();
     node.add_bridge("br-int");
-    let options = AgentOptions::default().with(["--mode", "ovn", "--wait", "ofport"]);
+    let options = AgentOptions::default().with("--mode ovn --wait ofport");
     let mut patient = Patient::new(&node, options);
     patient.start_agent();
-    node.vsctl(&["del-br", "br-int"]);
+    node.vsctl("del-br br-int");
     patient.complains_of("bridge-missing", "the agent does not create it");
 }
 
@@ -51,10 +51,9 @@ fn a_bridge_on_a_datapath_that_is_not_there() {
     let node = with_ovs();
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     let made_anew = |datapath: &str| {
-        let datapath = format!("datapath_type={datapath}");
-        let anew = ["--no-wait", "del-br", "br-int", "--", "add-br", "br-int"];
-        let set = ["--", "set", "bridge", "br-int", &datapath];
-        node.run("ovs-vsctl", &[&anew[..], &set[..]].concat());
+        node.vsctl(format!(
+            "--no-wait del-br br-int -- add-br br-int -- set bridge br-int datapath_type={datapath}"
+        ));
         node.await_vswitchd();
     };
     if !Path::new("/sys/module/openvswitch").exists() {
@@ -74,15 +73,10 @@ fn a_switch_without_descriptors() {
     let node = with_ovs();
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     // Ports without links take no file; of each that has one the switch holds some.
-    let mut ports = vec!["--no-wait".to_owned()];
-    for number in 0..130 {
-        ports.extend(["--", "add-port", "br-int"].map(str::to_owned));
-        ports.push(format!("p{number}"));
-    }
-    let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
-    node.run("ovs-vsctl", &ports);
+    let ports = (0..130).map(|number| format!("-- add-port br-int p{number} "));
+    node.vsctl(format!("--no-wait {}", ports.collect::<String>()));
     let pid = std::fs::read_to_string(node.path("/run/openvswitch/ovs-vswitchd.pid")).unwrap();
-    node.run("prlimit", &["--nofile=256:", "--pid", pid.trim()]);
+    node.run("prlimit", format!("--nofile=256: --pid {}", pid.trim()));
     // Without the power to raise it (CAP_SYS_RESOURCE) it is raised as far as it goes.
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
     let files = limits
@@ -114,16 +108,16 @@ fn ovn_controller_gone_and_with_it_the_bridge_and_what_it_was_told() {
     node.end_controller(Signal::SIGKILL);
     patient.healthy_after(&["controller-silent", "ovn-controller"]);
     node.end_controller(Signal::SIGTERM);
-    node.vsctl(&["--if-exists", "del-br", "br-int"]);
+    node.vsctl("--if-exists del-br br-int");
     patient.healthy_after(&["bridge-missing", "controller-silent"]);
 
     node.set_key("ovn-bridge", "br-other");
-    node.vsctl(&["--if-exists", "del-br", "br-int"]);
+    node.vsctl("--if-exists del-br br-int");
     let words = "external_ids:ovn-bridge makes ovn-controller use br-other";
     patient.healthy_after(&["other-bridge", words]);
 
     let get = ["get", "open_vswitch", ".", "external_ids:ovn-remote"];
-    let remote = node.vsctl(&get).trim().trim_matches('"').to_owned();
+    let remote = node.vsctl(get).trim().trim_matches('"').to_owned();
     patient.fill_in = vec![
         ("tcp:SOUTHBOUND:6642", remote),
         ("ADDRESS", node.tunnel_address()),
@@ -132,7 +126,7 @@ fn ovn_controller_gone_and_with_it_the_bridge_and_what_it_was_told() {
         ("ovn-encap-ip", "encap-ip-unset"),
         ("ovn-remote", "ovn-remote-unset"),
     ] {
-        node.vsctl(&["remove", "open_vswitch", ".", "external_ids", key]);
+        node.vsctl(format!("remove open_vswitch . external_ids {key}"));
         patient.healthy_after(&[kind, &format!("external_ids:{key} is not set")]);
     }
 }
@@ -141,7 +135,7 @@ fn ovn_controller_gone_and_with_it_the_bridge_and_what_it_was_told() {
 fn an_mtu_too_large_for_the_tunnel() {
     let node = with_ovs();
     std::fs::write(node.path("/run/podwire.toml"), "mtu = 1500\n").unwrap();
-    let options = AgentOptions::default().with(["--config", "/run/podwire.toml"]);
+    let options = AgentOptions::default().with("--config /run/podwire.toml");
     let mut patient = Patient::healthy(&node, options);
     patient.wire("web");
     node.shell(
@@ -161,7 +155,7 @@ fn an_mtu_too_large_for_the_tunnel() {
     new.add().success();
     assert_eq!(links::find(new.place(), "eth0").unwrap().mtu, 1442);
     patient.stop_agent();
-    patient.options = AgentOptions::default().with(["--mtu", "1500"]);
+    patient.options = AgentOptions::default().with("--mtu 1500");
     patient.start_agent();
     patient.complains_of(
         "mtu-too-large",

@@ -64,10 +64,14 @@ impl<'node> Image<'node> {
         let rootfs = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/image/rootfs");
         let [agent, plugin] = [agent_binary(), plugin_binary()];
         let stripped = "/run/podwire.stripped";
-        self.node
-            .run("strip", &["-o", stripped, agent.to_str().unwrap()]);
-        self.node
-            .run(rootfs, &[ROOT, stripped, plugin.to_str().unwrap()]);
+        self.node.run(
+            "strip",
+            format!("-o {stripped} {}", agent.to_str().unwrap()),
+        );
+        self.node.run(
+            rootfs,
+            format!("{ROOT} {stripped} {}", plugin.to_str().unwrap()),
+        );
     }
 
     /// Writes a program that is the container's start, and says where.

@@ -295,7 +295,7 @@ fn a_field_that_kubernetes_does_not_know_is_found() {
 fn init_step_agent_and_probes_work_with_the_mounts_of_the_manifest_and_without_a_shell() {
     let node = TestNode::new();
     // As systemd has it; the fixture's own is private.
-    node.run("mount", &["--make-rshared", "/run"]);
+    node.run("mount", "--make-rshared /run");
     let image = Image::new(&node, "plain");
     assert!(!node.path(&format!("{ROOT}/bin/sh")).exists());
 
@@ -366,7 +366,7 @@ fn init_step_agent_and_probes_work_with_the_mounts_of_the_manifest_and_without_a
 fn the_daemonset_that_uninstalls_takes_configuration_ports_and_plugin_off_the_node() {
     let node = TestNode::with_ovs();
     // As systemd has it; the fixture's own is private.
-    node.run("mount", &["--make-rshared", "/run"]);
+    node.run("mount", "--make-rshared /run");
     let mut image = Image::new(&node, "plain");
     image.run(&image.program("init", &image.pod.init_containers.as_ref().unwrap()[0]));
     let start = image.program("agent", &image.pod.containers[0]);
@@ -396,13 +396,13 @@ fn the_daemonset_that_uninstalls_takes_configuration_ports_and_plugin_off_the_no
     let done = image.run(&image.program("uninstall", containers[0]));
     assert!(done.status.success(), "{done:?}");
     for directory in ["etc/cni/net.d", "opt/cni/bin"] {
-        let left = node.run("ls", &[&format!("{HOST}/{directory}")]);
+        let left = node.run("ls", format!("{HOST}/{directory}"));
         assert_eq!(left, "", "{directory}");
     }
     agent.await_log("10-podwire.conflist was removed");
     node.leftovers().assert_none();
 
-    let stays = node.podwire_live(&["uninstall", "--stay", "--root", HOST]);
+    let stays = node.podwire_live(format!("uninstall --stay --root {HOST}"));
     stays.await_line(&["left: the agent and its units"]);
     stays.terminate();
     assert!(stays.await_end().success());

@@ -20,7 +20,7 @@ fn the_node_role_works_from_its_manifest_and_uses_all_its_rights_and_no_other() 
     let before = machine.snapshot();
     let node = machine.node();
     // As systemd has it; the fixture's own is private.
-    node.run("mount", &["--make-rshared", "/run"]);
+    node.run("mount", "--make-rshared /run");
     let server = ApiServer::start_in(node.place());
     let mut object = apiserver::node("node-a", "192.0.2.11");
     let subnets = json!({"default": ["10.244.1.0/24", "fd00:10:244:1::/64"]});
@@ -56,7 +56,7 @@ fn the_node_role_works_from_its_manifest_and_uses_all_its_rights_and_no_other() 
     let delete = ["address", "del", "10.244.1.2/24", "dev", "ovn-k8s-mp0"];
     let mut deleted = 0;
     while run.count("left alone") == 0 {
-        node.run("ip", &delete);
+        node.run("ip", delete);
         deleted += 1;
         run.await_log("10.244.1.2/24", deleted);
     }
@@ -71,7 +71,7 @@ fn the_node_role_works_from_its_manifest_and_uses_all_its_rights_and_no_other() 
     let program = image.program("cleanup", container);
     let wait = ["node", "cleanup", "--wait"];
     assert_eq!(container.command.as_ref().unwrap()[1..], wait);
-    let waiting = node.podwire_live(&wait);
+    let waiting = node.podwire_live(wait);
     waiting.await_line(&["waiting for the end of the `podwire node`"]);
     waiting.terminate();
     assert!(waiting.await_end().success());
@@ -79,6 +79,6 @@ fn the_node_role_works_from_its_manifest_and_uses_all_its_rights_and_no_other() 
     let cleaned = image.run(&program);
     assert!(cleaned.status.success(), "{cleaned:?}");
     // The mount of DirectoryOrCreate, empty.
-    node.run("rmdir", &["/run/podwire"]);
+    node.run("rmdir", "/run/podwire");
     before.assert_same(&machine.snapshot());
 }

@@ -129,10 +129,10 @@ fn measure() -> Result<(), Failure> {
     println!("\naway under `podwire node run`              median   longest");
     for (what, deed, is_back) in DEEDS {
         // Each by a process of its own: more than ten of one item within a minute are a fight.
-        let run = NodeRun::start(&node, &node.host_arguments("run", None));
+        let run = NodeRun::start(&node, node.host_arguments("run", None));
         let mut away = Vec::new();
         for _ in 0..ROUNDS / 2 {
-            await_well(&node, &node.host_arguments("show", None));
+            await_well(&node, node.host_arguments("show", None));
             let line = format!("{deed}; until {is_back}; do :; done");
             away.push(time(|| shell(&node, &line))?);
         }
@@ -148,14 +148,13 @@ fn podwire(node: &OvnNode, verb: &str) -> Result<(), Failure> {
     if verb == "cleanup" {
         line.truncate(2);
     }
-    let line: Vec<&str> = line.iter().map(String::as_str).collect();
-    node.podwire(&line).success("podwire node");
+    node.podwire(line).success("podwire node");
     Ok(())
 }
 
 fn shell(node: &OvnNode, line: &str) -> Result<(), Failure> {
     let limit = LIMIT.as_secs().to_string();
-    node.run("timeout", &[&limit, "sh", "-ec", line]);
+    node.run("timeout", [&limit, "sh", "-ec", line]);
     Ok(())
 }
 

@@ -55,11 +55,11 @@ impl Api {
     /// Starts a podwire-controller.
     pub(crate) fn controller(&self, central: &Central, identity: &str) -> Controller {
         match self {
-            Self::StandIn(server) => Controller::start(central, server, identity, &[]),
+            Self::StandIn(server) => Controller::start(central, server, identity, ""),
             Self::Real(kubernetes) => {
                 let access = kubernetes.access(central.machine(), "podwire-controller");
-                let flags = ["--lease-namespace", "podwire-system"];
-                Controller::start_by(central, identity, &flags, &access)
+                let flags = "--lease-namespace podwire-system";
+                Controller::start_by(central, identity, flags, &access)
             }
         }
     }
@@ -72,7 +72,7 @@ impl Api {
     /// Has an agent watch the pods of its node.
     pub(crate) fn watched(&self, node: &TestNode, name: &str, by: AgentOptions) -> AgentOptions {
         by.with(self.flags(node, "podwire"))
-            .with(["--node-name", name])
+            .with(format!("--node-name {name}"))
     }
 
     fn flags(&self, node: &TestNode, account: &str) -> [String; 2] {

@@ -168,7 +168,7 @@ fn in_cluster(stage: &Stage, central: &Central, api: &Api, nodes: &[OvnNode]) ->
 fn await_endpoint(node: &OvnNode, run: &NodeRun, address: IpAddr) -> Result<(), Failure> {
     for settled in 1.. {
         run.await_log("services follow the cluster", settled);
-        let table = node.run("nft", &["list", "table", "inet", "podwire-services"]);
+        let table = node.run("nft", "list table inet podwire-services");
         if table.contains(&address.to_string()) {
             break;
         }
@@ -196,19 +196,13 @@ fn join<'node>(
     let run = stage.step(
         &format!("{name}: podwire node run, until it is ready"),
         || {
-            let remote = format!("tcp:{CENTRAL}:6642");
             let [access, value] = api.node_flags(node);
-            let flags = [
-                ["--node-name", name],
-                ["--interface", node.uplink()],
-                ["--cluster-subnet", "10.244.0.0/16"],
-                ["--service-cidr", "10.96.0.0/16"],
-                ["--ovn-remote", &remote],
-                [&access, &value],
-            ];
-            let line = [&["node", "run"][..], flags.as_flattened()].concat();
-            let line: Vec<String> = line.into_iter().map(str::to_owned).collect();
-            let run = NodeRun::start(node, &line);
+            let line = format!(
+                "node run --node-name {name} --interface {} --cluster-subnet 10.244.0.0/16 \
+                 --service-cidr 10.96.0.0/16 --ovn-remote tcp:{CENTRAL}:6642 {access} {value}",
+                node.uplink()
+            );
+            let run = NodeRun::start(node, line);
             central.await_chassis(name);
             central.await_up(&format!("k8s-{name}"), true);
             Ok((run, format!("k8s-{name} is up")))
@@ -281,7 +275,7 @@ fn leave(
         api.delete("EndpointSlice", namespace, "front-1")?;
         for (node, run) in nodes.iter().zip(runs) {
             run.stop();
-            let cleaned = node.podwire(&["node", "cleanup"]);
+            let cleaned = node.podwire("node cleanup");
             cleaned.success("podwire node cleanup");
             api.delete("Node", "", &node.name)?;
         }

@@ -109,7 +109,7 @@ fn on_node(stage: &Stage, node: &TestNode) -> Result<Vec<u64>, ()> {
     stage.step("ovsdb-server and ovs-vswitchd, their own", || {
         node.start_ovsdb_server();
         node.start_vswitchd();
-        let version = node.run("ovs-vswitchd", &["--version"]);
+        let version = node.run("ovs-vswitchd", "--version");
         Ok(((), version.lines().next().unwrap_or_default().to_owned()))
     })?;
     let agent = stage.step("podwire agent, plain-OVS mode", || {

@@ -76,9 +76,7 @@ fn in_network(
         before.push(stage.silent(|| Ok(Snapshot::of(node)))?);
         let title = format!("{}: podwire node plan", node.name);
         let planned = stage.step(&title, || {
-            let line = node.host_arguments("plan", None);
-            let line: Vec<&str> = line.iter().map(String::as_str).collect();
-            let planned = node.podwire(&line).stdout;
+            let planned = node.podwire(node.host_arguments("plan", None)).stdout;
             let last = planned.lines().last().unwrap_or_default().to_owned();
             Ok((planned, last))
         })?;
@@ -124,9 +122,9 @@ fn in_network(
         unreachable!("two nodes, two pods")
     };
     stage.step("a service in front of web", || {
-        central.nbctl(&["lb-add", "web", "10.96.0.80:80", "10.128.1.11:8080", "tcp"]);
+        central.nbctl("lb-add web 10.96.0.80:80 10.128.1.11:8080 tcp");
         for node in nodes {
-            central.nbctl(&["ls-lb-add", &node.name, "web"]);
+            central.nbctl(format!("ls-lb-add {} web", node.name));
         }
         central.sync();
         let mut service = apiserver::service("demo", "web", "10.96.0.80", 80);
@@ -163,9 +161,7 @@ fn in_network(
         stage.step(&format!("{}: podwire node cleanup", node.name), || {
             run.stop();
             node.leave_network();
-            let done = node
-                .podwire(&["node", "cleanup"])
-                .success("podwire node cleanup");
+            let done = node.podwire("node cleanup").success("podwire node cleanup");
             Ok(((), done.lines().last().unwrap_or_default().to_owned()))
         })?;
         let title = format!("{}: byte for byte as before podwire node came", node.name);
@@ -269,7 +265,7 @@ fn damage(
 
 /// Waits until `podwire node show` finds every item as it should be.
 fn await_well(node: &OvnNode) {
-    podwire_tests::machine::await_well(node, &node.host_arguments("show", None));
+    podwire_tests::machine::await_well(node, node.host_arguments("show", None));
 }
 
 fn picture(nodes: &[OvnNode]) -> Block {

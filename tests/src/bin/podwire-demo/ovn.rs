@@ -28,7 +28,7 @@ pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
             "central: northbound and southbound database, ovn-northd",
             || {
                 let central = Central::start();
-                let version = central.machine().run("ovn-northd", &["--version"]);
+                let version = central.machine().run("ovn-northd", "--version");
                 Ok((
                     central,
                     version.lines().next().unwrap_or_default().to_owned(),

@@ -160,8 +160,8 @@ impl<'node> Storm<'node> {
         for row in rows.iter().filter(is_pod).take(1 + random(5)) {
             self.tally.fault("port removed");
             let port = row["name"].as_str().unwrap_or_default();
-            let del_port = ["--no-wait", "--if-exists", "del-port", "br-int", port];
-            self.node.vsctl(&del_port);
+            self.node
+                .vsctl(format!("--no-wait --if-exists del-port br-int {port}"));
         }
         Ok(())
     }
