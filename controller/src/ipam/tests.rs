@@ -36,15 +36,17 @@ fn pod(number: u32) -> ObjectName {
 
 #[test]
 fn a_cluster_subnet_that_can_not_be_divided_is_refused_by_name() {
-    for (text, problem) in [
-        ("10.244.0.0/16", "expected three parts"),
-        ("10.244.0.0/16/x", "no number"),
-        ("10.244.0/16/24", "no network"),
-        ("10.244.0.1/16/24", "bits beyond"),
-        ("10.244.0.0/16/15", "does not fit"),
-        ("10.244.0.0/16/30", "does not fit"),
-        ("fd00::/48/126", "does not fit"),
-    ] {
+    let table = r#"
+        10.244.0.0/16 => expected three parts
+        10.244.0.0/16/x => no number
+        10.244.0/16/24 => no network
+        10.244.0.1/16/24 => bits beyond
+        10.244.0.0/16/15 => does not fit
+        10.244.0.0/16/30 => does not fit
+        fd00::/48/126 => does not fit
+    "#;
+    for case in table.trim().lines() {
+        let (text, problem) = case.trim().split_once(" => ").unwrap();
         let error = text.parse::<ClusterSubnet>().unwrap_err().to_string();
         assert!(
             error.contains(problem) && error.contains(text),

@@ -290,23 +290,16 @@ fn ovnkube_s_flags_are_the_role_s_too() {
 
 #[test]
 fn what_of_ovnkube_s_flags_the_role_does_another_way_is_refused_with_what_it_does() {
-    for (flags, said) in [
-        (
-            "-gateway-mode=shared",
-            "--gateway-mode shared: expected local, which is the only value that podwire supports",
-        ),
-        ("-nodeport=false", "--nodeport false: expected true"),
-        ("-encap-type=vxlan", "--encap-type vxlan: expected geneve"),
-        (
-            "-gateway-nexthop=192.0.2.1",
-            "--gateway-nexthop is not for podwire: the host's own routes",
-        ),
-        (
-            "-conntrack-zone=64000",
-            "--conntrack-zone is not for podwire",
-        ),
-        ("-init-master=m1", "--init-master is not for podwire"),
-    ] {
+    let table = r#"
+        -gateway-mode=shared => --gateway-mode shared: expected local, which is the only value that podwire supports
+        -nodeport=false => --nodeport false: expected true
+        -encap-type=vxlan => --encap-type vxlan: expected geneve
+        -gateway-nexthop=192.0.2.1 => --gateway-nexthop is not for podwire: the host's own routes
+        -conntrack-zone=64000 => --conntrack-zone is not for podwire
+        -init-master=m1 => --init-master is not for podwire
+    "#;
+    for case in table.trim().lines() {
+        let (flags, said) = case.trim().split_once(" => ").unwrap();
         let refusal = ovnkube(&["-init-node=n1", flags]).unwrap_err();
         assert!(refusal.contains(said), "{refusal}");
     }

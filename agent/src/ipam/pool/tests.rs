@@ -189,30 +189,15 @@ fn an_address_outside_of_every_subnet_is_refused_with_the_subnets() {
 #[test]
 fn a_reserved_address_is_refused_with_what_it_is() {
     let mut pools = pools(&["10.0.0.0/24,exclude=10.0.0.64/28", "fd00::/64"]);
-    let table = [
-        (
-            "10.0.0.0",
-            "pods can't have address 10.0.0.0: it is the network address of 10.0.0.0/24",
-        ),
-        (
-            "10.0.0.255",
-            "pods can't have address 10.0.0.255: it is the broadcast address of 10.0.0.0/24",
-        ),
-        (
-            "10.0.0.1",
-            "pods can't have address 10.0.0.1: it is the gateway of 10.0.0.0/24",
-        ),
-        (
-            "10.0.0.70",
-            "pods can't have address 10.0.0.70: it is the excluded part 10.0.0.64/28 of \
-             10.0.0.0/24",
-        ),
-        (
-            "fd00::",
-            "pods can't have address fd00::: it is the subnet-router anycast address of fd00::/64",
-        ),
-    ];
-    for (address, expected) in table {
+    let table = r#"
+        10.0.0.0 => pods can't have address 10.0.0.0: it is the network address of 10.0.0.0/24
+        10.0.0.255 => pods can't have address 10.0.0.255: it is the broadcast address of 10.0.0.0/24
+        10.0.0.1 => pods can't have address 10.0.0.1: it is the gateway of 10.0.0.0/24
+        10.0.0.70 => pods can't have address 10.0.0.70: it is the excluded part 10.0.0.64/28 of 10.0.0.0/24
+        fd00:: => pods can't have address fd00::: it is the subnet-router anycast address of fd00::/64
+    "#;
+    for case in table.trim().lines() {
+        let (address, expected) = case.trim().split_once(" => ").unwrap();
         assert_eq!(
             pools
                 .claim(ip(address), &owner("a"))

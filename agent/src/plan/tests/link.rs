@@ -90,34 +90,17 @@ fn the_mtu_has_its_bounds_and_ipv6_a_higher_lower_one() {
 
 #[test]
 fn what_can_be_no_hosts_address_is_refused_by_name_and_value() {
-    let cases = [
-        (
-            "0.0.0.0/0",
-            "address 0.0.0.0/0 of eth0 is the unspecified address",
-        ),
-        (
-            "224.0.0.1/24",
-            "address 224.0.0.1/24 of eth0 is a multicast address",
-        ),
-        (
-            "127.0.0.1/8",
-            "address 127.0.0.1/8 of eth0 is a loopback address",
-        ),
-        (
-            "10.1.2.0/24",
-            "address 10.1.2.0/24 of eth0 is its subnet's network address",
-        ),
-        (
-            "10.1.2.255/24",
-            "address 10.1.2.255/24 of eth0 is its subnet's broadcast address",
-        ),
-        (
-            "ff02::1/64",
-            "address ff02::1/64 of eth0 is a multicast address",
-        ),
-        ("::1/128", "address ::1/128 of eth0 is a loopback address"),
-    ];
-    for (address, expected) in cases {
+    let cases = r#"
+        0.0.0.0/0 => address 0.0.0.0/0 of eth0 is the unspecified address
+        224.0.0.1/24 => address 224.0.0.1/24 of eth0 is a multicast address
+        127.0.0.1/8 => address 127.0.0.1/8 of eth0 is a loopback address
+        10.1.2.0/24 => address 10.1.2.0/24 of eth0 is its subnet's network address
+        10.1.2.255/24 => address 10.1.2.255/24 of eth0 is its subnet's broadcast address
+        ff02::1/64 => address ff02::1/64 of eth0 is a multicast address
+        ::1/128 => address ::1/128 of eth0 is a loopback address
+    "#;
+    for case in cases.trim().lines() {
+        let (address, expected) = case.trim().split_once(" => ").unwrap();
         assert_eq!(refusal(spec(&[address], &[])), expected);
     }
     assert!(planned(&[spec(&["10.1.2.0/31"], &[])]).is_ok(), "RFC 3021");

@@ -20,35 +20,18 @@ fn the_flat_annotation_is_one_interface_on_the_default_network() {
 
 #[test]
 fn each_refusal_names_field_and_value() {
-    let table = [
-        ("7", "annotation ovn: 7: not an object"),
-        ("{}", "annotation ovn, mac_address: missing"),
-        (
-            r#"{"mac_address":"0a:00:00:00:00:01"}"#,
-            "annotation ovn, ip_address: missing",
-        ),
-        (
-            r#"{"mac_address":"0a:00:00:00:00:01","ip_address":"192.168.1.5"}"#,
-            r#"annotation ovn, ip_address: "192.168.1.5": not an address with a prefix length"#,
-        ),
-        (
-            r#"{"mac_address":"0a:00:00:00:00:01","ip_address":"192.168.1.5/24"}"#,
-            "annotation ovn, gateway_ip: missing",
-        ),
-        (
-            r#"{"mac_address":"0a:00:00:00:00:01","ip_address":"192.168.1.5/24","gateway_ip":"x"}"#,
-            r#"annotation ovn, gateway_ip: "x": not an IP address"#,
-        ),
-        (
-            r#"{"mac_address":"0a:00:00:00:00:01","ip_address":"192.168.1.5/24","gateway_ip":"192.168.1.1","routes":[{"dest":"0.0.0.0/0"}]}"#,
-            r#"annotation ovn, routes[0].dest: "0.0.0.0/0": a default route: it belongs in gateway_ip"#,
-        ),
-        (
-            r#"{"mac_address":"x"}"#,
-            r#"annotation ovn, mac_address: "x": not a MAC address of six bytes"#,
-        ),
-    ];
-    for (annotation, expected) in table {
+    let table = r#"
+        7 => annotation ovn: 7: not an object
+        {} => annotation ovn, mac_address: missing
+        {"mac_address":"0a:00:00:00:00:01"} => annotation ovn, ip_address: missing
+        {"mac_address":"0a:00:00:00:00:01","ip_address":"192.168.1.5"} => annotation ovn, ip_address: "192.168.1.5": not an address with a prefix length
+        {"mac_address":"0a:00:00:00:00:01","ip_address":"192.168.1.5/24"} => annotation ovn, gateway_ip: missing
+        {"mac_address":"0a:00:00:00:00:01","ip_address":"192.168.1.5/24","gateway_ip":"x"} => annotation ovn, gateway_ip: "x": not an IP address
+        {"mac_address":"0a:00:00:00:00:01","ip_address":"192.168.1.5/24","gateway_ip":"192.168.1.1","routes":[{"dest":"0.0.0.0/0"}]} => annotation ovn, routes[0].dest: "0.0.0.0/0": a default route: it belongs in gateway_ip
+        {"mac_address":"x"} => annotation ovn, mac_address: "x": not a MAC address of six bytes
+    "#;
+    for case in table.trim().lines() {
+        let (annotation, expected) = case.trim().split_once(" => ").unwrap();
         assert_eq!(parse(annotation).unwrap_err().to_string(), expected);
     }
 }

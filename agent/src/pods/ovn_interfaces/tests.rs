@@ -32,43 +32,20 @@ fn the_interface_on_cni_ifname_comes_first_and_one_has_the_default_route() {
 
 #[test]
 fn each_refusal_names_element_field_and_value() {
-    let table = [
-        ("7", "[0]: 7: not an object"),
-        ("{}", "[0].ip_address: missing"),
-        (
-            r#"{"ip_address":"172.16.25.3"}"#,
-            r#"[0].ip_address: "172.16.25.3": not an address with a prefix length"#,
-        ),
-        (
-            r#"{"ip_address":"172.16.25.3/24"}"#,
-            "[0].interface: missing",
-        ),
-        (
-            r#"{"ip_address":"172.16.25.3/24","interface":"a/b"}"#,
-            r#"[0].interface: "a/b": not an interface's name: up to 15 characters, no '/', ':' or white space"#,
-        ),
-        (
-            r#"{"ip_address":"172.16.25.3/24","interface":"net0"}"#,
-            "[0].mac_address: missing",
-        ),
-        (
-            r#"{"ip_address":"172.16.25.3/24","interface":"net0","mac_address":"0a:00:00:00:00:1d","defaultGateway":"yes"}"#,
-            r#"[0].defaultGateway: "yes": neither "true" nor "false""#,
-        ),
-        (
-            r#"{"ip_address":"172.16.25.3/24","interface":"net0","mac_address":"0a:00:00:00:00:1d","defaultGateway":"true"}"#,
-            "[0].gateway_ip: missing",
-        ),
-        (
-            r#"{"ip_address":"172.16.25.3/24","gateway_ip":"none"}"#,
-            r#"[0].gateway_ip: "none": not an IP address"#,
-        ),
-        (
-            r#"{"ip_address":"fd00::3/64","interface":"net0","mac_address":"0a:00:00:00:00:1d","mtu":"1200"}"#,
-            r#"[0].mtu: "1200": not an MTU between 1280 and 65535, as IPv6 needs"#,
-        ),
-    ];
-    for (element, expected) in table {
+    let table = r#"
+        7 => [0]: 7: not an object
+        {} => [0].ip_address: missing
+        {"ip_address":"172.16.25.3"} => [0].ip_address: "172.16.25.3": not an address with a prefix length
+        {"ip_address":"172.16.25.3/24"} => [0].interface: missing
+        {"ip_address":"172.16.25.3/24","interface":"a/b"} => [0].interface: "a/b": not an interface's name: up to 15 characters, no '/', ':' or white space
+        {"ip_address":"172.16.25.3/24","interface":"net0"} => [0].mac_address: missing
+        {"ip_address":"172.16.25.3/24","interface":"net0","mac_address":"0a:00:00:00:00:1d","defaultGateway":"yes"} => [0].defaultGateway: "yes": neither "true" nor "false"
+        {"ip_address":"172.16.25.3/24","interface":"net0","mac_address":"0a:00:00:00:00:1d","defaultGateway":"true"} => [0].gateway_ip: missing
+        {"ip_address":"172.16.25.3/24","gateway_ip":"none"} => [0].gateway_ip: "none": not an IP address
+        {"ip_address":"fd00::3/64","interface":"net0","mac_address":"0a:00:00:00:00:1d","mtu":"1200"} => [0].mtu: "1200": not an MTU between 1280 and 65535, as IPv6 needs
+    "#;
+    for case in table.trim().lines() {
+        let (element, expected) = case.trim().split_once(" => ").unwrap();
         assert_eq!(
             refusal(element),
             format!("annotation ovnIfaceList, {expected}")

@@ -80,33 +80,19 @@ fn a_default_route_beside_an_interface_that_has_one_is_refused_by_name() {
 
 #[test]
 fn each_refusal_names_element_field_and_value() {
-    let table = [
-        ("{}", ": {}: not a list"),
-        ("[7]", ", [0]: 7: not an object"),
-        (r#"[{"gw":"172.16.24.1"}]"#, ", [0].dst: missing"),
-        (
-            r#"[{"dst":"10.0.0.0","gw":"172.16.24.1"}]"#,
-            r#", [0].dst: "10.0.0.0": not an address with a prefix length"#,
-        ),
-        (r#"[{"dst":"10.0.0.0/8"}]"#, ", [0].gw: missing"),
-        (
-            r#"[{"dst":"10.0.0.0/8","gw":"x"}]"#,
-            r#", [0].gw: "x": not an IP address"#,
-        ),
-        (
-            r#"[{"dst":"10.0.0.0/8","gw":"fd26::1"}]"#,
-            r#", [0].gw: "fd26::1": not of the family of its destination 10.0.0.0/8"#,
-        ),
-        (
-            r#"[{"dst":"10.0.0.0/8","gw":"10.9.9.9"}]"#,
-            r#", [0].gw: "10.9.9.9": not within the subnet of any of the pod's interfaces, so the route needs a dev"#,
-        ),
-        (
-            r#"[{"dst":"10.0.0.0/8","gw":"172.16.24.1","dev":"net7"}]"#,
-            r#", [0].dev: "net7": none of the pod's interfaces"#,
-        ),
-    ];
-    for (annotation, expected) in table {
+    let table = r#"
+        {} => : {}: not a list
+        [7] => , [0]: 7: not an object
+        [{"gw":"172.16.24.1"}] => , [0].dst: missing
+        [{"dst":"10.0.0.0","gw":"172.16.24.1"}] => , [0].dst: "10.0.0.0": not an address with a prefix length
+        [{"dst":"10.0.0.0/8"}] => , [0].gw: missing
+        [{"dst":"10.0.0.0/8","gw":"x"}] => , [0].gw: "x": not an IP address
+        [{"dst":"10.0.0.0/8","gw":"fd26::1"}] => , [0].gw: "fd26::1": not of the family of its destination 10.0.0.0/8
+        [{"dst":"10.0.0.0/8","gw":"10.9.9.9"}] => , [0].gw: "10.9.9.9": not within the subnet of any of the pod's interfaces, so the route needs a dev
+        [{"dst":"10.0.0.0/8","gw":"172.16.24.1","dev":"net7"}] => , [0].dev: "net7": none of the pod's interfaces
+    "#;
+    for case in table.trim().lines() {
+        let (annotation, expected) = case.trim().split_once(" => ").unwrap();
         let error = apply(annotation, &mut interfaces())
             .unwrap_err()
             .to_string();

@@ -166,231 +166,80 @@ fn what_is_wrong_with_one_network_keeps_no_other_from_the_pod() {
 
 #[test]
 fn a_refused_annotation_is_named_with_network_and_value() {
-    let table = [
-        (
-            "",
-            r#"annotation k8s.ovn.org/pod-networks: "": not JSON: EOF while parsing a value at line 1 column 0"#,
-        ),
-        (
-            "{",
-            r#"annotation k8s.ovn.org/pod-networks: "{": not JSON: EOF while parsing an object at line 1 column 1"#,
-        ),
-        (
-            "[]",
-            "annotation k8s.ovn.org/pod-networks: []: not an object",
-        ),
-        (
-            r#"{"default":[]}"#,
-            "annotation k8s.ovn.org/pod-networks, network default: []: not an object",
-        ),
-        (
-            r#"{"default":{}}"#,
-            "annotation k8s.ovn.org/pod-networks, network default, mac_address: missing",
-        ),
-        (
-            r#"{"default":{"mac_address":null}}"#,
-            "annotation k8s.ovn.org/pod-networks, network default, mac_address: missing",
-        ),
-        (
-            r#"{"default":{"mac_address":""}}"#,
-            "annotation k8s.ovn.org/pod-networks, network default, mac_address: missing",
-        ),
-        (
-            r#"{"default":{"mac_address":7}}"#,
-            "annotation k8s.ovn.org/pod-networks, network default, mac_address: 7: not a string",
-        ),
-        (
-            r#"{"default":{"mac_address":"0a:58"}}"#,
-            r#"annotation k8s.ovn.org/pod-networks, network default, mac_address: "0a:58": not a MAC address of six bytes"#,
-        ),
-        (
-            r#"{"default":{"mac_address":"00:00:00:00:00:00"}}"#,
-            r#"annotation k8s.ovn.org/pod-networks, network default, mac_address: "00:00:00:00:00:00": not a MAC address for an interface: it is all zero"#,
-        ),
-        (
-            r#"{"default":{"mac_address":"01:58:0a:f4:00:05"}}"#,
-            r#"annotation k8s.ovn.org/pod-networks, network default, mac_address: "01:58:0a:f4:00:05": not a MAC address for an interface: it is a multicast address"#,
-        ),
-    ];
-    for (annotation, expected) in table {
+    let table = r#"
+        { => : "{": not JSON: EOF while parsing an object at line 1 column 1
+        [] => : []: not an object
+        {"default":[]} => , network default: []: not an object
+        {"default":{}} => , network default, mac_address: missing
+        {"default":{"mac_address":null}} => , network default, mac_address: missing
+        {"default":{"mac_address":""}} => , network default, mac_address: missing
+        {"default":{"mac_address":7}} => , network default, mac_address: 7: not a string
+        {"default":{"mac_address":"0a:58"}} => , network default, mac_address: "0a:58": not a MAC address of six bytes
+        {"default":{"mac_address":"00:00:00:00:00:00"}} => , network default, mac_address: "00:00:00:00:00:00": not a MAC address for an interface: it is all zero
+        {"default":{"mac_address":"01:58:0a:f4:00:05"}} => , network default, mac_address: "01:58:0a:f4:00:05": not a MAC address for an interface: it is a multicast address
+    "#;
+    for case in table.trim().lines() {
+        let (annotation, expected) = case.trim().split_once(" => ").unwrap();
+        let expected = format!("annotation k8s.ovn.org/pod-networks{expected}");
         assert_eq!(refusal(annotation), expected, "{annotation}");
     }
+    let expected = "annotation k8s.ovn.org/pod-networks: \"\": not JSON: EOF while parsing a value \
+                    at line 1 column 0";
+    assert_eq!(refusal(""), expected);
 }
 
 #[test]
 fn a_refused_member_is_named_with_its_value() {
-    let table = [
-        (
-            r#""ip_addresses":"10.0.0.5/24""#,
-            r#"ip_addresses: "10.0.0.5/24": not a list"#,
-        ),
-        (r#""ip_addresses":[5]"#, "ip_addresses[0]: 5: not a string"),
-        (
-            r#""ip_addresses":["10.0.0.5/24",""]"#,
-            r#"ip_addresses[1]: "": not an address with a prefix length"#,
-        ),
-        (
-            r#""ip_addresses":["10.0.0.300/24"]"#,
-            r#"ip_addresses[0]: "10.0.0.300/24": not an address with a prefix length"#,
-        ),
-        (
-            r#""ip_addresses":["10.0.0.5"]"#,
-            r#"ip_addresses[0]: "10.0.0.5": not an address with a prefix length"#,
-        ),
-        (
-            r#""ip_addresses":["fd00::5/129"]"#,
-            r#"ip_addresses[0]: "fd00::5/129": not an address with a prefix length"#,
-        ),
-        (
-            r#""ip_addresses":["0.0.0.0/24"]"#,
-            r#"ip_addresses[0]: "0.0.0.0/24": not an address for an interface: it is the unspecified address"#,
-        ),
-        (
-            r#""ip_addresses":["ff02::1/64"]"#,
-            r#"ip_addresses[0]: "ff02::1/64": not an address for an interface: it is a multicast address"#,
-        ),
-        (
-            r#""ip_addresses":["127.0.0.1/8"]"#,
-            r#"ip_addresses[0]: "127.0.0.1/8": not an address for an interface: it is a loopback address"#,
-        ),
-        (
-            r#""ip_addresses":["8.8.8.8/0"]"#,
-            r#"ip_addresses[0]: "8.8.8.8/0": not an address for an interface: it is in a network larger than any (its prefix is shorter than 8 bits)"#,
-        ),
-        (
-            r#""ip_addresses":["fd00::5/0"]"#,
-            r#"ip_addresses[0]: "fd00::5/0": not an address for an interface: it is in a network larger than any (its prefix is shorter than 8 bits)"#,
-        ),
-        (
-            r#""ip_addresses":["169.254.169.254/32"]"#,
-            r#"ip_addresses[0]: "169.254.169.254/32": not an address for an interface: it is an IPv4 link-local address"#,
-        ),
-        (
-            r#""ip_addresses":["255.255.255.255/32"]"#,
-            r#"ip_addresses[0]: "255.255.255.255/32": not an address for an interface: it is the broadcast address"#,
-        ),
-        (
-            r#""ip_addresses":["0.1.2.3/24"]"#,
-            r#"ip_addresses[0]: "0.1.2.3/24": not an address for an interface: it is an address of "this network" (0.0.0.0/8)"#,
-        ),
-        (
-            r#""ip_addresses":["::ffff:10.0.0.5/120"]"#,
-            r#"ip_addresses[0]: "::ffff:10.0.0.5/120": not an address for an interface: it is an IPv4 address written as an IPv6 one"#,
-        ),
-        (
-            r#""ip_addresses":["::1/128"]"#,
-            r#"ip_addresses[0]: "::1/128": not an address for an interface: it is a loopback address"#,
-        ),
-        (
-            r#""gateway_ips":["127.0.0.1"]"#,
-            r#"gateway_ips[0]: "127.0.0.1": not an address for an interface: it is a loopback address"#,
-        ),
-        (
-            r#""gateway_ips":["::ffff:10.0.0.1"]"#,
-            r#"gateway_ips[0]: "::ffff:10.0.0.1": not an address for an interface: it is an IPv4 address written as an IPv6 one"#,
-        ),
-        (
-            r#""routes":[{"dest":"10.96.0.0/16","nextHop":"255.255.255.255"}]"#,
-            r#"routes[0].nextHop: "255.255.255.255": not an address for an interface: it is the broadcast address"#,
-        ),
-        (
-            r#""ip_addresses":["10.0.0.5/24","10.0.0.5/16"]"#,
-            r#"ip_addresses[1]: "10.0.0.5/16": is listed twice"#,
-        ),
-        (
-            r#""ip_address":"10.0.0.5""#,
-            r#"ip_address: "10.0.0.5": not an address with a prefix length"#,
-        ),
-        (
-            r#""ip_address":"10.0.0.6/24","ip_addresses":["10.0.0.5/24"]"#,
-            r#"ip_address: "10.0.0.6/24": conflicts with ip_addresses, which begins with "10.0.0.5/24""#,
-        ),
-        (
-            r#""gateway_ips":["10.0.0.1/24"]"#,
-            r#"gateway_ips[0]: "10.0.0.1/24": not an IP address"#,
-        ),
-        (
-            r#""gateway_ips":["10.0.0.1","::"]"#,
-            r#"gateway_ips[1]: "::": not an address for an interface: it is the unspecified address"#,
-        ),
-        (
-            r#""gateway_ips":["224.0.0.1"]"#,
-            r#"gateway_ips[0]: "224.0.0.1": not an address for an interface: it is a multicast address"#,
-        ),
-        (
-            r#""gateway_ip":"10.0.0.2","gateway_ips":["10.0.0.1"]"#,
-            r#"gateway_ip: "10.0.0.2": conflicts with gateway_ips, which begins with "10.0.0.1""#,
-        ),
-        (r#""routes":{}"#, "routes: {}: not a list"),
-        (
-            r#""routes":["10.96.0.0/16"]"#,
-            r#"routes[0]: "10.96.0.0/16": not an object"#,
-        ),
-        (
-            r#""routes":[{"nextHop":"10.0.0.1"}]"#,
-            "routes[0].dest: missing",
-        ),
-        (
-            r#""routes":[{"dest":"10.96.0.0"}]"#,
-            r#"routes[0].dest: "10.96.0.0": not an address with a prefix length"#,
-        ),
-        (
-            r#""routes":[{"dest":"0.0.0.0/0"}]"#,
-            r#"routes[0].dest: "0.0.0.0/0": a default route: it belongs in gateway_ips"#,
-        ),
-        (
-            r#""routes":[{"dest":"::/0","nextHop":"fd00::1"}]"#,
-            r#"routes[0].dest: "::/0": a default route: it belongs in gateway_ips"#,
-        ),
-        (
-            r#""routes":[{"dest":"10.96.0.0/16","nextHop":"gw"}]"#,
-            r#"routes[0].nextHop: "gw": not an IP address"#,
-        ),
-        (
-            r#""routes":[{"dest":"10.96.0.0/16"},{"dest":"10.97.0.0/16","nextHop":"fd00::1"}]"#,
-            r#"routes[1].nextHop: "fd00::1": not of the family of its destination 10.97.0.0/16"#,
-        ),
-        (
-            r#""routes":[{"dest":"fd00:1::/64","nextHop":"10.0.0.1"}]"#,
-            r#"routes[0].nextHop: "10.0.0.1": not of the family of its destination fd00:1::/64"#,
-        ),
-        (r#""mtu":67"#, "mtu: 67: not an MTU between 68 and 65535"),
-        (
-            r#""mtu":65536"#,
-            "mtu: 65536: not an MTU between 68 and 65535",
-        ),
-        (
-            r#""mtu":"1400""#,
-            r#"mtu: "1400": not an MTU between 68 and 65535"#,
-        ),
-        (
-            r#""mtu":1400.5"#,
-            "mtu: 1400.5: not an MTU between 68 and 65535",
-        ),
-        (r#""mtu":-1"#, "mtu: -1: not an MTU between 68 and 65535"),
-        (
-            r#""ip_addresses":["10.0.0.5/24","fd00::5/64"],"mtu":1279"#,
-            "mtu: 1279: not an MTU between 1280 and 65535, as IPv6 needs",
-        ),
-        (
-            r#""ipv6_lla_gateway_ip":"fd00::1""#,
-            r#"ipv6_lla_gateway_ip: "fd00::1": not a link-local IPv6 address (fe80::/10)"#,
-        ),
-        (
-            r#""ipv6_lla_gateway_ip":"169.254.0.1""#,
-            r#"ipv6_lla_gateway_ip: "169.254.0.1": not a link-local IPv6 address (fe80::/10)"#,
-        ),
-        (
-            r#""ipv6_lla_gateway_ip":"fe80""#,
-            r#"ipv6_lla_gateway_ip: "fe80": not a link-local IPv6 address (fe80::/10)"#,
-        ),
-        (
-            r#""role":"leader""#,
-            r#"role: "leader": not a role; there are primary, secondary and infrastructure-locked"#,
-        ),
-        (r#""role":1"#, "role: 1: not a string"),
-    ];
-    for (members, expected) in table {
+    let table = r#"
+        "ip_addresses":"10.0.0.5/24" => ip_addresses: "10.0.0.5/24": not a list
+        "ip_addresses":[5] => ip_addresses[0]: 5: not a string
+        "ip_addresses":["10.0.0.5/24",""] => ip_addresses[1]: "": not an address with a prefix length
+        "ip_addresses":["10.0.0.300/24"] => ip_addresses[0]: "10.0.0.300/24": not an address with a prefix length
+        "ip_addresses":["10.0.0.5"] => ip_addresses[0]: "10.0.0.5": not an address with a prefix length
+        "ip_addresses":["fd00::5/129"] => ip_addresses[0]: "fd00::5/129": not an address with a prefix length
+        "ip_addresses":["0.0.0.0/24"] => ip_addresses[0]: "0.0.0.0/24": not an address for an interface: it is the unspecified address
+        "ip_addresses":["ff02::1/64"] => ip_addresses[0]: "ff02::1/64": not an address for an interface: it is a multicast address
+        "ip_addresses":["127.0.0.1/8"] => ip_addresses[0]: "127.0.0.1/8": not an address for an interface: it is a loopback address
+        "ip_addresses":["8.8.8.8/0"] => ip_addresses[0]: "8.8.8.8/0": not an address for an interface: it is in a network larger than any (its prefix is shorter than 8 bits)
+        "ip_addresses":["fd00::5/0"] => ip_addresses[0]: "fd00::5/0": not an address for an interface: it is in a network larger than any (its prefix is shorter than 8 bits)
+        "ip_addresses":["169.254.169.254/32"] => ip_addresses[0]: "169.254.169.254/32": not an address for an interface: it is an IPv4 link-local address
+        "ip_addresses":["255.255.255.255/32"] => ip_addresses[0]: "255.255.255.255/32": not an address for an interface: it is the broadcast address
+        "ip_addresses":["0.1.2.3/24"] => ip_addresses[0]: "0.1.2.3/24": not an address for an interface: it is an address of "this network" (0.0.0.0/8)
+        "ip_addresses":["::ffff:10.0.0.5/120"] => ip_addresses[0]: "::ffff:10.0.0.5/120": not an address for an interface: it is an IPv4 address written as an IPv6 one
+        "ip_addresses":["::1/128"] => ip_addresses[0]: "::1/128": not an address for an interface: it is a loopback address
+        "gateway_ips":["127.0.0.1"] => gateway_ips[0]: "127.0.0.1": not an address for an interface: it is a loopback address
+        "gateway_ips":["::ffff:10.0.0.1"] => gateway_ips[0]: "::ffff:10.0.0.1": not an address for an interface: it is an IPv4 address written as an IPv6 one
+        "routes":[{"dest":"10.96.0.0/16","nextHop":"255.255.255.255"}] => routes[0].nextHop: "255.255.255.255": not an address for an interface: it is the broadcast address
+        "ip_addresses":["10.0.0.5/24","10.0.0.5/16"] => ip_addresses[1]: "10.0.0.5/16": is listed twice
+        "ip_address":"10.0.0.5" => ip_address: "10.0.0.5": not an address with a prefix length
+        "ip_address":"10.0.0.6/24","ip_addresses":["10.0.0.5/24"] => ip_address: "10.0.0.6/24": conflicts with ip_addresses, which begins with "10.0.0.5/24"
+        "gateway_ips":["10.0.0.1/24"] => gateway_ips[0]: "10.0.0.1/24": not an IP address
+        "gateway_ips":["10.0.0.1","::"] => gateway_ips[1]: "::": not an address for an interface: it is the unspecified address
+        "gateway_ips":["224.0.0.1"] => gateway_ips[0]: "224.0.0.1": not an address for an interface: it is a multicast address
+        "gateway_ip":"10.0.0.2","gateway_ips":["10.0.0.1"] => gateway_ip: "10.0.0.2": conflicts with gateway_ips, which begins with "10.0.0.1"
+        "routes":{} => routes: {}: not a list
+        "routes":["10.96.0.0/16"] => routes[0]: "10.96.0.0/16": not an object
+        "routes":[{"nextHop":"10.0.0.1"}] => routes[0].dest: missing
+        "routes":[{"dest":"10.96.0.0"}] => routes[0].dest: "10.96.0.0": not an address with a prefix length
+        "routes":[{"dest":"0.0.0.0/0"}] => routes[0].dest: "0.0.0.0/0": a default route: it belongs in gateway_ips
+        "routes":[{"dest":"::/0","nextHop":"fd00::1"}] => routes[0].dest: "::/0": a default route: it belongs in gateway_ips
+        "routes":[{"dest":"10.96.0.0/16","nextHop":"gw"}] => routes[0].nextHop: "gw": not an IP address
+        "routes":[{"dest":"10.96.0.0/16"},{"dest":"10.97.0.0/16","nextHop":"fd00::1"}] => routes[1].nextHop: "fd00::1": not of the family of its destination 10.97.0.0/16
+        "routes":[{"dest":"fd00:1::/64","nextHop":"10.0.0.1"}] => routes[0].nextHop: "10.0.0.1": not of the family of its destination fd00:1::/64
+        "mtu":67 => mtu: 67: not an MTU between 68 and 65535
+        "mtu":65536 => mtu: 65536: not an MTU between 68 and 65535
+        "mtu":"1400" => mtu: "1400": not an MTU between 68 and 65535
+        "mtu":1400.5 => mtu: 1400.5: not an MTU between 68 and 65535
+        "mtu":-1 => mtu: -1: not an MTU between 68 and 65535
+        "ip_addresses":["10.0.0.5/24","fd00::5/64"],"mtu":1279 => mtu: 1279: not an MTU between 1280 and 65535, as IPv6 needs
+        "ipv6_lla_gateway_ip":"fd00::1" => ipv6_lla_gateway_ip: "fd00::1": not a link-local IPv6 address (fe80::/10)
+        "ipv6_lla_gateway_ip":"169.254.0.1" => ipv6_lla_gateway_ip: "169.254.0.1": not a link-local IPv6 address (fe80::/10)
+        "ipv6_lla_gateway_ip":"fe80" => ipv6_lla_gateway_ip: "fe80": not a link-local IPv6 address (fe80::/10)
+        "role":"leader" => role: "leader": not a role; there are primary, secondary and infrastructure-locked
+        "role":1 => role: 1: not a string
+    "#;
+    for case in table.trim().lines() {
+        let (members, expected) = case.trim().split_once(" => ").unwrap();
         let expected = format!("annotation k8s.ovn.org/pod-networks, network default, {expected}");
         assert_eq!(entry_refusal(members), expected, "{members}");
     }
