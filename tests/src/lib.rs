@@ -37,6 +37,7 @@ mod failure;
 pub mod frames;
 mod http;
 pub mod kubernetes;
+mod leftovers;
 pub mod links;
 pub mod machine;
 pub mod managers;
@@ -65,8 +66,9 @@ pub use binaries::{
 };
 pub use datapath::{Datapath, datapath};
 pub use failure::{Failure, OrFail, Step, tail};
+pub use leftovers::Leftovers;
 pub use neighbour::Neighbour;
-pub use node::{Leftovers, TestNode};
+pub use node::TestNode;
 pub use node_run::NodeRun;
 pub use ovsdb::{Ovsdb, Row};
 pub use place::Place;

@@ -1,6 +1,5 @@
 //! A node: its own namespaces, its own Open vSwitch, and what pods left behind on it.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +14,7 @@ use crate::place::{Keeper, Place};
 use crate::process::{self, Daemon};
 use crate::watch::await_seen;
 use crate::words::Words;
-use crate::{Agent, AgentOptions, Pod, links};
+use crate::{Agent, AgentOptions, Pod};
 
 /// How long a daemon may take to come up or go. Ample: what it bounds takes milliseconds.
 pub(crate) const DAEMON_LIMIT: Duration = Duration::from_secs(15);
@@ -327,57 +326,6 @@ impl TestNode {
         format!("{variable}={value}")
     }
 
-    /// What podwire has left on this node: links, OVS rows and attachment records that belong to
-    /// pods. What makes up br-int itself is not counted.
-    #[track_caller]
-    pub fn leftovers(&self) -> Leftovers {
-        let text = |row: &Row, column: &str| row[column].as_str().unwrap_or_default().to_owned();
-        let bridges: Vec<String> = self
-            .ovsdb_rows("Bridge")
-            .iter()
-            .map(|row| text(row, "name"))
-            .collect();
-        let mut rows = Vec::new();
-        for table in ["Port", "Interface"] {
-            let names = self
-                .ovsdb_rows(table)
-                .iter()
-                .map(|row| text(row, "name"))
-                .collect::<Vec<_>>();
-            rows.extend(
-                names
-                    .into_iter()
-                    .filter(|name| !bridges.contains(name))
-                    .map(|name| format!("{table} {name}")),
-            );
-        }
-        for table in ["QoS", "Queue"] {
-            rows.extend(
-                self.ovsdb_rows(table)
-                    .iter()
-                    .map(|row| format!("{table} {}", text(row, "_uuid"))),
-            );
-        }
-        let links = links::list(self.place());
-        let links = links
-            .into_iter()
-            .filter(|link| link.kind.as_deref() == Some("veth"))
-            .map(|link| link.name)
-            .collect();
-        let records = match std::fs::read_dir(self.path("/run/podwire/attachments")) {
-            Ok(entries) => entries
-                .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
-                .collect(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => Err(error).step(|| "list the attachment records").or_fail(),
-        };
-        Leftovers {
-            links,
-            rows,
-            records,
-        }
-    }
-
     fn start_ovs_daemon(&self, command: &Command, name: &str) -> Result<Daemon, Failure> {
         self.start_daemon(command, name, "/run/openvswitch")
     }
@@ -468,40 +416,4 @@ fn end(daemon: &Mutex<Option<Daemon>>, signal: Signal) -> Result<(), Failure> {
 
 fn lock(daemon: &Mutex<Option<Daemon>>) -> MutexGuard<'_, Option<Daemon>> {
     daemon.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What [`TestNode::leftovers`] found.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Leftovers {
-    /// veth links in the node's network namespace.
-    pub links: Vec<String>,
-    /// Rows of Port, Interface, QoS and Queue, as `Table name`.
-    pub rows: Vec<String>,
-    /// Files in the agent's directory of attachments.
-    pub records: Vec<String>,
-}
-
-impl Leftovers {
-    /// Whether nothing is left.
-    pub fn is_empty(&self) -> bool {
-        *self == Leftovers::default()
-    }
-
-    /// Panics when anything is left, and says what.
-    #[track_caller]
-    pub fn assert_none(&self) {
-        assert!(self.is_empty(), "left behind: {self}");
-    }
-}
-
-impl fmt::Display for Leftovers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "links [{}], rows [{}], records [{}]",
-            self.links.join(", "),
-            self.rows.join(", "),
-            self.records.join(", ")
-        )
-    }
 }

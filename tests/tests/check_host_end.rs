@@ -75,46 +75,21 @@ impl<'node> Wired<'node> {
 fn what_was_changed_by_hand_is_seen_and_the_printed_commands_restore_the_pod() {
     let node = TestNode::with_ovs();
     let wired = Wired::on(&node);
-    for (spoil, words) in [
-        (
-            "ip link set $H mtu 900",
-            "has MTU 900, and should have 1500",
-        ),
-        (
-            "ip link set $H address 02:00:00:00:00:77",
-            "has MAC 02:00:00:00:00:77",
-        ),
-        ("ip link set $H down", "is down"),
-        (
-            "ip link set $H down; ip link set $H name other; ip link set other up",
-            "is called other",
-        ),
-        ("ovs-vsctl set port $H tag=7", "has tag 7"),
-        (
-            "ovs-vsctl set port $H vlan_mode=access trunks=3,4",
-            "has trunks 3, 4, vlan_mode access",
-        ),
-        (
-            "ovs-vsctl set interface $H external_ids:iface-id=x",
-            "has iface-id \"x\"",
-        ),
-        (
-            "nsenter --net=$N ip addr flush dev eth0 scope global",
-            "has lost address",
-        ),
-        (
-            "nsenter --net=$N ip route del default",
-            "has lost the route to 0.0.0.0/0",
-        ),
-        (
-            "nsenter --net=$N ip link set eth0 down",
-            "interface eth0 is down",
-        ),
-        (
-            "nsenter --net=$N ip link set eth0 address 02:00:00:00:00:78",
-            "has MAC 02:00:00:00:00:78",
-        ),
-    ] {
+    let table = r#"
+        ip link set $H mtu 900 => has MTU 900, and should have 1500
+        ip link set $H address 02:00:00:00:00:77 => has MAC 02:00:00:00:00:77
+        ip link set $H down => is down
+        ip link set $H down; ip link set $H name other; ip link set other up => is called other
+        ovs-vsctl set port $H tag=7 => has tag 7
+        ovs-vsctl set port $H vlan_mode=access trunks=3,4 => has trunks 3, 4, vlan_mode access
+        ovs-vsctl set interface $H external_ids:iface-id=x => has iface-id "x"
+        nsenter --net=$N ip addr flush dev eth0 scope global => has lost address
+        nsenter --net=$N ip route del default => has lost the route to 0.0.0.0/0
+        nsenter --net=$N ip link set eth0 down => interface eth0 is down
+        nsenter --net=$N ip link set eth0 address 02:00:00:00:00:78 => has MAC 02:00:00:00:00:78
+    "#;
+    for case in table.trim().lines() {
+        let (spoil, words) = case.trim().split_once(" => ").unwrap();
         wired.shell(spoil);
         wired.is_seen(words);
         wired.follow_fixes();

@@ -206,32 +206,19 @@ fn what_others_made_in_our_place_is_named_and_stays() {
 fn what_can_not_be_is_one_sentence_and_changes_nothing() {
     let machine = Machine::new();
     let before = machine.snapshot();
-    for (arguments, said) in [
-        (
-            "--interface eth7",
-            "--interface eth7: there is no such link; the links are br-int, eth0, far, lo, \
-             ovs-netdev",
-        ),
-        (
-            "--mtu 1450",
-            "--mtu 1450: eth0 has an MTU of 1500 bytes and tunnels take 58: name 1442 at most, or \
-             raise the link's",
-        ),
-        ("--mtu 100", "--mtu 100: expected 1280 to 65535 bytes"),
-        (
-            "--node-subnet 10.244.2.5/24",
-            "--node-subnet 10.244.2.5/24: its host part is not zero: is 10.244.2.0/24 meant?",
-        ),
-        (
-            "--ovn-remote 192.0.2.9",
-            "--ovn-remote 192.0.2.9: \"192.0.2.9\" is not an OVSDB remote that podwire connects \
-             to; it takes unix:/path, tcp:host:port and ssl:host:port",
-        ),
-        (
-            "--service-cidr 10.244.0.0/16",
-            "--service-cidr 10.244.0.0/16: it overlaps the pod network 10.244.1.0/24",
-        ),
+    for said in [
+        "--interface eth7: there is no such link; the links are br-int, eth0, far, lo, \
+         ovs-netdev",
+        "--mtu 1450: eth0 has an MTU of 1500 bytes and tunnels take 58: name 1442 at most, or \
+         raise the link's",
+        "--mtu 100: expected 1280 to 65535 bytes",
+        "--node-subnet 10.244.2.5/24: its host part is not zero: is 10.244.2.0/24 meant?",
+        "--ovn-remote 192.0.2.9: \"192.0.2.9\" is not an OVSDB remote that podwire connects to; it \
+         takes unix:/path, tcp:host:port and ssl:host:port",
+        "--service-cidr 10.244.0.0/16: it overlaps the pod network 10.244.1.0/24",
     ] {
+        // Each begins with what was given.
+        let (arguments, _) = said.split_once(": ").unwrap();
         let refused = machine.podwire_node("init", arguments);
         assert_eq!(refused.stderr, format!("podwire node: {said}\n"));
         assert_ne!(refused.status.code(), Some(0));
