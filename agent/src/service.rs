@@ -4,6 +4,7 @@
 //! A socket held by the manager outlives the agent: a client that connects between two agents waits
 //! in its queue and is served by the next one.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -85,7 +86,11 @@ impl Manager {
     /// # Errors
     /// There is a manager, but no socket to reach it.
     pub fn from_environment() -> io::Result<Self> {
-        let socket = match std::env::var_os("NOTIFY_SOCKET") {
+        Self::from_variables(|name| std::env::var_os(name))
+    }
+
+    fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> io::Result<Self> {
+        let socket = match variable("NOTIFY_SOCKET") {
             Some(name) if !name.is_empty() => {
                 let address = match name.as_bytes().strip_prefix(b"@") {
                     Some(abstract_name) => SocketAddr::from_abstract_name(abstract_name)?,
@@ -98,7 +103,7 @@ impl Manager {
             }
             _ => None,
         };
-        let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+        let number = |name| variable(name)?.to_str()?.parse::<u64>().ok();
         let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
         let limit = number("WATCHDOG_USEC").filter(|limit| is_ours && *limit > 0);
         Ok(Self {
@@ -168,3 +173,28 @@ impl Manager {
 }
 
 const WATCHDOG: &str = "WATCHDOG=1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_watchdog_s_time_is_halved_and_that_of_another_process_is_not_ours() {
+        let own = std::process::id().to_string();
+        for (limit, pid, expected) in [
+            ("400000", Some(&*own), Some(200)),
+            ("400000", None, Some(200)),
+            ("400000", Some("1"), None),
+            ("0", None, None),
+            ("soon", None, None),
+        ] {
+            let manager = Manager::from_variables(|name| match name {
+                "WATCHDOG_USEC" => Some(limit.into()),
+                "WATCHDOG_PID" => pid.map(Into::into),
+                _ => None,
+            });
+            let expected = expected.map(Duration::from_millis);
+            assert_eq!(manager.unwrap().watchdog(), expected, "{limit}, {pid:?}");
+        }
+    }
+}

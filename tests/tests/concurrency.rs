@@ -103,17 +103,3 @@ fn of_many_sandboxes_of_one_pod_one_wins_and_the_others_leave_nothing() {
     });
     node.leftovers().assert_none();
 }
-
-#[test]
-fn dels_of_one_pod_at_once_all_succeed() {
-    let node = TestNode::with_ovs();
-    let _agent = node.start_agent(&AgentOptions::default());
-    let pod = node.pod("web");
-    pod.add().success();
-    thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| pod.del().success());
-        }
-    });
-    node.leftovers().assert_none();
-}

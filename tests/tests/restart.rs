@@ -201,7 +201,7 @@ impl Manager {
 }
 
 #[test]
-fn the_service_manager_is_told_of_the_start_at_each_half_of_the_watchdogs_time_and_of_the_end() {
+fn the_service_manager_is_told_of_the_start_again_and_again_of_life_and_of_the_end() {
     let node = TestNode::with_ovs();
     let manager = Manager::new(&node);
     let agent = node.start_agent(&Manager::options());

@@ -18,6 +18,19 @@ fn queues(dscps: impl IntoIterator<Item = i64>) -> Vec<Transaction> {
     dscps.into_iter().map(queue).collect()
 }
 
+/// A client that groups so, after ten queues that were inserted at once.
+async fn after_ten(server: &Server, group: GroupCommit) -> Client {
+    let client = Client::start(ClientConfig {
+        group,
+        ..server.config()
+    });
+    client.synced(soon()).await.unwrap();
+    for outcome in transact_all(&client, &queues(0..10)).await {
+        outcome.unwrap();
+    }
+    client
+}
+
 /// The most that the database takes is 63.
 const REFUSED: i64 = 64;
 
@@ -66,46 +79,22 @@ async fn a_group_is_bounded_by_count_and_by_bytes() {
         transactions: 4,
         bytes: 1 << 20,
     };
-    let client = Client::start(ClientConfig {
-        group,
-        ..server.config()
-    });
-    client.synced(soon()).await.unwrap();
-    transact_all(&client, &queues(0..10))
-        .await
-        .into_iter()
-        .for_each(|outcome| drop(outcome.unwrap()));
+    let client = after_ten(&server, group).await;
     assert_eq!(client.stats().request_sizes, [0, 3, 0, 0]);
 
+    // Each is 65 bytes or so.
     let group = GroupCommit {
         transactions: 64,
         bytes: 150,
     };
-    let client = Client::start(ClientConfig {
-        group,
-        ..server.config()
-    });
-    client.synced(soon()).await.unwrap();
-    // Each is 65 bytes or so.
-    transact_all(&client, &queues(0..10))
-        .await
-        .into_iter()
-        .for_each(|outcome| drop(outcome.unwrap()));
+    let client = after_ten(&server, group).await;
     assert_eq!(client.stats().requests, 5);
 }
 
 #[tokio::test]
 async fn switched_off_each_transaction_is_a_request() {
     let server = Server::start();
-    let client = Client::start(ClientConfig {
-        group: GroupCommit::OFF,
-        ..server.config()
-    });
-    client.synced(soon()).await.unwrap();
-    transact_all(&client, &queues(0..10))
-        .await
-        .into_iter()
-        .for_each(|outcome| drop(outcome.unwrap()));
+    let client = after_ten(&server, GroupCommit::OFF).await;
     assert_eq!(client.stats().request_sizes, [10, 0, 0, 0]);
     assert_eq!(dscps(&client), (0..10).collect::<Vec<_>>());
 }

@@ -64,16 +64,26 @@ impl Fake {
     async fn accept_synced(&self, snapshot: &str) -> Peer {
         let mut peer = self.accept().await;
         peer.expect("get_schema").await;
-        peer.send(&format!(r#"{{"id":0,"error":null,"result":{SCHEMA}}}"#))
-            .await;
+        peer.reply(0, SCHEMA).await;
         peer.expect("monitor_cond").await;
-        peer.send(&format!(r#"{{"id":1,"error":null,"result":{snapshot}}}"#))
-            .await;
+        peer.reply(1, snapshot).await;
         peer
     }
 }
 
 impl Peer {
+    async fn reply(&mut self, id: u32, result: &str) {
+        self.send(&format!(r#"{{"id":{id},"error":null,"result":{result}}}"#))
+            .await;
+    }
+
+    async fn update(&mut self, method: &str, params: &str) {
+        self.send(&format!(
+            r#"{{"id":null,"method":"{method}","params":{params}}}"#
+        ))
+        .await;
+    }
+
     async fn send(&mut self, text: &str) {
         // The client may have hung up on what came before; then that is what the test is about.
         let _ = self.stream.write_all(text.as_bytes()).await;
@@ -267,10 +277,7 @@ async fn updates_that_do_not_fit_the_schema_end_the_connection() {
         let client = Client::start(fake.config());
         let mut peer = fake.accept_synced("{}").await;
         client.synced(soon()).await.unwrap();
-        peer.send(&format!(
-            r#"{{"id":null,"method":"update2","params":{params}}}"#
-        ))
-        .await;
+        peer.update("update2", &params).await;
         assert_dropped(&fake, &client, &mut peer, reason).await;
     }
 }
@@ -288,9 +295,9 @@ async fn a_server_that_sends_rows_without_end_is_cut_off() {
         let value = "x".repeat(10_000);
         for number in 0..200 {
             let update = format!(
-                r#"{{"id":null,"method":"update2","params":["podwire",{{"Interface":{{"{number:08x}-0000-0000-0000-000000000000":{{"insert":{{"name":"{value}"}}}}}}}}]}}"#
+                r#"["podwire",{{"Interface":{{"{number:08x}-0000-0000-0000-000000000000":{{"insert":{{"name":"{value}"}}}}}}}}]"#
             );
-            peer.send(&update).await;
+            peer.update("update2", &update).await;
         }
         peer
     };
@@ -356,8 +363,7 @@ async fn a_reply_that_does_not_fit_its_transaction_is_told_to_the_caller() {
         });
         let answer = async {
             peer.expect("transact").await;
-            peer.send(&format!(r#"{{"id":2,"error":null,"result":{reply}}}"#))
-                .await;
+            peer.reply(2, reply).await;
         };
         let (outcome, ()) = tokio::join!(insert, answer);
         let disconnected = matches!(
@@ -374,24 +380,19 @@ async fn a_server_without_monitor_cond_is_asked_for_a_plain_monitor() {
     let client = Client::start(fake.config());
     let mut peer = fake.accept().await;
     peer.expect("get_schema").await;
-    peer.send(&format!(r#"{{"id":0,"error":null,"result":{SCHEMA}}}"#))
-        .await;
+    peer.reply(0, SCHEMA).await;
     peer.expect("monitor_cond").await;
     peer.send(r#"{"id":1,"error":{"error":"unknown method"},"result":null}"#)
         .await;
     peer.expect(r#""method":"monitor","#).await;
-    peer.send(&format!(
-        r#"{{"id":2,"error":null,"result":{{"Interface":{{"{ROW}":{{"new":{{"name":"p0"}}}}}}}}}}"#
-    ))
-    .await;
+    let first = format!(r#"{{"Interface":{{"{ROW}":{{"new":{{"name":"p0"}}}}}}}}"#);
+    peer.reply(2, &first).await;
     client.synced(soon()).await.unwrap();
     let uuid = ROW.parse().unwrap();
     client.read(|db| assert_eq!(db.interface(uuid).unwrap().name(), "p0"));
     let old = r#"{"old":{"ofport":["set",[]]},"new":{"name":"p0","ofport":3}}"#;
-    peer.send(&format!(
-        r#"{{"id":null,"method":"update","params":["podwire",{{"Interface":{{"{ROW}":{old}}}}}]}}"#
-    ))
-    .await;
+    let row = |change: &str| format!(r#"["podwire",{{"Interface":{{"{ROW}":{change}}}}}]"#);
+    peer.update("update", &row(old)).await;
     assert_eq!(
         client
             .wait_row("Interface", uuid, soon(), |row| row?.integer("ofport"))
@@ -401,12 +402,12 @@ async fn a_server_without_monitor_cond_is_asked_for_a_plain_monitor() {
     // Said again it is no change; the echo's answer shows that it was taken.
     let generation = client.subscribe().borrow().generation;
     let again = r#"{"old":{},"new":{"name":"p0","ofport":3}}"#;
-    peer.send(&format!(r#"{{"id":null,"method":"update","params":["podwire",{{"Interface":{{"{ROW}":{again}}}}}]}}"#)).await;
+    peer.update("update", &row(again)).await;
     peer.send(r#"{"id":"echo","method":"echo","params":[]}"#)
         .await;
     peer.expect(r#""id":"echo""#).await;
     assert_eq!(client.subscribe().borrow().generation, generation);
-    peer.send(&format!(r#"{{"id":null,"method":"update","params":["podwire",{{"Interface":{{"{ROW}":{{"old":{{}}}}}}}}]}}"#)).await;
+    peer.update("update", &row(r#"{"old":{}}"#)).await;
     client
         .wait_row("Interface", uuid, soon(), |row| row.is_none().then_some(()))
         .await
@@ -420,8 +421,7 @@ async fn a_server_without_monitor_cond_is_asked_for_a_plain_monitor() {
     });
     let mut peer = fake.accept().await;
     peer.expect("get_schema").await;
-    peer.send(&format!(r#"{{"id":0,"error":null,"result":{SCHEMA}}}"#))
-        .await;
+    peer.reply(0, SCHEMA).await;
     peer.expect(r#""method":"monitor","#).await;
     peer.send(r#"{"id":1,"error":"unknown method","result":null}"#)
         .await;

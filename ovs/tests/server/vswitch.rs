@@ -34,6 +34,29 @@ async fn add(
     ))
 }
 
+/// Makes a port, and returns its row and its interface's.
+async fn added(client: &Client, bridge: Uuid, spec: &PortSpec) -> (Uuid, Uuid) {
+    add(client, bridge, spec, &[]).await.unwrap()
+}
+
+/// A port with a queue, each of whose rows is of this owner.
+fn with_qos(port: PortSpec, owner: &str) -> PortSpec {
+    let queue = QueueSpec {
+        external_ids: map(&[("owner", owner)]),
+        ..QueueSpec::default()
+    };
+    let qos = QosSpec {
+        qos_type: "linux-htb".to_owned(),
+        external_ids: map(&[("owner", owner)]),
+        queues: [(1, queue)].into(),
+        ..QosSpec::default()
+    };
+    PortSpec {
+        qos: Some(qos),
+        ..port
+    }
+}
+
 #[tokio::test]
 async fn a_port_is_made_whole_and_found_by_every_way() {
     let server = Server::start();
@@ -69,7 +92,7 @@ async fn a_port_is_made_whole_and_found_by_every_way() {
             .into(),
         }),
     };
-    let (port, interface) = add(&client, bridge, &spec, &[]).await.unwrap();
+    let (port, interface) = added(&client, bridge, &spec).await;
     client.read(|db| {
         let found = db.interface(interface).unwrap();
         assert_eq!(found.name(), "0123456789abcde");
@@ -135,15 +158,9 @@ async fn a_port_takes_the_place_of_another_even_under_its_name() {
         bridge(&client, root, "br-int").await,
         bridge(&client, root, "br-old").await,
     );
-    let (same_name, old_interface) = add(&client, here, &pod_port("veth0", "ns_pod"), &[])
-        .await
-        .unwrap();
-    let (elsewhere, _) = add(&client, there, &pod_port("veth1", "ns_pod"), &[])
-        .await
-        .unwrap();
-    let (neighbour, _) = add(&client, here, &pod_port("veth2", "ns_other"), &[])
-        .await
-        .unwrap();
+    let (same_name, old_interface) = added(&client, here, &pod_port("veth0", "ns_pod")).await;
+    let (elsewhere, _) = added(&client, there, &pod_port("veth1", "ns_pod")).await;
+    let (neighbour, _) = added(&client, here, &pod_port("veth2", "ns_other")).await;
     let replaces: Vec<_> = client.read(|db| {
         [same_name, elsewhere]
             .map(|port| db.port_rows(port, |_| true).unwrap())
@@ -201,41 +218,10 @@ async fn ports_are_deleted_with_what_is_theirs_and_nothing_else() {
         bridge(&client, root, "br0").await,
         bridge(&client, root, "br1").await,
     );
-    let qos = |owner: &str| {
-        let queue = QueueSpec {
-            external_ids: map(&[("owner", owner)]),
-            ..QueueSpec::default()
-        };
-        let external_ids = map(&[("owner", owner)]);
-        Some(QosSpec {
-            qos_type: "linux-htb".to_owned(),
-            external_ids,
-            queues: [(1, queue)].into(),
-            ..QosSpec::default()
-        })
-    };
-    let (ours, _) = add(
-        &client,
-        one,
-        &PortSpec {
-            qos: qos("podwire"),
-            ..pod_port("a", "ns_a")
-        },
-        &[],
-    )
-    .await
-    .unwrap();
-    let (theirs, _) = add(
-        &client,
-        two,
-        &PortSpec {
-            qos: qos("admin"),
-            ..pod_port("b", "ns_b")
-        },
-        &[],
-    )
-    .await
-    .unwrap();
+    let ours = with_qos(pod_port("a", "ns_a"), "podwire");
+    let (ours, _) = added(&client, one, &ours).await;
+    let theirs = with_qos(pod_port("b", "ns_b"), "admin");
+    let (theirs, _) = added(&client, two, &theirs).await;
     let (stays, _) = port(&client, one, "c").await;
     let rows: Vec<_> = client.read(|db| {
         let ours_only = |row: &podwire_ovs::replica::Row<'_>| {
@@ -334,9 +320,7 @@ async fn keys_are_set_and_unset_beside_those_of_others() {
     let server = Server::start();
     let (client, root) = server.initialised().await;
     let bridge = bridge(&client, root, "br0").await;
-    let (_, interface) = add(&client, bridge, &pod_port("veth0", "ns_pod"), &[])
-        .await
-        .unwrap();
+    let (_, interface) = added(&client, bridge, &pod_port("veth0", "ns_pod")).await;
     // OVN writes its own.
     commit(&client, |transaction| {
         let mutation = Mutation::insert("external_ids", Value::map([("ovn-installed", "true")]));
@@ -451,9 +435,7 @@ async fn a_port_for_a_bridge_that_is_gone_is_not_made_and_replaces_nothing() {
     let (client, root) = server.initialised().await;
     let gone = bridge(&client, root, "br-gone").await;
     let there = bridge(&client, root, "br-int").await;
-    let (old, _) = add(&client, there, &pod_port("old", "ns_pod"), &[])
-        .await
-        .unwrap();
+    let (old, _) = added(&client, there, &pod_port("old", "ns_pod")).await;
     let replaces = client.read(|db| db.port_rows(old, |_| true)).unwrap();
     commit(&client, |transaction| {
         let bridges = Mutation::delete("bridges", gone);

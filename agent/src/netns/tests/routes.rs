@@ -132,6 +132,14 @@ fn the_route_that_is_there_already_is_no_error() {
             route("10.9.0.0/16", "10.1.2.1"),
         ];
         with_routes(&netlink, &pod, routes).await.unwrap();
+        for (destination, gateway) in [
+            ("10.1.2.0/24", Value::Null),
+            ("10.9.0.0/16", "10.1.2.1".into()),
+        ] {
+            let shown = pod.json(&format!("route show {destination}"));
+            assert_eq!(shown.as_array().unwrap().len(), 1, "{shown}");
+            assert_eq!(shown[0]["gateway"], gateway, "{shown}");
+        }
     });
 }
 
