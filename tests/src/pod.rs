@@ -254,6 +254,14 @@ impl TestNode {
         pod.on_default_network(&annotation::entry(number))
     }
 
+    /// A sandbox of the pod `tests/<name>` after an ADD that succeeded.
+    #[track_caller]
+    pub fn added_pod(&self, name: &str) -> Pod<'_> {
+        let pod = self.pod(name);
+        pod.add().success();
+        pod
+    }
+
     /// [`TestNode::numbered_pod`] after an ADD that succeeded.
     #[track_caller]
     pub fn wired_pod(&self, number: u8) -> Pod<'_> {

@@ -180,7 +180,7 @@ fn cni_args_with_equals_signs_in_values_are_served() {
 fn an_interface_name_that_exists() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let pod = node.pod("web").on_default_network(&entry(11));
+    let pod = node.numbered_pod(11);
     let result = pod.add().success();
     // The second ADD must neither succeed nor harm what the first one made.
     let error = pod.add().error();
@@ -188,7 +188,7 @@ fn an_interface_name_that_exists() {
     pod.check(&result).success();
     pod.del().success();
 
-    let foreign = node.pod("foreign").on_default_network(&entry(12));
+    let foreign = node.numbered_pod(12);
     foreign.run("ip", "link add eth0 type veth peer name eth1");
     let error = foreign.add().error();
     assert_eq!(error.code, 4, "{error:?}");

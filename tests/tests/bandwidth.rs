@@ -39,7 +39,7 @@ fn qos(node: &TestNode) -> Vec<Row> {
 fn a_pod_is_limited_both_ways_and_its_limits_go_with_it() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let pod = node.pod("web").on_default_network(&entry(11));
+    let pod = node.numbered_pod(11);
     pod.exec("ADD", &limited(20_000_000, 10_000_000)).success();
 
     let interface = node.interface_of(&pod.container).unwrap();
@@ -66,7 +66,7 @@ fn a_pod_is_limited_both_ways_and_its_limits_go_with_it() {
 fn a_sandbox_that_takes_another_ones_place_takes_its_limits_away() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let first = node.pod("web").on_default_network(&entry(11));
+    let first = node.numbered_pod(11);
     first.exec("ADD", &limited(20_000_000, 0)).success();
     let second = first.another_sandbox();
     second.exec("ADD", &limited(0, 10_000_000)).success();
@@ -80,8 +80,7 @@ fn a_sandbox_that_takes_another_ones_place_takes_its_limits_away() {
 fn qos_rows_of_other_writers_stay() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let pod = node.pod("web").on_default_network(&entry(11));
-    pod.add().success();
+    let pod = node.wired_pod(11);
     // An operator's row, shared by the pod's port and the bridge's own.
     let port = port_of(&node, &pod)["name"].as_str().unwrap().to_owned();
     node.vsctl(format!(

@@ -44,8 +44,7 @@ fn a_bundle_has_everything_and_no_secret() {
         .with("--log-file /run/podwire.log")
         .variable("K8S_TOKEN", SECRETS[0]);
     let _agent = node.start_agent(&options);
-    let pod = node.pod("web");
-    pod.add().success();
+    let pod = node.added_pod("web");
     node.vsctl(format!(
         "add-port br-int tun -- set interface tun type=geneve options:remote_ip=192.0.2.1 \
          options:psk={}",

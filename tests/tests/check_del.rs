@@ -113,7 +113,7 @@ fn check_sees_an_iface_id_that_somebody_changed() {
 fn check_follows_what_a_later_plugin_wrote_into_prev_result() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let pod = node.pod("web").on_default_network(&entry(11));
+    let pod = node.numbered_pod(11);
     // Port security would drop what is sent from another address.
     let mut conf = conf();
     conf["portSecurity"] = json!(false);
@@ -134,8 +134,7 @@ fn check_follows_what_a_later_plugin_wrote_into_prev_result() {
 fn check_without_prev_result_is_refused() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let pod = node.pod("web").on_default_network(&entry(11));
-    pod.add().success();
+    let pod = node.wired_pod(11);
     let error = pod.exec("CHECK", &conf()).error();
     assert_eq!(error.code, 7);
     error.assert_names(&["prevResult"]);
@@ -159,8 +158,7 @@ fn del_needs_no_netns_variable() {
 fn del_of_a_pod_whose_namespace_is_gone_still_removes_its_port() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let mut pod = node.pod("web").on_default_network(&entry(11));
-    pod.add().success();
+    let mut pod = node.wired_pod(11);
     pod.remove_netns();
     pod.del().success();
     node.leftovers().assert_none();
@@ -201,8 +199,7 @@ fn a_late_del_of_an_old_sandbox_leaves_the_new_one_alone() {
 fn a_pod_inherits_no_connection_of_the_one_that_had_its_address() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let pod = node.pod("web").on_default_network(&entry(11));
-    pod.add().success();
+    let pod = node.wired_pod(11);
     let track = |source: &str, destination: &str| {
         let [source, destination] = [format!("--src={source}"), format!("--dst={destination}")];
         let entry = [
@@ -259,8 +256,7 @@ fn a_pod_inherits_no_ipv4_connection_that_the_userspace_datapath_tracks_and_the_
     assert!(before.contains(&format!("src={}", ipv4(11))), "{before}");
 
     web.del().success();
-    let heir = node.pod("heir").on_default_network(&entry(11));
-    heir.add().success();
+    let heir = node.wired_pod(11);
     let left = tracked();
     assert!(!left.contains(&ipv4(11)), "{left}");
     assert!(
@@ -306,8 +302,7 @@ fn gc_removes_what_the_runtime_does_not_list_and_only_that() {
 fn gc_without_a_list_removes_nothing() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let pod = node.pod("web").on_default_network(&entry(11));
-    pod.add().success();
+    let pod = node.wired_pod(11);
     let error = pod.exec("GC", &conf()).error();
     error.assert_names(&["cni.dev/valid-attachments"]);
     assert!(node.interface_of(&pod.container).is_some());

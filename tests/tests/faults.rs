@@ -65,8 +65,7 @@ fn with_vswitchd_stopped_like_hung_an_add_is_to_be_tried_again() {
 fn del_works_while_vswitchd_is_dead() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
-    let pod = node.pod("web");
-    pod.add().success();
+    let pod = node.added_pod("web");
     node.kill_vswitchd();
     pod.del().success();
     node.leftovers().assert_none();
@@ -82,8 +81,7 @@ fn the_database_may_restart_under_the_agent() {
     node.start_ovsdb_server();
     node.await_vswitchd();
     agent.await_ready(true);
-    let after = node.pod("after");
-    after.add().success();
+    let after = node.added_pod("after");
     traffic::ping(after.place(), addresses(&result).unwrap()[0], 1).unwrap();
     before.check(&result).success();
     for pod in [&before, &after] {

@@ -207,7 +207,7 @@ fn a_delegate_for_which_there_is_no_entry_left_waits_and_says_so() {
 fn a_later_interface_of_the_default_network_takes_no_default_route() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let mut pod = node.pod("web").on_default_network(&entry(11));
+    let mut pod = node.numbered_pod(11);
     pod.interface = "net1".into();
     pod.add().success();
     assert_eq!(links::default_routes(pod.place()), [""; 0]);

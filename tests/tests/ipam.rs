@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use podwire_tests::annotation::{SUBNET_V6, entry};
+use podwire_tests::annotation::SUBNET_V6;
 use podwire_tests::{AgentOptions, CniError, Pod, TestNode, conf};
 use serde_json::{Value, json};
 
@@ -134,8 +134,7 @@ fn an_address_of_an_annotation_is_not_given_to_another_pod() {
             .subnet("10.244.1.0/24,range=10.244.1.2-10.244.1.3")
             .subnet(SUBNET_V6),
     );
-    let annotated = node.pod("annotated").on_default_network(&entry(2));
-    annotated.add().success();
+    let annotated = node.wired_pod(2);
     assert_eq!(added(&node.pod("plain")), "10.244.1.3/24");
 }
 

@@ -56,8 +56,7 @@ fn at_level_debug_the_steps_have_a_line_of_their_own() {
     let node = TestNode::with_ovs();
     let options = AgentOptions::default().with("--log podwire=debug");
     let agent = node.start_agent(&options);
-    let pod = node.pod("web");
-    pod.add().success();
+    let pod = node.added_pod("web");
     assert_eq!(ended(&agent).len(), 1);
     let log = agent.log();
     let steps = log

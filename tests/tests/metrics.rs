@@ -44,7 +44,7 @@ fn watching<'node>(
 fn full_page() -> Scrape {
     let (node, server) = ApiServer::beside_a_node();
     let agent = watching(&node, &server, AgentOptions::for_numbered_pods());
-    let pod = node.pod("web").on_default_network(&entry(11));
+    let pod = node.numbered_pod(11);
     server.apply(apiserver::pod_on("n1", &pod, json!({})));
     let result = pod.add().success();
     pod.check(&result).success();

@@ -6,7 +6,6 @@ use std::thread;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use podwire_tests::annotation::entry;
 use podwire_tests::{AgentOptions, TestNode};
 
 #[test]
@@ -32,8 +31,7 @@ fn twenty_adds_and_dels_fork_clone_or_exec_no_process() {
     let listener = thread::spawn(move || messages.for_each(drop));
 
     for _ in 0..ROUNDS {
-        let pod = node.pod("web").on_default_network(&entry(11));
-        pod.add().success();
+        let pod = node.wired_pod(11);
         pod.del().success();
     }
     // strace detaches and writes out what it has; the agent goes on.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use podwire_tests::annotation::{GATEWAY_V4, GATEWAY_V6, entry, ipv4, ipv6};
+use podwire_tests::annotation::{GATEWAY_V4, GATEWAY_V6, ipv4, ipv6};
 use podwire_tests::{Agent, AgentOptions, Pod, TestNode, links, traffic};
 use serde_json::json;
 
@@ -99,7 +99,7 @@ fn in_ovn_mode_ports_come_back_once_ovn_controller_has_made_the_bridge_again() {
     node.await_vswitchd();
     // An ADD is refused only by a replica in sync, and then whoever would make the bridge has had
     // its chance.
-    let third = node.pod("third").on_default_network(&entry(13));
+    let third = node.numbered_pod(13);
     third.add().error();
     assert!(
         node.ovsdb_rows("Bridge").is_empty(),
@@ -127,8 +127,7 @@ fn of_a_pod_that_ended_while_the_database_was_lost_nothing_comes_back() {
     agent.await_log("ports of running pods; restored them");
     assert!(node.interface_of(&gone.container).is_none());
     // Its address is free for another pod.
-    let other = node.pod("other").on_default_network(&entry(13));
-    other.add().success();
+    let other = node.wired_pod(13);
     for pod in [&one, &two, &other] {
         pod.del().success();
     }

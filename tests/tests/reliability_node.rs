@@ -184,8 +184,7 @@ fn the_gateway_of_an_earlier_subnet_stays_for_as_long_as_a_pod_lives_in_it() {
     let options = |subnet: &str| AgentOptions::default().subnet(subnet);
     let agent = node.start_agent(&options("10.61.0.0/24"));
     agent.await_log("10.61.0.1/24");
-    let pod = node.pod("web");
-    pod.add().success();
+    let pod = node.added_pod("web");
     agent.stop();
 
     let agent = node.start_agent(&options("10.62.0.0/24"));

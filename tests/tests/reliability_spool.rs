@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use podwire_tests::annotation::{entry, ipv4};
+use podwire_tests::annotation::ipv4;
 use podwire_tests::{AgentOptions, TestNode, conf_of_version, traffic};
 
 const SPOOL: &str = "/run/podwire/spool";
@@ -66,7 +66,7 @@ fn a_del_before_any_agent_has_run_makes_the_spool_for_root_alone() {
 #[test]
 fn a_spooled_del_that_is_older_than_the_attachment_it_names_is_dropped() {
     let node = TestNode::with_ovs();
-    let pod = node.pod("web").on_default_network(&entry(11));
+    let pod = node.numbered_pod(11);
     pod.del().success();
     let [old] = <[_; 1]>::try_from(spooled(&node)).unwrap();
     let text = std::fs::read(&old).unwrap();

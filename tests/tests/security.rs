@@ -159,8 +159,7 @@ fn sockets_of_another_user_keep_dac_override_and_pods_are_wired() {
     chown(&directory, Some(NOBODY), Some(NOBODY)).unwrap();
     let agent = node.start_agent(&AgentOptions::default());
     assert_eq!(power(&agent), ALWAYS | DAC_OVERRIDE);
-    let pod = node.pod("web");
-    pod.add().success();
+    let pod = node.added_pod("web");
     pod.del().success();
     node.leftovers().assert_none();
 }
@@ -255,8 +254,7 @@ fn two_thousand_silent_and_slow_clients_cost_no_one_else() {
             client
         })
         .collect();
-    let pod = node.pod("web");
-    pod.add().success();
+    let pod = node.added_pod("web");
     pod.del().success();
     let held = fs::read_dir(format!("/proc/{}/fd", agent.pid()))
         .unwrap()

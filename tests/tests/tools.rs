@@ -4,24 +4,13 @@
 use std::path::Path;
 
 use nix::sys::signal::Signal;
-use podwire_tests::{Agent, AgentOptions, Pod, TestNode, links};
+use podwire_tests::{Agent, AgentOptions, TestNode, links};
 use serde_json::{Value, json};
 
 const WELL: Option<i32> = Some(0);
 const UNWELL: Option<i32> = Some(1);
 const NO_AGENT: Option<i32> = Some(3);
 const NOT_FOUND: Option<i32> = Some(4);
-
-fn node_with_pods<'node, const N: usize>(
-    node: &'node TestNode,
-    names: [&str; N],
-) -> [Pod<'node>; N] {
-    names.map(|name| {
-        let pod = node.pod(name);
-        pod.add().success();
-        pod
-    })
-}
 
 fn version_of_open_vswitch(node: &TestNode) -> String {
     // "ovs-vswitchd (Open vSwitch) 3.1.0"
@@ -34,7 +23,7 @@ fn version_of_open_vswitch(node: &TestNode) -> String {
 fn status_tells_of_a_healthy_node_and_of_each_thing_that_is_not() {
     let node = TestNode::with_ovs();
     let agent = node.start_agent(&AgentOptions::default());
-    let _pods = node_with_pods(&node, ["a", "b"]);
+    let _pods = ["a", "b"].map(|name| node.added_pod(name));
     let done = node.podwire("status");
     let version = version_of_open_vswitch(&node);
     let healthy = [
@@ -67,8 +56,7 @@ fn status_tells_of_a_healthy_node_and_of_each_thing_that_is_not() {
     assert_eq!(json["failures"][0]["pod"], "tests/c");
 
     agent.stop();
-    let done = node.podwire("status");
-    done.assert_says(
+    node.podwire("status").assert_says(
         NO_AGENT,
         &["no agent answers", "start it: ", "podwire doctor"],
     );
@@ -78,8 +66,7 @@ fn status_tells_of_a_healthy_node_and_of_each_thing_that_is_not() {
 fn every_tool_says_what_to_do_when_there_is_no_agent_or_no_right_to_ask() {
     let node = TestNode::with_ovs();
     for tool in ["status", "ports", "timings", "check", "gc"] {
-        let done = node.podwire(tool);
-        done.assert_says(
+        node.podwire(tool).assert_says(
             NO_AGENT,
             &["no agent answers on /run/podwire", "podwire doctor"],
         );
@@ -90,8 +77,8 @@ fn every_tool_says_what_to_do_when_there_is_no_agent_or_no_right_to_ask() {
     std::fs::copy(binary, node.path("/run/podwire-tool")).unwrap();
     for tool in ["status", "doctor"] {
         let line = format!("setpriv --reuid 65534 --clear-groups /run/podwire-tool {tool}");
-        let done = node.shell(&line);
-        done.assert_says(UNWELL, &["only root", "sudo"]);
+        node.shell(&line)
+            .assert_says(UNWELL, &["only root", "sudo"]);
     }
 }
 
@@ -99,7 +86,7 @@ fn every_tool_says_what_to_do_when_there_is_no_agent_or_no_right_to_ask() {
 fn ports_are_listed_filtered_and_told_as_failed_when_their_link_is_gone() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
-    let [a, b] = node_with_pods(&node, ["a", "b"]);
+    let [a, b] = ["a", "b"].map(|name| node.added_pod(name));
     let done = node.podwire("ports");
     let a_port = a.host_link().to_owned();
     done.assert_says(
@@ -147,7 +134,7 @@ fn watched_ports_come_and_go_by_themselves_until_the_agent_ends() {
     let programs = node.podwire_live("ports --watch -o json -n tests");
     let first: Value = serde_json::from_str(&programs.await_line(&["current"])).unwrap();
     assert_eq!(first["changed"], Value::Array(Vec::new()));
-    let [web] = node_with_pods(&node, ["web"]);
+    let web = node.added_pod("web");
     live.await_line(&["up", "tests/web"]);
     programs.await_line(&["\"state\":\"up\"", "tests/web"]);
     web.del().success();
@@ -167,8 +154,7 @@ fn watched_ports_come_and_go_by_themselves_until_the_agent_ends() {
 fn version_tells_the_agents_own_and_fails_without_one() {
     let node = TestNode::with_ovs();
     let version = env!("CARGO_PKG_VERSION");
-    let done = node.podwire("version");
-    done.assert_says(
+    node.podwire("version").assert_says(
         NO_AGENT,
         &[&format!("podwire       {version}"), "no agent answers"],
     );
@@ -192,15 +178,15 @@ fn dels_in_the_spool_are_told_while_they_wait() {
     node.start_ovsdb_server();
     node.start_vswitchd();
     agent.await_ready(true);
-    let done = node.podwire("status");
-    done.assert_says(WELL, &["spool         empty"]);
+    node.podwire("status")
+        .assert_says(WELL, &["spool         empty"]);
 }
 
 #[test]
 fn timings_show_every_step_as_text_page_and_json() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
-    let [a, _b] = node_with_pods(&node, ["a", "b"]);
+    let [a, _b] = ["a", "b"].map(|name| node.added_pod(name));
     a.del().success();
     let done = node.podwire("timings tests/a");
     let steps = [
@@ -221,8 +207,7 @@ fn timings_show_every_step_as_text_page_and_json() {
     );
     let (_, json) = node.podwire_json("timings -o json --last 1");
     assert_eq!(json["operations"][0]["verb"], "DEL");
-    let done = node.podwire("timings -o html");
-    done.assert_says(
+    node.podwire("timings -o html").assert_says(
         WELL,
         &[
             "<!doctype html>",
@@ -231,17 +216,17 @@ fn timings_show_every_step_as_text_page_and_json() {
             "</html>",
         ],
     );
-    let done = node.podwire("timings nobody");
-    done.assert_says(NOT_FOUND, &["no operation of a pod nobody"]);
+    node.podwire("timings nobody")
+        .assert_says(NOT_FOUND, &["no operation of a pod nobody"]);
 }
 
 #[test]
 fn check_finds_what_was_changed_by_hand_and_its_commands_mend_it() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
-    let [a, b] = node_with_pods(&node, ["a", "b"]);
-    let done = node.podwire("check --all");
-    done.assert_says(WELL, &["2 attachments: 2 as they should be"]);
+    let [a, b] = ["a", "b"].map(|name| node.added_pod(name));
+    node.podwire("check --all")
+        .assert_says(WELL, &["2 attachments: 2 as they should be"]);
     let address = links::addresses(a.place(), "eth0");
     let address = address.iter().find(|it| it.starts_with("10.186")).unwrap();
 
@@ -258,8 +243,8 @@ fn check_finds_what_was_changed_by_hand_and_its_commands_mend_it() {
         "2 differ",
     ];
     done.assert_says(UNWELL, &found);
-    let done = node.podwire("check tests/b -v");
-    done.assert_says(UNWELL, &["1 attachment: 0 as they should be, 1 differ"]);
+    node.podwire("check tests/b -v")
+        .assert_says(UNWELL, &["1 attachment: 0 as they should be, 1 differ"]);
 
     let (_, json) = node.podwire_json("check -o json");
     for audit in json["attachments"].as_array().unwrap() {
@@ -269,10 +254,10 @@ fn check_finds_what_was_changed_by_hand_and_its_commands_mend_it() {
             assert!(done.status.success(), "{fix}: {}", done.stderr);
         }
     }
-    let done = node.podwire("check");
-    done.assert_says(WELL, &["2 as they should be"]);
-    let done = node.podwire("check nobody");
-    done.assert_says(NOT_FOUND, &["no attachment of a pod nobody"]);
+    node.podwire("check")
+        .assert_says(WELL, &["2 as they should be"]);
+    node.podwire("check nobody")
+        .assert_says(NOT_FOUND, &["no attachment of a pod nobody"]);
 }
 
 #[test]
@@ -285,20 +270,21 @@ fn a_port_that_somebody_removed_or_moved_is_found() {
     let pod = node.wired_pod(11);
     let host = pod.host_link();
     node.vsctl(format!("set interface {host} external_ids:iface-id=other"));
-    let done = node.podwire("check");
-    done.assert_says(UNWELL, &["has iface-id \"other\""]);
+    node.podwire("check")
+        .assert_says(UNWELL, &["has iface-id \"other\""]);
     node.vsctl("del-br br-int");
-    let done = node.podwire("check");
-    done.assert_says(UNWELL, &["Open vSwitch has no port for"]);
+    node.podwire("check")
+        .assert_says(UNWELL, &["Open vSwitch has no port for"]);
 }
 
 #[test]
 fn gc_removes_what_has_neither_link_nor_namespace_and_nothing_else() {
     let node = TestNode::with_ovs();
     let agent = node.start_agent(&AgentOptions::default());
-    let done = node.podwire("gc");
-    done.assert_says(WELL, &["nothing is left over"]);
-    let [living, unplugged, mut dead] = node_with_pods(&node, ["living", "unplugged", "dead"]);
+    node.podwire("gc")
+        .assert_says(WELL, &["nothing is left over"]);
+    let [living, unplugged, mut dead] =
+        ["living", "unplugged", "dead"].map(|name| node.added_pod(name));
     let host_end = links::LinkRecorder::start(node.place());
     node.run("ip", format!("link del {}", unplugged.host_link()));
     dead.remove_netns();
@@ -310,13 +296,12 @@ fn gc_removes_what_has_neither_link_nor_namespace_and_nothing_else() {
         assert!(!done.stdout.contains(other), "{}", done.stdout);
     }
     assert!(node.interface_of(&dead.container).is_some());
-    let done = node.podwire("gc");
-    done.assert_says(WELL, &["tests/dead", "removed"]);
+    node.podwire("gc")
+        .assert_says(WELL, &["tests/dead", "removed"]);
     assert!(node.interface_of(&dead.container).is_none());
     // Its runtime may still ask for it, and is told.
     assert!(node.interface_of(&unplugged.container).is_some());
-    let done = node.podwire("check");
-    done.assert_says(
+    node.podwire("check").assert_says(
         UNWELL,
         &["tests/unplugged", "the host has no link", "1 differ"],
     );
@@ -332,13 +317,13 @@ fn gc_removes_what_has_neither_link_nor_namespace_and_nothing_else() {
 fn completions_manual_pages_and_help_come_from_one_source() {
     let node = TestNode::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let done = node.podwire(format!("completions {shell}"));
-        done.assert_says(WELL, &["podwire", "doctor", "watch"]);
+        node.podwire(format!("completions {shell}"))
+            .assert_says(WELL, &["podwire", "doctor", "watch"]);
     }
-    let done = node.shell("podwire completions bash | bash -n");
-    done.assert_says(WELL, &[]);
-    let done = node.podwire("man");
-    done.assert_says(WELL, &[".TH podwire 1", "doctor"]);
+    node.shell("podwire completions bash | bash -n")
+        .assert_says(WELL, &[]);
+    node.podwire("man")
+        .assert_says(WELL, &[".TH podwire 1", "doctor"]);
     let pages = node.path("/run/man");
     std::fs::create_dir(&pages).unwrap();
     node.podwire("man --dir /run/man").assert_says(WELL, &[]);
@@ -367,8 +352,8 @@ fn completions_manual_pages_and_help_come_from_one_source() {
         let lines = done.stdout.lines().count();
         assert!(lines <= 30, "{tool} has {lines} lines:\n{}", done.stdout);
     }
-    let done = node.podwire("stats");
-    done.assert_says(Some(2), &["similar subcommand exists: 'status'"]);
+    node.podwire("stats")
+        .assert_says(Some(2), &["similar subcommand exists: 'status'"]);
 }
 
 /// A manual page has examples that podwire understands, files, and references to pages that are
@@ -437,8 +422,8 @@ fn a_database_that_hangs_is_told_at_once_by_status_the_runtime_and_the_error_of_
     };
     signal("STOP");
     let silent = "does not answer: no reply";
-    let done = node.podwire("status");
-    done.assert_says(UNWELL, &["not ready", silent, "database does not answer"]);
+    node.podwire("status")
+        .assert_says(UNWELL, &["not ready", silent, "database does not answer"]);
     let done = node.podwire("probe ready");
     assert_eq!(done.status.code(), UNWELL, "{}{}", done.stdout, done.stderr);
     let pod = node.pod("web");
@@ -459,8 +444,8 @@ fn the_step_in_which_an_add_failed_has_its_bar() {
     node.signal_vswitchd(Signal::SIGSTOP);
     node.pod("web").add().error();
     node.signal_vswitchd(Signal::SIGCONT);
-    let done = node.podwire("timings");
-    done.assert_says(WELL, &["! ovs-vswitchd: ofport", "failed, code"]);
+    node.podwire("timings")
+        .assert_says(WELL, &["! ovs-vswitchd: ofport", "failed, code"]);
     let (_, json) = node.podwire_json("timings -o json");
     let steps = json["operations"][0]["phases"].as_array().unwrap();
     let failed: Vec<&Value> = steps.iter().filter(|it| it["failed"] == true).collect();

@@ -41,11 +41,7 @@ fn run(node: &TestNode, name: &str, arguments: &str) -> Value {
 fn each_tool_prints_what_its_schema_says() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
-    let [web, db, mut job] = ["web", "db", "job"].map(|name| {
-        let pod = node.pod(name);
-        pod.add().success();
-        pod
-    });
+    let [web, db, mut job] = ["web", "db", "job"].map(|name| node.added_pod(name));
     let ports = run(&node, "ports", "ports");
     assert!(ports["ports"][0]["addedUnixMicros"].as_u64() > Some(1_600_000_000_000_000));
     run(&node, "trace", "trace web db");
@@ -105,8 +101,7 @@ fn each_tool_prints_what_its_schema_says_in_ovn_mode() {
 fn yaml_says_the_same_as_json() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
-    let pod = node.pod("web");
-    pod.add().success();
+    let pod = node.added_pod("web");
     for tool in ["ports", "timings", "check", "gc", "doctor", "version"] {
         let (_, json) = node.podwire_json(format!("{tool} -o json"));
         let yaml = node.podwire(format!("{tool} -o yaml")).stdout;

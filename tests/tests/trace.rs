@@ -2,7 +2,7 @@
 
 use podwire_tests::ovn::{Central, OvnNode};
 use podwire_tests::process::Finished;
-use podwire_tests::{AgentOptions, Pod, TestNode, traffic};
+use podwire_tests::{AgentOptions, TestNode, traffic};
 
 const ARRIVES: Option<i32> = Some(0);
 const DOES_NOT: Option<i32> = Some(1);
@@ -11,17 +11,11 @@ fn trace(node: &TestNode, line: &str) -> Finished {
     node.podwire(format!("trace {line}"))
 }
 
-fn wired<'node>(node: &'node TestNode, name: &str) -> Pod<'node> {
-    let pod = node.pod(name);
-    pod.add().success();
-    pod
-}
-
 #[test]
 fn a_packet_between_two_pods_is_followed_to_the_port_of_the_second() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
-    let [web, db] = ["web", "db"].map(|name| wired(&node, name));
+    let [web, db] = ["web", "db"].map(|name| node.added_pod(name));
     let (from, to) = (web.host_link(), db.host_link());
     traffic::ping(web.place(), "10.186.0.3".parse().unwrap(), 1).unwrap();
 
@@ -64,16 +58,14 @@ fn a_packet_between_two_pods_is_followed_to_the_port_of_the_second() {
 fn what_port_security_drops_is_told_as_dropped_by_it() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
-    let [_web, _db] = ["web", "db"].map(|name| wired(&node, name));
+    let [_web, _db] = ["web", "db"].map(|name| node.added_pod(name));
     let forged = "drops it: port security: the source address is not one of the port's";
-    let done = trace(&node, "web db --src 10.186.3.9");
-    done.assert_says(
+    trace(&node, "web db --src 10.186.3.9").assert_says(
         DOES_NOT,
         &["10.186.3.9 > 10.186.0.3", forged, "table 240 of br-int"],
     );
     let forged = "drops it: port security: the frame does not bear its port's MAC address";
-    let done = trace(&node, "web db --src-mac 0a:58:de:ad:be:ef");
-    done.assert_says(DOES_NOT, &[forged]);
+    trace(&node, "web db --src-mac 0a:58:de:ad:be:ef").assert_says(DOES_NOT, &[forged]);
     let (_, json) = node.podwire_json("trace web db --src 10.186.3.9 -o json");
     assert_eq!(json["openVswitch"]["verdict"], "dropped");
 }
@@ -82,26 +74,24 @@ fn what_port_security_drops_is_told_as_dropped_by_it() {
 fn a_packet_to_the_world_goes_to_the_node_which_is_the_pods_gateway() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
-    let _web = wired(&node, "web");
-    let done = trace(&node, "web 192.0.2.1 --port 443");
-    done.assert_says(
+    let _web = node.added_pod("web");
+    trace(&node, "web 192.0.2.1 --port 443").assert_says(
         ARRIVES,
         &[
             "10.186.0.2 > 192.0.2.1 port 443",
             "to the node itself (br-int)",
         ],
     );
-    let done = trace(&node, "web nobody");
-    done.assert_says(Some(4), &["no pod nobody on this node", "podwire ports"]);
-    let done = trace(&node, "web 2001:db8::1 --src 192.0.2.7");
-    done.assert_says(DOES_NOT, &["different families"]);
+    trace(&node, "web nobody")
+        .assert_says(Some(4), &["no pod nobody on this node", "podwire ports"]);
+    trace(&node, "web 2001:db8::1 --src 192.0.2.7").assert_says(DOES_NOT, &["different families"]);
 }
 
 #[test]
 fn with_less_than_two_pods_it_shows_timings_and_says_their_name() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
-    let _web = wired(&node, "web");
+    let _web = node.added_pod("web");
     let done = trace(&node, "tests/web --last 1");
     assert!(
         done.stdout.starts_with("ADD tests/web eth0"),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use podwire_tests::annotation::{entry, ipv4, ipv6};
+use podwire_tests::annotation::{ipv4, ipv6};
 use podwire_tests::{AgentOptions, Pod, TestNode, conf, conf_of_version, plugin_binary};
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ fn each_version_gets_the_result_in_its_own_form() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     for version in VERSIONS {
-        let pod = node.pod("web").on_default_network(&entry(11));
+        let pod = node.numbered_pod(11);
         let result = pod.exec("ADD", &conf_of_version(version)).success();
         assert_eq!(result["cniVersion"], version);
         let family = |address: &str| {
@@ -60,7 +60,7 @@ fn prev_result_is_merged_in_every_version() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     for version in VERSIONS {
-        let pod = node.pod("web").on_default_network(&entry(11));
+        let pod = node.numbered_pod(11);
         let mut first = json!({"address": "203.0.113.9/24", "interface": 0});
         if version.starts_with('0') {
             first["version"] = json!("4");
@@ -185,7 +185,7 @@ fn an_attachment_made_under_one_name_is_checked_and_deleted_under_the_other() {
     let old = PathBuf::from("/run/ovn-k8s-cni-overlay");
     std::fs::copy(&new, node.path("/run/ovn-k8s-cni-overlay")).unwrap();
     for (add, del) in [(&old, &new), (&new, &old)] {
-        let pod = node.pod("web").on_default_network(&entry(11));
+        let pod = node.numbered_pod(11);
         let mut conf = conf();
         conf["type"] = json!("ovn-k8s-cni-overlay");
         conf["runtimeConfig"] = json!({"io.kubernetes.cri.pod-annotations": pod.annotations});

@@ -159,8 +159,7 @@ fn pods_reach_each_other_by_both_families_at_full_size() {
 fn the_host_end_carries_no_ipv6_and_the_pod_end_no_offload_that_the_datapath_lacks() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let pod = node.pod("web").on_default_network(&entry(11));
-    pod.add().success();
+    let pod = node.wired_pod(11);
     let host = pod.host_link();
     let disabled = node.run(
         "cat",
@@ -182,8 +181,7 @@ fn the_host_end_carries_no_ipv6_and_the_pod_end_no_offload_that_the_datapath_lac
 fn each_end_has_one_queue_each_way() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let pod = node.pod("web").on_default_network(&entry(11));
-    pod.add().success();
+    let pod = node.wired_pod(11);
     let shown = node.run(
         "ip",
         format!("-details -json link show dev {}", pod.host_link()),
@@ -222,7 +220,7 @@ fn a_container_id_that_is_not_hexadecimal_gets_a_derived_host_name() {
 fn a_taken_host_name_is_left_to_its_owner() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let pod = node.pod("web").on_default_network(&entry(11));
+    let pod = node.numbered_pod(11);
     let taken = pod.host_link().to_owned();
     node.run("ip", format!("link add {taken} type bridge"));
     pod.add().success();
@@ -244,7 +242,7 @@ fn a_pods_small_mtu_leaves_the_bridge_and_other_pods_alone() {
     let before = mtu_of_bridge();
     let mut conf = conf();
     conf["mtu"] = json!(1280);
-    let pod = node.pod("web").on_default_network(&entry(11));
+    let pod = node.numbered_pod(11);
     pod.exec("ADD", &conf).success();
     node.await_vswitchd();
     assert_eq!(links::find(pod.place(), "eth0").unwrap().mtu, 1280);
@@ -255,10 +253,8 @@ fn a_pods_small_mtu_leaves_the_bridge_and_other_pods_alone() {
 fn neighbours_learn_at_once_that_an_address_has_moved_to_a_new_pod() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let peer = node.pod("peer").on_default_network(&entry(12));
-    peer.add().success();
-    let first = node.pod("web").on_default_network(&entry(11));
-    first.add().success();
+    let peer = node.wired_pod(12);
+    let first = node.wired_pod(11);
     for address in [ip(&ipv4(11)), ip(&ipv6(11))] {
         traffic::ping(peer.place(), address, 1).unwrap();
     }
@@ -287,7 +283,7 @@ fn a_pod_without_ipv6_gets_none_and_one_with_it_disabled_gets_it_back() {
         [format!("{}/24", ipv4(11))]
     );
 
-    let both = node.pod("both").on_default_network(&entry(12));
+    let both = node.numbered_pod(12);
     both.run(
         "sysctl",
         "-qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1",
@@ -301,7 +297,7 @@ fn a_pod_without_ipv6_gets_none_and_one_with_it_disabled_gets_it_back() {
 fn a_namespace_of_another_user_namespace_is_wired_like_any() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let mut pod = node.pod("rootless").on_default_network(&entry(11));
+    let mut pod = node.numbered_pod(11);
     let path = format!("/run/netns/{}", podwire_tests::hex(8));
     node.run("touch", &path);
     let script = format!(
@@ -329,8 +325,8 @@ fn a_namespace_of_another_user_namespace_is_wired_like_any() {
 fn del_leaves_neither_link_nor_row_and_repeats() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let pod = node.pod("web").on_default_network(&entry(11));
-    let other = node.pod("db").on_default_network(&entry(12));
+    let pod = node.numbered_pod(11);
+    let other = node.numbered_pod(12);
     for pod in [&pod, &other] {
         pod.add().success();
     }
@@ -350,7 +346,7 @@ fn del_leaves_neither_link_nor_row_and_repeats() {
 fn a_pod_can_be_wired_again_after_its_del() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
-    let pod = node.pod("web").on_default_network(&entry(11));
+    let pod = node.numbered_pod(11);
     for _ in 0..3 {
         pod.add().success();
         traffic::ping(node.place(), ip(&ipv4(11)), 1).unwrap();

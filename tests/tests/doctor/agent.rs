@@ -141,8 +141,7 @@ fn dels_that_can_not_be_carried_out_and_a_spool_that_is_none() {
     let failing = r#"{"cniVersion":"1.1.0","code":100,"msg":"no"}"#;
     fs::write(&plugin, format!("#!/bin/sh\necho '{failing}'\nexit 1\n")).unwrap();
     fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
-    let pod = node.pod("web");
-    pod.add().success();
+    let pod = node.added_pod("web");
     patient.stop_agent();
     let mut delegated = conf();
     delegated["ipam"] = json!({"type": "failing"});

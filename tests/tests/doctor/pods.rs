@@ -32,8 +32,7 @@ fn operations_that_fail_are_findings_until_the_pod_has_its_network() {
 fn attachments_and_qos_rows_left_over() {
     let node = with_ovs();
     let mut patient = Patient::healthy(&node, AgentOptions::default());
-    let mut pod = node.pod("web");
-    pod.add().success();
+    let mut pod = node.added_pod("web");
     let host_end = links::LinkRecorder::start(node.place());
     pod.remove_netns();
     host_end.await_gone(pod.host_link());

@@ -151,8 +151,7 @@ fn an_mtu_too_large_for_the_tunnel() {
         ["sed -i -e '1i mtu = 1442' -e '/^ *mtu *=/d' /run/podwire.toml"]
     );
     patient.complains_of("pods-mtu-too-large", "than the 1442 that get through: 1");
-    let new = node.pod("new");
-    new.add().success();
+    let new = node.added_pod("new");
     assert_eq!(links::find(new.place(), "eth0").unwrap().mtu, 1442);
     patient.stop_agent();
     patient.options = AgentOptions::default().with("--mtu 1500");
