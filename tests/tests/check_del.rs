@@ -201,17 +201,9 @@ fn a_pod_inherits_no_connection_of_the_one_that_had_its_address() {
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
     let pod = node.wired_pod(11);
     let track = |source: &str, destination: &str| {
-        let [source, destination] = [format!("--src={source}"), format!("--dst={destination}")];
-        let entry = [
-            "-I",
-            &source,
-            &destination,
-            "--protonum=17",
-            "--sport=4000",
-            "--dport=53",
-            "--timeout=600",
-        ];
-        node.run("conntrack", entry);
+        let ends = format!("--src={source} --dst={destination}");
+        let udp = "--protonum=17 --sport=4000 --dport=53 --timeout=600";
+        node.run("conntrack", format!("-I {ends} {udp}"));
     };
     track(&ipv4(11), "192.0.2.1");
     track("192.0.2.2", &ipv4(11));

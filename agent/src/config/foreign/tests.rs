@@ -1,33 +1,25 @@
 use super::super::fixture::Inputs;
 use super::super::{Config, Mode, Source};
 
-fn config(flags: &[&str]) -> Config {
-    Inputs::new().flags(flags).load().unwrap().config
+fn inputs(flags: &str) -> Inputs {
+    Inputs::new().flags(&flags.split_whitespace().collect::<Vec<_>>())
 }
 
-fn refusal(flags: &[&str]) -> String {
-    Inputs::new()
-        .flags(flags)
-        .command()
-        .unwrap_err()
-        .to_string()
+fn config(flags: &str) -> Config {
+    inputs(flags).load().unwrap().config
+}
+
+fn refusal(flags: &str) -> String {
+    inputs(flags).command().unwrap_err().to_string()
 }
 
 #[test]
 fn the_readmes_command_for_a_node_works_as_it_stands() {
     for dashes in ["-", "--"] {
-        let flags = [
-            ("init-node", "node-1"),
-            ("k8s-cacert", "/ca"),
-            ("k8s-token", "t"),
-            ("k8s-apiserver", "https://10.11.12.13:8443"),
-        ];
-        let flags: Vec<String> = flags
-            .iter()
-            .flat_map(|(name, value)| [format!("{dashes}{name}"), (*value).to_owned()])
-            .collect();
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let config = config(&flags);
+        let config = config(&format!(
+            "{dashes}init-node node-1 {dashes}k8s-cacert /ca {dashes}k8s-token t \
+             {dashes}k8s-apiserver https://10.11.12.13:8443"
+        ));
         assert_eq!(config.ovn.mode, Mode::Ovn);
         assert_eq!(config.sources.order, [Source::Cni, Source::Kube]);
         assert_eq!(config.sources.kube.unwrap().node, "node-1");
@@ -36,22 +28,12 @@ fn the_readmes_command_for_a_node_works_as_it_stands() {
 
 #[test]
 fn every_flag_of_ovnkube_that_is_a_nodes_means_here_what_it_means_there() {
-    let config = config(&[
-        "-mtu=1350",
-        "-loglevel",
-        "5",
-        "-logfile=/var/log/ovnkube.log",
-        "-cni-conf-dir=/run/net.d",
-        "-cni-plugin",
-        "ovn-k8s-cni-overlay",
-        "-k8s-kubeconfig",
-        "/root/kubeconfig",
-        "-init-node=n1",
-        "-sb-address=ssl:192.0.2.1:6642",
-        "-sb-client-privkey=/k",
-        "-sb-client-cert=/c",
-        "-sb-client-cacert=/a",
-    ]);
+    let config = config(
+        "-mtu=1350 -loglevel 5 -logfile=/var/log/ovnkube.log -cni-conf-dir=/run/net.d \
+         -cni-plugin ovn-k8s-cni-overlay -k8s-kubeconfig /root/kubeconfig -init-node=n1 \
+         -sb-address=ssl:192.0.2.1:6642 -sb-client-privkey=/k -sb-client-cert=/c \
+         -sb-client-cacert=/a",
+    );
     assert_eq!(config.live.mtu, Some(1350));
     assert_eq!(config.live.log, "debug");
     assert_eq!(
@@ -65,49 +47,36 @@ fn every_flag_of_ovnkube_that_is_a_nodes_means_here_what_it_means_there() {
 
 #[test]
 fn a_mode_that_is_said_stands_above_the_one_that_follows_from_init_node() {
-    let plain = config(&["--init-node", "n1", "--mode", "plain"]);
+    let plain = config("--init-node n1 --mode plain");
     assert_eq!(plain.ovn.mode, Mode::Plain);
 }
 
 #[test]
 fn each_flag_that_is_not_a_nodes_is_refused_with_its_reason_all_in_one_message() {
-    let flags = [
-        "-init-master",
-        "m1",
-        "-init-cluster-manager=m1",
-        "-init-ovnkube-controller=m1",
-        "-cleanup-node",
-        "n1",
-        "-remove-node=n1",
-        "-cluster-subnets=10.128.0.0/14",
-        "-conntrack-zone",
-        "64000",
-        "-nb-address=tcp:192.0.2.1:6641",
-        "-nb-client-privkey=/k",
-        "-nb-client-cert=/c",
-        "-nb-client-cacert=/a",
-        "--gateway-mode=shared",
-        "--gateway-init",
-        "--nodeport",
-    ];
-    insta::assert_snapshot!(refusal(&flags));
+    let refusal = refusal(
+        "-init-master m1 -init-cluster-manager=m1 -init-ovnkube-controller=m1 -cleanup-node n1 \
+         -remove-node=n1 -cluster-subnets=10.128.0.0/14 -conntrack-zone 64000 \
+         -nb-address=tcp:192.0.2.1:6641 -nb-client-privkey=/k -nb-client-cert=/c \
+         -nb-client-cacert=/a --gateway-mode=shared --gateway-init --nodeport",
+    );
+    insta::assert_snapshot!(refusal);
 }
 
 #[test]
 fn two_names_of_one_setting_are_refused() {
     for flags in [
-        ["--log=debug", "-loglevel=5"],
-        ["--node-name=a", "-init-node=b"],
-        ["--kubeconfig=/a", "-k8s-kubeconfig=/b"],
+        "--log=debug -loglevel=5",
+        "--node-name=a -init-node=b",
+        "--kubeconfig=/a -k8s-kubeconfig=/b",
     ] {
-        let refusal = refusal(&flags);
+        let refusal = refusal(flags);
         assert!(refusal.contains("cannot be used with"), "{refusal}");
     }
 }
 
 #[test]
 fn a_plugin_that_is_not_podwires_is_refused() {
-    let other = refusal(&["-cni-plugin=flannel"]);
+    let other = refusal("-cni-plugin=flannel");
     assert!(
         other.contains("podwire-cni or ovn-k8s-cni-overlay"),
         "{other}"

@@ -1,3 +1,5 @@
+use std::ffi::OsStr;
+
 use clap::{CommandFactory as _, Parser};
 
 use super::super::files::Place;
@@ -215,10 +217,9 @@ fn where_the_api_server_is_is_one_question() {
     assert_eq!(line.origin("--mtu"), "");
 }
 
-fn ovnkube(flags: &[&str]) -> Result<RoleCommand, String> {
-    let words = ["ovnkube"].iter().chain(flags);
-    let words = super::super::command_line(words.map(Into::into));
-    let mut words = words;
+fn ovnkube(flags: &str) -> Result<RoleCommand, String> {
+    let words = ["ovnkube"].into_iter().chain(flags.split_whitespace());
+    let mut words = super::super::command_line(words.map(Into::into));
     words[0] = "podwire".into();
     match Cli::try_parse_from(words)
         .map_err(|error| error.to_string())?
@@ -231,60 +232,28 @@ fn ovnkube(flags: &[&str]) -> Result<RoleCommand, String> {
 
 #[test]
 fn ovnkube_s_flags_are_the_role_s_too() {
-    let role = ovnkube(&[
-        "-init-node=node-1",
-        "-mtu=1350",
-        "-nodeport",
-        "-gateway-mode=local",
-        "-init-gateways",
-        "-encap-ip=192.0.2.11",
-        "-encap-port=8080",
-        "-encap-type=geneve",
-        "-monitor-all=false",
-        "-cluster-subnets=10.128.0.0/14/23",
-        "-k8s-service-cidrs=172.30.0.0/16",
-        "-k8s-apiserver=https://192.0.2.1:6443",
-        "-k8s-cacert=/ca",
-        "-k8s-token=secret",
-        "-sb-address=tcp:192.0.2.9:6642",
-        "-loglevel=5",
-        "-cni-conf-dir=/run/net.d",
-        "--metrics-address=127.0.0.1:9476",
-        "-config-file=/etc/ovn_k8s.conf",
-    ]);
+    let role = ovnkube(
+        "-init-node=node-1 -mtu=1350 -nodeport -gateway-mode=local -init-gateways \
+         -encap-ip=192.0.2.11 -encap-port=8080 -encap-type=geneve -monitor-all=false \
+         -cluster-subnets=10.128.0.0/14/23 -k8s-service-cidrs=172.30.0.0/16 \
+         -k8s-apiserver=https://192.0.2.1:6443 -k8s-cacert=/ca -k8s-token=secret \
+         -sb-address=tcp:192.0.2.9:6642 -loglevel=5 -cni-conf-dir=/run/net.d \
+         --metrics-address=127.0.0.1:9476 -config-file=/etc/ovn_k8s.conf",
+    );
     let role = role.unwrap();
     assert_eq!(
-        role.arguments,
-        [
-            "node",
-            "run",
-            "--cluster-subnet=10.128.0.0/14",
-            "--encap-ip=192.0.2.11",
-            "--encap-port=8080",
-            "--k8s-apiserver=https://192.0.2.1:6443",
-            "--k8s-cacert=/ca",
-            "--k8s-token=(hidden)",
-            "--log=debug",
-            "--mtu=1350",
-            "--node-name=node-1",
-            "--ovn-option=ovn-monitor-all=false",
-            "--ovn-remote=tcp:192.0.2.9:6642",
-            "--service-cidr=172.30.0.0/16",
-            "--config-file=/etc/ovn_k8s.conf",
-            "--until-stdin-ends",
-        ]
+        role.arguments.join(OsStr::new(" ")),
+        "node run --cluster-subnet=10.128.0.0/14 --encap-ip=192.0.2.11 --encap-port=8080 \
+         --k8s-apiserver=https://192.0.2.1:6443 --k8s-cacert=/ca --k8s-token=(hidden) --log=debug \
+         --mtu=1350 --node-name=node-1 --ovn-option=ovn-monitor-all=false \
+         --ovn-remote=tcp:192.0.2.9:6642 --service-cidr=172.30.0.0/16 \
+         --config-file=/etc/ovn_k8s.conf --until-stdin-ends"
     );
     assert_eq!(role.variable, Some((TOKEN_VARIABLE, "secret".to_owned())));
-    let role = ovnkube(&["-cleanup-node", "node-1", "-mtu=1350", "-k8s-kubeconfig=/k"]);
+    let role = ovnkube("-cleanup-node node-1 -mtu=1350 -k8s-kubeconfig=/k");
     assert_eq!(
-        role.unwrap().arguments,
-        [
-            "node",
-            "cleanup",
-            "--kubeconfig=/k",
-            "--node-name=node-1",
-            "--cluster"
-        ]
+        role.unwrap().arguments.join(OsStr::new(" ")),
+        "node cleanup --kubeconfig=/k --node-name=node-1 --cluster"
     );
 }
 
@@ -300,7 +269,7 @@ fn what_of_ovnkube_s_flags_the_role_does_another_way_is_refused_with_what_it_doe
     "#;
     for case in table.trim().lines() {
         let (flags, said) = case.trim().split_once(" => ").unwrap();
-        let refusal = ovnkube(&["-init-node=n1", flags]).unwrap_err();
+        let refusal = ovnkube(&format!("-init-node=n1 {flags}")).unwrap_err();
         assert!(refusal.contains(said), "{refusal}");
     }
 }
