@@ -312,11 +312,6 @@ impl ApiServer {
         self.events()
     }
 
-    /// Removes all Events, as the server does with those whose time is over.
-    pub fn expire_events(&self) {
-        self.change(|state| state.events.clear());
-    }
-
     /// Whether creating and changing Events is forbidden, as without the role for it.
     pub fn forbid_events(&self, forbid: bool) {
         self.change(|state| state.forbids_events = forbid);

@@ -44,7 +44,8 @@ pub const POD_MTU: u32 = 1400;
 #[derive(Debug)]
 pub struct Central {
     northd: Mutex<Option<Daemon>>,
-    databases: Daemon,
+    /// Ended with the machine.
+    _databases: Daemon,
     machine: TestNode,
 }
 
@@ -125,7 +126,7 @@ impl Central {
         // ovsdb-tool leaves the tables empty; northd and the controllers go by their only rows.
         let central = Central {
             northd: Mutex::new(None),
-            databases,
+            _databases: databases,
             machine,
         };
         central
@@ -197,12 +198,6 @@ impl Central {
     /// The machine.
     pub fn machine(&self) -> &TestNode {
         &self.machine
-    }
-
-    /// Stops (SIGSTOP) or resumes (SIGCONT) the databases.
-    #[track_caller]
-    pub fn signal_databases(&self, signal: Signal) {
-        self.databases.signal(signal).or_fail();
     }
 
     /// A machine with Open vSwitch on the underlay, and an ovn-controller that has joined the
