@@ -6,7 +6,7 @@ use crate::subject::Kind;
 use crate::trouble::Trouble;
 
 /// Levels of a requirement, each with the first version that has it; oldest first.
-pub type Levels = &'static [(Version, Level)];
+pub(crate) type Levels = &'static [(Version, Level)];
 
 /// What judges a plugin.
 pub(crate) type Test = fn(&Bench<'_>) -> Held;

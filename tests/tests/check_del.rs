@@ -248,7 +248,7 @@ fn a_pod_inherits_no_ipv4_connection_that_the_userspace_datapath_tracks_and_the_
     assert!(before.contains(&format!("src={}", ipv4(11))), "{before}");
 
     web.del().success();
-    let heir = node.wired_pod(11);
+    let _heir = node.wired_pod(11);
     let left = tracked();
     assert!(!left.contains(&ipv4(11)), "{left}");
     assert!(

@@ -9,7 +9,7 @@ use podwire_tests::runtime::{
     CONFIGURATIONS, Containerd, PLUGINS, documented, install_plugins, install_script,
 };
 use podwire_tests::{
-    Agent, AgentOptions, Failure, Neighbour, TestNode, agent_binary, links, plugin_binary, traffic,
+    Agent, AgentOptions, Failure, Neighbour, TestNode, links, plugin_binary, traffic,
 };
 use serde_json::{Value, json};
 

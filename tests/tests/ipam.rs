@@ -134,7 +134,7 @@ fn an_address_of_an_annotation_is_not_given_to_another_pod() {
             .subnet("10.244.1.0/24,range=10.244.1.2-10.244.1.3")
             .subnet(SUBNET_V6),
     );
-    let annotated = node.wired_pod(2);
+    let _annotated = node.wired_pod(2);
     assert_eq!(added(&node.pod("plain")), "10.244.1.3/24");
 }
 

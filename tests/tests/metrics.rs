@@ -7,7 +7,6 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
-use podwire_tests::annotation::entry;
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::scrape::Scrape;
 use podwire_tests::{Agent, AgentOptions, TestNode, conf};

@@ -223,7 +223,7 @@ fn a_service_manager_that_takes_nothing_holds_nobody_up_and_is_told_later() {
     };
     node.place().run(fill);
     let agent = node.start_agent(&Manager::options());
-    let pod = node.added_pod("web");
+    let _pod = node.added_pod("web");
     manager.hears("READY=1");
     manager.hears("WATCHDOG=1");
     agent.stop();

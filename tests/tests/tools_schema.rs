@@ -101,7 +101,7 @@ fn each_tool_prints_what_its_schema_says_in_ovn_mode() {
 fn yaml_says_the_same_as_json() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
-    let pod = node.added_pod("web");
+    let _pod = node.added_pod("web");
     for tool in ["ports", "timings", "check", "gc", "doctor", "version"] {
         let (_, json) = node.podwire_json(format!("{tool} -o json"));
         let yaml = node.podwire(format!("{tool} -o yaml")).stdout;

@@ -377,7 +377,7 @@ fn the_daemonset_that_uninstalls_takes_configuration_ports_and_plugin_off_the_no
     .under(&[start.to_str().unwrap()]);
     let agent = Agent::start(&node, &options).unwrap();
     agent.await_log("10-podwire.conflist installed");
-    let pod = node.added_pod("web");
+    let _pod = node.added_pod("web");
 
     image.pod = pod_spec(&render(&manifests().join("uninstall")));
     let containers = [
