@@ -8,7 +8,7 @@ use crate::fixture::{Running, await_row, column, names, populate, populated};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_load_balancer_that_somebody_takes_out_of_the_group_is_put_back() {
-    let (central, server, controller) = populated().await;
+    let (central, _server, controller) = populated().await;
     let northbound = central.northbound();
     let before = column(
         &central,

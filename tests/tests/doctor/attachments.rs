@@ -22,21 +22,31 @@ fn what_a_command_on_the_node_fixes() {
     let node = with_ovs();
     let mut patient = Patient::healthy(&node, AgentOptions::default());
     patient.wire("web");
-    let table = r#"
-        iface-id-changed => ovs-vsctl set interface $H external_ids:iface-id=x
-        in-vlan => ovs-vsctl set port $H tag=7
-        pod-link-down => nsenter --net=$N ip link set eth0 down
-        pod-mac => nsenter --net=$N ip link set eth0 address 02:00:00:00:00:78
-        address-lost => nsenter --net=$N ip addr flush dev eth0 scope global
-        route-lost => nsenter --net=$N ip route del default
-        tx-checksum => nsenter --net=$N ethtool -K eth0 tx on
-        host-link-renamed => ip link set $H down; ip link set $H name other; ip link set other up
-        host-mac => ip link set $H address 02:00:00:00:00:77
-        host-mtu => ip link set $H mtu 900
-        host-link-down => ip link set $H down
-    "#;
-    for case in table.trim().lines() {
-        let (kind, line) = case.trim().split_once(" => ").unwrap();
+    for (kind, line) in [
+        (
+            "iface-id-changed",
+            "ovs-vsctl set interface $H external_ids:iface-id=x",
+        ),
+        ("in-vlan", "ovs-vsctl set port $H tag=7"),
+        ("pod-link-down", "nsenter --net=$N ip link set eth0 down"),
+        (
+            "pod-mac",
+            "nsenter --net=$N ip link set eth0 address 02:00:00:00:00:78",
+        ),
+        (
+            "address-lost",
+            "nsenter --net=$N ip addr flush dev eth0 scope global",
+        ),
+        ("route-lost", "nsenter --net=$N ip route del default"),
+        ("tx-checksum", "nsenter --net=$N ethtool -K eth0 tx on"),
+        (
+            "host-link-renamed",
+            "ip link set $H down; ip link set $H name other; ip link set other up",
+        ),
+        ("host-mac", "ip link set $H address 02:00:00:00:00:77"),
+        ("host-mtu", "ip link set $H mtu 900"),
+        ("host-link-down", "ip link set $H down"),
+    ] {
         spoil(&node, &patient, line);
         patient.healthy_after(&[kind]);
         let kubelets = patient.followed.iter().find(|it| it.starts_with("kubectl"));
