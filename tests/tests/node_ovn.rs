@@ -90,8 +90,8 @@ fn a_machine_that_is_another_s_twin_is_refused_before_anything_is_changed() {
         (
             "old",
             "172.31.0.2",
-            "chassis old (other) already has the tunnel address 172.31.0.2: name another address with \
-             --encap-ip; or, if that chassis is gone, run `ovn-sbctl chassis-del old`",
+            "chassis old (other) already has the tunnel address 172.31.0.2: name another address \
+             with --encap-ip; or, if that chassis is gone, run `ovn-sbctl chassis-del old`",
         ),
     ] {
         add(name, ip, "other");

@@ -241,7 +241,7 @@ async fn a_plugin_that_fails_without_a_word_is_named_with_its_status_and_its_las
         .call(Command::Add)
         .await
         .unwrap_err();
-    let expected = r#"IPAM plugin scripted-ipam, ADD: it ended with status 2 without saying why; its standard error ends: "panic: no such luck""#;
+    let expected = r#"IPAM plugin scripted-ipam, ADD: it ended with status 2 without giving a reason; its standard error ends with "panic: no such luck""#;
     assert_eq!(error.to_string(), expected);
     assert_eq!(error.code(), ErrorCode::IO);
 }
@@ -309,8 +309,8 @@ async fn status_fails_where_every_add_would_for_the_plugin_lacks_the_version() {
     let error = debians.call(Command::Status).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "IPAM plugin host-local supports the CNI versions 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, \
-         but the configuration has 1.1.0"
+        "IPAM plugin host-local supports the CNI versions 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, \
+         1.0.0, but the configuration has 1.1.0"
     );
     assert_eq!(error.code(), ErrorCode::INCOMPATIBLE_VERSION);
 

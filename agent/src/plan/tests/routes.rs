@@ -67,6 +67,6 @@ fn next_hops_that_lead_nowhere_are_refused() {
     };
     assert_eq!(
         refusal(with_route("10.9.0.0/16", "fd00::1")),
-        "route 10.9.0.0/16 of eth0 goes by fd00::1: one is IPv4, the other IPv6"
+        "route 10.9.0.0/16 of eth0 has gateway fd00::1: one is IPv4, the other IPv6"
     );
 }
