@@ -263,7 +263,7 @@ fn what_of_ovnkube_s_flags_the_role_does_another_way_is_refused_with_what_it_doe
         -gateway-mode=shared => --gateway-mode shared: expected local, which is the only value that podwire supports
         -nodeport=false => --nodeport false: expected true
         -encap-type=vxlan => --encap-type vxlan: expected geneve
-        -gateway-nexthop=192.0.2.1 => --gateway-nexthop is not for podwire: the host's own routes
+        -gateway-nexthop=192.0.2.1 => --gateway-nexthop is not for podwire: pods' traffic leaves by
         -conntrack-zone=64000 => --conntrack-zone is not for podwire
         -init-master=m1 => --init-master is not for podwire
     "#;

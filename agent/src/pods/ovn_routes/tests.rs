@@ -87,7 +87,7 @@ fn each_refusal_names_element_field_and_value() {
         [{"dst":"10.0.0.0","gw":"172.16.24.1"}] => , [0].dst: "10.0.0.0": not an address with a prefix length
         [{"dst":"10.0.0.0/8"}] => , [0].gw: missing
         [{"dst":"10.0.0.0/8","gw":"x"}] => , [0].gw: "x": not an IP address
-        [{"dst":"10.0.0.0/8","gw":"fd26::1"}] => , [0].gw: "fd26::1": not of the family of its destination 10.0.0.0/8
+        [{"dst":"10.0.0.0/8","gw":"fd26::1"}] => , [0].gw: "fd26::1": not in the address family of its destination 10.0.0.0/8
         [{"dst":"10.0.0.0/8","gw":"10.9.9.9"}] => , [0].gw: "10.9.9.9": not within the subnet of any of the pod's interfaces, so the route needs a dev
         [{"dst":"10.0.0.0/8","gw":"172.16.24.1","dev":"net7"}] => , [0].dev: "net7": none of the pod's interfaces
     "#;

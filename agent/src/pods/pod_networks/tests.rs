@@ -224,8 +224,8 @@ fn a_refused_member_is_named_with_its_value() {
         "routes":[{"dest":"0.0.0.0/0"}] => routes[0].dest: "0.0.0.0/0": a default route: it belongs in gateway_ips
         "routes":[{"dest":"::/0","nextHop":"fd00::1"}] => routes[0].dest: "::/0": a default route: it belongs in gateway_ips
         "routes":[{"dest":"10.96.0.0/16","nextHop":"gw"}] => routes[0].nextHop: "gw": not an IP address
-        "routes":[{"dest":"10.96.0.0/16"},{"dest":"10.97.0.0/16","nextHop":"fd00::1"}] => routes[1].nextHop: "fd00::1": not of the family of its destination 10.97.0.0/16
-        "routes":[{"dest":"fd00:1::/64","nextHop":"10.0.0.1"}] => routes[0].nextHop: "10.0.0.1": not of the family of its destination fd00:1::/64
+        "routes":[{"dest":"10.96.0.0/16"},{"dest":"10.97.0.0/16","nextHop":"fd00::1"}] => routes[1].nextHop: "fd00::1": not in the address family of its destination 10.97.0.0/16
+        "routes":[{"dest":"fd00:1::/64","nextHop":"10.0.0.1"}] => routes[0].nextHop: "10.0.0.1": not in the address family of its destination fd00:1::/64
         "mtu":67 => mtu: 67: not an MTU between 68 and 65535
         "mtu":65536 => mtu: 65536: not an MTU between 68 and 65535
         "mtu":"1400" => mtu: "1400": not an MTU between 68 and 65535
