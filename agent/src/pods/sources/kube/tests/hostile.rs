@@ -40,7 +40,7 @@ async fn a_list_without_end_is_given_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_of_pages_without_end_is_given_up() {
-    let what = format!("list does not end: {MOST_PAGES} pages");
+    let what = format!("list does not end: it has more than {MOST_PAGES} pages");
     withstands(Hostile::EndlessPages, &what).await;
 }
 
