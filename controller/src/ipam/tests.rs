@@ -206,7 +206,7 @@ fn a_wish_is_fulfilled_or_refused_with_a_reason() {
         (
             Some("10.0.0.77"),
             None,
-            "asks for 10.0.0.77, which pod ns/p1 has",
+            "requests 10.0.0.77, which pod ns/p1 has",
         ),
         (
             Some("10.0.1.9"),
