@@ -200,6 +200,21 @@ impl<'node> Patient<'node> {
         assert!(found.fix.is_empty(), "{found:#?}");
     }
 
+    /// For what hinders no pod: it is told, and gone once its commands were run.
+    pub(crate) fn follows_note(&mut self, kind: &str, words: &str) {
+        let (code, findings) = self.ask();
+        let found = findings.iter().find(|it| it.kind == kind);
+        let found = found.unwrap_or_else(|| panic!("no {kind} in {findings:#?}"));
+        assert!(!found.wrong && found.what.contains(words), "{found:#?}");
+        assert!(!found.fix.is_empty(), "nothing fixes {found:#?}");
+        assert_eq!(code, Some(0), "{findings:#?}");
+        for command in found.fix.clone() {
+            self.follow(&command);
+        }
+        let left = self.ask().1;
+        assert!(left.iter().all(|it| it.kind != kind), "{left:#?}");
+    }
+
     /// Runs a command as it is printed, and what it asks others for.
     fn follow(&mut self, printed: &str) {
         self.followed.push(printed.to_owned());

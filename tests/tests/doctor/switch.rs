@@ -91,6 +91,21 @@ fn a_switch_without_descriptors() {
 }
 
 #[test]
+fn a_switch_with_many_ports_that_keeps_idle_flows() {
+    let node = with_ovs();
+    let mut patient = Patient::healthy(&node, AgentOptions::default());
+    let add_ports = |numbers: std::ops::Range<usize>| {
+        let ports = numbers.map(|number| format!("-- add-port br-int p{number} "));
+        node.vsctl(format!("--no-wait {}", ports.collect::<String>()));
+    };
+    // Beside the bridge's own.
+    add_ports(0..248);
+    assert!(patient.ask().1.iter().all(|it| it.kind != "many-ports"));
+    add_ports(248..249);
+    patient.follows_note("many-ports", "br-int has 250 ports");
+}
+
+#[test]
 fn ovn_controller_gone_and_with_it_the_bridge_and_what_it_was_told() {
     let central = Central::start();
     let node = central.node("node-a", 1);

@@ -15,6 +15,8 @@ pub(super) enum Kind {
     VswitchdSilent,
     /// ovs-vswitchd may open too few files for its ports.
     FileLimit,
+    /// ovs-vswitchd has many ports and keeps idle flows for long.
+    ManyPorts,
     /// The kernel lacks the bridge's datapath.
     DatapathMissing,
     /// The bridge's row has another error.
@@ -95,6 +97,7 @@ impl Kind {
             Self::DatabaseSilent
             | Self::VswitchdSilent
             | Self::FileLimit
+            | Self::ManyPorts
             | Self::DatapathMissing
             | Self::BridgeError
             | Self::OtherBridge

@@ -19,6 +19,14 @@ use crate::ports::{PortRecord, SwitchView, version_of};
 /// Time limit of each daemon's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The number of the bridge's ports from which [`MAX_IDLE`] is proposed. docs/scale.md has the
+/// costs.
+const MANY_PORTS: usize = 250;
+
+/// The key of `Open_vSwitch`'s `other_config` that says how long Open vSwitch keeps an idle flow,
+/// in milliseconds (ovs-vswitchd.conf.db(5)).
+const MAX_IDLE: &str = "max-idle";
+
 /// The state of Open vSwitch and OVN.
 #[derive(Debug)]
 pub(super) struct Seen {
@@ -37,6 +45,8 @@ pub(super) struct Seen {
     pidfile: PathBuf,
     /// ovs-vswitchd's limit of open files, if it runs.
     descriptors: Option<u64>,
+    /// Whether [`MAX_IDLE`] is set.
+    has_max_idle: bool,
     /// Whether OVN is in use here, and whether ovn-controller is connected.
     controller: Option<Result<(), String>>,
     /// The agent's process, if it answers.
@@ -65,7 +75,13 @@ pub(super) async fn look(places: &Places, status: Option<&StatusView>) -> Seen {
         ) => Err(error.to_string()),
         (Err(error), _) => Err(error.to_string()),
     };
-    let (switch, ports) = client.read(|db| (SwitchView::read(db, &bridge), PortRecord::ours(db)));
+    let (switch, ports, has_max_idle) = client.read(|db| {
+        let has_max_idle = db
+            .open_vswitch()
+            .is_some_and(|root| root.other_config().str(MAX_IDLE).is_some());
+        let switch = SwitchView::read(db, &bridge);
+        (switch, PortRecord::ours(db), has_max_idle)
+    });
     let is_made = UnixStream::connect(management_socket(rundir, &bridge))
         .await
         .is_ok();
@@ -89,6 +105,7 @@ pub(super) async fn look(places: &Places, status: Option<&StatusView>) -> Seen {
             .map(|said| version_of(&said))
             .map_err(|error| format!("ovs-vswitchd does not answer: {error}")),
         descriptors: descriptors(&pidfile),
+        has_max_idle,
         pidfile,
         controller,
         is_made,
@@ -168,6 +185,7 @@ pub(super) fn examine(seen: &Seen) -> Examined {
         );
         findings.push(Finding::wrong(Kind::FileLimit, what).fix(command));
     }
+    findings.extend(many_ports(seen));
     let bridge = seen.switch.bridge.as_ref().map_or_else(String::new, |it| {
         format!(
             ", {} with {} ports on datapath {}",
@@ -182,6 +200,22 @@ pub(super) fn examine(seen: &Seen) -> Examined {
         ),
         findings,
     }
+}
+
+/// What makes a switch with many ports cheaper.
+fn many_ports(seen: &Seen) -> Option<Finding> {
+    let ports = seen.switch.bridge.as_ref()?.ports;
+    if ports < MANY_PORTS || seen.has_max_idle {
+        return None;
+    }
+    let what = format!(
+        "bridge {} has {ports} ports. Whenever a pod comes or goes, ovs-vswitchd translates again \
+         each flow that a packet has met in the last 10 s. Where pods come and go often, have it \
+         keep idle flows for 1 s (docs/scale.md)",
+        seen.bridge
+    );
+    let command = format!("ovs-vsctl set Open_vSwitch . other_config:{MAX_IDLE}=1000");
+    Some(Finding::note(Kind::ManyPorts, what).fix(command))
 }
 
 fn bridge(seen: &Seen) -> Option<Finding> {
