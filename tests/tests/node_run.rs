@@ -200,7 +200,7 @@ fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
         machine.node().run("ip", "route del 10.96.0.0/16");
         run.await_log(text, round);
     }
-    run.await_log("route 10.96.0.0/16 was put back 10 times within 60 s", 1);
+    run.await_log("route 10.96.0.0/16 was restored 10 times within 60 s", 1);
     machine.node().run("ip", "route del 10.96.0.0/16");
     run.await_state("left alone: route 10.96.0.0/16");
     // The others are kept all the same.
@@ -214,7 +214,7 @@ fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
             && event["message"]
                 .as_str()
                 .unwrap()
-                .starts_with("route 10.96.0.0/16 was put back")
+                .starts_with("route 10.96.0.0/16 was restored")
     };
     let awaited = "an Event on the Node";
     let events = server.await_events(awaited, |events| events.iter().any(is_told));
