@@ -3,15 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Event, EventSource, Node, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::api::core::v1::{Event, Node};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::cluster::ApiNode;
-use crate::kept::timestamp;
 use crate::look::Look;
 use crate::plan::Item;
 use crate::services;
@@ -138,34 +136,21 @@ pub(crate) async fn warn(
     node: &ApiNode,
     text: &str,
 ) -> kube::Result<()> {
-    let milliseconds = timestamp();
-    let now = Timestamp::from_millisecond(milliseconds).unwrap_or_default();
-    let event = Event {
-        metadata: ObjectMeta {
-            name: Some(format!("{name}.{milliseconds:x}")),
-            // Where Events on what has no namespace are.
-            namespace: Some("default".to_owned()),
-            ..ObjectMeta::default()
-        },
-        involved_object: ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Node".to_owned()),
-            name: Some(name.to_owned()),
-            uid: Some(node.uid.clone()),
-            ..ObjectReference::default()
-        },
-        type_: Some("Warning".to_owned()),
-        reason: Some("PutBackTooOften".to_owned()),
-        message: Some(text.to_owned()),
-        source: Some(EventSource {
-            component: Some("podwire-node".to_owned()),
-            host: Some(name.to_owned()),
-        }),
-        count: Some(1),
-        first_timestamp: Some(Time(now)),
-        last_timestamp: Some(Time(now)),
-        ..Event::default()
-    };
+    let now = Timestamp::now();
+    let event_name = format!("{name}.{:x}", now.as_millisecond());
+    let event = json!({
+        // Where Events on objects without a namespace are.
+        "metadata": { "name": event_name, "namespace": "default" },
+        "involvedObject": { "apiVersion": "v1", "kind": "Node", "name": name, "uid": node.uid },
+        "type": "Warning",
+        "reason": "PutBackTooOften",
+        "message": text,
+        "source": { "component": "podwire-node", "host": name },
+        "count": 1,
+        "firstTimestamp": now.to_string(),
+        "lastTimestamp": now.to_string(),
+    });
+    let event: Event = serde_json::from_value(event).map_err(kube::Error::SerdeError)?;
     let events = Api::<Event>::namespaced(client.clone(), "default");
     events
         .create(&PostParams::default(), &event)

@@ -5,7 +5,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use hyper::StatusCode;
 use k8s_openapi::jiff::Timestamp;
@@ -89,7 +88,7 @@ impl Kept {
             self.last.pop_front();
         }
         self.last.push_back(PutBack {
-            at: now(),
+            at: format!("{:.3}", Timestamp::now()),
             item: item.to_owned(),
             was: was.to_owned(),
             by: by.to_owned(),
@@ -124,20 +123,6 @@ impl Kept {
             warn!(%error, file = %file.display(), "the role's record can't be written");
         }
     }
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn timestamp() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let milliseconds = since
-        .ok()
-        .and_then(|since| since.as_millis().try_into().ok());
-    milliseconds.unwrap_or_default()
-}
-
-fn now() -> String {
-    let time = Timestamp::from_millisecond(timestamp()).unwrap_or_default();
-    format!("{time:.3}")
 }
 
 /// What a run has written, oldest first; nothing where there is none.

@@ -12,7 +12,6 @@ use kube::Client as Api;
 use tokio::time::timeout;
 
 use crate::LINK;
-use crate::kept::timestamp;
 use crate::look::Look;
 use crate::nft::{self, objects};
 use crate::plan::{Item, TUNNEL_PORT};
@@ -176,10 +175,7 @@ async fn clock(api: &Api) -> Option<String> {
     let response = timeout(LIMIT, api.send(request)).await.ok()?.ok()?;
     let date = response.headers().get(http::header::DATE)?.to_str().ok()?;
     let theirs = rfc2822::parse(date).ok()?.timestamp();
-    let apart = Timestamp::from_millisecond(timestamp())
-        .ok()?
-        .as_millisecond()
-        - theirs.as_millisecond();
+    let apart = Timestamp::now().as_millisecond() - theirs.as_millisecond();
     (apart.abs() > CLOCK).then(|| {
         format!(
             "this clock is {} s {} the API server's: certificates and leases go by it; is a time \
