@@ -149,7 +149,7 @@ fn one_round(
     // until they expire, ten seconds later (other_config:max-idle): beside 300 ports that doubles
     // what ovs-vswitchd takes, in some rounds and not in others.
     if !cell.keeps_flows {
-        node.appctl(&["revalidator/purge"]);
+        node.appctl("revalidator/purge");
     }
     await_idle(node)?;
     let meter = Meter { node, daemons };
@@ -218,7 +218,7 @@ pub fn await_idle(node: &TestNode) -> Result<(), Error> {
     // ovsdb-server has then sent it what was committed before.
     node.ovsdb_rows("Bridge");
     for _ in 0..TURNS {
-        node.appctl(&["version"]);
+        node.appctl("version");
     }
     Ok(())
 }

@@ -43,7 +43,7 @@ impl SwitchSettings {
             let column = format!("other_config:{setting}");
             node.run(
                 "ovs-vsctl",
-                &["--no-wait", "set", "Open_vSwitch", ".", &column],
+                ["--no-wait", "set", "Open_vSwitch", ".", &column],
             );
         }
         node.start_vswitchd_with(&self.flags);

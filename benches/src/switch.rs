@@ -64,11 +64,11 @@ pub fn work(
     let seats = std::slice::from_ref(seat);
     for _ in 0..COUNTED {
         for (verb, means) in [(Verb::Add, &mut work.add), (Verb::Del, &mut work.del)] {
-            node.appctl(&["revalidator/purge"]);
+            node.appctl("revalidator/purge");
             let before = counters(node)?;
             batch(node, subject, seats, 1, verb)?;
             await_idle(node)?;
-            let flows = node.appctl(&["dpctl/dump-flows"]);
+            let flows = node.appctl("dpctl/dump-flows");
             *means.entry(FLOODS.to_owned()).or_default() += floods(&flows) as f64 / COUNTED as f64;
             for (name, after) in counters(node)? {
                 let before = before.get(&name).copied().unwrap_or_default();
@@ -118,7 +118,7 @@ fn counters(node: &TestNode) -> Result<BTreeMap<String, u64>, Error> {
     thread::sleep(COUNTERS_LAG);
     // A thread that slept adds when it wakes.
     await_idle(node)?;
-    Ok(totals(&node.appctl(&["coverage/show"])))
+    Ok(totals(&node.appctl("coverage/show")))
 }
 
 /// Whether a line of strace's record is a request for a link's state.

@@ -43,12 +43,12 @@ fn arguments(verb: &str, node: &OvnNode, server: &ApiServer) -> String {
 fn bare(node: &OvnNode) {
     node.vsctl("--if-exists del-br br-int");
     let usual = "echo 0 >/proc/sys/net/ipv4/conf/default/arp_ignore";
-    node.run("sh", ["-c", &usual]);
+    node.run("sh", ["-c", usual]);
     if node.uplink() != "eth0" {
         // The userspace datapath's own port answers ARP for the bridge's address, as a tap would
         // not.
         let quiet = "echo 8 >/proc/sys/net/ipv4/conf/eth0/arp_ignore";
-        node.run("sh", ["-c", &quiet]);
+        node.run("sh", ["-c", quiet]);
     }
 }
 
@@ -93,7 +93,7 @@ impl<'n> Cluster<'n> {
     fn routes(&self, at: usize) -> String {
         let of = |family| {
             let list = [family, "route", "show", "proto", "112"];
-            self.nodes[at].run("ip", &list)
+            self.nodes[at].run("ip", list)
         };
         of("-4") + &of("-6")
     }

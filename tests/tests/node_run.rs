@@ -126,7 +126,7 @@ fn who_did_it_and_when_stands_in_the_log_in_show_and_in_the_metrics() {
     let node = machine.node();
     // A process that lives on, so that its name can still be read.
     let del = "ip address del 10.244.1.2/24 dev ovn-k8s-mp0";
-    node.run("sh", ["-c", &del]);
+    node.run("sh", ["-c", del]);
     let line = run.await_log("put back address 10.244.1.2/24", 1);
     assert!(line.contains("changed by"), "{line}");
     node.run("nft", "flush ruleset");
@@ -237,7 +237,7 @@ fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
         "--k8s-apiserver",
         &url,
     ];
-    let done = machine.podwire_node("cleanup", &flags);
+    let done = machine.podwire_node("cleanup", flags);
     assert!(
         done.stdout.contains("annotations of node node-a"),
         "{done:?}"

@@ -35,7 +35,7 @@ fn machines() -> (Central, [OvnNode; 2]) {
         ("2001:db8:113::/64", "fd00:31::2"),
     ] {
         let add = ["route", "add", net, "via", by];
-        central.machine().run("ip", &add);
+        central.machine().run("ip", add);
     }
     (central, nodes)
 }

@@ -24,10 +24,10 @@ fn open_vswitch_s_daemons_are_tuned_once_and_as_they_were_after_cleanup() {
     let node = machine.node();
     // The machine's own units stay out of it.
     let over = ["-t", "tmpfs", "none", "/etc/systemd/system"];
-    node.run("mount", &over);
+    node.run("mount", over);
     let files = || node.run("find", "/etc/systemd/system");
     let (before, files_before) = (machine.snapshot(), files());
-    let made = machine.init(&TUNED);
+    let made = machine.init(TUNED);
     assert!(made.contains(&format!("made file {UNIT}")), "{made}");
     let text = node.run("cat", UNIT);
     let lines: Vec<&str> = text.lines().collect();
@@ -42,19 +42,19 @@ fn open_vswitch_s_daemons_are_tuned_once_and_as_they_were_after_cleanup() {
     let config = node.ovsdb_rows("Open_vSwitch")[0]["other_config"].clone();
     assert_eq!(config["n-revalidator-threads"], "1");
     assert_eq!(config["n-handler-threads"], "1");
-    let again = machine.init(&TUNED);
+    let again = machine.init(TUNED);
     assert!(again.starts_with("0 steps: 0 changes"), "{again}");
-    await_well(node, machine.arguments("show", &TUNED));
+    await_well(node, machine.arguments("show", TUNED));
 
     // Somebody else's file of that name is not ours to replace.
     node.run("sh", ["-c", &format!("echo '[Service]' >{UNIT}")]);
-    let refused = machine.podwire_node("init", &TUNED);
+    let refused = machine.podwire_node("init", TUNED);
     assert!(
         refused.stderr.contains("somebody else wrote it"),
         "{refused:?}"
     );
     node.run("rm", UNIT);
-    machine.init(&TUNED);
+    machine.init(TUNED);
     // A reboot takes the journal.
     node.run("rm", "-r /run/podwire/node");
     machine.cleanup("--force");
@@ -115,7 +115,7 @@ fn tunnels_end_at_the_udp_port_that_is_named_also_after_ovn_controller_makes_its
         "encap",
         "chassis_name=node-a",
     ];
-    let row = central.sbctl(&of_node);
+    let row = central.sbctl(of_node);
     central.sbctl(format!("remove encap {} options dst_port", row.trim()));
     runs[0].await_log("put back tunnels' UDP port of chassis node-a = 8080", 1);
     await_well(&nodes[0], line(0, "show"));

@@ -139,7 +139,7 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
     let ours = run(
         &node,
         "find",
-        &format!("{ROOT} -path *podwire* -not -path */dpkg/*"),
+        format!("{ROOT} -path *podwire* -not -path */dpkg/*"),
     );
     assert_eq!(ours, "");
     let left: Vec<String> = files(&node, ROOT)

@@ -112,7 +112,7 @@ fn with_a_full_disk_an_add_names_the_file_and_a_del_still_works() {
         "podwire-small",
         "/run/podwire",
     ];
-    node.run("mount", &small);
+    node.run("mount", small);
     let _agent = node.start_agent(&options());
     let [wired, next] = [11, 12].map(|number| node.numbered_pod(number));
     wired.add().success();
