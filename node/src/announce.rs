@@ -1,5 +1,5 @@
-//! What the control plane is told of this node: annotations of its Node, under the names and in the
-//! forms of ovn-kubernetes.
+//! Publishes this node to the control plane: annotations of its Node, with the names and in the
+//! formats of ovn-kubernetes.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::look::Look;
 use crate::plan::Item;
 use crate::services;
 
-/// The annotation by which the control plane gives the node its subnets.
+/// The annotation in which the control plane assigns the node its subnets.
 pub(crate) const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
 
-/// All that is written.
+/// All annotations that podwire writes.
 const WRITTEN: [&str; 8] = [
     "k8s.ovn.org/node-chassis-id",
     "k8s.ovn.org/node-mgmt-port-mac-address",
@@ -32,7 +32,7 @@ const WRITTEN: [&str; 8] = [
 /// Annotations by key.
 pub(crate) type Announced = BTreeMap<&'static str, String>;
 
-/// The annotations of a node that is as it should be.
+/// The annotations of a node that is set up.
 pub(crate) fn annotations(look: &Look) -> Announced {
     let actual = &look.actual;
     let mut all = BTreeMap::new();
@@ -80,7 +80,7 @@ pub(crate) fn annotations(look: &Look) -> Announced {
     all
 }
 
-/// Writes those annotations that the Node does not have so, if there are any; tells how many.
+/// Writes the annotations that differ on the Node; returns their number.
 ///
 /// # Errors
 /// The API server's.
@@ -103,7 +103,7 @@ pub(crate) async fn announce(
     Ok(changed.len())
 }
 
-/// Removes what was written, and tells how many annotations that were.
+/// Removes podwire's annotations; returns their number.
 ///
 /// # Errors
 /// The API server's.
@@ -115,7 +115,7 @@ pub(crate) async fn withdraw(client: &Client, name: &str) -> kube::Result<usize>
     let there = WRITTEN
         .iter()
         .filter(|key| node.annotations().contains_key(**key));
-    // A merge patch removes what it gives null for (RFC 7396).
+    // A merge patch removes members whose value is null (RFC 7396).
     let gone: BTreeMap<&str, Value> = there.map(|key| (*key, Value::Null)).collect();
     if !gone.is_empty() {
         let patch = json!({"metadata": {"annotations": gone}});
@@ -139,7 +139,7 @@ pub(crate) async fn warn(
     let now = Timestamp::now();
     let event_name = format!("{name}.{:x}", now.as_millisecond());
     let event = json!({
-        // Where Events on objects without a namespace are.
+        // The namespace of Events about objects without one.
         "metadata": { "name": event_name, "namespace": "default" },
         "involvedObject": { "apiVersion": "v1", "kind": "Node", "name": name, "uid": node.uid },
         "type": "Warning",

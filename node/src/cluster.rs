@@ -1,4 +1,5 @@
-//! The part of the Kubernetes API that the node role goes by: services, their endpoints and Nodes.
+//! The part of the Kubernetes API that the node role depends on: services, their endpoints and
+//! Nodes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,14 +12,14 @@ use kube::ResourceExt as _;
 /// Namespace and name.
 pub(crate) type Name = (String, String);
 
-/// A service, as far as the host's part of it goes.
+/// The part of a service that concerns the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Service {
     pub(crate) cluster_ips: Vec<IpAddr>,
-    /// External IPs, and those of a load balancer that leaves packets to the node.
+    /// External IPs, and those of a load balancer that forwards packets to the node.
     pub(crate) external_ips: Vec<IpAddr>,
     pub(crate) balancer_ips: Vec<IpAddr>,
-    /// Who may use the load balancer's addresses; everybody when it is empty.
+    /// The clients that may use the load balancer's addresses; empty for all.
     pub(crate) source_ranges: Vec<IpNet>,
     pub(crate) ports: Vec<Port>,
     pub(crate) external_local: bool,
@@ -31,7 +32,7 @@ pub(crate) struct Service {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Port {
     pub(crate) name: String,
-    /// As nft has it: `tcp`, `udp`, `sctp`.
+    /// In nft's form: `tcp`, `udp`, `sctp`.
     pub(crate) protocol: String,
     pub(crate) port: u16,
     pub(crate) node_port: Option<u16>,
@@ -41,7 +42,7 @@ pub(crate) struct Port {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Slice {
     pub(crate) endpoints: Vec<Endpoint>,
-    /// By the port's name: protocol and number.
+    /// By port name: protocol and number.
     pub(crate) ports: BTreeMap<String, (String, u16)>,
 }
 
@@ -53,7 +54,7 @@ pub(crate) struct Endpoint {
     pub(crate) serving: bool,
 }
 
-/// A Node: the own one, and in plain mode those of the others.
+/// A Node: this one and, in plain mode, the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ApiNode {
     pub(crate) uid: String,
@@ -63,11 +64,11 @@ pub(crate) struct ApiNode {
     pub(crate) addresses: Vec<IpAddr>,
 }
 
-/// The objects, as far as the watches have told them.
+/// The objects, as far as the watches have reported them.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
     pub(crate) services: Kind<Name, Service>,
-    /// By namespace, service and the slice's own name.
+    /// By namespace, service and the slice's name.
     pub(crate) slices: Kind<(String, String, String), Slice>,
     pub(crate) nodes: Kind<String, ApiNode>,
 }
@@ -76,24 +77,24 @@ pub(crate) struct Cluster {
 #[derive(Debug)]
 pub(crate) struct Kind<N, V> {
     pub(crate) objects: BTreeMap<N, V>,
-    /// Whether all were told at least once.
+    /// Whether the list was complete at least once.
     pub(crate) is_listed: bool,
 }
 
-/// A change of an object; none when it is gone.
+/// A change of an object; None if it is gone.
 #[derive(Debug)]
 pub(crate) enum Change {
     Service(Name, Option<Service>),
     Slice((String, String, String), Option<Slice>),
     Node(String, Option<ApiNode>),
-    /// All objects of a kind were told once.
+    /// All services have been listed.
     ServicesListed,
     SlicesListed,
     NodesListed,
 }
 
 impl Cluster {
-    /// Takes a change, and tells whether it is one.
+    /// Applies a change, and returns whether anything differs.
     pub(crate) fn take(&mut self, change: Change) -> bool {
         match change {
             Change::Service(name, service) => self.services.set(name, service),
@@ -105,7 +106,7 @@ impl Cluster {
         }
     }
 
-    /// Whether services and their endpoints were told at least once.
+    /// Whether services and their endpoints were listed at least once.
     pub(crate) fn is_listed(&self) -> bool {
         self.services.is_listed && self.slices.is_listed
     }
@@ -130,7 +131,7 @@ impl<N, V> Default for Kind<N, V> {
 }
 
 impl<N: Ord, V: PartialEq> Kind<N, V> {
-    /// Tells whether it is another than before.
+    /// Sets or removes an object; returns whether it differs.
     fn set(&mut self, name: N, object: Option<V>) -> bool {
         if self.objects.get(&name) == object.as_ref() {
             return false;
@@ -143,11 +144,11 @@ impl<N: Ord, V: PartialEq> Kind<N, V> {
     }
 }
 
-/// The label of a slice that names its service.
+/// The label in which a slice names its service.
 pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 impl Service {
-    /// None for one that is headless, an alias or another proxy's.
+    /// None for a service that is headless, an alias or another proxy's.
     pub(crate) fn of(service: &ApiService) -> Option<Self> {
         let spec = service.spec.as_ref()?;
         let own = "service.kubernetes.io/service-proxy-name";
@@ -167,7 +168,7 @@ impl Service {
             .as_ref()
             .and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
         let balancer = balancer.into_iter().flatten();
-        // One that is a proxy sends packets to node ports (KEP-1860).
+        // A load balancer in proxy mode sends packets to node ports (KEP-1860).
         let balancer = balancer.filter(|it| it.ip_mode.as_deref() != Some("Proxy"));
         let local = |policy: &Option<String>| policy.as_deref() == Some("Local");
         let seconds = spec
@@ -193,7 +194,7 @@ impl Service {
             ports: ports.collect(),
             external_local: local(&spec.external_traffic_policy),
             internal_local: local(&spec.internal_traffic_policy),
-            // Kubernetes' own default.
+            // Kubernetes' default.
             affinity: is_client_ip.then(|| seconds.unwrap_or(10_800)),
             health_port: spec
                 .health_check_node_port
@@ -222,7 +223,7 @@ impl From<&EndpointSlice> for Slice {
             let conditions = endpoint.conditions.as_ref();
             let ready = conditions.and_then(|it| it.ready).unwrap_or(true);
             Some(Endpoint {
-                // Further addresses of one endpoint are not to be used (discovery/v1).
+                // Further addresses of one endpoint must not be used (discovery/v1).
                 address: endpoint.addresses.first()?.parse().ok()?,
                 node: endpoint.node_name.clone(),
                 ready,

@@ -37,9 +37,9 @@ pub struct NodeCommand {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 success, 1 failure, 2 there is something to do (plan, show) or wrong usage.";
-/// plan's and show's code when there is something to do.
+/// The exit code of plan and show if there is something to do.
 const TO_DO: u8 = 2;
-/// How long the API server may take to tell of the node.
+/// Time limit for the API server to report the node.
 const API_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Subcommand)]
@@ -165,7 +165,7 @@ enum Failure {
 }
 
 impl Wanted {
-    /// What is wanted, and where the API server is that tells the rest.
+    /// The goal, and the API server that provides the rest.
     fn check(self) -> Result<(Goal, Option<Access>, Places), SettingsError> {
         let access = self.api.access();
         let goal = Goal {
@@ -175,7 +175,7 @@ impl Wanted {
         Ok((goal, access, self.places.check()?))
     }
 
-    /// What is wanted, with what the API server tells of it where there is one.
+    /// The goal, with what the API server provides, if there is one.
     async fn goal(self) -> Result<(Goal, Option<Client>, Places), Failure> {
         let (mut goal, access, places) = self.check()?;
         let mut api = None;
@@ -192,14 +192,14 @@ impl Wanted {
     }
 }
 
-/// Who started the command.
+/// The process that started the command.
 #[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
-    /// Takes what the service manager is to know (sd_notify(3)).
+    /// Passes a message to the service manager (sd_notify(3)).
     pub tell: &'a dyn Fn(&str),
-    /// How often it wants to hear that the command lives (sd_watchdog_enabled(3)).
+    /// The interval of liveness messages (sd_watchdog_enabled(3)).
     pub watchdog: Option<Duration>,
-    /// Takes a flag's name and gives where its value comes from, as words behind it.
+    /// Returns the source of a flag's value, as text to append.
     pub origin: &'a dyn Fn(&str) -> String,
 }
 
@@ -291,7 +291,7 @@ impl CleanupArgs {
             say(&format!("removed {count} annotations of node {name}\n"))?;
         }
         if let Some(chassis) = chassis.filter(|_| self.cluster) {
-            // ovn-controller has left: it was told so by the key that is gone.
+            // ovn-controller has left: the removed key told it to.
             let text = match chassis.delete().await? {
                 0 => format!("no chassis {} in the southbound database\n", chassis.name),
                 _ => format!(
@@ -323,7 +323,7 @@ impl RunArgs {
                 () = starter_ended(&mut starter) => return,
             }
             if let Some(starter) = &mut starter {
-                // So it knows that nothing has failed.
+                // This tells it that nothing has failed.
                 let _ = starter.write(b"\n").await;
             }
         };
@@ -366,7 +366,7 @@ fn starter() -> std::io::Result<UnixStream> {
     UnixStream::from_std(socket)
 }
 
-/// Waits until that process ends; without one, forever.
+/// Waits until that process ends; without one, for ever.
 async fn starter_ended(starter: &mut Option<UnixStream>) {
     match starter {
         Some(stream) => while stream.read(&mut [0]).await.is_ok_and(|length| length > 0) {},
@@ -374,7 +374,8 @@ async fn starter_ended(starter: &mut Option<UnixStream>) {
     }
 }
 
-/// The end of the process by a signal. Without it, the first process of a container ignores them.
+/// Completes when a signal asks the process to end. Otherwise a container's first process ignores
+/// such signals.
 fn ended() -> Result<impl Future<Output = ()>, Failure> {
     let ends = |kind| signal(kind).map_err(Failure::Signals);
     let mut terminate = ends(SignalKind::terminate())?;
@@ -387,7 +388,7 @@ fn ended() -> Result<impl Future<Output = ()>, Failure> {
     })
 }
 
-/// The journal, held; `stop` ends the process that waits for it.
+/// Locks the journal; `stop` ends a process that waits for it.
 async fn hold(
     places: &Places,
     waits: bool,
@@ -400,7 +401,7 @@ async fn hold(
         held => return Ok(held.map_err(NodeError::from)?),
     }
     let directory = places.directory.clone();
-    // Whoever waits for a lock can't be told to stop.
+    // A process that waits for a lock can't be notified.
     let held = tokio::task::spawn_blocking(move || Journal::hold_when_free(&directory));
     let journal = tokio::select! {
         held = held => held.map_err(|error| Failure::Runtime(error.into()))?,
@@ -409,7 +410,7 @@ async fn hold(
     Ok(journal.map_err(NodeError::from)?)
 }
 
-/// What was done, step by step, and how often the machine was written to.
+/// What was done, step by step, and how often the machine was changed.
 fn report(done: &[crate::diff::Step], node: &Node) -> Result<ExitCode, Failure> {
     let counts = node.counts();
     let mut text: String = done.iter().map(|step| show::done(step) + "\n").collect();

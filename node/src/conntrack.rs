@@ -1,6 +1,5 @@
-//! Connections of UDP services that lead to an endpoint which is gone: without an entry's end, a
-//! client that goes on sending would never get to another (nf_conntrack keeps an entry for as long
-//! as packets come).
+//! Removes connections of UDP services to deleted endpoints: otherwise a client that keeps sending
+//! would never reach another endpoint (nf_conntrack keeps an entry for as long as packets arrive).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,8 +26,8 @@ const PROTO_NUM: u16 = 1;
 const PROTO_SRC_PORT: u16 = 2;
 const PROTO_DST_PORT: u16 = 3;
 
-/// Removes the entries of UDP clients of these fronts that lead to none of its endpoints, and tells
-/// how many there were.
+/// Removes the entries of UDP clients of these fronts that lead to none of their endpoints, and
+/// returns their number.
 ///
 /// # Errors
 /// The kernel's.
@@ -53,13 +52,13 @@ pub(crate) async fn forget(fronts: &BTreeMap<SocketAddr, Vec<SocketAddr>>) -> io
     for entry in &stale {
         let ack = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
         socket.send(&request(DELETE, ack, entry)).await?;
-        // One that has ended meanwhile is answered with ENOENT, which is as well.
+        // For one that has expired meanwhile, the answer is ENOENT, which is fine.
         socket.recv_from_full().await?;
     }
     Ok(stale.len())
 }
 
-/// The request's content that deletes this entry, if it is one that leads nowhere.
+/// The request that deletes this entry, if it leads to no endpoint.
 fn stale_entry(message: &[u8], fronts: &BTreeMap<SocketAddr, Vec<SocketAddr>>) -> Option<Vec<u8>> {
     let (header, entry) = message.split_at_checked(NFGENMSG)?;
     let original = attribute(entry, TUPLE_ORIG)?;
@@ -79,7 +78,7 @@ fn stale_entry(message: &[u8], fronts: &BTreeMap<SocketAddr, Vec<SocketAddr>>) -
     Some(content)
 }
 
-/// An end of a tuple of UDP.
+/// One end of a UDP tuple.
 fn end(tuple: &[u8], ip: [u16; 2], port: u16) -> Option<SocketAddr> {
     let protocol = attribute(tuple, TUPLE_PROTO)?;
     if attribute(protocol, PROTO_NUM)? != [libc::IPPROTO_UDP as u8] {

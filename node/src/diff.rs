@@ -1,4 +1,4 @@
-//! What is compared with what should be: pure.
+//! Compares the actual state with the plan: pure.
 
 mod surplus;
 mod switch;
@@ -12,27 +12,27 @@ use crate::journal::Undo;
 use crate::plan::{Item, Plan};
 use crate::{FILE_MARK, LINK, PROTOCOL, TUNNEL};
 
-/// An item, and how it is.
+/// An item and its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) item: Item,
     pub(crate) state: State,
 }
 
-/// How an item is.
+/// The state of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum State {
-    /// As it should be; `ours` when it bears our mark.
+    /// As planned; `ours` if it has podwire's mark.
     Well { ours: bool },
     /// Not there.
     Missing,
-    /// There in another form, which is told.
+    /// It exists, but differs in the described way.
     Differs(String),
-    /// Somebody else's is in its place, which is told.
+    /// Somebody else's item, as described, has its place.
     Foreign(String),
-    /// It bears our mark and is not wanted any more.
+    /// It has podwire's mark but is no longer planned.
     Surplus,
-    /// It can't be made before something else is there, which is told.
+    /// It can't be created before something else exists, as described.
     Waits(String),
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum Step {
     Remove(Item),
 }
 
-/// Every item of the plan in its order, and after them what is of ours and not in it.
+/// Every item of the plan in order, then those of podwire's that are not in it.
 pub(crate) fn findings(
     plan: &Plan,
     actual: &Actual,
@@ -63,7 +63,7 @@ pub(crate) fn findings(
     wanted.chain(look.surplus()).collect()
 }
 
-/// The steps that can be taken now: what is to go first, last made first.
+/// The steps that can be executed now: removals first, in reverse order of creation.
 pub(crate) fn steps(findings: &[Finding]) -> Vec<Step> {
     let removals = findings.iter().rev();
     let removals = removals.filter(|finding| finding.state == State::Surplus);
@@ -104,7 +104,7 @@ impl Look<'_> {
             Item::Services | Item::Former(_) => State::Well { ours: true },
             Item::Firewalld(rule) => self.firewalld(item, rule),
             Item::LinkUp(_) | Item::Address(_) | Item::Neighbour { .. } | Item::Route(_) => {
-                // What is in our place elsewhere is known before our link is there.
+                // An item elsewhere that has podwire's place is known before podwire's link exists.
                 match (self.on_link(item), self.lacks(item)) {
                     (foreign @ State::Foreign(_), _) => foreign,
                     (_, Some(awaited)) => State::Waits(awaited),
@@ -114,7 +114,8 @@ impl Look<'_> {
         }
     }
 
-    /// How an item of the switch's database is, which can't be changed while that doesn't answer.
+    /// The state of an item in the switch's database, which can't be changed while that does not
+    /// answer.
     fn of_switch(&self, state: State) -> State {
         match state {
             State::Missing | State::Differs(_) if !self.actual.switch.answers => {
@@ -124,7 +125,7 @@ impl Look<'_> {
         }
     }
 
-    /// What an item on a link lacks.
+    /// What an item on a link waits for.
     fn lacks(&self, item: &Item) -> Option<String> {
         match item {
             Item::LinkUp(link) | Item::Neighbour { link, .. } => self.without_link(link),
@@ -138,7 +139,7 @@ impl Look<'_> {
         }
     }
 
-    /// What a link lacks to take addresses, neighbours and routes.
+    /// What a link needs before it can have addresses, neighbours and routes.
     fn without_link(&self, name: &str) -> Option<String> {
         let switch = &self.actual.switch;
         let is_made = match name {
@@ -219,7 +220,7 @@ impl Look<'_> {
                 }
                 match same.first() {
                     None => State::Missing,
-                    // Who put it in the place of one that we had made did so meanwhile.
+                    // If podwire had created its own here, somebody has replaced that since.
                     Some(seen) if seen.ours || self.take_over || self.made(item) => {
                         State::Differs(of_route(seen))
                     }
@@ -233,7 +234,7 @@ impl Look<'_> {
         }
     }
 
-    /// Whether we made it, since the machine has been up.
+    /// Whether podwire created it, since the machine was booted.
     fn made(&self, item: &Item) -> bool {
         self.journal.contains(&Undo::Made(item.clone()))
     }
@@ -253,7 +254,7 @@ impl Look<'_> {
         }
     }
 
-    /// Which link is missing for a setting, if one is.
+    /// The missing link of a setting, if any.
     fn lacks_link_of(&self, path: &str) -> Option<String> {
         let link = path.split('/').nth(3)?;
         (link != "all" && !self.actual.links.contains_key(link)).then(|| format!("link {link}"))
@@ -282,7 +283,7 @@ impl Look<'_> {
             return State::Missing;
         };
         let chains: BTreeSet<&String> = wanted.chains.iter().map(|(name, _)| name).collect();
-        // Chains are listed in nft's order, and the rules of a chain in theirs.
+        // nft lists chains in its own order, but a chain's rules in theirs.
         let of = |rules: &[(String, String)]| -> Vec<(String, String)> {
             let mut rules = rules.to_vec();
             rules.sort_by(|a, b| a.0.cmp(&b.0));
@@ -297,7 +298,7 @@ impl Look<'_> {
     }
 }
 
-/// Whether a file is still there after a reboot, when the journal is not.
+/// Whether a file survives a reboot, which the journal does not.
 fn outlives(path: &str) -> bool {
     path.starts_with("/etc/")
 }

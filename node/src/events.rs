@@ -1,9 +1,9 @@
-//! When to look again: notices of the kernel, of nftables and of the switch's database; and who did
-//! what they tell of, where they say so.
+//! When to look again: notifications of the kernel, of nftables and of the switch's database; and
+//! who caused them, if they tell.
 //!
-//! What is ours changes rarely; what is beside it (pods' links, others' routes, the elements of
-//! kube-proxy's sets) changes all the time. So notices are read for whom they concern, and only
-//! those that may be about an item of ours end a wait.
+//! podwire's own items change rarely; what is beside them (pods' links, others' routes, the
+//! elements of kube-proxy's sets) changes all the time. So notifications are filtered, and only
+//! those that may concern an item of podwire's end a wait.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -34,11 +34,11 @@ use crate::{PROTOCOL, nft};
 /// What has happened since the last look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
-    /// Something in the kernel has changed that may be ours.
+    /// Something in the kernel has changed that may be podwire's.
     pub(crate) kernel: bool,
-    /// The processes that changed it; the kernel names none for what it did itself.
+    /// The processes that changed it; none for the kernel's own changes.
     pub(crate) processes: BTreeSet<String>,
-    /// Who changed our nftables tables.
+    /// Who changed podwire's nftables tables.
     pub(crate) firewall: BTreeSet<String>,
     /// The switch's database has changed.
     pub(crate) switch: bool,
@@ -49,22 +49,22 @@ pub(crate) struct Events {
     kernel: UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>,
     settings: Notices,
     firewall: FirewallNotices,
-    /// Of Open vSwitch's database, and of the southbound one where there is something of ours.
+    /// Open vSwitch's database and, if podwire has something in it, the southbound one.
     databases: Vec<watch::Receiver<Version>>,
-    /// Where a file of ours may change.
+    /// The directory in which podwire's file may change.
     files: Option<FileNotices>,
     firewalld: Option<Signals>,
     links: Links,
-    /// The netlink port of our own changes.
+    /// The netlink port of podwire's own changes.
     own: u32,
 }
 
-/// The indexes of the links that matter, as last seen.
+/// The indexes of the relevant links, as last seen.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Links {
-    /// The same by name: a link that is made anew has another index.
+    /// Their names: a re-created link has another index.
     pub(crate) names: BTreeSet<String>,
-    /// Whose neighbours are ours.
+    /// Links with neighbours of podwire's.
     pub(crate) own: Vec<u32>,
     pub(crate) others: BTreeSet<u32>,
 }
@@ -87,18 +87,18 @@ const NFTABLES_GROUP: u32 = 7;
 /// linux/netfilter/nfnetlink.h: NFNL_SUBSYS_NFTABLES.
 const NFTABLES: u8 = 10;
 /// linux/netfilter/nf_tables.h: NFT_MSG_NEWGEN, NFTA_GEN_PROC_PID, NFTA_GEN_PROC_NAME, and the
-/// attribute of every object that names its table.
+/// attribute in which every object names its table.
 const NEW_GENERATION: u8 = 15;
 const GENERATION_PID: u16 = 2;
 const GENERATION_NAME: u16 = 3;
 const OBJECTS_TABLE: u16 = 1;
 
-/// How long events that come together are gathered: a look is worth more than each of them.
+/// How long to collect events that come together, as one look serves them all.
 const TOGETHER: Duration = Duration::from_millis(5);
 
 impl Events {
-    /// Listens from now on. To be called on the tokio runtime, before the first look. `own` is the
-    /// netlink port of our own changes, `file` one that somebody may remove.
+    /// Listens from now on. Call this on the tokio runtime, before the first look. `own` is the
+    /// netlink port of podwire's own changes, `file` a file that somebody may remove.
     pub(crate) fn listen<'a>(
         clients: impl Iterator<Item = &'a Client>,
         own: u32,
@@ -127,13 +127,13 @@ impl Events {
         })
     }
 
-    /// The links that matter are these now.
+    /// Sets the relevant links.
     pub(crate) fn links_are(&mut self, links: Links) {
         self.links = links;
     }
 
-    /// Waits until something has happened that may be about an item of ours, and takes what comes
-    /// together with it.
+    /// Waits until something has happened that may concern an item of podwire's, and returns it
+    /// with all that comes at the same time.
     pub(crate) async fn next(&mut self) -> io::Result<Changes> {
         let mut changes = Changes::default();
         self.one(&mut changes).await?;
@@ -187,7 +187,7 @@ impl Events {
     }
 }
 
-/// Waits until firewalld tells of something; where nobody listens to it, forever.
+/// Waits for a signal of firewalld; without a connection, for ever.
 async fn firewalld_told(signals: &mut Option<Signals>) {
     match signals {
         Some(signals) => signals.next().await,
@@ -195,7 +195,7 @@ async fn firewalld_told(signals: &mut Option<Signals>) {
     }
 }
 
-/// Waits until the file changes; without one, forever.
+/// Waits until the file changes; without one, for ever.
 async fn file_changed(files: &Option<FileNotices>) -> io::Result<()> {
     match files {
         Some(files) => files.next().await,
@@ -203,15 +203,15 @@ async fn file_changed(files: &Option<FileNotices>) -> io::Result<()> {
     }
 }
 
-/// The process that a netlink port belongs to, for as long as it lives: the first port of a process
-/// is its id (netlink(7)). None for the kernel and for further ports.
+/// The process with a netlink port, while it lives: the first port of a process is its pid
+/// (netlink(7)). None for the kernel and for further ports.
 fn process(port: u32) -> Option<String> {
     if port == 0 {
         return None;
     }
     match std::fs::read_to_string(format!("/proc/{port}/comm")) {
         Ok(name) => Some(format!("{} (process {port})", name.trim())),
-        // Of a port that no process has as its id nobody knows whose it is.
+        // A port that is no process' pid can't be attributed.
         Err(_) => i32::try_from(port)
             .is_ok()
             .then(|| format!("process {port}, which has ended")),
@@ -220,7 +220,7 @@ fn process(port: u32) -> Option<String> {
 
 fn concerns(message: &NetlinkMessage<RouteNetlinkMessage>, links: &Links) -> bool {
     let NetlinkPayload::InnerMessage(inner) = &message.payload else {
-        // Notices were lost (ENOBUFS): anything may have changed.
+        // Notifications were lost (ENOBUFS): anything may have changed.
         return true;
     };
     match inner {
@@ -247,7 +247,7 @@ fn concerns(message: &NetlinkMessage<RouteNetlinkMessage>, links: &Links) -> boo
     }
 }
 
-/// Whether a datagram tells of settings of one of these links, or of all.
+/// Whether a datagram concerns settings of one of these links, or of all.
 fn are_settings_of(bytes: &[u8], links: &Links) -> bool {
     messages(bytes).any(|(_, message)| {
         let attributes = attributes(message.get(NETCONFMSG..).unwrap_or_default());
@@ -259,7 +259,7 @@ fn are_settings_of(bytes: &[u8], links: &Links) -> bool {
     })
 }
 
-/// A netlink socket that only listens.
+/// A netlink socket for notifications.
 struct Notices(TokioSocket);
 
 impl Notices {
@@ -272,7 +272,7 @@ impl Notices {
         Ok(Self(socket))
     }
 
-    /// The next datagram; none when more came than the socket holds: anything may have been lost.
+    /// The next datagram; None if the socket's buffer overflowed: any may have been lost.
     async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         match self.0.recv_from_full().await {
             Ok((bytes, _)) => Ok(Some(bytes)),
@@ -282,19 +282,19 @@ impl Notices {
     }
 }
 
-/// Notices of changes to a file, by inotify(7).
+/// Notifications of changes to a file, by inotify(7).
 struct FileNotices {
     name: OsString,
-    /// The descriptor is inotify's: tokio has no safe type for it, and this one only reads.
+    /// inotify's descriptor: tokio has no safe type for it, and this one only reads.
     events: pipe::Receiver,
 }
 
-/// Of `struct inotify_event`: where the length of its name is, and where the name begins.
+/// In `struct inotify_event`: the offset of the name's length, and that of the name.
 const INOTIFY_LENGTH: usize = 12;
 const INOTIFY_NAME: usize = 16;
 
 impl FileNotices {
-    /// Of a file whose directory is there.
+    /// For a file whose directory exists.
     fn listen(file: &Path) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         let events = AddWatchFlags::IN_CLOSE_WRITE
@@ -321,7 +321,7 @@ impl FileNotices {
         }
     }
 
-    /// Whether an event is about the file, or about none: then some were lost.
+    /// Whether an event concerns the file, or no file: then some were lost.
     fn concerns(&self, mut events: &[u8]) -> bool {
         let length = |event: &[u8]| {
             let bytes = event.get(INOTIFY_LENGTH..INOTIFY_NAME)?.try_into().ok()?;
@@ -339,10 +339,10 @@ impl FileNotices {
     }
 }
 
-/// Notices of changes to our tables.
+/// Notifications of changes to podwire's tables.
 struct FirewallNotices {
     notices: Notices,
-    /// Whether one about a table of ours came since the last generation.
+    /// Whether one about podwire's table came since the last generation.
     ours: bool,
 }
 
@@ -354,8 +354,8 @@ impl FirewallNotices {
         })
     }
 
-    /// Waits until a transaction of somebody else's that changed a table of ours is through, and
-    /// tells whose it was.
+    /// Waits until somebody else's transaction has changed a table of podwire's, and returns whose
+    /// it was.
     async fn next(&mut self) -> io::Result<String> {
         loop {
             let Some(bytes) = self.notices.next().await? else {
@@ -398,7 +398,7 @@ impl FirewallNotices {
     }
 }
 
-/// Whether a table of this name is ours.
+/// Whether a table with this name is podwire's.
 fn is_ours(table: &str) -> bool {
     let ours = [crate::firewall::NAME, crate::services::NAME];
     ours.iter()

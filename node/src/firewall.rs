@@ -1,8 +1,8 @@
-//! The text of our nftables table: what the host does to packets on their way between the pod
-//! network and the outside.
+//! The text of podwire's nftables table: what the host does to packets between the pod network and
+//! the outside.
 //!
-//! Each rule bears a digest of its text as a comment, by which a changed, missing or foreign rule
-//! is known, whatever nft makes of the text when it prints it.
+//! Each rule has a digest of its text as a comment. It identifies changed, missing and foreign
+//! rules, however nft prints the text.
 
 use std::fmt::Write as _;
 
@@ -26,25 +26,24 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The table of the profile *routed* for a node with these subnets, of which each family has at
-    /// most one.
+    /// The table of the profile *routed* for a node with these subnets, at most one of each family.
     pub(crate) fn routed(subnets: &[IpNet]) -> Self {
         let mut rules = Vec::new();
         for subnet in subnets {
             let ip = if subnet.addr().is_ipv4() { "ip" } else { "ip6" };
             let management = management(subnet).addr();
-            // A pod of this node answers to whom a service's client came as, by OVN's router and
-            // this host; so it may see the client's own address. One that asks itself or its
-            // neighbour may not, as the answer would not come back here.
+            // OVN's router and this host translate a service's client address back for pods of this
+            // node, so a pod may see the client's own address. But not that of itself or of its
+            // neighbour, as the answer would not come back here.
             rules.push(format!(
                 "oifname \"{LINK}\" ct status dnat {ip} daddr {subnet} {ip} saddr != {subnet} fib \
                  saddr type != local return"
             ));
-            // OVN's router sends replies to the management port's address alone.
+            // OVN's router sends replies only to the management port's address.
             rules.push(format!(
                 "oifname \"{LINK}\" {ip} saddr != {management} snat {ip} to {management}"
             ));
-            // The outside knows no way to pods.
+            // The outside has no route to pods.
             rules.push(format!(
                 "oifname != \"{LINK}\" {ip} saddr {subnet} masquerade"
             ));
@@ -52,7 +51,7 @@ impl Table {
         Self::postrouting(rules)
     }
 
-    /// The table of plain mode: the outside knows no way to pods, other nodes do.
+    /// The table of plain mode: the outside has no route to pods, but other nodes do.
     pub(crate) fn plain(settings: &Settings) -> Self {
         let peers = settings.peers.iter().flat_map(|peer| &peer.subnets);
         let own = &settings.node_subnets;
@@ -90,7 +89,7 @@ impl Table {
         }
     }
 
-    /// The comments of the rules, each with its chain.
+    /// The comments of the rules, with their chains.
     pub(crate) fn marks(&self) -> Vec<(String, String)> {
         let marks = self.rules.iter();
         marks
@@ -98,9 +97,9 @@ impl Table {
             .collect()
     }
 
-    /// The script that makes the table anew, in one transaction.
+    /// The script that re-creates the table in one transaction.
     pub(crate) fn script(&self) -> String {
-        // Adding it first makes deleting it valid where there is none.
+        // Adding it first makes the deletion valid if it does not exist.
         let mut script = format!("add table {NAME}\n{}", delete(NAME));
         let _ = writeln!(script, "table {NAME} {{");
         for (chain, hook) in &self.chains {
@@ -123,7 +122,7 @@ pub(crate) fn delete(name: &str) -> String {
     format!("delete table {name}\n")
 }
 
-/// By which a rule is known: FNV-1a (64 bits) of its text.
+/// A rule's identity: FNV-1a (64 bits) of its text.
 pub(crate) fn mark(text: &str) -> String {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

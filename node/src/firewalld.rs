@@ -1,10 +1,10 @@
-//! firewalld, by D-Bus. It rejects what comes to a link or is forwarded from one unless that link's
-//! zone, or that of the sender's address, says otherwise, whatever other tables say. So the pods'
-//! link and addresses are put into a zone that lets everything pass, and tunnels' packets are let
-//! in on the uplink.
+//! firewalld, over D-Bus. It rejects what arrives at a link or is forwarded from one, unless the
+//! zone of the link or of the sender's address allows it, whatever other tables say. So the pods'
+//! link and addresses are put into a zone that accepts everything, and tunnel packets are accepted
+//! on the uplink.
 //!
-//! These settings are of its runtime and end with its reload, of which it tells; they are of its
-//! permanent configuration only when somebody wants that.
+//! These settings belong to its runtime configuration and end when it reloads, which it signals;
+//! they are added to its permanent configuration only if requested.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,20 +20,20 @@ use zbus::{Connection, MatchRule, Message, MessageStream, OwnedObjectPath};
 
 use crate::FIREWALLD;
 
-/// The zone from which everything is accepted.
+/// The zone that accepts everything.
 pub(crate) const TRUSTED: &str = "trusted";
 
-/// How long an answer may take. A firewalld that reloads answers when it is done.
+/// Time limit of an answer. A reloading firewalld answers when it is done.
 const LIMIT: Duration = Duration::from_secs(2);
 
 const NAME: &str = "org.fedoraproject.FirewallD1";
 const PATH: &str = "/org/fedoraproject/FirewallD1";
 const CONFIG_PATH: &str = "/org/fedoraproject/FirewallD1/config";
-/// Interfaces: zones of the runtime, the permanent configuration, and a zone of that.
+/// Interfaces: zones of the runtime and of the permanent configuration, and one zone of the latter.
 const RUNTIME: &str = "org.fedoraproject.FirewallD1.zone";
 const CONFIG: &str = "org.fedoraproject.FirewallD1.config";
 const CONFIG_ZONE: &str = "org.fedoraproject.FirewallD1.config.zone";
-/// What its errors for what is so already begin with (firewall/errors.py).
+/// The prefixes of its errors for what is already so (firewall/errors.py).
 const DONE: [&str; 2] = ["ALREADY_ENABLED", "NOT_ENABLED"];
 
 /// One setting of a zone.
@@ -41,7 +41,7 @@ const DONE: [&str; 2] = ["ALREADY_ENABLED", "NOT_ENABLED"];
 pub(crate) struct Rule {
     pub(crate) zone: String,
     pub(crate) what: What,
-    /// Whether it is of the permanent configuration.
+    /// Whether it belongs to the permanent configuration.
     pub(crate) permanent: bool,
 }
 
@@ -52,12 +52,12 @@ pub(crate) enum What {
     Interface(String),
     /// The zone of these senders.
     Source(IpNet),
-    /// A port of UDP that the zone lets in.
+    /// A UDP port that the zone accepts.
     Port(u16),
 }
 
 impl What {
-    /// What firewalld calls it, and its value there.
+    /// firewalld's name for it, and its value.
     fn of_firewalld(&self) -> (&'static str, String) {
         match self {
             Self::Interface(link) => ("Interface", link.clone()),
@@ -68,8 +68,7 @@ impl What {
 }
 
 impl Rule {
-    /// The key by which a permanent one is known as ours, and the one of the runtime that comes of
-    /// it.
+    /// The key that marks a permanent one as podwire's, and the runtime one derived from it.
     pub(crate) fn mark(&self) -> String {
         let permanent = Self {
             permanent: true,
@@ -79,7 +78,7 @@ impl Rule {
         format!("{FIREWALLD}{text}")
     }
 
-    /// Those of such a key.
+    /// The rules for such a key.
     pub(crate) fn of_mark(key: &str) -> Option<[Self; 2]> {
         let permanent: Self = serde_json::from_str(key.strip_prefix(FIREWALLD)?).ok()?;
         let runtime = Self {
@@ -90,28 +89,28 @@ impl Rule {
     }
 }
 
-/// The way to it.
+/// The connection to firewalld.
 #[derive(Debug, Clone)]
 pub(crate) struct Firewalld(Connection);
 
-/// What it says.
+/// firewalld's state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FirewalldSeen {
-    /// The zone of the uplink; none when it does not answer.
+    /// The zone of the uplink; None if it does not answer.
     pub(crate) uplink_zone: Option<String>,
-    /// In which zone what a rule speaks of is, of those asked for that are in one.
+    /// The zones of the requested rules' subjects, if they are in one.
     pub(crate) rules: BTreeMap<Rule, String>,
 }
 
 impl Firewalld {
-    /// Connects to the machine's bus; none where there is none.
+    /// Connects to the system bus; None if there is none.
     pub(crate) async fn connect() -> Option<Self> {
         let connecting = zbus::connection::Builder::system().method_timeout(LIMIT);
         let connection = timeout(LIMIT, connecting.build()).await.ok()?.ok()?;
         Some(Self(connection))
     }
 
-    /// What it says of the uplink; none when it does not run.
+    /// Its state for this uplink; None if it does not run.
     pub(crate) async fn look(&self, uplink: &str) -> Option<FirewalldSeen> {
         let bus = "org.freedesktop.DBus";
         let path = "/org/freedesktop/DBus";
@@ -136,7 +135,7 @@ impl Firewalld {
         })
     }
 
-    /// In which zone what a rule speaks of is.
+    /// The zone of a rule's subject.
     ///
     /// # Errors
     /// It does not answer.
@@ -175,10 +174,10 @@ impl Firewalld {
         Ok(Some(zone).filter(|zone| !zone.is_empty()))
     }
 
-    /// Has a rule be so, or no more.
+    /// Adds or removes a rule.
     ///
     /// # Errors
-    /// firewalld's; none for what is so already.
+    /// firewalld's; none if it is already so.
     pub(crate) async fn set(&self, rule: &Rule, so: bool) -> zbus::Result<()> {
         let verb = if so { "add" } else { "remove" };
         let (kind, value) = rule.what.of_firewalld();
@@ -189,7 +188,7 @@ impl Firewalld {
                 self.call(PATH, RUNTIME, &method, &(zone, value)).await
             }
             (What::Port(_), false) if so => {
-                // For good: the last is a time in seconds.
+                // Permanently: the last argument is a time in seconds.
                 let asked = (zone, value, "udp", 0_i32);
                 self.call(PATH, RUNTIME, &method, &asked).await
             }
@@ -257,7 +256,7 @@ impl Firewalld {
             .await
     }
 
-    /// Its signals, and the bus' about its coming and going.
+    /// Its signals, and the bus' about its start and end.
     ///
     /// # Errors
     /// The bus does not answer.
@@ -276,14 +275,14 @@ impl Firewalld {
     }
 }
 
-/// What firewalld tells unasked.
+/// firewalld's signals.
 pub(crate) struct Signals {
     own: MessageStream,
     owner: MessageStream,
 }
 
 impl Signals {
-    /// Waits until something of it has changed; forever, once the bus is gone.
+    /// Waits until something in it has changed; for ever once the bus is gone.
     pub(crate) async fn next(&mut self) {
         let told = tokio::select! {
             told = self.own.next() => told,
@@ -295,7 +294,7 @@ impl Signals {
     }
 }
 
-/// As `plan` names it.
+/// In the form of `plan`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { zone, what, .. } = self;

@@ -12,9 +12,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-/// How long a request may take to arrive, and a client to take its answer.
+/// Time limit for a request to arrive, and for a client to read its answer.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Where no descriptor is left for a client, how soon the next is accepted.
+/// The pause before the next accept if no descriptor is left.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The longest header, in bytes.
 const MOST_HEADER: usize = 16 << 10;

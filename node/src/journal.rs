@@ -1,10 +1,10 @@
-//! The inverses of what was done, on disk before it is done.
+//! The inverses of all changes, on disk before they are made.
 //!
-//! What bears a mark is found again by it; the journal is for what bears none (the kernel keeps no
-//! maker of a sysctl, and older ones none of an address), and for people. It lies on tmpfs: a
-//! reboot undoes the kernel's part, and what outlives one (the rows of Open vSwitch) carries its
-//! inverse in its own mark. One line is one step, in JSON; a line without its end was cut off by
-//! the end of the process, before its step began.
+//! What has a mark is found by it. The journal is for what has none (the kernel records no origin
+//! of a sysctl, and older kernels none of an address), and for people. It is on tmpfs: a reboot
+//! undoes the kernel's part, and what survives one (the rows of Open vSwitch) has its inverse in
+//! its mark. Each line is one step, in JSON. A line without its end was cut off when the process
+//! ended, before its step began.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -16,15 +16,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::{FormerRoute, Item};
 
-/// How a step is undone.
+/// The inverse of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Undo {
-    /// The item was not there: it is removed.
+    /// The item did not exist: it is removed.
     Made(Item),
-    /// One of somebody else's was replaced: it is made again.
+    /// Somebody else's item was replaced: it is re-created.
     Replaced(FormerRoute),
-    /// The value is written back, unless somebody has changed it since.
+    /// The value is restored, unless somebody has changed it since.
     Sysctl {
         path: String,
         was: String,
@@ -32,14 +32,14 @@ pub(crate) enum Undo {
     },
 }
 
-/// The journal of this machine. While it is held nobody else changes the machine in our name.
+/// The journal of this machine. While it is locked, no other podwire process changes the machine.
 #[derive(Debug)]
 pub(crate) struct Journal {
     directory: PathBuf,
     undos: Vec<Undo>,
-    /// None for one who only reads.
+    /// None for a reader.
     lock: Option<Flock<File>>,
-    /// How many files were written or removed.
+    /// Number of files written or removed.
     pub(crate) writes: usize,
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum JournalError {
 const FILE: &str = "journal";
 
 impl Journal {
-    /// Reads what is there, without a lock.
+    /// Reads the entries, without a lock.
     pub(crate) fn read(directory: &Path) -> Result<Self, JournalError> {
         let path = directory.join(FILE);
         let text = match fs::read_to_string(&path) {
@@ -97,12 +97,12 @@ impl Journal {
         })
     }
 
-    /// Takes the lock and reads what is there. The directory is made when it is missing.
+    /// Locks it and reads the entries. Creates the directory if it is missing.
     pub(crate) fn hold(directory: &Path) -> Result<Self, JournalError> {
         Self::hold_by(directory, FlockArg::LockExclusiveNonblock)
     }
 
-    /// The same, once nobody else holds it.
+    /// The same, after waiting for the lock.
     pub(crate) fn hold_when_free(directory: &Path) -> Result<Self, JournalError> {
         Self::hold_by(directory, FlockArg::LockExclusive)
     }
@@ -112,10 +112,10 @@ impl Journal {
         if made {
             fs::create_dir_all(directory).map_err(failed("make", directory))?;
         }
-        // A directory can be locked, so that a run with nothing to do writes no file.
+        // The directory is locked, so that a run with nothing to do writes no file.
         let opened = File::open(directory).map_err(failed("open", directory))?;
         let lock = Flock::lock(opened, how).or_else(|(opened, errno)| match errno {
-            // One who only looks whether it is held (`role`) shares it, and for a moment.
+            // `role` holds a shared lock for a moment, to see whether it is locked.
             Errno::EWOULDBLOCK => {
                 let shared = Flock::lock(opened, FlockArg::LockSharedNonblock);
                 let shared = shared.map_err(|(_, errno)| errno)?;
@@ -137,15 +137,15 @@ impl Journal {
         &self.undos
     }
 
-    /// Puts an inverse on disk, unless one for the same thing is there: the first is the one that
-    /// leads back to how the machine was.
+    /// Records an inverse on disk, unless there is one for the same item: the first leads back to
+    /// the original state.
     pub(crate) fn note(&mut self, undo: Undo) -> Result<(), JournalError> {
         if self.undos.iter().any(|noted| noted.is_for_the_same(&undo)) {
             return Ok(());
         }
         let path = self.directory.join(FILE);
         let complete: String = self.undos.iter().map(Undo::line).collect();
-        // What was cut off goes first, or the next line would continue it.
+        // A truncated line is removed first, because the next one would continue it.
         let torn = fs::metadata(&path).is_ok_and(|file| file.len() != complete.len() as u64);
         if torn {
             fs::write(&path, &complete).map_err(failed("write", &path))?;
@@ -163,7 +163,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Forgets everything, once it is undone.
+    /// Removes all entries, once they are undone.
     pub(crate) fn forget(&mut self) -> Result<(), JournalError> {
         let path = self.directory.join(FILE);
         match fs::remove_file(&path) {
@@ -178,13 +178,13 @@ impl Journal {
     }
 }
 
-/// Where nothing was done, or all is undone, no directory stays behind.
+/// If nothing was done, or all is undone, the directory is removed.
 impl Drop for Journal {
     fn drop(&mut self) {
         if self.lock.is_none() || !self.undos.is_empty() {
             return;
         }
-        // The agent's files may be beside it.
+        // It may contain the agent's files.
         let parent = self.directory.parent();
         for directory in std::iter::once(&*self.directory).chain(parent) {
             if fs::remove_dir(directory).is_err() {
@@ -203,7 +203,7 @@ impl Undo {
     }
 
     fn line(&self) -> String {
-        // Strings and addresses always can be written as JSON.
+        // Strings and addresses can always be encoded as JSON.
         let mut line = serde_json::to_string(self).unwrap_or_default();
         line.push('\n');
         line

@@ -1,5 +1,5 @@
-//! The one loop: look, compare, take steps, and look again until nothing is left to do or an event
-//! has to come first.
+//! The one loop: look, compare, execute steps, and look again until nothing is left to do or an
+//! event has to come first.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,14 +19,14 @@ use crate::preflight::Preflight;
 use crate::settings::{Mode, Places, Settings};
 use crate::{LINK, TUNNEL};
 
-/// How long init waits for what others have to bring: ovn-controller the bridge, ovs-vswitchd the
-/// link.
+/// How long init waits for others: for ovn-controller to create the bridge, for ovs-vswitchd to
+/// create the link.
 const OTHERS_LIMIT: Duration = Duration::from_secs(30);
-/// How many rounds may take steps. A change takes two or three rounds; more means that somebody
-/// undoes it. Rounds that only wait have a deadline instead.
+/// How many rounds may execute steps. A change takes two or three; more means that somebody undoes
+/// it. Rounds that only wait have a deadline instead.
 const MOST_ROUNDS: usize = 20;
 
-/// Why the node is not as it should be.
+/// Why the node is not set up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NodeError {
     #[error(transparent)]
@@ -60,26 +60,26 @@ pub(crate) enum NodeError {
     Pods(usize),
 }
 
-/// The machine, what it is to be, and when to look again.
+/// The machine, its goal, and when to look again.
 pub(crate) struct Node {
     goal: Goal,
     machine: Machine,
     events: Events,
     connections: Connections,
-    /// The nftables tables as last seen, until something happens to them.
+    /// The nftables tables as last seen, until they change.
     tables: Option<Tables>,
     /// Open vSwitch's database as last seen.
     switch: SwitchSeen,
 }
 
 impl Node {
-    /// Takes the journal, and listens.
+    /// Locks the journal, and listens.
     pub(crate) async fn open(goal: Goal, places: &Places) -> Result<Self, NodeError> {
         let journal = Journal::hold(&places.directory)?;
         Self::with_journal(goal, places, journal).await
     }
 
-    /// Listens, and goes on with a journal.
+    /// Listens, and continues with a journal.
     pub(crate) async fn with_journal(
         goal: Goal,
         places: &Places,
@@ -117,10 +117,11 @@ impl Node {
         })
     }
 
-    /// Looks beside the machine, before anything is changed, and gives what may become a problem.
+    /// Checks the surroundings of the machine before anything is changed, and returns possible
+    /// problems.
     ///
     /// # Errors
-    /// [`NodeError::Preflight`]; what a look fails for.
+    /// [`NodeError::Preflight`]; or why a look failed.
     pub(crate) async fn preflight(
         &mut self,
         api: Option<&kube::Client>,
@@ -131,7 +132,7 @@ impl Node {
         if settings.node_subnets.is_empty() {
             return Ok(Vec::new());
         }
-        // What it lacks for a look, the first round says.
+        // The first round reports why a look fails.
         let Ok(look) = self.look().await else {
             return Ok(Vec::new());
         };
@@ -142,19 +143,19 @@ impl Node {
         }
     }
 
-    /// What the node is to be, from now on.
+    /// The node's settings from now on.
     pub(crate) fn settings(&mut self) -> Option<&mut Settings> {
         self.goal.settings.as_mut()
     }
 
-    /// What was done so far.
+    /// The counts so far.
     pub(crate) fn counts(&self) -> Counts {
         let mut counts = self.machine.counts;
         counts.files += self.machine.journal.writes;
         counts
     }
 
-    /// Makes the machine what it should be, and waits for what others have to bring to that.
+    /// Sets up the machine, and waits for what others have to provide.
     pub(crate) async fn init(&mut self) -> Result<Vec<Step>, NodeError> {
         let deadline = Instant::now() + OTHERS_LIMIT;
         let mut rounds = Vec::new();
@@ -168,8 +169,8 @@ impl Node {
         }
     }
 
-    /// Removes all that is ours and puts back what was there, whatever state an interrupted run
-    /// left.
+    /// Removes everything of podwire's and restores what it replaced, whatever state an interrupted
+    /// run left.
     pub(crate) async fn cleanup(&mut self, force: bool) -> Result<Vec<Step>, NodeError> {
         let deadline = Instant::now() + OTHERS_LIMIT;
         let look = self.look().await?;
@@ -208,8 +209,7 @@ impl Node {
         }
     }
 
-    /// Looks and takes steps until there are none to take; each round's steps are added to
-    /// `rounds`.
+    /// Looks and executes steps until none is left; adds each round's steps to `rounds`.
     async fn settle(&mut self, rounds: &mut Vec<Vec<Step>>) -> Result<Look, NodeError> {
         loop {
             let look = self.look().await?;
@@ -227,7 +227,7 @@ impl Node {
         }
     }
 
-    /// Looks at everything; at the nftables table when something may have happened to it.
+    /// Looks at everything; at the nftables tables if they may have changed.
     pub(crate) async fn look(&mut self) -> Result<Look, NodeError> {
         let known = self.tables.take();
         let journal = self.machine.journal.undos();
@@ -251,7 +251,7 @@ impl Node {
         Ok(look)
     }
 
-    /// Takes steps, last looked at this way.
+    /// Executes steps, after a look.
     pub(crate) async fn take(&mut self, steps: &[Step], actual: &Actual) -> Result<(), NodeError> {
         let of_table = |step: &Step| {
             matches!(
@@ -308,7 +308,7 @@ pub(crate) fn refuse_foreign(findings: &[Finding], more: bool) -> Result<(), Nod
     Err(NodeError::Foreign { foreign, more })
 }
 
-/// What others have to bring, each thing once, with what waits for it.
+/// What others have to provide, each once, with what waits for it.
 pub(crate) fn awaited(findings: &[Finding]) -> Vec<String> {
     let mut awaited: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for finding in findings {

@@ -1,4 +1,4 @@
-//! What `podwire node run` has put back: for `show`, and as metrics.
+//! What `podwire node run` has restored: for `show`, and as metrics.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -18,38 +18,38 @@ use tracing::warn;
 
 use crate::http::Page;
 
-/// How many are remembered.
+/// The number of entries kept.
 const MOST: usize = 100;
 const PUT_BACK: &str = "put-back";
 pub(crate) const STATE: &str = "state";
 
-/// One item that was put back.
+/// One restored item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutBack {
     /// When: RFC 3339, in UTC.
     pub at: String,
-    /// Which.
+    /// The item.
     pub item: String,
-    /// How it was instead.
+    /// Its state before.
     pub was: String,
     /// Who may have changed it.
     pub by: String,
 }
 
-/// How a run stands, by its own word.
+/// The state of a run, as it reports it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct State {
     pub(crate) well: bool,
     pub(crate) status: String,
 }
 
-/// What was put back, on disk beside the journal.
+/// The restored items, on disk beside the journal.
 #[derive(Debug)]
 pub(crate) struct Kept {
     directory: PathBuf,
     last: VecDeque<PutBack>,
     metrics: Arc<Metrics>,
-    /// Fights that nobody was told of yet.
+    /// Fights not yet reported.
     pub(crate) fights: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Metrics {
 }
 
 impl Kept {
-    /// Goes on with what an earlier run has written.
+    /// Continues with an earlier run's record.
     pub(crate) fn open(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -93,7 +93,7 @@ impl Kept {
             was: was.to_owned(),
             by: by.to_owned(),
         });
-        // Where it can't be recorded, the item is put back all the same.
+        // If it can't be recorded, the item is restored nevertheless.
         self.write(PUT_BACK, &self.last);
     }
 
@@ -106,7 +106,7 @@ impl Kept {
         self.metrics.well.set(is_well.into());
     }
 
-    /// Writes down how the run stands.
+    /// Records the state of the run.
     pub(crate) fn state(&self, well: bool, status: &str) {
         let status = status.to_owned();
         self.write(STATE, &State { well, status });
@@ -125,13 +125,13 @@ impl Kept {
     }
 }
 
-/// What a run has written, oldest first; nothing where there is none.
+/// The record of a run, oldest first; empty without one.
 pub(crate) fn read(directory: &Path) -> Vec<PutBack> {
     let text = fs::read(directory.join(PUT_BACK)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-/// Removes what was written.
+/// Removes the record.
 pub(crate) fn forget(directory: &Path) {
     for name in [PUT_BACK, STATE] {
         let _ = fs::remove_file(directory.join(name));
@@ -167,8 +167,8 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The page of this path: the metrics, in the text format of OpenMetrics, or whether every item
-    /// is as it should be.
+    /// The page at this path: the metrics, in the OpenMetrics text format, or whether every item is
+    /// as planned.
     pub(crate) fn page(&self, path: &str) -> Page {
         match path {
             "/metrics" => {}

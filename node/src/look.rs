@@ -1,4 +1,4 @@
-//! One look: the machine is observed, and compared with what it should be.
+//! One look: reads the machine's state and compares it with the plan.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,10 +17,10 @@ use crate::plan::{Item, Plan, drop_in};
 use crate::settings::{Places, Settings};
 use crate::southbound;
 
-/// How long the database may take to answer.
+/// Time limit of the database's answer.
 const DATABASE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Why the machine can't be compared with what it should be.
+/// Why the comparison failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LookError {
     #[error("{0}")]
@@ -33,16 +33,16 @@ pub(crate) enum LookError {
     Read(#[from] ReadError),
 }
 
-/// What is wanted of the machine.
+/// The goal for the machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Goal {
-    /// None when nothing of ours is to be left.
+    /// None if nothing of podwire's should remain.
     pub(crate) settings: Option<Settings>,
-    /// Whether what others made is ours from now on.
+    /// Whether to take over what others created.
     pub(crate) take_over: bool,
 }
 
-/// One look: the machine, what it should be, and each item.
+/// One look: the machine, the plan, and each item.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
     pub(crate) actual: Actual,
@@ -50,10 +50,10 @@ pub(crate) struct Look {
     pub(crate) findings: Vec<Finding>,
 }
 
-/// The connections to everything that a look needs.
+/// The connections that a look needs.
 pub(crate) struct Connections {
     pub(crate) client: Client,
-    /// The southbound database, where there is to be something of ours in it.
+    /// The southbound database, if podwire has something to do in it.
     pub(crate) southbound: Option<Client>,
     pub(crate) firewalld: Option<Firewalld>,
     pub(crate) handle: rtnetlink::Handle,
@@ -62,7 +62,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Connects, and waits for the database; a moment for the southbound one.
+    /// Connects, and waits for the database; for a moment for the southbound one.
     pub(crate) async fn open(places: &Places, goal: &Goal) -> Result<Self, LookError> {
         let mut config = ClientConfig::new(places.ovsdb.clone(), DATABASE, tables());
         config.connect_timeout = DATABASE_LIMIT;
@@ -78,11 +78,11 @@ impl Connections {
             .transpose()
             .map_err(|error| LookError::Plan(format!("ovn-remote: {error}")))?;
         if let Some(southbound) = &southbound {
-            // Who does not answer yet is waited for as for all that others bring.
+            // One that does not answer yet is waited for like everything that others provide.
             let _ = southbound.synced(Instant::now() + southbound::LIMIT).await;
         }
         let (mut connection, handle, _) = rtnetlink::new_connection()?;
-        // Without it the socket has a port only once it has sent something.
+        // Otherwise the socket gets a port only when it sends something.
         let address = connection.socket_mut().socket_mut().bind_auto()?;
         tokio::spawn(connection);
         Ok(Self {
@@ -94,12 +94,12 @@ impl Connections {
         })
     }
 
-    /// The switch's database as it is now.
+    /// The present state of the switch's database.
     pub(crate) fn switch(&self) -> SwitchSeen {
         SwitchSeen::of(&self.client, self.southbound.as_ref())
     }
 
-    /// Looks at everything and compares; at the nftables table unless it is `known`.
+    /// Reads everything and compares; reads the nftables tables unless they are `known`.
     pub(crate) async fn look(
         &self,
         goal: &Goal,
@@ -150,7 +150,7 @@ impl Connections {
     }
 }
 
-/// The southbound database, where the plan has an item in it and its remote is known.
+/// The southbound database, if the plan has an item in it and its remote is known.
 fn southbound(settings: &Settings, client: &Client) -> Option<Result<Client, RemoteError>> {
     settings.encap_port?;
     let seen = SwitchSeen::of(client, None);

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-/// `0a:58` and four bytes: the IPv4 address itself, or of an IPv6 address the first of its text's
-/// SHA-256 (ovn-kubernetes, go-controller/pkg/util, `IPAddrToHWAddr`).
+/// `0a:58` and four bytes: the IPv4 address itself or, for an IPv6 address, the first four of its
+/// text's SHA-256 (ovn-kubernetes, go-controller/pkg/util, `IPAddrToHWAddr`).
 pub(crate) fn of_ip(ip: IpAddr) -> String {
     let [a, b, c, d] = match ip {
         IpAddr::V4(ip) => ip.octets(),
@@ -16,7 +16,7 @@ pub(crate) fn of_ip(ip: IpAddr) -> String {
     format!("0a:58:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }
 
-/// The bytes of a MAC address; none when the text is no MAC address.
+/// The bytes of a MAC address; None if the text is none.
 pub(crate) fn bytes(text: &str) -> Option<Vec<u8>> {
     let bytes: Option<Vec<u8>> = text
         .split(':')
@@ -25,7 +25,7 @@ pub(crate) fn bytes(text: &str) -> Option<Vec<u8>> {
     bytes.filter(|bytes| bytes.len() == 6)
 }
 
-/// As `ip` shows it.
+/// In `ip`'s format.
 pub(crate) fn text(bytes: &[u8]) -> String {
     let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     bytes.join(":")

@@ -1,4 +1,4 @@
-//! The way to nft(8).
+//! Runs nft(8).
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-/// Why nft did not do what it was asked for.
+/// Why nft failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NftError {
     #[error("start nft: {0}; install the package nftables")]
@@ -22,17 +22,17 @@ pub(crate) enum NftError {
     },
 }
 
-/// The processes by which we change something, until nftables has told of it.
+/// podwire's own processes that change something, until nftables has reported it.
 static OURS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
-/// Whether a change that nftables told of was made by [`run`].
+/// Whether a change that nftables reported was made by [`run`].
 pub(crate) fn was_ours(pid: u32) -> bool {
     OURS.lock()
         .unwrap_or_else(PoisonError::into_inner)
         .remove(&pid)
 }
 
-/// The tables of this machine, each with its family before it.
+/// The tables of this machine, each with its family first.
 pub(crate) async fn tables() -> Result<BTreeSet<String>, NftError> {
     let listed = nft("to list tables", &["-j", "list", "tables"], None).await?;
     let listed = parse("the tables", &listed)?;
@@ -53,7 +53,7 @@ pub(crate) async fn chains() -> Result<Value, NftError> {
     parse("the chains", &listed)
 }
 
-/// Lists a table of ours; none when it is not there.
+/// Lists a table of podwire's; None if it does not exist.
 pub(crate) async fn list(table: &'static str) -> Result<Option<Value>, NftError> {
     let (family, name) = table.split_once(' ').unwrap_or(("inet", table));
     match nft(
@@ -81,12 +81,12 @@ pub(crate) async fn list_map(table: &'static str, map: &str) -> Result<Value, Nf
     parse(table, &listed)
 }
 
-/// The objects of a list.
+/// The objects in a list.
 pub(crate) fn objects(listed: &Value) -> impl Iterator<Item = &Value> {
     listed["nftables"].as_array().into_iter().flatten()
 }
 
-/// Takes a script, all of it or nothing.
+/// Runs a script, wholly or not at all.
 pub(crate) async fn run(what: &'static str, script: &str) -> Result<(), NftError> {
     nft(what, &["-f", "-"], Some(script)).await.map(drop)
 }
@@ -112,7 +112,7 @@ async fn nft(
             .insert(pid);
     }
     if let Some(mut input) = child.stdin.take() {
-        // One that ends without reading all says why on its standard error.
+        // If it ends without reading everything, its standard error has the reason.
         let _ = input.write_all(script.unwrap_or_default().as_bytes()).await;
     }
     let output = child.wait_with_output().await.map_err(NftError::Start)?;
@@ -129,7 +129,7 @@ async fn nft(
 }
 
 fn parse(table: &'static str, text: &str) -> Result<Value, NftError> {
-    // nft 1.0.6 prints nothing at all where there is no table.
+    // nft 1.0.6 prints nothing if there are no tables.
     match text.trim() {
         "" => Ok(Value::Null),
         text => serde_json::from_str(text).map_err(|source| NftError::Json { table, source }),

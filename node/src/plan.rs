@@ -1,4 +1,4 @@
-//! What the machine should be: one pure value.
+//! The goal for the machine: one pure value.
 
 mod firewalld;
 mod item;
@@ -19,22 +19,22 @@ pub(crate) use item::{Bridge, Claim, FormerRoute, Item, Port, Route, Tunnel};
 pub(crate) use plain::AGENT_FILE;
 pub(crate) use tuning::drop_in;
 
-/// Everything that should be, in the order in which it is made. Without an item it is the plan of a
-/// machine that has nothing of ours.
+/// Everything to set up, in order of creation. A plan without items is for a machine with nothing
+/// of podwire's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) items: Vec<Item>,
     /// The link to the other nodes.
     pub(crate) uplink: Option<String>,
-    /// What a person should know of how the plan came about.
+    /// Remarks for the operator about how the plan came about.
     pub(crate) verdict: Vec<String>,
 }
 
 impl Plan {
-    /// The plan of the mode that the settings name.
+    /// The plan for the mode in the settings.
     ///
     /// # Errors
-    /// What is missing or can't be, in words.
+    /// What is missing or impossible, as text.
     pub(crate) fn of(settings: &Settings, actual: &Actual) -> Result<Self, String> {
         let mut plan = match settings.mode {
             Mode::Ovn => Self::routed(settings, actual)?,
@@ -45,11 +45,11 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The plan of the profile *routed*: the NIC is left alone, and what comes and goes between
-    /// pods and the outside takes the host's own routing by the management port.
+    /// The plan of the profile *routed*: the NIC is left alone, and packets between pods and the
+    /// outside take the host's own routing through the management port.
     ///
     /// # Errors
-    /// What is missing, in words.
+    /// What is missing, as text.
     pub(crate) fn routed(settings: &Settings, actual: &Actual) -> Result<Self, String> {
         let uplink = uplink(settings, actual)?;
         let mut encap_ips = settings.encap_ips.clone();
@@ -64,7 +64,7 @@ impl Plan {
         let mut plan = Self::default();
         plan.keys(settings, actual, &encap_ips.join(","))?;
         let addresses: Vec<IpNet> = settings.node_subnets.iter().map(management).collect();
-        // The router's port has one MAC for both families, by the first subnet.
+        // The router's port has one MAC address for both families, derived from the first subnet.
         let own_mac = mac::of_ip(addresses[0].addr());
         let router_mac = mac::of_ip(gateway(&settings.node_subnets[0]));
         plan.items.push(Item::Port(Port {
@@ -130,15 +130,15 @@ impl Plan {
             });
         };
         let node = settings.node_name.as_str();
-        // Kubernetes sees to it that no two nodes have one name; a cloned image has its twin's
-        // system-id.
+        // Kubernetes ensures that no two nodes have the same name; a cloned image has the
+        // original's system-id.
         let chassis = actual.switch.system_id.as_deref().unwrap_or(node);
         key("system-id", chassis, Claim::Yield);
-        // ovs-ctl writes the host's name at each start; logical ports ask for the node's.
+        // ovs-ctl writes the host's name at each start; logical ports request the node's.
         key("hostname", node, Claim::Replace);
         match (&settings.ovn_remote, actual.key("ovn-remote")) {
             (Some(remote), _) => key("ovn-remote", remote, Claim::Refuse),
-            // Who set it keeps it; ours stays for as long as no other is named.
+            // Another program's value stays; podwire's stays as long as no other is set.
             (None, Some(remote)) => key("ovn-remote", remote, Claim::Yield),
             (None, None) => {
                 return Err(
@@ -184,7 +184,7 @@ impl Plan {
         Ok(())
     }
 
-    /// IPv6 on a link of ours, which network managers switch off.
+    /// IPv6 on one of podwire's links, which network managers disable.
     fn ipv6_on(&mut self, settings: &Settings, link: &str) {
         if settings.node_subnets.iter().any(|net| net.addr().is_ipv6()) {
             self.items.push(Item::Sysctl {
@@ -194,7 +194,7 @@ impl Plan {
         }
     }
 
-    /// Has the host forward between these links.
+    /// Enables forwarding between these links.
     fn forward(&mut self, settings: &Settings, uplink: &Uplink, links: &[&str], actual: &Actual) {
         let mut set = |path: String, value: &str| {
             self.items.push(Item::Sysctl {
@@ -218,7 +218,7 @@ impl Plan {
                 set(format!("net/ipv6/conf/{link}/force_forwarding"), "1");
             }
         } else if has(false) {
-            // A router takes no router advertisements (ipv6.rst, accept_ra) unless this is 2.
+            // A router ignores router advertisements (ipv6.rst, accept_ra) unless this is 2.
             if matches!(actual.accept_ra.as_deref(), Some("1" | "2")) {
                 set(format!("net/ipv6/conf/{}/accept_ra", uplink.link), "2");
             }
@@ -227,7 +227,7 @@ impl Plan {
     }
 }
 
-/// The link that leads to the other nodes.
+/// The link to the other nodes.
 struct Uplink {
     link: String,
     mtu: u32,
@@ -269,10 +269,10 @@ fn uplink(settings: &Settings, actual: &Actual) -> Result<Uplink, String> {
     })
 }
 
-/// What ovn-controller is told of itself unless somebody else has told it.
+/// ovn-controller's settings, unless set by somebody else.
 const TUNED: [(&str, &str); 5] = [
-    // Milliseconds and seconds; ovn-controller's own 5 s let a busy southbound database lose all of
-    // its clients at once.
+    // In milliseconds and seconds; with ovn-controller's default of 5 s, a busy southbound database
+    // can lose all of its clients at once.
     ("ovn-remote-probe-interval", "100000"),
     ("ovn-openflow-probe-interval", "180"),
     // Conditional monitoring costs the southbound database more than it saves the nodes.

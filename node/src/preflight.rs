@@ -1,8 +1,8 @@
-//! What could go wrong here that no item tells: another machine that is this one in the southbound
-//! database, a way there that is none, a firewall that drops, a clock that is off.
+//! Checks for problems that no item shows: another machine with the same identity in the southbound
+//! database, an unusable remote, a firewall that drops packets, a wrong clock.
 //!
-//! It is looked at once, before anything is changed. What makes two machines one is refused; the
-//! rest is told.
+//! The checks run once, before anything is changed. A conflict of identity is refused; the rest is
+//! reported.
 
 use std::net::IpAddr;
 
@@ -18,11 +18,11 @@ use crate::plan::{Item, TUNNEL_PORT};
 use crate::settings::{Firewalld, Mode, Settings};
 use crate::southbound::{LIMIT, Twin, twins};
 
-/// How far the clocks of two machines may be apart: certificates and leases are valid to the
-/// second.
+/// The tolerated difference between the clocks of two machines, in milliseconds: certificates and
+/// leases are valid to the second.
 const CLOCK: i64 = 30_000;
 
-/// What was found.
+/// The results.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Preflight {
     /// Why this machine may not join.
@@ -32,7 +32,7 @@ pub(crate) struct Preflight {
 }
 
 impl Preflight {
-    /// Looks at what is beside this machine.
+    /// Checks the surroundings of this machine.
     pub(crate) async fn look(settings: &Settings, look: &Look, api: Option<&Api>) -> Self {
         let mut found = Self::default();
         if settings.mode == Mode::Ovn {
@@ -58,7 +58,7 @@ impl Preflight {
                 Item::Key { key, value, .. } if key == wanted => Some(value.as_str()),
                 _ => None,
             });
-            // Who tuned it keeps it, and is who will join.
+            // If somebody else has set it, that one will join.
             match wanted {
                 "ovn-remote" => planned,
                 _ => actual.or(planned),
@@ -78,7 +78,7 @@ impl Preflight {
         let tls = settings.tls.clone().or_else(|| look.actual.switch.tls());
         match twins(remote, tls, chassis, &ips).await {
             Ok((by_name, by_ip)) => {
-                // As which ovn-controller may have joined before.
+                // The name under which ovn-controller may have joined before.
                 let owned = look.actual.switch.owned.get("hostname");
                 let names = [
                     Some(settings.node_name.as_str()),
@@ -124,8 +124,8 @@ impl Preflight {
     }
 }
 
-/// A chain of somebody else's that drops what it does not know: an accept of ours does not change
-/// that, for every table has its say.
+/// A chain of somebody else's that drops what it does not know: podwire's accept does not change
+/// that, because every table decides.
 async fn firewall(settings: &Settings) -> Option<String> {
     let listed = nft::chains().await.ok()?;
     let drops = objects(&listed).filter_map(|object| {
@@ -146,8 +146,8 @@ async fn firewall(settings: &Settings) -> Option<String> {
     })
 }
 
-/// What firewalld has to be told, where it runs and is out of reach, as from a container, or is to
-/// be left alone.
+/// The settings that firewalld needs, if it runs but can't be reached, as from a container, or must
+/// not be changed.
 async fn firewalld(settings: &Settings, look: &Look) -> Option<String> {
     if look.actual.firewalld.is_some() && settings.firewalld != Firewalld::Off {
         return None;
@@ -166,9 +166,9 @@ async fn firewalld(settings: &Settings, look: &Look) -> Option<String> {
     ))
 }
 
-/// How far this clock is from the API server's, where that is too far.
+/// How far this clock differs from the API server's, if that is too much.
 async fn clock(api: &Api) -> Option<String> {
-    // Something that the role may ask for; the answer's head is enough.
+    // A request that the role is allowed; the answer's headers are enough.
     let request = http::Request::get("/api/v1/nodes?limit=1")
         .body(kube::client::Body::empty())
         .ok()?;
@@ -207,7 +207,8 @@ mod tests {
         assert_eq!(judged(None, Vec::new()), 0);
         assert_eq!(judged(Some(own.clone()), vec![own]), 0);
         assert_eq!(judged(Some(twin("a-chassis", "node-b")), Vec::new()), 1);
-        // What was this machine before its system-id was made anew would keep ovn-controller out.
+        // The chassis that this machine had before its system-id was re-created would keep
+        // ovn-controller out.
         assert_eq!(judged(None, vec![twin("old-chassis", "node-a")]), 1);
     }
 }

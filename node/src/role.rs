@@ -1,5 +1,5 @@
-//! How the role stands on this machine, for the agent's tools: what `podwire node show` reads of it
-//! that needs no settings.
+//! The role's state on this machine, for the agent's tools: the part of `podwire node show` that
+//! needs no settings.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,26 +15,26 @@ use crate::kept::{self, PutBack, STATE, State};
 /// The directory of the role below that of podwire's run files.
 pub const DIRECTORY: &str = "node";
 
-/// How `podwire node run` stands, or was left.
+/// The state of `podwire node run`, running or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Role {
     /// Whether it runs.
     pub runs: bool,
-    /// Whether every item was as it should be when it said so last.
+    /// Whether every item was as planned in its last report.
     pub well: bool,
-    /// What it said last of how it stands.
+    /// Its last status text.
     pub status: String,
-    /// How many things cleanup would undo.
+    /// Number of changes that cleanup would undo.
     pub made: usize,
-    /// What was put back since cleanup or boot, oldest first; of many, the last ones.
+    /// What it restored since cleanup or boot, oldest first; only the last ones if there are many.
     pub put_back: Vec<PutBack>,
 }
 
-/// How the role stands whose directory this is; none where `podwire node run` never ran.
+/// The state of the role in this directory; None if `podwire node run` never ran.
 ///
 /// # Errors
-/// What is there can't be read.
+/// The files can't be read.
 pub fn role(directory: &Path) -> io::Result<Option<Role>> {
     let text = match fs::read(directory.join(STATE)) {
         Ok(text) => text,
@@ -52,7 +52,7 @@ pub fn role(directory: &Path) -> io::Result<Option<Role>> {
     }))
 }
 
-/// Whether a `podwire node` has the directory's lock.
+/// Whether a `podwire node` process has locked the directory.
 fn is_held(directory: &Path) -> io::Result<bool> {
     match Flock::lock(File::open(directory)?, FlockArg::LockSharedNonblock) {
         Ok(_) => Ok(false),

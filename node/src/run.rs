@@ -1,9 +1,9 @@
-//! `podwire node run`: what init does, and from then on everything put back that somebody removes
-//! or changes.
+//! `podwire node run`: does what init does, and then restores everything that somebody removes or
+//! changes.
 //!
-//! What others can't bring yet is waited for without an end: it is the service manager that knows
-//! how long a machine may take to start. What somebody takes away again and again is put back ten
-//! times a minute and then left for a while, as a fight helps neither side.
+//! It waits without a limit for what others have to provide, since the service manager knows how
+//! long a machine may take to start. What somebody removes again and again is restored ten times a
+//! minute and then left alone for a while, because a fight helps neither side.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -25,17 +25,17 @@ use crate::services::{self, Here, Services, Settled};
 use crate::settings::Mode;
 use crate::watch::Watch;
 
-/// How often an item is put back within `FIGHT_TIME` before it is left alone for `TRUCE`.
+/// How often an item is restored within `FIGHT_TIME` before it is left alone for `TRUCE`.
 const FIGHTS: usize = 10;
 const FIGHT_TIME: Duration = Duration::from_secs(60);
 const TRUCE: Duration = Duration::from_secs(60);
-/// When a step or look is tried again that failed.
+/// The delay before a failed step or look is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Keeps the node until `stop`, and its services by what `watch` tells.
+/// Maintains the node until `stop`, and its services from `watch`.
 ///
 /// # Errors
-/// Before the node is ready, what init fails for; later, that there are no more events.
+/// Before the node is ready, those of init; later, that there are no more events.
 pub(crate) async fn run(
     node: Node,
     kept: Kept,
@@ -79,8 +79,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Waits until the service manager is to hear that this loop still comes round; without a watchdog,
-/// forever.
+/// Waits for the next liveness message to the service manager; without a watchdog, for ever.
 async fn tick(beat: &mut Option<Interval>) {
     match beat {
         Some(beat) => drop(beat.tick().await),
@@ -88,7 +87,7 @@ async fn tick(beat: &mut Option<Interval>) {
     }
 }
 
-/// Waits until the API server tells of something; without one, forever.
+/// Waits until the API server reports something; without one, for ever.
 async fn told(watch: &mut Option<Watch>) {
     match watch {
         Some(watch) => watch.changed().await,
@@ -101,30 +100,31 @@ struct Keeper<'a> {
     kept: Kept,
     watch: Option<Watch>,
     services: Services,
-    /// The Node when its annotations were written last, and what they were to be.
+    /// The Node when its annotations were last written, and what was written.
     told: Option<(ApiNode, Announced)>,
     manager: &'a dyn Fn(&str),
-    /// Whether it was looked beside the machine.
+    /// Whether the preflight checks have run.
     is_checked: bool,
     is_ready: bool,
-    /// The plan's items at the last look, as far as they could be made.
+    /// The plan's items at the last look, as far as they could be created.
     planned: Vec<Item>,
-    /// When each item was put back last, by its identity.
+    /// When each item was last restored, by its identity.
     fights: BTreeMap<String, Fight>,
-    /// What was last said of how it stands.
+    /// The last reported status.
     status: String,
 }
 
 #[derive(Debug, Default)]
 struct Fight {
-    /// Within the last `FIGHT_TIME`.
+    /// Those within the last `FIGHT_TIME`.
     rounds: VecDeque<Instant>,
-    /// Until then the item is left alone.
+    /// The item is left alone until then.
     truce: Option<Instant>,
 }
 
 impl Keeper<'_> {
-    /// Looks and takes steps until nothing is left to do; and when to look again without an event.
+    /// Looks and executes steps until nothing is left to do; returns when to look again without an
+    /// event.
     async fn settle(&mut self, mut changes: Changes) -> Result<Option<Instant>, NodeError> {
         if let Err(text) = self.take_cluster() {
             self.say(false, text);
@@ -167,8 +167,8 @@ impl Keeper<'_> {
         }
     }
 
-    /// Remembers the plan's items that were there or could be made: what has only waited was taken
-    /// away by nobody.
+    /// Remembers the plan's items that existed or could be created: nobody has removed one that was
+    /// only waiting.
     fn remember(&mut self, look: &Look) {
         self.planned.retain(|item| look.plan.items.contains(item));
         let made = look
@@ -182,13 +182,13 @@ impl Keeper<'_> {
         }
     }
 
-    /// What could not be done is tried again soon, and said once.
+    /// Reports a failure once; it is retried soon.
     fn failed(&mut self, error: &NodeError) -> Instant {
         self.say(false, format!("it failed and is tried again: {error}"));
         Instant::now() + RETRY
     }
 
-    /// Takes what the API server tells of this node's subnets and of other nodes.
+    /// Applies what the API server reports about this node's subnets and other nodes.
     fn take_cluster(&mut self) -> Result<(), String> {
         let (Some(watch), Some(settings)) = (&self.watch, self.node.settings()) else {
             return Ok(());
@@ -206,8 +206,7 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Has services follow the cluster, and tells the control plane of the node; what failed, in
-    /// words.
+    /// Updates services from the cluster, and publishes the node; returns failures, as text.
     async fn follow(&mut self, look: &Look, changes: &Changes) -> Vec<String> {
         let Some(watch) = &self.watch else {
             return Vec::new();
@@ -245,7 +244,7 @@ impl Keeper<'_> {
             return troubles;
         };
         let wanted = announce::annotations(look);
-        // Until the watch has told of what was written, the Node looks as it did before.
+        // Until the watch reports what was written, the Node looks as before.
         let told = (node.clone(), wanted.clone());
         let is_told = self.told.as_ref() == Some(&told);
         if !is_told {
@@ -278,7 +277,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// Says how it stands, when that has changed.
+    /// Reports the status if it has changed.
     fn say(&mut self, is_well: bool, status: String) {
         if status != self.status {
             self.kept.state(is_well, &status);
@@ -310,8 +309,8 @@ impl Keeper<'_> {
         steps.filter(|step| !in_truce(step)).collect()
     }
 
-    /// Counts and tells what is put back, and by what it became necessary. What only follows a
-    /// change of the machine, such as another address, is no fight.
+    /// Counts and reports what is restored, and why. What only follows a change of the machine,
+    /// such as another address, is no fight.
     fn note(&mut self, findings: &[Finding], steps: &[Step], changes: &Changes) {
         let now = Instant::now();
         for step in steps {
@@ -352,7 +351,7 @@ impl Keeper<'_> {
         self.fights.values().filter_map(|fight| fight.truce).min()
     }
 
-    /// Says how it stands; and once, that the node is ready.
+    /// Reports the status; and once, that the node is ready.
     fn report(&mut self, findings: &[Finding], troubles: Vec<String>) {
         let foreign = refuse_foreign(findings, true).err();
         let awaited = awaited(findings);
@@ -382,7 +381,7 @@ impl Keeper<'_> {
         }
         self.kept.well(is_well);
         self.say(is_well, status.join("; "));
-        // What plain mode waits for the agent brings, which starts when this role is ready.
+        // In plain mode, the missing items are the agent's, which starts when this role is ready.
         let settings = self.node.settings();
         let is_plain = settings.is_some_and(|settings| settings.mode == Mode::Plain);
         let is_done =
@@ -395,7 +394,7 @@ impl Keeper<'_> {
     }
 }
 
-/// Which kind of item, for the metric.
+/// The kind of an item, for the metric.
 fn kind(item: &Item) -> &'static str {
     match item {
         Item::Key { .. } => "key",
@@ -416,7 +415,7 @@ fn kind(item: &Item) -> &'static str {
     }
 }
 
-/// Who may have changed an item, by what the kernel says of the changes that came together.
+/// Who may have changed an item, judged by the kernel's reports of changes at the same time.
 fn by_whom(item: &Item, changes: &Changes) -> String {
     let names = match item {
         Item::Key { .. } | Item::Ssl(_) | Item::Port(_) | Item::Bridge(_) | Item::Tunnel(_) => {

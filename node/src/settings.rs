@@ -1,4 +1,4 @@
-//! What the command line and the environment say, checked before anything is looked at.
+//! The settings from the command line and the environment, checked before anything else.
 
 mod args;
 mod follow;
@@ -14,7 +14,7 @@ use podwire_ovs::client::{Remote, TlsKeys};
 
 pub(crate) use args::{ApiArgs, PlaceArgs, SettingsArgs};
 
-/// Who runs the pod network.
+/// The control plane of the pod network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
     /// ovn-controller, and a controller of the cluster.
@@ -23,7 +23,7 @@ pub(crate) enum Mode {
     Plain,
 }
 
-/// Another node, as plain mode reaches its pods.
+/// Another node, and how plain mode reaches its pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) name: String,
@@ -32,67 +32,67 @@ pub(crate) struct Peer {
     pub(crate) addresses: Vec<IpAddr>,
 }
 
-/// What the node is to be.
+/// The goal for the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) mode: Mode,
     pub(crate) node_name: String,
-    /// At most one of each family. Empty while an annotation has yet to tell them.
+    /// At most one of each family. Empty until an annotation provides them.
     pub(crate) node_subnets: Vec<IpNet>,
-    /// Whether flags name them.
+    /// Whether flags set them.
     pub(crate) subnets_by_flag: bool,
     /// In plain mode.
     pub(crate) peers: Vec<Peer>,
-    /// In plain mode: whether peers on the same network are reached by tunnels too.
+    /// In plain mode: whether to use tunnels even to peers on the same network.
     pub(crate) always_tunnel: bool,
     pub(crate) cluster_subnets: Vec<IpNet>,
     pub(crate) service_cidrs: Vec<IpNet>,
     pub(crate) interface: Option<String>,
     pub(crate) mtu: Option<u32>,
-    /// Where tunnels end, as far as flags say.
+    /// The tunnels' local addresses, if set by flags.
     pub(crate) encap_ips: Vec<IpAddr>,
     pub(crate) encap_port: Option<u16>,
     /// Bridges by physical network.
     pub(crate) bridge_mappings: BTreeMap<String, String>,
-    /// Keys that tune ovn-controller.
+    /// Settings of ovn-controller.
     pub(crate) ovn_options: BTreeMap<String, String>,
     pub(crate) ovn_remote: Option<String>,
-    /// The files for ssl: remotes.
+    /// Files for ssl: remotes.
     pub(crate) tls: Option<TlsKeys>,
     pub(crate) bridge: String,
     pub(crate) tuning: Tuning,
     pub(crate) firewalld: Firewalld,
 }
 
-/// What firewalld is told.
+/// Which configuration of firewalld to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Firewalld {
     Off,
-    /// Until it reloads, and then anew.
+    /// The runtime one, and again after each reload.
     Runtime,
-    /// Its permanent configuration too.
+    /// The permanent one too.
     Permanent,
 }
 
-/// What Open vSwitch's daemons are told of processors and memory.
+/// Settings of Open vSwitch's daemons for processors and memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tuning {
-    /// As CPUAffinity= has it (systemd.exec(5)).
+    /// In the format of CPUAffinity= (systemd.exec(5)).
     pub(crate) cpus: Option<String>,
     pub(crate) no_mlockall: bool,
     pub(crate) handlers: Option<u16>,
     pub(crate) revalidators: Option<u16>,
 }
 
-/// Where things are.
+/// Paths.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     pub(crate) ovsdb: Remote,
-    /// Of the journal.
+    /// The journal's directory.
     pub(crate) directory: PathBuf,
 }
 
-/// A flag whose value can't be used.
+/// A flag with an invalid value.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{flag} {value}: {problem}")]
 pub struct SettingsError {
@@ -100,7 +100,7 @@ pub struct SettingsError {
     pub flag: &'static str,
     /// Its value.
     pub value: String,
-    /// What was expected.
+    /// What is valid.
     pub problem: String,
 }
 
@@ -113,11 +113,11 @@ fn bad(flag: &'static str, value: &str, problem: impl Into<String>) -> SettingsE
 }
 
 impl SettingsArgs {
-    /// Checks the flags, each by itself and against the others. With `by_api` the node's subnets
+    /// Checks the flags, each by itself and against the others. With `by_api`, the node's subnets
     /// may come later.
     ///
     /// # Errors
-    /// Names the flag, its value and what would do.
+    /// Names the flag, its value and what is valid.
     pub(crate) fn check(self, by_api: bool) -> Result<Settings, SettingsError> {
         let node_subnets = nets("--node-subnet", &self.node_subnets)?;
         self.check_mode(by_api)?;
@@ -185,7 +185,7 @@ impl SettingsArgs {
     }
 }
 
-/// Processors, as CPUAffinity= takes them: numbers and ranges.
+/// Processors in the format of CPUAffinity=: numbers and ranges.
 fn cpus(text: &str) -> Result<String, SettingsError> {
     let number = |text: &str| text.parse::<u16>().ok();
     let is_one = |part: &str| match part.split_once('-') {
@@ -213,7 +213,7 @@ fn threads(flag: &'static str, number: Option<u16>) -> Result<Option<u16>, Setti
 }
 
 impl SettingsArgs {
-    /// The three files, which are there, or none.
+    /// The three files, which must exist, or none.
     fn tls(&self) -> Result<Option<TlsKeys>, SettingsError> {
         let files = [
             ("--ovn-private-key", &self.ovn_private_key),
@@ -225,7 +225,7 @@ impl SettingsArgs {
                 None if files.iter().any(|(_, file)| file.is_some()) => {
                     return Err(bad(flag, "is missing", "the three files go together"));
                 }
-                // ovs-vswitchd and ovn-controller open it later, from their own directory.
+                // ovs-vswitchd and ovn-controller open it later, from another working directory.
                 Some(file) if !file.is_absolute() || !file.is_file() => {
                     let problem = "expected the absolute path of a file that is there";
                     return Err(bad(flag, &file.display().to_string(), problem));
@@ -322,7 +322,7 @@ impl PlaceArgs {
     }
 }
 
-/// Where metrics may be served: they are for this machine.
+/// An address for metrics, which are for this machine only.
 pub(crate) fn loopback(text: &str) -> Result<SocketAddr, SettingsError> {
     let address = text.parse().ok();
     address
@@ -334,7 +334,7 @@ pub(crate) fn loopback(text: &str) -> Result<SocketAddr, SettingsError> {
 }
 
 fn nets(flag: &'static str, texts: &[String]) -> Result<Vec<IpNet>, SettingsError> {
-    // Kubernetes' own lists have commas.
+    // Kubernetes' own lists use commas.
     let texts = texts.iter().flat_map(|text| text.split(',').map(str::trim));
     let nets = texts.filter(|text| !text.is_empty()).map(|text| {
         let net: IpNet = text

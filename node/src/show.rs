@@ -1,4 +1,4 @@
-//! What is found, in words and as JSON.
+//! The findings as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -66,7 +66,7 @@ pub(crate) fn plan(look: &Look, preflight: &Preflight) -> (String, bool) {
     (text, changes > 0 || !preflight.refusals.is_empty())
 }
 
-/// What a clause of an error's text says before its advice.
+/// The part of a clause of an error's text before its advice.
 fn first_clause(text: &str) -> &str {
     text.split([',', ':']).next().unwrap_or(text)
 }
@@ -76,7 +76,7 @@ fn of(number: usize, what: &str) -> String {
     format!("{number} {what}{s}")
 }
 
-/// Each item and how it is.
+/// Each item and its state.
 pub(crate) fn items(look: &Look, journal: &[Undo], kept: &[PutBack]) -> String {
     let mut text = String::new();
     for Finding { item, state } in &look.findings {
@@ -124,7 +124,7 @@ pub(crate) fn json(look: &Look, journal: &[Undo], kept: &[PutBack]) -> Value {
     })
 }
 
-/// Whether everything is as it should be.
+/// Whether everything is as planned.
 pub(crate) fn is_well(look: &Look) -> bool {
     let mut states = look.findings.iter().map(|finding| &finding.state);
     states.all(|state| matches!(state, State::Well { .. }))

@@ -1,4 +1,4 @@
-//! OVN's southbound database: which machines are in it, and that this one no longer is.
+//! OVN's southbound database: which machines are in it, and the removal of this one.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 
 const DATABASE: &str = "OVN_Southbound";
 
-/// How long each answer may take.
+/// Time limit of each answer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(1);
 
 /// Why the southbound database can't be changed.
@@ -39,7 +39,7 @@ pub(crate) struct Chassis {
 }
 
 impl Chassis {
-    /// Deletes its rows, and tells how many chassis that were.
+    /// Deletes its rows; returns the number of chassis.
     pub(crate) async fn delete(&self) -> Result<u64, SouthboundError> {
         let failed = |problem: String| SouthboundError {
             chassis: self.name.clone(),
@@ -70,11 +70,11 @@ impl Chassis {
 pub(crate) struct EndSeen {
     pub(crate) uuid: Uuid,
     pub(crate) chassis: String,
-    /// Of UDP; none for the usual one.
+    /// The UDP port; None for the default.
     pub(crate) port: Option<String>,
 }
 
-/// A client that follows where chassis' tunnels end.
+/// A client that follows the chassis' tunnel ends.
 pub(crate) fn follow(remotes: &str, tls: Option<TlsKeys>) -> Result<Client, RemoteError> {
     let ends = TableSpec {
         name: ENCAP,
@@ -91,7 +91,7 @@ pub(crate) fn follow(remotes: &str, tls: Option<TlsKeys>) -> Result<Client, Remo
     Ok(Client::start(config))
 }
 
-/// Where chassis' tunnels end, as a client of [`follow`] knows it.
+/// The chassis' tunnel ends, as a client of [`follow`] knows them.
 pub(crate) fn ends(client: &Client) -> Vec<EndSeen> {
     client.read(|db| {
         let rows = db.rows(ENCAP).map(|row| EndSeen {
@@ -103,7 +103,7 @@ pub(crate) fn ends(client: &Client) -> Vec<EndSeen> {
     })
 }
 
-/// Has tunnels to this chassis end at this UDP port: other chassis read it from there.
+/// Sets the UDP port of this chassis' tunnels, which other chassis read.
 pub(crate) async fn write_port(
     client: &Client,
     chassis: &str,
@@ -118,19 +118,19 @@ pub(crate) async fn write_port(
     client.transact(&transaction, deadline).await.map(drop)
 }
 
-/// The table of tunnels' ends, and the option that is their UDP port.
+/// The table of tunnel ends, and its option with the UDP port.
 const ENCAP: &str = "Encap";
 const PORT: &str = "dst_port";
 
-/// A machine of the network, as the southbound database has it.
+/// A machine of the network in the southbound database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Twin {
     pub(crate) chassis: String,
     pub(crate) host: String,
 }
 
-/// The chassis of this name, and those whose tunnels end at one of these addresses. Of a cluster's
-/// members the first to answer will do.
+/// The chassis with this name, and those with one of these tunnel addresses. Of a cluster's
+/// members, the first that answers counts.
 pub(crate) async fn twins(
     remotes: &str,
     tls: Option<TlsKeys>,
@@ -144,7 +144,7 @@ pub(crate) async fn twins(
     with(remotes, tls.as_ref(), ask).await
 }
 
-/// Does it with the first of a cluster's members that answers.
+/// Runs it with the first of a cluster's members that answers.
 async fn with<T>(
     remotes: &str,
     tls: Option<&TlsKeys>,
@@ -155,7 +155,7 @@ async fn with<T>(
     let tasks = remotes.into_iter().map(|remote| {
         Box::pin(async move {
             reach(&remote).await?;
-            // One that follows no table.
+            // A client that monitors no table.
             let mut config = ClientConfig::new(remote, DATABASE, Vec::new());
             config.tls = tls.cloned();
             config.connect_timeout = LIMIT;
@@ -166,8 +166,7 @@ async fn with<T>(
     select_ok(tasks).await.map(|(done, _)| done)
 }
 
-/// Fails at once where a server refuses, or no way leads to it: a client would try again until its
-/// deadline.
+/// Fails at once if a server refuses or can't be reached: a client would retry until its deadline.
 async fn reach(remote: &Remote) -> Result<(), String> {
     let (Remote::Tcp(server) | Remote::Ssl(server)) = remote else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The addresses that every node's subnet has.
+//! The reserved addresses in every node's subnet.
 
 use std::net::IpAddr;
 

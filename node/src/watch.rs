@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::cluster::{ApiNode, Change, Cluster, SERVICE_NAME, Service, Slice};
 use crate::settings::Mode;
 
-/// How many changes may wait to be taken.
+/// The number of queued changes.
 const QUEUE: usize = 4096;
 
 /// The watches.
@@ -23,7 +23,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Follows for as long as it lives: in plain mode the nodes, else its own Node and services.
+    /// Follows while it lives: in plain mode the Nodes, otherwise its own Node and services.
     pub(crate) async fn start(
         access: &Access,
         node: &str,
@@ -77,8 +77,8 @@ impl Watch {
         })
     }
 
-    /// Waits for a change, and takes with it what has come meanwhile. What is told again as it was,
-    /// such as a Node's heartbeat, is none.
+    /// Waits for a change, and applies all that have arrived. An unchanged object, such as a Node
+    /// with a new heartbeat, is none.
     pub(crate) async fn changed(&mut self) {
         let mut is_new = false;
         while !is_new {

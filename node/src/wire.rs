@@ -4,10 +4,10 @@
 pub(crate) const HEADER: usize = 16;
 pub(crate) const NFGENMSG: usize = 4;
 
-/// Of an attribute's type: that it holds attributes (linux/netlink.h, NLA_F_NESTED).
+/// Flag of an attribute's type: it contains attributes (linux/netlink.h, NLA_F_NESTED).
 pub(crate) const NESTED: u16 = 1 << 15;
 
-/// The messages of a datagram: type and what follows the header.
+/// The messages of a datagram: their type, and what follows the header.
 pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
@@ -29,7 +29,7 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
     })
 }
 
-/// The value of the first attribute of this type.
+/// The value of the first attribute with this type.
 pub(crate) fn attribute(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes(bytes)
         .find(|(kind, _)| *kind == wanted)
@@ -51,7 +51,7 @@ pub(crate) fn request(kind: u16, flags: u16, message: &[u8]) -> Vec<u8> {
     let mut bytes = length.to_ne_bytes().to_vec();
     bytes.extend(kind.to_ne_bytes());
     bytes.extend(flags.to_ne_bytes());
-    // Sequence and port: one answer is read before the next request is sent.
+    // Sequence and port: each answer is read before the next request is sent.
     bytes.extend([0; 8]);
     bytes.extend(message);
     bytes

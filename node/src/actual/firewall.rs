@@ -1,4 +1,4 @@
-//! The nftables table, as nft(8) lists it.
+//! The nftables table, as listed by nft(8).
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::{TableSeen, Tables};
 use crate::firewall::NAME;
 use crate::nft::{self, NftError, objects};
 
-/// Lists our table; none when it is not there; and whether that of services is.
+/// Lists podwire's table, if it exists, and checks whether that of services does.
 pub(super) async fn tables() -> Result<Tables, NftError> {
     let there = nft::tables().await?;
     let table = match there.contains(NAME) {
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn what_nft_lists_is_read_as_it_was_written() {
-        // As nft 1.0.6 prints it.
+        // In the format of nft 1.0.6.
         let listed = json!({"nftables": [
             {"metainfo": {"version": "1.0.6"}},
             {"table": {"family": "inet", "name": "podwire-node", "handle": 1}},

@@ -68,7 +68,7 @@ impl Actual {
         let defaults = routes
             .iter()
             .filter(|route| route.destination.prefix_len() == 0 && route.link.is_some());
-        // IPv4 first, as kubelet chooses the node's address.
+        // IPv4 first, as in kubelet's choice of the node's address.
         let default =
             defaults.min_by_key(|route| (route.destination.addr().is_ipv6(), route.metric));
         self.default_link = default.and_then(|route| route.link.clone());
@@ -118,7 +118,7 @@ fn link(message: &LinkMessage) -> Option<(String, LinkSeen)> {
 
 fn address(message: &AddressMessage, names: &BTreeMap<u32, String>) -> Option<AddressSeen> {
     let attributes = message.attributes.iter();
-    // On a point-to-point link the other end's is IFA_ADDRESS.
+    // On a point-to-point link, IFA_ADDRESS is the peer's.
     let ip = attributes.clone().find_map(|attribute| match attribute {
         AddressAttribute::Local(ip) => Some(*ip),
         _ => None,

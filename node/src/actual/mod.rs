@@ -1,4 +1,4 @@
-//! What the machine is: the part of it that a plan speaks of.
+//! The machine's actual state: the part that a plan is about.
 
 mod firewall;
 mod kernel;
@@ -22,70 +22,70 @@ pub(crate) use switch::{MAPPINGS, tables};
 /// The units of Open vSwitch's daemons.
 pub(crate) const UNITS: [&str; 2] = ["ovs-vswitchd.service", "ovsdb-server.service"];
 
-/// The keys of the switch that are ours, and what each was before; none when it was not there.
+/// podwire's keys of the switch, each with its former value; None if it did not exist.
 pub(crate) type Owned = BTreeMap<String, Option<String>>;
 
-/// What was seen.
+/// The actual state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Actual {
-    /// Our part of Open vSwitch's database.
+    /// podwire's part of Open vSwitch's database.
     pub(crate) switch: SwitchSeen,
-    /// How many pods' ports there are.
+    /// Number of pods' ports.
     pub(crate) pods: usize,
     /// Links by name.
     pub(crate) links: BTreeMap<String, LinkSeen>,
     pub(crate) addresses: Vec<AddressSeen>,
-    /// Of the links that are ours.
+    /// Those of podwire's links.
     pub(crate) neighbours: Vec<NeighbourSeen>,
-    /// Of table main, and ours in any.
+    /// Those in table main, and podwire's in any table.
     pub(crate) routes: Vec<RouteSeen>,
-    /// Where the default route leads.
+    /// The link of the default route.
     pub(crate) default_link: Option<String>,
-    /// Whether the kernel forwards IPv6 by interface (6.17).
+    /// Whether the kernel has IPv6 forwarding per interface (6.17).
     pub(crate) force_forwarding: bool,
-    /// Whether the uplink takes router advertisements (ip-sysctl.rst, accept_ra).
+    /// Whether the uplink accepts router advertisements (ip-sysctl.rst, accept_ra).
     pub(crate) accept_ra: Option<String>,
-    /// Values below /proc/sys by path, of those asked for and there.
+    /// Values below /proc/sys by path: those requested, if they exist.
     pub(crate) sysctls: BTreeMap<String, String>,
-    /// The text of units of Open vSwitch, by name.
+    /// The texts of Open vSwitch's units, by name.
     pub(crate) units: BTreeMap<String, String>,
-    /// Files by path, of those asked for and there.
+    /// Files by path: those requested, if they exist.
     pub(crate) files: BTreeMap<String, String>,
-    /// What firewalld says; none when it does not run.
+    /// firewalld's state; None if it does not run.
     pub(crate) firewalld: Option<FirewalldSeen>,
-    /// The nftables table; none when it is not there.
+    /// The nftables table; None if it does not exist.
     pub(crate) table: Option<TableSeen>,
-    /// Whether the table of services is there.
+    /// Whether the table of services exists.
     pub(crate) services: bool,
 }
 
-/// Our part of Open vSwitch's database.
+/// podwire's part of Open vSwitch's database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SwitchSeen {
-    /// Whether the database answers: else this is how it was when it last did.
+    /// Whether the database answers; otherwise this is its last known state.
     pub(crate) answers: bool,
     /// The row of `Open_vSwitch`.
     pub(crate) root: Option<Uuid>,
-    /// Its external_ids; the entries of its bridge mappings and its other_config, each behind
+    /// Its external_ids; the entries of its bridge mappings and its other_config, prefixed with
     /// [`MAPPING`] or [`CONFIG`].
     ///
     /// [`MAPPING`]: crate::MAPPING
     /// [`CONFIG`]: crate::CONFIG
     pub(crate) keys: BTreeMap<String, String>,
-    /// Those of them that we set.
+    /// Those that podwire set.
     pub(crate) owned: Owned,
-    /// What /etc/openvswitch/system-id.conf says, else the key.
+    /// The content of /etc/openvswitch/system-id.conf, or else the key.
     pub(crate) system_id: Option<String>,
     /// Its TLS keys.
     pub(crate) ssl: Option<SslSeen>,
     /// Bridges by name.
     pub(crate) bridges: BTreeMap<String, BridgeSeen>,
-    /// Where chassis' tunnels end, as the southbound database has it; none when that does not
-    /// answer, or is not asked.
+    /// The tunnel ends of chassis in the southbound database; None if it does not answer or is not
+    /// queried.
     pub(crate) ends: Option<Vec<EndSeen>>,
     /// The port with the management port's name.
     pub(crate) port: Option<PortSeen>,
-    /// Ports on the bridge for tunnels that bear our mark, by name.
+    /// Ports on the tunnel bridge that have podwire's mark, by name.
     pub(crate) tunnels: BTreeMap<String, TunnelSeen>,
 }
 
@@ -124,15 +124,16 @@ pub(crate) struct TunnelSeen {
 pub(crate) struct PortSeen {
     pub(crate) uuid: Uuid,
     pub(crate) interface: Option<Uuid>,
-    /// The bridge that it is on.
+    /// Its bridge.
     pub(crate) bridge: Option<(String, Uuid)>,
     pub(crate) kind: String,
     pub(crate) iface_id: Option<String>,
     pub(crate) mac: Option<String>,
     pub(crate) mtu_request: Option<u32>,
-    /// Our mark: empty when we made it, else the columns as they were when we took it over.
+    /// podwire's mark: empty if podwire created it, otherwise the columns from before it was taken
+    /// over.
     pub(crate) mark: Option<String>,
-    /// What ovs-vswitchd has against it.
+    /// ovs-vswitchd's error.
     pub(crate) error: Option<String>,
 }
 
@@ -171,13 +172,13 @@ pub(crate) struct RouteSeen {
     pub(crate) link: Option<String>,
     pub(crate) source: Option<IpAddr>,
     pub(crate) ours: bool,
-    /// The number of its maker, as `ip route` shows it after `proto`.
+    /// The number of its origin, as `ip route` shows it after `proto`.
     pub(crate) protocol: u8,
     pub(crate) table: u32,
     pub(crate) metric: u32,
 }
 
-/// The nftables table, and whether the one of services is there.
+/// The nftables table, and whether that of services exists.
 pub(crate) type Tables = (Option<TableSeen>, bool);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -188,7 +189,7 @@ pub(crate) struct TableSeen {
     pub(crate) rules: Vec<(String, String)>,
 }
 
-/// Why the machine can't be looked at.
+/// Why the machine's state can't be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     #[error("read the kernel's {what}: {source}")]
@@ -201,7 +202,7 @@ pub(crate) enum ReadError {
 }
 
 impl Actual {
-    /// Looks at everything; at the nftables tables unless they are known already.
+    /// Reads everything; the nftables tables unless they are known.
     pub(crate) async fn all(
         client: &Client,
         southbound: Option<&Client>,
@@ -231,19 +232,19 @@ impl Actual {
         Ok(actual)
     }
 
-    /// A key of the switch that somebody else set, or nobody.
+    /// A key of the switch that podwire did not set.
     pub(crate) fn key(&self, key: &str) -> Option<&str> {
         self.switch.keys.get(key).map(String::as_str)
     }
 
-    /// Looks at these values below /proc/sys.
+    /// Reads these values below /proc/sys.
     pub(crate) fn see_sysctls(&mut self, paths: &[&str]) {
         let paths = paths.iter().copied();
         let seen = paths.filter_map(|path| Some((path.to_owned(), read_sysctl(path).ok()?)));
         self.sysctls = seen.collect();
     }
 
-    /// Asks firewalld for these rules.
+    /// Queries firewalld for these rules.
     pub(crate) async fn see_rules(
         &mut self,
         firewalld: Option<&Firewalld>,
@@ -261,7 +262,7 @@ impl Actual {
         }
     }
 
-    /// Looks at these files.
+    /// Reads these files.
     pub(crate) fn see_files(&mut self, paths: Vec<String>) {
         let files = paths.into_iter();
         let seen =
@@ -286,8 +287,8 @@ pub(crate) fn read_sysctl(path: &str) -> io::Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// The values that the kernel writes when one is written: of `all`, every link's too
-/// (ip-sysctl.rst, conf/all/forwarding). The one that is written comes first.
+/// The values that the kernel writes along with one: those of every link along with `all`
+/// (ip-sysctl.rst, conf/all/forwarding). The written one comes first.
 pub(crate) fn written_with(path: &str) -> Vec<String> {
     let mut paths = vec![path.to_owned()];
     if path == "net/ipv6/conf/all/forwarding" {

@@ -9,8 +9,8 @@ use super::{BridgeSeen, PortSeen, SslSeen, SwitchSeen, TunnelSeen};
 use crate::southbound::Chassis;
 use crate::{CONFIG, LINK, MAPPING, MARK, TUNNEL, southbound};
 
-/// What is watched: what the agent watches, the MAC address that an interface is to have, and
-/// whether a port is one of those that get nothing from each other.
+/// The watched tables: those that the agent watches, with the requested MAC address of an interface
+/// and whether a port is protected.
 pub(crate) fn tables() -> Vec<TableSpec> {
     let mut tables = vswitch::tables();
     for table in &mut tables {
@@ -45,7 +45,7 @@ impl SwitchSeen {
         self.ssl.as_ref().map(|ssl| ssl.keys.clone())
     }
 
-    /// This machine in the southbound database, as ovn-controller is told.
+    /// This machine in the southbound database, from ovn-controller's settings.
     pub(crate) fn chassis(&self) -> Option<Chassis> {
         Some(Chassis {
             name: self.keys.get("system-id")?.clone(),
@@ -91,7 +91,7 @@ impl SwitchSeen {
 /// The key of the bridges of physical networks.
 pub(crate) const MAPPINGS: &str = "ovn-bridge-mappings";
 
-/// Its entries, each as a key of its own.
+/// Its entries, each as a separate key.
 fn mappings(text: &str) -> Vec<(String, String)> {
     let entries = text
         .split(',')
@@ -101,7 +101,7 @@ fn mappings(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What tunes ovs-vswitchd, each as a key of its own. Others' keys may change all the time.
+/// ovs-vswitchd's tuning, each setting as a separate key. Others' keys may change all the time.
 fn config(root: &Row<'_>) -> Vec<(String, String)> {
     let keys = ["n-handler-threads", "n-revalidator-threads"].into_iter();
     let config = root.map("other_config");
@@ -190,7 +190,7 @@ fn port_seen(db: &Db, uuid: podwire_ovs::value::Uuid) -> PortSeen {
     }
 }
 
-/// How many pods have ports: those bear a sandbox.
+/// Number of pods with ports, which have a sandbox.
 pub(super) fn pods(client: &Client) -> usize {
     client.read(|db| {
         let interfaces = db.rows("Interface");

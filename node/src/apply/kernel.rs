@@ -43,8 +43,8 @@ impl Machine {
                 let message = request.message_mut();
                 message.attributes.push(protocol());
                 if net.addr().is_ipv6() {
-                    // Nobody else on OVN's switch has it, and a route by it can't wait for that to
-                    // be found out.
+                    // Nobody else on OVN's switch has it, and a route through it can't wait for
+                    // duplicate address detection.
                     let flags = AddressAttribute::Flags(AddressFlags::Nodad);
                     message.attributes.push(flags);
                 }
@@ -71,8 +71,8 @@ impl Machine {
         result.map_err(|source| failed("make", item, source))
     }
 
-    /// Removes the route that one by a tunnel is to replace: the kernel takes no next hop on a link
-    /// while another route says that it is on another (`ip6_route_check_nh_onlink`).
+    /// Removes the route that one through a tunnel replaces: the kernel refuses a next hop on a
+    /// link while another route puts it on another link (`ip6_route_check_nh_onlink`).
     async fn make_way(&mut self, wanted: &Route, actual: &Actual) -> Result<(), ApplyError> {
         let others = actual.routes.iter().filter(|seen| {
             wanted.link == TUNNEL
@@ -158,7 +158,7 @@ impl Machine {
         };
         fault();
         match result {
-            // Somebody was faster.
+            // It has been removed already.
             Err(rtnetlink::Error::NetlinkError(error)) if is_gone(&error) => Ok(()),
             result => result.map_err(|source| failed("remove", item, source)),
         }
@@ -185,7 +185,7 @@ fn route(index: u32, wanted: &Route) -> RouteMessage {
     let builder = RouteMessageBuilder::<IpAddr>::new()
         .output_interface(index)
         .protocol(RouteProtocol::Other(PROTOCOL));
-    // All are of one family: the plan pairs them so.
+    // All are of one family: the plan pairs them.
     let builder = builder
         .destination_prefix(destination.addr(), destination.prefix_len())
         .and_then(|builder| builder.gateway(wanted.via))
@@ -195,7 +195,7 @@ fn route(index: u32, wanted: &Route) -> RouteMessage {
         });
     let mut message = builder.map(RouteMessageBuilder::build).unwrap_or_default();
     if wanted.link == TUNNEL {
-        // No address of the link's own tells that the next hop is there.
+        // No address of the link shows that the next hop is there.
         message.header.flags |= RouteFlags::Onlink;
     }
     message

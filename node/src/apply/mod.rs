@@ -1,5 +1,5 @@
-//! Takes steps. Before each one its inverse is in the journal, or, for a row, in the very
-//! transaction that changes the row.
+//! Executes steps. Before each one, its inverse is recorded in the journal or, for a row, in the
+//! same transaction that changes the row.
 
 mod kernel;
 mod switch;
@@ -19,19 +19,19 @@ use crate::nft::{self, NftError};
 use crate::plan::{FormerRoute, Item, Route};
 use crate::{firewall, services, southbound};
 
-/// How long a transaction may take.
+/// Time limit of a transaction.
 const DATABASE_LIMIT: Duration = Duration::from_secs(10);
 
-/// The machine, as one who changes it.
+/// The machine, for changes.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) client: Client,
-    /// The southbound database, where there is something of ours in it.
+    /// The southbound database, if podwire has something in it.
     pub(crate) southbound: Option<Client>,
     pub(crate) firewalld: Option<Firewalld>,
     pub(crate) handle: rtnetlink::Handle,
     pub(crate) journal: Journal,
-    /// The keys that are ours, by the last look and what was done since.
+    /// podwire's keys, as of the last look and the changes since.
     pub(crate) owned: Owned,
     pub(crate) counts: Counts,
 }
@@ -39,17 +39,17 @@ pub(crate) struct Machine {
 /// What was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Counts {
-    /// Requests that change something in the kernel, over netlink; nft's runs are among them.
+    /// Requests that change something in the kernel, over netlink, including runs of nft.
     pub(crate) netlink: usize,
     /// Transactions with the switch's database.
     pub(crate) ovsdb: usize,
-    /// Calls of firewalld that change something.
+    /// Calls that change something in firewalld.
     pub(crate) dbus: usize,
-    /// Files written or removed: the journal's, and below /proc/sys.
+    /// Files written or removed: the journal's, and those below /proc/sys.
     pub(crate) files: usize,
 }
 
-/// Why a step could not be taken.
+/// Why a step failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
     #[error(transparent)]
@@ -86,7 +86,7 @@ pub(crate) enum ApplyError {
 }
 
 impl Machine {
-    /// Takes steps in their order; those on the switch's own keys go as one transaction.
+    /// Executes steps in order; those on the switch's own keys in one transaction.
     pub(crate) async fn take(&mut self, steps: &[Step], actual: &Actual) -> Result<(), ApplyError> {
         self.owned.clone_from(&actual.switch.owned);
         let is_key = |step: &&Step| {
@@ -95,7 +95,7 @@ impl Machine {
         };
         let keys: Vec<&Step> = steps.iter().filter(is_key).collect();
         let mut keys_done = keys.is_empty();
-        // What leaves the machine leaves the database last.
+        // What is removed from the machine is removed from the database last.
         let removing = keys.iter().all(|step| matches!(step, Step::Remove(_)));
         if !keys_done && !removing {
             self.write_keys(&keys, actual).await?;
@@ -134,7 +134,7 @@ impl Machine {
                 self.note(Undo::Made(item.clone()))?;
                 self.transact(switch::write_bridge(bridge, switch)).await
             }
-            // Goes with the bridge.
+            // Removed with the bridge.
             Item::Tunnel(tunnel) => self.transact(switch::write_tunnel(tunnel, switch)).await,
             Item::File { path, text } => {
                 self.note(Undo::Made(item.clone()))?;
@@ -158,7 +158,7 @@ impl Machine {
     async fn remove(&mut self, item: &Item, actual: &Actual) -> Result<(), ApplyError> {
         let switch = &actual.switch;
         match item {
-            // With the chassis it goes.
+            // Removed with the chassis.
             Item::Key { .. } | Item::TunnelPort { .. } => Ok(()),
             Item::Port(_) => self.transact(switch::remove_port(switch)).await,
             Item::Ssl(_) => self.transact(switch::remove_ssl(switch)).await,
@@ -175,7 +175,7 @@ impl Machine {
                 self.counts.files += 1;
                 let removed = std::fs::remove_file(path);
                 if let Some(directory) = Path::new(path).parent() {
-                    // Whoever has a file beside it keeps the directory.
+                    // A directory with other files stays.
                     let _ = std::fs::remove_dir(directory);
                 }
                 fault();
@@ -226,7 +226,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Whole or not at all: who reads it watches for its coming.
+    /// Atomically: its reader watches for its arrival.
     fn write_file(&mut self, path: &str, text: &str) -> Result<(), ApplyError> {
         self.counts.files += 1;
         let new = format!("{path}.new");
@@ -243,7 +243,7 @@ impl Machine {
             let Ok(was) = read_sysctl(&written) else {
                 continue;
             };
-            // One that the kernel writes too is lost when the other is written back.
+            // A value that the kernel writes too is lost when the other one is restored.
             if was != value || written != path {
                 self.note(Undo::Sysctl {
                     path: written,
@@ -267,14 +267,14 @@ impl Machine {
         Ok(())
     }
 
-    /// Notes the route that one of ours replaces for the first time; later ones are put in its
-    /// place by those who fight for it.
+    /// Records the route that podwire's replaces for the first time; later ones come from whoever
+    /// competes for its place.
     fn note_former(&mut self, route: &Route, actual: &Actual) -> Result<(), JournalError> {
         let is_first = |undo: &Undo| match undo {
             Undo::Made(Item::Route(made)) => made.destination != route.destination,
             _ => true,
         };
-        // The kernel replaces the one of the same metric, and has these where none is named.
+        // The kernel replaces the route with the same metric; these are the defaults.
         let metric = if route.destination.addr().is_ipv4() {
             0
         } else {
@@ -311,9 +311,9 @@ fn in_file(step: &'static str, path: &str) -> impl FnOnce(std::io::Error) -> App
     move |source| ApplyError::File { step, path, source }
 }
 
-/// Ends the process as SIGKILL does, the n-th time that it comes by one of the boundaries between a
-/// journal's line and its step or between two steps, where `PODWIRE_NODE_FAULT` is n. Only in
-/// builds for tests.
+/// Kills the process as with SIGKILL when it reaches, for the n-th time, a boundary between a
+/// journal entry and its step or between two steps; `PODWIRE_NODE_FAULT` is n. Only in builds for
+/// tests.
 fn fault() {
     #[cfg(feature = "fault-points")]
     {

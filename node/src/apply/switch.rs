@@ -1,5 +1,5 @@
-//! The switch's rows. Each transaction that changes a row writes beside it, as our mark, how it
-//! was.
+//! The switch's rows. Each transaction that changes a row also records its former state in
+//! podwire's mark.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,10 +17,11 @@ use crate::diff::Step;
 use crate::plan::{Bridge, Item, Port, Tunnel};
 use crate::{CONFIG, LINK, MADE, MAPPING, MARK, TUNNEL};
 
-/// The virtual network of our tunnels (RFC 8926, VNI), by which they are told from OVN's: "pw".
+/// The virtual network of podwire's tunnels (RFC 8926, VNI), which distinguishes them from OVN's:
+/// "pw".
 const TUNNEL_KEY: &str = "28791";
 
-/// The mark of a port that we took over: what cleanup puts back.
+/// The mark of a port that was taken over: what cleanup restores.
 #[derive(Debug, Serialize, Deserialize)]
 struct TakenOver {
     kind: String,
@@ -29,7 +30,7 @@ struct TakenOver {
     mtu_request: Option<u32>,
 }
 
-/// What changes in a column of a row.
+/// Changes of one column of a row.
 #[derive(Debug, Default)]
 struct Changes<'a> {
     set: StringMap,
@@ -37,7 +38,7 @@ struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// A key is to have a value, or not to be there.
+    /// Sets a key, or removes it.
     fn put(&mut self, key: &'a str, value: Option<String>) {
         match value {
             Some(value) => drop(self.set.insert(key.to_owned(), value)),
@@ -45,7 +46,7 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// These keys are ours.
+    /// Marks these keys as podwire's.
     fn mark(&mut self, owned: &Owned) {
         let mark = serde_json::to_string(owned).ok();
         self.put(MARK, mark.filter(|_| !owned.is_empty()));
@@ -68,7 +69,8 @@ impl<'a> Changes<'a> {
 }
 
 impl Machine {
-    /// Writes the switch's own keys, and which of them are ours with what each was before.
+    /// Writes the switch's own keys, and records which of them are podwire's with their former
+    /// values.
     pub(super) async fn write_keys(
         &mut self,
         steps: &[&Step],
@@ -112,7 +114,7 @@ impl Machine {
         }
         let mut transaction = Transaction::new();
         if changes_mappings {
-            // Another's entry may come meanwhile.
+            // Another program's entry may have been added meanwhile.
             if let Some(seen) = seen.get(MAPPINGS) {
                 let same = StringMap::from([(MAPPINGS.to_owned(), seen.clone())]);
                 let same = Condition::includes("external_ids", Value::map(&same));
@@ -132,7 +134,7 @@ impl Machine {
         self.transact(Some(transaction)).await
     }
 
-    /// Writes down that something elsewhere, which keeps no maker, is ours, or is no more.
+    /// Records that something elsewhere, which can't be marked, is podwire's, or no longer is.
     pub(super) async fn own(
         &mut self,
         key: String,
@@ -153,7 +155,7 @@ impl Machine {
         self.transact(Some(transaction)).await
     }
 
-    /// Sends a transaction; none where what it would change is not there.
+    /// Sends a transaction; nothing if what it would change does not exist.
     pub(super) async fn transact(&mut self, change: Option<Transaction>) -> Result<(), ApplyError> {
         let Some(change) = change else {
             return Ok(());
@@ -166,7 +168,7 @@ impl Machine {
     }
 }
 
-/// Makes the row of TLS keys, or brings it to what is wanted.
+/// Creates the row of TLS keys, or updates it.
 pub(super) fn write_ssl(wanted: &TlsKeys, switch: &SwitchSeen) -> Option<Transaction> {
     let root = switch.root?;
     let ids = StringMap::from([(MARK.to_owned(), MADE.to_owned())]);
@@ -197,7 +199,7 @@ pub(super) fn remove_ssl(switch: &SwitchSeen) -> Option<Transaction> {
     Some(change)
 }
 
-/// Makes the management port, or brings its row to what is wanted.
+/// Creates the management port, or updates its row.
 pub(super) fn write_port(wanted: &Port, switch: &SwitchSeen) -> Option<Transaction> {
     let ids = StringMap::from([
         ("iface-id".to_owned(), wanted.iface_id.clone()),
@@ -223,7 +225,7 @@ pub(super) fn write_port(wanted: &Port, switch: &SwitchSeen) -> Option<Transacti
     Some(change)
 }
 
-/// Removes the management port, or gives it back as it was when we took it over.
+/// Removes the management port, or restores one that was taken over.
 pub(super) fn remove_port(switch: &SwitchSeen) -> Option<Transaction> {
     let port = switch.port.as_ref()?;
     let mark = port.mark.as_deref().unwrap_or_default();
@@ -249,11 +251,11 @@ pub(super) fn remove_port(switch: &SwitchSeen) -> Option<Transaction> {
     Some(change)
 }
 
-/// Makes the bridge for tunnels, or brings its rows to what is wanted.
+/// Creates the tunnel bridge, or updates its rows.
 pub(super) fn write_bridge(wanted: &Bridge, switch: &SwitchSeen) -> Option<Transaction> {
     let config = StringMap::from([
         ("hwaddr".to_owned(), wanted.mac.clone()),
-        // In seconds, the most that there is: what is forgotten goes to every node.
+        // In seconds, the maximum: packets to a forgotten address go to every node.
         ("mac-aging-time".to_owned(), "3600".to_owned()),
     ]);
     let Some(seen) = switch.bridges.get(&wanted.name) else {
@@ -284,7 +286,7 @@ pub(super) fn remove_bridge(bridge: &Bridge, switch: &SwitchSeen) -> Option<Tran
     Some(change)
 }
 
-/// Makes a tunnel, or brings its rows to what is wanted.
+/// Creates a tunnel, or updates its rows.
 pub(super) fn write_tunnel(wanted: &Tunnel, switch: &SwitchSeen) -> Option<Transaction> {
     let options = StringMap::from([
         ("remote_ip".to_owned(), wanted.remote.to_string()),
@@ -295,7 +297,7 @@ pub(super) fn write_tunnel(wanted: &Tunnel, switch: &SwitchSeen) -> Option<Trans
         .set("type", "geneve")
         .set("options", Value::map(&options))
         .set("external_ids", Value::map(&ids));
-    // What comes from one node is for this one, and goes to no other.
+    // Packets from one node are for this one, and are not forwarded to others.
     let alone = Columns::new().set("protected", true);
     let mut change = Transaction::new();
     match switch.tunnels.get(&wanted.name) {
@@ -314,7 +316,7 @@ pub(super) fn write_tunnel(wanted: &Tunnel, switch: &SwitchSeen) -> Option<Trans
     Some(change)
 }
 
-/// Removes the tunnel to a node that is gone.
+/// Removes the tunnel to a node that was deleted.
 pub(super) fn remove_tunnel(tunnel: &Tunnel, switch: &SwitchSeen) -> Option<Transaction> {
     let mut change = Transaction::new();
     let gone = Mutation::delete("ports", switch.tunnels.get(&tunnel.name)?.port);
@@ -323,7 +325,7 @@ pub(super) fn remove_tunnel(tunnel: &Tunnel, switch: &SwitchSeen) -> Option<Tran
     Some(change)
 }
 
-/// Adds a port of this name with one interface to a bridge.
+/// Adds a port with one interface and this name to a bridge.
 fn add_port(
     transaction: &mut Transaction,
     bridge: Uuid,
@@ -340,7 +342,7 @@ fn add_port(
         .expect_count(1);
 }
 
-/// What the mark of a port is to be, by how it was found.
+/// The mark of a port, which depends on its former state.
 fn mark(seen: Option<&PortSeen>) -> String {
     match seen {
         None => MADE.to_owned(),

@@ -1,4 +1,4 @@
-//! What is ours on the machine and not wanted any more.
+//! podwire's items on the machine that are no longer planned.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use crate::plan::{Bridge, Claim, FormerRoute, Item, Port, Route, Tunnel};
 use crate::{FILE_MARK, FIREWALLD, LINK, MADE, TUNNEL};
 
 impl Look<'_> {
-    /// Whether a route that was replaced has its place again: ours is not wanted any more, and
-    /// nobody else's is there.
+    /// Whether a replaced route can return: podwire's is no longer planned, and nobody else's has
+    /// its place.
     fn is_to_return(&self, former: &FormerRoute) -> bool {
         let mut wanted = self.plan.items.iter();
         let is_wanted = wanted.any(
@@ -26,8 +26,8 @@ impl Look<'_> {
         !is_wanted && !is_there && self.actual.links.contains_key(&former.link)
     }
 
-    /// What bears our mark, or stands in the journal, and is not in the plan; in the order in which
-    /// it would have been made.
+    /// Items with podwire's mark, or in the journal, that are not in the plan; in the order of
+    /// creation.
     pub(super) fn surplus(&self) -> Vec<Finding> {
         let actual = self.actual;
         let wanted: BTreeSet<String> = self.plan.items.iter().map(Item::identity).collect();
@@ -78,7 +78,7 @@ impl Look<'_> {
                 mtu: seen.mtu_request.unwrap_or_default(),
             }));
         }
-        // With the bridge its tunnels go.
+        // A bridge is removed with its tunnels.
         let keeps_bridge = wanted.contains(&format!("bridge {TUNNEL}"));
         for (name, seen) in switch.tunnels.iter().filter(|_| of_switch && keeps_bridge) {
             let remote = seen.remote.as_ref().and_then(|remote| remote.parse().ok());
@@ -117,7 +117,8 @@ impl Look<'_> {
                 });
             }
         }
-        // With a port that we made the link goes; one that we took over is as it was.
+        // The link is removed with a port that podwire created; a port that was taken over is
+        // restored.
         let taken_over = |port: &PortSeen| port.mark.as_deref().is_some_and(|mark| mark != MADE);
         let is_up = actual.links.get(LINK).is_some_and(|link| link.up);
         if is_up
@@ -142,7 +143,7 @@ impl Look<'_> {
                 items.push(item);
             }
         }
-        // Behind the route that has replaced it, for what was made last goes first.
+        // After the route that replaced it, because what was created last is removed first.
         let formers = self.journal.iter().filter_map(|undo| match undo {
             Undo::Replaced(former) => Some(former),
             _ => None,
@@ -153,8 +154,8 @@ impl Look<'_> {
                 .cloned()
                 .map(Item::Former),
         );
-        // Another's may bear the same protocol number: ours are in the main table, on a link of
-        // ours, or stand in the journal.
+        // Another program's routes may have the same protocol number: podwire's are in the main
+        // table, on a link of podwire's, or in the journal.
         let main = u32::from(RouteHeader::RT_TABLE_MAIN);
         for seen in actual
             .routes
@@ -175,7 +176,7 @@ impl Look<'_> {
                 items.push(item);
             }
         }
-        // Who keeps a node keeps its services.
+        // Whoever keeps the node role keeps its services.
         if actual.services && self.plan.items.is_empty() {
             items.push(Item::Services);
         }
@@ -193,8 +194,8 @@ impl Look<'_> {
     }
 }
 
-/// Whether the kernel writes it when forwarding is switched for all links: it is what it was once
-/// that is switched back.
+/// Whether the kernel writes it along with forwarding for all links: it returns when that is
+/// restored.
 fn is_written_with_all(path: &str) -> bool {
     path.starts_with("net/ipv6/conf/") && path.ends_with("/forwarding")
 }

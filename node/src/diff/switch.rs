@@ -1,4 +1,4 @@
-//! How the items in Open vSwitch's databases are.
+//! The state of items in Open vSwitch's databases.
 
 use podwire_ovs::client::TlsKeys;
 

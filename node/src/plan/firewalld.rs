@@ -1,4 +1,4 @@
-//! What firewalld is told, where it runs.
+//! firewalld's settings, if it runs.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::settings::{Firewalld, Mode, Settings};
 use crate::{LINK, TUNNEL};
 
 impl Plan {
-    /// Adds what lets the pods' packets and the tunnels' pass a firewalld that runs here.
+    /// Adds the rules that let pods' packets and tunnels pass a running firewalld.
     pub(super) fn pass_firewalld(&mut self, settings: &Settings, actual: &Actual) {
         let Some(seen) = &actual.firewalld else {
             return;
@@ -24,15 +24,14 @@ impl Plan {
             Mode::Plain => vec![settings.bridge.as_str()],
         };
         let peers = settings.peers.iter().flat_map(|peer| &peer.subnets);
-        // What other nodes' pods send comes by the uplink in plain mode, and from a pod's own
-        // address.
+        // In plain mode, other nodes' pods send through the uplink, with their own addresses.
         let nets: BTreeSet<_> = settings
             .node_subnets
             .iter()
             .chain(&settings.cluster_subnets)
             .chain(peers)
             .collect();
-        // A part of another would be in two zones at once.
+        // A part of another net would be in two zones.
         let within = |net: &&&ipnet::IpNet| {
             nets.iter()
                 .any(|other| *other != **net && other.contains(**net))

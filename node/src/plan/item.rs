@@ -1,4 +1,4 @@
-//! The things that should be, and their names.
+//! The items of a plan, and their names.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::firewall::Table;
 use crate::firewalld::Rule;
 use crate::{CONFIG, LINK};
 
-/// One thing that should be so.
+/// One item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Item {
@@ -24,15 +24,15 @@ pub(crate) enum Item {
     },
     /// The switch's TLS keys, which ovn-controller uses too.
     Ssl(TlsKeys),
-    /// The UDP port at which this chassis' tunnels end, in the southbound database.
+    /// The UDP port of this chassis' tunnels, in the southbound database.
     TunnelPort { chassis: String, port: u16 },
     /// The management port's rows.
     Port(Port),
-    /// The bridge that ends tunnels, with its local port.
+    /// The tunnel bridge, with its local port.
     Bridge(Bridge),
     /// A tunnel to another node.
     Tunnel(Tunnel),
-    /// A link of ours is up.
+    /// One of podwire's links is up.
     LinkUp(String),
     /// An address of the management port's link.
     Address(IpNet),
@@ -47,7 +47,7 @@ pub(crate) enum Item {
     Route(Route),
     /// What lets packets pass firewalld.
     Firewalld(Rule),
-    /// A route that one of ours has replaced, here for its return.
+    /// A route that podwire's has replaced, listed here for its return.
     Former(FormerRoute),
     /// A value below /proc/sys.
     Sysctl { path: String, value: String },
@@ -55,7 +55,7 @@ pub(crate) enum Item {
     Table(Table),
     /// A file for the agent, or beside a unit of Open vSwitch.
     File { path: String, text: String },
-    /// The nftables table of services, which `run` keeps by itself: here for its removal.
+    /// The nftables table of services, which `run` maintains itself; listed here for its removal.
     Services,
 }
 
@@ -63,11 +63,11 @@ pub(crate) enum Item {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Claim {
-    /// It is an error, unless we were told to take over.
+    /// It is an error, unless podwire takes over.
     Refuse,
     /// It stays.
     Yield,
-    /// It is replaced, and comes back with cleanup.
+    /// It is replaced, and restored by cleanup.
     Replace,
 }
 
@@ -75,41 +75,41 @@ pub(crate) enum Claim {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Port {
     pub(crate) bridge: String,
-    /// The logical port that it is.
+    /// The logical port's name.
     pub(crate) iface_id: String,
     pub(crate) mac: String,
     /// In bytes.
     pub(crate) mtu: u32,
 }
 
-/// A bridge of ours. Its local port bears its name.
+/// A bridge of podwire's. Its local port has the same name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Bridge {
     pub(crate) name: String,
-    /// As that of the pods' bridge.
+    /// The same as that of the pods' bridge.
     pub(crate) datapath: String,
     pub(crate) mac: String,
     /// In bytes.
     pub(crate) mtu: u32,
 }
 
-/// A tunnel of ours, on the bridge for tunnels.
+/// A tunnel of podwire's, on the tunnel bridge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tunnel {
-    /// Of port and interface.
+    /// The name of port and interface.
     pub(crate) name: String,
     /// The node at the other end.
     pub(crate) node: String,
     pub(crate) remote: IpAddr,
 }
 
-/// A route of ours.
+/// A route of podwire's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Route {
     pub(crate) destination: IpNet,
     pub(crate) via: IpAddr,
     pub(crate) link: String,
-    /// The source address of what the host itself sends; it is that of another link.
+    /// The source address of the host's own packets; it belongs to another link.
     pub(crate) source: Option<IpAddr>,
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct FormerRoute {
     pub(crate) metric: u32,
 }
 
-/// Of which kind and name an item is: two items of a machine with one identity can't both be.
+/// Kind and name of an item: a machine can't have two with the same identity.
 impl Item {
     pub(crate) fn identity(&self) -> String {
         match self {
@@ -150,7 +150,7 @@ impl Item {
     }
 }
 
-/// As `plan` and `show` print it.
+/// In the form of `plan` and `show`.
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.identity())?;

@@ -1,6 +1,6 @@
-//! The plan of plain mode: no OVN and no controller. Each node's subnets are its podCIDRs; pods of
-//! other nodes are reached by routes where the nodes share a network, else by tunnels of Open
-//! vSwitch's own.
+//! The plan of plain mode, without OVN and without a controller. Each node's subnets are its
+//! podCIDRs; pods on other nodes are reached by routes if the nodes share a network, otherwise
+//! through tunnels of Open vSwitch.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,14 +13,14 @@ use crate::firewall::{self, Table};
 use crate::settings::{Peer, Settings};
 use crate::{TUNNEL, mac};
 
-/// Where the agent looks for what its node role has found out.
+/// The file in which the agent finds its node role's settings.
 pub(crate) const AGENT_FILE: &str = "/run/podwire/node/agent.toml";
 
 impl Plan {
-    /// The plan of plain mode. The pods' bridge and the gateway addresses on it are the agent's.
+    /// The plan of plain mode. The pods' bridge and its gateway addresses belong to the agent.
     ///
     /// # Errors
-    /// What is missing, or which subnets overlap, in words.
+    /// What is missing, or which subnets overlap, as text.
     pub(super) fn plain(settings: &Settings, actual: &Actual) -> Result<Self, String> {
         let uplink = uplink(settings, actual)?;
         refuse_overlaps(settings, actual)?;
@@ -78,7 +78,7 @@ impl Plan {
         if !tunnels.is_empty() {
             links.insert(TUNNEL);
             plan.ipv6_on(settings, TUNNEL);
-            // What the kernel says by itself on a new link would go to every node.
+            // The kernel's own messages on a new link would go to every node.
             plan.items.push(Item::Sysctl {
                 path: format!("net/ipv6/conf/{TUNNEL}/addr_gen_mode"),
                 value: "1".to_owned(),
@@ -110,7 +110,7 @@ impl Plan {
     }
 }
 
-/// The subnets for the agent, in its own configuration's form.
+/// The subnets for the agent, in the format of its configuration.
 fn agent_file(settings: &Settings) -> Item {
     let nets = settings.node_subnets.iter();
     let nets: Vec<String> = nets.map(|net| format!("\"{net}\"")).collect();
@@ -123,8 +123,8 @@ fn agent_file(settings: &Settings) -> Item {
     }
 }
 
-/// The way to a subnet at the other end of a tunnel: the next hop is that node's own gateway, whose
-/// MAC is known beforehand, so that nobody has to be asked for it by all tunnels.
+/// The route to a subnet at the other end of a tunnel: the next hop is that node's gateway, whose
+/// MAC address is known, so that no request for it goes through all tunnels.
 fn by_tunnel(settings: &Settings, peer: &Peer, subnet: &IpNet) -> (Item, Item) {
     let via = gateway(subnet);
     let same = |net: &&IpNet| net.addr().is_ipv4() == subnet.addr().is_ipv4();
@@ -137,13 +137,14 @@ fn by_tunnel(settings: &Settings, peer: &Peer, subnet: &IpNet) -> (Item, Item) {
         destination: *subnet,
         via,
         link: TUNNEL.to_owned(),
-        // The node at the other end answers by the tunnel only what came from a pod's network.
+        // The node at the other end replies through the tunnel only to addresses of the pod
+        // network.
         source: settings.node_subnets.iter().find(same).map(gateway),
     });
     (neighbour, route)
 }
 
-/// The bridge of the tunnels, whose ends are of this address's family.
+/// The tunnel bridge, for tunnels between addresses of this family.
 fn bridge(settings: &Settings, actual: &Actual, uplink: &Uplink, remote: IpAddr) -> Item {
     let seen = actual.switch.bridges.get(&settings.bridge);
     Item::Bridge(Bridge {
@@ -156,7 +157,7 @@ fn bridge(settings: &Settings, actual: &Actual, uplink: &Uplink, remote: IpAddr)
     })
 }
 
-/// The link and the address by which a node is reached without a router between.
+/// The link and the address by which a node is reached without a router.
 fn near<'a>(
     settings: &Settings,
     actual: &'a Actual,
@@ -179,7 +180,7 @@ fn near<'a>(
         .map(|(seen, ip)| (seen.link.as_str(), *ip))
 }
 
-/// The first address of a node of a family that the uplink has.
+/// The first address of a node in a family that the uplink has.
 fn remote(actual: &Actual, uplink: &Uplink, peer: &Peer) -> Option<IpAddr> {
     let mut addresses = peer.addresses.iter();
     let has = |v4: bool| {
@@ -191,14 +192,14 @@ fn remote(actual: &Actual, uplink: &Uplink, peer: &Peer) -> Option<IpAddr> {
     addresses.find(|ip| has(ip.is_ipv4())).copied()
 }
 
-/// A link's name of its own for each node: 15 bytes at most.
+/// A unique link name for each node: at most 15 bytes.
 fn tunnel_name(node: &str) -> String {
     let digest = firewall::mark(node).replace("podwire ", "");
     format!("pwt{}", &digest[..12])
 }
 
-/// Two nodes with one subnet give two pods one address; a subnet that is also the network's hides
-/// machines from pods.
+/// Two nodes with the same subnet would give two pods one address; a subnet that is also the
+/// network's would hide machines from pods.
 fn refuse_overlaps(settings: &Settings, actual: &Actual) -> Result<(), String> {
     let overlap = |a: &IpNet, b: &IpNet| a.contains(b) || b.contains(a);
     let peers = &settings.peers;
@@ -207,7 +208,7 @@ fn refuse_overlaps(settings: &Settings, actual: &Actual) -> Result<(), String> {
     let mut all: Vec<(&IpNet, &str)> = all
         .flat_map(|(name, nets)| nets.iter().map(move |net| (net, name)))
         .collect();
-    // A net sorts right behind one that contains it, or behind another of those.
+    // A net sorts directly after one that contains it, or after another of those.
     all.sort_by_key(|(net, _)| (net.network(), net.prefix_len()));
     let mut widest: Option<(&IpNet, &str)> = None;
     for (net, name) in &all {

@@ -1,22 +1,21 @@
-//! What Open vSwitch's daemons are told of the machine's processors and memory, as MicroShift does
-//! it: drop-ins of their units, which count from their next start, and columns, which count at
-//! once.
+//! Settings of Open vSwitch's daemons for processors and memory, as in MicroShift: drop-ins of
+//! their units, which apply at their next start, and columns, which apply at once.
 
 use super::{Claim, Item, Plan};
 use crate::actual::{Actual, UNITS};
 use crate::settings::{Settings, Tuning};
 use crate::{CONFIG, FILE_MARK};
 
-/// Our file beside a unit.
+/// podwire's file beside a unit.
 pub(crate) fn drop_in(unit: &str) -> String {
     format!("/etc/systemd/system/{unit}.d/90-podwire.conf")
 }
 
 impl Plan {
-    /// Adds what the settings say of Open vSwitch's daemons.
+    /// Adds the settings of Open vSwitch's daemons.
     ///
     /// # Errors
-    /// That there is no such unit here, in words.
+    /// There is no such unit here, as text.
     pub(super) fn tune(&mut self, settings: &Settings, actual: &Actual) -> Result<(), String> {
         let Tuning {
             cpus,
@@ -79,7 +78,7 @@ impl Plan {
     }
 }
 
-/// The commands by which a unit's text starts ovs-ctl, each on one line.
+/// The commands in a unit's text that start ovs-ctl, each on one line.
 fn starts(text: &str) -> Vec<String> {
     let text = text.replace("\\\n", " ");
     let commands = text

@@ -1,4 +1,4 @@
-//! Where services listen on this node, and what is behind that: pure.
+//! The addresses of services on this node, and what is behind them: pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -7,48 +7,48 @@ use ipnet::IpNet;
 
 use crate::cluster::{Cluster, Endpoint, Name, Port, Service};
 
-/// Where something listens.
+/// An address of a service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    /// As nft has it.
+    /// In nft's form.
     pub(crate) protocol: String,
     pub(crate) address: IpAddr,
     pub(crate) port: u16,
 }
 
-/// What is behind a key.
+/// What is behind an address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Front {
-    /// Each as likely as the others.
+    /// Chosen with equal probability.
     pub(crate) endpoints: Vec<SocketAddr>,
-    /// For clients on this node, where those of the outside get local endpoints only.
+    /// For clients on this node, if those from outside only get local endpoints.
     pub(crate) inner: Vec<SocketAddr>,
-    /// Whether somebody elsewhere has endpoints, when there are none here.
+    /// Whether there are endpoints elsewhere, if there are none here.
     pub(crate) elsewhere: bool,
-    /// Sticks a client to its endpoint, for so many seconds.
+    /// How many seconds a client sticks to its endpoint.
     pub(crate) affinity: Option<u32>,
-    /// Who may come; everybody when it is empty.
+    /// The allowed clients; empty for all.
     pub(crate) sources: Vec<IpNet>,
 }
 
-/// All fronts of this node.
+/// All addresses of services on this node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Fronts {
     pub(crate) by_key: BTreeMap<Key, Front>,
-    /// By healthCheckNodePort: the service, and how many endpoints it has here.
+    /// By healthCheckNodePort: the service, and its number of endpoints here.
     pub(crate) health: BTreeMap<u16, (Name, usize)>,
 }
 
-/// This node, as services depend on it.
+/// The facts about this node that services depend on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Here {
     pub(crate) node: String,
-    /// On which node ports listen.
+    /// The addresses of node ports.
     pub(crate) addresses: BTreeSet<IpAddr>,
 }
 
 impl Fronts {
-    /// Of two services with one address and port the first by name has it.
+    /// If two services have the same address and port, the first by name gets it.
     pub(crate) fn of(cluster: &Cluster, here: &Here) -> Self {
         let mut fronts = Self::default();
         for (name, service) in &cluster.services.objects {
@@ -145,7 +145,7 @@ impl Fronts {
     }
 }
 
-/// Those that are ready; if none is, those that still serve while they end.
+/// Those that are ready; if none is, those that still serve while they terminate.
 fn usable(
     found: &[(&Endpoint, SocketAddr)],
     counts: impl Fn(&Endpoint) -> bool,

@@ -1,5 +1,5 @@
-//! healthCheckNodePort: by it a load balancer asks whether a service has endpoints on this node
-//! (Kubernetes, externalTrafficPolicy: Local).
+//! healthCheckNodePort: load balancers query it to learn whether a service has endpoints on this
+//! node (Kubernetes, externalTrafficPolicy: Local).
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -15,7 +15,7 @@ use tracing::warn;
 use crate::cluster::Name;
 use crate::http::{self, Page};
 
-/// The ports that are served.
+/// The served ports.
 #[derive(Debug, Default)]
 pub(super) struct Health(BTreeMap<u16, Served>);
 
@@ -32,7 +32,7 @@ impl Drop for Served {
 }
 
 impl Health {
-    /// Serves these ports, each with the service and how many endpoints it has here.
+    /// Serves these ports, each with the service and its number of endpoints here.
     pub(super) async fn serve(&mut self, wanted: &BTreeMap<u16, (Name, usize)>) {
         self.0.retain(|port, _| wanted.contains_key(port));
         for (port, state) in wanted {
@@ -44,7 +44,7 @@ impl Health {
                 });
                 continue;
             }
-            // Of both families, unless the machine has none of IPv6's.
+            // For both families, unless the machine has no IPv6.
             let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, *port)).await {
                 Ok(listener) => Ok(listener),
                 Err(_) => TcpListener::bind(("0.0.0.0", *port)).await,
@@ -68,7 +68,7 @@ impl Health {
     }
 }
 
-/// As kube-proxy answers.
+/// In kube-proxy's form.
 fn page(((namespace, name), count): &(Name, usize)) -> Page {
     let status = match count {
         0 => StatusCode::SERVICE_UNAVAILABLE,

@@ -1,4 +1,4 @@
-//! Services on the host: where the host and the outside reach them, by one nftables table.
+//! Services on the host: one nftables table makes them reachable from the host and from outside.
 
 mod fronts;
 mod health;
@@ -24,40 +24,40 @@ use fronts::{Front, Fronts, Key};
 use health::Health;
 use table::{Contents, Seen};
 
-/// What is on this machine of all services.
+/// The state of all services on this machine.
 #[derive(Debug, Default)]
 pub(crate) struct Services {
     /// The table as last seen or written, until somebody changes it.
     seen: Option<Option<Seen>>,
-    /// What it was made for.
+    /// The fronts that it was created for.
     fronts: Fronts,
     health: Health,
-    /// Whether it was as it should be once.
+    /// Whether it was once as planned.
     is_settled: bool,
 }
 
-/// What settling did.
+/// The result of settling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settled {
     Nothing,
-    /// It followed the objects.
+    /// It was updated from the objects.
     Changed,
     /// Somebody else had changed it.
     PutBack,
 }
 
 impl Services {
-    /// Somebody may have changed the table.
+    /// The table may have been changed by somebody.
     pub(crate) fn look_again(&mut self) {
         self.seen = None;
     }
 
-    /// How many fronts there are.
+    /// Number of fronts.
     pub(crate) fn count(&self) -> usize {
         self.fronts.by_key.len()
     }
 
-    /// Makes the table what the objects ask for.
+    /// Brings the table in line with the objects.
     ///
     /// # Errors
     /// nft's.
@@ -89,7 +89,7 @@ impl Services {
         let was_changed = looked && self.is_settled && seen.as_ref() != Some(&before);
         let script = contents.script(seen.as_ref());
         if let Err(error) = nft::run("services' table", &script).await {
-            // What is there is not what was seen: all of it anew.
+            // The actual state is not the one seen: create everything anew.
             warn!(%error, "creating the table of services again");
             nft::run("services' table", &contents.anew()).await?;
         }
@@ -105,8 +105,8 @@ impl Services {
         })
     }
 
-    /// Makes clients of endpoints that are gone turn to others: those of UDP, whose connections
-    /// have no end, and those that stuck to one.
+    /// Makes clients of deleted endpoints use others: UDP clients, whose connections have no end,
+    /// and those that stuck to one.
     async fn forget(&self, before: &Fronts) {
         let mut datagrams = BTreeMap::new();
         for (key, front) in &self.fronts.by_key {
@@ -134,7 +134,7 @@ impl Services {
     }
 }
 
-/// Has the clients forgotten that stuck to an endpoint which is gone.
+/// Removes the clients that stuck to a deleted endpoint.
 async fn unstick(key: &Key, front: &Front) {
     let map = table::clients(key);
     let listed = match nft::list_map(NAME, &map).await {
@@ -161,7 +161,7 @@ async fn unstick(key: &Key, front: &Front) {
     }
 }
 
-/// The addresses of the machine on which node ports listen: not those of the pod network.
+/// The addresses of the machine for node ports: not those of the pod network.
 pub(crate) fn addresses<'a>(
     seen: impl Iterator<Item = &'a crate::actual::AddressSeen>,
 ) -> BTreeSet<IpAddr> {
@@ -180,7 +180,7 @@ fn read(listed: &Value) -> Seen {
             chain.push(text(&rule["comment"]));
         } else if let Some(set) = object.get("set").or_else(|| object.get("map")) {
             let name = text(&set["name"]);
-            // Who sticks to what is the table's own affair.
+            // The table itself decides which client sticks to which endpoint.
             let elements = set["elem"]
                 .as_array()
                 .filter(|_| !table::is_of_clients(&name));
@@ -197,7 +197,7 @@ fn read(listed: &Value) -> Seen {
     seen
 }
 
-/// As nft takes it, of what it lists.
+/// In the form that nft accepts, from the one that it lists.
 fn joined(value: &Value) -> String {
     if let Some(parts) = value["concat"].as_array() {
         let parts: Vec<String> = parts.iter().map(joined).collect();

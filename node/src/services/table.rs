@@ -1,10 +1,10 @@
-//! The nftables table of services as text: what never changes, what each front adds to it, and the
-//! difference between two of them: pure.
+//! The nftables table of services as text: the fixed part, what each front adds, and the difference
+//! between two tables: pure.
 //!
-//! A front is an element of `services`, which leads to the chain for as many endpoints as it has,
-//! and one element of `endpoints` for each of those. So an endpoint that comes or goes is a few
-//! elements, whatever else there is. A front that sticks clients to their endpoints has a chain and
-//! a map of its own.
+//! A front is an element of `services`, which leads to the chain for its number of endpoints, and
+//! one element of `endpoints` for each of those. So an endpoint that is added or removed changes a
+//! few elements, whatever else there is. A front whose clients stick to their endpoints has its own
+//! chain and map.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -21,17 +21,17 @@ pub(crate) const NAME: &str = "inet podwire-services";
 
 /// Where the endpoints for clients on this node begin in `endpoints`.
 const INNER: usize = 1 << 15;
-/// More endpoints of one front are not used.
+/// The maximum number of endpoints of one front.
 const MOST: usize = INNER;
 
-/// Everything in the table.
+/// The content of the table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
-    /// Sets and maps by name: what they are.
+    /// Sets and maps by name, with their definitions.
     pub(crate) sets: BTreeMap<String, String>,
-    /// Chains: hook, and rules in their order.
+    /// Chains: hook, and rules in order.
     pub(crate) chains: BTreeMap<String, Chain>,
-    /// By set or map, and key: the value, or nothing.
+    /// By set or map, and key: the value, if any.
     pub(crate) elements: BTreeMap<(String, String), String>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Chain {
     pub(crate) rules: Vec<String>,
 }
 
-/// What can be seen of the contents: names, marks and elements.
+/// The visible part of the content: names, marks and elements.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) sets: BTreeSet<String>,
@@ -50,8 +50,8 @@ pub(crate) struct Seen {
 }
 
 impl Contents {
-    /// The table for these fronts. Endpoints that are neither pods nor here get packets with this
-    /// node's address as their source, or their answers would not come back this way.
+    /// The table for these fronts. Packets to endpoints that are neither pods nor here get this
+    /// node's address as their source, because their answers would not come back otherwise.
     pub(crate) fn of(fronts: &Fronts, pods: &[IpNet], here: &BTreeSet<IpAddr>) -> Self {
         let mut contents = Self::default();
         for (ip, family) in [("ip", "4"), ("ip6", "6")] {
@@ -149,7 +149,7 @@ impl Contents {
     fn front(&mut self, key: &Key, front: &super::fronts::Front) {
         let at = format!("{} . {} . {}", key.protocol, key.address, key.port);
         for net in &front.sources {
-            // As nft lists it.
+            // In nft's form.
             let net = match net.prefix_len() == net.max_prefix_len() {
                 true => net.addr().to_string(),
                 false => net.trunc().to_string(),
@@ -176,7 +176,7 @@ impl Contents {
         }
     }
 
-    /// One of these endpoints, by chance.
+    /// A random one of these endpoints.
     fn pick(&mut self, map: &str, key: &Key, at: &str, endpoints: &[SocketAddr], offset: usize) {
         let count = endpoints.len().min(MOST);
         let (ip, family) = family(key.address);
@@ -201,13 +201,13 @@ impl Contents {
         }
     }
 
-    /// The endpoint that a client had last, or another one.
+    /// The client's last endpoint, or another one.
     fn sticky(&mut self, key: &Key, endpoints: &[SocketAddr], seconds: u32) -> String {
         let (ip, _) = family(key.address);
         let name = digest(key);
         let map = clients(key);
-        // By types: with a typeof, nft 1.0.6 takes the port for one of any protocol, and refuses
-        // the rules below, which are of one, at the next change of the table.
+        // By types: with typeof, nft 1.0.6 reads the port as one of any protocol, and refuses the
+        // rules below, which are for one, at the next change of the table.
         let entry = match key.address {
             IpAddr::V4(_) => "type ipv4_addr : ipv4_addr . inet_service",
             IpAddr::V6(_) => "type ipv6_addr : ipv6_addr . inet_service",
@@ -219,7 +219,7 @@ impl Contents {
         let known = format!("meta l4proto {protocol} dnat {ip} to {ip} saddr map @{map}");
         let mut choices = Vec::new();
         for (number, endpoint) in endpoints.iter().take(MOST).enumerate() {
-            // By the endpoint, so that the chain of another is left alone when one goes.
+            // Named after the endpoint, so that other endpoints' chains stay when one is removed.
             let of = mark(&endpoint.to_string()).replace("podwire ", "");
             let to = format!("stick-{name}-{of}");
             let (address, port) = (endpoint.ip(), endpoint.port());
@@ -251,7 +251,7 @@ impl Contents {
         self.elements.insert((format!("{set}{family}"), key), value);
     }
 
-    /// What there is to see of it.
+    /// Its visible part.
     pub(crate) fn seen(&self) -> Seen {
         let chains = self.chains.iter().map(|(name, chain)| {
             let marks = chain.rules.iter().map(|rule| mark(rule)).collect();
@@ -264,8 +264,8 @@ impl Contents {
         }
     }
 
-    /// The script that makes of what is seen what is wanted, in one transaction; empty when they
-    /// are the same. None stands for no table.
+    /// The script that turns the visible part into this table, in one transaction; empty if they
+    /// are equal. None stands for no table.
     pub(crate) fn script(&self, seen: Option<&Seen>) -> String {
         let mut script = String::new();
         let nothing = Seen::default();
@@ -281,7 +281,7 @@ impl Contents {
         }
         let changed = |name: &&String| from.chains.get(*name) != to.chains.get(*name);
         let changed: Vec<&String> = self.chains.keys().filter(changed).collect();
-        // All of them first, as rules lead from one to another.
+        // All of them first, because rules lead from one to another.
         for name in &changed {
             let chain = &self.chains[*name];
             let _ = match (&chain.hook, from.chains.contains_key(*name)) {
@@ -333,9 +333,9 @@ impl Contents {
         script
     }
 
-    /// The script that makes the table anew, whatever there is.
+    /// The script that re-creates the table, whatever exists.
     pub(crate) fn anew(&self) -> String {
-        // Adding it first makes deleting it valid where there is none.
+        // Adding it first makes the deletion valid if it does not exist.
         format!("add table {NAME}\n{}{}", delete(NAME), self.script(None))
     }
 }

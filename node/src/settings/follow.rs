@@ -1,4 +1,4 @@
-//! What the Kubernetes API says of the node, beside the flags.
+//! The node's settings from the Kubernetes API, in addition to the flags.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use crate::announce::NODE_SUBNETS;
 use crate::cluster::Cluster;
 
 impl Settings {
-    /// Takes what the cluster says of this node's subnets and, in plain mode, of the other nodes.
-    /// What it said once stays until it says something else.
+    /// Applies what the cluster reports about this node's subnets and, in plain mode, about the
+    /// other nodes. A value stays until a new one arrives.
     ///
     /// # Errors
-    /// What is still missing or wrong, in words.
+    /// What is still missing or wrong, as text.
     pub(crate) fn follow(&mut self, cluster: &Cluster) -> Result<(), String> {
         if self.mode == Mode::Plain {
             if !cluster.nodes.is_listed {
@@ -65,8 +65,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Takes the node's subnets from the annotation that the control plane gives them by: by
-    /// network, one or several.
+    /// Reads the node's subnets from the control plane's annotation: by network, one or several.
     ///
     /// # Errors
     /// What is wrong with them.

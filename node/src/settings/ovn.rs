@@ -1,11 +1,11 @@
-//! What the flags say of ovn-controller's settings.
+//! ovn-controller's settings in the flags.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::{SettingsError, bad};
 
-/// How the value of a key is written.
+/// The format of a key's value.
 #[derive(Clone, Copy)]
 enum Kind {
     Switch,
@@ -15,8 +15,8 @@ enum Kind {
 
 use Kind::{Number, Switch, Text};
 
-/// The keys of `external_ids` that tune ovn-controller (ovn-controller(8), of 23.03 and newer), but
-/// for those that have a flag of their own.
+/// The keys of `external_ids` that tune ovn-controller (ovn-controller(8), of 23.03 and newer),
+/// except those with a flag of their own.
 const OPTIONS: [(&str, Kind); 19] = [
     ("ovn-bridge-remote-probe-interval", Number),
     ("ovn-chassis-mac-mappings", Text),
@@ -39,7 +39,7 @@ const OPTIONS: [(&str, Kind); 19] = [
     ("ovn-trim-timeout-ms", Number),
 ];
 
-/// Addresses with commas between them, each once.
+/// Addresses separated by commas, each once.
 pub(super) fn encap_ips(text: Option<&str>) -> Result<Vec<IpAddr>, SettingsError> {
     let mut ips = Vec::new();
     for part in text.into_iter().flat_map(|text| text.split(',')) {
@@ -61,7 +61,7 @@ pub(super) fn bridge_mappings(
 ) -> Result<BTreeMap<String, String>, SettingsError> {
     let flag = "--bridge-mapping";
     let mut mappings = BTreeMap::new();
-    // ovn-kubernetes' own lists have commas.
+    // ovn-kubernetes' own lists use commas.
     let texts = texts.iter().flat_map(|text| text.split(','));
     for text in texts.filter(|text| !text.is_empty()) {
         let Some((network, bridge)) = text
@@ -86,7 +86,7 @@ pub(super) fn bridge_mappings(
     Ok(mappings)
 }
 
-/// Keys with their values; of a key that is named twice the last counts.
+/// Keys with their values; if a key occurs twice, the last one counts.
 pub(super) fn options(texts: &[String]) -> Result<BTreeMap<String, String>, SettingsError> {
     let flag = "--ovn-option";
     let mut options = BTreeMap::new();
