@@ -1,5 +1,5 @@
-//! Kubernetes' objects, reduced to what the network depends on. A cluster's pods are many, and most
-//! of what the API says of one is of no use here.
+//! Kubernetes' objects, reduced to what the network depends on. A cluster has many pods, and most
+//! of a pod's object is not needed here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,10 +13,10 @@ use kube::ResourceExt as _;
 use crate::ipam::{Had, Mac, WISHED_ADDRESSES, WISHED_MAC};
 pub use crate::name::{Name, ObjectName};
 
-/// Names an object, and with it all rows that are made for it.
+/// Identifies an object, and with it all rows created for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
-    /// What the whole cluster shares: the router and the group of load balancers.
+    /// Shared by the whole cluster: the router and the group of load balancers.
     Cluster,
     /// A node.
     Node(Name),
@@ -29,57 +29,57 @@ pub enum Key {
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Which of several nodes of this name it is.
+    /// Distinguishes several nodes with this name over time.
     pub uid: Name,
     /// See [`version`].
     pub version: u64,
-    /// Seconds since 1970. Of two nodes with one subnet the older keeps it.
+    /// Seconds since 1970. Of two nodes with the same subnet, the older keeps it.
     pub created: i64,
-    /// `k8s.ovn.org/node-subnets`, as it stands.
+    /// `k8s.ovn.org/node-subnets`, unchanged.
     pub subnets: Option<String>,
     /// `k8s.ovn.org/node-chassis-id`: the node's name in OVN, once it has one.
     pub chassis: Option<String>,
-    /// The MAC address of the node's own interface in the network, where the node has said it
+    /// The MAC address of the node's management port, if the node has published it
     /// (`management_mac`).
     pub mac: Option<Mac>,
-    /// `spec.podCIDRs`: what kube-controller-manager has given it.
+    /// `spec.podCIDRs`, assigned by kube-controller-manager.
     pub pod_cidrs: Vec<String>,
     /// The addresses of the node itself (`status.addresses`, InternalIP).
     pub addresses: Vec<IpAddr>,
-    /// Whether the condition NetworkUnavailable says `False`.
+    /// Whether the condition NetworkUnavailable is `False`.
     pub network_available: bool,
 }
 
-/// A pod that is on a node.
+/// A pod that has a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
-    /// Which of several pods of this name it is.
+    /// Distinguishes several pods with this name over time.
     pub uid: Name,
     /// See [`version`].
     pub version: u64,
-    /// The node it is on.
+    /// Its node.
     pub node: Name,
-    /// What `k8s.ovn.org/pod-networks` says.
+    /// The content of `k8s.ovn.org/pod-networks`.
     pub networks: Option<Had>,
-    /// [`WISHED_ADDRESSES`], as it stands.
+    /// [`WISHED_ADDRESSES`], unchanged.
     pub wished_addresses: Option<Box<str>>,
-    /// [`WISHED_MAC`], as it stands.
+    /// [`WISHED_MAC`], unchanged.
     pub wished_mac: Option<Box<str>>,
 }
 
 /// A service that has at least one cluster IP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// Which of several services of this name it is.
+    /// Distinguishes several services with this name over time.
     pub uid: Name,
     /// Its cluster IPs.
     pub cluster_ips: Vec<IpAddr>,
-    /// The other addresses that it listens on: external IPs, load balancers' addresses.
+    /// Its other addresses: external IPs, load balancers' addresses.
     pub external_ips: Vec<IpAddr>,
-    /// Whether its cluster IPs lead to endpoints on the client's node alone
-    /// (`internalTrafficPolicy: Local`).
+    /// Whether its cluster IPs lead only to endpoints on the client's node (`internalTrafficPolicy:
+    /// Local`).
     pub is_internal_local: bool,
-    /// What it listens on.
+    /// Its ports.
     pub ports: Vec<ServicePort>,
     /// Session affinity by client address.
     pub is_affine: bool,
@@ -90,7 +90,7 @@ pub struct Service {
 /// A port of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServicePort {
-    /// Its name, which ties it to the ports of endpoints; may be empty.
+    /// Its name, which links it to the ports of endpoints; may be empty.
     pub name: String,
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: String,
@@ -116,22 +116,22 @@ pub struct Endpoint {
     pub address: Option<IpAddr>,
     /// The node that it is on.
     pub node: Option<Box<str>>,
-    /// Takes new connections.
+    /// Accepts new connections.
     pub ready: bool,
-    /// Still answers, while it ends.
+    /// Still answers while it terminates.
     pub serving: bool,
 }
 
-/// All of them.
+/// All objects.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
     /// By name.
     pub nodes: BTreeMap<Name, Node>,
-    /// By namespace and name; those alone that have an address of the cluster's network.
+    /// By namespace and name; only those with an address in the cluster's network.
     pub pods: BTreeMap<ObjectName, Pod>,
     /// By namespace and name.
     pub services: BTreeMap<ObjectName, Service>,
-    /// By namespace, service and the slice's own name.
+    /// By namespace, service and the slice's name.
     pub slices: BTreeMap<(Name, Name, Name), Slice>,
 }
 
@@ -154,7 +154,7 @@ impl Cluster {
             .collect()
     }
 
-    /// The uid of an object; empty when it is not there, or none is kept.
+    /// The uid of an object; empty if it does not exist, or none is kept.
     pub fn uid(&self, key: &Key) -> &str {
         let pair = |namespace: &Name, name: &Name| (namespace.clone(), name.clone());
         let uid = match key {
@@ -183,14 +183,14 @@ fn uid(metadata: &ObjectMeta) -> Name {
     metadata.uid.as_deref().unwrap_or_default().into()
 }
 
-/// The resourceVersion of an object as a number, by which an event from before our own write is
-/// told from one after it: they are numbers that grow (KEP-5504). 0 when it is none.
+/// The resourceVersion of an object as a number, which tells whether an event is older than the
+/// controller's own write: they are increasing numbers (KEP-5504). 0 if it is no number.
 pub fn version(metadata: &ObjectMeta) -> u64 {
     let version = metadata.resource_version.as_ref();
     version.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// As [`podwire_ovs::nb::KEY`] has it.
+/// In the form of [`podwire_ovs::nb::KEY`].
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -203,7 +203,7 @@ impl fmt::Display for Key {
 }
 
 impl Key {
-    /// Reads what [`Key`] writes; `None` when it is none.
+    /// Parses what [`Key`] displays; `None` if it is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('/');
         let mut next = || parts.next().filter(|part| !part.is_empty());
@@ -251,8 +251,8 @@ impl From<&ApiNode> for Node {
 }
 
 impl Pod {
-    /// What a pod needs; `None` when that is nothing: it has no node yet, it uses its node's
-    /// network, or it is done, whereupon its address is free.
+    /// The relevant part of a pod; `None` if the pod needs nothing: it has no node yet, uses its
+    /// node's network, or has finished, which frees its address.
     pub(crate) fn of(pod: &ApiPod) -> Option<Self> {
         let spec = pod.spec.as_ref()?;
         let phase = pod
@@ -284,8 +284,8 @@ fn annotation(pod: &ApiPod, name: &str) -> Option<Box<str>> {
     pod.annotations().get(name).map(|it| it.as_str().into())
 }
 
-/// What ovn-kubernetes' nodes write of their interface: since 2023 for each network, before that
-/// for the one that there was.
+/// The interface's MAC address as ovn-kubernetes' nodes publish it: since 2023 for each network,
+/// before that for the only one.
 fn management_mac(node: &ApiNode) -> Option<Mac> {
     let annotation = |name: &str| node.annotations().get(name);
     let by_network = annotation("k8s.ovn.org/node-mgmt-port-mac-addresses").and_then(|text| {
@@ -309,7 +309,7 @@ fn pod_cidrs(node: &ApiNode) -> Vec<String> {
 }
 
 impl Service {
-    /// What a service needs; `None` for one that is headless or only an alias.
+    /// The relevant part of a service; `None` for one that is headless or an alias.
     pub(crate) fn of(service: &ApiService) -> Option<Self> {
         let spec = service.spec.as_ref()?;
         let cluster_ips = match spec.cluster_ips.as_deref() {
@@ -356,7 +356,7 @@ impl Service {
 }
 
 impl Slice {
-    /// The endpoints of a slice; `None` when it belongs to no service.
+    /// The endpoints of a slice; `None` if it belongs to no service.
     pub(crate) fn of(slice: &EndpointSlice) -> Option<Self> {
         let service: Name = slice
             .labels()
@@ -374,7 +374,7 @@ impl Slice {
                 |condition: Option<Option<bool>>, default| condition.flatten().unwrap_or(default);
             let ready = is(conditions.map(|it| it.ready), true);
             Endpoint {
-                // Further addresses of one endpoint are not to be used (discovery/v1).
+                // Further addresses of one endpoint must not be used (discovery/v1).
                 address: endpoint.addresses.first().and_then(|it| it.parse().ok()),
                 node: endpoint.node_name.as_deref().map(Into::into),
                 ready,

@@ -79,7 +79,7 @@ pub struct Config {
     pub log: String,
 }
 
-/// The settings that decide what is wanted.
+/// The settings that affect the computed rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     pub(crate) networks: Vec<ClusterSubnet>,
@@ -88,7 +88,7 @@ pub(crate) struct Rules {
     pub(crate) adopt: bool,
 }
 
-/// A setting can't be used.
+/// A setting is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingError {
     /// A database's address.
@@ -109,7 +109,7 @@ pub enum SettingError {
     },
 }
 
-/// Another one for each process, as two that share an identity would share the lease.
+/// A different one for each process: two with the same identity would share the lease.
 fn own_identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let number = RandomState::new().build_hasher().finish();

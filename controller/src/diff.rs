@@ -1,4 +1,4 @@
-//! Rows wanted, compared with the replica: what differs is the transaction.
+//! Compares wanted rows with the replica; the difference is the transaction.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,13 +12,13 @@ use smol_str::SmolStr;
 use crate::cluster::Key;
 use crate::want::{Column, Row};
 
-/// Says in external_ids that the controller made a row.
+/// Marks a row in external_ids as created by the controller.
 const OWNER: (&str, &str) = ("podwire.io/owner", "controller");
 
-/// Why a key's rows can't be as wanted. Nothing is changed for that key then.
+/// Why a key's rows can't be brought in line. Nothing is changed for that key then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DiffError {
-    /// A row that somebody else made has the name.
+    /// A row that somebody else created has the name.
     #[error(
         "{table} {name} in the northbound database does not belong to this controller: remove it, \
          or start the controller with --adopt to take it over"
@@ -29,7 +29,7 @@ pub enum DiffError {
         /// The row's name.
         name: String,
     },
-    /// What a row belongs to is not there yet.
+    /// A row that this one belongs to does not exist yet.
     #[error("{table} {name} is not in the northbound database yet")]
     Missing {
         /// The missing row's table.
@@ -39,19 +39,19 @@ pub enum DiffError {
     },
 }
 
-/// A transaction that grows key by key.
+/// A transaction that is extended key by key.
 #[derive(Debug)]
 pub struct Plan<'db> {
     db: &'db Db,
     adopt: bool,
     transaction: Transaction,
     inserted: HashMap<(Table, String), RowName>,
-    /// One operation for each column of references that changes, however many rows are concerned:
-    /// the database copies such a column for each.
+    /// One operation for each changed column of references, however many rows are concerned: for
+    /// each operation the database copies such a column.
     links: BTreeMap<(Table, &'static str, Target), Vec<Target>>,
 }
 
-/// A row that can be referred to.
+/// A row that others can refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
     There(Uuid),
@@ -59,7 +59,7 @@ enum Target {
 }
 
 impl<'db> Plan<'db> {
-    /// Nothing to do yet. With `adopt` a row of somebody else that has a wanted name is taken over.
+    /// An empty plan. With `adopt`, somebody else's row with a wanted name is taken over.
     pub fn new(db: &'db Db, adopt: bool) -> Self {
         Self {
             db,
@@ -70,22 +70,22 @@ impl<'db> Plan<'db> {
         }
     }
 
-    /// The replica that it compares with.
+    /// The replica for the comparison.
     pub fn db(&self) -> &'db Db {
         self.db
     }
 
-    /// How many operations there are.
+    /// Number of operations.
     pub fn len(&self) -> usize {
         self.transaction.len() + self.links.len()
     }
 
-    /// Whether there is nothing to do.
+    /// Whether there are no operations.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What there is to do.
+    /// The transaction.
     pub fn into_transaction(mut self) -> Transaction {
         for ((table, column, holder), children) in self.links {
             let condition = Condition::equal("_uuid", Value::from(holder));
@@ -97,13 +97,13 @@ impl<'db> Plan<'db> {
         self.transaction
     }
 
-    /// Whether a row is there, or will be, that rows of ours may refer to.
+    /// Whether a row exists, or will, that podwire's rows may refer to.
     pub fn has(&self, table: Table, name: &str) -> bool {
         self.resolve(table, name).is_ok()
     }
 
-    /// Adds what makes a key's rows those that are wanted. What the key's rows belong to has to be
-    /// there, or in this plan already.
+    /// Adds the operations that bring a key's rows in line. The rows that they belong to must
+    /// exist, or be in this plan.
     ///
     /// # Errors
     /// See [`DiffError`].
@@ -117,7 +117,8 @@ impl<'db> Plan<'db> {
                 rows.map(move |row| ((table, row.uuid()), row))
             })
             .collect();
-        // First look whether all can be done, then write: a key is done whole or not at all.
+        // First check whether everything can be done, then write: a key is processed wholly or not
+        // at all.
         let mut pairs = Vec::new();
         let mut own: HashSet<(Table, &str)> = HashSet::new();
         for row in wanted {
@@ -148,7 +149,7 @@ impl<'db> Plan<'db> {
         Ok(())
     }
 
-    /// The row that is the wanted one, as it is now.
+    /// The present row for a wanted one.
     fn find(
         &self,
         there: &BTreeMap<(Table, Uuid), Found<'db>>,
@@ -164,7 +165,7 @@ impl<'db> Plan<'db> {
         }
         let found = self.db.nb_named(row.table, &row.name).next();
         match found {
-            // Nothing but its name could tell whose it is.
+            // Only its name could show its owner.
             Some(found) if row.table == Table::LoadBalancerGroup || self.adopt => Ok(Some(found)),
             Some(_) => Err(DiffError::Foreign {
                 table: row.table.name(),
@@ -239,7 +240,7 @@ impl<'db> Plan<'db> {
         Ok(())
     }
 
-    /// Removes a row. One that is no root goes with the only reference to it.
+    /// Removes a row. A row that is no root is removed with the only reference to it.
     fn remove(&mut self, table: Table, row: Found<'db>) {
         if table.is_root() {
             self.transaction
@@ -265,7 +266,7 @@ impl<'db> Plan<'db> {
         );
     }
 
-    /// The columns of a row that are not as wanted.
+    /// The columns of a row that differ.
     fn differing<'r>(
         &self,
         row: &'r Row,
@@ -296,7 +297,7 @@ impl<'db> Plan<'db> {
         if let Some(inserted) = inserted {
             return Ok(Target::Inserted(*inserted));
         }
-        // What somebody else made may have the name as well, and is none of ours to add to.
+        // Somebody else's row may have the same name, and must not be changed.
         let may_refer = |row: &Found<'db>| {
             table == Table::LoadBalancerGroup
                 || self.adopt
@@ -323,7 +324,7 @@ impl From<Target> for Atom {
     }
 }
 
-/// The tables that a key's rows are in.
+/// The tables with a key's rows.
 fn tables(key: &Key) -> &'static [Table] {
     match key {
         Key::Cluster => &[Table::LogicalRouter],
@@ -348,8 +349,8 @@ fn external_ids(key: &str, row: &Row) -> StringMap {
         .collect()
 }
 
-/// Which columns refer to a table's rows; but for load balancers, which are roots, they keep them
-/// alive.
+/// The columns that refer to a table's rows; they keep them alive, except for load balancers, which
+/// are roots.
 fn parents(table: Table) -> &'static [(Table, &'static str)] {
     match table {
         Table::LogicalSwitchPort => &[(Table::LogicalSwitch, "ports")],

@@ -1,5 +1,5 @@
-//! Who has which addresses. Pure: what is known of it is in the objects' annotations and in the
-//! database, from which it is built anew at every start.
+//! Assigns addresses. Pure: the objects' annotations and the database contain everything, and the
+//! state is rebuilt from them at every start.
 
 mod addresses;
 mod mac;
@@ -24,7 +24,7 @@ pub const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
 /// The annotation of a pod's addresses.
 pub const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
 
-/// An address by its place in a subnet, with the subnet's prefix length. Place 0 is the subnet's
+/// An address by its index in a subnet, with the subnet's prefix length. Index 0 is the subnet's
 /// own address, 1 its router's, 2 its node's.
 pub fn nth(subnet: IpNet, place: u32) -> IpNet {
     match subnet {
@@ -39,7 +39,7 @@ pub fn nth(subnet: IpNet, place: u32) -> IpNet {
     }
 }
 
-/// The MAC address that goes with an IP address: `0a:58` and its last four bytes.
+/// The MAC address for an IP address: `0a:58` and its last four bytes.
 pub fn mac(address: IpAddr) -> Mac {
     let [a, b, c, d] = match address {
         IpAddr::V4(address) => address.octets(),
@@ -56,8 +56,8 @@ pub fn write_node_subnets(subnets: &[IpNet]) -> String {
     json!({ "default": subnets }).to_string()
 }
 
-/// The subnets that a node's annotation names; a single one may be written without a list. What is
-/// no subnet is passed over, for it gives nothing to keep.
+/// The subnets in a node's annotation; a single one may be written without a list. Invalid ones are
+/// skipped, because they can't be kept.
 pub fn read_node_subnets(annotation: &str) -> Vec<IpNet> {
     let Ok(document) = serde_json::from_str::<Value>(annotation) else {
         return Vec::new();
@@ -67,8 +67,7 @@ pub fn read_node_subnets(annotation: &str) -> Vec<IpNet> {
         .collect()
 }
 
-/// A pod's annotation, as ovn-kubernetes writes it: lists, and beside a list of one its only
-/// element.
+/// A pod's annotation in ovn-kubernetes' format: lists and, beside a list of one, its only element.
 pub fn write_pod_networks(assigned: &Assigned) -> String {
     let addresses = &assigned.addresses[..];
     let gateways: Vec<IpAddr> = addresses
@@ -87,7 +86,7 @@ pub fn write_pod_networks(assigned: &Assigned) -> String {
     json!({ "default": entry }).to_string()
 }
 
-/// What a pod's annotation says of the default network.
+/// A pod's addresses on the default network, according to its annotation.
 pub fn read_pod_networks(annotation: &str) -> Had {
     let document: Value = serde_json::from_str(annotation).unwrap_or_default();
     let entry = &document["default"];

@@ -1,6 +1,6 @@
-//! Who leads. A Lease (coordination.k8s.io/v1) elects; an epoch in the northbound database, which
-//! every transaction of the leader is fenced by, decides: one that was replaced can't write,
-//! whatever its clock says.
+//! Leader election. A Lease (coordination.k8s.io/v1) elects; an epoch in the northbound database,
+//! which fences every transaction of the leader, decides: a replaced leader can't write, whatever
+//! its clock says.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -23,14 +23,15 @@ use tracing::{info, warn};
 /// The Lease's name.
 pub const NAME: &str = "podwire-controller";
 
-/// How long a lease lasts that is not renewed.
+/// How long a lease is valid without renewal.
 const DURATION: Duration = Duration::from_secs(15);
-/// How long its holder tries to renew it before it steps down: less, for clocks differ.
+/// How long its holder tries to renew it before it steps down: less than that, because clocks
+/// differ.
 const RENEW_LIMIT: Duration = Duration::from_secs(10);
-/// How long after one renewal the next is due.
+/// The interval of renewals.
 const RENEW: Duration = Duration::from_secs(2);
 
-/// How long one request may take.
+/// Time limit of a request.
 const REQUEST: Duration = Duration::from_secs(5);
 
 /// The API server failed.
@@ -60,7 +61,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// For a controller of this name.
+    /// For a controller with this identity.
     pub fn new(client: Client, namespace: &str, identity: &str) -> Self {
         Self {
             api: Api::namespaced(client, namespace),
@@ -69,8 +70,8 @@ impl Lease {
         }
     }
 
-    /// Waits until the lease is ours: it was free, or its holder has not renewed it in time. An API
-    /// server that fails is asked again.
+    /// Waits until this controller has the lease: it was free, or its holder did not renew it in
+    /// time. Retries if the API server fails.
     pub async fn acquire(&self) {
         let selection = Selection {
             namespace: self.namespace.clone(),
@@ -91,7 +92,7 @@ impl Lease {
         }
     }
 
-    /// As [`Self::acquire`], until the API server fails.
+    /// Like [`Self::acquire`], until the API server fails.
     async fn try_acquire<S>(
         &self,
         mut changes: Pin<&mut S>,
@@ -120,7 +121,7 @@ impl Lease {
                 info!(leader = holder, "standing by");
                 *leader = Some(holder);
             }
-            // By this machine's clock alone, from when the record was last seen to change.
+            // Only by this machine's clock, from when the record was last seen to change.
             let version = lease.as_ref().and_then(version);
             let expiry = Instant::now() + duration;
             let is_renewed = async {
@@ -143,7 +144,7 @@ impl Lease {
         }
     }
 
-    /// Renews the lease for as long as that succeeds; returns when it is lost.
+    /// Renews the lease; returns when it is lost.
     pub async fn keep(&self) {
         let mut renewed = Instant::now();
         loop {
@@ -188,7 +189,7 @@ impl Lease {
         }
     }
 
-    /// The lease as it is.
+    /// The present lease.
     async fn current(&self) -> Result<Option<ApiLease>, LeaseError> {
         bounded(self.api.get_opt(NAME)).await
     }
@@ -205,7 +206,7 @@ impl Lease {
         spec.and_then(|spec| spec.holder_identity.as_deref()) == Some(&self.identity)
     }
 
-    /// Writes us into the lease; false when somebody else was quicker.
+    /// Enters this controller into the lease; false if another was faster.
     async fn take(&self, lease: Option<ApiLease>) -> Result<bool, LeaseError> {
         let now = MicroTime(Timestamp::now());
         let params = PostParams::default();
@@ -254,11 +255,11 @@ fn version(lease: &ApiLease) -> Option<String> {
     lease.metadata.resource_version.clone()
 }
 
-/// Begins a term: everything that this client commits from now on is fenced by the new epoch, and
+/// Begins a term: the new epoch fences everything that this client commits from now on, and
 /// everything that an older leader commits is refused.
 ///
 /// # Errors
-/// [`TransactError::Guard`] when another began a term at the same time.
+/// [`TransactError::Guard`] if another began a term at the same time.
 pub async fn begin_term(
     ovsdb: &Ovsdb,
     identity: &str,
@@ -281,7 +282,7 @@ pub async fn begin_term(
         .and_then(|number| number.parse().ok())
         .unwrap_or(0_u64)
         + 1;
-    // Two that begin the same term at once still differ.
+    // Two that begin the same term at the same time still differ.
     let nonce = Timestamp::now().as_nanosecond();
     let epoch = format!("{number}/{identity}/{nonce:x}");
     let is = |epoch: &str| Condition::includes("external_ids", Value::map([(EPOCH, epoch)]));

@@ -1,27 +1,27 @@
-//! `podwire-controller`: gives nodes their subnets and pods their addresses, and keeps in OVN's
-//! northbound database what Kubernetes' objects ask for. One leader serves any number of nodes.
+//! `podwire-controller`: assigns subnets to nodes and addresses to pods, and keeps OVN's northbound
+//! database in line with Kubernetes' objects. One leader serves any number of nodes.
 //!
-//! It is level-triggered. `watch` follows the objects and marks the keys of those that changed;
-//! [`want`] computes, from the objects alone, the rows that a key should have; [`diff`] compares
-//! them with the replica of the database, and the difference is the transaction. So a pass over an
-//! unchanged cluster writes nothing, and a start, a restored backup, a row deleted by hand and a
-//! missed event are the same code.
+//! It is level-triggered. `watch` follows the objects and marks the keys of changed ones; [`want`]
+//! computes the rows of a key from the objects alone; [`diff`] compares them with the replica of
+//! the database, and the difference is the transaction. So a pass over an unchanged cluster writes
+//! nothing, and the same code handles a start, a restored backup, a row deleted by hand and a
+//! missed event.
 //!
 //! ```text
 //! arguments  the command line
 //! tools    status, explain, a dry run
 //! run      the loop: changes in, passes out
-//! lease    who leads: a Lease, and an epoch in the database that fences every transaction
-//! metrics  the page of numbers
+//! lease    leader election: a Lease, and an epoch in the database that fences every transaction
+//! metrics  the page of metrics
 //! rival    a control plane of ovn-kubernetes that must not run at the same time
-//! southbound  chassis of nodes that are gone
-//! write    what goes back to Kubernetes: annotations, conditions, Events
-//! diff     rows wanted x rows there -> operations
+//! southbound  chassis of deleted nodes
+//! write    writes to Kubernetes: annotations, conditions, Events
+//! diff     wanted rows x existing rows -> operations
 //! want     objects -> rows, pure
 //! ipam     subnets of nodes, addresses of pods, pure
 //! name     names of objects
 //! cluster  the objects, reduced to what is needed
-//! watch    the objects as the API server has them
+//! watch    follows the API server's objects
 //! ```
 
 pub mod arguments;

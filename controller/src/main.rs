@@ -10,8 +10,8 @@ use podwire_controller::tools::{self, Question};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-// One thread: what a pod needs goes through several tasks, and each change of threads would wait
-// for a processor again.
+// One thread: the work for a pod passes through several tasks, and each change of threads would
+// have to wait for a processor.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();

@@ -1,4 +1,4 @@
-//! GET /metrics, in OpenMetrics' text; it holds the name of no object.
+//! GET /metrics, in the OpenMetrics text format; it contains no object's name.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use tokio::time::{sleep, timeout};
 
 use crate::progress::Progress;
 
-/// Connections at once; others wait.
+/// Concurrent connections; others wait.
 const MOST: usize = 16;
-/// How long one may take.
+/// Time limit of a connection.
 const REQUEST: Duration = Duration::from_secs(10);
-/// The pause after an accept that failed, such as for want of descriptors.
+/// The pause after a failed accept, for example for lack of descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -61,7 +61,7 @@ async fn connection(stream: TokioIo<tokio::net::TcpStream>, progress: watch::Rec
         .header_read_timeout(REQUEST)
         .keep_alive(false)
         .serve_connection(stream, service);
-    // A client that does not take its page must not keep its place.
+    // A client that does not read its page must not keep its slot.
     if timeout(2 * REQUEST, served).await.is_err() {
         tracing::debug!("a metrics client took too long");
     }
@@ -88,7 +88,7 @@ fn respond(request: &Request<Incoming>, progress: &Progress) -> Response<Full<By
     }
 }
 
-/// The page: what the leader has done, and what there is.
+/// The page: what the leader has done, and the number of objects.
 pub(crate) fn page(progress: &Progress) -> String {
     let mut registry = Registry::with_prefix("podwire_controller");
     let gauges = [
@@ -151,7 +151,7 @@ pub(crate) fn page(progress: &Progress) -> String {
         registry.register(name, help, ConstCounter::new(value));
     }
     let mut text = String::new();
-    // Into a String it can't fail.
+    // Writing to a String can't fail.
     let _ = encode(&mut text, &registry);
     text
 }

@@ -2,7 +2,7 @@
 
 use smol_str::SmolStr;
 
-/// A name or a uid. One is kept in many places, which share it.
+/// A name or a uid; many places share one.
 pub type Name = SmolStr;
 
 /// A namespace, and the name of an object in it.

@@ -1,17 +1,17 @@
-//! How far the controller is.
+//! The controller's progress.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// What the controller has done, for tests and metrics.
+/// The controller's counters, for tests and metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// It leads, and has compared everything at least once.
     pub is_ready: bool,
-    /// Nothing is dirty, nothing is on its way.
+    /// Nothing is dirty or in flight.
     pub is_idle: bool,
-    /// Passes that had something to compare.
+    /// Passes with something to compare.
     pub passes: u64,
     /// Keys compared.
     pub keys: u64,
@@ -21,28 +21,28 @@ pub struct Progress {
     pub writes: u64,
     /// Writes to the API server that failed.
     pub write_failures: u64,
-    /// Changes of objects taken.
+    /// Changes of objects received.
     pub changes: u64,
     /// This controller leads.
     pub leads: bool,
-    /// Nodes that are known.
+    /// Known nodes.
     pub nodes: u64,
     /// Pods on the pod network.
     pub pods: u64,
     /// Services with cluster IPs.
     pub services: u64,
-    /// Objects that can't have what they should.
+    /// Objects whose rows can't be brought in line.
     pub problems: u64,
-    /// Objects that are tried again in a moment.
+    /// Objects that will be retried shortly.
     pub retries: u64,
 }
 
-/// Where [`Progress`] is told.
+/// Publishes [`Progress`].
 #[derive(Clone, Debug, Default)]
 pub struct Reporter(pub(crate) Arc<watch::Sender<Progress>>);
 
 impl Reporter {
-    /// The present progress, and a wake-up for each later one.
+    /// The present progress, and a notification of each later one.
     pub fn subscribe(&self) -> watch::Receiver<Progress> {
         self.0.subscribe()
     }

@@ -1,6 +1,6 @@
-//! ovn-kubernetes' own control plane: two that write the same rows and annotations must not run
-//! beside each other. Its leader has a lock `ovn-kubernetes-master`: a Lease, or before 2023 an
-//! annotation of a ConfigMap.
+//! Detects ovn-kubernetes' own control plane: two that write the same rows and annotations must not
+//! run at the same time. Its leader holds a lock `ovn-kubernetes-master`: a Lease or, before 2023,
+//! an annotation of a ConfigMap.
 
 use std::fmt::Debug;
 
@@ -17,10 +17,10 @@ use tokio::sync::oneshot;
 use tracing::warn;
 
 const NAME: &str = "ovn-kubernetes-master";
-/// Where client-go's election keeps its record in an object that has no place for one.
+/// Where client-go's election stores its record in an object without a field for it.
 const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
 
-/// Who holds a lock, since when it is not renewed, and for how long it lasts.
+/// The holder of a lock, its last renewal, and its duration.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Record {
@@ -30,7 +30,7 @@ struct Record {
 }
 
 impl Record {
-    /// Whether somebody holds it, by this machine's clock.
+    /// Whether it is held, by this machine's clock.
     fn is_held(&self, now: Timestamp) -> bool {
         let renewed = self.renew_time.map_or(0, Timestamp::as_second);
         let seconds = self.lease_duration_seconds;
@@ -52,7 +52,7 @@ impl Record {
     }
 }
 
-/// Ends when one is there, with who it is; `absent` is told when there was none at first.
+/// Completes with its identity when there is one; notifies `absent` if there was none at first.
 pub(crate) async fn appears(client: Client, absent: oneshot::Sender<()>) -> String {
     let (lease_listed, no_lease) = oneshot::channel();
     let (map_listed, no_map) = oneshot::channel();

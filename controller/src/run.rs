@@ -27,42 +27,42 @@ use crate::watch::{Change, KINDS};
 use controller::Controller;
 pub(crate) use state::{State, Step};
 
-/// How long a transaction may take.
+/// Time limit of a transaction.
 const TRANSACT: Duration = Duration::from_secs(60);
-/// How long the database's contents may take to come, for the begin of a term; a loaded
-/// ovsdb-server writes those of a large cluster in a minute.
+/// Time limit for the database's content when a term begins; a loaded ovsdb-server takes a minute
+/// to write that of a large cluster.
 const SYNC: Duration = Duration::from_secs(180);
 
-/// Why the controller ended.
+/// Why the controller stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A setting is wrong.
+    /// A setting is invalid.
     #[error("{0}")]
     Setting(#[from] SettingError),
-    /// ovn-kubernetes' control plane is at work.
+    /// ovn-kubernetes' control plane is running.
     #[error(
         "ovn-kubernetes' control plane runs in this cluster, and two can't run: {0}. Scale its \
          ovnkube-master or ovnkube-control-plane to zero first; --adopt then takes over its rows"
     )]
     Rival(String),
-    /// There is no way to the API server.
+    /// The API server can't be reached.
     #[error("the API server: {0}")]
     Api(Box<kube::Error>),
-    /// Nobody can be served metrics there.
+    /// The metrics address can't be used.
     #[error("--metrics-address {address}: {source}")]
     Metrics {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the kernel says.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// The settings of the API server are wrong.
+    /// The API server's settings are invalid.
     #[error("the API server: {0}")]
     Access(String),
-    /// The database could not be used in time.
+    /// The database was not usable in time.
     #[error("the northbound database: {0}")]
     Database(TransactError),
-    /// Another controller leads now. To start anew is to wait for one's turn.
+    /// Another controller leads now. A restart makes this one wait for its turn.
     #[error("another controller leads: {0}")]
     Deposed(String),
 }
@@ -126,7 +126,7 @@ pub(crate) fn northbound(config: &Config) -> Result<Ovsdb, SettingError> {
         tls: config.tls(),
         replica_bytes: 2 << 30,
         sync_probe: SYNC / 3,
-        // The replica's first contents come as one message.
+        // The replica's first content arrives as one message.
         limits: Limits {
             message_bytes: 1 << 30,
             ..Limits::default()
@@ -148,12 +148,12 @@ pub(crate) async fn api_client(config: &Config) -> Result<Client, RunError> {
             .await
             .map_err(|error| access(&error))?,
     };
-    // What fails is tried again here, by its own rules.
+    // The controller retries failures itself, by its own rules.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| RunError::Api(Box::new(error)))
 }
 
-/// What one term of leading needs.
+/// The state of one term.
 struct Term {
     state: State,
     ovsdb: Ovsdb,
@@ -172,7 +172,7 @@ impl Term {
             Ok(())
         };
         tokio::try_join!(begun, listed).map_err(RunError::Database)?;
-        // From before the rows are read: a change in between is looked at twice.
+        // Before the rows are read: a change in between is processed twice.
         let follower = self.ovsdb.follow();
         state.begin(&self.ovsdb);
         info!(
@@ -187,7 +187,7 @@ impl Term {
     }
 }
 
-/// Takes changes until every kind was listed once.
+/// Receives changes until every kind has been listed once.
 pub(crate) async fn list(changes: &mut mpsc::Receiver<Change>, state: &mut State) {
     let mut listed = 0;
     while listed < KINDS {

@@ -1,6 +1,6 @@
-//! The one thing that OVN's southbound database is asked for: that the chassis of a node that is
-//! gone goes too. ovn-controller removes its own when it ends in peace; one whose machine died
-//! stays, and every other node keeps a tunnel to it.
+//! Removes the chassis of deleted nodes from OVN's southbound database. ovn-controller removes its
+//! own when it stops normally; that of a dead machine stays, and every other node keeps a tunnel to
+//! it.
 
 use podwire_ovs::client::{Client as Ovsdb, ClientConfig, State};
 use podwire_ovs::replica::TableSpec;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::config::{Config, SettingError};
 
-/// The tables that have a row for each chassis, by its name.
+/// The tables with a row for each chassis, by its name.
 const TABLES: [&str; 2] = ["Chassis", "Chassis_Private"];
 
 /// A client of the southbound database.
@@ -18,7 +18,7 @@ pub(crate) struct Southbound(Ovsdb);
 impl Southbound {
     pub(crate) fn new(config: &Config) -> Result<Self, SettingError> {
         let remotes = config.remotes("--sb-db", &config.sb_db)?;
-        // Only to see that the table is there: none of its rows are of interest.
+        // Only checks that the table exists: its rows don't matter.
         let global = TableSpec {
             name: "SB_Global",
             columns: &["ipsec"],
@@ -31,7 +31,7 @@ impl Southbound {
         })))
     }
 
-    /// Removes chassis by their names. Without a connection it fails at once.
+    /// Removes chassis by name. Fails at once without a connection.
     pub(crate) async fn remove(
         &self,
         chassis: &[&str],

@@ -1,5 +1,5 @@
-//! What people ask: `status`, `explain`, and what a dry run would do. They read the objects and the
-//! rows as a leader does, by the same code, and write nothing.
+//! Operators' queries: `status`, `explain`, and what a dry run would do. They read the objects and
+//! the rows as a leader does, with the same code, and write nothing.
 
 mod explain;
 mod status;
@@ -19,42 +19,42 @@ use crate::run::{RunError, State, Step, api_client, list, northbound};
 pub use explain::{Question, Target, TargetError, explain};
 pub use status::status;
 
-/// How long it may take to read everything.
+/// Time limit for reading everything.
 const READ: Duration = Duration::from_secs(60);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// A setting is wrong.
+    /// A setting is invalid.
     #[error("{0}")]
     Setting(#[from] SettingError),
-    /// There is no way to the API server.
+    /// The API server can't be reached.
     #[error("{0}")]
     Run(#[from] RunError),
-    /// The API server refuses.
+    /// The API server refused.
     #[error("the API server: {0}")]
     Api(#[from] kube::Error),
-    /// The API server does not answer, or refuses for reasons that were logged.
+    /// The API server does not answer, or refused for logged reasons.
     #[error("the API server has not listed everything in {} s", READ.as_secs())]
     Deadline,
     /// The database does not answer.
     #[error("the northbound database: {0}")]
     Database(#[from] WaitError),
-    /// What would be written can't be.
+    /// What would be written can't be encoded.
     #[error("the northbound database: {0}")]
     Transaction(#[from] TransactError),
-    /// The object is not there.
+    /// The object does not exist.
     #[error("{0}")]
     Unknown(String),
     /// ovn-trace could not be run.
     #[error("{0}")]
     Trace(String),
-    /// The answer can't be written in the format that was asked for.
+    /// The answer can't be encoded in the requested format.
     #[error("the answer as JSON or YAML: {0}")]
     Format(String),
 }
 
-/// How an answer is shown.
+/// The format of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// For people.
@@ -104,15 +104,15 @@ impl View {
         })
     }
 
-    /// All that is to be done, as one transaction.
+    /// All pending changes, as one transaction.
     fn pending(&mut self) -> Step {
         let mut keys = self.state.take_dirty();
         self.state.step(&self.ovsdb, &mut keys, usize::MAX)
     }
 }
 
-/// What a leader would do now: the transaction, one operation on each line, as RFC 7047 has it,
-/// then what it would write to Kubernetes.
+/// What a leader would do now: the transaction, one operation per line (RFC 7047), then the writes
+/// to Kubernetes.
 ///
 /// # Errors
 /// See [`ToolError`].

@@ -21,22 +21,23 @@ pub const ROUTER: &str = "ovn_cluster_router";
 /// The load balancers of all switches.
 pub const GROUP: &str = "clusterLBGroup";
 
-/// A row that should be there.
+/// A wanted row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Its table.
     pub table: Table,
-    /// What tells it from others of its table; empty where rows have no name, and the columns do.
+    /// Distinguishes it from others in its table; empty if rows have no name and the columns
+    /// distinguish them.
     pub name: String,
-    /// Every column that matters, without name and external_ids.
+    /// Every relevant column, without name and external_ids.
     pub columns: Vec<(&'static str, Column)>,
-    /// Entries of external_ids that others look for.
+    /// Entries of external_ids that others read.
     pub external_ids: Vec<(&'static str, String)>,
     /// The rows that refer to it.
     pub parents: Vec<Parent>,
 }
 
-/// What a column should hold.
+/// The content of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Column {
     /// This.
@@ -83,7 +84,7 @@ impl Row {
     }
 }
 
-/// What the whole cluster shares.
+/// Shared by the whole cluster.
 pub fn cluster() -> Vec<Row> {
     let mut router = Row::new(Table::LogicalRouter, ROUTER).set(
         "options",
@@ -93,7 +94,8 @@ pub fn cluster() -> Vec<Row> {
     vec![router, Row::new(Table::LoadBalancerGroup, GROUP)]
 }
 
-/// A node with these subnets: its switch, its ports on router and switch, the way of its pods out.
+/// A node with these subnets: its switch, its ports on router and switch, and its pods' routes to
+/// the outside.
 pub fn node(name: &str, node: &Node, subnets: &[IpNet]) -> Vec<Row> {
     let Some(first) = subnets.first() else {
         return Vec::new();
@@ -142,7 +144,7 @@ pub fn node(name: &str, node: &Node, subnets: &[IpNet]) -> Vec<Row> {
             .set("policy", "src-ip")
             .under(Table::LogicalRouter, ROUTER, "static_routes")
     }));
-    // What its pods send to the node itself is not for the router of another node.
+    // Packets of its pods to the node itself must not go to another node's router.
     let of_family = |address: &IpAddr| {
         management
             .iter()

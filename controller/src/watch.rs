@@ -1,5 +1,5 @@
-//! Follows the objects. Each kind's watch lists, then is told of changes; after a break it lists
-//! again, and what is missing then is gone.
+//! Follows the objects. Each kind's watch lists, then receives changes; after an interruption it
+//! lists again, and what is missing then is gone.
 
 use std::fmt::Debug;
 
@@ -14,21 +14,21 @@ use tokio::task::JoinSet;
 
 use crate::cluster::{Name, Node, ObjectName, Pod, Service, Slice};
 
-/// A change of an object that matters; `None` when it is gone, or no longer of interest.
+/// A relevant change of an object; `None` if it is gone, or no longer relevant.
 #[derive(Debug)]
 pub(crate) enum Change {
     Node(Name, Option<Node>),
     Pod(ObjectName, Option<Pod>),
     Service(ObjectName, Option<Service>),
     Slice((Name, Name, Name), Option<Slice>),
-    /// All objects of one more kind were told once.
+    /// One more kind has been listed.
     Listed,
 }
 
-/// How many kinds there are.
+/// Number of kinds.
 pub(crate) const KINDS: usize = 4;
 
-/// How many changes may wait to be taken.
+/// The number of queued changes.
 const QUEUE: usize = 4096;
 /// Objects per page of a list.
 const PAGE: u32 = 500;

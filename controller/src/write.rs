@@ -1,4 +1,4 @@
-//! What goes back to Kubernetes: annotations, a node's condition, Events.
+//! Writes to Kubernetes: annotations, a node's condition, Events.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,21 +16,20 @@ use tokio::time::timeout;
 use crate::cluster::{Key, Name, version};
 use crate::ipam::{NODE_SUBNETS, POD_NETWORKS};
 
-/// How long one request may take.
+/// Time limit of a request.
 const REQUEST: Duration = Duration::from_secs(15);
-/// How many requests are under way at once: as many as an API server grants one client without
-/// queueing them (priority and fairness, a flow of the default level).
+/// Number of concurrent requests: as many as an API server grants one client without queueing them
+/// (priority and fairness, a flow of the default level).
 const AT_ONCE: usize = 32;
-/// How many wait at most, roughly: while there are more, nothing is computed that would add to
-/// them.
+/// The approximate limit of waiting writes: above it, nothing is computed that would add to them.
 const WAITING: usize = 1024;
 
 /// Something to write about an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Write {
-    /// The annotation of its addresses, for the node or pod with this uid alone.
+    /// The annotation of its addresses, only for the node or pod with this uid.
     Annotation { uid: Name, value: SmolStr },
-    /// NetworkUnavailable=False, of a node.
+    /// NetworkUnavailable=False, for a node.
     NetworkAvailable,
     /// A warning for people.
     Warning {
@@ -40,7 +39,7 @@ pub(crate) enum Write {
     },
 }
 
-/// As a dry run shows it.
+/// In the form of a dry run.
 impl fmt::Display for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -53,12 +52,12 @@ impl fmt::Display for Write {
     }
 }
 
-/// What became of it.
+/// Its outcome.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) key: Key,
     pub(crate) write: Write,
-    /// The version of the object that it made.
+    /// The resulting version of the object.
     pub(crate) result: Result<u64, WriteError>,
 }
 
@@ -78,12 +77,12 @@ impl WriteError {
     }
 }
 
-/// Writes, a few at once, the others in their turn.
+/// Writes, a few at a time, the others in turn.
 pub(crate) struct Writer {
     client: Client,
     tasks: JoinSet<Written>,
     waiting: VecDeque<(Key, Write)>,
-    /// Sent so far.
+    /// The number sent.
     pub(crate) count: u64,
 }
 
@@ -127,7 +126,7 @@ impl Writer {
         self.waiting.len() < WAITING
     }
 
-    /// The next one that is done; pending while there is none.
+    /// The next completed one; pending while there is none.
     pub(crate) async fn next(&mut self) -> Written {
         loop {
             match self.tasks.join_next().await {
@@ -135,8 +134,7 @@ impl Writer {
                     self.fill();
                     return written;
                 }
-                // Nobody cancels them, and they don't panic; one lost would be found by the next
-                // pass.
+                // Nobody cancels them, and they don't panic; the next pass would find a lost one.
                 Some(Err(_)) => self.fill(),
                 None => std::future::pending().await,
             }
@@ -184,7 +182,7 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, kube::Er
     }
 }
 
-/// The uid makes the server refuse it for another object of the same name.
+/// Because of the uid, the server refuses it for another object with the same name.
 fn annotation(uid: &str, name: &str, value: &str) -> Value {
     json!({ "metadata": { "uid": uid, "annotations": { name: value } } })
 }
@@ -203,7 +201,7 @@ async fn warn_of(
         Key::Service(namespace, name) => ("Service", Some(namespace), name),
     };
     let now = k8s_openapi::jiff::Timestamp::now();
-    // An Event on an object without a namespace is in the one that is always there.
+    // An Event about an object without a namespace is in the default one, which always exists.
     let place = namespace.map_or("default", Name::as_str);
     let event_name = name_of_event(name, (uid, reason, message));
     let event = json!({
@@ -223,7 +221,7 @@ async fn warn_of(
     let event: Event = serde_json::from_value(event).map_err(kube::Error::SerdeError)?;
     let events: Api<Event> = Api::namespaced(client.clone(), place);
     match events.create(&PostParams::default(), &event).await {
-        // An earlier leader has said so, or this one of an object that was well in between.
+        // An earlier leader has reported it, or this one about an object that was well in between.
         Err(kube::Error::Api(status)) if status.code == 409 => {
             let again = Patch::Merge(json!({ "lastTimestamp": now.to_string() }));
             let params = PatchParams::default();
@@ -233,8 +231,8 @@ async fn warn_of(
     }
 }
 
-/// The object's name, and a number of what is said of it, so that it is one Event however many
-/// leaders say it; together no longer than a name may be.
+/// The object's name, and a hash of the message, so that it is one Event however many leaders
+/// report it; within the length of a name.
 fn name_of_event(name: &str, said: (&str, &str, &str)) -> String {
     let mut hasher = DefaultHasher::new();
     said.hash(&mut hasher);
@@ -245,5 +243,5 @@ fn name_of_event(name: &str, said: (&str, &str, &str)) -> String {
     format!("{}.{number}", name.trim_end_matches(['-', '.']))
 }
 
-/// What a name may have in characters (RFC 1123 as Kubernetes has it).
+/// The maximum length of a name (RFC 1123, in Kubernetes).
 const LONGEST_NAME: usize = 253;

@@ -8,7 +8,7 @@ use super::pool::Pool;
 use super::{Mac, Wish, mac, nth};
 use crate::name::{Name, ObjectName};
 
-/// What a pod has got: an address of each family of its node's subnets, with the prefix length.
+/// A pod's addresses: one of each family of its node's subnets, with the prefix length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assigned {
     /// The addresses; at least one.
@@ -17,7 +17,7 @@ pub struct Assigned {
     pub mac: Mac,
 }
 
-/// What a pod had before this controller knew it.
+/// A pod's addresses from before this controller knew it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Had {
     /// The addresses.
@@ -27,13 +27,13 @@ pub struct Had {
 }
 
 impl Had {
-    /// Whether it is just this.
+    /// Whether it equals this.
     pub fn is(&self, assigned: &Assigned) -> bool {
         self.addresses == assigned.addresses && self.mac == Some(assigned.mac)
     }
 }
 
-/// Why a pod has no address.
+/// Why a pod gets no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// Its node has no subnet yet.
@@ -49,15 +49,15 @@ pub enum AddressError {
         /// The node.
         node: String,
     },
-    /// All that are not in use were freed moments ago.
+    /// All unused ones were freed moments ago.
     #[error("all free addresses of {subnet} were released by other pods only a moment ago")]
     Resting {
         /// The subnet.
         subnet: IpNet,
-        /// When the first may be given again.
+        /// When the first one may be assigned again.
         until: Instant,
     },
-    /// It asks for an address that no pod of its node can have.
+    /// It requests an address that no pod on its node can have.
     #[error(
         "it requests {address}, which no pod of node {node} can have: the node's subnets are \
          {subnets}, without their first three addresses and the last; request another address, or \
@@ -71,7 +71,7 @@ pub enum AddressError {
         /// The node's subnets.
         subnets: String,
     },
-    /// It asks for what another pod has.
+    /// It requests what another pod has.
     #[error("it requests {what}, which pod {holder} has: remove that pod, or request another")]
     Taken {
         /// The IP or MAC address.
@@ -79,7 +79,7 @@ pub enum AddressError {
         /// The other pod.
         holder: String,
     },
-    /// It asks for a MAC address that goes with an IP address that is not its own.
+    /// It requests a MAC address that belongs to an IP address other than its own.
     #[error(
         "it requests the MAC address {0}, but MAC addresses that begin with 0a:58 belong to the IP \
          address in their last four bytes; request another"
@@ -92,7 +92,7 @@ pub enum AddressError {
 pub struct Addresses {
     pools: BTreeMap<String, Vec<Pool>>,
     pods: HashMap<ObjectName, Claim>,
-    /// Who has the MAC addresses that go with no IP address.
+    /// The holders of MAC addresses that belong to no IP address.
     macs: HashMap<Mac, ObjectName>,
 }
 
@@ -119,8 +119,8 @@ fn holder_of(pods: &HashMap<ObjectName, Claim>, address: IpAddr) -> String {
 }
 
 impl Addresses {
-    /// Sets a node's subnets; no subnet removes it. Where they change, which is then true, the
-    /// node's pods have no address any more.
+    /// Sets a node's subnets; none removes it. Returns whether they changed; the node's pods lose
+    /// their addresses then.
     pub fn set_node(&mut self, node: &str, subnets: &[IpNet]) -> bool {
         let known = self.pools.get(node).map(Vec::as_slice).unwrap_or_default();
         if known
@@ -146,11 +146,12 @@ impl Addresses {
         true
     }
 
-    /// What a pod has: what it was given before, else what it `had` where nobody else has that,
-    /// else what it asks for, else what is free. It never changes for a pod that has it.
+    /// Assigns a pod its addresses: those assigned before; or those that it `had`, if nobody else
+    /// has them; or those that it requests; or free ones. They never change as long as the pod has
+    /// them.
     ///
     /// # Errors
-    /// See [`AddressError`]; nothing is claimed then.
+    /// See [`AddressError`]; nothing is assigned then.
     pub fn claim(
         &mut self,
         pod: &ObjectName,
@@ -200,8 +201,8 @@ impl Addresses {
         assigned.ok_or_else(|| AddressError::NoSubnet(node.to_string()))
     }
 
-    /// Whether a pod has something by now: it was given it before, or what it `had` is nobody
-    /// else's.
+    /// Whether a pod has addresses now: they were assigned before, or nobody else has those that it
+    /// `had`.
     pub fn keep(
         &mut self,
         pod: &ObjectName,
@@ -218,7 +219,7 @@ impl Addresses {
         kept.next().is_some() && self.claim(pod, whose, had, &Wish::default(), now).is_ok()
     }
 
-    /// A place in each of the node's subnets.
+    /// An index in each of the node's subnets.
     fn places(
         &mut self,
         node: &str,
@@ -271,12 +272,12 @@ impl Addresses {
         }
     }
 
-    /// What a pod has, if it has anything.
+    /// A pod's addresses, if it has any.
     pub fn of(&self, pod: &ObjectName) -> Option<&Assigned> {
         self.pods.get(pod).map(|claim| &claim.assigned)
     }
 
-    /// Frees a pod's addresses, to be given again after a rest of 30 s.
+    /// Frees a pod's addresses; they are assigned again after 30 s at the earliest.
     pub fn release(&mut self, pod: &ObjectName, now: Instant) {
         let Some(claim) = self.pods.remove(pod) else {
             return;

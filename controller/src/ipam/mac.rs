@@ -7,7 +7,7 @@ use macaddr::MacAddr6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mac(pub(super) [u8; 6]);
 
-/// In lower case, as OVN and ovn-kubernetes write it: rows are compared as text.
+/// In lower case, as in OVN and ovn-kubernetes: rows are compared as text.
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, e, g] = self.0;
@@ -15,7 +15,7 @@ impl fmt::Display for Mac {
     }
 }
 
-/// The text is the MAC address of no interface.
+/// The text is no MAC address of an interface.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a unicast MAC address such as 0a:58:0a:f4:00:03")]
 pub struct MacError(String);
@@ -33,7 +33,7 @@ impl FromStr for Mac {
 }
 
 impl Mac {
-    /// Whether it is one of those that go with an IP address.
+    /// Whether it belongs to an IP address.
     pub(super) fn is_derived(self) -> bool {
         self.0.starts_with(&[0x0a, 0x58])
     }

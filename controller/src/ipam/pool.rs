@@ -7,12 +7,12 @@ use ipnet::IpNet;
 
 use super::{AddressError, Had};
 
-/// How long a freed address rests: for what may still be on its way to the pod that had it.
+/// How long a freed address rests, for packets still on their way to its former pod.
 const REST: Duration = Duration::from_secs(30);
 
-/// The places in a subnet that are not for pods: its own, its router's, its node's.
+/// The indexes in a subnet that are not for pods: its own, its router's, its node's.
 const RESERVED: u32 = 3;
-/// The most places that are used of a subnet: more pods than any node runs.
+/// The maximum number of indexes used in a subnet: more than the pods of any node.
 const PLACES: u32 = 1 << 16;
 
 /// One subnet.
@@ -20,9 +20,9 @@ const PLACES: u32 = 1 << 16;
 pub(super) struct Pool {
     pub(super) subnet: IpNet,
     used: BTreeSet<u32>,
-    /// In the order in which they may be given again.
+    /// In the order in which they may be assigned again.
     resting: VecDeque<(Instant, u32)>,
-    /// Where the search begins: addresses are given in turn.
+    /// Where the search begins: addresses are assigned in turn.
     next: u32,
 }
 
@@ -36,7 +36,7 @@ impl Pool {
         }
     }
 
-    /// How many places there are, the broadcast address not counted.
+    /// The number of indexes, without the broadcast address.
     fn end(&self) -> u32 {
         let bits = self.subnet.max_prefix_len() - self.subnet.prefix_len();
         let all = 1_u32.checked_shl(bits.into()).unwrap_or(PLACES).min(PLACES);
@@ -46,7 +46,7 @@ impl Pool {
         }
     }
 
-    /// The place of an address that a pod of this subnet can have.
+    /// The index of an address that a pod of this subnet can have.
     pub(super) fn place(&self, address: IpNet) -> Option<u32> {
         let place = match (self.subnet, address) {
             (IpNet::V4(subnet), IpNet::V4(address)) => {
@@ -61,12 +61,12 @@ impl Pool {
         (RESERVED..self.end()).contains(&place).then_some(place)
     }
 
-    /// Whether no pod has a place; it may rest.
+    /// Whether no pod has an index; it may rest.
     pub(super) fn is_free(&self, place: u32) -> bool {
         !self.used.contains(&place)
     }
 
-    /// The place that a pod had, unless another has it now.
+    /// The index that a pod had, unless another has it now.
     pub(super) fn free_of(&self, had: &Had) -> Option<u32> {
         let had = had.addresses.iter().find_map(|it| self.place(*it));
         had.filter(|place| self.is_free(*place))
@@ -96,7 +96,7 @@ impl Pool {
         self.resting.retain(|(_, resting)| *resting != place);
         self.next = place + 1;
     }
-    /// Frees a place, to be given again after a rest.
+    /// Frees an index, to be assigned again after a rest.
     pub(super) fn release(&mut self, place: u32, now: Instant) {
         if self.used.remove(&place) {
             self.resting.push_back((now + REST, place));

@@ -3,10 +3,10 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
-/// How many bits of a node's subnet are its pods' at least: four addresses are not for pods.
+/// The minimum number of bits for the pods in a node's subnet: four addresses are not for pods.
 const SMALLEST: u8 = 3;
 
-/// A network of the cluster, and how long the prefix of each node's part of it is.
+/// A network of the cluster, and the prefix length of each node's part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterSubnet {
     net: IpNet,
@@ -21,7 +21,7 @@ pub struct ClusterSubnetError {
     problem: &'static str,
 }
 
-/// Why a node has no subnet, or not the one it had.
+/// Why a node has no subnet, or not its former one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubnetError {
     /// All are taken.
@@ -35,19 +35,19 @@ pub enum SubnetError {
     Taken {
         /// The subnet.
         subnet: IpNet,
-        /// Who keeps it.
+        /// Its owner.
         holder: String,
     },
-    /// Kubernetes has given it none.
+    /// Kubernetes has assigned none.
     #[error(
         "its spec.podCIDRs are empty, but the controller runs with --use-pod-cidrs: start \
          kube-controller-manager with --allocate-node-cidrs and --cluster-cidr"
     )]
     NoPodCidrs,
-    /// What Kubernetes has given it can't be its subnet.
+    /// The one that Kubernetes has assigned can't be its subnet.
     #[error("{text:?} of its spec.podCIDRs can't be its subnet: {problem}")]
     PodCidr {
-        /// What it says.
+        /// Its text.
         text: String,
         /// What is wrong.
         problem: String,
@@ -63,7 +63,7 @@ pub struct Subnets {
 }
 
 impl Subnets {
-    /// None are given yet.
+    /// No subnets are assigned yet.
     pub fn new(networks: Vec<ClusterSubnet>) -> Self {
         Self {
             networks,
@@ -77,11 +77,11 @@ impl Subnets {
         self.of.get(node).map_or(&[], Vec::as_slice)
     }
 
-    /// Lets a node keep those of the subnets that it had which are parts of the cluster's networks,
-    /// and nobody else's.
+    /// Lets a node keep those of its former subnets that are parts of the cluster's networks and
+    /// nobody else's.
     ///
     /// # Errors
-    /// [`SubnetError::Taken`] for the first that is another's; the others are kept all the same.
+    /// [`SubnetError::Taken`] for the first that is another's; the others are kept nevertheless.
     pub fn keep(&mut self, node: &str, had: &[IpNet]) -> Result<(), SubnetError> {
         let mut taken = Ok(());
         for &subnet in had {
@@ -99,7 +99,7 @@ impl Subnets {
         taken
     }
 
-    /// Gives a node a subnet of each family that it lacks.
+    /// Assigns a node a subnet of each family that it lacks.
     ///
     /// # Errors
     /// [`SubnetError::Exhausted`].
@@ -121,7 +121,7 @@ impl Subnets {
         Ok(())
     }
 
-    /// Gives a node the subnets that its `spec.podCIDRs` name, in place of those that it had.
+    /// Assigns a node the subnets in its `spec.podCIDRs`, in place of former ones.
     ///
     /// # Errors
     /// [`SubnetError::NoPodCidrs`] and [`SubnetError::PodCidr`]; the node has none then.
@@ -160,7 +160,7 @@ impl Subnets {
         }
     }
 
-    /// Takes a node's subnets back.
+    /// Frees a node's subnets.
     pub fn release(&mut self, node: &str) {
         for subnet in self.of.remove(node).into_iter().flatten() {
             self.holders.remove(&subnet);
@@ -176,7 +176,7 @@ impl Subnets {
 }
 
 impl ClusterSubnet {
-    /// The first two of several that have addresses in common.
+    /// The first two that overlap.
     pub fn overlapping(networks: &[Self]) -> Option<(IpNet, IpNet)> {
         networks.iter().enumerate().find_map(|(number, one)| {
             let mut later = networks[number + 1..].iter();
@@ -193,7 +193,7 @@ impl ClusterSubnet {
     }
 
     fn parts(&self) -> impl Iterator<Item = IpNet> + use<> {
-        // The prefix is checked to lie within the network's.
+        // The prefix length has been checked against the network's.
         self.net.subnets(self.node_prefix).into_iter().flatten()
     }
 }

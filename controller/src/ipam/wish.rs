@@ -1,23 +1,23 @@
-//! What a pod asks for.
+//! A pod's requests for addresses.
 
 use std::net::IpAddr;
 
 use super::Mac;
 use super::mac::MacError;
 
-/// The annotation by which a pod asks for addresses, with commas between them.
+/// The annotation with which a pod requests addresses, separated by commas.
 pub const WISHED_ADDRESSES: &str = "podwire.io/ip-addresses";
-/// The annotation by which a pod asks for a MAC address.
+/// The annotation with which a pod requests a MAC address.
 pub const WISHED_MAC: &str = "podwire.io/mac-address";
 
-/// What a pod asks for by its annotations.
+/// A pod's request in its annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
     pub(super) addresses: Vec<IpAddr>,
     pub(super) mac: Option<Mac>,
 }
 
-/// An annotation is no [`Wish`].
+/// An annotation is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the annotation {annotation}: {problem}")]
 pub struct WishError {
@@ -26,7 +26,7 @@ pub struct WishError {
 }
 
 impl Wish {
-    /// Reads the annotations; those that are not there ask for nothing.
+    /// Parses the annotations; absent ones request nothing.
     ///
     /// # Errors
     /// [`WishError`].

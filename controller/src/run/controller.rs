@@ -16,13 +16,13 @@ use crate::southbound::Southbound;
 use crate::watch::Change;
 use crate::write::{Write, Writer, Written};
 
-/// When a key is looked at again that could not be done.
+/// The delay before a key that failed is retried.
 const RETRY: Duration = Duration::from_secs(1);
-/// When at the latest, after the API server has failed several times.
+/// The maximum of that delay, after several failures of the API server.
 const RETRY_MOST: Duration = Duration::from_secs(32);
-/// How long the southbound database may take to remove a chassis.
+/// Time limit for the southbound database to remove a chassis.
 const SOUTHBOUND: Duration = Duration::from_secs(5);
-/// What one transaction may hold, roughly, in operations.
+/// The approximate maximum number of operations in a transaction.
 const OPERATIONS: usize = 500;
 
 pub(super) struct Controller {
@@ -32,9 +32,9 @@ pub(super) struct Controller {
     writer: Writer,
     changes: mpsc::Receiver<Change>,
     progress: Progress,
-    /// How many operations the next transaction may have, roughly.
+    /// The approximate limit for the next transaction.
     most: usize,
-    /// Writes to the API server that failed since one succeeded.
+    /// Writes to the API server that have failed since the last success.
     api_failures: u32,
 }
 
@@ -94,7 +94,7 @@ impl Controller {
                     self.state.retry(Instant::now());
                 }
             }
-            // What came together is done together.
+            // Changes that arrived together are processed together.
             while let Ok(change) = self.changes.try_recv() {
                 self.take(change);
             }
@@ -106,7 +106,7 @@ impl Controller {
         self.state.learn(change);
     }
 
-    /// Compares the dirty keys with the database, and commits what differs.
+    /// Compares the dirty keys with the database, and commits the difference.
     async fn pass(&mut self) -> Result<(), RunError> {
         if self.state.is_clean() || !self.writer.has_room() {
             return Ok(());
@@ -119,7 +119,7 @@ impl Controller {
                 return Ok(());
             }
             let deadline = Instant::now() + TRANSACT;
-            // What a replica shows that is not in sync may lack what a lost reply was about.
+            // A stale replica may lack the effect of a request whose reply was lost.
             if let Err(error) = self.ovsdb.synced(deadline).await {
                 warn!(%error, "the database can't be compared; its keys are tried again");
                 self.state.failed(keys, Instant::now() + RETRY);
@@ -140,7 +140,7 @@ impl Controller {
                 continue;
             }
             if step.transaction.is_empty() {
-                // For the fence: who was replaced writes nothing to the API server either.
+                // For the fence: a replaced leader does not write to the API server either.
                 step.transaction.select("NB_Global", [], &["_uuid"]);
             } else {
                 self.progress.operations += step.transaction.len() as u64;
@@ -173,7 +173,7 @@ impl Controller {
             self.state.untold(key, write);
         }
         match error {
-            // One key is to blame; in smaller transactions the others are done without it.
+            // One key is at fault; in smaller transactions, the others succeed without it.
             TransactError::Operation { .. }
             | TransactError::Commit { .. }
             | TransactError::Invalid { .. }
@@ -184,7 +184,7 @@ impl Controller {
                 self.most = (operations.min(self.most) / 2).max(1);
                 keys.extend(step.keys);
             }
-            // Nobody knows what of it was done: the replica does, once it is in sync again.
+            // The outcome is unknown; the replica will show it once it is current again.
             error => {
                 warn!(%error, operations, "a transaction failed; its keys are tried again");
                 self.state.failed(step.keys, Instant::now() + RETRY);
@@ -193,7 +193,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Before the rows go by which they are known, and only while this controller leads.
+    /// Before the rows that refer to them are removed, and only while this controller leads.
     async fn remove_chassis(&self, chassis: &[(Key, String)]) -> Result<(), TransactError> {
         let Some(southbound) = self.southbound.as_ref().filter(|_| !chassis.is_empty()) else {
             return Ok(());
@@ -239,7 +239,7 @@ impl Controller {
     }
 }
 
-/// Later than anything that is waited for.
+/// Later than any wait.
 fn far() -> Instant {
     Instant::now() + Duration::from_secs(1 << 30)
 }

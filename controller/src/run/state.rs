@@ -1,5 +1,5 @@
-//! What the controller knows and what it still has to look at. No IO: objects and rows in; a
-//! transaction and writes out.
+//! The controller's state and its work queue. No IO: objects and rows in; a transaction and writes
+//! out.
 
 mod wanted;
 
@@ -27,17 +27,17 @@ pub(crate) struct State {
     subnets: Subnets,
     addresses: Addresses,
     dirty: BTreeSet<Key>,
-    /// To be looked at again at a certain time.
+    /// To be processed again at a certain time.
     retries: BTreeSet<(Instant, Key)>,
-    /// To be looked at again when something changes that they may depend on.
+    /// To be processed again when something changes that they may depend on.
     blocked: BTreeSet<Key>,
-    /// The [`KEY`] of each row: whose one was that was deleted is known by nothing else.
+    /// The [`KEY`] of each row: nothing else tells the owner of a deleted one.
     rows: HashMap<Uuid, Name>,
-    /// The load balancers of each switch and of the group, for those that somebody takes out.
+    /// The load balancers of each switch and of the group, to notice removed ones.
     balancers: HashMap<Uuid, HashSet<Uuid>>,
-    /// What people were warned of when the key was last looked at.
+    /// The last warning for each key.
     warned: HashMap<Key, String>,
-    /// What is on its way to the API server.
+    /// Writes in flight to the API server.
     under_way: HashSet<(Key, Write)>,
 }
 
@@ -46,10 +46,10 @@ pub(crate) struct State {
 pub(crate) struct Step {
     pub(crate) keys: Vec<Key>,
     pub(crate) transaction: Transaction,
-    /// For when the transaction is committed.
+    /// To be written after the transaction is committed.
     pub(crate) writes: Vec<(Key, Write)>,
-    /// Chassis that are to be gone from the southbound database first, each with the node whose it
-    /// was: the row by which it is known goes with the transaction.
+    /// Chassis to remove from the southbound database first, each with its former node: the row
+    /// that identifies it is removed with the transaction.
     pub(crate) chassis: Vec<(Key, String)>,
 }
 
@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    /// Takes a change of an object.
+    /// Applies a change of an object.
     pub(crate) fn learn(&mut self, change: Change) {
         let key = match change {
             Change::Node(name, node) => {
@@ -119,13 +119,13 @@ impl State {
         self.dirty.insert(key);
     }
 
-    /// Learns from objects and rows who has which addresses, and marks everything. What is there
-    /// goes before what is new, and of two nodes with one subnet the older keeps it.
+    /// Learns the holders of addresses from objects and rows, and marks everything. Existing
+    /// assignments go before new ones, and of two nodes with the same subnet the older keeps it.
     pub(crate) fn begin(&mut self, ovsdb: &Ovsdb) {
         let mut nodes: Vec<_> = self.cluster.nodes.iter().collect();
         nodes.sort_by_key(|(name, node)| (node.created, *name));
         for (name, node) in nodes {
-            // A conflict is found again, and told, when the node is looked at.
+            // A conflict is found again, and reported, when the node is processed.
             let _ = match self.rules.use_pod_cidrs {
                 true => self.subnets.assign(name, &node.pod_cidrs),
                 false => self.subnets.keep(name, &wanted::subnets_before(node)),
@@ -138,7 +138,7 @@ impl State {
                 let had = wanted::addresses_before(name, pod, db);
                 if !had.addresses.is_empty() {
                     let whose = (&pod.uid, &pod.node);
-                    // One that can't keep its own gets another when it is looked at.
+                    // A pod that can't keep its addresses gets others when it is processed.
                     self.addresses.keep(name, whose, &had, now);
                 }
             }
@@ -157,7 +157,7 @@ impl State {
         self.mark_all();
     }
 
-    /// Takes a change of rows, whoever made it.
+    /// Applies a change of rows, by whomever.
     pub(crate) fn rows_changed(&mut self, ovsdb: &Ovsdb, changed: &Changed) {
         let is_switch = |table| table == Table::LogicalSwitch.name();
         let mut switches_changed = false;
@@ -186,8 +186,8 @@ impl State {
         }
     }
 
-    /// Marks whose load balancers are no longer in a group, or a switch: their own rows don't show
-    /// it.
+    /// Marks the services whose load balancers were removed from a group or a switch: their own
+    /// rows don't show it.
     fn balancers_changed(&mut self, row: Option<Found<'_>>, uuid: Uuid) {
         let is: HashSet<Uuid> = row
             .into_iter()
@@ -202,7 +202,7 @@ impl State {
         self.dirty.extend(keys);
     }
 
-    /// Counts what there is.
+    /// Counts the objects.
     pub(crate) fn count(&self, progress: &mut Progress) {
         progress.nodes = self.cluster.nodes.len() as u64;
         progress.pods = self.cluster.pods.len() as u64;
@@ -219,12 +219,12 @@ impl State {
         std::mem::take(&mut self.dirty)
     }
 
-    /// Takes back what there was no time for.
+    /// Puts back keys for which there was no time.
     pub(crate) fn put_back(&mut self, mut keys: BTreeSet<Key>) {
         self.dirty.append(&mut keys);
     }
 
-    /// Compares keys, until their operations are enough for a transaction.
+    /// Compares keys, until there are enough operations for a transaction.
     pub(crate) fn step(&mut self, ovsdb: &Ovsdb, keys: &mut BTreeSet<Key>, most: usize) -> Step {
         let mut step = Step::default();
         ovsdb.read(|db| {
@@ -240,7 +240,7 @@ impl State {
                     compared.map_err(|error| Problem::blocked("RowConflict", error.to_string()))
                 });
                 if let Err(problem) = &compared {
-                    // Nothing is announced of an object that has no rows.
+                    // Nothing is written about an object that has no rows.
                     look = Look::default();
                     look.warning = Some((problem.reason, problem.message.clone()));
                 }
@@ -262,7 +262,7 @@ impl State {
         step
     }
 
-    /// Warns people once of each thing.
+    /// Warns once about each problem.
     fn warning(
         &mut self,
         key: &Key,
@@ -281,25 +281,25 @@ impl State {
         })
     }
 
-    /// These are to be looked at again.
+    /// Marks keys to be processed again.
     pub(crate) fn failed(&mut self, keys: impl IntoIterator<Item = Key>, at: Instant) {
         self.retries.extend(keys.into_iter().map(|key| (at, key)));
     }
 
-    /// Whether a write is to be sent: it is not on its way already.
+    /// Whether to send a write: it is not in flight already.
     pub(crate) fn begins(&mut self, key: &Key, write: &Write) -> bool {
         self.under_way.insert((key.clone(), write.clone()))
     }
 
-    /// A warning that was not written is to be written when its key is looked at again.
+    /// A warning that was not written is written when its key is processed again.
     pub(crate) fn untold(&mut self, key: &Key, write: &Write) {
         if let Write::Warning { .. } = write {
             self.warned.remove(key);
         }
     }
 
-    /// The object says what was written, though the watch may tell so only later, and may tell what
-    /// was before first.
+    /// The object contains what was written, though the watch may report it only later, and may
+    /// first report an older state.
     pub(crate) fn was_written(&mut self, key: &Key, write: &Write, version: u64) {
         match (key, write) {
             (Key::Node(name), write) => {
@@ -327,7 +327,7 @@ impl State {
         }
     }
 
-    /// A write is over, whatever became of it.
+    /// A write has completed, successfully or not.
     pub(crate) fn is_over(&mut self, key: &Key, write: &Write) {
         self.under_way.remove(&(key.clone(), write.clone()));
     }
@@ -360,7 +360,7 @@ impl State {
         self.unblock();
     }
 
-    /// Marks the services that have load balancers of single nodes.
+    /// Marks the services with load balancers of single nodes.
     fn mark_local_services(&mut self) {
         let services = self.cluster.services.iter();
         let local = services.filter(|(_, service)| service.is_internal_local);

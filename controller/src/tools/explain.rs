@@ -12,27 +12,27 @@ use crate::cluster::{Cluster, Key, Name, ObjectName, Pod};
 use crate::config::Config;
 use crate::ipam::{self, Had, Mac, mac, nth};
 
-/// What is asked about a pod.
+/// A query about a pod.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// Its namespace and name.
     pub pod: ObjectName,
-    /// Whether it reaches this.
+    /// The destination to check.
     pub to: Option<Target>,
-    /// A TCP port there; without one, ICMP echo.
+    /// A TCP port there; None for ICMP echo.
     pub port: Option<u16>,
 }
 
-/// Where a packet goes.
+/// The destination of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// To a pod.
+    /// A pod.
     Pod(Name, Name),
-    /// To an address: a node's, a service's, any.
+    /// An address: a node's, a service's, any.
     Address(IpAddr),
 }
 
-/// The text names no [`Target`].
+/// The text is no [`Target`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither NAMESPACE/POD nor an IP address")]
 pub struct TargetError(String);
@@ -53,7 +53,7 @@ impl FromStr for Target {
     }
 }
 
-/// What there is of a pod, and whether it reaches something, in words.
+/// The state of a pod, and whether it reaches a destination, as text.
 ///
 /// # Errors
 /// See [`ToolError`].
@@ -163,7 +163,7 @@ fn describe_row(db: &Db, (namespace, name): &ObjectName, pod: &Pod, had: &Had, t
     }
 }
 
-/// The services that have the pod among their endpoints.
+/// The services with the pod among their endpoints.
 fn services_of(cluster: &Cluster, had: &Had) -> Vec<String> {
     let mut found = Vec::new();
     for ((namespace, _, _), slice) in &cluster.slices {
@@ -240,7 +240,7 @@ fn packet(
         .iter()
         .filter(|it| it.addr().is_ipv4() == to.is_ipv4());
     let (from, source) = own.next().zip(had.mac).ok_or_else(|| unknown("the pod"))?;
-    // A neighbour is reached by its own MAC address, everything else by the router's.
+    // A neighbour is reached at its own MAC address, everything else at the router's.
     let router = || mac(first_of(cluster, pod).map_or(from.addr(), |it| nth(it, 1).addr()));
     let neighbour = peer
         .and_then(|peer| peer.mac)
@@ -256,7 +256,7 @@ fn packet(
     })
 }
 
-/// The first subnet of the pod's node, whose router's MAC address is that of all of them.
+/// The first subnet of the pod's node; its router's MAC address is that of all of them.
 fn first_of(cluster: &Cluster, pod: &Pod) -> Option<IpNet> {
     let node = cluster.nodes.get(&pod.node)?;
     ipam::read_node_subnets(node.subnets.as_deref()?)
@@ -278,6 +278,6 @@ fn join(addresses: &[IpNet]) -> String {
 }
 
 fn line(text: &mut String, name: &str, content: &str) {
-    // A String takes everything.
+    // Writing to a String can't fail.
     let _ = writeln!(text, "{name:<10} {content}");
 }

@@ -12,18 +12,18 @@ use crate::config::Config;
 use crate::lease::NAME;
 use crate::write::Write;
 
-/// How many problems are shown to people.
+/// The maximum number of problems shown to people.
 const MOST: usize = 20;
 
-/// What a status says.
+/// The content of a status.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Status {
-    /// Somebody leads, and nothing is amiss.
+    /// There is a leader, and no problem.
     is_well: bool,
-    /// Who leads, or why nobody does.
+    /// The leader, or why there is none.
     leader: String,
-    /// The last term's.
+    /// The epoch of the last term.
     epoch: Option<String>,
     nodes: usize,
     /// Those on the pod network.
@@ -32,9 +32,9 @@ struct Status {
     services: usize,
     /// By table.
     rows: BTreeMap<&'static str, usize>,
-    /// What a leader would have to do now.
+    /// The changes that a leader would make now.
     pending: Pending,
-    /// Objects that can't have what they should, each with the reason.
+    /// Objects whose rows can't be brought in line, with reasons.
     problems: Vec<Problem>,
 }
 
@@ -51,7 +51,7 @@ struct Problem {
     message: String,
 }
 
-/// Who leads, what there is, and what is not as it should be; true when all of it is well.
+/// The leader, the number of objects, and the problems; true if all is well.
 ///
 /// # Errors
 /// See [`ToolError`].
@@ -136,7 +136,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// Who leads, and whether somebody does.
+/// The leader, and whether there is one.
 fn leader(lease: Option<&Lease>) -> (String, bool) {
     let Some(spec) = lease.and_then(|lease| lease.spec.as_ref()) else {
         return (format!("none: there is no Lease {NAME}"), false);

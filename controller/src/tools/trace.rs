@@ -1,4 +1,4 @@
-//! A packet's way through OVN's logical network, by ovn-trace(8), which reads the southbound
+//! A packet's path through OVN's logical network, from ovn-trace(8), which reads the southbound
 //! database's flows as ovn-controller does.
 
 use std::collections::BTreeSet;
@@ -13,20 +13,20 @@ use super::ToolError;
 use crate::config::Config;
 use crate::ipam::Mac;
 
-/// How long ovn-trace may take: it reads the whole database first.
+/// Time limit of ovn-trace, which first reads the whole database.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a pod sends.
+/// The packet that a pod sends.
 pub(super) struct Packet {
     /// The logical switch that it enters.
     pub(super) switch: String,
     /// The logical port by which it enters.
     pub(super) port: String,
-    /// From, and to.
+    /// Source and destination.
     pub(super) macs: (Mac, Mac),
     pub(super) from: IpAddr,
     pub(super) to: IpAddr,
-    /// To this port; otherwise ICMP echo.
+    /// To this TCP port; None for ICMP echo.
     pub(super) tcp: Option<u16>,
 }
 
@@ -46,13 +46,13 @@ impl Packet {
     }
 }
 
-/// What becomes of a packet, in words.
+/// What happens to a packet, as text.
 pub(super) async fn trace(config: &Config, packet: &Packet) -> Result<String, ToolError> {
     let mut command = Command::new("ovn-trace");
     command
         .arg(format!("--db={}", config.sb_db))
         .args(["--no-leader-only", "--minimal"])
-        // Each lookup of a connection on the way finds a new one.
+        // Each lookup of a connection on the path finds a new one.
         .args(["--ct=new"; 8])
         .args([&packet.switch, &packet.microflow()])
         .stdin(Stdio::null())
@@ -83,10 +83,10 @@ pub(super) async fn trace(config: &Config, packet: &Packet) -> Result<String, To
     Ok(verdict(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// What the actions of a minimal trace come to.
+/// The result of the actions in a minimal trace.
 fn verdict(trace: &str) -> String {
     let has = |actions: &[&str]| actions.iter().any(|action| trace.contains(action));
-    // The answers of a router or of a load balancer go out at the port that the packet came by.
+    // The replies of a router or of a load balancer leave by the port where the packet arrived.
     if has(&[
         "tcp_reset",
         "icmp4 {",
@@ -100,7 +100,7 @@ fn verdict(trace: &str) -> String {
     if has(&["icmp4.type = 0", "icmp6.type = 129", "icmp6_echo_reply"]) {
         return "yes, a router answers".to_owned();
     }
-    // What goes out then is the question who has the address, at every port.
+    // Then a request for the address's owner is sent to every port.
     if has(&["arp {", "nd_ns {"]) {
         return "not as far as OVN knows: it sends an ARP or ND request for the address".to_owned();
     }

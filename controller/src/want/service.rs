@@ -7,10 +7,10 @@ use podwire_ovs::value::Value;
 use super::{GROUP, Row};
 use crate::cluster::{Endpoint, Service, ServicePort, Slice};
 
-/// A service: a load balancer for each of its protocols, in the one group of all switches. Where
-/// cluster IPs lead to endpoints on the client's node alone, each node with endpoints has a load
-/// balancer of its own for them, and all others share one without endpoints. `nodes` are those that
-/// have a switch.
+/// A service: a load balancer for each of its protocols, in the one group of all switches. If
+/// cluster IPs lead only to endpoints on the client's node, each node with endpoints has its own
+/// load balancer for them, and all others share one without endpoints. `nodes` are those with a
+/// switch.
 pub fn service<'a>(
     namespace: &str,
     name: &str,
@@ -76,12 +76,12 @@ pub fn service<'a>(
     rows
 }
 
-/// Ends the name of the load balancer of nodes without endpoints. No node is called so: names of
-/// nodes have no underscore.
+/// Suffix of the load balancer for nodes without endpoints. No node has this name: names of nodes
+/// contain no underscore.
 const WITHOUT: &str = "node_switch_without_endpoints";
 
-/// A virtual address, and the endpoints of its family. An empty list makes OVN reject, as
-/// Kubernetes wants it of a service without endpoints.
+/// A virtual address, and the endpoints of its family. With an empty list OVN rejects connections,
+/// as Kubernetes requires for a service without endpoints.
 fn vip(address: IpAddr, port: &ServicePort, endpoints: &BTreeSet<SocketAddr>) -> (String, String) {
     let of_family: Vec<_> = endpoints
         .iter()
@@ -92,7 +92,7 @@ fn vip(address: IpAddr, port: &ServicePort, endpoints: &BTreeSet<SocketAddr>) ->
     (vip, of_family.join(","))
 }
 
-/// Those that are ready; where none is, those that still serve while they end.
+/// Those that are ready; if none is, those that still serve while they terminate.
 fn endpoints<'a>(
     service: &Service,
     port: &ServicePort,
@@ -122,7 +122,7 @@ fn endpoints<'a>(
     if ready.is_empty() { ending } else { ready }
 }
 
-/// An address that can be no pod's: the API forbids loopback and link-local endpoints.
+/// An address that can't be a pod's: the API forbids loopback and link-local endpoints.
 fn is_of_a_host(address: &IpAddr) -> bool {
     address.is_loopback() || address.is_unspecified()
 }
@@ -137,8 +137,8 @@ fn options() -> Value {
     ])
 }
 
-/// Affinity: what chooses the endpoint. `affinity_timeout` would keep the time as well, but OVN
-/// drops the first packet of each client for it (decision 0043).
+/// Affinity: the fields that select the endpoint. `affinity_timeout` would also keep the time, but
+/// OVN drops each client's first packet with it (decision 0043).
 fn selection_fields(service: &Service) -> Value {
     match service.is_affine {
         true => Value::set(["ip_dst", "ip_src"]),

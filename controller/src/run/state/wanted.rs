@@ -1,4 +1,4 @@
-//! The rows that an object should have now, with the addresses that it gets on the way.
+//! The rows that an object should have now, including the assignment of its addresses.
 
 use ipnet::IpNet;
 use podwire_ovs::nb::Table;
@@ -12,22 +12,22 @@ use crate::ipam::{self, AddressError, Had, SubnetError, Wish};
 use crate::want;
 use crate::write::Write;
 
-/// What a look at an object brings besides its rows.
+/// The result of processing an object, besides its rows.
 #[derive(Default)]
 pub(super) struct Look {
-    /// To be written about it.
+    /// What to write about it.
     pub(super) writes: Vec<Write>,
-    /// What people are to be warned of: reason and message.
+    /// The warning: reason and message.
     pub(super) warning: Option<(&'static str, String)>,
-    /// Chassis that no node has any more.
+    /// Chassis that no longer have a node.
     pub(super) chassis: Vec<String>,
 }
 
-/// Why an object's rows can't be as wanted now.
+/// Why an object's rows can't be brought in line now.
 pub(super) struct Problem {
     pub(super) reason: &'static str,
     pub(super) message: String,
-    /// When to look again; without a time, when something changes.
+    /// When to retry; None means when something changes.
     pub(super) until: Option<Instant>,
 }
 
@@ -101,7 +101,7 @@ impl State {
         Ok(rows)
     }
 
-    /// What OVN keeps of a chassis would outlive it, tunnels to it included.
+    /// OVN's data about a chassis would outlive it, including tunnels to it.
     fn find_old_chassis(&self, name: &str, db: &Db, look: &mut Look) {
         let key = Key::Node(name.into()).to_string();
         let named = db.nb_of_object(Table::GatewayChassis, &key);
@@ -139,7 +139,8 @@ impl State {
         };
         let claimed = match self.addresses.claim(&id, whose, &had, &wish, now) {
             Ok(claimed) => claimed,
-            // When it has one its pods are looked at; when it can't have one, that is said of it.
+            // Its pods are processed when it gets one; if it can't have one, its own warning says
+            // so.
             Err(AddressError::NoSubnet(_)) => return Ok(Vec::new()),
             Err(error @ AddressError::Resting { until, .. }) => {
                 return Err(Problem::until(until.into(), "NoAddress", error.to_string()));
@@ -173,13 +174,14 @@ impl State {
     }
 }
 
-/// The subnets that a node's annotation names.
+/// The subnets in a node's annotation.
 pub(super) fn subnets_before(node: &Node) -> Vec<IpNet> {
     let annotation = node.subnets.as_deref();
     annotation.map(ipam::read_node_subnets).unwrap_or_default()
 }
 
-/// What a pod had: by its annotation, else by its logical port, where a crash came between the two.
+/// A pod's former addresses: from its annotation, or from its logical port if a crash came between
+/// the two.
 pub(super) fn addresses_before((namespace, name): &ObjectName, pod: &Pod, db: &Db) -> Had {
     if let Some(had) = &pod.networks {
         return had.clone();
