@@ -10,7 +10,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 
-use crate::ipam::{Had, Mac, WISHED_ADDRESSES, WISHED_MAC};
+use crate::ipam::{Had, Mac, REQUESTED_ADDRESSES, REQUESTED_MAC};
 pub use crate::name::{Name, ObjectName};
 
 /// Identifies an object, and with it all rows created for it.
@@ -61,10 +61,10 @@ pub struct Pod {
     pub node: Name,
     /// The content of `k8s.ovn.org/pod-networks`.
     pub networks: Option<Had>,
-    /// [`WISHED_ADDRESSES`], unchanged.
-    pub wished_addresses: Option<Box<str>>,
-    /// [`WISHED_MAC`], unchanged.
-    pub wished_mac: Option<Box<str>>,
+    /// [`REQUESTED_ADDRESSES`], unchanged.
+    pub requested_addresses: Option<Box<str>>,
+    /// [`REQUESTED_MAC`], unchanged.
+    pub requested_mac: Option<Box<str>>,
 }
 
 /// A service that has at least one cluster IP.
@@ -274,8 +274,8 @@ impl Pod {
                 .annotations()
                 .get(crate::ipam::POD_NETWORKS)
                 .map(|it| crate::ipam::read_pod_networks(it)),
-            wished_addresses: annotation(pod, WISHED_ADDRESSES),
-            wished_mac: annotation(pod, WISHED_MAC),
+            requested_addresses: annotation(pod, REQUESTED_ADDRESSES),
+            requested_mac: annotation(pod, REQUESTED_MAC),
         })
     }
 }

@@ -4,15 +4,15 @@
 mod addresses;
 mod mac;
 mod pool;
+mod request;
 mod subnets;
 #[cfg(test)]
 mod tests;
-mod wish;
 
 pub use addresses::{AddressError, Addresses, Assigned, Had};
 pub use mac::Mac;
+pub use request::{REQUESTED_ADDRESSES, REQUESTED_MAC, Request, RequestError};
 pub use subnets::{ClusterSubnet, ClusterSubnetError, SubnetError, Subnets};
-pub use wish::{WISHED_ADDRESSES, WISHED_MAC, Wish, WishError};
 
 use std::net::IpAddr;
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use ipnet::IpNet;
 
 use super::pool::Pool;
-use super::{Mac, Wish, mac, nth};
+use super::{Mac, Request, mac, nth};
 use crate::name::{Name, ObjectName};
 
 /// A pod's addresses: one of each family of its node's subnets, with the prefix length.
@@ -157,13 +157,13 @@ impl Addresses {
         pod: &ObjectName,
         (uid, node): (&Name, &Name),
         had: &Had,
-        wish: &Wish,
+        request: &Request,
         now: Instant,
     ) -> Result<&Assigned, AddressError> {
         let is_its = |claim: &Claim| claim.uid == *uid && claim.node == *node;
         if !self.pods.get(pod).is_some_and(is_its) {
             self.release(pod, now);
-            let places = self.places(node, had, wish, now)?;
+            let places = self.places(node, had, request, now)?;
             let pools = self.pools.get_mut(node.as_str()).into_iter().flatten();
             let pools: Vec<_> = pools.zip(places).collect();
             let addresses: Vec<_> = pools
@@ -177,10 +177,10 @@ impl Addresses {
             let is_had = addresses.iter().any(|it| had.addresses.contains(it));
             let is_usable =
                 |it: &Mac| *it == own || !it.is_derived() && !self.macs.contains_key(it);
-            let mac = match (had.mac.filter(|_| is_had), wish.mac) {
+            let mac = match (had.mac.filter(|_| is_had), request.mac) {
                 (Some(had), _) if is_usable(&had) => had,
-                (None, Some(wish)) if is_usable(&wish) => wish,
-                (None, Some(wish)) => return Err(self.unusable(wish)),
+                (None, Some(request)) if is_usable(&request) => request,
+                (None, Some(request)) => return Err(self.unusable(request)),
                 _ => own,
             };
             for (pool, place) in pools {
@@ -216,7 +216,10 @@ impl Addresses {
         }
         let pools = self.pools.get(whose.1.as_str()).into_iter().flatten();
         let mut kept = pools.filter_map(|pool| pool.free_of(had));
-        kept.next().is_some() && self.claim(pod, whose, had, &Wish::default(), now).is_ok()
+        kept.next().is_some()
+            && self
+                .claim(pod, whose, had, &Request::default(), now)
+                .is_ok()
     }
 
     /// An index in each of the node's subnets.
@@ -224,7 +227,7 @@ impl Addresses {
         &mut self,
         node: &str,
         had: &Had,
-        wish: &Wish,
+        request: &Request,
         now: Instant,
     ) -> Result<Vec<u32>, AddressError> {
         let Some(pools) = self.pools.get_mut(node) else {
@@ -236,7 +239,7 @@ impl Addresses {
             node: node.to_owned(),
             subnets: subnets().collect::<Vec<_>>().join(", "),
         };
-        for address in &wish.addresses {
+        for address in &request.addresses {
             let mut own = pools.iter();
             if !own.any(|pool| pool.place((*address).into()).is_some()) {
                 return Err(refused(*address));
@@ -245,8 +248,8 @@ impl Addresses {
         let mut places = Vec::with_capacity(pools.len());
         for pool in pools {
             let had = pool.free_of(had);
-            let wish = wish.of_family(matches!(pool.subnet, IpNet::V4(_)));
-            places.push(match (had, wish) {
+            let request = request.of_family(matches!(pool.subnet, IpNet::V4(_)));
+            places.push(match (had, request) {
                 (Some(had), _) => had,
                 (None, None) => pool.find(node, now)?,
                 (None, Some(address)) => {

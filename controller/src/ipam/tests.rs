@@ -26,7 +26,7 @@ fn claim(
         mac: None,
     };
     let whose = (&whose.0.into(), &whose.1.into());
-    let claimed = addresses.claim(&pod(number), whose, &had, &Wish::default(), now);
+    let claimed = addresses.claim(&pod(number), whose, &had, &Request::default(), now);
     claimed.map(|assigned| assigned.addresses.clone())
 }
 
@@ -175,16 +175,16 @@ proptest! {
 }
 
 #[test]
-fn a_wish_is_fulfilled_or_refused_with_a_reason() {
+fn a_request_is_met_or_refused_with_a_reason() {
     let (mut addresses, now) = (Addresses::default(), Instant::now());
     addresses.set_node("n", &[net("10.0.0.0/24"), net("fd00::/64")]);
     let mut take = |number, ips, mac| {
-        let wish = Wish::parse(ips, mac).map_err(|error| error.to_string())?;
+        let request = Request::parse(ips, mac).map_err(|error| error.to_string())?;
         let claimed = addresses.claim(
             &pod(number),
             (&"uid".into(), &"n".into()),
             &Had::default(),
-            &wish,
+            &request,
             now,
         );
         let claimed = claimed.map_err(|error| error.to_string())?;
@@ -234,12 +234,12 @@ fn a_wish_is_fulfilled_or_refused_with_a_reason() {
     }
     // One that another pod has left may be asked for at once.
     addresses.release(&pod(1), now);
-    let wish = Wish::parse(Some("10.0.0.77"), Some("02:00:00:00:00:01")).unwrap();
+    let request = Request::parse(Some("10.0.0.77"), Some("02:00:00:00:00:01")).unwrap();
     let again = addresses.claim(
         &pod(4),
         (&"uid".into(), &"n".into()),
         &Had::default(),
-        &wish,
+        &request,
         now,
     );
     assert_eq!(again.unwrap().addresses[0], net("10.0.0.77/24"));

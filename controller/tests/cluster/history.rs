@@ -18,7 +18,7 @@ const WISHED: &str = "podwire.io/ip-addresses";
 enum Step {
     Node(u8),
     NoNode(u8),
-    /// On a node, maybe with a wish for an address: of which node's subnet, by how large a number.
+    /// On a node, maybe with a request for an address: of which node's subnet, by how large a number.
     Pod(u8, u8, Option<(u8, u8)>),
     NoPod(u8),
     PodDone(u8, u8),
@@ -40,7 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => nodes.clone().prop_map(Step::NoNode),
         5 => (pods.clone(), nodes.clone()).prop_map(|(pod, node)| Step::Pod(pod, node, None)),
         3 => (pods.clone(), nodes.clone(), (0..3_u8, 0..4_u8))
-            .prop_map(|(pod, node, wish)| Step::Pod(pod, node, Some(wish))),
+            .prop_map(|(pod, node, request)| Step::Pod(pod, node, Some(request))),
         3 => pods.clone().prop_map(Step::NoPod),
         1 => (pods.clone(), nodes.clone()).prop_map(|(pod, node)| Step::PodDone(pod, node)),
         3 => (services.clone(), any::<bool>())
@@ -72,18 +72,18 @@ impl World {
                 }
             }
             Step::NoNode(number) => server.delete_object("Node", "", &format!("n{number}")),
-            Step::Pod(number, node, wish) => {
+            Step::Pod(number, node, request) => {
                 let name = format!("p{number}");
                 server.delete("default", &name);
                 self.uids += 1;
                 let uid = format!("uid-{}", self.uids);
-                let wish = match wish {
+                let request = match request {
                     Some((subnet, place)) => {
                         json!({ WISHED: format!("10.244.{subnet}.{}", 200 + place) })
                     }
                     None => json!({}),
                 };
-                server.apply(pod(&format!("n{node}"), "default", &name, &uid, wish));
+                server.apply(pod(&format!("n{node}"), "default", &name, &uid, request));
             }
             Step::NoPod(number) => server.delete("default", &format!("p{number}")),
             Step::PodDone(number, node) => {
@@ -166,26 +166,29 @@ impl World {
                 continue;
             }
             let port = format!("default_p{number}");
-            let wish = pod["metadata"]["annotations"][WISHED].as_str();
-            if let Some(wish) = wish
+            let request = pod["metadata"]["annotations"][WISHED].as_str();
+            if let Some(request) = request
                 && !made.contains(&port)
             {
                 let node = self.server.object("Node", "", node).unwrap();
                 let subnets = annotation(&node, "k8s.ovn.org/node-subnets").unwrap();
                 let subnet = subnets["default"][0].as_str().unwrap();
                 let start = subnet.strip_suffix("0/24").unwrap();
-                refused.push((wish.to_owned(), wish.starts_with(start)));
+                refused.push((request.to_owned(), request.starts_with(start)));
                 continue;
             }
             let entry = annotation(&pod, "k8s.ovn.org/pod-networks").unwrap();
             let address = entry["default"]["ip_address"].as_str().unwrap();
             let address = address.split('/').next().unwrap();
-            assert!(wish.is_none_or(|wish| wish == address), "{wish:?} {entry}");
+            assert!(
+                request.is_none_or(|request| request == address),
+                "{request:?} {entry}"
+            );
             assert!(addresses.insert(address.to_owned()), "{entry}");
             ports.push(port);
         }
-        for (wish, is_of_its_node) in &refused {
-            assert!(!is_of_its_node || addresses.contains(wish), "{wish}");
+        for (request, is_of_its_node) in &refused {
+            assert!(!is_of_its_node || addresses.contains(request), "{request}");
         }
         assert_eq!(made, ports);
         refused.len()

@@ -79,8 +79,14 @@ async fn the_roles_allow_what_the_controller_asks_for_and_nothing_else() {
     server.apply(pod("node-a", "default", "web", "uid-of-web", json!({})));
     server.apply(service("default", "front", "10.96.0.10", 80));
     server.apply(endpoints("default", "front", &["10.244.0.3"], 8080));
-    let wish = json!({ "podwire.io/ip-addresses": "192.0.2.9" });
-    server.apply(pod("node-a", "default", "wishful", "uid-of-wishful", wish));
+    let request = json!({ "podwire.io/ip-addresses": "192.0.2.9" });
+    server.apply(pod(
+        "node-a",
+        "default",
+        "wishful",
+        "uid-of-wishful",
+        request,
+    ));
     let mut controller = Running::start(&central, &server, &[]);
     controller.idle().await;
     await_network(&server, "default", "web");

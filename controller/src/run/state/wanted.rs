@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::State;
 use crate::cluster::{Key, Name, Node, ObjectName, Pod};
 use crate::diff::Plan;
-use crate::ipam::{self, AddressError, Had, SubnetError, Wish};
+use crate::ipam::{self, AddressError, Had, Request, SubnetError};
 use crate::want;
 use crate::write::Write;
 
@@ -132,12 +132,15 @@ impl State {
         let had = addresses_before(&id, pod, db);
         let whose = (&pod.uid, &pod.node);
         let refused = |message| Problem::blocked("NoAddress", message);
-        let wish = match self.addresses.keep(&id, whose, &had, now) {
-            true => Wish::default(),
-            false => Wish::parse(pod.wished_addresses.as_deref(), pod.wished_mac.as_deref())
-                .map_err(|error| refused(error.to_string()))?,
+        let request = match self.addresses.keep(&id, whose, &had, now) {
+            true => Request::default(),
+            false => Request::parse(
+                pod.requested_addresses.as_deref(),
+                pod.requested_mac.as_deref(),
+            )
+            .map_err(|error| refused(error.to_string()))?,
         };
-        let claimed = match self.addresses.claim(&id, whose, &had, &wish, now) {
+        let claimed = match self.addresses.claim(&id, whose, &had, &request, now) {
             Ok(claimed) => claimed,
             // Its pods are processed when it gets one; if it can't have one, its own warning says
             // so.
