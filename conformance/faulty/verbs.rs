@@ -197,7 +197,7 @@ pub(crate) fn del(request: &Request) -> Done {
     delegate::call(request, "DEL").map(drop)
 }
 
-/// CHECK: prevResult held against what is there.
+/// CHECK: prevResult compared with what exists.
 pub(crate) fn check(request: &Request) -> Done<Option<Value>> {
     if fault("check-always-passes") {
         return Ok(None);

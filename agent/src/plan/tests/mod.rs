@@ -1,4 +1,4 @@
-//! A plan held against what was asked for, by what it makes.
+//! Plans compared with their requests, by what they create.
 
 mod link;
 mod result;
