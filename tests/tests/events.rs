@@ -77,7 +77,7 @@ fn a_bad_annotation_is_told_on_the_pod_once_and_not_again() {
 }
 
 #[test]
-fn each_reason_that_the_owner_can_mend_has_its_word() {
+fn each_reason_that_the_owner_can_fix_has_its_word() {
     let (node, server) = ApiServer::beside_a_node();
     let _agent = start(&node, &server);
     let first = node.pod("first");

@@ -221,7 +221,7 @@ fn timings_show_every_step_as_text_page_and_json() {
 }
 
 #[test]
-fn check_finds_what_was_changed_by_hand_and_its_commands_mend_it() {
+fn check_finds_what_was_changed_by_hand_and_its_commands_fix_it() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::default());
     let [a, b] = ["a", "b"].map(|name| node.added_pod(name));
