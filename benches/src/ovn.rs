@@ -5,18 +5,22 @@ use podwire_tests::ovn::{Central, OvnNode};
 
 use crate::cells::Cell;
 use crate::error::Error;
+use crate::perf::Functions;
 use crate::report::CellReport;
 use crate::run::{Entrant, cell};
 use crate::seat::Seat;
 use crate::subject::Podwire;
+use crate::switch;
 
-/// Measures podwire's ADD and DEL in OVN mode, in each of these situations.
+/// Measures podwire's ADD and DEL in OVN mode, in each of these situations; `by_function` also
+/// reports in which functions ovs-vswitchd spends its time.
 ///
 /// # Errors
 /// OVN could not be started, or an operation failed.
 pub fn measure(
     situations: Vec<Cell>,
     agent_flags: &[String],
+    by_function: bool,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<CellReport>, Error> {
     progress("starting OVN");
@@ -46,10 +50,32 @@ pub fn measure(
             progress(&format!("{}, round {}", situation.title, round + 1));
         };
         let measured = cell(&node, &situation, &entrants, &seats, &mut told)?;
+        if by_function {
+            let seats = &seats[..situation.pods];
+            let [add, del] = switch::functions(&node, &podwire, seats, situation.threads, 2)?;
+            for (verb, functions) in [("ADD", add), ("DEL", del)] {
+                progress(&format!(
+                    "{}, {verb}: {}",
+                    situation.title,
+                    longest(functions)
+                ));
+            }
+        }
         reports.push(CellReport {
             cell: situation,
             measured,
         });
     }
     Ok(reports)
+}
+
+/// The functions that take longest, in milliseconds per operation.
+fn longest(functions: Functions) -> String {
+    let mut functions: Vec<_> = functions.into_iter().collect();
+    functions.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let texts = functions.iter().take(40);
+    let texts: Vec<_> = texts
+        .map(|(name, time)| format!("{name} {time:.2}"))
+        .collect();
+    texts.join(", ")
 }

@@ -64,7 +64,7 @@ pub struct Order {
     pub subjects: Vec<String>,
     /// How many other pods are there in the cell `ports`, in ascending order.
     pub present: Vec<usize>,
-    /// Whether the switch's functions are measured in the cell `ports`.
+    /// Whether the switch's functions are measured in the cells `ports`, `ovn` and `ovn-eight`.
     pub functions: bool,
     /// Further flags of the agent's.
     pub agent_flags: Vec<String>,
@@ -155,7 +155,12 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
         .filter(|situation| order.wants(situation.name))
         .collect();
     if !with_ovn.is_empty() {
-        cells.extend(ovn::measure(with_ovn, &order.agent_flags, progress)?);
+        cells.extend(ovn::measure(
+            with_ovn,
+            &order.agent_flags,
+            order.functions,
+            progress,
+        )?);
     }
     let mut throughput = Vec::new();
     if order.wants("throughput") {

@@ -58,9 +58,7 @@ pub fn work(
     by_function: bool,
 ) -> Result<SwitchWork, Error> {
     let mut work = SwitchWork::default();
-    let daemons = crate::cpu::daemons(node)?;
-    let vswitchd = daemons.iter().find(|(name, _)| name == "ovs-vswitchd");
-    let vswitchd = vswitchd.map_or(0, |(_, pid)| pid.unsigned_abs());
+    let vswitchd = vswitchd(node)?;
     let seats = std::slice::from_ref(seat);
     for _ in 0..COUNTED {
         for (verb, means) in [(Verb::Add, &mut work.add), (Verb::Del, &mut work.del)] {
@@ -77,24 +75,7 @@ pub fn work(
         }
     }
     if by_function {
-        let mut add = Perf::attach(node, vswitchd, "add")?;
-        let mut del = Perf::attach(node, vswitchd, "del")?;
-        for _ in 0..COUNTED {
-            for (verb, perf) in [(Verb::Add, &mut add), (Verb::Del, &mut del)] {
-                settle(node)?;
-                perf.during(|| {
-                    batch(node, subject, seats, 1, verb)?;
-                    await_idle(node)
-                })?;
-            }
-        }
-        for (perf, means) in [
-            (add, &mut work.add_functions),
-            (del, &mut work.del_functions),
-        ] {
-            *means = perf.detach(node)?;
-            means.values_mut().for_each(|it| *it /= COUNTED as f64);
-        }
+        [work.add_functions, work.del_functions] = functions(node, subject, seats, 1, COUNTED)?;
     }
     // strace slows the switch down, so that turns which would merge do not: it sees operations of
     // its own.
@@ -110,6 +91,45 @@ pub fn work(
         }
     }
     Ok(work)
+}
+
+/// Milliseconds of ovs-vswitchd's processor time for an ADD and for a DEL, by function with what it
+/// called.
+///
+/// # Errors
+/// An operation failed, or perf could not be run.
+pub fn functions(
+    node: &TestNode,
+    subject: &dyn Subject,
+    seats: &[Seat<'_>],
+    threads: usize,
+    rounds: usize,
+) -> Result<[Functions; 2], Error> {
+    let vswitchd = vswitchd(node)?;
+    let mut add = Perf::attach(node, vswitchd, "add")?;
+    let mut del = Perf::attach(node, vswitchd, "del")?;
+    for _ in 0..rounds {
+        for (verb, perf) in [(Verb::Add, &mut add), (Verb::Del, &mut del)] {
+            settle(node)?;
+            perf.during(|| {
+                batch(node, subject, seats, threads, verb)?;
+                await_idle(node)
+            })?;
+        }
+    }
+    let operations = (rounds * seats.len()) as f64;
+    let mut means = [add.detach(node)?, del.detach(node)?];
+    for time in means.iter_mut().flat_map(|it| it.values_mut()) {
+        *time /= operations;
+    }
+    Ok(means)
+}
+
+/// The pid of ovs-vswitchd.
+fn vswitchd(node: &TestNode) -> Result<u32, Error> {
+    let daemons = crate::cpu::daemons(node)?;
+    let vswitchd = daemons.iter().find(|(name, _)| name == "ovs-vswitchd");
+    Ok(vswitchd.map_or(0, |(_, pid)| pid.unsigned_abs()))
 }
 
 /// What has been counted until now, by the names of `coverage/show` (OVS, lib/coverage.h). There is

@@ -29,8 +29,8 @@ struct Arguments {
     /// How many other pods are there in the cell `ports`, in ascending order
     #[arg(long, value_name = "COUNT", value_delimiter = ',')]
     present: Option<Vec<usize>>,
-    /// In the cell `ports`, also measure by perf in which functions ovs-vswitchd spends its time;
-    /// it needs symbols and frame pointers
+    /// In the cells `ports`, `ovn` and `ovn-eight`, also measure by perf in which functions
+    /// ovs-vswitchd spends its time; it needs symbols and frame pointers
     #[arg(long)]
     functions: bool,
     /// A further flag of the agent's, such as --no-port-security; may be repeated
