@@ -18,7 +18,7 @@ const WISHED: &str = "podwire.io/ip-addresses";
 enum Step {
     Node(u8),
     NoNode(u8),
-    /// On a node, maybe with a request for an address: of which node's subnet, by how large a number.
+    /// On a node, maybe with a request for an address: the node of the subnet, and its offset.
     Pod(u8, u8, Option<(u8, u8)>),
     NoPod(u8),
     PodDone(u8, u8),
