@@ -120,8 +120,8 @@ impl Changes {
         })
     }
 
-    /// Waits for the first event that matters. Every wait has its own watch, so the queue never
-    /// overflows.
+    /// Waits for the first event that matters. An overflow of the queue (IN_Q_OVERFLOW) matters: it
+    /// belongs to no watch.
     pub(crate) async fn next(&self) -> io::Result<()> {
         loop {
             self.events.readable().await?;
