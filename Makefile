@@ -155,7 +155,7 @@ bench-kernel: bench-build bench-machine ## the quick benchmark on the kernel's d
 
 .PHONY: bench-check
 bench-check: bench-build bench-machine ## fail when a ratio in counted instructions is more than 15 % worse than in benches/baseline.json
-	@$(BENCH_ENVIRONMENT) .ci/bench-kernel target/kernel target/bench-check --quick --only one,eight,burst --subjects floor,podwire,bridge --baseline $(CURDIR)/benches/baseline.json $(BENCH_FLAGS)
+	@$(BENCH_ENVIRONMENT) .ci/bench-kernel target/kernel target/bench-check --quick --only one,eight,burst --subjects floor,podwire,bridge --baseline /vm/baseline.json $(BENCH_FLAGS)
 
 .PHONY: bench-machine
 bench-machine:
