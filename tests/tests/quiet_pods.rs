@@ -4,12 +4,15 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::time::Duration;
 
 use nix::net::if_::if_nametoindex;
-use podwire_tests::frames::{self, ALL_NODES, Capture, is_icmpv6, is_ipv4};
-use podwire_tests::{AgentOptions, Pod, TestNode, addresses, annotation, conf, links, traffic};
+use podwire_tests::frames::{self, ALL_NODES, Capture, is_icmpv6};
+use podwire_tests::{
+    AgentOptions, Place, Pod, TestNode, addresses, annotation, conf, links, traffic,
+};
 use serde_json::json;
 
 const ROUTER_SOLICITATION: u8 = 133;
 const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
 
 /// A pod, and its IPv6 address.
 fn wired<'node>(node: &'node TestNode, name: &str) -> (Pod<'node>, IpAddr) {
@@ -178,31 +181,144 @@ fn a_pod_asks_for_routers_when_it_wants_to() {
     capture.until(asks).unwrap();
 }
 
+/// The sandbox of a pod with the addresses of a number, and this MAC address.
+fn pod_with_mac<'node>(node: &'node TestNode, number: u8, mac: &str) -> Pod<'node> {
+    let mut entry = annotation::entry(number);
+    entry["mac_address"] = json!(mac);
+    node.numbered_pod(number).on_default_network(&entry)
+}
+
+const OTHER_MAC: &str = "0a:58:de:ad:be:ef";
+
+/// Whether a frame announces an address: ARP for the sender's own, or an advertisement to all.
+fn announces(frame: &[u8]) -> bool {
+    let is_arp = frame[12..14] == [0x08, 0x06] && frame[28..32] == frame[38..42];
+    is_arp || is_icmpv6(frame, ADVERTISEMENT) && frame[..6] == [0x33, 0x33, 0, 0, 0, 1]
+}
+
+/// Adds a pod, and counts the announcements of its addresses that each listener hears.
+fn announced<const N: usize>(pod: &Pod<'_>, listeners: [&Place; N]) -> [usize; N] {
+    let captures = listeners.map(|it| Capture::of(it).unwrap());
+    pod.add().success();
+    links::await_link_local(pod.place(), "eth0");
+    // All hear it, and it comes last: the fence.
+    frames::send_icmpv6(pod.place(), "eth0", &[128, 0, 0, 0, 0, 0, 0, 0], ALL_NODES).unwrap();
+    let is_from_pod = sent_by(pod);
+    captures.map(|capture| {
+        let is_last = |it: &[u8]| is_icmpv6(it, 128) && is_from_pod(it);
+        let before = capture.until(is_last).unwrap();
+        let own = before.iter().filter(|it| is_from_pod(it));
+        own.filter(|it| announces(it)).count()
+    })
+}
+
 #[test]
-fn neighbours_are_told_of_an_address_when_another_mac_had_it() {
+fn an_address_is_announced_when_another_mac_had_it() {
     let node = TestNode::with_ovs();
-    let _agent = node.start_agent(&AgentOptions::default().subnet(annotation::SUBNET_V4));
-    let neighbour = node.pod("neighbour");
-    let addressed = addresses(&neighbour.add().success()).unwrap()[0];
-    // How often the pod's neighbour hears of its address before the pod's first packet.
-    let told = |name: &str, mac: &str| {
-        let capture = Capture::of(neighbour.place()).unwrap();
-        let mut entry = annotation::entry(77);
-        entry["ip_addresses"] = json!([format!("{}/24", annotation::ipv4(77))]);
-        entry["gateway_ips"] = json!([annotation::GATEWAY_V4]);
-        entry["mac_address"] = json!(mac);
-        let pod = node.pod(name).on_default_network(&entry);
-        pod.add().success();
-        traffic::ping(pod.place(), addressed, 1).unwrap();
-        let is_from_pod = sent_by(&pod);
-        let before = capture.until(|it| is_ipv4(it) && is_from_pod(it)).unwrap();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let neighbour = node.wired_pod(12);
+    let told = |mac: &str| {
+        let pod = pod_with_mac(&node, 77, mac);
+        let [told] = announced(&pod, [neighbour.place()]);
         pod.del().success();
-        let announces = |it: &&Vec<u8>| it[12..14] == [0x08, 0x06] && it[28..32] == it[38..42];
-        before.iter().filter(announces).count()
+        told
     };
-    let (own, other) = (annotation::mac(77), "0a:58:de:ad:be:ef".to_owned());
-    assert_eq!(told("first", &own), 0, "its MAC is made from it");
-    assert_eq!(told("stranger", &other), 1);
-    assert_eq!(told("second", &own), 1, "the stranger had it before");
-    assert_eq!(told("third", &own), 0);
+    let own = annotation::mac(77);
+    assert_eq!(told(&own), 0, "nobody had its addresses while it was there");
+    assert_eq!(told(OTHER_MAC), 2);
+    assert_eq!(told(&own), 2, "the other had them before");
+    assert_eq!(told(&own), 0);
+}
+
+#[test]
+fn an_announcement_reaches_those_alone_who_may_know_the_address_by_another_mac() {
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let early = node.wired_pod(12);
+    let first = node.wired_pod(77);
+    let reached_from = |place: &Place| {
+        for address in [annotation::ipv4(77), annotation::ipv6(77)] {
+            traffic::ping(place, address.parse().unwrap(), 1).unwrap();
+        }
+    };
+    reached_from(early.place());
+    reached_from(node.place());
+    first.del().success();
+    let late = node.wired_pod(13);
+
+    let second = pod_with_mac(&node, 77, OTHER_MAC);
+    assert_eq!(announced(&second, [early.place(), late.place()]), [2, 0]);
+    // The first packet already.
+    reached_from(early.place());
+    reached_from(node.place());
+    reached_from(late.place());
+
+    // A new agent does not know who had an address before, or what the ports of now know.
+    let _agent = agent.kill_and_restart();
+    let later = node.wired_pod(14);
+    let third = node.wired_pod(78);
+    let fourth = pod_with_mac(&node, 79, "0a:58:de:ad:be:f0");
+    let listeners = [early.place(), late.place(), later.place(), third.place()];
+    assert_eq!(announced(&fourth, listeners), [2, 2, 0, 0]);
+}
+
+#[test]
+fn a_port_without_port_security_hears_every_announcement() {
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let pod = node.wired_pod(77);
+    let late = node.wired_pod(13);
+    let open = node.numbered_pod(14);
+    let mut conf = conf();
+    conf["portSecurity"] = json!(false);
+    let heard_in = |place: &Place| {
+        // A later ADD has its flows when those of what came before are there.
+        node.added_pod("later").del().success();
+        node.appctl("revalidator/purge");
+        let capture = Capture::of(place).unwrap();
+        let mut message = vec![ADVERTISEMENT, 0, 0, 0, 0x20, 0, 0, 0];
+        let address: Ipv6Addr = annotation::ipv6(77).parse().unwrap();
+        message.extend(address.octets());
+        frames::send_icmpv6(pod.place(), "eth0", &message, ALL_NODES).unwrap();
+        frames::send_icmpv6(pod.place(), "eth0", &[128, 0, 0, 0, 0, 0, 0, 0], ALL_NODES).unwrap();
+        let before = capture.until(|it| is_icmpv6(it, 128)).unwrap();
+        before.iter().filter(|it| announces(it)).count()
+    };
+    links::await_link_local(pod.place(), "eth0");
+    assert_eq!(heard_in(late.place()), 0);
+    open.exec("ADD", &conf).success();
+    assert_eq!(heard_in(open.place()), 1);
+    open.exec("DEL", &conf).success();
+    assert_eq!(heard_in(late.place()), 0);
+}
+
+#[test]
+fn neighbours_learn_that_a_newer_sandbox_has_another_mac() {
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let neighbour = node.wired_pod(12);
+    let older = pod_with_mac(&node, 77, OTHER_MAC);
+    older.add().success();
+    let addresses = [annotation::ipv4(77), annotation::ipv6(77)].map(|it| it.parse().unwrap());
+    let reach = || addresses.map(|it| traffic::ping(neighbour.place(), it, 1).unwrap());
+    reach();
+    let newer = older.another_sandbox();
+    let newer = newer.on_default_network(&annotation::entry(77));
+    assert_eq!(announced(&newer, [neighbour.place()]), [2]);
+    reach();
+}
+
+#[test]
+fn neighbours_learn_that_the_mac_of_a_failed_add_is_not_the_address_s() {
+    let node = TestNode::with_ovs();
+    let options = AgentOptions::for_numbered_pods();
+    let agent = node.start_agent(&options);
+    let neighbour = node.wired_pod(12);
+    agent.stop();
+    let _agent = node.start_agent(&options.failing_at("add-live"));
+    let failed = pod_with_mac(&node, 77, OTHER_MAC);
+    failed.add().error();
+    let late = node.wired_pod(13);
+    let listeners = [neighbour.place(), late.place()];
+    assert_eq!(announced(&node.numbered_pod(77), listeners), [2, 0]);
 }

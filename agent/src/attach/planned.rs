@@ -36,7 +36,7 @@ impl Add<'_> {
             from_annotation,
         })?;
         self.mark_port_security(&mut planned);
-        self.announce_what_moved(&mut planned);
+        self.announce_what_moved(&mut planned, undo);
         self.refuse_taken(&interfaces, &planned, from_annotation)
             .await?;
         for port in &mut planned {

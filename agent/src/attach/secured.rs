@@ -105,11 +105,14 @@ impl Add<'_> {
         let Some(flows) = self.node.flows.as_ref().filter(|_| self.is_secured()) else {
             return Vec::new();
         };
-        let secured = planned.iter().map(|port| SecuredPort {
-            mac: port.link.pod_mac,
-            addresses: port.link.addresses.iter().map(IpNet::addr).collect(),
-        });
-        secured.map(|port| flows.reserve(port)).collect()
+        let reserve = |port: &PortPlan| {
+            let secured = SecuredPort {
+                mac: port.link.pod_mac,
+                addresses: port.link.addresses.iter().map(IpNet::addr).collect(),
+            };
+            flows.reserve(secured, self.known_by_another_until(port))
+        };
+        planned.iter().map(reserve).collect()
     }
 
     /// Waits until the switch has the flows of every port, for the port number that it assigned.

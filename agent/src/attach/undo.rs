@@ -39,6 +39,14 @@ impl Undo {
     pub(super) fn push(&mut self, done: Done) {
         self.done.push(done);
     }
+
+    /// The older sandboxes that had an address of the ADD until now.
+    pub(super) fn older_sandboxes(&self) -> impl Iterator<Item = AttachmentKey> {
+        self.done.iter().filter_map(|done| match done {
+            Done::Address(_, Some(older)) => Some(key_of(older)),
+            _ => None,
+        })
+    }
 }
 
 impl Add<'_> {
@@ -66,6 +74,7 @@ impl Add<'_> {
         match done {
             Done::Rows => {
                 let removed = remove_rows(self.node, &self.call.key).await;
+                self.note_ports_gone();
                 self.put_back(std::mem::take(replaced)).await;
                 removed?;
             }
@@ -86,12 +95,23 @@ impl Add<'_> {
         Ok(())
     }
 
+    /// Neighbours may have learnt the addresses while the ports existed.
+    fn note_ports_gone(&self) {
+        if let Ok(Some((_, entry))) = self.node.journal.find(&self.call.key) {
+            let ids = entry.ports.iter().map(|port| &port.external_ids);
+            ids.for_each(|ids| self.node.last_holders.gone(ids));
+        }
+    }
+
     fn is_wired(&self, owner: &Owner) -> bool {
-        let key = AttachmentKey {
-            network: owner.network.clone(),
-            container_id: owner.container_id.clone(),
-            ifname: owner.ifname.clone(),
-        };
-        !self.node.ports.find(&key).is_empty()
+        !self.node.ports.find(&key_of(owner)).is_empty()
+    }
+}
+
+fn key_of(owner: &Owner) -> AttachmentKey {
+    AttachmentKey {
+        network: owner.network.clone(),
+        container_id: owner.container_id.clone(),
+        ifname: owner.ifname.clone(),
     }
 }

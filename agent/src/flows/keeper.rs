@@ -4,11 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use podwire_ovs::client::{Changed, Follower, Version};
-use podwire_ovs::openflow::{Connection, FlowMod, OpenFlowError};
+use podwire_ovs::openflow::{Action, Connection, FlowMod, OpenFlowError, PortNumber};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::rules::{self, Surroundings};
-use super::{Numbers, lock};
+use super::{Numbers, Origin, lock};
 use crate::changes::Changes;
 use crate::config::{Config, Live};
 use crate::ports::{BridgePorts, Ports, SecuredPort, Touched};
@@ -20,6 +20,7 @@ pub(super) enum Command {
     Install {
         ofport: u16,
         port: Arc<SecuredPort>,
+        origin: Origin,
         done: Done,
     },
     /// From now on, the port has flows as long as it has a row.
@@ -27,6 +28,9 @@ pub(super) enum Command {
 }
 
 type Done = oneshot::Sender<Result<(), Arc<OpenFlowError>>>;
+
+/// The most ports that one flow sends to, 16 bytes each of the 64 KB of a message.
+const MOST_NEIGHBOURS: usize = 2_000;
 
 /// The keeper's state.
 pub(super) struct Keeper {
@@ -37,6 +41,8 @@ pub(super) struct Keeper {
     problem: watch::Sender<Option<Arc<OpenFlowError>>>,
     bridge: BridgePorts,
     reserved: HashMap<u16, Arc<SecuredPort>>,
+    /// The ports that this agent created.
+    origins: HashMap<u16, (Arc<SecuredPort>, Origin)>,
     /// The waiters for the next commit.
     waiting: Vec<Done>,
     /// The flows in the switch, as far as they were sent over this connection.
@@ -70,6 +76,7 @@ impl Keeper {
             problem,
             bridge: BridgePorts::default(),
             reserved: HashMap::new(),
+            origins: HashMap::new(),
             waiting: Vec::new(),
             installed: HashMap::new(),
             around: None,
@@ -224,8 +231,14 @@ impl Keeper {
     fn take(&mut self, command: Command) {
         self.is_stale = true;
         match command {
-            Command::Install { ofport, port, done } => {
+            Command::Install {
+                ofport,
+                port,
+                origin,
+                done,
+            } => {
                 self.touched.numbers.insert(ofport);
+                self.origins.insert(ofport, (Arc::clone(&port), origin));
                 self.reserved.insert(ofport, port);
                 self.waiting.push(done);
             }
@@ -266,15 +279,13 @@ impl Keeper {
             },
             others: self.bridge.has_others(),
         };
+        let others = around.others;
+        let other_ports_came_or_went = self.around.as_ref().is_some_and(|it| it.others != others);
         if self.around.as_ref() != Some(&around) {
             changes.push(FlowMod::Delete(rules::cookie_of(0)));
             changes.extend(rules::common_flows(&around).into_iter().map(FlowMod::Add));
             self.around = Some(around);
         }
-        let wanted = |ofport: &u16| {
-            let of_row = self.bridge.secured.get(ofport);
-            of_row.or_else(|| self.reserved.get(ofport))
-        };
         let touched = std::mem::take(&mut self.touched);
         let mut numbers: BTreeSet<u16> = match touched.all {
             true => {
@@ -287,10 +298,16 @@ impl Keeper {
         let mut gone: Vec<Arc<SecuredPort>> = Vec::new();
         for &ofport in &numbers {
             let installed = self.installed.get(&ofport);
-            if installed.is_some_and(|port| wanted(&ofport) != Some(port)) {
+            if installed.is_some_and(|port| self.wanted(ofport) != Some(port)) {
                 changes.push(FlowMod::Delete(rules::cookie_of(ofport)));
                 gone.extend(self.installed.remove(&ofport));
             }
+            if self.wanted(ofport).is_none() {
+                self.origins.remove(&ofport);
+            }
+        }
+        if other_ports_came_or_went {
+            numbers.extend(self.installed.drain().map(|(ofport, _)| ofport));
         }
         // What a removed port has in common with another, such as the older sandbox of the same
         // pod, stays.
@@ -308,13 +325,51 @@ impl Keeper {
             if self.installed.contains_key(&ofport) {
                 continue;
             }
-            let Some(port) = wanted(&ofport).map(Arc::clone) else {
+            let Some(port) = self.wanted(ofport).map(Arc::clone) else {
                 continue;
             };
-            let flows = rules::port_flows(ofport, &port);
+            let announced = match others {
+                true => Action::Output(PortNumber::NORMAL),
+                false => self.announced(ofport, &port),
+            };
+            let flows = rules::port_flows(ofport, &port, &announced);
             changes.extend(flows.into_iter().map(FlowMod::Add));
             self.installed.insert(ofport, port);
         }
         changes
+    }
+
+    /// The port that should have flows with this number.
+    fn wanted(&self, ofport: u16) -> Option<&Arc<SecuredPort>> {
+        let of_row = self.bridge.secured.get(&ofport);
+        of_row.or_else(|| self.reserved.get(&ofport))
+    }
+
+    /// Sends what announces a port's addresses to the node, and to the ports that may know them by
+    /// another MAC address.
+    fn announced(&self, ofport: u16, port: &SecuredPort) -> Action {
+        let known_until = self.origin(ofport, port).and_then(|it| it.known_until);
+        let Some(known_until) = known_until else {
+            return Action::Output(PortNumber::NORMAL);
+        };
+        let may_know = |(ofport, port): (&u16, &Arc<SecuredPort>)| {
+            let origin = self.origin(*ofport, port);
+            let is_old = origin.is_none_or(|it| it.born <= known_until);
+            is_old.then_some(*ofport)
+        };
+        let on_bridge = self.bridge.secured.iter().chain(&self.reserved);
+        let mut neighbours: BTreeSet<u16> = on_bridge.filter_map(may_know).collect();
+        neighbours.remove(&ofport);
+        if neighbours.len() > MOST_NEIGHBOURS {
+            return Action::Output(PortNumber::NORMAL);
+        }
+        let neighbours = neighbours.into_iter().map(|it| PortNumber(it.into()));
+        Action::OutputToAll([PortNumber::LOCAL].into_iter().chain(neighbours).collect())
+    }
+
+    /// What is known of a port. Its number may have been another's before.
+    fn origin(&self, ofport: u16, port: &SecuredPort) -> Option<Origin> {
+        let (created, origin) = self.origins.get(&ofport)?;
+        (**created == *port).then_some(*origin)
     }
 }

@@ -74,6 +74,15 @@ struct Numbers {
     next: u16,
 }
 
+/// What is known of a port because this agent created it.
+#[derive(Debug, Clone, Copy)]
+struct Origin {
+    /// Before the port existed.
+    born: Instant,
+    /// Ports born later can't know the port's addresses by another MAC address; None if any may.
+    known_until: Option<Instant>,
+}
+
 /// A port's number and its flows, while its row may not exist yet. When dropped, the flows stay if
 /// the row exists.
 #[derive(Debug)]
@@ -81,6 +90,7 @@ pub struct Reservation {
     flows: Flows,
     ofport: u16,
     port: Arc<SecuredPort>,
+    origin: Origin,
     installed: oneshot::Receiver<Result<(), Arc<OpenFlowError>>>,
 }
 
@@ -99,15 +109,22 @@ impl Flows {
         }
     }
 
-    /// Chooses a number for a port that is about to be created, and requests its flows.
-    pub fn reserve(&self, port: SecuredPort) -> Reservation {
+    /// Chooses a number for a port that is about to be created, and requests its flows. Ports that
+    /// are created after `known_until` can't know its addresses by another MAC address, and don't
+    /// hear it announce them; with None, all do.
+    pub fn reserve(&self, port: SecuredPort, known_until: Option<Instant>) -> Reservation {
         let port = Arc::new(port);
         let ofport = lock(&self.numbers).take(&port);
-        let installed = self.install(ofport, &port);
+        let origin = Origin {
+            born: Instant::now(),
+            known_until,
+        };
+        let installed = self.install(ofport, &port, origin);
         Reservation {
             flows: self.clone(),
             ofport,
             port,
+            origin,
             installed,
         }
     }
@@ -127,12 +144,18 @@ impl Flows {
         &self,
         ofport: u16,
         port: &Arc<SecuredPort>,
+        origin: Origin,
     ) -> oneshot::Receiver<Result<(), Arc<OpenFlowError>>> {
         let (done, installed) = oneshot::channel();
-        let port = Arc::clone(port);
+        let command = Command::Install {
+            ofport,
+            port: Arc::clone(port),
+            origin,
+            done,
+        };
         // The keeper lives as long as the runtime; without it, the receiver finds its sender
         // dropped.
-        let _ = self.commands.send(Command::Install { ofport, port, done });
+        let _ = self.commands.send(command);
         installed
     }
 }
@@ -174,7 +197,7 @@ impl Reservation {
         if self.ofport != ofport {
             self.release();
             self.ofport = ofport;
-            self.installed = self.flows.install(ofport, &self.port);
+            self.installed = self.flows.install(ofport, &self.port, self.origin);
         }
     }
 

@@ -47,6 +47,8 @@ const UDP: Field = Field::IpProto(17);
 const ICMPV6: Field = Field::IpProto(58);
 const CODE_0: Field = Field::Icmpv6Code(0);
 const NO_MAC: [u8; 6] = [0; 6];
+/// Where an unsolicited advertisement goes (RFC 2464 §7, RFC 4861 §7.2.6).
+const ALL_NODES_MAC: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
 
 const MLD_QUERY: u8 = 130;
 /// Reports of both versions, and messages for leaving a group (RFC 2710 §3, RFC 3810 §5.2).
@@ -86,8 +88,8 @@ pub fn refusal(table: u8) -> Option<&'static str> {
     })
 }
 
-/// The flows of one port.
-pub fn port_flows(ofport: u16, port: &SecuredPort) -> Vec<Flow> {
+/// The flows of one port. What announces an address of its own is treated as `announced` says.
+pub fn port_flows(ofport: u16, port: &SecuredPort, announced: &Action) -> Vec<Flow> {
     let mac = port.mac.into_array();
     let number = PortNumber(ofport.into());
     let from = Field::InPort(number);
@@ -127,16 +129,17 @@ pub fn port_flows(ofport: u16, port: &SecuredPort) -> Vec<Flow> {
         let asked = [ARP, ARP_REQUEST, Field::ArpTpa(ip)];
         flows.add(DELIVERY, EXACT, asked, Action::Output(number));
         // A request for its own address announces it.
-        let announced = [from, ARP, ARP_REQUEST, Field::ArpTpa(ip)];
-        flows.add(
-            DELIVERY,
-            EXCEPTION,
-            announced,
-            Action::Output(PortNumber::NORMAL),
-        );
+        let announcing = [from, ARP, ARP_REQUEST, Field::ArpTpa(ip)];
+        flows.add(DELIVERY, EXCEPTION, announcing, announced.clone());
     }
     for ip in ipv6(port) {
         flows.add(DELIVERY, EXACT, asked_for(ip), Action::Output(number));
+    }
+    for ip in given_ipv6(port) {
+        let advertised = [IPV6, ICMPV6, Field::Icmpv6Type(ADVERTISEMENT), CODE_0];
+        let mut announcing = vec![from, Field::EthDst(ALL_NODES_MAC)];
+        announcing.extend(with(advertised, Field::NdTarget(ip)));
+        flows.add(DELIVERY, EXCEPTION, announcing, announced.clone());
     }
     let to_mac = [Field::EthDst(mac)];
     flows.add(DELIVERY, EXACT, to_mac, Action::Output(number));
@@ -272,12 +275,15 @@ fn ipv4(port: &SecuredPort) -> impl Iterator<Item = Ipv4Addr> {
 
 /// Includes the link-local address that it configures itself.
 fn ipv6(port: &SecuredPort) -> impl Iterator<Item = Ipv6Addr> {
-    let given = port.addresses.iter().filter_map(|ip| match ip {
+    let made = link_local(port.mac);
+    given_ipv6(port).filter(move |ip| *ip != made).chain([made])
+}
+
+fn given_ipv6(port: &SecuredPort) -> impl Iterator<Item = Ipv6Addr> {
+    port.addresses.iter().filter_map(|ip| match ip {
         IpAddr::V6(ip) => Some(*ip),
         IpAddr::V4(_) => None,
-    });
-    let made = link_local(port.mac);
-    given.filter(move |ip| *ip != made).chain([made])
+    })
 }
 
 fn icmpv6(kind: u8) -> [Field; 3] {

@@ -13,6 +13,14 @@ fn port(addresses: &[&str]) -> SecuredPort {
     }
 }
 
+fn of_port(ofport: u16, addresses: &[&str]) -> Vec<Flow> {
+    port_flows(
+        ofport,
+        &port(addresses),
+        &Action::Output(PortNumber::NORMAL),
+    )
+}
+
 fn goes(flows: &[Flow], fields: &[Field]) -> Vec<Action> {
     let same = |flow: &&Flow| flow.fields == fields;
     flows
@@ -30,7 +38,7 @@ fn the_address_that_the_kernel_makes_of_a_mac_is_known() {
 
 #[test]
 fn each_flow_of_a_port_bears_its_number_and_none_is_there_twice() {
-    let flows = port_flows(0x4001, &port(&["10.186.0.5", "fd00::5"]));
+    let flows = of_port(0x4001, &["10.186.0.5", "fd00::5"]);
     for (at, flow) in flows.iter().enumerate() {
         assert_eq!(flow.cookie, cookie_of(0x4001).value);
         let key = |flow: &Flow| (flow.table, flow.priority, flow.fields.clone());
@@ -43,7 +51,7 @@ fn each_flow_of_a_port_bears_its_number_and_none_is_there_twice() {
 
 #[test]
 fn a_frame_is_admitted_with_the_ports_own_mac_alone() {
-    let flows = port_flows(9, &port(&["10.186.0.5"]));
+    let flows = of_port(9, &["10.186.0.5"]);
     let from = Field::InPort(PortNumber(9));
     let admission: Vec<&Flow> = flows.iter().filter(|flow| flow.table == 0).collect();
     let [admits, drops] = admission[..] else {
@@ -58,7 +66,7 @@ fn a_frame_is_admitted_with_the_ports_own_mac_alone() {
 
 #[test]
 fn a_port_without_addresses_is_held_to_its_mac_alone() {
-    let flows = port_flows(9, &port(&[]));
+    let flows = of_port(9, &[]);
     let from = [Field::InPort(PortNumber(9))];
     let everything = goes(&flows, &from);
     assert_eq!(
@@ -87,6 +95,28 @@ fn nobodys_question_goes_to_the_gateway_and_where_there_are_others_to_all() {
     let of_gateway = [&asked[..], &[Field::ArpTpa([10, 186, 0, 1].into())]].concat();
     let to_local = [Action::Output(PortNumber::LOCAL)];
     assert_eq!(goes(&common_flows(&around(true)), &of_gateway), to_local);
+}
+
+#[test]
+fn announcements_of_the_ports_own_addresses_go_where_they_should() {
+    let announced = Action::OutputToAll(vec![PortNumber::LOCAL, PortNumber(7)]);
+    let flows = port_flows(9, &port(&["10.186.0.5", "fd00::5"]), &announced);
+    let highest = flows
+        .iter()
+        .map(|flow| flow.priority)
+        .filter(|it| *it < 2000);
+    let highest = highest.max().unwrap();
+    let to_all: Vec<&Flow> = flows.iter().filter(|it| it.action == announced).collect();
+    assert!(
+        to_all.iter().all(|flow| flow.priority == highest),
+        "{to_all:?}"
+    );
+    let fields: Vec<Field> = to_all
+        .iter()
+        .map(|flow| *flow.fields.last().unwrap())
+        .collect();
+    let (v4, v6) = ([10, 186, 0, 5].into(), "fd00::5".parse().unwrap());
+    assert_eq!(fields, [Field::ArpTpa(v4), Field::NdTarget(v6)]);
 }
 
 #[test]

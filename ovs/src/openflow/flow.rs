@@ -81,6 +81,8 @@ pub enum Action {
     Goto(u8),
     /// It is sent out of this port, unless it arrived there (§5.1).
     Output(PortNumber),
+    /// It is sent out of each of these ports; one flow has room for 4,000.
+    OutputToAll(Vec<PortNumber>),
 }
 
 /// A flow entry.
@@ -192,18 +194,23 @@ impl Field {
 
 impl Action {
     fn encode(&self, out: &mut Vec<u8>) {
-        match self {
+        let ports = match self {
             // A flow without instructions drops (§5.5).
-            Self::Drop => {}
+            Self::Drop => return,
             // OFPIT_GOTO_TABLE.
-            Self::Goto(table) => out.extend([0, 1, 0, 8, *table, 0, 0, 0]),
-            Self::Output(port) => {
-                // OFPIT_APPLY_ACTIONS with one OFPAT_OUTPUT of 16 bytes.
-                out.extend([0, 4, 0, 24, 0, 0, 0, 0]);
-                out.extend([0, 0, 0, 16]);
-                out.extend(port.0.to_be_bytes());
-                out.extend([0; 8]);
-            }
+            Self::Goto(table) => return out.extend([0, 1, 0, 8, *table, 0, 0, 0]),
+            Self::Output(port) => std::slice::from_ref(port),
+            Self::OutputToAll(ports) => ports,
+        };
+        // OFPIT_APPLY_ACTIONS with OFPAT_OUTPUTs of 16 bytes.
+        let length = (8 + 16 * ports.len()) as u16;
+        out.extend([0, 4]);
+        out.extend(length.to_be_bytes());
+        out.extend([0; 4]);
+        for port in ports {
+            out.extend([0, 0, 0, 16]);
+            out.extend(port.0.to_be_bytes());
+            out.extend([0; 8]);
         }
     }
 }

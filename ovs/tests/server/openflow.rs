@@ -97,6 +97,12 @@ async fn every_field_and_action_is_read_by_the_switch_as_it_was_meant() {
             &with(&advertisement, &[Field::NdTll(MAC)]),
             Action::Drop,
         ),
+        flow(
+            1,
+            11,
+            &[],
+            Action::OutputToAll([PortNumber::LOCAL, PortNumber(8), PortNumber(9)].into()),
+        ),
     ];
     connection.commit(&changes).await.unwrap();
     let text = flows(&server).await;
@@ -112,6 +118,7 @@ async fn every_field_and_action_is_read_by_the_switch_as_it_was_meant() {
         "priority=9,icmp6,icmp_type=135,icmp_code=0,nd_target=fd00::1,\
          nd_sll=0a:58:0a:00:00:01,actions=drop",
         "priority=10,icmp6,icmp_type=136,icmp_code=0,nd_tll=0a:58:0a:00:00:01,actions=drop",
+        "priority=11,actions=LOCAL,output:8,output:9",
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
