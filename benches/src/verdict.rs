@@ -13,8 +13,8 @@ use crate::report::table::bar_line;
 use crate::sample::median;
 
 /// How much worse than the baseline a ratio may be before it counts as a regression. It is one of
-/// `make bench-kernel`, whose ratios repeat within 11 % (docs/decisions/0036); those of another
-/// machine's clock move with what else it does.
+/// `make bench-kernel`, which repeats exactly for one build, while another build may take another
+/// course, which moves ratios by up to 11 % (docs/decisions/0036).
 const TOLERANCE: f64 = 1.15;
 
 /// One promise over all runs.
