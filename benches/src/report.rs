@@ -1,5 +1,6 @@
 //! The results of a run in three forms: a table in the terminal, report.json, and report.html.
 
+pub mod change;
 pub mod html;
 pub mod svg;
 pub mod table;
@@ -7,6 +8,7 @@ pub mod table;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use change::Change;
 use serde::Serialize;
 
 use crate::ahead::Ahead;
@@ -46,6 +48,8 @@ pub struct Report {
     pub idle: Option<Idle>,
     /// The promises.
     pub bars: Vec<Bar>,
+    /// What took how long in an earlier run.
+    pub changes: Vec<Change>,
 }
 
 /// The machine and its state.

@@ -213,6 +213,7 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
         system_calls,
         idle,
         bars: Vec::new(),
+        changes: Vec::new(),
     };
     report.bars = bars(&report);
     Ok(report)

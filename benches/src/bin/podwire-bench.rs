@@ -6,8 +6,10 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use podwire_bench::bars::Bar;
 use podwire_bench::cells::Extent;
 use podwire_bench::error::Error;
+use podwire_bench::report::change::changes;
 use podwire_bench::report::table;
 use podwire_bench::stage::{Order, SwitchSettings, run};
 use podwire_bench::verdict::{self, Baseline, Verdict};
@@ -62,6 +64,9 @@ struct Arguments {
     /// Fail when a ratio is worse than in this file by more than the noise
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
+    /// Show podwire's times of an earlier run, from its report.json, beside those of this one
+    #[arg(long, value_name = "FILE")]
+    before: Option<PathBuf>,
     /// Write the ratios into this file, to compare later runs with
     #[arg(long, value_name = "FILE")]
     write_baseline: Option<PathBuf>,
@@ -107,7 +112,7 @@ fn measure(arguments: &Arguments) -> Result<bool, Error> {
             1 => arguments.output.clone(),
             _ => arguments.output.join(format!("run-{number}")),
         };
-        bars.push(one_run(&order, &output)?);
+        bars.push(one_run(&order, &output, arguments.before.as_deref())?);
     }
     let verdicts = verdict::medians(&bars);
     if arguments.runs > 1 {
@@ -130,7 +135,7 @@ fn measure(arguments: &Arguments) -> Result<bool, Error> {
 }
 
 /// Runs once, prints the table, writes the reports, and returns the promises.
-fn one_run(order: &Order, output: &Path) -> Result<Vec<podwire_bench::bars::Bar>, Error> {
+fn one_run(order: &Order, output: &Path, before: Option<&Path>) -> Result<Vec<Bar>, Error> {
     let began = Instant::now();
     let on_terminal = std::io::stderr().is_terminal();
     let mut last_stage = String::new();
@@ -154,7 +159,10 @@ fn one_run(order: &Order, output: &Path) -> Result<Vec<podwire_bench::bars::Bar>
     if on_terminal {
         eprintln!();
     }
-    let report = report?;
+    let mut report = report?;
+    if let Some(earlier) = before {
+        report.changes = changes(earlier, &report)?;
+    }
     print!("{}", table::table(&report));
     report.write(output)?;
     println!("\n{0}/report.html, {0}/report.json", output.display());

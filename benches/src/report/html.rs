@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::change::{Change, Quantity};
 use super::svg::{Axis, Curve, Scale, Span, escape, plot, waterfall};
 use super::{CellReport, Report, table};
 use crate::bars::{Bar, Good, part};
@@ -70,6 +71,13 @@ pub fn page(report: &Report) -> String {
         let drawn = plot(&curves, axis(x, Scale::Log), axis(y, Scale::Linear));
         section(&mut page, title, words, &drawn);
     }
+    for quantity in Quantity::ALL {
+        let title = format!("Before and after: {}", quantity.title());
+        let curves = before_and_after(&report.changes, quantity);
+        let x = axis("pods present", Scale::Log);
+        let drawn = plot(&curves, x, axis("milliseconds", Scale::Linear));
+        section(&mut page, &title, CHANGES, &drawn);
+    }
     let _ = write!(page, "<h2>The floor's netlink messages</h2><ol>");
     for message in &report.floor.messages {
         let _ = write!(page, "<li>{}</li>", escape(message));
@@ -103,6 +111,8 @@ const THROUGHPUT: &str = "Median of the batches of one degree of concurrency.";
 const FUNCTIONS: &str = "Each function with all that it calls, by perf. They are not called by \
                          each other: what is missing to all is shared by many.";
 const PORTS: &str = "One ADD at a time, on a node that has so many pods already.";
+const CHANGES: &str = "One at a time beside other pods: an earlier run's report.json, and this \
+                       run. “All numbers” has the other cells.";
 
 fn section(page: &mut String, title: &str, text: &str, figure: &str) {
     if !figure.is_empty() {
@@ -263,6 +273,25 @@ fn functions(report: &Report) -> Vec<Curve> {
     curves.filter(|curve| curve.points.len() > 1).collect()
 }
 
+/// A quantity of an earlier run and of this one, beside other pods.
+fn before_and_after(changes: &[Change], quantity: Quantity) -> Vec<Curve> {
+    let curve = |name: &str, class: &str, value: fn(&Change) -> f64| {
+        let changes = changes.iter().filter(|it| it.quantity == quantity);
+        let points = changes.filter_map(|it| Some((it.present?.max(1) as f64, value(it))));
+        Curve {
+            name: name.into(),
+            class: class.into(),
+            points: points.collect(),
+        }
+    };
+    let mut curves = vec![
+        curve("before", "floor", |it| it.before),
+        curve("now", "podwire", |it| it.now),
+    ];
+    curves.retain(|curve| curve.points.len() > 1);
+    curves
+}
+
 fn beside_ports(report: &Report) -> Vec<Curve> {
     let curve = |name: &str, class: &str, subject: &str, part: &str| {
         let points = report.ports.iter().filter_map(|level| {
@@ -285,4 +314,37 @@ fn beside_ports(report: &Report) -> Vec<Curve> {
     ];
     curves.retain(|curve| curve.points.len() > 1);
     curves
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_runs_have_a_curve_by_the_number_of_pods() {
+        let change = |present, quantity, before, now| Change {
+            situation: String::new(),
+            present,
+            quantity,
+            before,
+            now,
+        };
+        let changes = [
+            change(None, Quantity::Add, 1.0, 1.0),
+            change(Some(10), Quantity::Add, 20.0, 10.0),
+            change(Some(10), Quantity::Del, 8.0, 9.0),
+            change(Some(300), Quantity::Add, 200.0, 90.0),
+        ];
+        let curves = before_and_after(&changes, Quantity::Add);
+        let shown = |it: &Curve| (it.name.clone(), it.points.clone());
+        assert_eq!(
+            curves.iter().map(shown).collect::<Vec<_>>(),
+            [
+                ("before".into(), vec![(10.0, 20.0), (300.0, 200.0)]),
+                ("now".into(), vec![(10.0, 10.0), (300.0, 90.0)]),
+            ]
+        );
+        // One point is no curve.
+        assert!(before_and_after(&changes, Quantity::Del).is_empty());
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::change::Change;
 use super::{CellReport, PortsLevel, Report};
 use crate::bars::{Bar, Good};
 use crate::run::Measured;
@@ -46,6 +47,25 @@ pub fn table(report: &Report) -> String {
             let p50 = crate::sample::median(times.iter().copied()).map_or("-".into(), milliseconds);
             let _ = writeln!(text, "  {name:52} {p50:>8}");
         }
+    }
+    if !report.changes.is_empty() {
+        let _ = writeln!(
+            text,
+            "\n{:72} {:>8} {:>8} {:>6}  ms",
+            "before and after", "before", "now", "÷"
+        );
+    }
+    for Change {
+        situation,
+        quantity,
+        before,
+        now,
+        ..
+    } in &report.changes
+    {
+        let what = format!("{situation}: {}", quantity.title());
+        let ratio = now / before;
+        let _ = writeln!(text, "  {what:70} {before:>8.2} {now:>8.2} {ratio:>6.2}");
     }
     let _ = writeln!(text, "\n{:>76} {:>9} {:>9}", "promised", "measured", "");
     for bar in &report.bars {
