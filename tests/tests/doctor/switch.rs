@@ -4,7 +4,7 @@ use std::path::Path;
 
 use nix::sys::signal::Signal;
 use podwire_tests::ovn::{Central, OvnNode};
-use podwire_tests::{AgentOptions, links};
+use podwire_tests::{AgentOptions, Datapath, datapath, links};
 
 use crate::patient::Patient;
 use crate::with_ovs;
@@ -144,6 +144,38 @@ fn ovn_controller_gone_and_with_it_the_bridge_and_what_it_was_told() {
         node.vsctl(format!("remove open_vswitch . external_ids {key}"));
         patient.healthy_after(&[kind, &format!("external_ids:{key} is not set")]);
     }
+}
+
+/// The kernel's table is the whole machine's, and read-only in a node's network namespace. So that
+/// it can be changed, the node has files in its place.
+#[test]
+fn a_large_connection_tracking_table_that_ovn_has_the_kernel_walk() {
+    const KIND: &str = "conntrack-buckets";
+    let central = Central::start();
+    let node = central.node("node-a", 1);
+    let mut patient = Patient::healthy(&node, OvnNode::agent_options());
+    let is_silent = |patient: &Patient<'_>| patient.ask().1.iter().all(|it| it.kind != KIND);
+    let put = |name: &str, text: &str| std::fs::write(node.path(name), text).unwrap();
+    put("/run/max", "262144\n");
+    put("/run/slabinfo", "nf_conntrack 300 320 256 16 1\n");
+    put("/run/buckets", "262144\n");
+    let tracking = "/proc/sys/net/netfilter/nf_conntrack";
+    node.run("mount", format!("--bind /run/max {tracking}_max"));
+    node.run("mount", "--bind /run/slabinfo /proc/slabinfo");
+    assert!(is_silent(&patient), "the table can't be changed here");
+    node.run("mount", format!("--bind /run/buckets {tracking}_buckets"));
+    if datapath() == Datapath::Netdev {
+        assert!(is_silent(&patient), "no bridge uses the kernel's table");
+        return;
+    }
+    put("/run/slabinfo", "nf_conntrack 16385 16400 256 16 1\n");
+    assert!(is_silent(&patient), "a quarter of the table is in use");
+    put("/run/slabinfo", "nf_conntrack 300 320 256 16 1\n");
+    patient.follows_note(KIND, "has 262144 buckets, for 300 connections now");
+    assert_eq!(
+        patient.followed,
+        ["sysctl -w net.netfilter.nf_conntrack_buckets=16384"]
+    );
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub(super) enum Kind {
     ControllerSilent,
     /// OVN has no tunnel to other nodes.
     EncapIpUnset,
+    /// Flushing a connection tracking zone takes long, for the kernel's table is large.
+    ConntrackBuckets,
     /// No agent answers.
     AgentSilent,
     /// Ports without links wait for an agent.
@@ -102,7 +104,10 @@ impl Kind {
             | Self::BridgeError
             | Self::OtherBridge
             | Self::BridgeMissing => "Open vSwitch",
-            Self::OvnRemoteUnset | Self::ControllerSilent | Self::EncapIpUnset => "OVN",
+            Self::OvnRemoteUnset
+            | Self::ControllerSilent
+            | Self::EncapIpUnset
+            | Self::ConntrackBuckets => "OVN",
             Self::AgentSilent
             | Self::SocketOwner
             | Self::SocketMode

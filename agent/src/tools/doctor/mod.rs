@@ -11,6 +11,7 @@
 
 mod agent;
 mod cni;
+mod conntrack;
 mod kind;
 mod mtu;
 mod role;

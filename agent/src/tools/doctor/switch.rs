@@ -10,11 +10,12 @@ use podwire_ovs::vswitch;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
+use super::conntrack::Table;
 use super::service::{agent_log, restart_controller, restart_switch, start_agent};
 use super::{Examined, Finding, Kind, Places};
 use crate::config::Wait;
 use crate::inspect::StatusView;
-use crate::ports::{PortRecord, SwitchView, version_of};
+use crate::ports::{BridgeView, PortRecord, SwitchView, version_of};
 
 /// Time limit of each daemon's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -49,6 +50,8 @@ pub(super) struct Seen {
     has_max_idle: bool,
     /// Whether OVN is in use here, and whether ovn-controller is connected.
     controller: Option<Result<(), String>>,
+    /// The kernel's connection tracking table.
+    tracking: Option<Table>,
     /// The agent's process, if it answers.
     agent: Option<u32>,
 }
@@ -108,6 +111,7 @@ pub(super) async fn look(places: &Places, status: Option<&StatusView>) -> Seen {
         has_max_idle,
         pidfile,
         controller,
+        tracking: Table::read(),
         is_made,
         agent: status.map(|status| status.pid),
     }
@@ -288,6 +292,11 @@ pub(super) fn examine_ovn(seen: &Seen) -> Option<Examined> {
                            external_ids:ovn-encap-ip=ADDRESS";
             findings.push(Finding::wrong(Kind::EncapIpUnset, what).fix(command));
         }
+    }
+    // The userspace datapath has a table of its own.
+    let on_kernel = |it: &BridgeView| it.datapath == "system";
+    if controller.is_ok() && seen.switch.bridge.as_ref().is_some_and(on_kernel) {
+        findings.extend(seen.tracking.and_then(Table::examine));
     }
     Some(Examined {
         about: Kind::OvnRemoteUnset.about(),
