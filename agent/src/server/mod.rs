@@ -205,7 +205,8 @@ async fn cni(
     presence.completed();
     let cancel = Arc::new(Cancel::default());
     let on_disconnect = CancelOnDrop(Some(Arc::clone(&cancel)));
-    let reply = tokio::spawn(agent.serve(body, cancel)).await;
+    // tokio moves a future of this size several times.
+    let reply = tokio::spawn(Box::pin(agent.serve(body, cancel))).await;
     on_disconnect.disarm();
     match reply {
         Ok(Reply {
