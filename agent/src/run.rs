@@ -242,6 +242,7 @@ fn serve(
             ),
         }
         node.connections.all_forgotten().await;
+        node.addresses.write_cursor();
         tracing::info!("stopped; pods keep their network");
         match node.spawner.is_alive() {
             _ if role.is_some_and(|ended| ended.is_cancelled()) => Err(StartError::RoleGone),

@@ -53,6 +53,19 @@ fn a_released_address_rests_while_another_is_free() {
 }
 
 #[test]
+fn an_address_released_right_before_a_restart_rests_after_it() {
+    let node = TestNode::with_ovs();
+    let options = AgentOptions::default().subnet("10.9.0.0/28");
+    let agent = node.start_agent(&options);
+    let pod = node.pod("first");
+    let released = added(&pod);
+    pod.del().success();
+    agent.stop();
+    let _agent = node.start_agent(&options);
+    assert_ne!(added(&node.pod("second")), released);
+}
+
+#[test]
 fn ranges_exclusions_and_the_gateway_are_as_configured() {
     let node = TestNode::with_ovs();
     let subnet = "10.9.0.0/24,gateway=10.9.0.254,range=10.9.0.10-10.9.0.12,exclude=10.9.0.11";

@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use podwire_cni::private_dir::{DirError, PrivateDir};
 use tokio::sync::Notify;
@@ -15,6 +16,9 @@ use super::{Family, Owner, subnet};
 const CURSOR: &str = "addresses.json";
 /// Its size limit in bytes: a few addresses for each subnet.
 const LONGEST_CURSOR: usize = 1 << 20;
+
+/// How long further moves may join the first: many pods come and go together.
+const GATHERING: Duration = Duration::from_secs(1);
 
 /// The node's pools.
 ///
@@ -140,16 +144,22 @@ impl Addresses {
         self.lock().owner_of(address).cloned()
     }
 
-    /// Writes the cursor to disk whenever it moves. Never returns.
+    /// Writes the cursor to disk a second after it moves. Never returns.
     ///
     /// Not on the path of any request: if the agent dies first, only ARP caches suffer.
     pub async fn keep_cursor(&self) {
         loop {
             self.moved.notified().await;
-            let cursor = self.lock().cursor();
-            if let Err(error) = write_cursor(&self.run_dir, &cursor) {
-                tracing::warn!(%error, "the address cursor can't be written");
-            }
+            tokio::time::sleep(GATHERING).await;
+            self.write_cursor();
+        }
+    }
+
+    /// Writes the cursor to disk.
+    pub fn write_cursor(&self) {
+        let cursor = self.lock().cursor();
+        if let Err(error) = write_cursor(&self.run_dir, &cursor) {
+            tracing::warn!(%error, "the address cursor can't be written");
         }
     }
 
