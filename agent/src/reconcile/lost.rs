@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::recover::{self, Restored};
+use super::recover::{self, Restored, Row};
 use crate::attach::Node;
 use crate::journal::{Entry, State};
 use crate::observe::Repair;
@@ -97,21 +97,22 @@ pub async fn keep_ports(node: Arc<Node>) {
                 None => known.remove(row),
             };
             if before != now {
-                touched.extend(before.into_iter().chain(now));
+                touched.extend(before.map(|key| (key, Row::Gone)));
+                touched.extend(now.map(|key| (key, Row::There)));
             }
         }
         // Without the bridge all ports are gone; they come back with it (see `restore`).
         if node.ports.node_facts(0).is_err() {
             continue;
         }
-        for key in touched {
-            tokio::spawn(check_port(Arc::clone(&node), key));
+        for (key, row) in touched {
+            tokio::spawn(check_port(Arc::clone(&node), key, row));
         }
     }
 }
 
-async fn check_port(node: Arc<Node>, key: AttachmentKey) {
-    match recover::check_port(&node, &key).await {
+async fn check_port(node: Arc<Node>, key: AttachmentKey, row: Row) {
+    match recover::check_port(&node, &key, row).await {
         Ok(Restored::Untouched) => {}
         Ok(Restored::Again) => {
             node.metrics.repaired(Repair::LostPort, 1);

@@ -19,6 +19,15 @@ pub(super) enum Restored {
     Stale,
 }
 
+/// What became of a row of an attachment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Row {
+    /// It came.
+    There,
+    /// It went.
+    Gone,
+}
+
 /// Finishes what the intent log records as begun, or as removed without the database, if it is
 /// still so when its turn comes.
 ///
@@ -40,10 +49,18 @@ pub(super) async fn finish(node: &Node, key: &AttachmentKey) -> Result<(), Error
 ///
 /// # Errors
 /// The kernel or the database refused; the attachment stays unchanged.
-pub(super) async fn check_port(node: &Node, key: &AttachmentKey) -> Result<Restored, Error> {
+pub(super) async fn check_port(
+    node: &Node,
+    key: &AttachmentKey,
+    row: Row,
+) -> Result<Restored, Error> {
     let place = quiet_turn(node, key).await;
+    let state = node.journal.state(key);
+    if row == Row::There && state == Some(State::Live) {
+        return Ok(Restored::Untouched);
+    }
     let rows = node.ports.find(key);
-    match node.journal.state(key) {
+    match state {
         Some(State::Live) => match node.journal.find(key)? {
             Some((State::Live, entry)) if rows.len() < entry.ports.len() => {
                 drop(place);
