@@ -65,8 +65,9 @@ pub(super) async fn remove_links(
     node.journal.retire_names(names);
     let mut links = Vec::with_capacity(names.len());
     let mut errors = Vec::new();
-    for name in names {
-        match node.netlink.host_link(name).await {
+    let found = node.netlink.host_links_named(names).await;
+    for found in found.unwrap_or_else(|error| vec![Err(error)]) {
+        match found {
             Ok(Some(link)) if is_ours(&link, entry) => links.push(HostLink {
                 ifindex: link.ifindex,
                 name: link.name,

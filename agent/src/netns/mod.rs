@@ -149,6 +149,16 @@ impl Netlink {
             .await
     }
 
+    /// The host link with each of these names, read from the kernel now by one request.
+    pub async fn host_links_named(
+        &self,
+        names: &[&str],
+    ) -> Result<Vec<Result<Option<LinkState>, Error>>, Error> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        self.read(move |reader| Ok(observe::links_named(&mut reader.host, &names)))
+            .await
+    }
+
     /// Every veth in the host's namespace.
     pub async fn list_veths(&self) -> Result<Vec<LinkState>, Error> {
         self.read(|reader| observe::veths(&mut reader.host)).await

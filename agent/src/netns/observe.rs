@@ -52,6 +52,22 @@ pub(super) fn link_named(socket: &mut Netlink, name: &str) -> Result<Option<Link
         .map_err(reading(|| format!("link {name}")))
 }
 
+/// The link with each of these names, in the socket's namespace, by one request.
+pub(super) fn links_named(
+    socket: &mut Netlink,
+    names: &[String],
+) -> Vec<Result<Option<LinkState>, Error>> {
+    let mut batch = Batch::default();
+    for name in names {
+        batch.push(request::get_link_named(name), 0);
+    }
+    let found = socket.fetch(&mut batch, answer::link);
+    let of_name = |(name, found): (&String, _)| {
+        absent_is_none(found).map_err(reading(|| format!("link {name}")))
+    };
+    names.iter().zip(found).map(of_name).collect()
+}
+
 /// Every link of the socket's namespace.
 pub(super) fn links(socket: &mut Netlink) -> Result<Vec<LinkState>, Error> {
     let request = || Batch::of(request::list_links(None), request::DUMP);
@@ -124,10 +140,14 @@ pub(super) fn link_of_index(socket: &mut Netlink, index: u32) -> Result<Option<L
 }
 
 fn one_link(socket: &mut Netlink, mut batch: Batch) -> Result<Option<LinkState>, Refusal> {
-    match socket.fetch(&mut batch, answer::link).pop() {
-        Some(Err(refusal)) if refusal.errno == Errno::ENODEV => Ok(None),
-        Some(found) => found,
-        None => Ok(None),
+    let found = socket.fetch(&mut batch, answer::link).pop();
+    absent_is_none(found.unwrap_or(Ok(None)))
+}
+
+fn absent_is_none(found: Result<Option<LinkState>, Refusal>) -> Result<Option<LinkState>, Refusal> {
+    match found {
+        Err(refusal) if refusal.errno == Errno::ENODEV => Ok(None),
+        found => found,
     }
 }
 

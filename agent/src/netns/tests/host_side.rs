@@ -262,6 +262,9 @@ fn host_links_are_found_by_name_and_veths_listed_alone() {
             (link.ifindex, link.peer_ifindex),
             (host.link.ifindex, Some(end.ifindex))
         );
+        let named = netlink.host_links_named(&["a0", "a1", "a2"]).await.unwrap();
+        let named: Vec<_> = named.into_iter().map(Result::unwrap).collect();
+        assert_eq!(named, [None, Some(link.clone()), None]);
         assert_eq!(netlink.list_veths().await.unwrap(), [link]);
         assert_eq!(netlink.host_link("a2").await.unwrap(), None);
     });
