@@ -189,7 +189,9 @@ impl PrivateDir {
         if !is_kind(&found, SFlag::S_IFREG) {
             return Err(not_ours("it is not a plain file".to_owned()));
         }
-        let mut bytes = Vec::new();
+        let size = usize::try_from(found.st_size).unwrap_or_default();
+        // Without a byte of room beside them, the search for the end would begin by growing.
+        let mut bytes = Vec::with_capacity(size.min(limit) + 1);
         File::from(file)
             .take(limit as u64 + 1)
             .read_to_end(&mut bytes)

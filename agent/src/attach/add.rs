@@ -112,7 +112,7 @@ impl Add<'_> {
     /// it stays and the ADD is refused (CNI spec §2, ADD).
     async fn clear_leftovers(&self, netns: &Arc<Netns>) -> Result<(), Error> {
         let (node, key) = (self.node, &self.call.key);
-        if node.ports.find(key).is_empty() && node.journal.find(key)?.is_none() {
+        if node.ports.find(key).is_empty() && node.journal.state(key).is_none() {
             return Ok(());
         }
         let name = &key.ifname;

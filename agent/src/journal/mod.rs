@@ -352,15 +352,17 @@ fn open(run_dir: &Path) -> Result<PrivateDir, DirError> {
 fn name(key: &AttachmentKey, state: State) -> String {
     // Neither part can contain a ':' (CNI spec: containerID and network name are [a-zA-Z0-9_.-]; an
     // interface name has none either).
-    let mut name = format!("{}:{}:{}", key.container_id, key.ifname, key.network);
-    if name.len() > LONGEST_PLAIN_NAME {
-        name = format!(
+    let (container_id, suffix) = (key.container_id.as_str(), state.suffix());
+    let plain = [container_id, ":", &key.ifname, ":", &key.network].concat();
+    let stem = match plain.len() > LONGEST_PLAIN_NAME {
+        true => format!(
             "{:016x}{:016x}",
-            stable_hash(&[&name]),
-            stable_hash(&["2", &name])
-        );
-    }
-    format!("{name}.{}", state.suffix())
+            stable_hash(&[&plain]),
+            stable_hash(&["2", &plain])
+        ),
+        false => plain,
+    };
+    [&stem, ".", suffix].concat()
 }
 
 #[cfg(test)]

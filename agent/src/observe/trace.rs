@@ -110,7 +110,7 @@ impl Trace {
         Self {
             started: Instant::now(),
             started_wall: SystemTime::now(),
-            phases: Vec::with_capacity(16),
+            phases: Vec::with_capacity(24),
             under_way: None,
         }
     }

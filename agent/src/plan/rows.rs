@@ -80,8 +80,15 @@ pub(super) fn external_ids(
 
 /// A MAC address as `ip` and OVS write it.
 pub fn mac_text(mac: MacAddr6) -> String {
-    let [a, b, c, d, e, f] = mac.into_array();
-    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+    let digit = |number: u8| char::from(b"0123456789abcdef"[usize::from(number)]);
+    let mut text = String::with_capacity("00:00:00:00:00:00".len());
+    for (at, byte) in mac.into_array().into_iter().enumerate() {
+        if at > 0 {
+            text.push(':');
+        }
+        text.extend([digit(byte >> 4), digit(byte & 0xf)]);
+    }
+    text
 }
 
 /// The keys of an Interface row's external_ids: OVN's and ovn-kubernetes' own names, then

@@ -111,7 +111,8 @@ impl CniResult {
     /// The result for stdout, as a runtime with this version expects it: up to 0.4.0 with `version`
     /// "4" or "6" in each of the ips, and without members that came later.
     pub fn to_json(&self, version: CniVersion) -> String {
-        self.to_value(version).to_string()
+        serde_json::to_string(&self.to_value(version))
+            .expect("writing a Value to a String has no way to fail")
     }
 
     /// [`Self::to_json`] as a value, for use as a configuration's prevResult.

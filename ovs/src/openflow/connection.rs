@@ -26,6 +26,8 @@ pub struct Connection {
     socket: PathBuf,
     stream: UnixStream,
     session: Session,
+    /// What was read last.
+    chunk: Box<[u8]>,
 }
 
 impl Connection {
@@ -42,6 +44,7 @@ impl Connection {
             socket,
             stream,
             session: Session::new(),
+            chunk: vec![0; 4096].into(),
         };
         while connection.answer().await? != Answer::Ready {}
         Ok(connection)
@@ -110,10 +113,9 @@ impl Connection {
             if let Some(answer) = answer {
                 return Ok(answer);
             }
-            let mut chunk = [0; 4096];
-            match self.stream.read(&mut chunk).await {
+            match self.stream.read(&mut self.chunk).await {
                 Ok(0) => return Err(self.broken(io::ErrorKind::UnexpectedEof.into())),
-                Ok(count) => self.session.feed(&chunk[..count]),
+                Ok(count) => self.session.feed(&self.chunk[..count]),
                 Err(source) => return Err(self.broken(source)),
             }
         }
