@@ -322,3 +322,18 @@ fn neighbours_learn_that_the_mac_of_a_failed_add_is_not_the_address_s() {
     let listeners = [neighbour.place(), late.place()];
     assert_eq!(announced(&node.numbered_pod(77), listeners), [2, 0]);
 }
+
+#[test]
+fn pods_of_a_burst_hear_nothing_of_what_was_there_before_them() {
+    const PODS: usize = 24;
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    let pods: [Pod<'_>; PODS] = std::array::from_fn(|at| node.numbered_pod(20 + at as u8));
+    std::thread::scope(|scope| {
+        for pod in &pods {
+            scope.spawn(|| pod.add().success());
+        }
+    });
+    let late = pod_with_mac(&node, 77, OTHER_MAC);
+    assert_eq!(announced(&late, pods.each_ref().map(Pod::place)), [0; PODS]);
+}

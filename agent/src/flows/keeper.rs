@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
+use futures_util::FutureExt as _;
 use podwire_ovs::client::{Changed, Follower, Version};
 use podwire_ovs::openflow::{Action, Connection, FlowMod, OpenFlowError, PortNumber};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -172,6 +173,11 @@ impl Keeper {
         loop {
             while let Ok(command) = commands.try_recv() {
                 self.take(command);
+            }
+            // A port that is released has a row by then: looked for before the row is read, it
+            // would lose its flows for a moment.
+            if let Some(Some(changed)) = self.follower.next().now_or_never() {
+                self.changed.extend(changed);
             }
             versions.mark_unchanged();
             self.is_stale |= self.live.has_changed().unwrap_or_default();
