@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use futures_util::{Stream, StreamExt as _};
 use ipnet::IpNet;
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{
+    AddressAttribute, AddressHeader, AddressMessage, AddressScope,
+};
 use netlink_packet_route::route::{RouteAttribute, RouteHeader, RouteMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
@@ -129,8 +131,9 @@ impl Netlink {
     }
 }
 
-/// Reports each address and each default route that appears or disappears, on the current tokio
-/// runtime and in the network namespace of the calling thread. Ends when there can be no more.
+/// Reports each address, but for IPv6's link-local ones, and each default route that appears or
+/// disappears, on the current tokio runtime and in the network namespace of the calling thread.
+/// Ends when there can be no more.
 ///
 /// # Errors
 /// The kernel refused the socket.
@@ -152,7 +155,11 @@ fn concerns(message: &NetlinkMessage<RouteNetlinkMessage>) -> bool {
     match &message.payload {
         // Some were lost, and one of those may have mattered.
         NetlinkPayload::Overrun(_) => true,
-        NetlinkPayload::InnerMessage(NewAddress(_) | DelAddress(_)) => true,
+        // Each link gets one of IPv6's own, twice, and no tunnel ends at one.
+        NetlinkPayload::InnerMessage(NewAddress(address) | DelAddress(address)) => {
+            let AddressHeader { family, scope, .. } = address.header;
+            (family, scope) != (AddressFamily::Inet6, AddressScope::Link)
+        }
         NetlinkPayload::InnerMessage(NewRoute(route) | DelRoute(route)) => {
             route.header.destination_prefix_length == 0
         }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 
 use crate::attach::Node;
 use crate::config::usual::MANAGEMENT_PORT;
@@ -142,6 +142,9 @@ pub async fn keep_uplink_mtu(node: Arc<Node>) {
                 return;
             }
         }
+        // One look serves all that has been reported: many links get addresses together, and each
+        // look reads all routes.
+        while changes.next().now_or_never().flatten().is_some() {}
     }
 }
 

@@ -1,5 +1,6 @@
 use std::time::Instant;
 
+use futures_util::{FutureExt as _, StreamExt as _};
 use ipnet::IpNet;
 
 use super::super::generic;
@@ -248,6 +249,19 @@ fn an_interface_is_observed_as_it_was_made() {
         );
 
         assert_eq!(netlink.observe(pod.netns(), "eth7").await.unwrap(), None);
+    });
+}
+
+#[test]
+fn a_link_s_own_ipv6_address_is_no_change_of_the_uplink() {
+    on_own_host(async |_| {
+        let mut changes = crate::netns::uplink_changes().unwrap();
+        run("ip link add d0 type veth peer name d1");
+        run("ip link set d0 up");
+        run("ip address add fe80::1/64 dev d0 nodad");
+        run("ip address add 10.7.0.1/24 dev d0");
+        changes.next().await.unwrap();
+        assert!(changes.next().now_or_never().is_none());
     });
 }
 
