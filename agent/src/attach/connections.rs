@@ -17,9 +17,11 @@ use tokio::sync::watch;
 use crate::netns::Netlink;
 use crate::ports::Ports;
 
-/// How long others may join the registered addresses: twice as long as the walk that serves them
-/// all.
+/// How long after an address another one may join it: twice as long as the walk that serves all.
 const GATHERING: Duration = Duration::from_millis(20);
+
+/// How long the first of them waits at most. One walk in a second is 1 to 2 % of a processor.
+const LONGEST_GATHERING: Duration = Duration::from_secs(1);
 
 /// The addresses whose connections are still to be removed.
 #[derive(Debug, Clone, Default)]
@@ -86,13 +88,12 @@ impl Connections {
         let _ = self.0.subscribe().wait_for(is_done).await;
     }
 
-    /// Waits until there are some, and until others have had time to join them or somebody waits
-    /// for one; then begins a round with all of them.
+    /// Waits until there are some, and until no others join them any more or somebody waits for
+    /// one; then begins a round with all of them.
     async fn begin(&self) -> Vec<IpAddr> {
         self.wait(|known| !known.named.is_empty()).await;
-        let awaited = self.wait(|known| known.is_awaited);
-        // Either way the round begins.
-        let _ = tokio::time::timeout(GATHERING, awaited).await;
+        // However it ends, the round begins.
+        let _ = tokio::time::timeout(LONGEST_GATHERING, self.gather()).await;
         let mut round = Vec::new();
         // Nobody waits for the beginning of a round.
         self.0.send_if_modified(|known| {
@@ -102,6 +103,18 @@ impl Connections {
             false
         });
         round
+    }
+
+    /// Waits until no address has joined the others for a moment, or somebody waits for one.
+    async fn gather(&self) {
+        loop {
+            let before = self.0.borrow().named.len();
+            let changed = self.wait(|known| known.is_awaited || known.named.len() != before);
+            let has_changed = tokio::time::timeout(GATHERING, changed).await.is_ok();
+            if !has_changed || self.0.borrow().is_awaited {
+                return;
+            }
+        }
     }
 
     fn end(&self) {
@@ -178,6 +191,27 @@ mod tests {
         connections.forget([OTHER]);
         assert!(connections.begin().now_or_never().is_none());
         assert_eq!(connections.begin().await, [OTHER]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_has_all_that_join_it_one_after_the_other_within_a_second() {
+        let connections = Connections::default();
+        let joining = async |count: u8| {
+            for host in 0..count {
+                connections.forget([IpAddr::from([10, 0, 0, host])]);
+                tokio::time::sleep(GATHERING / 2).await;
+            }
+        };
+        let (round, ()) = tokio::join!(connections.begin(), joining(20));
+        assert_eq!(round.len(), 20);
+
+        let started = tokio::time::Instant::now();
+        let first_round = async {
+            connections.begin().await;
+            started.elapsed()
+        };
+        let (took, ()) = tokio::join!(first_round, joining(150));
+        assert_eq!(took, LONGEST_GATHERING);
     }
 
     #[tokio::test]
