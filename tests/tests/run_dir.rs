@@ -2,6 +2,7 @@
 //! temporary files do that.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 
 use podwire_tests::{Agent, AgentOptions, Pod, TestNode, conf};
@@ -49,7 +50,10 @@ fn a_run_directory_that_was_removed_is_made_again_and_no_second_agent_takes_it()
     let agent = node.start_agent(&AgentOptions::default());
     let [older, newer] = ["older", "newer"].map(|name| node.pod(name));
     older.add().success();
-    fs::remove_dir_all(node.path(RUN_DIR)).unwrap();
+    // The agent may create its socket again in there before the directory itself is removed.
+    while let Err(error) = fs::remove_dir_all(node.path(RUN_DIR)) {
+        assert_eq!(error.kind(), ErrorKind::DirectoryNotEmpty);
+    }
     wire_and_delete(&newer);
     older.del().success();
     assert_locked(&node, &agent);
