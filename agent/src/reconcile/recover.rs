@@ -55,12 +55,10 @@ pub(super) async fn check_port(
     row: Row,
 ) -> Result<Restored, Error> {
     let place = quiet_turn(node, key).await;
-    let state = node.journal.state(key);
-    if row == Row::There && state == Some(State::Live) {
-        return Ok(Restored::Untouched);
-    }
     let rows = node.ports.find(key);
-    match state {
+    match node.journal.state(key) {
+        // A row that came during the ADD may have gone again before its end, with the database.
+        Some(State::Live) if row == Row::There && !rows.is_empty() => Ok(Restored::Untouched),
         Some(State::Live) => match node.journal.find(key)? {
             Some((State::Live, entry)) if rows.len() < entry.ports.len() => {
                 drop(place);
