@@ -39,16 +39,32 @@ pub fn nth(subnet: IpNet, place: u32) -> IpNet {
     }
 }
 
-/// The MAC address for an IP address: `0a:58` and its last four bytes.
+/// The MAC address for an IP address: `0a:58` and four bytes, an IPv4 address itself or, for an IPv6
+/// address, the first four of its text's SHA-256 (ovn-kubernetes, go-controller/pkg/util,
+/// `IPAddrToHWAddr`). The node role expects its router there.
 pub fn mac(address: IpAddr) -> Mac {
     let [a, b, c, d] = match address {
         IpAddr::V4(address) => address.octets(),
         IpAddr::V6(address) => {
-            let octets = address.octets();
-            [octets[12], octets[13], octets[14], octets[15]]
+            let text = address.to_string();
+            let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+            let bytes = digest.as_ref();
+            [bytes[0], bytes[1], bytes[2], bytes[3]]
         }
     };
     Mac([0x0a, 0x58, a, b, c, d])
+}
+
+/// The MAC address that podwire derived from an IPv6 address at first: `0a:58` and its last four
+/// bytes. Pods that have one keep it.
+fn former_mac(address: IpAddr) -> Mac {
+    match address {
+        IpAddr::V4(_) => mac(address),
+        IpAddr::V6(address) => {
+            let [.., a, b, c, d] = address.octets();
+            Mac([0x0a, 0x58, a, b, c, d])
+        }
+    }
 }
 
 /// A node's annotation: its subnets on the default network.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use ipnet::IpNet;
 
 use super::pool::Pool;
-use super::{Mac, Request, mac, nth};
+use super::{Mac, Request, former_mac, mac, nth};
 use crate::name::{Name, ObjectName};
 
 /// A pod's addresses: one of each family of its node's subnets, with the prefix length.
@@ -81,8 +81,8 @@ pub enum AddressError {
     },
     /// It requests a MAC address that belongs to an IP address other than its own.
     #[error(
-        "it requests the MAC address {0}, but MAC addresses that begin with 0a:58 belong to the IP \
-         address in their last four bytes; request another"
+        "it requests the MAC address {0}, but MAC addresses that begin with 0a:58 are derived from \
+         IP addresses; request another"
     )]
     Derived(Mac),
 }
@@ -177,8 +177,9 @@ impl Addresses {
             let is_had = addresses.iter().any(|it| had.addresses.contains(it));
             let is_usable =
                 |it: &Mac| *it == own || !it.is_derived() && !self.macs.contains_key(it);
+            let is_kept = |it: &Mac| is_usable(it) || *it == former_mac(first.addr());
             let mac = match (had.mac.filter(|_| is_had), request.mac) {
-                (Some(had), _) if is_usable(&had) => had,
+                (Some(had), _) if is_kept(&had) => had,
                 (None, Some(request)) if is_usable(&request) => request,
                 (None, Some(request)) => return Err(self.unusable(request)),
                 _ => own,

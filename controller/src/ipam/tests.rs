@@ -276,3 +276,30 @@ fn networks_that_overlap_are_found() {
     let found = ClusterSubnet::overlapping(&networks);
     assert_eq!(found, Some((net("10.0.0.0/16"), net("10.0.9.0/24"))));
 }
+
+#[test]
+fn a_mac_is_the_one_that_the_node_role_and_ovn_kubernetes_derive() {
+    let mac = |ip: &str| super::mac(ip.parse().unwrap()).to_string();
+    // From ovn-kubernetes' own test of IPAddrToHWAddr.
+    assert_eq!(mac("192.168.1.5"), "0a:58:c0:a8:01:05");
+    assert_eq!(mac("fd01::1234"), "0a:58:11:37:a6:26");
+}
+
+#[test]
+fn a_pod_keeps_the_mac_that_was_derived_in_another_way_before() {
+    let (mut addresses, now) = (Addresses::default(), Instant::now());
+    addresses.set_node("n", &[net("fd00::/64")]);
+    let mut mac_of = |number, mac: &str| {
+        let had = Had {
+            addresses: vec![net(&format!("fd00::{number}/64"))],
+            mac: Some(mac.parse().unwrap()),
+        };
+        let whose = (&"uid".into(), &"n".into());
+        let claimed = addresses.claim(&pod(number), whose, &had, &Request::default(), now);
+        claimed.unwrap().mac.to_string()
+    };
+    assert_eq!(mac_of(5, "0a:58:00:00:00:05"), "0a:58:00:00:00:05");
+    // Another address' is not its own.
+    let own = mac("fd00::6".parse().unwrap()).to_string();
+    assert_eq!(mac_of(6, "0a:58:00:00:00:07"), own);
+}
