@@ -31,29 +31,45 @@ pub struct Config {
     )]
     pub sb_db: String,
     /// The controller's private key, for ssl: remotes
-    #[arg(long, global = true, requires_all = ["nb_certificate", "nb_ca_certificate"])]
-    pub nb_private_key: Option<PathBuf>,
-    /// The controller's certificate
-    #[arg(long, global = true, requires = "nb_private_key")]
-    pub nb_certificate: Option<PathBuf>,
-    /// Certificate of the CA that signed the databases' certificates
-    #[arg(long, global = true, requires = "nb_private_key")]
-    pub nb_ca_certificate: Option<PathBuf>,
-    /// Networks for nodes' subnets, each with the prefix length of a node's subnet; one or more of
-    /// each family
     #[arg(
         long,
         global = true,
-        value_delimiter = ',',
-        default_value = "10.244.0.0/16/24"
+        env = "PODWIRE_NB_PRIVATE_KEY",
+        requires_all = ["nb_certificate", "nb_ca_certificate"]
+    )]
+    pub nb_private_key: Option<PathBuf>,
+    /// The controller's certificate
+    #[arg(
+        long,
+        global = true,
+        env = "PODWIRE_NB_CERTIFICATE",
+        requires = "nb_private_key"
+    )]
+    pub nb_certificate: Option<PathBuf>,
+    /// Certificate of the CA that signed the databases' certificates
+    #[arg(
+        long,
+        global = true,
+        env = "PODWIRE_NB_CA_CERTIFICATE",
+        requires = "nb_private_key"
+    )]
+    pub nb_ca_certificate: Option<PathBuf>,
+    /// Networks for nodes' subnets, each with the prefix length of a node's subnet; one or more of
+    /// each family [default: 10.244.0.0/16/24]
+    #[arg(
+        long,
+        global = true,
+        env = "PODWIRE_CLUSTER_SUBNETS",
+        value_delimiter = ','
     )]
     pub cluster_subnets: Vec<ClusterSubnet>,
-    /// Use nodes' spec.podCIDRs, which kube-controller-manager allocates, as their subnets
-    #[arg(long, global = true, conflicts_with = "cluster_subnets")]
+    /// Use nodes' spec.podCIDRs, which kube-controller-manager allocates, as their subnets, instead
+    /// of --cluster-subnets
+    #[arg(long, global = true, env = "PODWIRE_USE_POD_CIDRS")]
     pub use_pod_cidrs: bool,
     /// The API server's URL [default: the kubeconfig that KUBECONFIG names, or the pod's service
     /// account]
-    #[arg(long, global = true)]
+    #[arg(long, global = true, env = "PODWIRE_K8S_APISERVER")]
     pub k8s_apiserver: Option<String>,
     /// The namespace of the Lease podwire-controller
     #[arg(
@@ -69,7 +85,7 @@ pub struct Config {
         hide_default_value = true)]
     pub identity: String,
     /// Take over others' rows of the northbound database that have the name of a wanted row
-    #[arg(long, global = true)]
+    #[arg(long, global = true, env = "PODWIRE_ADOPT")]
     pub adopt: bool,
     /// Address for /metrics and /healthz, such as 0.0.0.0:9413
     #[arg(long, global = true, env = "PODWIRE_METRICS_ADDRESS")]
@@ -107,6 +123,12 @@ pub enum SettingError {
         /// The second.
         other: IpNet,
     },
+    /// Nodes' subnets from two sources.
+    #[error(
+        "--cluster-subnets and --use-pod-cidrs exclude each other; one may be the variable \
+         PODWIRE_CLUSTER_SUBNETS or PODWIRE_USE_POD_CIDRS: remove one of them"
+    )]
+    TwoSources,
 }
 
 /// A different one for each process: two with the same identity would share the lease.
@@ -129,8 +151,13 @@ impl Config {
         if let Some((one, other)) = ClusterSubnet::overlapping(&self.cluster_subnets) {
             return Err(SettingError::Overlap { one, other });
         }
+        let networks = match (self.use_pod_cidrs, self.cluster_subnets.is_empty()) {
+            (true, false) => return Err(SettingError::TwoSources),
+            (false, true) => vec![ClusterSubnet::USUAL],
+            _ => self.cluster_subnets.clone(),
+        };
         Ok(Rules {
-            networks: self.cluster_subnets.clone(),
+            networks,
             use_pod_cidrs: self.use_pod_cidrs,
             adopt: self.adopt,
         })
@@ -147,6 +174,18 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use clap::Args as _;
+
+    /// In a pod, settings are variables: only they reach a command that is executed there too.
+    #[test]
+    fn every_setting_has_a_variable() {
+        let command = super::Config::augment_args(clap::Command::new("podwire-controller"));
+        let without = command
+            .get_arguments()
+            .filter(|argument| argument.get_env().is_none());
+        assert_eq!(without.collect::<Vec<_>>(), Vec::<&clap::Arg>::new());
+    }
+
     #[test]
     fn each_process_has_an_identity_of_its_own() {
         assert_ne!(super::own_identity(), super::own_identity());

@@ -65,7 +65,7 @@ struct Wanted {
     #[command(flatten)]
     api: ApiArgs,
     /// Adopt items of ovn-kubernetes or others that are in the way; cleanup restores them
-    #[arg(long)]
+    #[arg(long, env = "PODWIRE_TAKE_OVER")]
     take_over: bool,
 }
 

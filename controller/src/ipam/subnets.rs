@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 /// The minimum number of bits for the pods in a node's subnet: four addresses are not for pods.
 const SMALLEST: u8 = 3;
@@ -176,6 +177,12 @@ impl Subnets {
 }
 
 impl ClusterSubnet {
+    /// That of a cluster that names none.
+    pub(crate) const USUAL: Self = Self {
+        net: IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16)),
+        node_prefix: 24,
+    };
+
     /// The first two that overlap.
     pub fn overlapping(networks: &[Self]) -> Option<(IpNet, IpNet)> {
         networks.iter().enumerate().find_map(|(number, one)| {

@@ -29,6 +29,46 @@ fn networks_that_overlap_are_refused_before_anything_is_done() {
     assert_eq!(server.requests(), []);
 }
 
+#[test]
+fn two_sources_of_subnets_are_refused_before_anything_is_done() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    let flags = ["--cluster-subnets=10.244.0.0/16/24", "--use-pod-cidrs"];
+    let (is_well, told) = ask(&central, &server, &flags);
+    let both = "--cluster-subnets and --use-pod-cidrs exclude each other";
+    assert!(!is_well && told.contains(both), "{told}");
+    assert_eq!(server.requests(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_executed_in_the_pod_computes_with_the_pods_variables() {
+    for (flag, variable, value) in [
+        (
+            "--cluster-subnets=10.9.0.0/16/26",
+            "CLUSTER_SUBNETS",
+            "10.9.0.0/16/26",
+        ),
+        ("--use-pod-cidrs", "USE_POD_CIDRS", "true"),
+    ] {
+        let (central, server) = (Central::start(), ApiServer::start());
+        let mut node = node("node-a", "192.0.2.1");
+        node["spec"]["podCIDRs"] = json!(["10.8.1.0/24"]);
+        server.apply(node);
+        server.apply(pod("node-a", "default", "web", "uid-of-web", json!({})));
+        let mut controller = Running::start(&central, &server, &[flag]);
+        controller.idle().await;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_podwire-controller"));
+        command
+            .arg("status")
+            .env("OVN_NB_DB", central.local_northbound())
+            .env("OVN_SB_DB", central.local_remote())
+            .env("PODWIRE_K8S_APISERVER", server.url())
+            .env(format!("PODWIRE_{variable}"), value);
+        let status = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        assert!(status.contains("pending   nothing"), "{status}");
+        controller.stop().await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn people_see_what_is_and_what_would_be_done() {
     let (central, server) = (Central::start(), ApiServer::start());

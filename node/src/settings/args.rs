@@ -182,7 +182,11 @@ pub(crate) struct ApiArgs {
     #[arg(long, value_name = "FILE", env = "PODWIRE_K8S_TOKEN_FILE")]
     k8s_token_file: Option<PathBuf>,
     /// Use this pod's service account for the Kubernetes API server
-    #[arg(long, conflicts_with_all = ["k8s_apiserver", "kubeconfig"])]
+    #[arg(
+        long,
+        env = "PODWIRE_IN_CLUSTER",
+        conflicts_with_all = ["k8s_apiserver", "kubeconfig"]
+    )]
     in_cluster: bool,
 }
 

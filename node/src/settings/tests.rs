@@ -1,4 +1,4 @@
-use clap::Parser;
+use clap::{Args as _, Command, Parser};
 
 use super::*;
 
@@ -153,4 +153,16 @@ fn networks_may_be_repeated_or_have_commas_or_spaces() {
             apart
         );
     }
+}
+
+/// In a pod, settings are variables: only they reach a command that is executed there too.
+#[test]
+fn every_setting_has_a_variable() {
+    let command = Command::new("node");
+    let command =
+        ApiArgs::augment_args(PlaceArgs::augment_args(SettingsArgs::augment_args(command)));
+    let without = command
+        .get_arguments()
+        .filter(|flag| flag.get_env().is_none());
+    assert_eq!(without.collect::<Vec<_>>(), Vec::<&clap::Arg>::new());
 }
