@@ -1,0 +1,122 @@
+//! The kustomizations of deploy/, each beside all others: what one applies and deletes is its own.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use serde_json::Value;
+
+use super::render::{manifests, of_kind, render};
+
+/// Each directory of deploy/ with a kustomization, by its path there.
+fn sets() -> BTreeMap<String, Vec<Value>> {
+    let deploy = manifests().join("..").canonicalize().unwrap();
+    let mut found = BTreeMap::new();
+    let mut directories = vec![deploy.clone()];
+    while let Some(directory) = directories.pop() {
+        if directory.join("kustomization.yaml").exists() {
+            let name = directory.strip_prefix(&deploy).unwrap();
+            found.insert(name.display().to_string(), render(&directory));
+        }
+        let entries = fs::read_dir(directory).unwrap();
+        let entries = entries.map(|entry| entry.unwrap().path());
+        directories.extend(entries.filter(|path| path.is_dir()));
+    }
+    // The base is part of each overlay, and nobody applies it.
+    found.remove("kubernetes/base").unwrap();
+    assert!(found.len() >= 8, "{:?}", found.keys());
+    found
+}
+
+/// What Kubernetes tells objects apart by.
+fn identity(object: &Value) -> String {
+    let group = object["apiVersion"].as_str().unwrap();
+    let group = group.rsplit_once('/').map_or("", |(group, _)| group);
+    let [namespace, name] = ["namespace", "name"].map(|key| &object["metadata"][key]);
+    format!("{group} {} {namespace} {name}", object["kind"])
+}
+
+#[test]
+fn deleting_one_set_takes_nothing_from_another() {
+    let sets = sets();
+    let is_overlay = |name: &str| name.starts_with("kubernetes/overlays/");
+    let mut owners = BTreeMap::new();
+    for (set, objects) in &sets {
+        for object in objects {
+            let other = owners.insert(identity(object), set);
+            // Of the overlays a cluster has one.
+            let other = other.filter(|other| !(is_overlay(other) && is_overlay(set)));
+            assert_eq!(other, None, "{set}: {}", identity(object));
+        }
+    }
+}
+
+#[test]
+fn all_objects_of_one_name_have_one_content_unless_an_overlay_patches_them() {
+    let mut contents: BTreeMap<String, (String, Value)> = BTreeMap::new();
+    for (set, objects) in sets() {
+        for object in objects {
+            let key = identity(&object);
+            let kind = object["kind"].as_str().unwrap();
+            if set.starts_with("kubernetes/overlays/") && matches!(kind, "DaemonSet" | "ConfigMap")
+            {
+                continue;
+            }
+            if let Some((other, content)) = contents.insert(key, (set.clone(), object.clone())) {
+                assert_eq!(content, object, "in {other} and {set}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_namespaced_object_is_in_podwires_namespace() {
+    for (set, objects) in sets() {
+        for object in objects {
+            let is_clusters = object["metadata"]["namespace"].is_null();
+            let kind = object["kind"].as_str().unwrap();
+            let expected = kind.starts_with("Cluster") || kind == "Namespace";
+            assert_eq!(is_clusters, expected, "{set}: {}", identity(&object));
+        }
+    }
+}
+
+/// A pod of the host's network that names a port excludes every other of its kind from its node.
+#[test]
+fn a_rollout_of_the_controller_and_a_drain_need_no_third_node() {
+    let objects = render(&manifests().join("../controller"));
+    let deployment = of_kind::<Deployment>(&objects, "Deployment").remove(0);
+    let spec = deployment.spec.unwrap();
+    let pod = spec.template.spec.as_ref().unwrap();
+    assert_eq!((spec.replicas, pod.host_network), (Some(2), Some(true)));
+    let rolling = spec.strategy.unwrap().rolling_update.unwrap();
+    let json = serde_json::to_value(rolling).unwrap();
+    assert_eq!(
+        json,
+        serde_json::json!({"maxSurge": 0, "maxUnavailable": 1})
+    );
+
+    let budgets = of_kind::<PodDisruptionBudget>(&objects, "PodDisruptionBudget");
+    let [budget] = &budgets[..] else {
+        panic!("{budgets:?}")
+    };
+    let budget = budget.spec.as_ref().unwrap();
+    assert_eq!(budget.selector.as_ref(), Some(&spec.selector));
+    let most = serde_json::to_value(&budget.max_unavailable).unwrap();
+    assert_eq!(most, 1, "one of two may go");
+}
+
+/// Those without a patch: kubectl up to 1.20 knows only resources that are files of the same
+/// directory.
+#[test]
+fn a_kustomization_without_patches_names_files_beside_it() {
+    for name in sets().keys().filter(|name| !name.contains("overlays/")) {
+        let file = manifests().join("..").join(name).join("kustomization.yaml");
+        let text: Value = serde_saphyr::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        for resource in text["resources"].as_array().unwrap() {
+            let is_beside = !resource.as_str().unwrap().contains('/');
+            assert!(is_beside, "{}: {resource}", file.display());
+        }
+    }
+}
