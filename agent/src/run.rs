@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::SigSet;
+use podwire_daemon::http;
+use podwire_daemon::process::raise_descriptor_limit;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -152,7 +154,8 @@ fn serve(
     let role = role.as_ref().map(Role::start).transpose();
     let role = role.map_err(process("start the node role"))?;
     let manager = Manager::from_environment().map_err(process("reach the service manager"))?;
-    server::raise_descriptor_limit().map_err(process("raise the limit of open files"))?;
+    // Each pod being wired holds a few.
+    raise_descriptor_limit().map_err(process("raise the limit of open files"))?;
     let run_dir = match config.standby {
         true => RunDir::open_when_free(&config.run_dir)?,
         false => RunDir::open(&config.run_dir)?,
@@ -233,9 +236,7 @@ fn serve(
             "serving"
         );
         tokio::select! {
-            served = server::serve(&mut socket, agent, stop.clone()) => {
-                served.map_err(process("read the limit of open files"))?;
-            }
+            () = server::serve(&mut socket, agent, stop.clone()) => {}
             () = stopped_in_vain(&stop) => tracing::warn!(
                 waited = crate::duration::text(STOP_DEADLINE),
                 "operations are still in progress; the next agent undoes them"
@@ -278,10 +279,9 @@ async fn stopped_in_vain(stop: &CancellationToken) {
 }
 
 fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, StartError> {
-    let listening = TcpListener::bind(address).and_then(|listener| {
+    let listening = http::listen(address).and_then(|listener| {
         // With port 0, the kernel has chosen one.
         tracing::info!(address = %listener.local_addr()?, "serving metrics");
-        listener.set_nonblocking(true)?;
         Ok(listener)
     });
     listening.map_err(|source| StartError::MetricsAddress { address, source })

@@ -87,7 +87,7 @@ pub struct Config {
     /// Take over others' rows of the northbound database that have the name of a wanted row
     #[arg(long, global = true, env = "PODWIRE_ADOPT")]
     pub adopt: bool,
-    /// Address for /metrics and /healthz, such as 0.0.0.0:9413
+    /// Address for /metrics and /healthz, such as [::]:9413, which is for IPv4 too
     #[arg(long, global = true, env = "PODWIRE_METRICS_ADDRESS")]
     pub metrics_address: Option<SocketAddr>,
     /// What to log: a level, or filters such as info,podwire_ovs=debug

@@ -39,8 +39,8 @@ pub fn nth(subnet: IpNet, place: u32) -> IpNet {
     }
 }
 
-/// The MAC address for an IP address: `0a:58` and four bytes, an IPv4 address itself or, for an IPv6
-/// address, the first four of its text's SHA-256 (ovn-kubernetes, go-controller/pkg/util,
+/// The MAC address for an IP address: `0a:58` and four bytes, an IPv4 address itself or, for an
+/// IPv6 address, the first four of its text's SHA-256 (ovn-kubernetes, go-controller/pkg/util,
 /// `IPAddrToHWAddr`). The node role expects its router there.
 pub fn mac(address: IpAddr) -> Mac {
     let [a, b, c, d] = match address {

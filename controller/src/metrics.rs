@@ -1,89 +1,24 @@
 //! GET /metrics, in the OpenMetrics text format; it contains no object's name.
 
-use std::convert::Infallible;
-use std::sync::Arc;
-use std::time::Duration;
-
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::header::CONTENT_TYPE;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::StatusCode;
+use podwire_daemon::http::{self, Response};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
-use tokio::time::{sleep, timeout};
 
 use crate::progress::Progress;
 
-/// Concurrent connections; others wait.
-const MOST: usize = 16;
-/// Time limit of a connection.
-const REQUEST: Duration = Duration::from_secs(10);
-/// The pause after a failed accept, for example for lack of descriptors.
-const PAUSE: Duration = Duration::from_secs(1);
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Serves until it is dropped.
-pub(crate) async fn serve(listener: TcpListener, progress: watch::Receiver<Progress>) {
-    let places = Arc::new(Semaphore::new(MOST));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let progress = progress.clone();
-                tokio::spawn(async move {
-                    let _place = place;
-                    connection(TokioIo::new(stream), progress).await;
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "accept of a metrics client failed; trying again shortly");
-                sleep(PAUSE).await;
-            }
-        }
-    }
-}
-
-async fn connection(stream: TokioIo<tokio::net::TcpStream>, progress: watch::Receiver<Progress>) {
-    let service = service_fn(|request| {
-        let answer = respond(&request, &progress.borrow());
-        async move { Ok::<_, Infallible>(answer) }
-    });
-    let served = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(REQUEST)
-        .keep_alive(false)
-        .serve_connection(stream, service);
-    // A client that does not read its page must not keep its slot.
-    if timeout(2 * REQUEST, served).await.is_err() {
-        tracing::debug!("a metrics client took too long");
-    }
-}
-
-fn respond(request: &Request<Incoming>, progress: &Progress) -> Response<Full<Bytes>> {
-    let answer = |status, text: String| {
-        let mut response = Response::new(Full::from(text));
-        *response.status_mut() = status;
-        response
-    };
-    match (request.method(), request.uri().path()) {
-        (&Method::GET, "/metrics") => {
-            let mut response = answer(StatusCode::OK, page(progress));
-            let value = hyper::header::HeaderValue::from_static(OPENMETRICS);
-            response.headers_mut().insert(CONTENT_TYPE, value);
-            response
-        }
-        (&Method::GET, "/healthz") => answer(StatusCode::OK, "ok\n".to_owned()),
-        _ => answer(
+/// The page at this path.
+pub(crate) fn respond(path: &str, progress: &Progress) -> Response {
+    match path {
+        "/metrics" => http::typed(StatusCode::OK, OPENMETRICS, page(progress)),
+        "/healthz" => http::text(StatusCode::OK, "ok\n"),
+        _ => http::text(
             StatusCode::NOT_FOUND,
-            "only /metrics and /healthz are served here\n".to_owned(),
+            "only /metrics and /healthz are served here\n",
         ),
     }
 }

@@ -3,15 +3,18 @@
 mod controller;
 mod state;
 
+use std::future::ready;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::Request;
 use kube::Client;
+use podwire_daemon::http;
 use podwire_ovs::client::{Client as Ovsdb, ClientConfig};
 use podwire_ovs::nb;
 use podwire_ovs::transact::TransactError;
 use podwire_ovs::wire::Limits;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -79,9 +82,13 @@ pub async fn run(
     let rules = config.rules()?;
     let mut metrics = JoinSet::new();
     if let Some(address) = config.metrics_address {
-        let listener = TcpListener::bind(address).await;
+        let listener = http::listen(address);
         let listener = listener.map_err(|source| RunError::Metrics { address, source })?;
-        metrics.spawn(metrics::serve(listener, reporter.subscribe()));
+        let progress = reporter.subscribe();
+        let page = move |request: Request<_>| {
+            ready(metrics::respond(request.uri().path(), &progress.borrow()))
+        };
+        metrics.spawn(http::serve(listener, Arc::default(), page));
     }
     let client = api_client(&config).await?;
     let ovsdb = northbound(&config)?;

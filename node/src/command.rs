@@ -1,17 +1,22 @@
 //! The command line of `podwire node`.
 
+use std::future::ready;
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::pin::{Pin, pin};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use hyper::Request;
 use kube::Client;
 use podwire_apiserver::{Access, AccessError};
+use podwire_daemon::http;
+use podwire_daemon::process::raise_descriptor_limit;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -25,7 +30,7 @@ use crate::preflight::Preflight;
 use crate::settings::{ApiArgs, PlaceArgs, Places, SettingsArgs, SettingsError, loopback};
 use crate::southbound::SouthboundError;
 use crate::watch::Watch;
-use crate::{announce, http, run, settings, show};
+use crate::{announce, run, settings, show};
 
 /// Join this machine to the pod network, or undo that
 #[derive(Debug, Args)]
@@ -155,6 +160,8 @@ enum Failure {
     Runtime(std::io::Error),
     #[error("write the answer: {0}")]
     Output(#[from] std::io::Error),
+    #[error("raise the limit of open files: {0}")]
+    Descriptors(std::io::Error),
     #[error("receive signals: {0}")]
     Signals(std::io::Error),
     #[error("--metrics-address {address}: listen there: {source}")]
@@ -327,13 +334,15 @@ impl RunArgs {
                 let _ = starter.write(b"\n").await;
             }
         };
+        raise_descriptor_limit().map_err(Failure::Descriptors)?;
         let kept = Kept::open(&places.directory);
         let mut pages = JoinSet::new();
         if let Some(address) = metrics_address {
-            let listener = TcpListener::bind(address).await;
+            let listener = http::listen(address);
             let listener = listener.map_err(|source| Failure::Listen { address, source })?;
             let metrics = kept.metrics();
-            pages.spawn(http::serve(listener, move |path: &str| metrics.page(path)));
+            let page = move |request: Request<_>| ready(metrics.page(request.uri().path()));
+            pages.spawn(http::serve(listener, Arc::default(), page));
         }
         let settings = goal.settings.as_ref();
         let watch = match (access, settings) {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use k8s_openapi::jiff::Timestamp;
+use podwire_daemon::http::{self, Response};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -15,8 +16,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
-
-use crate::http::Page;
 
 /// The number of entries kept.
 const MOST: usize = 100;
@@ -169,25 +168,18 @@ impl Default for Metrics {
 impl Metrics {
     /// The page at this path: the metrics, in the OpenMetrics text format, or whether every item is
     /// as planned.
-    pub(crate) fn page(&self, path: &str) -> Page {
+    pub(crate) fn page(&self, path: &str) -> Response {
         match path {
-            "/metrics" => {}
-            "/healthz" if self.well.get() == 1 => {
-                return (StatusCode::OK, "text/plain", "ok\n".to_owned());
+            "/metrics" => {
+                let mut page = String::new();
+                // Writing to a string can't fail.
+                let _ = text::encode(&mut page, &self.registry);
+                let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+                http::typed(StatusCode::OK, kind, page)
             }
-            "/healthz" => {
-                let text = "see podwire node show\n".to_owned();
-                return (StatusCode::SERVICE_UNAVAILABLE, "text/plain", text);
-            }
-            _ => {
-                let text = "see /metrics and /healthz\n".to_owned();
-                return (StatusCode::NOT_FOUND, "text/plain", text);
-            }
+            "/healthz" if self.well.get() == 1 => http::text(StatusCode::OK, "ok\n"),
+            "/healthz" => http::text(StatusCode::SERVICE_UNAVAILABLE, "see podwire node show\n"),
+            _ => http::text(StatusCode::NOT_FOUND, "see /metrics and /healthz\n"),
         }
-        let mut page = String::new();
-        // Writing to a string can't fail.
-        let _ = text::encode(&mut page, &self.registry);
-        let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-        (StatusCode::OK, kind, page)
     }
 }

@@ -8,11 +8,11 @@
 //! From the top: `command` is the command line, `run` maintains what `keep` has set up, `apply`
 //! executes steps, `journal` records their inverses, `diff` and `plan` are pure, `firewall` has the
 //! text of the nftables table, `firewalld` talks to that firewall, `actual` reads the machine's
-//! state and `events` tells when to look again; `kept` counts what was restored, and `http` serves
-//! that. `cluster` follows the Kubernetes API, `services` makes its services reachable on the host,
-//! `conntrack` removes connections to deleted endpoints, and `announce` publishes the node to the
-//! control plane. `role` reports its state to the agent's tools. `preflight` checks what no item
-//! shows. `nft` talks to nft(8), and `wire` encodes netlink messages that rtnetlink does not know.
+//! state and `events` tells when to look again; `kept` counts what was restored. `cluster` follows
+//! the Kubernetes API, `services` makes its services reachable on the host, `conntrack` removes
+//! connections to deleted endpoints, and `announce` publishes the node to the control plane. `role`
+//! reports its state to the agent's tools. `preflight` checks what no item shows. `nft` talks to
+//! nft(8), and `wire` encodes netlink messages that rtnetlink does not know.
 
 mod actual;
 mod announce;
@@ -24,7 +24,6 @@ mod diff;
 mod events;
 mod firewall;
 mod firewalld;
-mod http;
 mod journal;
 mod keep;
 mod kept;

@@ -209,7 +209,7 @@ impl<'node> Agent<'node> {
         let (status, body) = http::get(&self.socket(), path)?;
         let bad = |answer| Failure::Http {
             path: path.into(),
-            socket: self.socket(),
+            server: self.socket().display().to_string(),
             answer,
         };
         if status != 200 {

@@ -59,6 +59,11 @@ impl Controller {
         await_seen(self.daemon.log(), &self.daemon, LIMIT, &awaited, look).or_fail()
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.daemon.pid()
+    }
+
     /// Stops it in good order (SIGTERM), and says how it ended.
     #[track_caller]
     pub fn stop(self) -> ExitStatus {

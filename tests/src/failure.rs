@@ -1,7 +1,6 @@
 //! Errors of fixtures, complete enough for the reader of a test log.
 
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -45,13 +44,13 @@ pub enum Failure {
         /// The answer, or what stood in its place.
         answer: String,
     },
-    /// The agent's socket answered something else than was asked for.
-    #[error("GET {path} on {socket}: {answer}")]
+    /// An HTTP server answered something else than was asked for.
+    #[error("GET {path} on {server}: {answer}")]
     Http {
         /// The path of the request.
         path: String,
-        /// The socket.
-        socket: PathBuf,
+        /// The server's socket or address.
+        server: String,
         /// The answer.
         answer: String,
     },

@@ -35,7 +35,7 @@ pub mod cri;
 mod datapath;
 mod failure;
 pub mod frames;
-mod http;
+pub mod http;
 pub mod kubernetes;
 mod leftovers;
 pub mod links;

@@ -219,7 +219,15 @@ fn module(source: &Path, relative: &Path) -> Vec<String> {
 #[test]
 fn no_two_modules_beside_each_other_import_each_other() {
     let mut circles = BTreeSet::new();
-    for name in ["cni", "ovs", "apiserver", "node", "agent", "controller"] {
+    for name in [
+        "cni",
+        "ovs",
+        "apiserver",
+        "daemon",
+        "node",
+        "agent",
+        "controller",
+    ] {
         let directory = root().join(name).join("src");
         let mut files = Vec::new();
         sources(&directory, &mut files);

@@ -9,7 +9,6 @@ mod client;
 pub mod metrics;
 mod pages;
 pub mod socket;
-mod waiting;
 
 use std::convert::Infallible;
 use std::io;
@@ -19,12 +18,13 @@ use std::time::Duration;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{ACCEPT, HeaderMap, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use podwire_cni::spec::{CniVersion, ErrorCode, SpecError};
 use podwire_cni::wire;
+use podwire_daemon::http::{self, ConnectionLimit, Listener, REQUEST_DEADLINE, Slot};
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -32,113 +32,84 @@ use tokio_util::task::TaskTracker;
 use client::Client;
 use pages::Watching;
 use socket::AgentSocket;
-use waiting::{Presence, Waiting};
 
 use crate::attach::{Agent, Cancel, Reason, Reply};
 use crate::observe::PageFormat;
 
-/// A plugin sends its whole request at once; a client that takes longer is none.
-const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
-/// After accept(2) failed for lack of descriptors or memory, no event tells when there are some
-/// again.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+/// Connections that may wait at once.
+const MOST_WAITING: usize = 1024;
 /// The longest time for which an answer about the agent's health is held back.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
-/// Largest header; the plugin's has three fields.
-const MAX_HEADER: usize = 16 * 1024;
-
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
 type Response = hyper::Response<Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>>;
 
 /// Serves until `stop` is cancelled, then serves those already connected, and waits for operations
 /// in progress.
-///
-/// # Errors
-/// The limit of open descriptors can't be read.
-pub async fn serve(
-    socket: &mut AgentSocket,
-    agent: Arc<Agent>,
-    stop: CancellationToken,
-) -> io::Result<()> {
-    let waiting = Arc::new(Waiting::for_this_process()?);
+pub async fn serve(socket: &mut AgentSocket, agent: Arc<Agent>, stop: CancellationToken) {
+    let limit = Arc::new(ConnectionLimit::new(MOST_WAITING));
     let connections = TaskTracker::new();
     let watching = Watching::new(stop.clone());
-    let welcome = |stream: UnixStream| {
-        if let Err(refused) = is_root(&stream) {
-            tracing::warn!("connection refused: {refused}");
-            return;
-        }
-        let presence = Arc::new(waiting.enter());
+    let mut welcome = |stream: UnixStream, slot: Slot| {
         let (agent, watching) = (Arc::clone(&agent), watching.clone());
-        connections.spawn(connection(stream, agent, presence, watching));
+        connections.spawn(connection(stream, agent, Arc::new(slot), watching));
     };
-    loop {
-        let accepted = tokio::select! {
-            accepted = socket.accept() => accepted,
-            () = stop.cancelled() => break,
-        };
-        match accepted {
-            Ok(stream) => {
-                let is_full = waiting.is_full();
-                welcome(stream);
-                if is_full {
-                    // The connection that has to go holds its descriptor until its task has run.
-                    tokio::task::yield_now().await;
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "accept failed; trying again shortly");
-                waiting.end_oldest();
-                tokio::time::sleep(ACCEPT_BACKOFF).await;
+    tokio::select! {
+        never = http::accept(socket, &limit, &mut welcome) => match never {},
+        () = stop.cancelled() => {}
+    }
+    for stream in socket.close().into_iter().filter(is_root) {
+        welcome(stream, limit.enter());
+    }
+    connections.close();
+    connections.wait().await;
+}
+
+impl Listener for AgentSocket {
+    type Stream = UnixStream;
+
+    /// The next connection of root.
+    async fn accept(&mut self) -> io::Result<UnixStream> {
+        loop {
+            let stream = Self::accept(self).await?;
+            if is_root(&stream) {
+                return Ok(stream);
             }
         }
     }
-    socket.close().into_iter().for_each(welcome);
-    connections.close();
-    connections.wait().await;
-    Ok(())
 }
 
 /// Whether the peer is root, by the credentials that the kernel recorded when it connected
 /// (SO_PEERCRED, unix(7)).
-fn is_root(stream: &UnixStream) -> Result<(), String> {
-    match stream.peer_cred() {
-        Ok(peer) if peer.uid() == 0 => Ok(()),
-        Ok(peer) => Err(format!(
+fn is_root(stream: &UnixStream) -> bool {
+    let problem = match stream.peer_cred() {
+        Ok(peer) if peer.uid() == 0 => return true,
+        Ok(peer) => format!(
             "uid {} (pid {}) is not root",
             peer.uid(),
             peer.pid().unwrap_or(0)
-        )),
-        Err(error) => Err(format!("peer credentials: {error}")),
-    }
+        ),
+        Err(error) => format!("peer credentials: {error}"),
+    };
+    tracing::warn!("connection refused: {problem}");
+    false
 }
 
-async fn connection(
-    stream: UnixStream,
-    agent: Arc<Agent>,
-    presence: Arc<Presence>,
-    watching: Watching,
-) {
+async fn connection(stream: UnixStream, agent: Arc<Agent>, slot: Arc<Slot>, watching: Watching) {
     let stop = watching.stop.clone();
     let begun = CancellationToken::new();
     let service = service_fn(|request| {
         begun.cancel();
-        let (agent, presence) = (Arc::clone(&agent), Arc::clone(&presence));
+        let (agent, slot) = (Arc::clone(&agent), Arc::clone(&slot));
         let watching = watching.clone();
         async move {
-            let response = respond(request, agent, &presence, &watching).await;
-            presence.waits();
+            let response = respond(request, agent, &slot, &watching).await;
+            slot.waits();
             Ok::<_, Infallible>(response)
         }
     });
     let client = Client::new(stream);
-    let mut connection = std::pin::pin!(
-        hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(REQUEST_DEADLINE)
-            .max_buf_size(MAX_HEADER)
-            .serve_connection(TokioIo::new(client.clone()), service)
-    );
+    let stream = TokioIo::new(client.clone());
+    let mut connection = std::pin::pin!(http::http1().serve_connection(stream, service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         // The connection takes its request along: nobody waits for the answer.
@@ -146,10 +117,8 @@ async fn connection(
             tracing::trace!("the client disconnected");
             return;
         }
-        () = presence.ended() => {
-            tracing::debug!(
-                "connection closed: it had waited longest when another needed its place"
-            );
+        () = slot.evicted() => {
+            tracing::debug!("connection closed: it had waited longest when another came");
             return;
         }
         () = stop.cancelled() => {
@@ -172,23 +141,17 @@ async fn connection(
 async fn respond(
     request: hyper::Request<Incoming>,
     agent: Arc<Agent>,
-    presence: &Presence,
+    slot: &Slot,
     watching: &Watching,
 ) -> Response {
     if (request.method(), request.uri().path()) == (&Method::POST, wire::PATH) {
-        return cni(request, agent, presence).await;
+        return cni(request, agent, slot).await;
     }
-    // The requests below have no body to wait for.
-    presence.completed();
-    pages::respond(&request, agent, watching).await
+    pages::respond(&request, agent, slot, watching).await
 }
 
-async fn cni(
-    request: hyper::Request<Incoming>,
-    agent: Arc<Agent>,
-    presence: &Presence,
-) -> Response {
-    let body = whole(request.into_body(), presence);
+async fn cni(request: hyper::Request<Incoming>, agent: Arc<Agent>, slot: &Slot) -> Response {
+    let body = whole(request.into_body(), slot);
     let body = match tokio::time::timeout(REQUEST_DEADLINE, body).await {
         Ok(Ok(body)) => body,
         Ok(Err(error)) => {
@@ -202,7 +165,7 @@ async fn cni(
             return problem(StatusCode::REQUEST_TIMEOUT, ErrorCode::IO, msg);
         }
     };
-    presence.completed();
+    slot.completed();
     let cancel = Arc::new(Cancel::default());
     let on_disconnect = CancelOnDrop(Some(Arc::clone(&cancel)));
     // tokio moves a future of this size several times.
@@ -222,13 +185,13 @@ async fn cni(
 }
 
 /// A request's complete body.
-async fn whole(body: Incoming, presence: &Presence) -> Result<Bytes, BodyError> {
+async fn whole(body: Incoming, slot: &Slot) -> Result<Bytes, BodyError> {
     let mut body = Limited::new(body, wire::MAX_REQUEST);
     let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {
         // A frame without data is a trailer, which is ignored.
         if let Ok(data) = frame?.into_data() {
-            presence.grew(data.len());
+            slot.grew(data.len());
             whole.extend_from_slice(&data);
         }
     }
@@ -265,11 +228,11 @@ fn problem(status: StatusCode, code: ErrorCode, msg: impl Into<String>) -> Respo
     )
 }
 
-async fn metrics_page(agent: &Agent, headers: &HeaderMap) -> Response {
+async fn metrics_page(agent: &Agent, headers: &HeaderMap) -> http::Response {
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     let format = PageFormat::accepted(accept);
     let page = format.of(agent.metrics_page().await);
-    typed(StatusCode::OK, format.media_type(), page)
+    http::typed(StatusCode::OK, format.media_type(), page)
 }
 
 /// An answer to the plugin, with the text for its standard error at the body's end. The answer has
@@ -286,29 +249,6 @@ fn with_stderr(status: StatusCode, mut answer: String, stderr: &str) -> Response
     response
 }
 
-fn text(status: StatusCode, body: &'static str) -> Response {
-    typed(status, "text/plain; charset=utf-8", body)
-}
-
 fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
-    typed(status, "application/json", body)
-}
-
-fn typed(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -> Response {
-    let mut response = Response::new(Either::Left(Full::new(body.into())));
-    *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    response
-}
-
-/// Raises the soft limit of open descriptors to the hard one: each pod being wired holds a few.
-///
-/// # Errors
-/// The limit can't be read or set.
-pub fn raise_descriptor_limit() -> io::Result<()> {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
+    http::typed(status, "application/json", body).map(Either::Left)
 }

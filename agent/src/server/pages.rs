@@ -10,6 +10,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
 use podwire_cni::spec::ErrorCode;
 use podwire_cni::wire;
+use podwire_daemon::http::Slot;
 use tokio_util::sync::CancellationToken;
 
 use super::{LONGEST_WAIT, Response, died, json, metrics_page, problem};
@@ -37,6 +38,7 @@ impl Watching {
 pub(super) async fn respond(
     request: &hyper::Request<Incoming>,
     agent: Arc<Agent>,
+    slot: &Slot,
     watching: &Watching,
 ) -> Response {
     let filter = match Filter::parse(request.uri().query()) {
@@ -49,8 +51,15 @@ pub(super) async fn respond(
             );
         }
     };
+    // There is no body to wait for, but who waits for the agent's health can make room as well.
+    if filter.wait.is_none() {
+        slot.completed();
+    }
     match (request.method(), request.uri().path()) {
-        (&Method::GET, "/metrics") => metrics_page(&agent, request.headers()).await,
+        (&Method::GET, "/metrics") => {
+            let page = metrics_page(&agent, request.headers()).await;
+            page.map(Either::Left)
+        }
         (&Method::GET, "/v1/health") => {
             let patience = Duration::from_secs(filter.wait.unwrap_or(0)).min(LONGEST_WAIT);
             json(StatusCode::OK, agent.health(patience).await)

@@ -2,22 +2,26 @@
 //! node (Kubernetes, externalTrafficPolicy: Local).
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use podwire_daemon::http::{self, ConnectionLimit, Response};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tracing::warn;
 
 use crate::cluster::Name;
-use crate::http::{self, Page};
 
 /// The served ports.
 #[derive(Debug, Default)]
-pub(super) struct Health(BTreeMap<u16, Served>);
+pub(super) struct Health {
+    served: BTreeMap<u16, Served>,
+    /// All ports share it, however many services there are.
+    limit: Arc<ConnectionLimit>,
+}
 
 #[derive(Debug)]
 struct Served {
@@ -33,10 +37,10 @@ impl Drop for Served {
 
 impl Health {
     /// Serves these ports, each with the service and its number of endpoints here.
-    pub(super) async fn serve(&mut self, wanted: &BTreeMap<u16, (Name, usize)>) {
-        self.0.retain(|port, _| wanted.contains_key(port));
+    pub(super) fn serve(&mut self, wanted: &BTreeMap<u16, (Name, usize)>) {
+        self.served.retain(|port, _| wanted.contains_key(port));
         for (port, state) in wanted {
-            if let Some(served) = self.0.get(port) {
+            if let Some(served) = self.served.get(port) {
                 served.state.send_if_modified(|was| {
                     let differs = was != state;
                     was.clone_from(state);
@@ -44,19 +48,14 @@ impl Health {
                 });
                 continue;
             }
-            // For both families, unless the machine has no IPv6.
-            let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, *port)).await {
-                Ok(listener) => Ok(listener),
-                Err(_) => TcpListener::bind(("0.0.0.0", *port)).await,
-            };
-            match listener {
+            match http::listen((Ipv6Addr::UNSPECIFIED, *port).into()) {
                 Ok(listener) => {
                     let (sender, receiver) = watch::channel(state.clone());
-                    let receiver = Arc::new(receiver);
-                    let answer = move |_: &str| page(&receiver.borrow());
-                    let task = tokio::spawn(http::serve(listener, answer)).abort_handle();
+                    let pages = move |_| ready(page(&receiver.borrow()));
+                    let limit = Arc::clone(&self.limit);
+                    let task = tokio::spawn(http::serve(listener, limit, pages)).abort_handle();
                     let state = sender;
-                    self.0.insert(*port, Served { state, task });
+                    self.served.insert(*port, Served { state, task });
                 }
                 Err(error) => {
                     let ((namespace, name), _) = state;
@@ -69,12 +68,12 @@ impl Health {
 }
 
 /// In kube-proxy's form.
-fn page(((namespace, name), count): &(Name, usize)) -> Page {
+fn page(((namespace, name), count): &(Name, usize)) -> Response {
     let status = match count {
         0 => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::OK,
     };
     let service = json!({"namespace": namespace, "name": name});
     let body = json!({"service": service, "localEndpoints": count, "serviceProxyHealthy": true});
-    (status, "application/json", body.to_string())
+    http::typed(status, "application/json", body.to_string())
 }

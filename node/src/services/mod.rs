@@ -71,7 +71,7 @@ impl Services {
             return Ok(Settled::Nothing);
         }
         let fronts = Fronts::of(cluster, here);
-        self.health.serve(&fronts.health).await;
+        self.health.serve(&fronts.health);
         let contents = Contents::of(&fronts, pods, &here.addresses);
         let wanted = contents.seen();
         let looked = self.seen.is_none();

@@ -1,0 +1,4 @@
+//! What podwire's daemons share: the agent, the node role and the controller.
+
+pub mod http;
+pub mod process;
