@@ -30,6 +30,8 @@ fn a_packet_between_two_pods_is_followed_to_the_port_of_the_second() {
         &delivered,
     ];
     trace(&node, "web db -6 --port 443").assert_says(ARRIVES, &tcp6);
+    let echo6 = ["ICMP echo request fd70:6f64:7769:7265::2 > ", &delivered];
+    trace(&node, "web db -6").assert_says(ARRIVES, &echo6);
     let steps = [
         "br-int table 0",
         "br-int table 240",
@@ -85,22 +87,6 @@ fn a_packet_to_the_world_goes_to_the_node_which_is_the_pods_gateway() {
     trace(&node, "web nobody")
         .assert_says(Some(4), &["no pod nobody on this node", "podwire ports"]);
     trace(&node, "web 2001:db8::1 --src 192.0.2.7").assert_says(DOES_NOT, &["different families"]);
-}
-
-#[test]
-fn with_less_than_two_pods_it_shows_timings_and_says_their_name() {
-    let node = TestNode::with_ovs();
-    let _agent = node.start_agent(&AgentOptions::default());
-    let _web = node.added_pod("web");
-    let done = trace(&node, "tests/web --last 1");
-    assert!(
-        done.stdout.starts_with("ADD tests/web eth0"),
-        "{}",
-        done.stdout
-    );
-    done.assert_says(ARRIVES, &["timings are shown by podwire timings"]);
-    let (_, json) = node.podwire_json("trace --json web");
-    assert_eq!(json["operations"][0]["verb"], "ADD");
 }
 
 #[test]

@@ -4,7 +4,9 @@
 mod html;
 mod waterfall;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
+use podwire_cni::spec::Command;
 use serde::{Deserialize, Serialize};
 
 use super::paint::width;
@@ -17,18 +19,21 @@ use crate::inspect::Filter;
 #[command(after_help = super::EXIT_CODES)]
 pub struct TimingsArgs {
     /// Show only this pod, NAMESPACE/NAME or NAME
-    pub(super) pod: Option<String>,
+    pod: Option<String>,
     /// Number of operations, the newest
-    #[arg(short = 'l', long, value_name = "NUMBER", default_value_t = LAST)]
-    pub(super) last: usize,
-    /// Verbs to show
+    #[arg(short = 'l', long, value_name = "NUMBER", default_value_t = 10)]
+    last: usize,
+    /// Verbs to show: ADD, DEL, CHECK, GC, STATUS
     #[arg(
         long,
         value_name = "VERBS",
         value_delimiter = ',',
-        default_value = VERBS
+        default_value = "ADD,DEL",
+        value_parser = PossibleValuesParser::new(Command::ALL.map(Command::as_str)),
+        ignore_case = true,
+        hide_possible_values = true
     )]
-    pub(super) verbs: Vec<String>,
+    verbs: Vec<String>,
     /// text, html (one page for a browser), or json or yaml for programs
     #[arg(
         short,
@@ -37,18 +42,14 @@ pub struct TimingsArgs {
         default_value = "text",
         hide_possible_values = true
     )]
-    pub(super) output: Output,
+    output: Output,
     #[command(flatten)]
-    pub(super) common: CommonArgs,
+    common: CommonArgs,
 }
-
-/// The defaults of `--last` and `--verbs`.
-pub(super) const LAST: usize = 10;
-pub(super) const VERBS: &str = "ADD,DEL";
 
 /// The format of timings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
+enum Output {
     /// A waterfall for the terminal
     Text,
     /// One self-contained page

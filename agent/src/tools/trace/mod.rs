@@ -19,7 +19,6 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::paint::{Paint, printable};
-use super::timings::{self, TimingsArgs};
 use super::{AnswerArgs, Exit, ToolError, show};
 use crate::config::Mode;
 use crate::inspect::{PortList, PortView, StatusView};
@@ -42,10 +41,10 @@ const PORT: u16 = 80;
 pub struct TraceArgs {
     /// The pod that sends: NAMESPACE/NAME, NAME or container ID
     #[arg(value_name = "POD-A")]
-    from: Option<String>,
+    from: String,
     /// The pod that receives, on this node, or any IP address
     #[arg(value_name = "POD-B")]
-    to: Option<String>,
+    to: String,
     /// icmp, tcp or udp [default: tcp with --port, else icmp]
     #[arg(long, hide_possible_values = true)]
     proto: Option<Proto>,
@@ -75,16 +74,6 @@ pub struct TraceArgs {
     raw: bool,
     #[command(flatten)]
     answer: AnswerArgs,
-
-    // `podwire trace [POD]` was the name of `podwire timings`.
-    #[arg(long, hide = true, default_value_t = timings::LAST)]
-    last: usize,
-    #[arg(long, hide = true, value_delimiter = ',', default_value = timings::VERBS)]
-    verbs: Vec<String>,
-    #[arg(long, hide = true)]
-    html: bool,
-    #[arg(long, hide = true)]
-    json: bool,
 }
 
 /// The result of a trace.
@@ -126,15 +115,12 @@ enum Verdict {
 
 impl TraceArgs {
     pub(super) async fn run(self) -> Result<Exit, ToolError> {
-        let (Some(from), Some(to)) = (&self.from, &self.to) else {
-            return self.timings().await;
-        };
         let agent = self.answer.agent();
         let status: StatusView = agent.get("/v1/status").await?;
         let list: PortList = agent.get("/v1/ports").await?;
-        let to_address: Option<IpAddr> = to.parse().ok();
+        let to_address: Option<IpAddr> = self.to.parse().ok();
         let wants_v6 = to_address.map_or(self.ipv6, |ip| ip.is_ipv6());
-        let from = sender(&list.ports, from, self.interface.as_deref())?;
+        let from = sender(&list.ports, &self.from, self.interface.as_deref())?;
         let src = match self.src {
             Some(src) => src,
             None => address_of(from, wants_v6)?,
@@ -142,7 +128,7 @@ impl TraceArgs {
         let (receiver, dst) = match to_address {
             Some(ip) => (list.ports.iter().find(|port| address_is(port, ip)), ip),
             None => {
-                let receiver = sender(&list.ports, to, None)?;
+                let receiver = sender(&list.ports, &self.to, None)?;
                 (Some(receiver), address_of(receiver, wants_v6)?)
             }
         };
@@ -191,27 +177,6 @@ impl TraceArgs {
             })?,
         }
         Ok(Exit::by_health(traced.arrives))
-    }
-
-    /// The former meaning of `podwire trace`.
-    async fn timings(self) -> Result<Exit, ToolError> {
-        eprintln!(
-            "podwire: timings are shown by podwire timings; podwire trace POD-A POD-B follows a \
-             packet"
-        );
-        let output = match (self.html, self.json) {
-            (true, _) => timings::Output::Html,
-            (_, true) => timings::Output::Json,
-            _ => timings::Output::Text,
-        };
-        let timings = TimingsArgs {
-            pod: self.from,
-            last: self.last,
-            verbs: self.verbs,
-            output,
-            common: self.answer.common,
-        };
-        timings.run().await
     }
 }
 

@@ -50,7 +50,7 @@ impl Packet {
         };
         let (protocol, rest) = match (self.proto, is_v4) {
             (Proto::Icmp, true) => ("icmp", "icmp_type=8,icmp_code=0".to_owned()),
-            (Proto::Icmp, false) => ("icmp6", "icmp_type=128,icmp_code=0".to_owned()),
+            (Proto::Icmp, false) => ("icmp6", "icmpv6_type=128,icmpv6_code=0".to_owned()),
             (Proto::Tcp, true) => ("tcp", self.ports("tcp") + ",tcp_flags=syn"),
             (Proto::Tcp, false) => ("tcp6", self.ports("tcp") + ",tcp_flags=syn"),
             (Proto::Udp, true) => ("udp", self.ports("udp")),
