@@ -131,3 +131,19 @@ fn without_an_agent_the_rest_is_written_and_what_is_missing_is_said() {
     assert!(of(&files, "openvswitch/rows.txt").contains("Open_vSwitch"));
     assert!(of(&files, "doctor.txt").contains("WRONG agent"));
 }
+
+#[test]
+fn a_bundle_goes_to_standard_output_and_not_into_a_directory_named_like_an_archive() {
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
+    let line = "cd /run && podwire bundle - 2>said | tar -xz && cat said podwire/version.json";
+    let done = node.shell(line);
+    assert!(done.status.success(), "{done:?}");
+    assert!(done.stdout.contains("wrote - with "), "{}", done.stdout);
+    assert!(done.stdout.contains(env!("CARGO_PKG_VERSION")));
+    for name in ["b.zip", "b.tgz"] {
+        let done = node.podwire(format!("bundle /run/{name}"));
+        done.assert_says(Some(1), &[name, "no .tar.gz"]);
+        assert!(!node.path(&format!("/run/{name}")).exists());
+    }
+}

@@ -14,6 +14,10 @@ use crate::tools::paint::shortened;
 
 /// The size limit of a file, in bytes; a longer one is truncated.
 const LONGEST: usize = 4 << 20;
+/// What an archive's name ends with.
+const ARCHIVE: &str = ".tar.gz";
+/// Names that a directory should not have.
+const OTHER_ARCHIVES: [&str; 6] = [".tgz", ".tar", ".gz", ".zip", ".xz", ".zst"];
 
 /// The collected files.
 #[derive(Debug, Default)]
@@ -66,10 +70,15 @@ impl Files {
     /// Writes a directory, or an archive if the path ends with `.tar.gz`. Only root can read it.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        match name.strip_suffix(".tar.gz") {
-            Some(directory) => self.archive(path, directory),
+        match name.strip_suffix(ARCHIVE) {
+            Some(directory) => self.archive(new_file(path)?, directory)?.sync_all(),
             None => self.directory(path),
         }
+    }
+
+    /// Writes an archive.
+    pub(super) fn write_to(&self, output: impl io::Write) -> io::Result<()> {
+        self.archive(output, "podwire")?.flush()
     }
 
     fn directory(&self, path: &Path) -> io::Result<()> {
@@ -84,8 +93,8 @@ impl Files {
         Ok(())
     }
 
-    fn archive(&self, path: &Path, directory: &str) -> io::Result<()> {
-        let encoder = GzEncoder::new(new_file(path)?, Compression::default());
+    fn archive<W: io::Write>(&self, output: W, directory: &str) -> io::Result<W> {
+        let encoder = GzEncoder::new(output, Compression::default());
         let mut archive = tar::Builder::new(encoder);
         for (name, text) in &self.files {
             let text = self.redactor.text(text);
@@ -94,8 +103,15 @@ impl Files {
             header.set_mode(0o600);
             archive.append_data(&mut header, format!("{directory}/{name}"), text.as_bytes())?;
         }
-        archive.into_inner()?.finish()?.sync_all()
+        archive.into_inner()?.finish()
     }
+}
+
+/// Whether a path names an archive of a kind that is not written.
+pub(super) fn is_other_archive(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let ends = |suffix: &&str| name.ends_with(*suffix);
+    !ends(&ARCHIVE) && OTHER_ARCHIVES.iter().any(ends)
 }
 
 fn new_file(path: &Path) -> io::Result<fs::File> {

@@ -39,8 +39,8 @@ const PAGES: [(&str, &str); 4] = [
                   and nodes."
 )]
 pub struct BundleArgs {
-    /// File to write, ending in .tar.gz, or directory; it must not exist yet [default:
-    /// podwire-HOST-TIME.tar.gz]
+    /// File to write, ending in .tar.gz, or directory, or - for standard output; it must not exist
+    /// yet [default: podwire-HOST-TIME.tar.gz]
     path: Option<PathBuf>,
     #[command(flatten)]
     places: Places,
@@ -55,7 +55,15 @@ impl BundleArgs {
             let time: String = now.chars().filter(char::is_ascii_alphanumeric).collect();
             PathBuf::from(format!("podwire-{}-{time}.tar.gz", machine::host()))
         });
-        if path.symlink_metadata().is_ok() {
+        let is_output = path.as_os_str() == "-";
+        if !is_output && files::is_other_archive(&path) {
+            let what = format!(
+                "{} is no .tar.gz, the only archive that is written",
+                path.display()
+            );
+            return Err(ToolError::Unable(what));
+        }
+        if !is_output && path.symlink_metadata().is_ok() {
             let source = io::Error::from(io::ErrorKind::AlreadyExists);
             return Err(ToolError::File { path, source });
         }
@@ -68,17 +76,25 @@ impl BundleArgs {
             "missing": files.missing(),
         });
         files.put_json("bundle.json", &index);
-        let written = files.write(&path);
-        written.map_err(|source| ToolError::File {
-            path: path.clone(),
-            source,
-        })?;
+        let written = match is_output {
+            true => files
+                .write_to(io::stdout().lock())
+                .map_err(ToolError::Output),
+            false => files.write(&path).map_err(|source| ToolError::File {
+                path: path.clone(),
+                source,
+            }),
+        };
+        written?;
         let mut text = format!("wrote {} with {} files\n", path.display(), files.len());
         for missing in files.missing() {
             let line = format!("without {}: {}", missing.file, missing.why);
             text.push_str(&format!("{}\n", printable(&line)));
         }
-        show(&text)?;
+        match is_output {
+            true => eprint!("{text}"),
+            false => show(&text)?,
+        }
         Ok(Exit::Well)
     }
 
@@ -94,6 +110,7 @@ impl BundleArgs {
             Err(error) => files.put("agent/status.json", Err(error)),
         }
         if let Some(status) = status {
+            let agent = agent.checking();
             for (file, page) in PAGES {
                 let answer: Result<Value, ToolError> = agent.get(page).await;
                 let text = answer.map(|it| serde_json::to_string_pretty(&it).unwrap_or_default());
