@@ -452,3 +452,50 @@ fn the_step_in_which_an_add_failed_has_its_bar() {
     assert_eq!(failed.len(), 1, "{steps:#?}");
     assert_eq!(failed[0]["name"], "ovs-vswitchd: ofport");
 }
+
+#[test]
+fn what_the_agent_knew_before_the_switch_was_gone_is_not_shown_as_the_present_state() {
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
+    let _web = node.added_pod("web");
+    for tool in ["ports", "check"] {
+        let done = node.podwire(tool);
+        done.assert_says(WELL, &["1"]);
+    }
+    node.kill_vswitchd();
+    let before = ["ovs-vswitchd does not answer", "podwire doctor"];
+    for tool in ["ports", "check", "ports -o json"] {
+        node.podwire(tool).assert_says(UNWELL, &before);
+    }
+    node.kill_ovsdb_server();
+    let before = ["Open vSwitch's database: ", "podwire doctor"];
+    node.podwire("ports").assert_says(UNWELL, &before);
+}
+
+#[test]
+fn an_agent_that_hangs_is_to_be_restarted_and_not_started() {
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
+    agent.signal(Signal::SIGSTOP);
+    let restart = format!("kill -KILL {}; flock ", agent.pid());
+    for tool in ["status", "ports --watch"] {
+        let said = ["no answer within 5 s", "restart it: ", &restart];
+        node.podwire(tool).assert_says(NO_AGENT, &said);
+    }
+    let done = node.podwire("probe live");
+    assert!(!done.status.success(), "{done:?}");
+    assert!(done.stderr.contains("no answer within 5 s"), "{done:?}");
+    agent.signal(Signal::SIGCONT);
+    node.podwire("status").assert_says(WELL, &[": ready"]);
+}
+
+#[test]
+fn a_verb_or_an_end_that_does_not_exist_is_refused() {
+    let node = TestNode::new();
+    for (line, said) in [
+        ("timings --verbs FOO", "invalid value 'FOO' for '--verbs"),
+        ("trace web", "<POD-B>"),
+    ] {
+        node.podwire(line).assert_says(Some(2), &[said]);
+    }
+}

@@ -20,6 +20,8 @@ use crate::plan::AttachmentKey;
 
 /// Time limit for an answer that the agent does not hold back.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
+/// The same for its health, which it knows.
+const HEALTH_DEADLINE: Duration = Duration::from_secs(5);
 /// The largest answer accepted, in bytes: that of a node full of ports.
 const LARGEST: usize = 64 << 20;
 
@@ -120,7 +122,7 @@ impl AgentSocket {
     /// The request failed.
     pub(super) async fn health(&self, patience: Duration) -> Result<Health, AskError> {
         let path = format!("/v1/health?wait={}", patience.as_secs_f32().ceil());
-        self.get(&path, ANSWER_DEADLINE + patience).await
+        self.get(&path, HEALTH_DEADLINE + patience).await
     }
 
     /// Like [`Self::health`]; if there is no agent, waits for a change at its socket's path.

@@ -29,11 +29,8 @@ impl CheckArgs {
             pod: self.pod.clone(),
             ..Filter::default()
         };
-        let list: AuditList = self
-            .answer
-            .agent()
-            .get(&format!("/v1/check{filter}"))
-            .await?;
+        let agent = self.answer.agent().checking();
+        let list: AuditList = agent.get(&format!("/v1/check{filter}")).await?;
         if let Some(pod) = self.pod.filter(|_| list.attachments.is_empty()) {
             return Err(ToolError::NotFound(format!(
                 "no attachment of a pod {pod} on this node\nlook: podwire ports"
@@ -42,7 +39,7 @@ impl CheckArgs {
         self.answer
             .show(&list, |paint| text(&list.attachments, self.verbose, paint))?;
         let all_well = list.attachments.iter().all(|it| it.differences.is_empty());
-        Ok(Exit::by_health(all_well))
+        Ok(Exit::by_health(agent.sees_the_switch().await? && all_well))
     }
 }
 

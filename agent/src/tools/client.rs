@@ -10,18 +10,25 @@ use hyper::body::{Bytes, Incoming};
 use podwire_cni::spec::SpecError;
 use serde::de::DeserializeOwned;
 
-use super::Exit;
+use super::{Exit, doctor};
 use crate::asking::{self, Unanswered};
 use crate::duration;
+use crate::inspect::StatusView;
 
-/// Time limit of an answer: checking every attachment of a large node takes a second or two.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
+/// Time limit of an answer: longer than the agent waits for the switch and OVN in its report.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
+/// The same where the agent compares every attachment, which takes a large node a second or two.
+const CHECK_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Why a tool has nothing to show.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
     /// Nobody listens.
-    #[error("no agent answers on {}: {source}\n{}", socket.display(), next_step())]
+    #[error(
+        "no agent answers on {}: {source}\nstart it: {}\nlook:     podwire doctor",
+        socket.display(),
+        doctor::start_agent()
+    )]
     NoAgent {
         /// The socket.
         socket: PathBuf,
@@ -34,8 +41,12 @@ pub enum ToolError {
         /// The present user.
         uid: u32,
     },
-    /// The connection ended before the answer.
-    #[error("{path} on {}: {problem}\n{}", socket.display(), next_step())]
+    /// The agent hangs, or the connection ended before the answer.
+    #[error(
+        "{path} on {}: {problem}\nrestart it: {}\nlook:       podwire doctor",
+        socket.display(),
+        doctor::restart_silent_agent(socket)
+    )]
     Broken {
         /// The request.
         path: String,
@@ -97,14 +108,6 @@ impl ToolError {
     }
 }
 
-/// What to do if an agent does not answer.
-fn next_step() -> String {
-    format!(
-        "start it: {}\nlook:     podwire doctor",
-        super::doctor::start_agent()
-    )
-}
-
 /// An agent's socket.
 #[derive(Debug, Clone)]
 pub struct AgentSocket {
@@ -121,8 +124,9 @@ impl AgentSocket {
         }
     }
 
-    /// With a shorter time limit.
-    pub fn answering_within(self, patience: Duration) -> Self {
+    /// With the time limit of answers for which the agent compares every attachment.
+    pub(super) fn checking(self) -> Self {
+        let patience = CHECK_DEADLINE;
         Self { patience, ..self }
     }
 
@@ -156,13 +160,29 @@ impl AgentSocket {
         self.ask(Method::POST, path).await
     }
 
+    /// Whether the agent sees the switch. If not, says on standard error that what it reports of
+    /// ports is what it saw before.
+    ///
+    /// # Errors
+    /// There is no agent, or it failed.
+    pub(super) async fn sees_the_switch(&self) -> Result<bool, ToolError> {
+        let status: StatusView = self.get("/v1/status").await?;
+        let problem = match (status.database.current, status.vswitchd.ok) {
+            (true, true) => return Ok(true),
+            (false, _) => format!("Open vSwitch's database: {}", status.database.state),
+            (true, false) => "ovs-vswitchd does not answer".to_owned(),
+        };
+        eprintln!("podwire: {problem}; this is the state before that\nlook: podwire doctor");
+        Ok(false)
+    }
+
     /// `GET`s a page of JSON lines, to be read as they arrive.
     ///
     /// # Errors
     /// There is no agent, or it failed.
     pub async fn lines(&self, path: &str) -> Result<Lines, ToolError> {
         Ok(Lines {
-            body: self.send(Method::GET, path).await?,
+            body: self.in_time(path, self.send(Method::GET, path)).await?,
             rest: Vec::new(),
         })
     }
@@ -179,21 +199,29 @@ impl AgentSocket {
             let body = body.collect().await;
             body.map_err(|error| self.broken(path, error.to_string()))
         };
-        let body = tokio::time::timeout(self.patience, answer)
-            .await
-            .map_err(|_| {
-                self.broken(
-                    path,
-                    format!("no answer within {}", duration::text(self.patience)),
-                )
-            })??;
-        Ok(body.to_bytes())
+        Ok(self.in_time(path, answer).await?.to_bytes())
+    }
+
+    async fn in_time<T>(
+        &self,
+        path: &str,
+        answer: impl Future<Output = Result<T, ToolError>>,
+    ) -> Result<T, ToolError> {
+        let answer = tokio::time::timeout(self.patience, answer).await;
+        answer.unwrap_or_else(|_| {
+            let patience = duration::text(self.patience);
+            Err(self.broken(path, format!("no answer within {patience}")))
+        })
     }
 
     async fn send(&self, method: Method, path: &str) -> Result<Incoming, ToolError> {
         let response = asking::ask(&self.path, method, path, Bytes::new())
             .await
             .map_err(|unanswered| match unanswered {
+                // unix(7): its queue of connections is full.
+                Unanswered::Connect(source) if source.kind() == io::ErrorKind::WouldBlock => {
+                    self.broken(path, "it accepts no connection".to_owned())
+                }
                 Unanswered::Connect(source) => self.unreachable(source),
                 other => self.broken(path, other.to_string()),
             })?;

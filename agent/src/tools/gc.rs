@@ -27,7 +27,7 @@ pub struct GcArgs {
 
 impl GcArgs {
     pub(super) async fn run(self) -> Result<Exit, ToolError> {
-        let agent = self.answer.agent();
+        let agent = self.answer.agent().checking();
         let list: LeftoverList = match self.dry_run {
             true => agent.get("/v1/gc").await?,
             false => agent.post("/v1/gc").await?,

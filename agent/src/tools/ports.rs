@@ -15,9 +15,11 @@ use crate::ports::PortState;
 
 /// The flags of `podwire ports`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code 1: one of the ports shown has failed.\n\
+#[command(
+    after_help = "Exit code 1: one of the ports shown has failed, or the agent can't see the switch.\n\
                   In a pipe, --watch prints a line for each change; with -o json a JSON object,\n\
-                  with -o yaml a document.")]
+                  with -o yaml a document."
+)]
 pub struct PortsArgs {
     /// Show only this pod, NAMESPACE/NAME or NAME
     pod: Option<String>,
@@ -72,14 +74,18 @@ impl PortsArgs {
         if self.watch {
             return self.follow(&path).await;
         }
-        let list: PortList = self.common.agent().get(&path).await?;
+        let agent = self.common.agent();
+        let list: PortList = agent.get(&path).await?;
         match self.output {
             Output::Json => show_as(Machine::Json, &list)?,
             Output::Yaml => show_as(Machine::Yaml, &list)?,
             Output::Text | Output::Wide => show(&self.table(&list.ports))?,
         }
         let has_failed = |port: &PortView| port.state == PortState::Failed;
-        Ok(Exit::by_health(!list.ports.iter().any(has_failed)))
+        let sees_the_switch = agent.sees_the_switch().await?;
+        Ok(Exit::by_health(
+            sees_the_switch && !list.ports.iter().any(has_failed),
+        ))
     }
 
     fn table(&self, ports: &[PortView]) -> String {

@@ -1,11 +1,9 @@
 //! Checks the agent, its socket, and its reports about its pods.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use nix::sys::socket::getsockopt;
-use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::stat::{major, minor};
 
 use super::service::{agent_log, restart_agent, start_agent};
 use super::switch::Seen;
@@ -36,11 +34,10 @@ pub(super) async fn examine(
         Err(error) => {
             let reason = error.to_string();
             let what = reason.lines().next().unwrap_or_default().to_owned();
-            let hung = match error {
-                ToolError::NoAgent { .. } => None,
-                _ => listener(socket),
+            let fix = match error {
+                ToolError::NoAgent { .. } => start_agent(),
+                _ => restart_silent_agent(socket),
             };
-            let fix = hung.map_or_else(start_agent, |pid| restart_agent(pid, socket));
             findings.push(Finding::wrong(Kind::AgentSilent, what).fix(fix));
             let veths = netlink.list_veths().await.unwrap_or_default();
             let has_link = |port: &&PortRecord| veths.iter().any(|link| link.name == port.name);
@@ -61,11 +58,30 @@ pub(super) async fn examine(
     }
 }
 
-/// The process that listens on the socket; it exists even if it hangs (unix(7), SO_PEERCRED).
-fn listener(socket: &Path) -> Option<u32> {
-    let stream = UnixStream::connect(socket).ok()?;
-    let peer = getsockopt(&stream, PeerCredentials).ok()?;
-    u32::try_from(peer.pid()).ok()
+/// The command that replaces an agent that does not answer on this socket.
+pub(in super::super) fn restart_silent_agent(socket: &Path) -> String {
+    let directory = socket.parent().unwrap_or(Path::new("/"));
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    match holder(&locks, directory) {
+        Some(pid) => restart_agent(pid, socket),
+        None => start_agent(),
+    }
+}
+
+/// The process that holds the lock of the run directory, according to proc_locks(5). The socket
+/// does not tell: systemd may have made it, and a hanging agent accepts no connection.
+fn holder(locks: &str, directory: &Path) -> Option<u32> {
+    let directory = std::fs::metadata(directory).ok()?;
+    let device = directory.dev();
+    let (major, minor) = (major(device), minor(device));
+    let file = format!("{major:02x}:{minor:02x}:{}", directory.ino());
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [_, "FLOCK", _, _, pid, place, ..] if place == file => pid.parse().ok(),
+            _ => None,
+        }
+    })
 }
 
 /// Only root may use the socket, and the directory in which it could be replaced.
@@ -201,6 +217,7 @@ fn awaited(pod: &str, status: &StatusView) -> Finding {
 
 /// Problems of the agent's attachments, each of which it checks.
 pub(super) async fn examine_pods(agent: &AgentSocket, seen: &Seen) -> Option<Examined> {
+    let agent = agent.clone().checking();
     let audits: AuditList = agent.get("/v1/check").await.ok()?;
     let leftovers: LeftoverList = agent.get("/v1/gc").await.ok()?;
     let mut findings = Vec::new();

@@ -19,7 +19,6 @@ mod service;
 mod switch;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -29,6 +28,7 @@ use super::{AgentSocket, AnswerArgs, Exit, ToolError};
 use crate::config::usual;
 use crate::inspect::StatusView;
 use crate::netns::Netlink;
+pub(super) use agent::restart_silent_agent;
 use kind::Kind;
 pub(super) use service::{replace_agent, start_agent};
 pub(super) use switch::vswitchd;
@@ -106,9 +106,6 @@ impl Places {
     }
 }
 
-/// Time limit of the agent's own report: longer than it waits for the switch and OVN in it.
-const AGENT_PATIENCE: Duration = Duration::from_secs(5);
-
 /// A problem, or something worth a look.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
@@ -185,11 +182,7 @@ pub(super) async fn examine(
         return Err(ToolError::NotRoot { uid: uid.as_raw() });
     }
     let netlink = Netlink::start(None).map_err(ToolError::Kernel)?;
-    let asked: Result<StatusView, ToolError> = agent
-        .clone()
-        .answering_within(AGENT_PATIENCE)
-        .get("/v1/status")
-        .await;
+    let asked: Result<StatusView, ToolError> = agent.get("/v1/status").await;
     let status = asked.as_ref().ok();
     let seen = switch::look(places, status).await;
     let mut examined = vec![switch::examine(&seen)];

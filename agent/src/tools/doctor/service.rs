@@ -6,9 +6,10 @@ use std::path::Path;
 /// Exists if systemd is the node's init (sd_booted(3)).
 const SYSTEMD: &str = "/run/systemd/system";
 /// The directories of units (systemd.unit(5)).
-const UNITS: [&str; 4] = [
+const UNITS: [&str; 5] = [
     "/etc/systemd/system",
     "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 ];
