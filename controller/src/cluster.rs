@@ -59,6 +59,10 @@ pub struct Pod {
     pub version: u64,
     /// Its node.
     pub node: Name,
+    /// Seconds since 1970. Of two pods that claim an address, the older keeps it.
+    pub created: i64,
+    /// The addresses that its kubelet reports (`status.podIPs`).
+    pub reported: Box<[IpAddr]>,
     /// The content of `k8s.ovn.org/pod-networks`.
     pub networks: Option<Had>,
     /// [`REQUESTED_ADDRESSES`], unchanged.
@@ -183,6 +187,12 @@ fn uid(metadata: &ObjectMeta) -> Name {
     metadata.uid.as_deref().unwrap_or_default().into()
 }
 
+/// Seconds since 1970.
+fn created(metadata: &ObjectMeta) -> i64 {
+    let time = metadata.creation_timestamp.as_ref();
+    time.map_or(i64::MAX, |time| time.0.as_second())
+}
+
 /// The resourceVersion of an object as a number, which tells whether an event is older than the
 /// controller's own write: they are increasing numbers (KEP-5504). 0 if it is no number.
 pub fn version(metadata: &ObjectMeta) -> u64 {
@@ -229,9 +239,7 @@ impl From<&ApiNode> for Node {
         Self {
             uid: uid(&node.metadata),
             version: version(&node.metadata),
-            created: node
-                .creation_timestamp()
-                .map_or(i64::MAX, |time| time.0.as_second()),
+            created: created(&node.metadata),
             subnets: annotation(crate::ipam::NODE_SUBNETS),
             chassis: annotation("k8s.ovn.org/node-chassis-id")
                 .filter(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic())),
@@ -270,6 +278,8 @@ impl Pod {
                 .as_deref()
                 .filter(|name| !name.is_empty())?
                 .into(),
+            created: created(&pod.metadata),
+            reported: reported(pod),
             networks: pod
                 .annotations()
                 .get(crate::ipam::POD_NETWORKS)
@@ -278,6 +288,24 @@ impl Pod {
             requested_mac: annotation(pod, REQUESTED_MAC),
         })
     }
+}
+
+/// `podIPs`, or the older `podIP`.
+fn reported(pod: &ApiPod) -> Box<[IpAddr]> {
+    let Some(status) = &pod.status else {
+        return Box::default();
+    };
+    let all = status.pod_ips.iter().flatten().map(|it| &it.ip);
+    let mut parsed: Vec<IpAddr> = all.filter_map(|ip| ip.parse().ok()).collect();
+    if parsed.is_empty() {
+        parsed.extend(
+            status
+                .pod_ip
+                .iter()
+                .filter_map(|ip| ip.parse::<IpAddr>().ok()),
+        );
+    }
+    parsed.into()
 }
 
 fn annotation(pod: &ApiPod, name: &str) -> Option<Box<str>> {

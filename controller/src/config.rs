@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use podwire_ovs::client::{Remote, RemoteError, TlsKeys};
@@ -93,7 +94,13 @@ pub struct Config {
     /// What to log: a level, or filters such as info,podwire_ovs=debug
     #[arg(long, global = true, env = "PODWIRE_LOG", default_value = "info")]
     pub log: String,
+    /// How long a freed address rests before another pod gets it: for the tests, no flag
+    #[arg(skip = REST)]
+    pub rest: Duration,
 }
+
+/// Packets to a pod that is gone arrive for some seconds.
+const REST: Duration = Duration::from_secs(30);
 
 /// The settings that affect the computed rows.
 #[derive(Clone, Debug)]
@@ -102,6 +109,8 @@ pub(crate) struct Rules {
     /// Nodes' subnets are their `spec.podCIDRs`.
     pub(crate) use_pod_cidrs: bool,
     pub(crate) adopt: bool,
+    /// See [`Config::rest`].
+    pub(crate) rest: Duration,
 }
 
 /// A setting is invalid.
@@ -160,6 +169,7 @@ impl Config {
             networks,
             use_pod_cidrs: self.use_pod_cidrs,
             adopt: self.adopt,
+            rest: self.rest,
         })
     }
 

@@ -2,6 +2,7 @@
 //! state is rebuilt from them at every start.
 
 mod addresses;
+mod error;
 mod mac;
 mod pool;
 mod request;
@@ -9,7 +10,8 @@ mod subnets;
 #[cfg(test)]
 mod tests;
 
-pub use addresses::{AddressError, Addresses, Assigned, Had};
+pub use addresses::{Addresses, Assigned, Former, Had};
+pub use error::AddressError;
 pub use mac::Mac;
 pub use request::{REQUESTED_ADDRESSES, REQUESTED_MAC, Request, RequestError};
 pub use subnets::{ClusterSubnet, ClusterSubnetError, SubnetError, Subnets};
@@ -85,21 +87,24 @@ pub fn read_node_subnets(annotation: &str) -> Vec<IpNet> {
 
 /// A pod's annotation in ovn-kubernetes' format: lists and, beside a list of one, its only element.
 pub fn write_pod_networks(assigned: &Assigned) -> String {
-    let addresses = &assigned.addresses[..];
+    json!({ "default": pod_network(&assigned.addresses, assigned.mac) }).to_string()
+}
+
+fn pod_network(addresses: &[IpNet], mac: Mac) -> Value {
     let gateways: Vec<IpAddr> = addresses
         .iter()
         .map(|address| nth(address.trunc(), 1).addr())
         .collect();
     let mut entry = json!({
         "ip_addresses": addresses,
-        "mac_address": assigned.mac.to_string(),
+        "mac_address": mac.to_string(),
         "gateway_ips": gateways,
     });
     if let ([address], [gateway]) = (addresses, &gateways[..]) {
         entry["ip_address"] = json!(address);
         entry["gateway_ip"] = json!(gateway);
     }
-    json!({ "default": entry }).to_string()
+    entry
 }
 
 /// A pod's addresses on the default network, according to its annotation.
@@ -110,8 +115,11 @@ pub fn read_pod_networks(annotation: &str) -> Had {
     let mut had = Had {
         addresses: addresses.filter_map(|text| text.parse().ok()).collect(),
         mac: strings(&entry["mac_address"]).find_map(|text| text.parse().ok()),
+        is_exact: false,
     };
     had.addresses.dedup();
+    let written = had.mac.map(|mac| pod_network(&had.addresses, mac));
+    had.is_exact = written.as_ref() == Some(entry);
     had
 }
 

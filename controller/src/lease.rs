@@ -256,7 +256,7 @@ fn version(lease: &ApiLease) -> Option<String> {
 }
 
 /// Begins a term: the new epoch fences everything that this client commits from now on, and
-/// everything that an older leader commits is refused.
+/// everything that an older leader commits is refused. Returns whether there was one.
 ///
 /// # Errors
 /// [`TransactError::Guard`] if another began a term at the same time.
@@ -264,7 +264,7 @@ pub async fn begin_term(
     ovsdb: &Ovsdb,
     identity: &str,
     deadline: Instant,
-) -> Result<String, TransactError> {
+) -> Result<bool, TransactError> {
     ovsdb.set_fence(&Transaction::new())?;
     let (root, before) = ovsdb
         .wait("NB_Global", deadline, |db| {
@@ -299,5 +299,5 @@ pub async fn begin_term(
     fence.guard("NB_Global", is(&epoch));
     ovsdb.set_fence(&fence)?;
     info!(epoch, "leading");
-    Ok(epoch)
+    Ok(before.is_some())
 }

@@ -18,7 +18,7 @@ use podwire_ovs::wire::Limits;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::config::{Config, SettingError};
 use crate::lease::{self, Lease};
@@ -28,6 +28,8 @@ use crate::rival;
 use crate::southbound::Southbound;
 use crate::watch::{Change, KINDS};
 use controller::Controller;
+pub use state::Contradiction;
+use state::check;
 pub(crate) use state::{State, Step};
 
 /// Time limit of a transaction.
@@ -48,6 +50,9 @@ pub enum RunError {
          ovnkube-master or ovnkube-control-plane to zero first; --adopt then takes over its rows"
     )]
     Rival(String),
+    /// A setting does not fit what exists.
+    #[error("{0}")]
+    Contradiction(#[from] Contradiction),
     /// The API server can't be reached.
     #[error("the API server: {0}")]
     Api(Box<kube::Error>),
@@ -102,17 +107,21 @@ pub async fn run(
     let mut shutdown = std::pin::pin!(shutdown);
     let acquired = async {
         if is_absent.await.is_ok() {
+            // Before it leads, so that an upgrade to wrong settings ends at its first controller.
+            await_rows(&ovsdb).await;
+            ovsdb.read(|db| check(&rules, db))?;
             lease.acquire().await;
         }
+        Ok::<_, RunError>(())
     };
     tokio::select! {
-        () = acquired => {}
+        acquired = acquired => acquired?,
         found = &mut rival => return Err(RunError::Rival(found)),
         () = &mut shutdown => return Ok(()),
     }
     let term = Term {
-        state: State::new(rules),
-        ovsdb,
+        state: State::new(rules.clone()),
+        ovsdb: ovsdb.clone(),
         southbound,
         client,
     };
@@ -124,6 +133,13 @@ pub async fn run(
     };
     lease.release().await;
     led
+}
+
+/// Waits until the northbound database is known.
+async fn await_rows(ovsdb: &Ovsdb) {
+    while let Err(error) = ovsdb.synced(Instant::now() + TRANSACT).await {
+        warn!(%error, "the northbound database can't be read; trying again");
+    }
 }
 
 /// A client of the northbound database.
@@ -171,17 +187,15 @@ struct Term {
 impl Term {
     async fn lead(self, identity: &str, reporter: &Reporter) -> Result<(), RunError> {
         let deadline = Instant::now() + SYNC;
+        let begun = lease::begin_term(&self.ovsdb, identity, deadline).await;
+        let succeeds = begun.map_err(RunError::Database)?;
+        // After the fence: every object of which an earlier leader has written rows is listed.
         let (mut changes, _tasks) = crate::watch::start(&self.client);
         let mut state = self.state;
-        let begun = lease::begin_term(&self.ovsdb, identity, deadline);
-        let listed = async {
-            list(&mut changes, &mut state).await;
-            Ok(())
-        };
-        tokio::try_join!(begun, listed).map_err(RunError::Database)?;
+        list(&mut changes, &mut state).await;
         // Before the rows are read: a change in between is processed twice.
         let follower = self.ovsdb.follow();
-        state.begin(&self.ovsdb);
+        state.begin(&self.ovsdb, succeeds)?;
         info!(
             nodes = state.cluster.nodes.len(),
             pods = state.cluster.pods.len(),

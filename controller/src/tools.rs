@@ -96,7 +96,7 @@ impl View {
         let listed = timeout_at(deadline, list(&mut changes, &mut state)).await;
         listed.map_err(|_| ToolError::Deadline)?;
         ovsdb.synced(deadline).await?;
-        state.begin(&ovsdb);
+        state.begin(&ovsdb, false).map_err(RunError::from)?;
         Ok(Self {
             state,
             ovsdb,

@@ -1,11 +1,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 
 use super::pool::Pool;
-use super::{Mac, Request, former_mac, mac, nth};
+use super::{AddressError, Mac, Request, RequestError, former_mac, mac, nth};
 use crate::name::{Name, ObjectName};
 
 /// A pod's addresses: one of each family of its node's subnets, with the prefix length.
@@ -17,82 +17,45 @@ pub struct Assigned {
     pub mac: Mac,
 }
 
-/// A pod's addresses from before this controller knew it.
+/// A pod's addresses as a row or an annotation has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Had {
     /// The addresses.
     pub addresses: Vec<IpNet>,
     /// The MAC address.
     pub mac: Option<Mac>,
+    /// The annotation's entry has this and nothing else.
+    pub is_exact: bool,
 }
 
 impl Had {
-    /// Whether it equals this.
+    /// Whether the annotation is the one for these addresses.
     pub fn is(&self, assigned: &Assigned) -> bool {
-        self.addresses == assigned.addresses && self.mac == Some(assigned.mac)
+        self.is_exact && self.addresses == assigned.addresses && self.mac == Some(assigned.mac)
     }
 }
 
-/// Why a pod gets no address.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AddressError {
-    /// Its node has no subnet yet.
-    #[error("node {0} has no subnet yet")]
-    NoSubnet(String),
-    /// All are in use.
-    #[error(
-        "no address is left in {subnet}: remove pods from node {node}, or give nodes larger subnets"
-    )]
-    Full {
-        /// The subnet.
-        subnet: IpNet,
-        /// The node.
-        node: String,
-    },
-    /// All unused ones were freed moments ago.
-    #[error("all free addresses of {subnet} were released by other pods only a moment ago")]
-    Resting {
-        /// The subnet.
-        subnet: IpNet,
-        /// When the first one may be assigned again.
-        until: Instant,
-    },
-    /// It requests an address that no pod on its node can have.
-    #[error(
-        "it requests {address}, which no pod of node {node} can have: the node's subnets are \
-         {subnets}, without their first three addresses and the last; request another address, or \
-         place the pod on another node"
-    )]
-    Outside {
-        /// The address.
-        address: IpAddr,
-        /// The node.
-        node: String,
-        /// The node's subnets.
-        subnets: String,
-    },
-    /// It requests what another pod has.
-    #[error("it requests {what}, which pod {holder} has: remove that pod, or request another")]
-    Taken {
-        /// The IP or MAC address.
-        what: String,
-        /// The other pod.
-        holder: String,
-    },
-    /// It requests a MAC address that belongs to an IP address other than its own.
-    #[error(
-        "it requests the MAC address {0}, but MAC addresses that begin with 0a:58 are derived from \
-         IP addresses; request another"
-    )]
-    Derived(Mac),
+/// A pod's addresses from before this controller knew it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Former {
+    /// The addresses.
+    pub had: Had,
+    /// Its row or its kubelet has them. Otherwise only its annotation does, which users can write.
+    pub is_certain: bool,
 }
 
 /// The addresses of all pods.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Addresses {
+    /// How long a freed address rests, for packets still on their way to its former pod.
+    rest: Duration,
+    /// Until then, addresses may rest that an earlier leader freed.
+    unknown_until: Option<Instant>,
     pools: BTreeMap<String, Vec<Pool>>,
+    /// The MAC addresses of nodes' management ports.
+    management: BTreeMap<String, Mac>,
     pods: HashMap<ObjectName, Claim>,
-    /// The holders of MAC addresses that belong to no IP address.
+    /// The pods that have MAC addresses that belong to no IP address.
     macs: HashMap<Mac, ObjectName>,
 }
 
@@ -103,97 +66,120 @@ struct Claim {
     assigned: Assigned,
 }
 
-fn holder_of(pods: &HashMap<ObjectName, Claim>, address: IpAddr) -> String {
-    let has = |claim: &Claim| {
-        claim
-            .assigned
-            .addresses
-            .iter()
-            .any(|it| it.addr() == address)
-    };
-    let holder = pods.iter().find(|(_, claim)| has(claim));
-    holder.map_or_else(
-        || "of nobody".to_owned(),
-        |((namespace, name), _)| format!("{namespace}/{name}"),
-    )
-}
-
 impl Addresses {
-    /// Sets a node's subnets; none removes it. Returns whether they changed; the node's pods lose
-    /// their addresses then.
-    pub fn set_node(&mut self, node: &str, subnets: &[IpNet]) -> bool {
-        let known = self.pools.get(node).map(Vec::as_slice).unwrap_or_default();
-        if known
-            .iter()
-            .map(|pool| pool.subnet)
-            .eq(subnets.iter().copied())
-        {
-            return false;
+    /// No node has a subnet yet.
+    pub fn new(rest: Duration) -> Self {
+        Self {
+            rest,
+            unknown_until: None,
+            pools: BTreeMap::new(),
+            management: BTreeMap::new(),
+            pods: HashMap::new(),
+            macs: HashMap::new(),
         }
-        self.pools.remove(node);
-        if !subnets.is_empty() {
-            let pools = subnets.iter().copied().map(Pool::new).collect();
-            self.pools.insert(node.to_owned(), pools);
-        }
-        let macs = &mut self.macs;
-        self.pods.retain(|_, claim| {
-            let stays = claim.node != node;
-            if !stays {
-                macs.remove(&claim.assigned.mac);
-            }
-            stays
-        });
-        true
     }
 
-    /// Assigns a pod its addresses: those assigned before; or those that it `had`, if nobody else
-    /// has them; or those that it requests; or free ones. They never change as long as the pod has
-    /// them.
+    /// Sets a node's subnets; none removes it. Returns whether they changed; pods lose addresses
+    /// only of subnets that the node no longer has.
+    pub fn set_node(&mut self, node: &str, subnets: &[IpNet]) -> bool {
+        let mut known = self.pools.remove(node).unwrap_or_default();
+        let before = known.iter().map(|pool| pool.subnet);
+        let is_same = before.eq(subnets.iter().copied());
+        let pools: Vec<_> = subnets
+            .iter()
+            .map(|subnet| {
+                let at = known.iter().position(|pool| pool.subnet == *subnet);
+                at.map_or_else(|| Pool::new(*subnet), |at| known.swap_remove(at))
+            })
+            .collect();
+        let is_lost = |address: &IpNet| known.iter().any(|pool| pool.place(*address).is_some());
+        let macs = &mut self.macs;
+        if !known.is_empty() {
+            self.pods.retain(
+                |_,
+                 Claim {
+                     node: of, assigned, ..
+                 }| {
+                    let stays = of != node || !assigned.addresses.iter().any(is_lost);
+                    if !stays {
+                        macs.remove(&assigned.mac);
+                    }
+                    stays
+                },
+            );
+        }
+        if !pools.is_empty() {
+            self.pools.insert(node.to_owned(), pools);
+        }
+        !is_same
+    }
+
+    /// Sets the MAC address of a node's management port, which no pod can have.
     ///
     /// # Errors
-    /// See [`AddressError`]; nothing is assigned then.
+    /// The node's pod that has it already.
+    pub fn set_management(&mut self, node: &str, mac: Option<Mac>) -> Result<(), String> {
+        self.management.remove(node);
+        if let Some(mac) = mac {
+            self.management.insert(node.to_owned(), mac);
+        }
+        let pod = mac.and_then(|mac| self.macs.get(&mac));
+        let is_its = |pod: &&ObjectName| self.pods.get(*pod).is_some_and(|it| it.node == node);
+        pod.filter(is_its).map_or(Ok(()), |pod| Err(pod_text(pod)))
+    }
+
+    /// Whether addresses have been assigned to this pod.
+    pub fn has(&self, pod: &ObjectName, (uid, node): (&Name, &Name)) -> bool {
+        let claim = self.pods.get(pod);
+        claim.is_some_and(|claim| claim.uid == *uid && claim.node == *node)
+    }
+
+    /// Assigns a pod its addresses: those assigned before; or its former ones, the first that its
+    /// node's subnets contain; or those that it requests; or free ones. They never change as long
+    /// as the pod exists.
+    ///
+    /// # Errors
+    /// See [`AddressError`]; nothing is assigned then, and another pod of this name has lost its
+    /// addresses.
     pub fn claim(
         &mut self,
         pod: &ObjectName,
         (uid, node): (&Name, &Name),
-        had: &Had,
-        request: &Request,
+        former: &[Former],
+        request: impl FnOnce() -> Result<Request, RequestError>,
         now: Instant,
     ) -> Result<&Assigned, AddressError> {
-        let is_its = |claim: &Claim| claim.uid == *uid && claim.node == *node;
-        if !self.pods.get(pod).is_some_and(is_its) {
+        if !self.has(pod, (uid, node)) {
             self.release(pod, now);
-            let places = self.places(node, had, request, now)?;
-            let pools = self.pools.get_mut(node.as_str()).into_iter().flatten();
-            let pools: Vec<_> = pools.zip(places).collect();
-            let addresses: Vec<_> = pools
-                .iter()
-                .map(|(pool, place)| nth(pool.subnet, *place))
-                .collect();
-            let Some(first) = addresses.first() else {
-                return Err(AddressError::NoSubnet(node.to_string()));
+            let no_subnet = || AddressError::NoSubnet(node.to_string());
+            let pools = self.pools.get(node.as_str()).ok_or_else(no_subnet)?;
+            let is_placed =
+                |former: &&Former| pools.iter().any(|it| it.place_of(&former.had).is_some());
+            let mut former = former.iter().filter(is_placed);
+            let assigned = match former.next() {
+                Some(Former {
+                    had,
+                    is_certain: true,
+                }) => self.proven(node, had, request)?,
+                claimed => {
+                    let claimed = claimed.map(|former| &former.had);
+                    self.chosen(pod, node, claimed, &request()?, now)?
+                }
             };
-            let own = mac(first.addr());
-            let is_had = addresses.iter().any(|it| had.addresses.contains(it));
-            let is_usable =
-                |it: &Mac| *it == own || !it.is_derived() && !self.macs.contains_key(it);
-            let is_kept = |it: &Mac| is_usable(it) || *it == former_mac(first.addr());
-            let mac = match (had.mac.filter(|_| is_had), request.mac) {
-                (Some(had), _) if is_kept(&had) => had,
-                (None, Some(request)) if is_usable(&request) => request,
-                (None, Some(request)) => return Err(self.unusable(request)),
-                _ => own,
-            };
-            for (pool, place) in pools {
-                pool.take(place);
+            for pool in self.pools.get_mut(node.as_str()).into_iter().flatten() {
+                let mut places = assigned.addresses.iter();
+                if let Some(place) = places.find_map(|it| pool.place(*it)) {
+                    pool.take(place);
+                }
             }
-            if mac != own {
-                self.macs.insert(mac, pod.clone());
+            if Some(assigned.mac) != assigned.addresses.first().map(|it| mac(it.addr())) {
+                self.macs.insert(assigned.mac, pod.clone());
             }
+            let (uid, node) = (uid.clone(), node.clone());
             let claim = Claim {
-                uid: uid.clone(),
-                node: node.clone(),
-                assigned: Assigned { addresses, mac },
+                uid,
+                node,
+                assigned,
             };
             self.pods.insert(pod.clone(), claim);
         }
@@ -202,78 +188,143 @@ impl Addresses {
         assigned.ok_or_else(|| AddressError::NoSubnet(node.to_string()))
     }
 
-    /// Whether a pod has addresses now: they were assigned before, or nobody else has those that it
-    /// `had`.
-    pub fn keep(
-        &mut self,
-        pod: &ObjectName,
-        whose: (&Name, &Name),
-        had: &Had,
-        now: Instant,
-    ) -> bool {
-        let is_its = |claim: &Claim| (&claim.uid, &claim.node) == whose;
-        if self.pods.get(pod).is_some_and(is_its) {
-            return true;
-        }
-        let pools = self.pools.get(whose.1.as_str()).into_iter().flatten();
-        let mut kept = pools.filter_map(|pool| pool.free_of(had));
-        kept.next().is_some()
-            && self
-                .claim(pod, whose, had, &Request::default(), now)
-                .is_ok()
-    }
-
-    /// An index in each of the node's subnets.
-    fn places(
-        &mut self,
+    /// The addresses with which a pod runs, and no others.
+    fn proven(
+        &self,
         node: &str,
         had: &Had,
+        request: impl FnOnce() -> Result<Request, RequestError>,
+    ) -> Result<Assigned, AddressError> {
+        let twice = |what: String, holder| AddressError::Twice { what, holder };
+        let mut addresses = Vec::new();
+        for pool in self.pools.get(node).into_iter().flatten() {
+            let Some(place) = pool.place_of(had) else {
+                continue;
+            };
+            let address = nth(pool.subnet, place);
+            if !pool.is_free(place) {
+                return Err(twice(
+                    address.addr().to_string(),
+                    self.holder(address.addr()),
+                ));
+            }
+            addresses.push(address);
+        }
+        let [own, former] = own_macs(&addresses, node)?;
+        let is_usable = |mac: &Mac| self.has_mac(*mac, node, &[own]).is_none();
+        let mac = match had.mac {
+            Some(had) => match self.has_mac(had, node, &[own, former]) {
+                Some(holder) => return Err(twice(had.to_string(), holder)),
+                None => had,
+            },
+            None => {
+                let requested = request().ok().and_then(|request| request.mac);
+                requested.filter(is_usable).unwrap_or(own)
+            }
+        };
+        Ok(Assigned { addresses, mac })
+    }
+
+    /// Addresses for a pod that does not run yet.
+    fn chosen(
+        &mut self,
+        pod: &ObjectName,
+        node: &str,
+        claimed: Option<&Had>,
         request: &Request,
         now: Instant,
-    ) -> Result<Vec<u32>, AddressError> {
-        let Some(pools) = self.pools.get_mut(node) else {
-            return Err(AddressError::NoSubnet(node.to_owned()));
-        };
-        let subnets = || pools.iter().map(|pool| pool.subnet.to_string());
-        let refused = |address| AddressError::Outside {
-            address,
-            node: node.to_owned(),
-            subnets: subnets().collect::<Vec<_>>().join(", "),
-        };
-        for address in &request.addresses {
+    ) -> Result<Assigned, AddressError> {
+        let no_subnet = || AddressError::NoSubnet(node.to_owned());
+        let pools = self.pools.get(node).ok_or_else(no_subnet)?;
+        for &address in &request.addresses {
             let mut own = pools.iter();
-            if !own.any(|pool| pool.place((*address).into()).is_some()) {
-                return Err(refused(*address));
+            if !own.any(|pool| pool.place(address.into()).is_some()) {
+                let subnets = pools.iter().map(|pool| pool.subnet.to_string());
+                return Err(AddressError::Outside {
+                    address,
+                    node: node.to_owned(),
+                    subnets: subnets.collect::<Vec<_>>().join(", "),
+                });
             }
         }
-        let mut places = Vec::with_capacity(pools.len());
+        let mut addresses = Vec::with_capacity(pools.len());
+        let mut keeps = false;
+        let unknown_until = self.unknown_until.filter(|until| *until > now);
+        let rested = |pool: &Pool, place| {
+            let until = match pool.rests(place, now) {
+                Some((of, until)) => Some(until).filter(|_| of != pod),
+                None => unknown_until,
+            };
+            let address = nth(pool.subnet, place).addr();
+            until.map_or(Ok(place), |until| {
+                Err(AddressError::Released { address, until })
+            })
+        };
+        let mut found = Vec::new();
         for pool in pools {
-            let had = pool.free_of(had);
-            let request = request.of_family(matches!(pool.subnet, IpNet::V4(_)));
-            places.push(match (had, request) {
-                (Some(had), _) => had,
-                (None, None) => pool.find(node, now)?,
+            let claimed = claimed.and_then(|had| pool.place_of(had));
+            let claimed = claimed.filter(|place| pool.is_free(*place));
+            let requested = request.of_family(matches!(pool.subnet, IpNet::V4(_)));
+            found.push(match (claimed, requested) {
+                (Some(place), _) => {
+                    keeps = true;
+                    Some(rested(pool, place)?)
+                }
+                (None, None) => None,
                 (None, Some(address)) => {
                     let place = pool.place(address.into());
                     let free = place.filter(|place| pool.is_free(*place));
-                    free.ok_or_else(|| AddressError::Taken {
+                    let free = free.ok_or_else(|| AddressError::Taken {
                         what: address.to_string(),
-                        holder: holder_of(&self.pods, address),
-                    })?
+                        holder: self.holder(address),
+                    })?;
+                    Some(rested(pool, free)?)
                 }
             });
         }
-        Ok(places)
+        let pools = self.pools.get_mut(node).into_iter().flatten();
+        for (pool, place) in pools.zip(found) {
+            let place = place.map_or_else(|| pool.find(node, now), Ok)?;
+            addresses.push(nth(pool.subnet, place));
+        }
+        let [own, former] = own_macs(&addresses, node)?;
+        let had = claimed.filter(|_| keeps).and_then(|had| had.mac);
+        let mac = match (had, request.mac) {
+            (Some(had), _) if self.has_mac(had, node, &[own, former]).is_none() => had,
+            (None, Some(request)) => match self.has_mac(request, node, &[own]) {
+                None => request,
+                Some(_) if request.is_derived() => return Err(AddressError::Derived(request)),
+                Some(holder) => {
+                    let what = request.to_string();
+                    return Err(AddressError::Taken { what, holder });
+                }
+            },
+            _ => own,
+        };
+        Ok(Assigned { addresses, mac })
     }
 
-    fn unusable(&self, mac: Mac) -> AddressError {
-        match self.macs.get(&mac) {
-            Some((namespace, name)) => AddressError::Taken {
-                what: mac.to_string(),
-                holder: format!("{namespace}/{name}"),
-            },
-            None => AddressError::Derived(mac),
+    /// Who has a MAC address that a pod of a node wants and whose `own` ones are these; `None` if
+    /// it can have it.
+    fn has_mac(&self, mac: Mac, node: &str, own: &[Mac]) -> Option<String> {
+        if own.contains(&mac) {
+            return None;
         }
+        if self.management.get(node) == Some(&mac) {
+            return Some(format!("the management port of node {node}"));
+        }
+        let derived = mac.is_derived().then_some("the pod with its IP address");
+        let pod = self.macs.get(&mac).map(pod_text);
+        pod.or_else(|| derived.map(str::to_owned))
+    }
+
+    fn holder(&self, address: IpAddr) -> String {
+        let mut pods = self.pods.iter();
+        let holder = pods.find(|(_, claim)| {
+            let mut own = claim.assigned.addresses.iter();
+            own.any(|it| it.addr() == address)
+        });
+        holder.map_or_else(|| "nobody".to_owned(), |(pod, _)| pod_text(pod))
     }
 
     /// A pod's addresses, if it has any.
@@ -281,23 +332,69 @@ impl Addresses {
         self.pods.get(pod).map(|claim| &claim.assigned)
     }
 
-    /// Frees a pod's addresses; they are assigned again after 30 s at the earliest.
-    pub fn release(&mut self, pod: &ObjectName, now: Instant) {
-        let Some(claim) = self.pods.remove(pod) else {
-            return;
-        };
-        let Assigned { addresses, mac } = claim.assigned;
-        self.macs.remove(&mac);
-        for pool in self
-            .pools
-            .get_mut(claim.node.as_str())
-            .into_iter()
-            .flatten()
-        {
-            let place = addresses.iter().find_map(|it| pool.place(*it));
+    /// Frees a pod's addresses; they rest before another pod gets them. Returns the pod's node, if
+    /// it had any.
+    pub fn release(&mut self, pod: &ObjectName, now: Instant) -> Option<Name> {
+        let Claim { node, assigned, .. } = self.pods.remove(pod)?;
+        self.macs.remove(&assigned.mac);
+        for pool in self.pools.get_mut(node.as_str()).into_iter().flatten() {
+            let place = assigned.addresses.iter().find_map(|it| pool.place(*it));
             if let Some(place) = place {
-                pool.release(place, now);
+                pool.release(place);
+                pool.rest(place, pod, now + self.rest);
+            }
+        }
+        Some(node)
+    }
+
+    /// Whether no pod has one of these addresses, in the subnets of a node.
+    pub fn is_free(&self, node: &str, former: &[Former]) -> bool {
+        let mut pools = self.pools.get(node).into_iter().flatten();
+        pools.any(|pool| {
+            let mut places = former.iter().filter_map(|it| pool.place_of(&it.had));
+            places.any(|place| pool.is_free(place))
+        })
+    }
+
+    /// Lets addresses rest that a pod had which is gone, unless another has them.
+    pub fn rest(&mut self, pod: &ObjectName, node: &str, had: &Had, now: Instant) {
+        for pool in self.pools.get_mut(node).into_iter().flatten() {
+            if let Some(place) = pool.place_of(had) {
+                pool.rest(place, pod, now + self.rest);
             }
         }
     }
+
+    /// Lets the addresses that a pod freed rest once more: its row may still have them.
+    pub fn rest_again(&mut self, pod: &ObjectName, now: Instant) {
+        for pool in self.pools.values_mut().flatten() {
+            pool.rest_again(pod, now + self.rest);
+        }
+    }
+
+    /// An earlier leader may have freed addresses just before.
+    pub fn succeed(&mut self, now: Instant) {
+        self.unknown_until = Some(now + self.rest);
+        for pool in self.pools.values_mut().flatten() {
+            pool.skip();
+        }
+    }
+
+    /// When all addresses of a node may be assigned to any pod; `None` while a pod has one.
+    pub fn unused_from(&self, node: &str, now: Instant) -> Option<Instant> {
+        let mut pools = self.pools.get(node).into_iter().flatten();
+        pools.try_fold(now, |latest, pool| Some(pool.unused_from(now)?.max(latest)))
+    }
+}
+
+fn pod_text((namespace, name): &ObjectName) -> String {
+    format!("pod {namespace}/{name}")
+}
+
+/// The MAC address of a pod with these addresses, unless it has another: the derived one, and the
+/// one derived before.
+fn own_macs(addresses: &[IpNet], node: &str) -> Result<[Mac; 2], AddressError> {
+    let first = addresses.first().map(IpNet::addr);
+    let macs = first.map(|first| [mac(first), former_mac(first)]);
+    macs.ok_or_else(|| AddressError::NoSubnet(node.to_owned()))
 }

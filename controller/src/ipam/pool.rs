@@ -1,17 +1,17 @@
 //! The addresses of one subnet: which are in use, and which rest.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ipnet::IpNet;
 
 use super::{AddressError, Had};
-
-/// How long a freed address rests, for packets still on their way to its former pod.
-const REST: Duration = Duration::from_secs(30);
+use crate::name::ObjectName;
 
 /// The indexes in a subnet that are not for pods: its own, its router's, its node's.
 const RESERVED: u32 = 3;
+/// The number of indexes that a new leader skips: more than a node's pods take while one rests.
+const SKIPPED: u32 = 64;
 /// The maximum number of indexes used in a subnet: more than the pods of any node.
 const PLACES: u32 = 1 << 16;
 
@@ -21,9 +21,18 @@ pub(super) struct Pool {
     pub(super) subnet: IpNet,
     used: BTreeSet<u32>,
     /// In the order in which they may be assigned again.
-    resting: VecDeque<(Instant, u32)>,
+    resting: VecDeque<Resting>,
     /// Where the search begins: addresses are assigned in turn.
     next: u32,
+}
+
+/// An index that was freed a moment ago.
+#[derive(Clone, Debug)]
+struct Resting {
+    until: Instant,
+    place: u32,
+    /// The pod that had it; another one with its name may have it at once.
+    of: ObjectName,
 }
 
 impl Pool {
@@ -66,23 +75,35 @@ impl Pool {
         !self.used.contains(&place)
     }
 
-    /// The index that a pod had, unless another has it now.
-    pub(super) fn free_of(&self, had: &Had) -> Option<u32> {
-        let had = had.addresses.iter().find_map(|it| self.place(*it));
-        had.filter(|place| self.is_free(*place))
+    /// The index of a pod's former address in this subnet.
+    pub(super) fn place_of(&self, had: &Had) -> Option<u32> {
+        had.addresses.iter().find_map(|it| self.place(*it))
+    }
+
+    /// The pod that freed an index, and how long the index rests for others.
+    pub(super) fn rests(&self, place: u32, now: Instant) -> Option<(&ObjectName, Instant)> {
+        let mut resting = self.resting.iter().rev();
+        let found = resting.find(|it| it.place == place && it.until > now);
+        found.map(|it| (&it.of, it.until))
+    }
+
+    /// When all indexes may be assigned to any pod; `None` while a pod has one.
+    pub(super) fn unused_from(&self, now: Instant) -> Option<Instant> {
+        let last = self.resting.back().map_or(now, |it| it.until);
+        self.used.is_empty().then_some(last.max(now))
     }
 
     pub(super) fn find(&mut self, node: &str, now: Instant) -> Result<u32, AddressError> {
-        while let Some((_, _)) = self.resting.pop_front_if(|(until, _)| *until <= now) {}
-        let resting: BTreeSet<u32> = self.resting.iter().map(|(_, place)| *place).collect();
+        while self.resting.pop_front_if(|it| it.until <= now).is_some() {}
+        let resting: BTreeSet<u32> = self.resting.iter().map(|it| it.place).collect();
         let is_free = |place: &u32| !self.used.contains(place) && !resting.contains(place);
         let found = (self.next..self.end())
             .chain(RESERVED..self.next)
             .find(is_free);
         found.ok_or_else(|| match self.resting.front() {
-            Some(&(until, _)) => AddressError::Resting {
+            Some(first) => AddressError::Resting {
                 subnet: self.subnet,
-                until,
+                until: first.until,
             },
             None => AddressError::Full {
                 subnet: self.subnet,
@@ -93,13 +114,36 @@ impl Pool {
 
     pub(super) fn take(&mut self, place: u32) {
         self.used.insert(place);
-        self.resting.retain(|(_, resting)| *resting != place);
+        self.resting.retain(|it| it.place != place);
         self.next = place + 1;
     }
-    /// Frees an index, to be assigned again after a rest.
-    pub(super) fn release(&mut self, place: u32, now: Instant) {
-        if self.used.remove(&place) {
-            self.resting.push_back((now + REST, place));
+
+    /// Frees an index.
+    pub(super) fn release(&mut self, place: u32) {
+        self.used.remove(&place);
+    }
+
+    /// Lets an index rest that no pod has.
+    pub(super) fn rest(&mut self, place: u32, of: &ObjectName, until: Instant) {
+        if self.is_free(place) {
+            self.resting.retain(|it| it.place != place);
+            let of = of.clone();
+            self.resting.push_back(Resting { until, place, of });
+        }
+    }
+
+    /// Begins beyond the indexes that were assigned last: their pods may be gone already.
+    pub(super) fn skip(&mut self) {
+        let last = self.next + SKIPPED - RESERVED;
+        self.next = RESERVED + last % (self.end() - RESERVED).max(1);
+    }
+
+    /// Lets a pod's former index rest once more.
+    pub(super) fn rest_again(&mut self, pod: &ObjectName, until: Instant) {
+        let resting = self.resting.iter().filter(|it| it.of == *pod);
+        let places: Vec<u32> = resting.map(|it| it.place).collect();
+        for place in places {
+            self.rest(place, pod, until);
         }
     }
 }

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
@@ -31,13 +32,30 @@ pub enum SubnetError {
          no longer exist"
     )]
     Exhausted(String),
-    /// An older node has it.
-    #[error("its subnet {subnet} belongs to the older node {holder}, so it gets another")]
+    /// Another node has it.
+    #[error(
+        "its annotation k8s.ovn.org/node-subnets has {subnet}, but node {holder} has {other}, so \
+         it has another subnet"
+    )]
     Taken {
         /// The subnet.
         subnet: IpNet,
-        /// Its owner.
+        /// The other node.
         holder: String,
+        /// The other node's subnet.
+        other: IpNet,
+    },
+    /// It is no part of the cluster's networks.
+    #[error(
+        "its annotation k8s.ovn.org/node-subnets has {subnet}, which is no part of \
+         --cluster-subnets {networks}: correct the setting, or remove the annotation for the node \
+         to get another subnet"
+    )]
+    Outside {
+        /// The subnet.
+        subnet: IpNet,
+        /// The setting.
+        networks: String,
     },
     /// Kubernetes has assigned none.
     #[error(
@@ -45,6 +63,12 @@ pub enum SubnetError {
          kube-controller-manager with --allocate-node-cidrs and --cluster-cidr"
     )]
     NoPodCidrs,
+    /// Pods use another than Kubernetes has assigned.
+    #[error(
+        "its pods have addresses of {0}, which is not what its spec.podCIDRs say, so it keeps that \
+         until they are gone: drain the node"
+    )]
+    InUse(String),
     /// The one that Kubernetes has assigned can't be its subnet.
     #[error("{text:?} of its spec.podCIDRs can't be its subnet: {problem}")]
     PodCidr {
@@ -78,26 +102,82 @@ impl Subnets {
         self.of.get(node).map_or(&[], Vec::as_slice)
     }
 
-    /// Lets a node keep those of its former subnets that are parts of the cluster's networks and
-    /// nobody else's.
-    ///
-    /// # Errors
-    /// [`SubnetError::Taken`] for the first that is another's; the others are kept nevertheless.
-    pub fn keep(&mut self, node: &str, had: &[IpNet]) -> Result<(), SubnetError> {
-        let mut taken = Ok(());
-        for &subnet in had {
-            let is_part = self.networks.iter().any(|network| network.has(subnet));
-            let has_family = self.of(node).iter().any(|own| is_v4(own) == is_v4(&subnet));
-            match self.holders.get(&subnet) {
-                Some(holder) if holder != node => {
-                    let holder = holder.clone();
-                    taken = taken.and(Err(SubnetError::Taken { subnet, holder }));
-                }
-                None if is_part && !has_family => self.give(node, subnet),
-                _ => {}
+    /// Lets a node keep the subnets that exist: rows or running pods have them. Of each family it
+    /// keeps the first that overlaps with no other node's.
+    pub fn hold(&mut self, node: &str, existing: impl IntoIterator<Item = IpNet>) {
+        for subnet in existing {
+            if !self.has_family(node, subnet) && self.overlapping(subnet).is_none() {
+                self.give(node, subnet);
             }
         }
-        taken
+    }
+
+    /// Lets a node keep the subnets that its annotation claims.
+    ///
+    /// # Errors
+    /// [`SubnetError::Outside`] for one that is no part of the cluster's networks, if the node has
+    /// none yet; nothing is kept then. [`SubnetError::Taken`] for the first that it can't have; the
+    /// others are kept nevertheless.
+    pub fn keep(&mut self, node: &str, claimed: &[IpNet]) -> Result<(), SubnetError> {
+        let is_part = |net: &IpNet| self.networks.iter().any(|network| network.has(*net));
+        if self.of(node).is_empty()
+            && let Some(&subnet) = claimed.iter().find(|net| !is_part(net))
+        {
+            let networks = ClusterSubnet::list(&self.networks);
+            return Err(SubnetError::Outside { subnet, networks });
+        }
+        let (claimed, _): (Vec<IpNet>, Vec<IpNet>) = claimed.iter().partition(|net| is_part(net));
+        let mut kept = Ok(());
+        for subnet in claimed {
+            match self.overlapping(subnet) {
+                Some((_, holder)) if holder == node => {}
+                Some((&other, holder)) => {
+                    let holder = holder.clone();
+                    let taken = SubnetError::Taken {
+                        subnet,
+                        holder,
+                        other,
+                    };
+                    kept = kept.and(Err(taken));
+                }
+                None => self.hold(node, [subnet]),
+            }
+        }
+        kept
+    }
+
+    /// The subnet of a node, one of whose pods has this address; without networks of the cluster,
+    /// the one that the address has a prefix length for.
+    pub fn around(&self, address: IpNet) -> Option<IpNet> {
+        if self.networks.is_empty() {
+            let has_length = address.prefix_len() < address.max_prefix_len();
+            return has_length.then(|| address.trunc());
+        }
+        let mut networks = self.networks.iter();
+        let network = networks.find(|it| it.net.contains(&address.addr()))?;
+        let part = IpNet::new(address.addr(), network.node_prefix).ok()?;
+        Some(part.trunc())
+    }
+
+    /// The first of these subnets that no network of the cluster contains.
+    pub fn outside(&self, subnets: &[IpNet]) -> Option<IpNet> {
+        let is_outside = |subnet: &&IpNet| {
+            let mut networks = self.networks.iter();
+            !networks.any(|network| network.net.contains(*subnet))
+        };
+        subnets.iter().find(is_outside).copied()
+    }
+
+    /// The other node's subnet that overlaps with this one.
+    fn overlapping(&self, subnet: IpNet) -> Option<(&IpNet, &String)> {
+        // They don't overlap with each other, so only the last that begins before its end can.
+        let end = IpNet::new_assert(subnet.broadcast(), subnet.max_prefix_len());
+        let (other, holder) = self.holders.range(..=end).next_back()?;
+        overlap(other, &subnet).then_some((other, holder))
+    }
+
+    fn has_family(&self, node: &str, subnet: IpNet) -> bool {
+        self.of(node).iter().any(|own| is_v4(own) == is_v4(&subnet))
     }
 
     /// Assigns a node a subnet of each family that it lacks.
@@ -112,7 +192,7 @@ impl Subnets {
             }
             let free = networks()
                 .flat_map(ClusterSubnet::parts)
-                .find(|subnet| !self.holders.contains_key(subnet));
+                .find(|subnet| self.overlapping(*subnet).is_none());
             let Some(free) = free else {
                 let full: Vec<_> = networks().map(|it| it.net.to_string()).collect();
                 return Err(SubnetError::Exhausted(full.join(", ")));
@@ -122,30 +202,27 @@ impl Subnets {
         Ok(())
     }
 
-    /// Assigns a node the subnets in its `spec.podCIDRs`, in place of former ones.
+    /// The subnets in a node's `spec.podCIDRs`, IPv4 first.
     ///
     /// # Errors
-    /// [`SubnetError::NoPodCidrs`] and [`SubnetError::PodCidr`]; the node has none then.
-    pub fn assign(&mut self, node: &str, pod_cidrs: &[String]) -> Result<(), SubnetError> {
-        self.release(node);
+    /// [`SubnetError::NoPodCidrs`] and [`SubnetError::PodCidr`].
+    pub fn pod_cidrs(&self, node: &str, pod_cidrs: &[String]) -> Result<Vec<IpNet>, SubnetError> {
         if pod_cidrs.is_empty() {
             return Err(SubnetError::NoPodCidrs);
         }
         let mut own = Vec::new();
         for text in pod_cidrs {
-            let subnet = self.pod_cidr(text, &own);
+            let subnet = self.pod_cidr(node, text, &own);
             own.push(subnet.map_err(|problem| SubnetError::PodCidr {
                 text: text.clone(),
                 problem,
             })?);
         }
-        for subnet in own {
-            self.give(node, subnet);
-        }
-        Ok(())
+        own.sort_by_key(|subnet| !is_v4(subnet));
+        Ok(own)
     }
 
-    fn pod_cidr(&self, text: &str, own: &[IpNet]) -> Result<IpNet, String> {
+    fn pod_cidr(&self, node: &str, text: &str, own: &[IpNet]) -> Result<IpNet, String> {
         let subnet: IpNet = text.parse().map_err(|_| "it is no network".to_owned())?;
         let subnet = subnet.trunc();
         if subnet.prefix_len() > subnet.max_prefix_len() - SMALLEST {
@@ -154,8 +231,8 @@ impl Subnets {
         if own.iter().any(|other| is_v4(other) == is_v4(&subnet)) {
             return Err("a node has one of each family".to_owned());
         }
-        let mut holders = self.holders.iter();
-        match holders.find(|(other, _)| overlap(other, &subnet)) {
+        let mut others = self.holders.iter().filter(|(_, holder)| *holder != node);
+        match others.find(|(other, _)| overlap(other, &subnet)) {
             Some((other, holder)) => Err(format!("node {holder} has {other}")),
             None => Ok(subnet),
         }
@@ -192,6 +269,12 @@ impl ClusterSubnet {
         })
     }
 
+    /// As the setting has them.
+    pub fn list(networks: &[Self]) -> String {
+        let texts: Vec<_> = networks.iter().map(Self::to_string).collect();
+        texts.join(",")
+    }
+
     fn has(&self, subnet: IpNet) -> bool {
         is_v4(&self.net) == is_v4(&subnet)
             && subnet.prefix_len() == self.node_prefix
@@ -202,6 +285,13 @@ impl ClusterSubnet {
     fn parts(&self) -> impl Iterator<Item = IpNet> + use<> {
         // The prefix length has been checked against the network's.
         self.net.subnets(self.node_prefix).into_iter().flatten()
+    }
+}
+
+/// As in the setting.
+impl fmt::Display for ClusterSubnet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.net, self.node_prefix)
     }
 }
 

@@ -1,3 +1,5 @@
+mod requests;
+
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -21,14 +23,32 @@ fn claim(
     had: &[IpNet],
     now: Instant,
 ) -> Result<Vec<IpNet>, AddressError> {
-    let had = Had {
-        addresses: had.to_vec(),
-        mac: None,
-    };
+    claim_as(addresses, number, whose, former(had, false), now)
+}
+
+fn claim_as(
+    addresses: &mut Addresses,
+    number: u32,
+    whose: (&str, &str),
+    former: Former,
+    now: Instant,
+) -> Result<Vec<IpNet>, AddressError> {
     let whose = (&whose.0.into(), &whose.1.into());
-    let claimed = addresses.claim(&pod(number), whose, &had, &Request::default(), now);
+    let nothing = || Ok(Request::default());
+    let claimed = addresses.claim(&pod(number), whose, &[former], nothing, now);
     claimed.map(|assigned| assigned.addresses.clone())
 }
+
+fn former(addresses: &[IpNet], is_certain: bool) -> Former {
+    let addresses = addresses.to_vec();
+    let had = Had {
+        addresses,
+        ..Had::default()
+    };
+    Former { had, is_certain }
+}
+
+const REST: Duration = Duration::from_secs(30);
 
 fn pod(number: u32) -> ObjectName {
     ("ns".into(), format!("p{number}").into())
@@ -74,22 +94,58 @@ fn nodes_get_the_next_subnet_of_each_family_and_more_networks_extend_one() {
 }
 
 #[test]
-fn what_a_node_had_is_kept_unless_it_is_no_part_of_the_cluster_or_another_s() {
-    let mut subnets = subnets("10.0.0.0/16/24");
-    let had = ["192.0.2.0/24", "10.0.3.0/25", "10.0.5.0/24", "10.0.6.0/24"].map(net);
+fn what_a_node_had_is_kept_unless_it_is_another_s_and_refused_if_the_cluster_has_not_got_it() {
+    let mut subnets = subnets("10.0.0.0/16/24,fd00::/56/64");
+    for foreign in ["192.0.2.0/24", "10.0.3.0/25", "10.0.0.0/16", "10.0.3.7/24"] {
+        let had = [net("fd00:0:0:7::/64"), net(foreign)];
+        let error = subnets.keep("a", &had).unwrap_err().to_string();
+        let named = "which is no part of --cluster-subnets 10.0.0.0/16/24,fd00::/56/64";
+        assert!(
+            error.contains(foreign) && error.contains(named),
+            "{foreign}: {error}"
+        );
+        assert_eq!(subnets.of("a"), []);
+    }
+    let had = ["fd00:0:0:7::/64", "10.0.5.0/24", "10.0.6.0/24"].map(net);
     subnets.keep("a", &had).unwrap();
-    assert_eq!(subnets.of("a"), [net("10.0.5.0/24")]);
-    subnets.keep("a", &had).unwrap();
+    assert_eq!(subnets.of("a"), ["10.0.5.0/24", "fd00:0:0:7::/64"].map(net));
+    // What it has decides, whatever its annotation becomes.
+    subnets.keep("a", &[net("192.0.2.0/24")]).unwrap();
+    assert_eq!(subnets.of("a"), ["10.0.5.0/24", "fd00:0:0:7::/64"].map(net));
     let taken = SubnetError::Taken {
         subnet: net("10.0.5.0/24"),
         holder: "a".to_owned(),
+        other: net("10.0.5.0/24"),
     };
     assert_eq!(subnets.keep("b", &[net("10.0.5.0/24")]), Err(taken));
 }
 
 #[test]
+fn what_exists_is_held_though_the_setting_has_another_length_and_nothing_overlaps_it() {
+    let mut subnets = subnets("10.0.0.0/22/25");
+    let is_outside = |subnet: &str| subnets.outside(&[net(subnet)]).is_some();
+    assert!(!is_outside("10.0.1.0/24") && is_outside("10.0.4.0/24") && is_outside("fd00::/64"));
+    subnets.hold("a", [net("10.0.1.0/24"), net("10.0.3.0/24")]);
+    subnets.hold("b", [net("10.0.0.0/23"), net("10.0.1.128/25")]);
+    assert_eq!(subnets.of("a"), [net("10.0.1.0/24")]);
+    assert_eq!(subnets.of("b"), []);
+    let mut next = |node: &str| {
+        subnets.complete(node).unwrap();
+        subnets.of(node)[0].to_string()
+    };
+    let given = ["b", "c", "d", "e"].map(&mut next);
+    let expected = [
+        "10.0.0.0/25",
+        "10.0.0.128/25",
+        "10.0.2.0/25",
+        "10.0.2.128/25",
+    ];
+    assert_eq!(given, expected);
+}
+
+#[test]
 fn a_freed_address_rests_before_another_pod_gets_it() {
-    let (mut addresses, now) = (Addresses::default(), Instant::now());
+    let (mut addresses, now) = (Addresses::new(REST), Instant::now());
     addresses.set_node("n", &[net("10.0.0.0/29")]);
     let take = |addresses: &mut Addresses, number, now| {
         let claimed = claim(addresses, number, ("uid", "n"), &[], now);
@@ -108,13 +164,53 @@ fn a_freed_address_rests_before_another_pod_gets_it() {
     let Err(AddressError::Resting { until, .. }) = take(&mut addresses, 7, now) else {
         panic!("the address is given at once");
     };
-    assert_eq!(until - now, Duration::from_secs(30));
-    assert_eq!(take(&mut addresses, 7, until).as_deref(), Ok("10.0.0.4"));
+    assert_eq!(until - now, REST);
+    // A transaction failed, and the row may still have the address.
+    let later = now + Duration::from_secs(20);
+    addresses.rest_again(&pod(4), later);
+    assert!(take(&mut addresses, 7, until).is_err());
+    assert_eq!(addresses.unused_from("n", later), None);
+    assert_eq!(
+        take(&mut addresses, 7, later + REST).as_deref(),
+        Ok("10.0.0.4")
+    );
+    for number in 0..10 {
+        addresses.release(&pod(number), now);
+    }
+    assert_eq!(addresses.unused_from("n", now), Some(now + REST));
+    assert_eq!(addresses.unused_from("n", now + REST), Some(now + REST));
+}
+
+#[test]
+fn what_a_pod_runs_with_it_keeps_or_is_told_who_else_has_it() {
+    let (mut addresses, now) = (Addresses::new(REST), Instant::now());
+    addresses.set_node("n", &[net("10.0.0.0/24"), net("fd00::/64")]);
+    let had = [net("10.0.0.77/32")];
+    let claimed = claim_as(&mut addresses, 1, ("uid", "n"), former(&had, true), now).unwrap();
+    // It began when its node had one family.
+    assert_eq!(claimed, [net("10.0.0.77/24")]);
+    let twice = claim_as(&mut addresses, 2, ("uid", "n"), former(&had, true), now);
+    let told = twice.unwrap_err().to_string();
+    assert!(
+        told.contains("10.0.0.77, which pod ns/p1 has too"),
+        "{told}"
+    );
+    assert_eq!(addresses.of(&pod(2)), None);
+    // An annotation proves nothing, so it gets another.
+    let claimed = claim(&mut addresses, 2, ("uid", "n"), &had, now).unwrap();
+    assert_eq!(claimed, ["10.0.0.78/24", "fd00::3/64"].map(net));
+    // A family more for the node is no reason to give its pods others.
+    addresses.set_node("m", &[net("10.0.1.0/24")]);
+    let claimed = claim(&mut addresses, 3, ("uid", "m"), &[], now).unwrap();
+    assert!(addresses.set_node("m", &[net("10.0.1.0/24"), net("fd00:1::/64")]));
+    assert_eq!(addresses.of(&pod(3)).unwrap().addresses, claimed);
+    let other = claim(&mut addresses, 4, ("uid", "m"), &[], now).unwrap();
+    assert_eq!(other, ["10.0.1.4/24", "fd00:1::3/64"].map(net));
 }
 
 #[test]
 fn a_pod_keeps_what_it_had_where_it_can() {
-    let (mut addresses, now) = (Addresses::default(), Instant::now());
+    let (mut addresses, now) = (Addresses::new(REST), Instant::now());
     addresses.set_node("n", &[net("10.0.0.0/24"), net("fd00::/64")]);
     let had = ["10.0.0.77/24", "fd00::4d/64"].map(net);
     let claimed = claim(&mut addresses, 1, ("uid", "n"), &had, now).unwrap();
@@ -133,7 +229,7 @@ proptest! {
     fn no_two_pods_ever_share_an_address(
         steps in proptest::collection::vec((0..20_u32, 0..2_u8, any::<bool>(), 0..40_u64), 1..200),
     ) {
-        let mut addresses = Addresses::default();
+        let mut addresses = Addresses::new(REST);
         let mut now = Instant::now();
         addresses.set_node("n0", &[net("10.0.0.0/28")]);
         addresses.set_node("n1", &[net("10.0.1.0/28")]);
@@ -166,8 +262,10 @@ proptest! {
         let mac = "02:00:00:00:00:0A".parse().unwrap();
         let mut assigned = Assigned { addresses, mac };
         let written = write_pod_networks(&assigned);
-        let had = Had { addresses: assigned.addresses.clone(), mac: Some(mac) };
+        let had = Had { addresses: assigned.addresses.clone(), mac: Some(mac), is_exact: true };
         prop_assert_eq!(read_pod_networks(&written), had);
+        let other = written.replace("gateway_ips", "gateways");
+        prop_assert!(!read_pod_networks(&other).is(&assigned));
         prop_assert!(read_pod_networks(&written).is(&assigned));
         assigned.mac = super::mac(assigned.addresses[0].addr());
         prop_assert!(!read_pod_networks(&written).is(&assigned));
@@ -175,86 +273,13 @@ proptest! {
 }
 
 #[test]
-fn a_request_is_met_or_refused_with_a_reason() {
-    let (mut addresses, now) = (Addresses::default(), Instant::now());
-    addresses.set_node("n", &[net("10.0.0.0/24"), net("fd00::/64")]);
-    let mut take = |number, ips, mac| {
-        let request = Request::parse(ips, mac).map_err(|error| error.to_string())?;
-        let claimed = addresses.claim(
-            &pod(number),
-            (&"uid".into(), &"n".into()),
-            &Had::default(),
-            &request,
-            now,
-        );
-        let claimed = claimed.map_err(|error| error.to_string())?;
-        let first = claimed.addresses[0].addr();
-        Ok::<_, String>(format!(
-            "{first} {} {}",
-            claimed.addresses[1].addr(),
-            claimed.mac
-        ))
-    };
-    let given = take(1, Some("10.0.0.77, fd00::77"), Some("02:00:00:00:00:01"));
-    assert_eq!(given.unwrap(), "10.0.0.77 fd00::77 02:00:00:00:00:01");
-    // What it does not ask for it gets as any other.
-    let given = take(2, Some("fd00::9"), None);
-    assert_eq!(given.unwrap(), "10.0.0.78 fd00::9 0a:58:0a:00:00:4e");
-    let own = take(3, Some("10.0.0.80"), Some("0a:58:0a:00:00:50"));
-    assert!(own.is_ok(), "{own:?}");
-    for (ips, mac, reason) in [
-        (
-            Some("10.0.0.77"),
-            None,
-            "requests 10.0.0.77, which pod ns/p1 has",
-        ),
-        (
-            Some("10.0.1.9"),
-            None,
-            "node's subnets are 10.0.0.0/24, fd00::/64",
-        ),
-        (Some("10.0.0.2"), None, "without their first three"),
-        (Some("10.0.0.255"), None, "and the last"),
-        (Some("10.0.0.9,10.0.0.10"), None, "one family"),
-        (
-            Some("ten"),
-            None,
-            "podwire.io/ip-addresses: \"ten\" is no IP address",
-        ),
-        (
-            None,
-            Some("02:00:00:00:00:01"),
-            "02:00:00:00:00:01, which pod ns/p1 has",
-        ),
-        (None, Some("0a:58:0a:00:00:63"), "begin with 0a:58"),
-        (None, Some("01:00:5e:00:00:01"), "podwire.io/mac-address"),
-    ] {
-        let refused = take(9, ips, mac).unwrap_err();
-        assert!(refused.contains(reason), "{refused}");
-    }
-    // One that another pod has left may be asked for at once.
-    addresses.release(&pod(1), now);
-    let request = Request::parse(Some("10.0.0.77"), Some("02:00:00:00:00:01")).unwrap();
-    let again = addresses.claim(
-        &pod(4),
-        (&"uid".into(), &"n".into()),
-        &Had::default(),
-        &request,
-        now,
-    );
-    assert_eq!(again.unwrap().addresses[0], net("10.0.0.77/24"));
-}
-
-#[test]
 fn the_pod_cidrs_of_a_node_are_its_subnets_unless_another_has_a_part_of_them() {
     let mut subnets = Subnets::new(Vec::new());
     let texts = |list: &[&str]| list.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
-    subnets
-        .assign("a", &texts(&["fd00:1::/64", "10.1.0.0/24"]))
-        .unwrap();
-    assert_eq!(subnets.of("a"), ["10.1.0.0/24", "fd00:1::/64"].map(net));
-    subnets.assign("a", &texts(&["10.1.0.0/24"])).unwrap();
-    assert_eq!(subnets.of("a"), ["10.1.0.0/24"].map(net));
+    let own = subnets.pod_cidrs("a", &texts(&["fd00:1::/64", "10.1.0.0/24"]));
+    assert_eq!(own, Ok(["10.1.0.0/24", "fd00:1::/64"].map(net).to_vec()));
+    subnets.hold("a", own.unwrap());
+    assert!(subnets.pod_cidrs("a", &texts(&["10.1.0.0/24"])).is_ok());
     for (list, reason) in [
         (&[][..], "--allocate-node-cidrs"),
         (&["10.1.0.0/16"], "node a has 10.1.0.0/24"),
@@ -262,9 +287,8 @@ fn the_pod_cidrs_of_a_node_are_its_subnets_unless_another_has_a_part_of_them() {
         (&["10.2.0.0/24", "10.3.0.0/24"], "one of each family"),
         (&["ten"], "no network"),
     ] {
-        let refused = subnets.assign("b", &texts(list)).unwrap_err().to_string();
-        assert!(refused.contains(reason), "{refused}");
-        assert_eq!(subnets.of("b"), []);
+        let refused = subnets.pod_cidrs("b", &texts(list)).unwrap_err();
+        assert!(refused.to_string().contains(reason), "{refused}");
     }
 }
 
@@ -283,23 +307,4 @@ fn a_mac_is_the_one_that_the_node_role_and_ovn_kubernetes_derive() {
     // From ovn-kubernetes' own test of IPAddrToHWAddr.
     assert_eq!(mac("192.168.1.5"), "0a:58:c0:a8:01:05");
     assert_eq!(mac("fd01::1234"), "0a:58:11:37:a6:26");
-}
-
-#[test]
-fn a_pod_keeps_the_mac_that_was_derived_in_another_way_before() {
-    let (mut addresses, now) = (Addresses::default(), Instant::now());
-    addresses.set_node("n", &[net("fd00::/64")]);
-    let mut mac_of = |number, mac: &str| {
-        let had = Had {
-            addresses: vec![net(&format!("fd00::{number}/64"))],
-            mac: Some(mac.parse().unwrap()),
-        };
-        let whose = (&"uid".into(), &"n".into());
-        let claimed = addresses.claim(&pod(number), whose, &had, &Request::default(), now);
-        claimed.unwrap().mac.to_string()
-    };
-    assert_eq!(mac_of(5, "0a:58:00:00:00:05"), "0a:58:00:00:00:05");
-    // Another address' is not its own.
-    let own = mac("fd00::6".parse().unwrap()).to_string();
-    assert_eq!(mac_of(6, "0a:58:00:00:00:07"), own);
 }

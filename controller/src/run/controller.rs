@@ -106,13 +106,18 @@ impl Controller {
         self.state.learn(change);
     }
 
-    /// Compares the dirty keys with the database, and commits the difference.
+    /// Compares the dirty keys with the database, and commits the difference; then those that
+    /// depend on what changed.
     async fn pass(&mut self) -> Result<(), RunError> {
-        if self.state.is_clean() || !self.writer.has_room() {
-            return Ok(());
+        while !self.state.is_clean() && self.writer.has_room() {
+            self.progress.passes += 1;
+            let keys = self.state.take_dirty();
+            self.compare(keys).await?;
         }
-        self.progress.passes += 1;
-        let mut keys = self.state.take_dirty();
+        Ok(())
+    }
+
+    async fn compare(&mut self, mut keys: BTreeSet<Key>) -> Result<(), RunError> {
         while !keys.is_empty() {
             if !self.writer.has_room() {
                 self.state.put_back(keys);

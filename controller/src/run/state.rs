@@ -1,7 +1,9 @@
 //! The controller's state and its work queue. No IO: objects and rows in; a transaction and writes
 //! out.
 
+mod begin;
 mod wanted;
+mod written;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -12,13 +14,15 @@ use podwire_ovs::transact::Transaction;
 use podwire_ovs::value::{Atom, Uuid};
 use tokio::time::Instant;
 
-use crate::cluster::{Cluster, Key, Name};
+use crate::cluster::{Cluster, Key, Name, ObjectName};
 use crate::config::Rules;
 use crate::diff::Plan;
-use crate::ipam::{self, Addresses, Subnets};
+use crate::ipam::{Addresses, Subnets};
 use crate::progress::Progress;
 use crate::watch::Change;
 use crate::write::Write;
+pub use begin::Contradiction;
+pub(crate) use begin::check;
 use wanted::{Look, Problem};
 
 pub(crate) struct State {
@@ -39,6 +43,8 @@ pub(crate) struct State {
     warned: HashMap<Key, String>,
     /// Writes in flight to the API server.
     under_way: HashSet<(Key, Write)>,
+    /// The version of an object after the last write, until the watch reports it.
+    written: HashMap<Key, u64>,
 }
 
 /// A part of a pass.
@@ -58,7 +64,7 @@ impl State {
         Self {
             cluster: Cluster::default(),
             subnets: Subnets::new(rules.networks.clone()),
-            addresses: Addresses::default(),
+            addresses: Addresses::new(rules.rest),
             rules,
             dirty: BTreeSet::new(),
             retries: BTreeSet::new(),
@@ -67,6 +73,7 @@ impl State {
             balancers: HashMap::new(),
             warned: HashMap::new(),
             under_way: HashSet::new(),
+            written: HashMap::new(),
         }
     }
 
@@ -79,30 +86,25 @@ impl State {
                     self.mark_pods_of(&name);
                     self.mark_local_services();
                 }
+                let key = Key::Node(name.clone());
                 let known = self.cluster.nodes.get(&name);
-                let is_old = known.zip(node.as_ref()).is_some_and(|(known, node)| {
-                    known.uid == node.uid && node.version < known.version
-                });
-                if is_old {
+                let known = known.map(|it| (it.uid.clone(), it.version));
+                if self.is_old(&key, known, node.as_ref().map(|it| (&it.uid, it.version))) {
                     return;
                 }
-                set(&mut self.cluster.nodes, name.clone(), node);
-                Key::Node(name)
+                set(&mut self.cluster.nodes, name, node);
+                key
             }
             Change::Pod((namespace, name), pod) => {
-                if pod.is_none() {
-                    self.unblock();
-                }
-                let pod_name = (namespace.clone(), name.clone());
-                let known = self.cluster.pods.get(&pod_name);
-                let is_old = known.zip(pod.as_ref()).is_some_and(|(known, pod)| {
-                    known.uid == pod.uid && pod.version < known.version
-                });
-                if is_old {
+                let id = (namespace.clone(), name.clone());
+                let key = Key::Pod(namespace, name);
+                let known = self.cluster.pods.get(&id);
+                let known = known.map(|it| (it.uid.clone(), it.version));
+                if self.is_old(&key, known, pod.as_ref().map(|it| (&it.uid, it.version))) {
                     return;
                 }
-                set(&mut self.cluster.pods, pod_name, pod);
-                Key::Pod(namespace, name)
+                set(&mut self.cluster.pods, id, pod);
+                key
             }
             Change::Service((namespace, name), service) => {
                 let service_name = (namespace.clone(), name.clone());
@@ -117,44 +119,6 @@ impl State {
             Change::Listed => return,
         };
         self.dirty.insert(key);
-    }
-
-    /// Learns the holders of addresses from objects and rows, and marks everything. Existing
-    /// assignments go before new ones, and of two nodes with the same subnet the older keeps it.
-    pub(crate) fn begin(&mut self, ovsdb: &Ovsdb) {
-        let mut nodes: Vec<_> = self.cluster.nodes.iter().collect();
-        nodes.sort_by_key(|(name, node)| (node.created, *name));
-        for (name, node) in nodes {
-            // A conflict is found again, and reported, when the node is processed.
-            let _ = match self.rules.use_pod_cidrs {
-                true => self.subnets.assign(name, &node.pod_cidrs),
-                false => self.subnets.keep(name, &wanted::subnets_before(node)),
-            };
-            self.addresses.set_node(name, self.subnets.of(name));
-        }
-        ovsdb.read(|db| {
-            let now = Instant::now().into_std();
-            for (name, pod) in &self.cluster.pods {
-                let had = wanted::addresses_before(name, pod, db);
-                if !had.addresses.is_empty() {
-                    let whose = (&pod.uid, &pod.node);
-                    // A pod that can't keep its addresses gets others when it is processed.
-                    self.addresses.keep(name, whose, &had, now);
-                }
-            }
-            for table in Table::ALL {
-                let rows = db.rows(table.name());
-                let rows = rows.filter_map(|row| Some((row.uuid(), key_of(&row)?)));
-                self.rows.extend(rows);
-            }
-            for table in [Table::LogicalSwitch, Table::LoadBalancerGroup] {
-                for row in db.rows(table.name()) {
-                    let own = row.references("load_balancer").collect();
-                    self.balancers.insert(row.uuid(), own);
-                }
-            }
-        });
-        self.mark_all();
     }
 
     /// Applies a change of rows, by whomever.
@@ -239,22 +203,28 @@ impl State {
                     let compared = plan.compare(&key, &rows);
                     compared.map_err(|error| Problem::blocked("RowConflict", error.to_string()))
                 });
+                let mut is_done = compared.is_ok();
                 if let Err(problem) = &compared {
                     // Nothing is written about an object that has no rows.
                     look = Look::default();
                     look.warning = Some((problem.reason, problem.message.clone()));
+                    // The port of a pod that this one replaces would outlive its addresses. No row
+                    // can be in the way of that.
+                    let is_pod = matches!(key, Key::Pod(..));
+                    is_done = is_pod && plan.compare(&key, &[]).is_ok();
                 }
                 let warning = look.warning.and_then(|it| self.warning(&key, it, before));
                 let writes = look.writes.into_iter().chain(warning);
                 step.writes.extend(writes.map(|write| (key.clone(), write)));
                 let chassis = look.chassis.into_iter().map(|name| (key.clone(), name));
                 step.chassis.extend(chassis);
-                match compared {
-                    Ok(()) => step.keys.push(key),
-                    Err(Problem { until, .. }) => match until {
-                        Some(until) => drop(self.retries.insert((until, key))),
-                        None => drop(self.blocked.insert(key)),
-                    },
+                match compared.err().map(|problem| problem.until) {
+                    Some(Some(until)) => drop(self.retries.insert((until, key.clone()))),
+                    Some(None) => drop(self.blocked.insert(key.clone())),
+                    None => {}
+                }
+                if is_done {
+                    step.keys.push(key);
                 }
             }
             step.transaction = plan.into_transaction();
@@ -283,53 +253,13 @@ impl State {
 
     /// Marks keys to be processed again.
     pub(crate) fn failed(&mut self, keys: impl IntoIterator<Item = Key>, at: Instant) {
-        self.retries.extend(keys.into_iter().map(|key| (at, key)));
-    }
-
-    /// Whether to send a write: it is not in flight already.
-    pub(crate) fn begins(&mut self, key: &Key, write: &Write) -> bool {
-        self.under_way.insert((key.clone(), write.clone()))
-    }
-
-    /// A warning that was not written is written when its key is processed again.
-    pub(crate) fn untold(&mut self, key: &Key, write: &Write) {
-        if let Write::Warning { .. } = write {
-            self.warned.remove(key);
-        }
-    }
-
-    /// The object contains what was written, though the watch may report it only later, and may
-    /// first report an older state.
-    pub(crate) fn was_written(&mut self, key: &Key, write: &Write, version: u64) {
-        match (key, write) {
-            (Key::Node(name), write) => {
-                let Some(node) = self.cluster.nodes.get_mut(name) else {
-                    return;
-                };
-                node.version = node.version.max(version);
-                match write {
-                    Write::Annotation { uid, value } if *uid == node.uid => {
-                        node.subnets = Some(value.to_string());
-                    }
-                    Write::NetworkAvailable => node.network_available = true,
-                    _ => {}
-                }
-            }
-            (Key::Pod(namespace, name), Write::Annotation { uid, value }) => {
+        for key in keys {
+            if let Key::Pod(namespace, name) = &key {
                 let id = (namespace.clone(), name.clone());
-                let pod = self.cluster.pods.get_mut(&id);
-                if let Some(pod) = pod.filter(|pod| pod.uid == *uid) {
-                    pod.version = pod.version.max(version);
-                    pod.networks = Some(ipam::read_pod_networks(value));
-                }
+                self.addresses.rest_again(&id, at.into_std());
             }
-            _ => {}
+            self.retries.insert((at, key));
         }
-    }
-
-    /// A write has completed, successfully or not.
-    pub(crate) fn is_over(&mut self, key: &Key, write: &Write) {
-        self.under_way.remove(&(key.clone(), write.clone()));
     }
 
     pub(crate) fn next_retry(&self) -> Option<Instant> {
@@ -367,6 +297,19 @@ impl State {
         let keys =
             local.map(|((namespace, name), _)| Key::Service(namespace.clone(), name.clone()));
         self.dirty.extend(keys);
+    }
+
+    /// Frees the addresses of a pod that is gone or was replaced.
+    fn release(&mut self, pod: &ObjectName) {
+        let Some(node) = self.addresses.release(pod, Instant::now().into_std()) else {
+            return;
+        };
+        self.unblock();
+        let is_gone = !self.cluster.nodes.contains_key(&node);
+        if is_gone || self.rules.use_pod_cidrs {
+            // It can now have other subnets, or none.
+            self.dirty.insert(Key::Node(node));
+        }
     }
 
     fn unblock(&mut self) {

@@ -35,13 +35,27 @@ pub(crate) fn flags(central: &Central, server: &ApiServer) -> Vec<String> {
     ]
 }
 
+/// How long a freed address rests here.
+pub(crate) const REST: Duration = Duration::from_millis(200);
+
 impl Running {
     pub(crate) fn start(central: &Central, server: &ApiServer, flags: &[&str]) -> Self {
+        Self::resting(REST, central, server, flags)
+    }
+
+    /// With another rest of freed addresses.
+    pub(crate) fn resting(
+        rest: Duration,
+        central: &Central,
+        server: &ApiServer,
+        flags: &[&str],
+    ) -> Self {
         let mut own = vec!["podwire-controller".to_owned()];
         own.extend(self::flags(central, server));
         own.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let arguments = Arguments::try_parse_from(own).unwrap();
-        let config = arguments.config;
+        let mut config = arguments.config;
+        config.rest = rest;
         let reporter = Reporter::default();
         let progress = reporter.subscribe();
         let (stop, stopped) = oneshot::channel();

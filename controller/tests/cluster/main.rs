@@ -14,4 +14,5 @@ mod pods;
 mod rbac;
 mod rows;
 mod services;
+mod subnets;
 mod tools;

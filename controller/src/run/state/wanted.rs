@@ -1,14 +1,14 @@
 //! The rows that an object should have now, including the assignment of its addresses.
 
-use ipnet::IpNet;
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::Db;
 use tokio::time::Instant;
 
 use super::State;
-use crate::cluster::{Key, Name, Node, ObjectName, Pod};
+use super::begin::{addresses_before, request_of, subnets_before};
+use crate::cluster::{Key, Name, Node, Pod};
 use crate::diff::Plan;
-use crate::ipam::{self, AddressError, Had, Request, SubnetError};
+use crate::ipam::{self, AddressError, SubnetError};
 use crate::want;
 use crate::write::Write;
 
@@ -71,34 +71,76 @@ impl State {
     ) -> Result<Vec<want::Row>, Problem> {
         self.find_old_chassis(name, db, look);
         let Some(node) = self.cluster.nodes.get(name) else {
-            self.subnets.release(name);
-            self.addresses.set_node(name, &[]);
+            // Its pods keep their addresses while they exist: the node may come back.
+            if self.is_unused(name) && !self.subnets.of(name).is_empty() {
+                self.subnets.release(name);
+                self.addresses.set_node(name, &[]);
+                self.unblock();
+            }
+            let _ = self.addresses.set_management(name, None);
             return Ok(Vec::new());
         };
-        let no_subnet = |error: SubnetError| Problem::blocked("NoSubnet", error.to_string());
-        let had = subnets_before(node);
-        if self.rules.use_pod_cidrs {
-            let assigned = self.subnets.assign(name, &node.pod_cidrs);
-            assigned.map_err(no_subnet)?;
-        } else {
-            if let Err(error) = self.subnets.keep(name, &had) {
-                look.warning = Some(("SubnetConflict", error.to_string()));
-            }
-            self.subnets.complete(name).map_err(no_subnet)?;
+        let node = node.clone();
+        if let Err(pod) = self.addresses.set_management(name, node.mac) {
+            let message = format!("its management port has the MAC address of {pod}: delete it");
+            look.warning = Some(("MACConflict", message));
         }
+        self.subnets_of_node(name, &node, look)?;
         let subnets = self.subnets.of(name).to_vec();
-        if had != subnets {
+        if subnets_before(&node) != subnets {
             let (uid, value) = (node.uid.clone(), ipam::write_node_subnets(&subnets).into());
             look.writes.push(Write::Annotation { uid, value });
         }
         if !node.network_available {
             look.writes.push(Write::NetworkAvailable);
         }
-        let rows = want::node(name, node, &subnets);
+        let rows = want::node(name, &node, &subnets);
         if self.addresses.set_node(name, &subnets) {
             self.mark_pods_of(name);
         }
         Ok(rows)
+    }
+
+    /// Assigns a node its subnets.
+    fn subnets_of_node(&mut self, name: &str, node: &Node, look: &mut Look) -> Result<(), Problem> {
+        let had = self.subnets.of(name).to_vec();
+        let conflict = |error: SubnetError| Some(("SubnetConflict", error.to_string()));
+        let no_subnet = |error: SubnetError| Problem::blocked("NoSubnet", error.to_string());
+        if !self.rules.use_pod_cidrs {
+            match self.subnets.keep(name, &subnets_before(node)) {
+                Err(error @ SubnetError::Outside { .. }) => return Err(no_subnet(error)),
+                Err(error) => look.warning = conflict(error),
+                Ok(()) => {}
+            }
+            return self.subnets.complete(name).map_err(no_subnet);
+        }
+        match self.subnets.pod_cidrs(name, &node.pod_cidrs) {
+            Ok(wanted) if wanted == had => {}
+            Ok(wanted) if had.is_empty() => self.subnets.hold(name, wanted),
+            Ok(wanted) if self.is_unused(name) => {
+                self.subnets.release(name);
+                self.subnets.hold(name, wanted);
+                self.unblock();
+            }
+            Ok(_) => {
+                let texts: Vec<_> = had.iter().map(ToString::to_string).collect();
+                look.warning = conflict(SubnetError::InUse(texts.join(", ")));
+            }
+            Err(error) if had.is_empty() => return Err(no_subnet(error)),
+            Err(error) => look.warning = conflict(error),
+        }
+        Ok(())
+    }
+
+    /// Whether no pod has or had an address in a node's subnets; if one had, the node is processed
+    /// again when its addresses have rested.
+    fn is_unused(&mut self, node: &str) -> bool {
+        let now = Instant::now().into_std();
+        let from = self.addresses.unused_from(node, now);
+        if let Some(from) = from.filter(|from| *from > now) {
+            self.retries.insert((from.into(), Key::Node(node.into())));
+        }
+        from == Some(now)
     }
 
     /// OVN's data about a chassis would outlive it, including tunnels to it.
@@ -124,28 +166,37 @@ impl State {
         look: &mut Look,
     ) -> Result<Vec<want::Row>, Problem> {
         let id = (namespace.clone(), name.clone());
-        let now = Instant::now().into_std();
+        let pod = self.cluster.pods.get(&id);
+        let has = |pod: &Pod| self.addresses.has(&id, (&pod.uid, &pod.node));
+        let is_known = pod.is_some_and(has);
+        if !is_known {
+            self.release(&id);
+        }
         let Some(pod) = self.cluster.pods.get(&id) else {
-            self.addresses.release(&id, now);
             return Ok(Vec::new());
         };
-        let had = addresses_before(&id, pod, db);
-        let whose = (&pod.uid, &pod.node);
-        let refused = |message| Problem::blocked("NoAddress", message);
-        let request = match self.addresses.keep(&id, whose, &had, now) {
-            true => Request::default(),
-            false => Request::parse(
-                pod.requested_addresses.as_deref(),
-                pod.requested_mac.as_deref(),
-            )
-            .map_err(|error| refused(error.to_string()))?,
+        if !self.cluster.nodes.contains_key(&pod.node) {
+            return Ok(Vec::new());
+        }
+        let former = match is_known {
+            true => Vec::new(),
+            false => addresses_before(&id, pod, db, self.rules.adopt),
         };
-        let claimed = match self.addresses.claim(&id, whose, &had, &request, now) {
+        let whose = (&pod.uid, &pod.node);
+        let now = Instant::now().into_std();
+        let refused = |message| Problem::blocked("NoAddress", message);
+        let claimed = self
+            .addresses
+            .claim(&id, whose, &former, || request_of(pod), now);
+        let claimed = match claimed {
             Ok(claimed) => claimed,
             // Its pods are processed when it gets one; if it can't have one, its own warning says
             // so.
             Err(AddressError::NoSubnet(_)) => return Ok(Vec::new()),
-            Err(error @ AddressError::Resting { until, .. }) => {
+            Err(
+                error
+                @ (AddressError::Resting { until, .. } | AddressError::Released { until, .. }),
+            ) => {
                 return Err(Problem::until(until.into(), "NoAddress", error.to_string()));
             }
             Err(error) => return Err(refused(error.to_string())),
@@ -175,31 +226,4 @@ impl State {
         let slices: Vec<_> = self.cluster.slices_of(namespace, name).collect();
         want::service(namespace, name, service, slices.iter().copied(), &nodes)
     }
-}
-
-/// The subnets in a node's annotation.
-pub(super) fn subnets_before(node: &Node) -> Vec<IpNet> {
-    let annotation = node.subnets.as_deref();
-    annotation.map(ipam::read_node_subnets).unwrap_or_default()
-}
-
-/// A pod's former addresses: from its annotation, or from its logical port if a crash came between
-/// the two.
-pub(super) fn addresses_before((namespace, name): &ObjectName, pod: &Pod, db: &Db) -> Had {
-    if let Some(had) = &pod.networks {
-        return had.clone();
-    }
-    let key = Key::Pod(namespace.clone(), name.clone()).to_string();
-    let rows = db.nb_of_object(Table::LogicalSwitchPort, &key);
-    let addresses = rows
-        .filter(|row| row.map("options").str("iface-id-ver") == Some(&pod.uid))
-        .filter_map(|row| row.str("addresses"));
-    let mut had = Had::default();
-    for word in addresses.flat_map(str::split_whitespace) {
-        match word.parse::<std::net::IpAddr>() {
-            Ok(address) => had.addresses.push(address.into()),
-            Err(_) => had.mac = had.mac.or_else(|| word.parse().ok()),
-        }
-    }
-    had
 }

@@ -1,0 +1,306 @@
+//! What exists when a term begins. Rows and running pods go before annotations, annotations before
+//! settings, and older objects before younger ones: nothing that exists gets another address.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use podwire_ovs::client::Client as Ovsdb;
+use podwire_ovs::nb::Table;
+use podwire_ovs::replica::{Db, Row as Found};
+use podwire_ovs::value::{Atom, Value};
+use tokio::time::Instant;
+
+use super::{State, key_of};
+use crate::cluster::{Cluster, Key, Name, Node, ObjectName, Pod};
+use crate::config::Rules;
+use crate::ipam::{self, ClusterSubnet, Former, Had, Request, RequestError, Subnets};
+
+/// A setting that does not fit what exists.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "--cluster-subnets {setting} does not contain {subnet}, the subnet of node {node} according to \
+     row {row} of the northbound database{others}; its pods would lose their addresses, so nothing \
+     was changed. Add the network to --cluster-subnets; if the nodes no longer exist, remove their \
+     rows by running the controller once with the former setting"
+)]
+pub struct Contradiction {
+    setting: String,
+    subnet: IpNet,
+    node: Name,
+    row: String,
+    /// About further ones.
+    others: String,
+}
+
+/// Checks the settings against the rows.
+///
+/// # Errors
+/// [`Contradiction`].
+pub(crate) fn check(rules: &Rules, db: &Db) -> Result<(), Contradiction> {
+    if rules.use_pod_cidrs {
+        return Ok(());
+    }
+    let subnets = Subnets::new(rules.networks.clone());
+    let rows = subnets_in_rows(db, rules.adopt);
+    let mut outside = rows
+        .iter()
+        .filter_map(|(node, own)| Some((node, subnets.outside(own)?)));
+    let Some((node, subnet)) = outside.next() else {
+        return Ok(());
+    };
+    let others = match outside.count() {
+        0 => String::new(),
+        count => format!(", nor those of {count} other nodes"),
+    };
+    Err(Contradiction {
+        setting: ClusterSubnet::list(&rules.networks),
+        subnet,
+        node: node.clone(),
+        row: format!("{ROUTER_PORT}{node}"),
+        others,
+    })
+}
+
+/// The name of a node's router port, before the node's.
+const ROUTER_PORT: &str = "rtos-";
+
+impl State {
+    /// Learns the holders of subnets and addresses from objects and rows, and marks everything.
+    /// `succeeds` tells whether there was a leader before.
+    ///
+    /// # Errors
+    /// [`Contradiction`].
+    pub(crate) fn begin(&mut self, ovsdb: &Ovsdb, succeeds: bool) -> Result<(), Contradiction> {
+        let now = Instant::now().into_std();
+        ovsdb.read(|db| {
+            check(&self.rules, db)?;
+            self.hold_subnets(db);
+            self.hold_addresses(db, now);
+            for table in Table::ALL {
+                let rows = db.rows(table.name());
+                let rows = rows.filter_map(|row| Some((row.uuid(), key_of(&row)?)));
+                self.rows.extend(rows);
+            }
+            for table in [Table::LogicalSwitch, Table::LoadBalancerGroup] {
+                for row in db.rows(table.name()) {
+                    let own = row.references("load_balancer").collect();
+                    self.balancers.insert(row.uuid(), own);
+                }
+            }
+            Ok(())
+        })?;
+        if succeeds {
+            self.addresses.succeed(now);
+        }
+        self.mark_all();
+        Ok(())
+    }
+
+    /// A node that is gone keeps its subnets while its pods exist: it may come back.
+    fn hold_subnets(&mut self, db: &Db) {
+        let rows = subnets_in_rows(db, self.rules.adopt);
+        let pods = by_age(&self.cluster);
+        let mut names: Vec<(i64, &Name)> = self
+            .cluster
+            .nodes
+            .iter()
+            .map(|(name, node)| (node.created, name))
+            .collect();
+        let is_gone = |name: &&Name| !self.cluster.nodes.contains_key(*name);
+        names.extend(
+            pods.iter()
+                .map(|(_, pod)| (i64::MAX, &pod.node))
+                .filter(|it| is_gone(&it.1)),
+        );
+        names.sort();
+        names.dedup();
+        for (_, name) in &names {
+            let own = rows.get(*name).into_iter().flatten().copied();
+            self.subnets.hold(name, own);
+        }
+        let around = |subnets: &Subnets, had: &Had| -> Vec<IpNet> {
+            had.addresses
+                .iter()
+                .filter_map(|it| subnets.around(*it))
+                .collect()
+        };
+        for (_, pod) in &pods {
+            if let Some(had) = reported(pod) {
+                let own = around(&self.subnets, &had);
+                self.subnets.hold(&pod.node, own);
+            }
+        }
+        for (_, name) in &names {
+            if let Some(node) = self.cluster.nodes.get(*name) {
+                // A conflict is found again, and reported, when the node is processed.
+                match self.rules.use_pod_cidrs {
+                    false => drop(self.subnets.keep(name, &subnets_before(node))),
+                    true => {
+                        let own = self.subnets.pod_cidrs(name, &node.pod_cidrs);
+                        self.subnets.hold(name, own.unwrap_or_default());
+                    }
+                }
+            }
+        }
+        for (_, pod) in &pods {
+            if let Some(had) = &pod.networks {
+                let own = around(&self.subnets, had);
+                self.subnets.hold(&pod.node, own);
+            }
+        }
+        for (_, name) in names {
+            self.addresses.set_node(name, self.subnets.of(name));
+        }
+    }
+
+    fn hold_addresses(&mut self, db: &Db, now: std::time::Instant) {
+        // A pod that can't keep its addresses is reported when it is processed.
+        let mut uncertain = Vec::new();
+        for (id, pod) in by_age(&self.cluster) {
+            let former = addresses_before(id, pod, db, self.rules.adopt);
+            let whose = (&pod.uid, &pod.node);
+            match former.first() {
+                Some(Former {
+                    is_certain: true, ..
+                }) => {
+                    let request = || request_of(pod);
+                    let _ = self.addresses.claim(id, whose, &former, request, now);
+                }
+                Some(_) => uncertain.push((id, pod, former)),
+                None => {}
+            }
+        }
+        for (name, node) in &self.cluster.nodes {
+            // Reported when the node is processed.
+            let _ = self.addresses.set_management(name, node.mac);
+        }
+        for row in db.rows(Table::LogicalSwitchPort.name()) {
+            let Some(Key::Pod(namespace, name)) = key_of(&row).and_then(|key| Key::parse(&key))
+            else {
+                continue;
+            };
+            let id = (namespace, name);
+            let is_its = |pod: &Pod| row.map("options").str("iface-id-ver") == Some(&pod.uid);
+            if !self.cluster.pods.get(&id).is_some_and(is_its) {
+                let node = row
+                    .map("options")
+                    .str("requested-chassis")
+                    .unwrap_or_default();
+                self.addresses.rest(&id, node, &addresses_in(&row), now);
+            }
+        }
+        for (id, pod, former) in uncertain {
+            if self.addresses.is_free(&pod.node, &former) {
+                let (whose, request) = ((&pod.uid, &pod.node), || request_of(pod));
+                let _ = self.addresses.claim(id, whose, &former, request, now);
+            }
+        }
+    }
+}
+
+fn by_age(cluster: &Cluster) -> Vec<(&ObjectName, &Pod)> {
+    let mut pods: Vec<_> = cluster.pods.iter().collect();
+    pods.sort_by_key(|(id, pod)| (pod.created, *id));
+    pods
+}
+
+/// The subnets of nodes as the rows have them: in each node's router port and its routes.
+fn subnets_in_rows(db: &Db, adopt: bool) -> BTreeMap<Name, Vec<IpNet>> {
+    let mut found: BTreeMap<Name, Vec<IpNet>> = BTreeMap::new();
+    let mut add = |node: Name, texts: &mut dyn Iterator<Item = &str>| {
+        let nets = texts.filter_map(|text| text.parse().ok());
+        found
+            .entry(node)
+            .or_default()
+            .extend(nets.map(|net: IpNet| net.trunc()));
+    };
+    let owner = |row: &Found<'_>| match Key::parse(&key_of(row)?)? {
+        Key::Node(name) => Some(name),
+        _ => None,
+    };
+    for row in db.rows(Table::LogicalRouterPort.name()) {
+        let named = || Some(row.str("name")?.strip_prefix(ROUTER_PORT)?.into());
+        if let Some(node) = owner(&row).or_else(|| named().filter(|_| adopt)) {
+            add(node, &mut texts(&row, "networks"));
+        }
+    }
+    for row in db.rows(Table::StaticRoute.name()) {
+        if let Some(node) = owner(&row) {
+            add(node, &mut texts(&row, "ip_prefix"));
+        }
+    }
+    found
+}
+
+/// The subnets in a node's annotation.
+pub(super) fn subnets_before(node: &Node) -> Vec<IpNet> {
+    let annotation = node.subnets.as_deref();
+    annotation.map(ipam::read_node_subnets).unwrap_or_default()
+}
+
+/// A pod's former addresses, the most certain first: those of its logical port, which every
+/// address has before it is announced; those that its kubelet reports; those of its annotation.
+pub(super) fn addresses_before(
+    (namespace, name): &ObjectName,
+    pod: &Pod,
+    db: &Db,
+    adopt: bool,
+) -> Vec<Former> {
+    let key = Key::Pod(namespace.clone(), name.clone()).to_string();
+    let own = db.nb_of_object(Table::LogicalSwitchPort, &key);
+    let port = format!("{namespace}_{name}");
+    let named = db
+        .nb_named(Table::LogicalSwitchPort, &port)
+        .filter(|_| adopt);
+    let is_its = |row: &Found<'_>| row.map("options").str("iface-id-ver") == Some(&pod.uid);
+    let rows = own
+        .chain(named)
+        .filter(is_its)
+        .map(|row| addresses_in(&row));
+    let certain = rows.chain(reported(pod)).map(|had| (had, true));
+    let all = certain.chain(pod.networks.clone().map(|had| (had, false)));
+    let all = all.filter(|(had, _)| !had.addresses.is_empty());
+    all.map(|(had, is_certain)| Former { had, is_certain })
+        .collect()
+}
+
+fn addresses_in(port: &Found<'_>) -> Had {
+    let mut had = Had::default();
+    for word in texts(port, "addresses").flat_map(str::split_whitespace) {
+        match word.parse::<IpAddr>() {
+            Ok(address) => had.addresses.push(address.into()),
+            Err(_) => had.mac = had.mac.or_else(|| word.parse().ok()),
+        }
+    }
+    had
+}
+
+fn texts<'a>(row: &Found<'a>, column: &str) -> impl Iterator<Item = &'a str> {
+    let atoms = row.column(column).into_iter().flat_map(Value::atoms);
+    atoms.filter_map(Atom::as_str)
+}
+
+/// What its kubelet reports. It has no prefix lengths and no MAC address; the annotation that it
+/// agrees with has.
+fn reported(pod: &Pod) -> Option<Had> {
+    let annotation = pod.networks.as_ref().filter(|had| {
+        let has = |address: &IpAddr| had.addresses.iter().any(|it| it.addr() == *address);
+        pod.reported.iter().all(has)
+    });
+    let addresses = pod.reported.iter().copied().map(IpNet::from).collect();
+    let alone = || Had {
+        addresses,
+        ..Had::default()
+    };
+    let is_reported = !pod.reported.is_empty();
+    is_reported.then(|| annotation.cloned().unwrap_or_else(alone))
+}
+
+/// What a pod's annotations request.
+pub(super) fn request_of(pod: &Pod) -> Result<Request, RequestError> {
+    Request::parse(
+        pod.requested_addresses.as_deref(),
+        pod.requested_mac.as_deref(),
+    )
+}
