@@ -1,0 +1,186 @@
+//! What holds whenever everything that was told is done.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::{NETWORKS, NODES, PODS, SERVICES, SUBNETS, WISHED, World, uid};
+use crate::fixture::annotation;
+
+impl World {
+    /// A pod that is gone has no address. A node that is gone, and has no pods, may later have
+    /// another subnet; also if it comes back and a controller has not seen it before the pods go.
+    pub(super) fn forget(&mut self) {
+        let pods: Vec<Value> = (0..PODS).filter_map(|number| self.pod(number)).collect();
+        let lives = |of: &String| pods.iter().any(|pod| uid(pod) == *of);
+        self.addresses.retain(|uid, _| lives(uid));
+        let is_there = |name: &String| self.server.object("Node", "", name).is_some();
+        let gone = self.subnets.keys().filter(|name| !is_there(name)).cloned();
+        self.gone.extend(gone);
+        let (gone, addresses) = (&self.gone, &self.addresses);
+        self.subnets.retain(|name, _| {
+            let has_address = |pod: &Value| {
+                pod["spec"]["nodeName"] == **name && addresses.contains_key(&uid(pod))
+            };
+            !gone.contains(name) || pods.iter().any(has_address)
+        });
+    }
+
+    /// Compares rows, annotations, and what was there before; returns how many pods are refused.
+    pub(super) fn check(&mut self) -> usize {
+        self.check_nodes();
+        self.check_services();
+        self.check_pods()
+    }
+
+    /// What kubelets report of the pods that run.
+    pub(super) fn report(&self) {
+        for number in 0..PODS {
+            let Some(mut pod) = self.pod(number) else {
+                continue;
+            };
+            if let Some(address) = self.addresses.get(&uid(&pod)) {
+                pod["status"] = json!({ "phase": "Running", "podIPs": [{ "ip": address }] });
+                self.server.apply(pod);
+            }
+        }
+    }
+
+    fn check_nodes(&mut self) {
+        for number in 0..NODES {
+            let Some(node) = self.node(number) else {
+                continue;
+            };
+            let subnets = annotation(&node, SUBNETS).unwrap()["default"].clone();
+            let name = format!("n{number}");
+            self.gone.remove(&name);
+            let before = self.subnets.insert(name.clone(), subnets.clone());
+            assert!(before.is_none_or(|before| before == subnets), "{name}");
+        }
+        let all: BTreeSet<String> = self.subnets.values().map(Value::to_string).collect();
+        assert_eq!(all.len(), self.subnets.len(), "{:?}", self.subnets);
+    }
+
+    /// Each pod on a node has its port there, with an address that no other port has and that never
+    /// changes; one that asks for an address has had another before, or has that one, or none while
+    /// it can't have it. No other port is there.
+    fn check_pods(&mut self) -> usize {
+        let northbound = self.central.northbound();
+        let ports = northbound.rows("Logical_Switch_Port").unwrap();
+        let mut holders: BTreeMap<String, String> = BTreeMap::new();
+        for port in &ports {
+            let name = port["name"].as_str().unwrap();
+            let words = port["addresses"].as_str().unwrap().split(' ');
+            for word in words.filter(|word| word.contains('.')) {
+                let before = holders.insert(word.to_owned(), name.to_owned());
+                assert_eq!(before, None, "{word}: {name}");
+            }
+        }
+        let switches = northbound.rows("Logical_Switch").unwrap();
+        let (mut wanted, mut refused) = (BTreeSet::new(), Vec::new());
+        for number in 0..PODS {
+            let Some(pod) = self.pod(number) else {
+                continue;
+            };
+            let name = format!("default_p{number}");
+            let node = pod["spec"]["nodeName"].as_str().unwrap();
+            let Some(node) = self.server.object("Node", "", node) else {
+                continue;
+            };
+            if pod["status"]["phase"] == "Failed" {
+                continue;
+            }
+            let request = pod["metadata"]["annotations"][WISHED].as_str();
+            let Some(port) = ports.iter().find(|port| port["name"] == *name) else {
+                let subnets = annotation(&node, SUBNETS).unwrap();
+                let subnet = subnets["default"][0].as_str().unwrap();
+                let start = subnet.strip_suffix("0/24").unwrap();
+                let request = request.unwrap_or_else(|| panic!("{pod} has no port"));
+                refused.push((request.to_owned(), request.starts_with(start)));
+                continue;
+            };
+            let uid = uid(&pod);
+            assert_eq!(port["options"]["iface-id-ver"], uid, "{port:?}");
+            let switch = switches
+                .iter()
+                .find(|it| it["name"] == node["metadata"]["name"]);
+            let on_switch = switch.unwrap()["ports"].to_string();
+            assert!(on_switch.contains(&port["_uuid"].to_string()), "{port:?}");
+            let entry = annotation(&pod, NETWORKS).unwrap()["default"].clone();
+            let address = entry["ip_address"].as_str().unwrap();
+            let address = address.split('/').next().unwrap().to_owned();
+            let both = format!("{} {address}", entry["mac_address"].as_str().unwrap());
+            assert_eq!(port["addresses"], both);
+            let before = self.addresses.insert(uid.clone(), address.clone());
+            assert!(
+                before.is_none_or(|before| before == address),
+                "{address} {pod}"
+            );
+            // A request that was changed after the pod had its address changes nothing.
+            let is_its = request.is_none_or(|request| request == address);
+            assert!(is_its || self.written.contains(&uid), "{address} {pod}");
+            wanted.insert(name);
+        }
+        for (request, is_of_its_node) in &refused {
+            assert!(
+                !is_of_its_node || holders.contains_key(request),
+                "{request}"
+            );
+        }
+        let made = ports.iter().filter_map(|port| port["name"].as_str());
+        let made: BTreeSet<_> = made.filter(|name| name.starts_with("default_p")).collect();
+        assert!(
+            made.iter().all(|name| wanted.contains(*name)),
+            "{made:?} {wanted:?}"
+        );
+        refused.len()
+    }
+
+    /// On each node a service of local endpoints leads to the node's own, or rejects.
+    fn check_services(&self) {
+        let northbound = self.central.northbound();
+        let balancers = northbound.rows("Load_Balancer").unwrap();
+        for number in 0..SERVICES {
+            let name = format!("s{number}");
+            let Some(service) = self.server.object("Service", "default", &name) else {
+                continue;
+            };
+            if service["spec"]["internalTrafficPolicy"] != "Local" {
+                continue;
+            }
+            let slice = self
+                .server
+                .object("EndpointSlice", "default", &format!("{name}-1"));
+            for switch in northbound.rows("Logical_Switch").unwrap() {
+                let own: Vec<_> = balancers
+                    .iter()
+                    .filter(|it| {
+                        it["external_ids"]["k8s.ovn.org/owner"] == format!("default/{name}")
+                    })
+                    .filter(|it| {
+                        switch["load_balancer"]
+                            .to_string()
+                            .contains(&it["_uuid"].to_string())
+                    })
+                    .collect();
+                let [balancer] = own[..] else {
+                    panic!("{name} on {switch:?}: {own:?}");
+                };
+                let ends = slice
+                    .iter()
+                    .flat_map(|it| it["endpoints"].as_array().unwrap());
+                let ends: BTreeSet<_> = ends
+                    .filter(|end| end["nodeName"] == switch["name"])
+                    .map(|end| format!("{}:80", end["addresses"][0].as_str().unwrap()))
+                    .collect();
+                let ends: Vec<_> = ends.into_iter().collect();
+                let vip = format!("10.96.0.{number}:80");
+                assert_eq!(
+                    balancer["vips"][&vip],
+                    ends.join(","),
+                    "{name} on {switch:?}"
+                );
+            }
+        }
+    }
+}
