@@ -316,6 +316,14 @@ impl Client {
         self.handle.shared.poke(|protocol| protocol.nudge(now));
     }
 
+    /// Ends the connection once nothing is in flight, and makes another at once, which reads the
+    /// TLS keys again. No transaction is lost, and none waits for longer than the new connection
+    /// takes.
+    pub fn reconnect(&self) {
+        let now = Instant::now().into_std();
+        self.handle.shared.poke(|protocol| protocol.reconnect(now));
+    }
+
     /// Counters since the start. Must not be called within [`Self::read`]: the task may hold the
     /// counters while it waits for that to end.
     pub fn stats(&self) -> Stats {

@@ -169,6 +169,7 @@ impl Protocol {
         {
             self.end_connection(now, error);
         }
+        self.end_retired(now);
     }
 
     /// The bytes to send. The driver reports with [`Self::transmitted`] how many it has sent.
@@ -271,6 +272,25 @@ impl Protocol {
         }
     }
 
+    /// Ends the connection once nothing is in flight, and makes another at once, to the same
+    /// remote. Without a connection, it begins another attempt.
+    pub fn reconnect(&mut self, now: Instant) {
+        match &mut self.link {
+            Link::Up(connection) => connection.retire(),
+            Link::Pause(_) | Link::Connecting(_) => self.link = Link::Pause(now),
+        }
+        self.end_retired(now);
+    }
+
+    fn end_retired(&mut self, now: Instant) {
+        if let Link::Up(connection) = &self.link
+            && connection.is_retired()
+            && connection.is_idle()
+        {
+            self.end_connection(now, ConnectionError::Retired);
+        }
+    }
+
     /// Completes what is in flight, and makes no further connection.
     pub fn close(&mut self) {
         self.closing = true;
@@ -303,7 +323,10 @@ impl Protocol {
             Link::Up(connection) => (connection.is_synced(), connection.into_tickets()),
             Link::Pause(_) | Link::Connecting(_) => (false, Vec::new()),
         };
-        let pause = self.dial.failed(now, was_synced, &self.context.config);
+        let pause = match *error {
+            ConnectionError::Retired => self.dial.again(),
+            _ => self.dial.failed(now, was_synced, &self.context.config),
+        };
         self.link = Link::Pause(now + pause);
         // Callers are notified after the state shows that the connection is lost.
         self.context.events.push_back(Event::Disconnected {

@@ -311,7 +311,9 @@ impl Shared {
             State::Connected | State::Synced => None,
         };
         // Every attempt on a server that is down would be a line in the log.
-        if failures <= 1 {
+        if failures == 0 {
+            info!(database = self.database, %next, "OVSDB connection is made anew");
+        } else if failures == 1 {
             warn!(database = self.database, %error, %next, "OVSDB connection lost");
         } else {
             debug!(database = self.database, %error, %next, failures, "OVSDB connection failed");

@@ -32,6 +32,8 @@ pub(super) struct Connection {
     last_byte: Instant,
     /// The echo that no byte has followed yet.
     probe: Option<Instant>,
+    /// Nothing more is sent: another connection takes over.
+    is_retired: bool,
 }
 
 /// The progress of the connection. Each number is a request's id.
@@ -68,7 +70,17 @@ impl Connection {
             in_flight: VecDeque::new(),
             last_byte: now,
             probe: None,
+            is_retired: false,
         })
+    }
+
+    /// Sends no further transaction.
+    pub(super) fn retire(&mut self) {
+        self.is_retired = true;
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        self.is_retired
     }
 
     pub(super) fn is_synced(&self) -> bool {
@@ -202,7 +214,7 @@ impl Connection {
     }
 
     fn send_groups(&mut self, context: &mut Context) {
-        if !self.is_synced() {
+        if !self.is_synced() || self.is_retired {
             return;
         }
         while self

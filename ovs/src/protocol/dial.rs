@@ -33,6 +33,12 @@ impl Dial {
         &config.remotes[self.turn]
     }
 
+    /// No pause: the next attempt goes to the same remote, and nothing has failed.
+    pub(super) fn again(&mut self) -> Duration {
+        self.failures = 0;
+        Duration::ZERO
+    }
+
     /// The pause before the next attempt, which goes to the next remote.
     pub(super) fn failed(
         &mut self,

@@ -25,6 +25,9 @@ pub enum ConnectionError {
         /// The time limit.
         limit: Duration,
     },
+    /// The client made another connection: [`super::Protocol::reconnect`].
+    #[error("another connection takes over")]
+    Retired,
     /// The server closed the connection.
     #[error("the server closed the connection")]
     Closed,

@@ -162,6 +162,45 @@ fn every_remote_is_tried_before_there_is_a_pause_and_pauses_grow_by_round() {
 }
 
 #[test]
+fn another_connection_takes_over_once_nothing_is_in_flight_and_loses_no_transaction() {
+    let mut driven = Driven::synced(|_| {});
+    let first = driven.protocol.submit(&insert()).unwrap();
+    assert!(driven.sent().contains("transact"));
+    driven.protocol.reconnect(driven.now);
+    assert!(driven.protocol.is_connected(), "its outcome would be lost");
+    driven.protocol.submit(&insert()).unwrap();
+    assert_eq!(driven.sent(), "");
+    driven.receive(&reply(
+        2,
+        r#"[{"uuid":["uuid","00000000-0000-0000-0000-000000000001"]}]"#,
+    ));
+    let mut ended = None;
+    let mut answer = None;
+    while let Some(event) = driven.protocol.poll_event() {
+        match event {
+            Event::Answered(ticket, outcome) if ticket == first => answer = Some(outcome),
+            Event::Disconnected { failures, .. } => ended = Some(failures),
+            _ => {}
+        }
+    }
+    assert!(answer.unwrap().is_ok());
+    assert_eq!(ended, Some(0), "nothing has failed");
+    assert_eq!(driven.connect().as_deref(), Some("tcp:192.0.2.1:1"));
+    driven.receive(&reply(0, SCHEMA));
+    driven.receive(&reply(1, "{}"));
+    assert!(driven.sent().contains("transact"));
+}
+
+#[test]
+fn an_attempt_that_began_before_a_reconnect_is_given_up() {
+    let mut driven = Driven::new(|_| {});
+    assert!(driven.protocol.poll_connect(driven.now).is_some());
+    driven.protocol.reconnect(driven.now);
+    assert!(!driven.protocol.is_connecting());
+    assert_eq!(driven.connect().as_deref(), Some("tcp:192.0.2.1:1"));
+}
+
+#[test]
 fn only_the_leader_of_a_cluster_will_do_and_its_successor_is_sought_at_once() {
     let database = |leader: bool| {
         let row = format!(r#"{{"name":"Open_vSwitch","connected":true,"leader":{leader}}}"#);
