@@ -8,6 +8,7 @@
 //! [`wire`], JSON-RPC without IO; [`value`] has the columns' values. [`unixctl`] talks to a daemon
 //! directly.
 
+pub mod certificate;
 pub mod client;
 pub mod nb;
 pub mod openflow;

@@ -1,76 +1,272 @@
-//! TLS as Open vSwitch and OVN use it: both ends have a certificate of one private CA (ovs-pki(8)),
-//! whose signature is the proof.
+//! TLS as Open vSwitch and OVN use it: both ends have a certificate of one private CA, whose
+//! signature is the proof.
 //!
-//! Names are not compared. OVS's own programs don't (`do_ssl_init` in lib/stream-ssl.c sets
-//! SSL_VERIFY_PEER and no host name), and ovs-pki's certificates name a component or a chassis, not
-//! the address of a remote.
+//! Names are compared only if the server's certificate is made for that: its extended key usage
+//! says that it is a server's, and it lists names of the remote's kind, addresses or DNS names.
+//! OVS's own programs compare none (`do_ssl_init` in lib/stream-ssl.c sets SSL_VERIFY_PEER and no
+//! host name), and the certificates of ovs-pki(8) name a component or a chassis, not the address of
+//! a remote.
 
 use std::io;
-use std::path::Path;
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 
+use jiff::Timestamp;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
 };
-use tokio_rustls::rustls::client::verify_server_cert_signed_by_trust_anchor;
+use tokio_rustls::rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use tokio_rustls::rustls::crypto::{
     CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature,
 };
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{
-    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    AlertDescription, CertificateError as Invalid, ClientConfig, DigitallySignedStruct, Error,
+    RootCertStore, SignatureScheme,
 };
 
+use crate::certificate::{self, Certificate, CertificateError};
 use crate::protocol::TlsKeys;
 
-/// Starts TLS on a connection. The files are read for each one: keys are rotated while daemons run.
+/// Why TLS has not come about.
+#[derive(Debug, thiserror::Error)]
+enum TlsError {
+    /// This end's files can't be used.
+    #[error(transparent)]
+    Own(#[from] CertificateError),
+    /// The server's certificate is refused.
+    #[error("the server's certificate, {certificate}: {problem}")]
+    Server {
+        certificate: Box<Certificate>,
+        problem: String,
+    },
+    /// The server refuses this end's certificate.
+    #[error(
+        "the server refuses {}, {certificate} ({alert:?}): is it of the CA that the server trusts?",
+        .file.display()
+    )]
+    Refused {
+        file: PathBuf,
+        certificate: Box<Certificate>,
+        alert: AlertDescription,
+    },
+}
+
+/// Starts TLS on a connection. The files are read for each one: keys are renewed while daemons run.
 pub(super) async fn handshake(
     keys: &TlsKeys,
     host: &str,
     stream: TcpStream,
-) -> io::Result<TlsStream<TcpStream>> {
+) -> io::Result<Secured> {
     // A host that can't be a name in a certificate is left out.
     let name = ServerName::try_from(host.to_owned())
         .unwrap_or_else(|_| ServerName::from(std::net::Ipv4Addr::UNSPECIFIED));
-    TlsConnector::from(Arc::new(config(keys)?))
+    let verifier = Arc::new(SignedByOurCa::new(keys).map_err(io::Error::other)?);
+    let own = usable(keys).map_err(io::Error::other)?;
+    let config = config(keys, Arc::clone(&verifier))?;
+    match TlsConnector::from(Arc::new(config))
         .connect(name, stream)
         .await
+    {
+        Ok(stream) => Ok(Secured {
+            stream,
+            own,
+            file: keys.certificate.clone(),
+            has_read: false,
+        }),
+        Err(error) => match verifier.refusal() {
+            Some(refusal) => Err(io::Error::other(refusal)),
+            None => Err(refused(error, &keys.certificate, &own)),
+        },
+    }
 }
 
-fn config(keys: &TlsKeys) -> io::Result<ClientConfig> {
-    let provider = Arc::new(ring::default_provider());
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(&keys.ca_certificate)? {
-        roots
-            .add(certificate)
-            .map_err(|error| unusable(&keys.ca_certificate, &error))?;
+/// This end's certificate, if it is valid now: the server's refusal would not say more.
+fn usable(keys: &TlsKeys) -> Result<Certificate, CertificateError> {
+    let own = keys.own()?;
+    match own.is_valid_at(Timestamp::now()) {
+        true => Ok(own),
+        false => Err(CertificateError::Untimely {
+            file: keys.certificate.clone(),
+            certificate: Box::new(own),
+        }),
     }
-    let verifier = SignedByOurCa {
-        roots,
-        provider: Arc::clone(&provider),
-    };
-    let key = PrivateKeyDer::from_pem_file(&keys.private_key)
-        .map_err(|error| unreadable(&keys.private_key, error))?;
-    let own = certificates(&keys.certificate)?;
-    ClientConfig::builder_with_provider(provider)
+}
+
+fn config(keys: &TlsKeys, verifier: Arc<SignedByOurCa>) -> io::Result<ClientConfig> {
+    let key = certificate::read_key(&keys.private_key).map_err(io::Error::other)?;
+    let own = certificate::read(&keys.certificate).map_err(io::Error::other)?;
+    ClientConfig::builder_with_provider(Arc::clone(&verifier.provider))
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_custom_certificate_verifier(verifier)
         .with_client_auth_cert(own, key)
-        .map_err(|error| unusable(&keys.certificate, &error))
+        .map_err(|error| {
+            let problem = format!("with the key {}: {error}", keys.private_key.display());
+            io::Error::other(CertificateError::Unusable {
+                file: keys.certificate.clone(),
+                problem,
+            })
+        })
+}
+
+/// An alert about this end's certificate, as an error that names it; other errors as they are.
+fn refused(error: io::Error, file: &std::path::Path, own: &Certificate) -> io::Error {
+    use AlertDescription as Alert;
+    let inner = error.get_ref().and_then(|it| it.downcast_ref::<Error>());
+    let Some(Error::AlertReceived(alert)) = inner else {
+        return error;
+    };
+    match alert {
+        Alert::NoCertificate
+        | Alert::BadCertificate
+        | Alert::UnsupportedCertificate
+        | Alert::CertificateRevoked
+        | Alert::CertificateExpired
+        | Alert::CertificateUnknown
+        | Alert::UnknownCA
+        | Alert::AccessDenied
+        | Alert::CertificateRequired => io::Error::other(TlsError::Refused {
+            file: file.to_owned(),
+            certificate: Box::new(own.clone()),
+            alert: *alert,
+        }),
+        _ => error,
+    }
+}
+
+/// A connection with TLS.
+///
+/// With TLS 1.3 the handshake has ended here when the server judges this end's certificate: its
+/// refusal is the first thing to read.
+#[derive(Debug)]
+pub(super) struct Secured {
+    stream: TlsStream<TcpStream>,
+    own: Certificate,
+    file: PathBuf,
+    has_read: bool,
+}
+
+impl Secured {
+    /// The reason why a write failed, if the server has sent it.
+    fn reason(&mut self, context: &mut Context<'_>, error: io::Error) -> io::Error {
+        let mut bytes = [0];
+        let read = Pin::new(&mut self.stream).poll_read(context, &mut ReadBuf::new(&mut bytes));
+        match read {
+            Poll::Ready(Err(alert)) if !self.has_read => refused(alert, &self.file, &self.own),
+            _ => error,
+        }
+    }
+}
+
+impl AsyncRead for Secured {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
+        let read = read.map_err(|error| refused(error, &self.file, &self.own));
+        self.has_read |= read.is_ok();
+        Poll::Ready(read)
+    }
+}
+
+impl AsyncWrite for Secured {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));
+        Poll::Ready(written.map_err(|error| self.reason(context, error)))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = ready!(Pin::new(&mut self.stream).poll_flush(context));
+        Poll::Ready(flushed.map_err(|error| self.reason(context, error)))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }
 
 /// Accepts every currently valid certificate that the CA has signed.
 #[derive(Debug)]
 struct SignedByOurCa {
+    file: PathBuf,
     roots: RootCertStore,
     provider: Arc<CryptoProvider>,
+    /// Why the last one was refused, in more words than rustls' error has.
+    refusal: Mutex<Option<TlsError>>,
+}
+
+impl SignedByOurCa {
+    fn new(keys: &TlsKeys) -> Result<Self, CertificateError> {
+        let file = &keys.ca_certificate;
+        let mut roots = RootCertStore::empty();
+        for certificate in certificate::read(file)? {
+            let added = roots.add(certificate);
+            added.map_err(|error| CertificateError::Unusable {
+                file: file.clone(),
+                problem: error.to_string(),
+            })?;
+        }
+        Ok(Self {
+            file: file.clone(),
+            roots,
+            provider: Arc::new(ring::default_provider()),
+            refusal: Mutex::default(),
+        })
+    }
+
+    fn refusal(&self) -> Option<TlsError> {
+        let mut refusal = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
+        refusal.take()
+    }
+
+    /// What is wrong with a server's certificate.
+    fn problem(&self, certificate: &Certificate, name: &ServerName<'_>, error: &Error) -> String {
+        let Error::InvalidCertificate(invalid) = error else {
+            return error.to_string();
+        };
+        match invalid {
+            Invalid::ExpiredContext { .. } | Invalid::Expired => "it has ended: renew the \
+                database's keys (podwire-controller keys)"
+                .to_owned(),
+            Invalid::NotValidYetContext { .. } | Invalid::NotValidYet => {
+                "it is not valid yet: is this machine's clock right?".to_owned()
+            }
+            Invalid::UnknownIssuer | Invalid::BadSignature => format!(
+                "no CA of {} has signed it: are both ends' keys of the same CA?",
+                self.file.display()
+            ),
+            Invalid::InvalidPurposeContext { .. } | Invalid::InvalidPurpose => {
+                "it is a client's, so this is not the database".to_owned()
+            }
+            Invalid::NotValidForNameContext { .. } | Invalid::NotValidForName => {
+                let addresses = certificate.addresses.iter().map(IpAddr::to_string);
+                let names: Vec<String> = addresses.chain(certificate.names.clone()).collect();
+                format!(
+                    "it is for {}, not for {}: use one of these as the remote, or make keys for \
+                     this one too (podwire-controller keys --server)",
+                    names.join(", "),
+                    name.to_str()
+                )
+            }
+            other => other.to_string(),
+        }
+    }
 }
 
 impl ServerCertVerifier for SignedByOurCa {
@@ -78,20 +274,33 @@ impl ServerCertVerifier for SignedByOurCa {
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
+        server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let certificate = ParsedCertificate::try_from(end_entity)?;
+        let certificate = Certificate::parse(end_entity)
+            .map_err(|_| Error::InvalidCertificate(Invalid::BadEncoding))?;
+        let parsed = ParsedCertificate::try_from(end_entity)?;
         let algorithms = self.provider.signature_verification_algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(
-            &certificate,
+        let verified = verify_server_cert_signed_by_trust_anchor(
+            &parsed,
             &self.roots,
             intermediates,
             now,
             algorithms,
-        )?;
-        Ok(ServerCertVerified::assertion())
+        )
+        .and_then(|()| match lists_such(&certificate, server_name) {
+            true => verify_server_name(&parsed, server_name),
+            false => Ok(()),
+        });
+        if let Err(error) = &verified {
+            let refusal = TlsError::Server {
+                problem: self.problem(&certificate, server_name, error),
+                certificate: Box::new(certificate),
+            };
+            *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
+        }
+        verified.map(|()| ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -121,25 +330,11 @@ impl ServerCertVerifier for SignedByOurCa {
     }
 }
 
-fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
-    let read = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| unreadable(path, error))?;
-    if read.is_empty() {
-        return Err(unusable(path, &"it holds no certificate"));
-    }
-    Ok(read)
-}
-
-fn unreadable(path: &Path, error: pem::Error) -> io::Error {
-    match error {
-        pem::Error::Io(error) => {
-            io::Error::new(error.kind(), format!("reading {}: {error}", path.display()))
-        }
-        error => unusable(path, &error),
-    }
-}
-
-fn unusable(path: &Path, problem: &dyn std::fmt::Display) -> io::Error {
-    io::Error::other(format!("{} can't be used: {problem}", path.display()))
+/// Whether a server's certificate is made for comparing names of that kind.
+fn lists_such(certificate: &Certificate, name: &ServerName<'_>) -> bool {
+    let lists = match name {
+        ServerName::IpAddress(_) => !certificate.addresses.is_empty(),
+        _ => !certificate.names.is_empty(),
+    };
+    lists && certificate.is_servers == Some(true)
 }

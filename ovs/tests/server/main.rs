@@ -17,6 +17,7 @@ mod operations;
 mod reconnect;
 mod remotes;
 mod replica;
+mod tls;
 mod unixctl;
 mod vswitch;
 mod vswitchd;
