@@ -2,6 +2,7 @@
 
 use crate::cluster::ObjectName;
 use crate::config::Config;
+use crate::keys::KeysArgs;
 use crate::tools::{Format, Target};
 
 /// Assigns subnets to nodes and addresses to pods, and writes OVN's logical network
@@ -14,7 +15,7 @@ use crate::tools::{Format, Target};
 )]
 pub struct Arguments {
     /// The settings.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Settings")]
     pub config: Config,
     /// Print what a leader would change now, in the database and in Kubernetes, and change nothing
     #[arg(long)]
@@ -45,6 +46,8 @@ pub enum Command {
         #[command(subcommand)]
         object: Object,
     },
+    /// Make or renew the keys for TLS between OVN's databases, this controller and the nodes
+    Keys(KeysArgs),
 }
 
 /// What can be explained.

@@ -10,6 +10,7 @@
 //! ```text
 //! arguments  the command line
 //! tools    status, explain, a dry run
+//! keys     makes and renews the keys for TLS between the databases and their clients
 //! run      the loop: changes in, passes out
 //! lease    leader election: a Lease, and an epoch in the database that fences every transaction
 //! metrics  the page of metrics
@@ -29,6 +30,7 @@ pub mod cluster;
 pub mod config;
 pub mod diff;
 pub mod ipam;
+pub mod keys;
 pub mod lease;
 mod metrics;
 mod name;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use podwire_controller::arguments::{Arguments, Command, Object};
 use podwire_controller::config::Config;
+use podwire_controller::keys;
 use podwire_controller::run::{Reporter, run};
 use podwire_controller::tools::{self, Question};
 use tokio::signal::unix::{SignalKind, signal};
@@ -32,6 +33,10 @@ async fn main() -> ExitCode {
             let explained = tools::explain(&config, &question).await;
             explained.map(|text| (text, true))
         }
+        Some(Command::Keys(wanted)) => match keys::make(&wanted) {
+            Ok(text) => Ok((text, true)),
+            Err(error) => return failed(&error),
+        },
     };
     match answer {
         Ok((text, is_well)) => {

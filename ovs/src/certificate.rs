@@ -97,22 +97,22 @@ impl TlsKeys {
 
 /// The first certificate of a file.
 fn first(file: &Path) -> Result<Certificate, CertificateError> {
-    let all = read(file)?;
-    let first = all.first().map(|der| Certificate::parse(der));
-    let parsed = first.unwrap_or_else(|| Err(NONE.to_owned()));
+    let parsed = Certificate::from_pem(&contents(file)?);
     parsed.map_err(|problem| CertificateError::unusable(file, problem))
 }
 
-const NONE: &str = "it holds no certificate";
-
 /// All certificates of a file, at least one.
 pub(crate) fn read(file: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
-    let text = contents(file)?;
-    let all: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&text).collect();
+    let all = certificates(&contents(file)?);
+    all.map_err(|problem| CertificateError::unusable(file, problem))
+}
+
+fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(text).collect();
     match all {
-        Ok(all) if all.is_empty() => Err(CertificateError::unusable(file, NONE)),
+        Ok(all) if all.is_empty() => Err("it holds no certificate".to_owned()),
         Ok(all) => Ok(all),
-        Err(error) => Err(CertificateError::unusable(file, error)),
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -142,6 +142,15 @@ fn contents(file: &Path) -> Result<Vec<u8>, CertificateError> {
 }
 
 impl Certificate {
+    /// The first certificate of a PEM text.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_pem(text: &[u8]) -> Result<Self, String> {
+        let all = certificates(text)?;
+        Self::parse(all.first().map(|der| &**der).unwrap_or_default())
+    }
+
     /// Parses a certificate in DER.
     ///
     /// # Errors

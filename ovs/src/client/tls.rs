@@ -69,9 +69,7 @@ pub(super) async fn handshake(
     // A host that can't be a name in a certificate is left out.
     let name = ServerName::try_from(host.to_owned())
         .unwrap_or_else(|_| ServerName::from(std::net::Ipv4Addr::UNSPECIFIED));
-    let verifier = Arc::new(SignedByOurCa::new(keys).map_err(io::Error::other)?);
-    let own = usable(keys).map_err(io::Error::other)?;
-    let config = config(keys, Arc::clone(&verifier))?;
+    let (config, verifier, own) = prepare(keys).map_err(io::Error::other)?;
     match TlsConnector::from(Arc::new(config))
         .connect(name, stream)
         .await
@@ -89,34 +87,44 @@ pub(super) async fn handshake(
     }
 }
 
-/// This end's certificate, if it is valid now: the server's refusal would not say more.
-fn usable(keys: &TlsKeys) -> Result<Certificate, CertificateError> {
+impl TlsKeys {
+    /// This end's certificate, if a connection could use these files now: they can be read, key and
+    /// certificate belong together, and the certificate is valid at this time.
+    ///
+    /// # Errors
+    /// The first problem, with its file.
+    pub fn check(&self) -> Result<Certificate, CertificateError> {
+        prepare(self).map(|(_, _, own)| own)
+    }
+}
+
+/// Reads the files for one connection. The server's refusal of a certificate that is not valid at
+/// this time would not say more than this.
+fn prepare(
+    keys: &TlsKeys,
+) -> Result<(ClientConfig, Arc<SignedByOurCa>, Certificate), CertificateError> {
+    let verifier = Arc::new(SignedByOurCa::new(keys)?);
+    let key = certificate::read_key(&keys.private_key)?;
+    let chain = certificate::read(&keys.certificate)?;
     let own = keys.own()?;
+    let unusable = |problem: &dyn std::fmt::Display| CertificateError::Unusable {
+        file: keys.certificate.clone(),
+        problem: format!("with the key {}: {problem}", keys.private_key.display()),
+    };
+    let config = ClientConfig::builder_with_provider(Arc::clone(&verifier.provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(&error))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::<SignedByOurCa>::clone(&verifier))
+        .with_client_auth_cert(chain, key)
+        .map_err(|error| unusable(&error))?;
     match own.is_valid_at(Timestamp::now()) {
-        true => Ok(own),
+        true => Ok((config, verifier, own)),
         false => Err(CertificateError::Untimely {
             file: keys.certificate.clone(),
             certificate: Box::new(own),
         }),
     }
-}
-
-fn config(keys: &TlsKeys, verifier: Arc<SignedByOurCa>) -> io::Result<ClientConfig> {
-    let key = certificate::read_key(&keys.private_key).map_err(io::Error::other)?;
-    let own = certificate::read(&keys.certificate).map_err(io::Error::other)?;
-    ClientConfig::builder_with_provider(Arc::clone(&verifier.provider))
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?
-        .dangerous()
-        .with_custom_certificate_verifier(verifier)
-        .with_client_auth_cert(own, key)
-        .map_err(|error| {
-            let problem = format!("with the key {}: {error}", keys.private_key.display());
-            io::Error::other(CertificateError::Unusable {
-                file: keys.certificate.clone(),
-                problem,
-            })
-        })
 }
 
 /// An alert about this end's certificate, as an error that names it; other errors as they are.
