@@ -7,7 +7,8 @@ use super::error::ConnectionError;
 
 /// The columns' types from the server's own schema; to request it would cost a round trip.
 const SCHEMA: &str = r#"{"tables":{"Database":{"columns":{
-    "name":{"type":"string"},"connected":{"type":"boolean"},"leader":{"type":"boolean"}}}}}"#;
+    "name":{"type":"string"},"model":{"type":"string"},"connected":{"type":"boolean"},
+    "leader":{"type":"boolean"}}}}}"#;
 
 const BY_NAME: Index = Index::Column("name");
 
@@ -24,7 +25,7 @@ impl ServerView {
     pub(super) fn new() -> Result<Self, ReplicaError> {
         let mut db = Db::new(&[TableSpec {
             name: "Database",
-            columns: &["name", "connected", "leader"],
+            columns: &["name", "model", "connected", "leader"],
             indexes: &[BY_NAME],
         }]);
         db.set_schema(&Schema::parse(SCHEMA)?)?;
@@ -51,16 +52,16 @@ impl ServerView {
     }
 
     /// Whether this server is suitable for the database. A server is the leader of its databases
-    /// that are not clustered.
+    /// that are not clustered; a relay is never one, and passes writes on.
     pub(super) fn check(&self, database: &'static str) -> Result<(), ConnectionError> {
         let row = self.db.find("Database", BY_NAME, database).next();
         let row = row.ok_or(ConnectionError::NotServed(database))?;
         if row.bool("connected") == Some(false) {
             return Err(ConnectionError::NotConnected(database));
         }
-        match row.bool("leader") {
-            Some(true) => Ok(()),
-            _ => Err(ConnectionError::NotLeader(database)),
+        match row.bool("leader") == Some(true) || row.str("model") == Some("relay") {
+            true => Ok(()),
+            false => Err(ConnectionError::NotLeader(database)),
         }
     }
 }

@@ -86,12 +86,10 @@ impl Member {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for Member {
     fn drop(&mut self) {
-        for member in &mut self.members {
-            let _ = member.process.kill();
-            let _ = member.process.wait();
-        }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
@@ -172,6 +170,24 @@ async fn when_the_leader_dies_another_is_found() {
     cluster.members[0].process.kill().unwrap();
     insert(&client, 2).await;
     assert_eq!(dscps(&client), [1, 2]);
+}
+
+/// A relay is never a leader (`update_database_status` in ovsdb/ovsdb-server.c).
+#[tokio::test]
+async fn a_relay_is_as_good_as_the_leader_and_passes_writes_on() {
+    let server = crate::fixture::Server::start();
+    let source = server.client().await;
+    let file = format!(
+        "relay:{}:unix:{}",
+        vswitch::DATABASE,
+        server.socket().display()
+    );
+    let relay = Member::start(server.path(), 7, Path::new(&file));
+    let client = Client::start(config(&[&relay], true));
+    client.synced(soon()).await.unwrap();
+    insert(&client, 1).await;
+    let arrived = |db: &podwire_ovs::replica::Db| (db.len("Queue") == 1).then_some(());
+    source.wait("the row", soon(), arrived).await.unwrap();
 }
 
 #[tokio::test]
