@@ -227,7 +227,8 @@ impl SettingsArgs {
                 }
                 // ovs-vswitchd and ovn-controller open it later, from another working directory.
                 Some(file) if !file.is_absolute() || !file.is_file() => {
-                    let problem = "expected the absolute path of a file that is there";
+                    let problem = "expected the absolute path of a file that is there \
+                                   (podwire-controller keys makes it)";
                     return Err(bad(flag, &file.display().to_string(), problem));
                 }
                 _ => {}

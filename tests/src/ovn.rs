@@ -9,6 +9,7 @@
 mod controller;
 mod host;
 mod pki;
+mod secured;
 
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
@@ -21,12 +22,14 @@ use serde_json::json;
 pub use controller::LogicalPort;
 pub use host::Router;
 pub use pki::TlsFiles;
+pub use secured::{CHASSIS_REMOTE, COMMANDS, CONTROLLER_REMOTES, Keys};
 
 use crate::failure::{OrFail, Step};
 use crate::node::run_in;
 use crate::node::{DAEMON_LIMIT, OVSDB_SOCKET};
 use crate::ovsdb::Ovsdb;
 use crate::process::Daemon;
+use crate::watch::await_seen;
 use crate::words::Words as _;
 use crate::{AgentOptions, Datapath, Leftovers, Place, TestNode, datapath};
 
@@ -45,7 +48,7 @@ pub const POD_MTU: u32 = 1400;
 pub struct Central {
     northd: Mutex<Option<Daemon>>,
     /// Ended with the machine.
-    _databases: Daemon,
+    databases: Mutex<Vec<Daemon>>,
     machine: TestNode,
 }
 
@@ -113,9 +116,7 @@ impl Central {
         make_run_dir(&machine);
         let mut command = Command::new("ovsdb-server");
         for (name, socket) in [("nb", NORTHBOUND), ("sb", SOUTHBOUND)] {
-            let database = format!("{RUN_DIR}/ovn{name}_db.db");
-            let schema = format!("/usr/share/ovn/ovn-{name}.ovsschema");
-            machine.run("ovsdb-tool", format!("create {database} {schema}"));
+            let database = create_database(&machine, name);
             command.args([database, format!("--remote=punix:{socket}")]);
         }
         command.args(["--remote=ptcp:6642:0.0.0.0", "--pidfile", "--no-chdir"]);
@@ -123,10 +124,16 @@ impl Central {
         let databases = machine
             .start_daemon(&command, "ovsdb-server", RUN_DIR)
             .or_fail();
+        Central::with_databases(machine, vec![databases])
+    }
+
+    /// A machine whose databases are served, and empty.
+    #[track_caller]
+    fn with_databases(machine: TestNode, databases: Vec<Daemon>) -> Central {
         // ovsdb-tool leaves the tables empty; northd and the controllers go by their only rows.
         let central = Central {
             northd: Mutex::new(None),
-            _databases: databases,
+            databases: Mutex::new(databases),
             machine,
         };
         central
@@ -395,6 +402,23 @@ impl OvnNode {
         }
     }
 
+    /// Waits until ovn-controller has logged so many times that it is connected to a remote.
+    #[track_caller]
+    pub fn await_connected(&self, remote: &str, times: usize) {
+        let controller = lock(&self.controller);
+        let Some(daemon) = controller.as_ref() else {
+            panic!("ovn-controller does not run on {}", self.name);
+        };
+        let text = format!("{remote}: connected");
+        let look = || {
+            let log = std::fs::read_to_string(daemon.log()).unwrap_or_default();
+            let has_enough = log.matches(&text).count() >= times;
+            has_enough.then_some(()).ok_or(log)
+        };
+        let awaited = format!("{times} times {text:?} in ovn-controller's log");
+        await_seen(daemon.log(), daemon, DAEMON_LIMIT, &awaited, look).or_fail();
+    }
+
     /// Has ovn-controller leave the network, as its service's stop does: with its tunnels' ports.
     #[track_caller]
     pub fn leave_network(&self) {
@@ -445,6 +469,15 @@ impl Deref for OvnNode {
     }
 }
 
+/// Makes an empty database of OVN's, `nb` or `sb`, and returns its file.
+#[track_caller]
+fn create_database(machine: &TestNode, name: &str) -> String {
+    let database = format!("{RUN_DIR}/ovn{name}_db.db");
+    let schema = format!("/usr/share/ovn/ovn-{name}.ovsschema");
+    machine.run("ovsdb-tool", format!("create {database} {schema}"));
+    database
+}
+
 #[track_caller]
 fn make_run_dir(machine: &TestNode) {
     let directory = machine.path(RUN_DIR);
@@ -453,6 +486,6 @@ fn make_run_dir(machine: &TestNode) {
         .or_fail();
 }
 
-fn lock(daemon: &Mutex<Option<Daemon>>) -> std::sync::MutexGuard<'_, Option<Daemon>> {
-    daemon.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(held: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -218,7 +218,13 @@ fn systemd_knows_every_line_of_the_units_and_finds_little_exposed() {
     let node = TestNode::new();
     let units = workspace().join("deploy/systemd");
     let agent = agent_binary();
-    for unit in ["podwire.service", "podwire.socket", "podwire-node.service"] {
+    let names = [
+        "podwire.service",
+        "podwire.socket",
+        "podwire-node.service",
+        "podwire-southbound.service",
+    ];
+    for unit in names {
         let text = fs::read_to_string(units.join(unit)).unwrap();
         // It looks whether the program is there.
         let text = text.replace("/usr/bin/podwire", agent.to_str().unwrap());
@@ -230,6 +236,7 @@ fn systemd_knows_every_line_of_the_units_and_finds_little_exposed() {
         "/run/podwire.service",
         "/run/podwire.socket",
         "/run/podwire-node.service",
+        "/run/podwire-southbound.service",
     ];
     let mut command = Command::new("systemd-analyze");
     command.args(verify);

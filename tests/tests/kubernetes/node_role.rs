@@ -8,17 +8,24 @@ use std::process::Command;
 use podwire_tests::NodeRun;
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::machine::Machine;
+use podwire_tests::ovn::Keys;
 use serde_json::json;
 
-use super::image::Image;
+use super::image::{HOST, Image};
 use super::render::{manifests, render};
 use super::{asked_for, rules};
 
 #[test]
 fn the_node_role_works_from_its_manifest_and_uses_all_its_rights_and_no_other() {
     let machine = Machine::new();
-    let before = machine.snapshot();
     let node = machine.node();
+    // As docs/cluster.md puts them there.
+    let keys = Keys::make(&["node-a"]);
+    let directory = format!("{HOST}/etc/openvswitch/podwire");
+    node.run("mkdir", format!("-p {directory}"));
+    let files = keys.of("chassis/node-a").join(" ");
+    node.run("cp", format!("{files} {directory}"));
+    let before = machine.snapshot();
     // As systemd has it; the fixture's own is private.
     node.run("mount", "--make-rshared /run");
     let server = ApiServer::start_in(node.place());
@@ -36,10 +43,10 @@ fn the_node_role_works_from_its_manifest_and_uses_all_its_rights_and_no_other() 
     command.push(format!("--k8s-apiserver={}", server.url()));
     let mut start = Command::new(image.program("node-role", &container));
     start.envs(image.environment.iter().cloned());
-    start.env("PODWIRE_OVN_REMOTE", "tcp:192.0.2.9:6642");
+    start.env("PODWIRE_OVN_REMOTE", "ssl:192.0.2.9:6642");
     let run = NodeRun::launch_by(node, start);
     run.await_log("services follow the cluster", 1);
-    machine.await_well();
+    run.await_log("items are as they should be", 1);
 
     let probe = container.readiness_probe.unwrap().http_get.unwrap();
     let get = format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", probe.path.unwrap());
