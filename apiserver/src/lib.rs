@@ -8,10 +8,12 @@ pub mod bounds;
 mod follow;
 pub mod kubeconfig;
 mod slices;
+mod status;
 pub mod watch;
 
 pub use follow::follow;
 pub use slices::endpoint_slices;
+pub use status::patch_status;
 
 use std::error::Error;
 use std::fmt;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use podwire_apiserver::patch_status;
 use serde_json::{Value, json};
 use smol_str::SmolStr;
 use tokio::task::JoinSet;
@@ -143,19 +144,16 @@ impl Writer {
 }
 
 async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, kube::Error> {
-    let params = PatchParams::default();
     match (key, write) {
         (Key::Node(name), Write::Annotation { uid, value }) => {
             let patch = Patch::Merge(annotation(uid, NODE_SUBNETS, value));
-            let nodes: Api<Node> = Api::all(client.clone());
-            let node = nodes.patch_metadata(name, &params, &patch).await?;
-            Ok(version(&node.metadata))
+            let node = patch_status::<Node>(client, None, name, &patch).await?;
+            Ok(version(&node))
         }
         (Key::Pod(namespace, name), Write::Annotation { uid, value }) => {
             let patch = Patch::Merge(annotation(uid, POD_NETWORKS, value));
-            let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-            let pod = pods.patch_metadata(name, &params, &patch).await?;
-            Ok(version(&pod.metadata))
+            let pod = patch_status::<Pod>(client, Some(namespace), name, &patch).await?;
+            Ok(version(&pod))
         }
         (Key::Node(name), Write::NetworkAvailable) => {
             let condition = json!({ "status": { "conditions": [{
@@ -165,10 +163,9 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, kube::Er
                 "message": "podwire-controller has given the node its subnet and its logical \
                             switch",
             }] } });
-            let nodes: Api<Node> = Api::all(client.clone());
             let patch = Patch::Strategic(condition);
-            let node = nodes.patch_status(name, &params, &patch).await?;
-            Ok(version(&node.metadata))
+            let node = patch_status::<Node>(client, None, name, &patch).await?;
+            Ok(version(&node))
         }
         (
             key,

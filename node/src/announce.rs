@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Event, Node};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PostParams};
 use kube::{Api, Client, ResourceExt as _};
+use podwire_apiserver::patch_status;
 use serde_json::{Value, json};
 
 use crate::cluster::ApiNode;
@@ -96,10 +97,7 @@ pub(crate) async fn announce(
         return Ok(0);
     }
     let patch = json!({"metadata": {"annotations": changed}});
-    let nodes = Api::<Node>::all(client.clone());
-    nodes
-        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await?;
+    patch_status::<Node>(client, None, name, &Patch::Merge(patch)).await?;
     Ok(changed.len())
 }
 
@@ -109,7 +107,7 @@ pub(crate) async fn announce(
 /// The API server's.
 pub(crate) async fn withdraw(client: &Client, name: &str) -> kube::Result<usize> {
     let nodes = Api::<Node>::all(client.clone());
-    let Some(node) = nodes.get_opt(name).await? else {
+    let Some(node) = nodes.get_metadata_opt(name).await? else {
         return Ok(0);
     };
     let there = WRITTEN
@@ -119,9 +117,7 @@ pub(crate) async fn withdraw(client: &Client, name: &str) -> kube::Result<usize>
     let gone: BTreeMap<&str, Value> = there.map(|key| (*key, Value::Null)).collect();
     if !gone.is_empty() {
         let patch = json!({"metadata": {"annotations": gone}});
-        nodes
-            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-            .await?;
+        patch_status::<Node>(client, None, name, &Patch::Merge(patch)).await?;
     }
     Ok(gone.len())
 }

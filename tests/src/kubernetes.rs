@@ -43,7 +43,7 @@ fn programs() -> PathBuf {
 impl Kubernetes {
     /// Whether its programs are there.
     pub fn is_built() -> bool {
-        programs().join("complete").exists()
+        programs().join("kube-apiserver").exists()
     }
 
     /// Starts it on an address of a machine, and waits until it serves; RBAC decides who may do
@@ -149,9 +149,40 @@ impl Kubernetes {
     /// path there.
     #[track_caller]
     pub fn access(&self, machine: &TestNode, account: &str) -> String {
+        self.write_access(machine, account, &self.token(account).or_fail())
+    }
+
+    /// A token of a service account of podwire's namespace.
+    ///
+    /// # Errors
+    /// There is no such account.
+    pub fn token(&self, account: &str) -> Result<String, Failure> {
         let create = ["create", "token", account, "--namespace=podwire-system"];
-        let token = self.kubectl(&create, "").or_fail();
-        self.write_access(machine, account, token.trim())
+        let token = self.kubectl(&create, "")?;
+        Ok(token.trim().to_owned())
+    }
+
+    /// Sends a merge patch with a token, and gives the answer's code and body: kubectl reads an
+    /// object before it patches it, which takes another right.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub fn patch(&self, token: &str, path: &str, patch: &Value) -> Result<(u64, Value), Failure> {
+        let mut command = Command::new("curl");
+        command
+            .args(["--silent", "--show-error", "--request", "PATCH"])
+            .args(["--cacert", &format!("{DIRECTORY}/ca.crt")])
+            .args(["--header", &format!("Authorization: Bearer {token}")])
+            .args(["--header", "Content-Type: application/merge-patch+json"])
+            .args(["--data", &patch.to_string()])
+            .arg(format!("{}{path}", self.url));
+        let command = bound_to_parent(&command);
+        let finished = self.place.run(|| finish(command, b"", LIMIT))?;
+        let answer = parsed(&finished.output(&format!("curl {path}"))?)?;
+        // A refusal is an object too, which has the code.
+        let is_refusal = answer["kind"] == "Status";
+        let code = answer["code"].as_u64().filter(|_| is_refusal);
+        Ok((code.unwrap_or(200), answer))
     }
 
     #[track_caller]

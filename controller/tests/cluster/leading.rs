@@ -28,7 +28,7 @@ async fn a_leader_that_was_replaced_writes_nothing_and_ends() {
     // Nor does it write to the API server, whether there are rows to write or not.
     let writes = |name| {
         let requests = server.requests().into_iter();
-        let path = format!("/api/v1/namespaces/default/pods/{name}");
+        let path = format!("/api/v1/namespaces/default/pods/{name}/status");
         requests
             .filter(|it| it.method == "PATCH" && it.path == path)
             .count()

@@ -179,10 +179,15 @@ fn patched(
         }
         other => return Err(status(415, "UnsupportedMediaType", other)),
     }
-    // A status is changed by its subresource alone, and nothing else there.
+    // A status is changed by its subresource alone; there the metadata is changed too, and nothing
+    // else (podStatusStrategy and nodeStatusStrategy of the registry).
     let is_status = target.subresource.as_deref() == Some("status");
     if let Some(members) = patch.as_object_mut() {
-        members.retain(|name, _| (name == "status") == is_status);
+        members.retain(|name, _| match name.as_str() {
+            "metadata" => true,
+            "status" => is_status,
+            _ => !is_status,
+        });
     }
     merge(&mut object, &patch);
     Ok(object)

@@ -6,6 +6,7 @@
 mod image;
 mod node_role;
 mod render;
+mod rights;
 mod sets;
 
 use std::collections::BTreeSet;
@@ -122,7 +123,10 @@ fn asked_for(request: &Request) -> [String; 3] {
         _ if request.is_watch() => "watch",
         _ => "list",
     };
-    [group, rest.next().unwrap().to_owned(), verb.to_owned()]
+    let resource = rest.next().unwrap();
+    let subresource = rest.nth(1);
+    let resource = subresource.map_or(resource.to_owned(), |sub| format!("{resource}/{sub}"));
+    [group, resource, verb.to_owned()]
 }
 
 #[test]

@@ -122,7 +122,10 @@ impl Cluster {
 }
 
 fn path(number: u32, name: &str) -> String {
-    format!("/api/v1/namespaces/{}/pods/{name}", namespace(number))
+    format!(
+        "/api/v1/namespaces/{}/pods/{name}/status",
+        namespace(number)
+    )
 }
 
 fn namespace(number: u32) -> String {

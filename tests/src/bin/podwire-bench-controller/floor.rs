@@ -83,7 +83,7 @@ fn follow(
 
 fn annotate(api: &mut BufReader<TcpStream>, namespace: &str, name: &str) -> Result<(), Failure> {
     let patch = json!({ "metadata": { "annotations": { NETWORKS: "{}" } } }).to_string();
-    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/status");
     let head = "Content-Type: application/merge-patch+json";
     let length = patch.len();
     let request =
