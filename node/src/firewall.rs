@@ -4,6 +4,7 @@
 //! Each rule has a digest of its text as a comment. It identifies changed, missing and foreign
 //! rules, however nft prints the text.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use ipnet::IpNet;
@@ -25,9 +26,19 @@ pub(crate) struct Table {
     pub(crate) rules: Vec<(String, String)>,
 }
 
+/// Ports of nodes that are not for pods: protocol and number.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Guarded {
+    /// The ends of tunnels. A node believes what other nodes' addresses send there, and a pod's
+    /// packets leave with its node's.
+    pub(crate) tunnels: BTreeSet<(&'static str, u16)>,
+    /// Open vSwitch's and OVN's databases.
+    pub(crate) databases: BTreeSet<(&'static str, u16)>,
+}
+
 impl Table {
     /// The table of the profile *routed* for a node with these subnets, at most one of each family.
-    pub(crate) fn routed(subnets: &[IpNet]) -> Self {
+    pub(crate) fn routed(subnets: &[IpNet], guarded: &Guarded) -> Self {
         let mut rules = Vec::new();
         for subnet in subnets {
             let ip = if subnet.addr().is_ipv4() { "ip" } else { "ip6" };
@@ -48,11 +59,14 @@ impl Table {
                 "oifname != \"{LINK}\" {ip} saddr {subnet} masquerade"
             ));
         }
-        Self::postrouting(rules)
+        let mut table = Self::postrouting(rules);
+        let to_pods = format!("oifname \"{LINK}\"");
+        table.guard(guarded, &[to_pods], &[format!("iifname \"{LINK}\"")]);
+        table
     }
 
     /// The table of plain mode: the outside has no route to pods, but other nodes do.
-    pub(crate) fn plain(settings: &Settings) -> Self {
+    pub(crate) fn plain(settings: &Settings, guarded: &Guarded) -> Self {
         let peers = settings.peers.iter().flat_map(|peer| &peer.subnets);
         let own = &settings.node_subnets;
         let nets: Vec<IpNet> = own
@@ -62,19 +76,60 @@ impl Table {
             .copied()
             .collect();
         let nets = IpNet::aggregate(&nets);
-        let rules = own.iter().map(|subnet| {
-            let ip = if subnet.addr().is_ipv4() { "ip" } else { "ip6" };
-            let nets = nets
-                .iter()
-                .filter(|net| net.addr().is_ipv4() == subnet.addr().is_ipv4());
+        let of_family = |v4| {
+            let nets = nets.iter().filter(|net| net.addr().is_ipv4() == v4);
             let nets: Vec<String> = nets.map(ToString::to_string).collect();
+            nets.join(", ")
+        };
+        let bridge = &settings.bridge;
+        let (mut masquerade, mut to_pods) = (Vec::new(), Vec::new());
+        let mut from_pods = vec![format!("iifname \"{bridge}\"")];
+        for subnet in own {
+            let v4 = subnet.addr().is_ipv4();
+            let (ip, nets) = (if v4 { "ip" } else { "ip6" }, of_family(v4));
+            masquerade.push(format!(
+                "oifname != \"{bridge}\" {ip} saddr {subnet} {ip} daddr != {{ {nets} }} masquerade"
+            ));
+            to_pods.push(format!("{ip} daddr {{ {nets} }}"));
+            // Pods of other nodes reach this one by any link, with their own addresses.
+            from_pods.push(format!("iifname != \"lo\" {ip} saddr {{ {nets} }}"));
+        }
+        let mut table = Self::postrouting(masquerade);
+        table.guard(guarded, &to_pods, &from_pods);
+        table
+    }
+
+    /// Drops what pods send to these ports of this node, or of anything beyond the pod network: a
+    /// node listens on each of its addresses, and no place lists all addresses of all nodes. What a
+    /// service leads to a tunnel's end comes from anybody.
+    fn guard(&mut self, guarded: &Guarded, to_pods: &[String], from_pods: &[String]) {
+        let Guarded { tunnels, databases } = guarded;
+        let drops = |ports: Vec<&(&str, u16)>| {
+            let ports = ports
+                .iter()
+                .map(|(protocol, port)| format!("{protocol} . {port}"));
+            let ports: Vec<String> = ports.collect();
             format!(
-                "oifname != \"{}\" {ip} saddr {subnet} {ip} daddr != {{ {} }} masquerade",
-                settings.bridge,
-                nets.join(", ")
+                "meta l4proto . th dport {{ {} }} counter drop",
+                ports.join(", ")
             )
-        });
-        Self::postrouting(rules.collect())
+        };
+        let all = drops(tunnels.union(databases).collect());
+        for chain in ["forward", "input"] {
+            let mut add = |text: String| self.rules.push((chain.to_owned(), text));
+            if chain == "forward" {
+                to_pods.iter().for_each(|it| add(format!("{it} return")));
+            }
+            from_pods.iter().for_each(|it| add(format!("{it} {all}")));
+            if !tunnels.is_empty() {
+                add(format!(
+                    "ct status dnat {}",
+                    drops(tunnels.iter().collect())
+                ));
+            }
+            let hook = format!("filter hook {chain} priority filter");
+            self.chains.push((chain.to_owned(), hook));
+        }
     }
 
     fn postrouting(rules: Vec<String>) -> Self {

@@ -1,6 +1,7 @@
 //! The goal for the machine: one pure value.
 
 mod firewalld;
+mod guarded;
 mod item;
 mod plain;
 mod tuning;
@@ -74,6 +75,7 @@ impl Plan {
             mtu,
         }));
         plan.ipv6_on(settings, LINK);
+        plan.learn_nothing(LINK, actual);
         plan.forward(settings, &uplink, &[LINK, &uplink.link], actual);
         plan.items.push(Item::LinkUp(LINK.to_owned()));
         plan.items.extend(addresses.into_iter().map(Item::Address));
@@ -99,8 +101,9 @@ impl Plan {
                 }));
             }
         }
-        plan.items
-            .push(Item::Table(Table::routed(&settings.node_subnets)));
+        let guarded = guarded::with_ovn(settings, actual);
+        let table = Table::routed(&settings.node_subnets, &guarded);
+        plan.items.push(Item::Table(table));
         plan.uplink = Some(uplink.link.clone());
         plan.verdict = vec![
             format!("profile routed: {} is not touched", uplink.link),
@@ -189,6 +192,19 @@ impl Plan {
         if settings.node_subnets.iter().any(|net| net.addr().is_ipv6()) {
             self.items.push(Item::Sysctl {
                 path: format!("net/ipv6/conf/{link}/disable_ipv6"),
+                value: "0".to_owned(),
+            });
+        }
+    }
+
+    /// Has the host learn no route from what arrives on a link to the pods. A link with
+    /// `force_forwarding` is no router to the kernel, which would believe another one.
+    fn learn_nothing(&mut self, link: &str, actual: &Actual) {
+        let ipv6 = ["accept_ra", "accept_redirects"].map(|name| ("ipv6", name));
+        let ipv6 = ipv6.into_iter().filter(|_| actual.has_ipv6);
+        for (family, name) in ipv6.chain([("ipv4", "accept_redirects")]) {
+            self.items.push(Item::Sysctl {
+                path: format!("net/{family}/conf/{link}/{name}"),
                 value: "0".to_owned(),
             });
         }

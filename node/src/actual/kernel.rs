@@ -92,6 +92,7 @@ impl Actual {
             });
             self.neighbours = of_links.collect();
         }
+        self.has_ipv6 = Path::new("/proc/sys/net/ipv6").exists();
         self.force_forwarding = Path::new("/proc/sys/net/ipv6/conf/all/force_forwarding").exists();
         Ok(())
     }

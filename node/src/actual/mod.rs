@@ -41,7 +41,9 @@ pub(crate) struct Actual {
     pub(crate) routes: Vec<RouteSeen>,
     /// The link of the default route.
     pub(crate) default_link: Option<String>,
-    /// Whether the kernel has IPv6 forwarding per interface (6.17).
+    /// Whether the kernel has IPv6.
+    pub(crate) has_ipv6: bool,
+    /// Whether it has IPv6 forwarding per interface (6.17).
     pub(crate) force_forwarding: bool,
     /// Whether the uplink accepts router advertisements (ip-sysctl.rst, accept_ra).
     pub(crate) accept_ra: Option<String>,

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{Bridge, Item, Plan, Route, Tunnel, Uplink, gateway, overhead, uplink};
+use super::{Bridge, Item, Plan, Route, Tunnel, Uplink, gateway, guarded, overhead, uplink};
 use crate::actual::Actual;
 use crate::firewall::{self, Table};
 use crate::settings::{Peer, Settings};
@@ -84,6 +84,11 @@ impl Plan {
                 value: "1".to_owned(),
             });
         }
+        let own = [settings.bridge.as_str(), TUNNEL].into_iter();
+        // Somebody has made the pods' bridge the machine's own way, too.
+        for link in own.filter(|link| links.contains(link) && *link != uplink.link) {
+            plan.learn_nothing(link, actual);
+        }
         let links: Vec<&str> = links.into_iter().collect();
         plan.forward(settings, &uplink, &links, actual);
         if !tunnels.is_empty() {
@@ -92,7 +97,9 @@ impl Plan {
         plan.items.extend(neighbours);
         let count = routes.len();
         plan.items.extend(routes);
-        plan.items.push(Item::Table(Table::plain(settings)));
+        let guarded = guarded::without_ovn(!tunnels.is_empty());
+        let table = Table::plain(settings, &guarded);
+        plan.items.push(Item::Table(table));
         plan.verdict = vec![
             format!(
                 "plain mode, without OVN: {} is not touched, services are kube-proxy's",

@@ -61,6 +61,7 @@ pub(super) fn machine() -> Actual {
             global: true,
         }],
         default_link: Some("eth0".to_owned()),
+        has_ipv6: true,
         ..Actual::default()
     }
 }

@@ -3,6 +3,7 @@ mod machine;
 use proptest::prelude::*;
 
 use super::*;
+use crate::TUNNEL;
 use crate::actual::{AddressSeen, RouteSeen, UNITS};
 use crate::diff::{self, State, Step};
 use crate::firewalld::FirewalldSeen;
@@ -115,6 +116,108 @@ fn what_the_kernel_wrote_with_the_one_switch_for_ipv6_stays_as_long_as_that() {
     }
     let steps = diff::steps(&diff::findings(&nothing, &actual, &journal, false));
     assert_eq!(of_forwarding(steps), [back("eth1", "1")]);
+}
+
+/// The texts of a plan's sysctls and rules.
+fn texts(plan: &Plan) -> (Vec<String>, Vec<String>) {
+    let rules = plan.items.iter().find_map(|item| match item {
+        Item::Table(table) => Some(&table.rules),
+        _ => None,
+    });
+    let rules = rules.unwrap().iter();
+    let rules = rules.map(|(chain, text)| format!("{chain}: {text}"));
+    let sysctls = plan.items.iter().filter_map(|item| match item {
+        Item::Sysctl { path, value } => Some(format!("{path} = {value}")),
+        _ => None,
+    });
+    (sysctls.collect(), rules.collect())
+}
+
+#[test]
+fn the_host_learns_no_route_from_a_link_to_pods() {
+    for (has_ipv6, subnet) in [
+        (true, "10.244.1.0/24"),
+        (true, "fd00::/64"),
+        (false, "10.0.0.0/8"),
+    ] {
+        let mut actual = machine();
+        actual.has_ipv6 = has_ipv6;
+        let mut settings = settings(&[subnet]);
+        settings.cluster_subnets.clear();
+        let (sysctls, _) = texts(&Plan::of(&settings, &actual).unwrap());
+        for (path, wanted) in [
+            ("net/ipv4/conf/ovn-k8s-mp0/accept_redirects", true),
+            ("net/ipv6/conf/ovn-k8s-mp0/accept_ra", has_ipv6),
+            ("net/ipv6/conf/ovn-k8s-mp0/accept_redirects", has_ipv6),
+            // The machine's own.
+            ("net/ipv6/conf/eth0/accept_redirects", false),
+        ] {
+            assert_eq!(
+                sysctls.contains(&format!("{path} = 0")),
+                wanted,
+                "{path}: {sysctls:#?}"
+            );
+        }
+    }
+    let far = peer("c", &["10.244.3.0/24"], &["198.51.100.3"]);
+    let mut settings = plain(vec![far]);
+    let accepts = |link: &str| format!("net/ipv6/conf/{link}/accept_ra = 0");
+    let (sysctls, _) = texts(&Plan::of(&settings, &machine()).unwrap());
+    for link in ["br-int", TUNNEL] {
+        assert!(sysctls.contains(&accepts(link)), "{sysctls:#?}");
+    }
+    // Whose own way out the pods' bridge is, learns it there.
+    let mut actual = machine();
+    actual
+        .links
+        .insert("br-int".to_owned(), actual.links["eth0"].clone());
+    settings.interface = Some("br-int".to_owned());
+    let (sysctls, _) = texts(&Plan::of(&settings, &actual).unwrap());
+    assert!(!sysctls.contains(&accepts("br-int")), "{sysctls:#?}");
+}
+
+#[test]
+fn pods_are_kept_off_the_tunnels_and_databases_of_nodes_wherever_they_listen() {
+    let mut settings = settings(&["10.244.1.0/24"]);
+    settings.encap_port = Some(8080);
+    settings.ovn_remote = Some("tcp:192.0.2.9:16642".to_owned());
+    let mut actual = machine();
+    let types = ("ovn-encap-type".to_owned(), "geneve,vxlan".to_owned());
+    actual.switch.keys.extend([types]);
+    let (_, rules) = texts(&Plan::of(&settings, &actual).unwrap());
+    let tunnels = "udp . 4789, udp . 6081, udp . 8080";
+    let databases = "tcp . 6640, tcp . 6641, tcp . 6642, tcp . 6643, tcp . 6644, tcp . 16642";
+    let drop = |ports: &str| format!("meta l4proto . th dport {{ {ports} }} counter drop");
+    let from_pods = format!(
+        "iifname \"ovn-k8s-mp0\" {}",
+        drop(&format!("{databases}, {tunnels}"))
+    );
+    let by_services = format!("ct status dnat {}", drop(tunnels));
+    assert_eq!(
+        rules[3..],
+        [
+            "forward: oifname \"ovn-k8s-mp0\" return".to_owned(),
+            format!("forward: {from_pods}"),
+            format!("forward: {by_services}"),
+            format!("input: {from_pods}"),
+            format!("input: {by_services}"),
+        ]
+    );
+    // Without a tunnel there is no end of one.
+    let near = peer("b", &["10.244.2.0/24"], &["192.0.2.12"]);
+    let (_, rules) = texts(&Plan::of(&plain(vec![near]), &machine()).unwrap());
+    assert!(!rules.iter().any(|it| it.contains("6081")), "{rules:#?}");
+    let nets = "10.244.1.0/24, 10.244.2.0/24";
+    for rule in [
+        format!("forward: ip daddr {{ {nets} }} return"),
+        format!("forward: iifname \"br-int\" {}", drop("tcp . 6640")),
+        format!(
+            "input: iifname != \"lo\" ip saddr {{ {nets} }} {}",
+            drop("tcp . 6640")
+        ),
+    ] {
+        assert!(rules.contains(&rule), "{rule}\n{rules:#?}");
+    }
 }
 
 #[test]
