@@ -76,6 +76,7 @@ fn planning(criterion: &mut Criterion) {
         netdev_datapath: false,
         default_mtu: 1500,
         quiet_pods: true,
+        has_routers: false,
     };
     let subject = Subject {
         key: &key,

@@ -139,29 +139,42 @@ fn advertisement(prefix: Ipv6Addr) -> Vec<u8> {
 }
 
 #[test]
-fn a_pod_takes_an_advertised_prefix_and_asks_for_one_where_its_network_wants_that() {
+fn a_pod_believes_a_router_and_asks_for_one_only_where_its_network_has_some() {
     let node = TestNode::with_ovs();
     let agent = node.start_agent(&AgentOptions::default());
     agent.await_ready(true);
     // Nobody heeds a router that speaks from another address than this one.
     links::await_link_local(node.place(), "br-int");
-    for quiet in [true, false] {
+    // What an agent's quiet-pods says matters to neither.
+    let networks = [(None, false), (Some(true), false), (Some(false), true)];
+    for (number, (quiet, believes)) in networks.into_iter().enumerate() {
         let capture = Capture::of(node.place()).unwrap();
-        let pod = node.pod(&format!("pod-{quiet}"));
+        let pod = node.pod(&format!("pod-{number}"));
         let mut conf = conf();
-        conf["quietPods"] = json!(quiet);
-        pod.exec("ADD", &conf).success();
+        if let Some(quiet) = quiet {
+            conf["quietPods"] = json!(quiet);
+        }
+        let given = addresses(&pod.exec("ADD", &conf).success()).unwrap();
         let link_local = links::await_link_local(pod.place(), "eth0");
         let is_from_pod = sent_by(&pod);
-        if !quiet {
+        if believes {
             let asks = |it: &[u8]| is_icmpv6(it, ROUTER_SOLICITATION) && is_from_pod(it);
             capture.until(asks).unwrap();
         }
-        let prefix = Ipv6Addr::new(0xfd01, 0, 0, u16::from(quiet), 0, 0, 0, 0);
+        let prefix = Ipv6Addr::new(0xfd01, 0, 0, number as u16, 0, 0, 0, 0);
         frames::send_icmpv6(node.place(), "br-int", &advertisement(prefix), ALL_NODES).unwrap();
         let address =
             Ipv6Addr::from(u128::from(prefix) | u128::from(link_local) & u128::from(u64::MAX));
-        links::await_addresses(pod.place(), "eth0", &[&format!("{address}/64")]);
+        let address = format!("{address}/64");
+        if believes {
+            links::await_addresses(pod.place(), "eth0", &[&address]);
+        } else {
+            // The fence: what is answered came after it.
+            let own = given.into_iter().find(IpAddr::is_ipv6).unwrap();
+            traffic::ping(node.place(), own, 1).unwrap();
+            assert!(!links::addresses(pod.place(), "eth0").contains(&address));
+            assert_eq!(pod.run("ip", "-6 route show proto ra"), "");
+        }
     }
 }
 
@@ -172,7 +185,7 @@ fn a_pod_asks_for_routers_when_it_wants_to() {
     let (pod, _) = wired(&node, "web");
     let is_from_pod = sent_by(&pod);
     let capture = Capture::of(node.place()).unwrap();
-    let ask = || std::fs::write("/proc/sys/net/ipv6/conf/eth0/router_solicitations", "3");
+    let ask = || std::fs::write("/proc/sys/net/ipv6/conf/eth0/accept_ra", "1");
     pod.place().run(ask).unwrap();
     for state in ["down", "up"] {
         pod.run("ip", format!("link set eth0 {state}"));

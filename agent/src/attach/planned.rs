@@ -28,6 +28,7 @@ impl Add<'_> {
         let of_network = self.call.conf.quiet_pods;
         let node = NodeFacts {
             quiet_pods: of_network.unwrap_or(self.node.config.quiet_pods),
+            has_routers: of_network == Some(false),
             ..self.node.ports.node_facts(self.node.default_mtu())?
         };
         let planned = plan::plan(&pod.subject(self.call), &interfaces, &node);

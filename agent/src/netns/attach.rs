@@ -95,7 +95,9 @@ impl Wiring {
         };
         let mut unclaimed = Unclaimed::new(end, self.reaper.clone());
         let name = &unclaimed.end.link.name;
-        steps.time("host end silent", || sysctl::silence(name))?;
+        steps.time("host end silent", || {
+            sysctl::silence(name, spec.netdev_datapath)
+        })?;
         unclaimed.end.steps = steps.0;
         Ok(unclaimed)
     }
@@ -186,7 +188,7 @@ impl Wiring {
         steps.time("pod end live", || {
             observe::settle_carrier(&mut socket, ifindex)
         })?;
-        if spec.pod_tx_checksum_off {
+        if spec.netdev_datapath {
             steps
                 .time("pod tx checksum", || {
                     ethtool::tx_checksum_off(&socket, name)

@@ -32,23 +32,26 @@ pub struct LinkSpec {
     pub routes: Vec<Route>,
     /// The IPv6 messages that the pod end may send by itself.
     pub pod_ipv6: PodIpv6,
-    /// Disable TX checksum offload on the pod end: a netdev (userspace) datapath does not complete
-    /// partial checksums.
-    pub pod_tx_checksum_off: bool,
+    /// Whether the datapath is a netdev (userspace) one, which does not complete partial checksums
+    /// and leaves frames that it reads to the host's own stack as well.
+    pub netdev_datapath: bool,
     /// The addresses that [`PodEnd::announce`] announces to neighbours.
     pub announce: Vec<IpAddr>,
 }
 
-/// The IPv6 messages that a new pod end may send by itself; set before the link has a carrier.
+/// The IPv6 messages that a new pod end may send by itself, and whether it believes routers; set
+/// before the link has a carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodIpv6 {
     /// None: IPv6 is off. With IPv6 and without an address, an interface still reports multicast
     /// groups, probes for its link-local address and solicits routers.
     Off,
-    /// Multicast reports only. There is no duplicate address detection of its link-local address
-    /// (`accept_dad`), and it accepts router advertisements without soliciting them
-    /// (`router_solicitations`).
+    /// Multicast reports only: as [`PodIpv6::Assigned`], and without duplicate address detection of
+    /// its link-local address (`accept_dad`).
     Quiet,
+    /// All but router solicitations, for it believes no router (`accept_ra`): its addresses and
+    /// routes are given to it, and any neighbour could advertise others.
+    Assigned,
     /// The namespace's settings apply.
     Usual,
 }

@@ -16,24 +16,33 @@ use super::{Error, PodIpv6};
 /// ARP requests are not answered, for any address. A userspace datapath reads a host end through a
 /// packet socket, and the host's stack receives the same frames: it would tell the pod that the
 /// node's addresses, including the gateway's, are at the host end's MAC address (`arp_process`).
-pub(super) fn silence(host_end: &str) -> Result<(), Error> {
+/// What the pod sends to that MAC address would pass neither the bridge nor its rules of the packet
+/// filter; strict reverse path filtering drops it, for no route leads back by the host end
+/// (`__fib_validate_source`).
+pub(super) fn silence(host_end: &str, netdev_datapath: bool) -> Result<(), Error> {
     set_disable_ipv6(host_end, true)?;
-    set(format!("net/ipv4/conf/{host_end}/arp_ignore"), "8")
+    set(format!("net/ipv4/conf/{host_end}/arp_ignore"), "8")?;
+    match netdev_datapath {
+        true => set(format!("net/ipv4/conf/{host_end}/rp_filter"), "1"),
+        false => Ok(()),
+    }
 }
 
-/// Limits what a pod end sends by itself. Call this before the link is set up.
+/// Limits what a pod end sends by itself and believes. Call this before the link is set up.
 pub(super) fn quieten(pod_end: &str, ipv6: PodIpv6) -> Result<(), Error> {
+    // A kernel without IPv6 refuses the address in question, with a better error.
+    let switch_off = |name| match set(format!("net/ipv6/conf/{pod_end}/{name}"), "0") {
+        Err(Error::Sysctl { refusal, .. }) if refusal.errno == Errno::ENOENT => Ok(()),
+        result => result,
+    };
     match ipv6 {
         PodIpv6::Off => set_disable_ipv6(pod_end, true),
         PodIpv6::Quiet => {
-            // A kernel without IPv6 refuses the address in question, with a better error.
-            let quieten = |name| match set(format!("net/ipv6/conf/{pod_end}/{name}"), "0") {
-                Err(Error::Sysctl { refusal, .. }) if refusal.errno == Errno::ENOENT => Ok(()),
-                result => result,
-            };
-            quieten("accept_dad")?;
-            quieten("router_solicitations")
+            switch_off("accept_dad")?;
+            switch_off("accept_ra")
         }
+        // It solicits no router then (`addrconf_dad_completed`).
+        PodIpv6::Assigned => switch_off("accept_ra"),
         PodIpv6::Usual => Ok(()),
     }
 }

@@ -120,7 +120,7 @@ fn plan_port(
         addresses: spec.addresses.clone(),
         routes: routes::plan_routes(pod_name, spec)?,
         pod_ipv6: ipv6_of(spec, node),
-        pod_tx_checksum_off: node.netdev_datapath,
+        netdev_datapath: node.netdev_datapath,
         announce: spec.addresses.iter().map(IpNet::addr).collect(),
     };
     Ok(PortPlan {
@@ -149,23 +149,27 @@ fn check_count(
     })
 }
 
-/// Which IPv6 messages an interface may send by itself. Anybody may route the network of a network
-/// attachment definition, and an interface without an IPv6 address may have to ask for one.
+/// Which IPv6 messages an interface may send by itself, and whether it believes routers. Anybody
+/// may route the network of a network attachment definition, and an interface without an address
+/// may have to find one.
 fn ipv6_of(spec: &InterfaceSpec, node: &NodeFacts) -> PodIpv6 {
     let has_address = spec.addresses.iter().any(|it| it.addr().is_ipv6());
     match spec.nad {
+        Some(_) => PodIpv6::Usual,
+        None if spec.addresses.is_empty() => PodIpv6::Usual,
         None if is_ipv4_alone(spec) => PodIpv6::Off,
+        None if node.has_routers => PodIpv6::Usual,
         None if has_address && node.quiet_pods => PodIpv6::Quiet,
-        _ => PodIpv6::Usual,
+        None => PodIpv6::Assigned,
     }
 }
 
 /// Whether everything known about an interface is IPv4 (a gateway has an address of its own family
-/// beside it). An interface without addresses may configure some itself.
+/// beside it).
 fn is_ipv4_alone(spec: &InterfaceSpec) -> bool {
     let addresses = spec.addresses.iter().map(IpNet::addr);
     let mut all = addresses.chain(spec.routes.iter().map(|route| route.dst.addr()));
-    !spec.addresses.is_empty() && all.all(|address| address.is_ipv4())
+    all.all(|address| address.is_ipv4())
 }
 
 #[cfg(test)]

@@ -123,9 +123,10 @@ pub struct NodeFacts {
     pub netdev_datapath: bool,
     /// MTU in bytes for pods without one of their own.
     pub default_mtu: u32,
-    /// Whether IPv6 pods skip duplicate address detection of their link-local address and router
-    /// solicitations.
+    /// Whether IPv6 pods skip duplicate address detection of their link-local address.
     pub quiet_pods: bool,
+    /// Whether the network's configuration says that its routers give pods addresses or routes.
+    pub has_routers: bool,
 }
 
 /// Which attachment is planned.

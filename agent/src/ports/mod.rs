@@ -161,7 +161,7 @@ impl Ports {
         self.client.subscribe()
     }
 
-    /// The node's facts that a plan needs; `quiet_pods` is false.
+    /// The node's facts that a plan needs; what a network says, it does not.
     ///
     /// # Errors
     /// [`PortError::NoBridge`].
@@ -176,6 +176,7 @@ impl Ports {
                 netdev_datapath,
                 default_mtu,
                 quiet_pods: false,
+                has_routers: false,
             }),
             None => Err(self.no_bridge()),
         }

@@ -78,6 +78,27 @@ fn a_pod_end_with_ipv4_alone_sends_nothing_either_when_asked() {
     });
 }
 
+#[test]
+fn a_pod_end_with_addresses_believes_no_router() {
+    on_own_host(async |netlink| {
+        for (name, pod_ipv6, accepts) in [
+            ("a1", PodIpv6::Quiet, "0"),
+            ("a2", PodIpv6::Assigned, "0"),
+            ("a3", PodIpv6::Usual, "1"),
+        ] {
+            let pod = Pod::new();
+            let spec = LinkSpec {
+                pod_ipv6,
+                addresses: vec!["fd00::3/64".parse().unwrap()],
+                ..spec(name)
+            };
+            netlink.attached(&pod, spec).await.unwrap();
+            let seen = pod.run("cat /proc/sys/net/ipv6/conf/eth0/accept_ra");
+            assert_eq!(seen.trim(), accepts, "{name}");
+        }
+    });
+}
+
 /// The kernel asks for routers in the moment in which the link-local address can be used: at once
 /// where it isn't probed for.
 #[test]
@@ -213,7 +234,7 @@ fn tx_checksum_offload_goes_off_on_the_pod_end_when_asked_and_stays_otherwise() 
     on_own_host(async |netlink| {
         let (asked, not_asked) = (Pod::new(), Pod::new());
         let off = LinkSpec {
-            pod_tx_checksum_off: true,
+            netdev_datapath: true,
             ..spec("a1")
         };
         netlink.attached(&asked, off).await.unwrap();
@@ -263,7 +284,7 @@ fn a_namespace_of_another_user_namespace_is_wired_like_any() {
 
         let full = LinkSpec {
             routes: vec![route("0.0.0.0/0", "10.1.2.1"), route("::/0", "fd00:1::1")],
-            pod_tx_checksum_off: true,
+            netdev_datapath: true,
             announce: vec!["10.1.2.3".parse().unwrap()],
             ..spec("a1")
         };

@@ -215,7 +215,7 @@ fn an_interface_is_observed_as_it_was_made() {
                     ..route("fd00:2::/64", "fd00:1::1")
                 },
             ],
-            pod_tx_checksum_off: true,
+            netdev_datapath: true,
             ..spec("a1")
         };
         let (host, end) = netlink.attached(&pod, full).await.unwrap();

@@ -146,7 +146,7 @@ fn spec(host_name: &str) -> LinkSpec {
         ],
         routes: Vec::new(),
         pod_ipv6: PodIpv6::Usual,
-        pod_tx_checksum_off: false,
+        netdev_datapath: false,
         announce: Vec::new(),
     }
 }

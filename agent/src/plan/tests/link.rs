@@ -16,7 +16,7 @@ fn tx_checksum_offload_is_turned_off_only_on_a_userspace_datapath() {
             netns: "/n",
         };
         let ports = plan(&subject, &[InterfaceSpec::default()], &node).unwrap();
-        assert_eq!(ports[0].link.pod_tx_checksum_off, netdev_datapath);
+        assert_eq!(ports[0].link.netdev_datapath, netdev_datapath);
     }
 }
 
@@ -27,14 +27,15 @@ fn ipv6_is_off_where_the_pod_has_ipv4_alone_and_quiet_where_it_was_given_an_addr
     let dual = || spec(&["10.1.2.3/24", "fd00::3/64"], &[]);
     assert_eq!(ipv6(ipv4()), PodIpv6::Off);
     assert_eq!(ipv6(dual()), PodIpv6::Quiet);
-    // It may configure itself, and so may one on a network that others route.
+    // It may configure itself, and so may one on a network that others route, but not one that was
+    // given all that it needs.
     assert_eq!(ipv6(InterfaceSpec::default()), PodIpv6::Usual);
     assert_eq!(
         ipv6(InterfaceSpec {
             routes: vec![route("fd00:1::/64", None)],
             ..ipv4()
         }),
-        PodIpv6::Usual
+        PodIpv6::Assigned
     );
     for spec in [ipv4(), dual()] {
         let nad = Some("tenants/blue".to_owned());
@@ -43,19 +44,22 @@ fn ipv6_is_off_where_the_pod_has_ipv4_alone_and_quiet_where_it_was_given_an_addr
 }
 
 #[test]
-fn where_pods_may_speak_ipv6_says_what_the_kernel_has_it_say() {
+fn a_pod_that_was_given_its_routes_believes_no_router_unless_its_network_has_some() {
     let key = key("eth0");
-    let node = NodeFacts {
-        quiet_pods: false,
-        ..node()
-    };
     let subject = Subject {
         key: &key,
         pod: None,
         netns: "/n",
     };
-    let ports = plan(&subject, &[spec(&["fd00::3/64"], &[])], &node).unwrap();
-    assert_eq!(ports[0].link.pod_ipv6, PodIpv6::Usual);
+    for (has_routers, ipv6) in [(false, PodIpv6::Assigned), (true, PodIpv6::Usual)] {
+        let node = NodeFacts {
+            quiet_pods: false,
+            has_routers,
+            ..node()
+        };
+        let ports = plan(&subject, &[spec(&["fd00::3/64"], &[])], &node).unwrap();
+        assert_eq!(ports[0].link.pod_ipv6, ipv6);
+    }
 }
 
 #[test]

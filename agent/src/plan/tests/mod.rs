@@ -32,6 +32,7 @@ fn node() -> NodeFacts {
         netdev_datapath: true,
         default_mtu: 1500,
         quiet_pods: true,
+        has_routers: false,
     }
 }
 
