@@ -16,9 +16,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::attach::{Agent, Connections, LastHolders, Lines, Node};
-use crate::config::{
-    AgentCommand, Config, Environment, LoadError, Loaded, Loader, Mode, RoleCommand,
-};
+use crate::config::{AgentCommand, Config, Environment, LoadError, Loaded, Loader, RoleCommand};
 use crate::flows::Flows;
 use crate::ipam::Addresses;
 use crate::ipam::spawner::Spawner;
@@ -203,8 +201,7 @@ fn serve(
         let kube = config.sources.kube.clone();
         let events = kube.map(|kube| Events::start(kube, Arc::clone(&metrics)));
         let node = Arc::new(Node {
-            flows: (config.ovn.mode == Mode::Plain)
-                .then(|| Flows::keep(ports.clone(), &config, live.subscribe())),
+            flows: Flows::keep(ports.clone(), &config, live.subscribe()),
             connections: Connections::keep(ports.clone(), netlink.clone()),
             last_holders: LastHolders::default(),
             spawner: spawner.connect().map_err(process("watch the spawner"))?,

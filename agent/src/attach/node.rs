@@ -37,8 +37,8 @@ pub struct Node {
     pub(crate) netlink: Netlink,
     /// Open vSwitch.
     pub(crate) ports: Ports,
-    /// The flows of the bridge; None in OVN mode.
-    pub(crate) flows: Option<Flows>,
+    /// The flows of the bridge.
+    pub(crate) flows: Flows,
     /// The intent log.
     pub(crate) journal: Journal,
     /// The holders of addresses.

@@ -18,17 +18,17 @@ impl Add<'_> {
         &self,
         planned: &[PortPlan],
         hosts: &[HostEnd],
-        reserved: &[Reservation],
+        reserved: &[Option<Reservation>],
         undo: &mut Undo,
     ) -> Result<Vec<AddedPort>, Error> {
         let new: Vec<NewPort<'_>> = planned
             .iter()
             .zip(hosts)
-            .enumerate()
-            .map(|(number, (plan, host))| NewPort {
+            .zip(reserved)
+            .map(|((plan, host), reserved)| NewPort {
                 plan,
                 host_name: &host.link.name,
-                ofport: reserved.get(number).map(Reservation::ofport),
+                ofport: reserved.as_ref().map(Reservation::ofport),
             })
             .collect();
         undo.push(Done::Rows);

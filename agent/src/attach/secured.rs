@@ -11,24 +11,26 @@ use crate::plan::{AttachmentKey, InterfaceSpec, PortPlan, ids, mac_text};
 use crate::ports::{AddedPort, SecuredPort};
 
 impl Add<'_> {
-    /// Whether pods of this network may send from their own addresses only: the network decides, or
-    /// else the node. In OVN mode, that is up to the logical port.
-    pub(super) fn is_secured(&self) -> bool {
+    /// Whether the pod of a port is kept from saying what is not for it to say: the network
+    /// decides, or else the node. With OVN, somebody may want a router or a DHCP server on the
+    /// network of a definition; addresses there are up to the logical port.
+    fn is_secured(&self, port: &PortPlan) -> bool {
+        let node = &self.node.config;
+        let by_default = node.ovn.mode == Mode::Plain || !port.has_definition();
         let asked = self.call.conf.port_security;
-        self.node.config.ovn.mode == Mode::Plain && asked.unwrap_or(self.node.config.port_security)
+        asked.unwrap_or(node.port_security && by_default)
     }
 
     /// Records the network's setting, for whoever creates the flows again later.
     pub(super) fn mark_port_security(&self, planned: &mut [PortPlan]) {
-        if self.node.flows.is_none() {
-            return;
-        }
-        let value = match self.call.conf.port_security {
-            Some(true) => "on",
-            Some(false) => "off",
-            None => "default",
-        };
+        let mode = self.node.config.ovn.mode;
         for port in planned {
+            let value = match self.call.conf.port_security {
+                Some(true) => "on",
+                Some(false) => "off",
+                None if mode == Mode::Ovn && port.has_definition() => "off",
+                None => "default",
+            };
             port.external_ids
                 .insert(ids::PORT_SECURITY.to_owned(), value.to_owned());
         }
@@ -43,7 +45,7 @@ impl Add<'_> {
         planned: &[PortPlan],
         from_annotation: bool,
     ) -> Result<(), Error> {
-        if !self.is_secured() {
+        if self.node.config.ovn.mode == Mode::Ovn {
             return Ok(());
         }
         let refuse = |field, value: String, port: &PortPlan, problem, is_taken| Error::NotForPod {
@@ -57,7 +59,9 @@ impl Add<'_> {
         let node = self.node;
         // What was detached while the database was unreachable still has its row, but no claim.
         let is_leaving = |key: &AttachmentKey| node.journal.state(key) == Some(State::Deleting);
-        for (asked, port) in asked.iter().zip(planned).filter(|_| from_annotation) {
+        let ports = asked.iter().zip(planned);
+        let ports = ports.filter(|(_, port)| self.is_secured(port));
+        for (asked, port) in ports.clone().filter(|_| from_annotation) {
             let addresses = port.link.addresses.iter().map(IpNet::addr);
             for address in addresses.filter(|it| !node.addresses.covers(*it)) {
                 let refuse = |problem, is_taken| {
@@ -83,10 +87,10 @@ impl Add<'_> {
         }
         // No other ADD runs from here until the ports' flows are reserved: of two that request the
         // same MAC address, one is first.
-        for (asked, port) in asked.iter().zip(planned) {
+        for (asked, port) in ports {
             let Some(mac) = asked.mac else { continue };
-            let is_reserved = || node.flows.as_ref().is_some_and(|it| it.is_reserved(mac));
             let holder = node.ports.holder_of_mac(mac, &port.iface_id, is_leaving);
+            let is_reserved = || node.flows.is_reserved(mac);
             let in_flight = || is_reserved().then(|| "a pod that is being added".to_owned());
             if let Some(holder) = holder.or_else(in_flight) {
                 let field = match from_annotation {
@@ -100,18 +104,18 @@ impl Add<'_> {
         Ok(())
     }
 
-    /// Requests the flows of ports that are about to be created; None without port security.
-    pub(super) fn reserve_flows(&self, planned: &[PortPlan]) -> Vec<Reservation> {
-        let Some(flows) = self.node.flows.as_ref().filter(|_| self.is_secured()) else {
-            return Vec::new();
-        };
+    /// Requests the flows of ports that are about to be created; none for those without port
+    /// security.
+    pub(super) fn reserve_flows(&self, planned: &[PortPlan]) -> Vec<Option<Reservation>> {
         let reserve = |port: &PortPlan| {
             let secured = SecuredPort {
                 mac: port.link.pod_mac,
                 addresses: port.link.addresses.iter().map(IpNet::addr).collect(),
             };
+            let flows = &self.node.flows;
             flows.reserve(secured, self.known_by_another_until(port))
         };
+        let reserve = |port| self.is_secured(port).then(|| reserve(port));
         planned.iter().map(reserve).collect()
     }
 
@@ -119,9 +123,12 @@ impl Add<'_> {
     pub(super) async fn flows_installed(
         &self,
         ports: &[AddedPort],
-        reserved: &mut [Reservation],
+        reserved: &mut [Option<Reservation>],
     ) -> Result<(), Error> {
         for (port, reservation) in ports.iter().zip(reserved) {
+            let Some(reservation) = reservation else {
+                continue;
+            };
             if let Some(ofport) = self.node.ports.ofport(port) {
                 reservation.move_to(ofport);
             }

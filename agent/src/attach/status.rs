@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::assignment::delegate_of;
 use super::{Call, Error, Node, READY_DEADLINE};
 use crate::config::{Mode, Wait};
-use crate::flows::Flows;
 use crate::journal;
 use crate::ports::{ControllerError, PortError};
 
@@ -100,9 +99,10 @@ impl Health {
 
     /// Why a living switch accepts no flows; `switch` reports a dead one.
     fn flows_problem(&self, node: &Node) -> Option<String> {
-        let flows = node.flows.as_ref();
-        let flows = flows.filter(|_| self.ports.is_none() && self.switch.is_none());
-        let problem = flows.and_then(Flows::problem)?;
+        if self.ports.is_some() || self.switch.is_some() {
+            return None;
+        }
+        let problem = node.flows.problem()?;
         Some(format!("port security: {problem}"))
     }
 

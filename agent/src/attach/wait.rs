@@ -13,7 +13,7 @@ impl Add<'_> {
     pub(super) async fn taken_up(
         &self,
         ports: &[AddedPort],
-        reserved: &mut [Reservation],
+        reserved: &mut [Option<Reservation>],
         trace: &mut Trace,
     ) -> Result<(), Error> {
         let on_bridge = async {
@@ -34,7 +34,7 @@ impl Add<'_> {
             };
             trace.step("ovn-controller: installed", installed).await?;
         }
-        if !reserved.is_empty() {
+        if reserved.iter().any(Option::is_some) {
             let installed = self.flows_installed(ports, reserved);
             trace.step("ovs-vswitchd: flows", installed).await?;
         }

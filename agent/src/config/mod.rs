@@ -97,13 +97,12 @@ pub struct AgentArgs {
     /// sets one [default: the uplink's, less the tunnel's overhead in OVN mode]
     #[arg(long, value_name = "BYTES")]
     pub mtu: Option<u32>,
-    /// Plain mode: let pods send from any MAC and IP address, answer DHCP and send router
-    /// advertisements; a network's own portSecurity overrides this
+    /// Let pods answer DHCP, advertise routers, redirect and query groups and, in plain mode, send
+    /// from any MAC and IP address; a network's own portSecurity overrides this
     #[arg(long)]
     pub no_port_security: bool,
-    /// Skip duplicate address detection for link-local addresses and router solicitation in pods
-    /// with an IPv6 address; a network's own quietPods overrides this [default: true in plain mode,
-    /// false in OVN mode]
+    /// Skip duplicate address detection for link-local addresses in pods with an IPv6 address; a
+    /// network's own quietPods overrides this [default: true in plain mode, false in OVN mode]
     #[arg(
         long,
         default_missing_value = "true",
@@ -167,11 +166,11 @@ pub struct Config {
     pub bridge: String,
     /// Whether the bridge's local port carries the subnets' gateway addresses.
     pub gateway: bool,
-    /// Whether the switch lets pods send from their own addresses only, if their network does not
-    /// set it; never in OVN mode, which has OVN's own port security.
+    /// Whether the switch drops what pods must not send, if their network does not set it. In OVN
+    /// mode OVN's own port security compares their addresses.
     pub port_security: bool,
-    /// Whether IPv6 pods skip duplicate address detection of their link-local address and router
-    /// solicitations, if their network does not set it.
+    /// Whether IPv6 pods skip duplicate address detection of their link-local address, if their
+    /// network does not set it.
     pub quiet_pods: bool,
     /// The sources of annotations.
     pub sources: SourceConfig,
@@ -231,7 +230,7 @@ impl Config {
             ovs_rundir,
             bridge: args.bridge,
             gateway: !args.no_gateway,
-            port_security: ovn.mode == Mode::Plain && !args.no_port_security,
+            port_security: !args.no_port_security,
             quiet_pods: args.quiet_pods.unwrap_or(ovn.mode == Mode::Plain),
             ovn,
             sources,

@@ -1,6 +1,7 @@
 //! The task that keeps the switch's flows in line with the rows and the reservations.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt as _;
@@ -11,7 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::rules::{self, Surroundings};
 use super::{Numbers, Origin, lock};
 use crate::changes::Changes;
-use crate::config::{Config, Live};
+use crate::config::{Config, Live, Mode};
 use crate::ports::{BridgePorts, Ports, SecuredPort, Touched};
 
 /// A request to the keeper.
@@ -49,6 +50,8 @@ pub(super) struct Keeper {
     /// The flows in the switch, as far as they were sent over this connection.
     installed: HashMap<u16, Arc<SecuredPort>>,
     around: Option<Surroundings>,
+    /// How often everything was sent, to tell the sentinel of now from earlier ones.
+    times: u16,
     /// Which rows change, and which have changed since the bridge was last read.
     follower: Follower,
     changed: Changed,
@@ -81,6 +84,8 @@ impl Keeper {
             waiting: Vec::new(),
             installed: HashMap::new(),
             around: None,
+            // An earlier agent's sentinel is deleted with the first bundle.
+            times: RandomState::new().hash_one(std::process::id()) as u16,
         }
     }
 
@@ -212,7 +217,17 @@ impl Keeper {
                 self.answer(&Ok(()));
             }
             tokio::select! {
-                error = connection.closed() => return error,
+                removed = connection.removed() => match removed {
+                    Ok(cookie) if self.is_sentinel(cookie) => {
+                        tracing::info!(
+                            "somebody deleted the flows of pods' port security, as ovn-controller \
+                             does when it starts: they are sent again"
+                        );
+                        changes = self.start_over();
+                    }
+                    Ok(_) => {}
+                    Err(error) => return error,
+                },
                 // The connection to the database may have changed.
                 _ = versions.changed() => {}
                 Some(changed) = self.follower.next() => self.changed.extend(changed),
@@ -229,9 +244,15 @@ impl Keeper {
     fn start_over(&mut self) -> Vec<FlowMod> {
         self.installed.clear();
         self.around = None;
+        self.times = self.times.wrapping_add(1);
         self.is_stale = true;
         self.touched.all = true;
         vec![FlowMod::Delete(rules::OURS)]
+    }
+
+    /// Whether a flow that was removed is the sentinel of what is in the switch now.
+    fn is_sentinel(&self, cookie: u64) -> bool {
+        self.around.is_some() && cookie == rules::sentinel_cookie(self.times)
     }
 
     fn take(&mut self, command: Command) {
@@ -276,20 +297,20 @@ impl Keeper {
             self.touched = Touched::default();
             return changes;
         }
-        let around = Surroundings {
-            local_mac: self.bridge.local_mac,
-            gateways: {
-                let live = self.live.borrow();
-                let gateways = self.config.gateway_addresses(&live);
-                gateways.iter().map(ipnet::IpNet::addr).collect()
-            },
-            others: self.bridge.has_others(),
+        let is_ovn = self.config.ovn.mode == Mode::Ovn;
+        let around = match is_ovn {
+            true => Surroundings::default(),
+            false => self.surroundings(),
         };
         let others = around.others;
         let other_ports_came_or_went = self.around.as_ref().is_some_and(|it| it.others != others);
         if self.around.as_ref() != Some(&around) {
             changes.push(FlowMod::Delete(rules::cookie_of(0)));
-            changes.extend(rules::common_flows(&around).into_iter().map(FlowMod::Add));
+            if !is_ovn {
+                changes.extend(rules::common_flows(&around).into_iter().map(FlowMod::Add));
+            }
+            let cookie = rules::sentinel_cookie(self.times);
+            changes.push(FlowMod::Add(rules::sentinel(cookie)));
             self.around = Some(around);
         }
         let touched = std::mem::take(&mut self.touched);
@@ -334,15 +355,33 @@ impl Keeper {
             let Some(port) = self.wanted(ofport).map(Arc::clone) else {
                 continue;
             };
-            let announced = match others {
-                true => Action::Output(PortNumber::NORMAL),
-                false => self.announced(ofport, &port),
+            let flows = match is_ovn {
+                true => rules::ovn_port_flows(ofport),
+                false => {
+                    let announced = match others {
+                        true => Action::Output(PortNumber::NORMAL),
+                        false => self.announced(ofport, &port),
+                    };
+                    rules::port_flows(ofport, &port, &announced)
+                }
             };
-            let flows = rules::port_flows(ofport, &port, &announced);
             changes.extend(flows.into_iter().map(FlowMod::Add));
             self.installed.insert(ofport, port);
         }
         changes
+    }
+
+    /// What else is on the bridge.
+    fn surroundings(&self) -> Surroundings {
+        Surroundings {
+            local_mac: self.bridge.local_mac,
+            gateways: {
+                let live = self.live.borrow();
+                let gateways = self.config.gateway_addresses(&live);
+                gateways.iter().map(ipnet::IpNet::addr).collect()
+            },
+            others: self.bridge.has_others(),
+        }
     }
 
     /// The port that should have flows with this number.

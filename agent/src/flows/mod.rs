@@ -1,5 +1,5 @@
 //! Port security, and the delivery of ARP and ND requests to one port, as flows of the switch in
-//! plain mode.
+//! plain mode; with OVN, what its own port security lets pass.
 //!
 //! [`rules`] is pure: ports in, flows out. [`Flows`] keeps them in the switch: those of existing
 //! rows, and those of ports that an ADD is about to create. An ADD reserves its port's number first

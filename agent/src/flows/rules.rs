@@ -7,6 +7,9 @@
 //! | 241 | what no pod may be: DHCP server, router, multicast querier; what is for routers alone |
 //! | 242 | whether a neighbour message speaks of the port's own addresses |
 //! | 243 | the one port that a frame or a question is for |
+//!
+//! With OVN, the rest is OVN's: table 0 leads to table 241 only what no pod may be, which ends
+//! there. OVN itself can't drop it (decision 0060).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -42,6 +45,7 @@ const ARP: Field = Field::EthType(0x0806);
 const IPV4: Field = Field::EthType(0x0800);
 const IPV6: Field = Field::EthType(0x86dd);
 const ARP_REQUEST: Field = Field::ArpOp(1);
+const ICMP: Field = Field::IpProto(1);
 const IGMP: Field = Field::IpProto(2);
 const UDP: Field = Field::IpProto(17);
 const ICMPV6: Field = Field::IpProto(58);
@@ -50,6 +54,11 @@ const NO_MAC: [u8; 6] = [0; 6];
 /// Where an unsolicited advertisement goes (RFC 2464 §7, RFC 4861 §7.2.6).
 const ALL_NODES_MAC: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
 
+/// Where queries for all groups go (RFC 3376 §4.1.12). Those for one group go to that, as reports
+/// do, and the type of an IGMP message can't be matched.
+const ALL_HOSTS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
+
+const ICMP_REDIRECT: u8 = 5;
 const MLD_QUERY: u8 = 130;
 /// Reports of both versions, and messages for leaving a group (RFC 2710 §3, RFC 3810 §5.2).
 const MLD_REPORTS: [u8; 3] = [131, 132, 143];
@@ -146,6 +155,52 @@ pub fn port_flows(ofport: u16, port: &SecuredPort, announced: &Action) -> Vec<Fl
     flows.0
 }
 
+/// The flows of one port with OVN.
+pub fn ovn_port_flows(ofport: u16) -> Vec<Flow> {
+    let from = Field::InPort(PortNumber(ofport.into()));
+    let mut flows = Flows::of(OWNER | u64::from(ofport));
+    for fields in forbidden() {
+        // Before OVN's own, none of which has more than 1050 there (controller/physical.c).
+        flows.add(
+            ADMISSION,
+            FIRST,
+            [&[from][..], &fields].concat(),
+            Action::Goto(KIND),
+        );
+    }
+    flows.0
+}
+
+/// The flow that, if it is deleted, tells that somebody has deleted all flows: ovn-controller does
+/// when it starts. What table 241 leads nowhere else ends here.
+pub fn sentinel(cookie: u64) -> Flow {
+    Flow {
+        table: KIND,
+        priority: 0,
+        fields: Vec::new(),
+        action: Action::Drop,
+        cookie,
+        tells_removal: true,
+    }
+}
+
+/// The cookie of the sentinel, which differs each time that all flows are sent.
+pub fn sentinel_cookie(time: u16) -> u64 {
+    OWNER | u64::from(time) << 16 | u64::from(u16::MAX)
+}
+
+/// What no pod may be: DHCP server, router, multicast querier.
+fn forbidden() -> Vec<Vec<Field>> {
+    let mut all = vec![
+        vec![IPV4, UDP, Field::UdpSrc(67), Field::UdpDst(68)],
+        vec![IPV6, UDP, Field::UdpSrc(547), Field::UdpDst(546)],
+        vec![IPV4, ICMP, Field::Icmpv4Type(ICMP_REDIRECT)],
+        vec![IPV4, Field::Ipv4Dst(ALL_HOSTS), IGMP],
+    ];
+    all.extend([MLD_QUERY, ROUTER_ADVERTISEMENT, REDIRECT].map(|kind| icmpv6(kind).to_vec()));
+    all
+}
+
 /// The flows that belong to no single port.
 pub fn common_flows(around: &Surroundings) -> Vec<Flow> {
     let mut flows = Flows::of(OWNER);
@@ -171,15 +226,8 @@ pub fn common_flows(around: &Surroundings) -> Vec<Flow> {
         true => PortNumber::NORMAL,
         false => PortNumber::LOCAL,
     });
-    let dhcp_servers = [
-        [IPV4, UDP, Field::UdpSrc(67), Field::UdpDst(68)],
-        [IPV6, UDP, Field::UdpSrc(547), Field::UdpDst(546)],
-    ];
-    for fields in dhcp_servers {
-        flows.add(KIND, USUAL, fields, Action::Drop);
-    }
-    for kind in [MLD_QUERY, ROUTER_ADVERTISEMENT, REDIRECT] {
-        flows.add(KIND, USUAL, icmpv6(kind), Action::Drop);
+    for fields in forbidden() {
+        flows.add(KIND, EXACT, fields, Action::Drop);
     }
     flows.add(KIND, USUAL, [IPV4, IGMP], beyond.clone());
     for kind in [SOLICITATION, ADVERTISEMENT] {
@@ -262,6 +310,7 @@ impl Flows {
             fields,
             action,
             cookie,
+            tells_removal: false,
         });
     }
 }

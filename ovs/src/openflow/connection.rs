@@ -16,8 +16,8 @@ pub fn management_socket(rundir: &Path, bridge: &str) -> PathBuf {
     rundir.join(format!("{bridge}.mgmt"))
 }
 
-/// A connection that was greeted. It asks for no asynchronous message, and as a service connection
-/// gets none.
+/// A connection that was greeted. Of asynchronous messages it asks for those about removed flows
+/// alone.
 ///
 /// Nothing here has a deadline: an answer comes, or the end of the connection does, and a stopped
 /// switch gives neither until it goes on.
@@ -26,6 +26,8 @@ pub struct Connection {
     socket: PathBuf,
     stream: UnixStream,
     session: Session,
+    /// The cookies of flows that were removed while something else was awaited.
+    removed: Vec<u64>,
     /// What was read last.
     chunk: Box<[u8]>,
 }
@@ -44,6 +46,7 @@ impl Connection {
             socket,
             stream,
             session: Session::new(),
+            removed: Vec::new(),
             chunk: vec![0; 4096].into(),
         };
         while connection.answer().await? != Answer::Ready {}
@@ -68,6 +71,7 @@ impl Connection {
                     refused = refused.or(Some(refusal));
                 }
                 Answer::Barrier { request } if request == barrier => break,
+                Answer::Removed { cookie } => self.removed.push(cookie),
                 _ => {}
             }
         }
@@ -82,17 +86,24 @@ impl Connection {
                 Answer::Refused { request, refusal } if request > barrier => {
                     return Err(self.refused(refusal));
                 }
+                Answer::Removed { cookie } => self.removed.push(cookie),
                 _ => {}
             }
         }
     }
 
-    /// Waits until the switch closes the connection, and answers what it asks meanwhile. It may be
-    /// dropped and called again.
-    pub async fn closed(&mut self) -> OpenFlowError {
+    /// Waits until a flow that tells its removal was deleted, by whomever, and returns its cookie;
+    /// answers what the switch asks meanwhile. It may be dropped and called again.
+    ///
+    /// # Errors
+    /// The switch has closed the connection.
+    pub async fn removed(&mut self) -> Result<u64, OpenFlowError> {
+        if let Some(cookie) = self.removed.pop() {
+            return Ok(cookie);
+        }
         loop {
-            if let Err(error) = self.answer().await {
-                return error;
+            if let Answer::Removed { cookie } = self.answer().await? {
+                return Ok(cookie);
             }
         }
     }

@@ -45,10 +45,14 @@ pub enum Field {
     IpProto(u8),
     /// Its IPv4 source.
     Ipv4Src(Ipv4Addr),
+    /// Its IPv4 destination.
+    Ipv4Dst(Ipv4Addr),
     /// Its UDP source port; with [`Field::IpProto`].
     UdpSrc(u16),
     /// Its UDP destination port.
     UdpDst(u16),
+    /// The type of an ICMP message; with [`Field::IpProto`].
+    Icmpv4Type(u8),
     /// The operation of an ARP packet.
     ArpOp(u16),
     /// The sender's IPv4 address of an ARP packet.
@@ -98,6 +102,10 @@ pub struct Flow {
     pub action: Action,
     /// Its owner's number.
     pub cookie: u64,
+    /// Whether the switch tells when it is deleted ([`Connection::removed`]).
+    ///
+    /// [`Connection::removed`]: super::Connection::removed
+    pub tells_removal: bool,
 }
 
 /// A change of the flow tables.
@@ -133,8 +141,15 @@ impl FlowMod {
         out.extend(NO_BUFFER.to_be_bytes());
         out.extend(PortNumber::ANY.0.to_be_bytes());
         out.extend(ANY_GROUP.to_be_bytes());
-        // Flags and importance.
-        out.extend([0; 4]);
+        /// OFPFF_SEND_FLOW_REM.
+        const TELLS_REMOVAL: u16 = 1;
+        let flags = match self {
+            Self::Add(flow) if flow.tells_removal => TELLS_REMOVAL,
+            _ => 0,
+        };
+        out.extend(flags.to_be_bytes());
+        // Importance.
+        out.extend([0; 2]);
         match self {
             Self::Add(flow) => {
                 encode_match(&flow.fields, out);
@@ -176,8 +191,10 @@ impl Field {
             Self::NoVlan => put(6, &[0, 0]),
             Self::IpProto(protocol) => put(10, &[protocol]),
             Self::Ipv4Src(ip) => put(11, &ip.octets()),
+            Self::Ipv4Dst(ip) => put(12, &ip.octets()),
             Self::UdpSrc(port) => put(15, &port.to_be_bytes()),
             Self::UdpDst(port) => put(16, &port.to_be_bytes()),
+            Self::Icmpv4Type(kind) => put(19, &[kind]),
             Self::ArpOp(operation) => put(21, &operation.to_be_bytes()),
             Self::ArpSpa(ip) => put(22, &ip.octets()),
             Self::ArpTpa(ip) => put(23, &ip.octets()),

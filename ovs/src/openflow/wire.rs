@@ -13,8 +13,13 @@ const HELLO: u8 = 0;
 const ERROR: u8 = 1;
 const ECHO_REQUEST: u8 = 2;
 const ECHO_REPLY: u8 = 3;
+const GET_CONFIG_REQUEST: u8 = 7;
+const GET_CONFIG_REPLY: u8 = 8;
+const SET_CONFIG: u8 = 9;
+const FLOW_REMOVED: u8 = 11;
 const BARRIER_REQUEST: u8 = 20;
 const BARRIER_REPLY: u8 = 21;
+const SET_ASYNC: u8 = 28;
 const BUNDLE_CONTROL: u8 = 33;
 const BUNDLE_ADD_MESSAGE: u8 = 34;
 
@@ -24,6 +29,11 @@ const COMMIT_REQUEST: u16 = 4;
 const COMMIT_REPLY: u16 = 5;
 const DISCARD_REQUEST: u16 = 6;
 
+/// What a connection is told unasked: none of the packets and ports, of removed flows those that
+/// somebody deleted. Properties of OFPT_SET_ASYNC (§7.3.10): OFPACPT_PACKET_IN_MASTER,
+/// OFPACPT_PORT_STATUS_MASTER, OFPACPT_FLOW_REMOVED_MASTER with OFPRR_DELETE.
+const TOLD: [(u16, u32); 3] = [(1, 0), (3, 0), (5, 1 << 2)];
+
 /// OFPBF_ATOMIC | OFPBF_ORDERED: a packet meets all of it or none, and the messages count in their
 /// order.
 const ATOMIC_ORDERED: u16 = 3;
@@ -31,7 +41,7 @@ const ATOMIC_ORDERED: u16 = 3;
 /// What came that is an answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Both sides speak OpenFlow 1.4.
+    /// Both sides speak OpenFlow 1.4, and the switch will tell of removed flows.
     Ready,
     /// The bundle of this number is in effect.
     Committed {
@@ -42,6 +52,11 @@ pub enum Answer {
     Barrier {
         /// As [`Session::barrier`] returned it.
         request: u32,
+    },
+    /// A flow that tells its removal was deleted.
+    Removed {
+        /// Its cookie.
+        cookie: u64,
     },
     /// A request was refused.
     Refused {
@@ -190,8 +205,8 @@ impl Session {
                     if theirs & 1 << VERSION == 0 {
                         return Err(WireError::Version(message.version));
                     }
-                    self.is_ready = true;
-                    return Ok(Some(Answer::Ready));
+                    let message = self.begin(GET_CONFIG_REQUEST);
+                    self.end(message);
                 }
                 ERROR => {
                     let (kind, code) = match (u16_at(body, 0), u16_at(body, 2)) {
@@ -211,6 +226,18 @@ impl Session {
                 ECHO_REQUEST => {
                     self.header(ECHO_REPLY, HEADER + body.len(), *request);
                     self.outgoing.extend(body);
+                }
+                GET_CONFIG_REPLY if !self.is_ready => {
+                    let flags = u16_at(body, 0).ok_or(WireError::Cut(GET_CONFIG_REPLY))?;
+                    self.listen(flags);
+                    self.is_ready = true;
+                    return Ok(Some(Answer::Ready));
+                }
+                FLOW_REMOVED => {
+                    let cookie = body.get(..8).and_then(|it| it.try_into().ok());
+                    let cookie = cookie.ok_or(WireError::Cut(FLOW_REMOVED))?;
+                    let cookie = u64::from_be_bytes(cookie);
+                    return Ok(Some(Answer::Removed { cookie }));
                 }
                 BARRIER_REPLY => return Ok(Some(Answer::Barrier { request: *request })),
                 BUNDLE_CONTROL => {
@@ -249,6 +276,23 @@ impl Session {
             request,
             body,
         }))
+    }
+
+    /// Queues the requests to be told of removed flows. A service connection is told of anything
+    /// only if it takes packets of a length above 0 (`ofconn_receives_async_msg` in
+    /// ofproto/connmgr.c); `flags`, which are the switch's and not the connection's, stay.
+    fn listen(&mut self, flags: u16) {
+        let message = self.begin(SET_ASYNC);
+        for (property, mask) in TOLD {
+            self.outgoing.extend(property.to_be_bytes());
+            self.outgoing.extend(8u16.to_be_bytes());
+            self.outgoing.extend(mask.to_be_bytes());
+        }
+        self.end(message);
+        let message = self.begin(SET_CONFIG);
+        self.outgoing.extend(flags.to_be_bytes());
+        self.outgoing.extend(1u16.to_be_bytes());
+        self.end(message);
     }
 
     fn control(&mut self, bundle: u32, kind: u16) {

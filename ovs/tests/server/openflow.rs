@@ -17,6 +17,7 @@ fn flow(cookie: u64, priority: u16, fields: &[Field], action: Action) -> FlowMod
         fields: fields.to_vec(),
         action,
         cookie,
+        tells_removal: false,
     })
 }
 
@@ -49,7 +50,7 @@ async fn every_field_and_action_is_read_by_the_switch_as_it_was_meant() {
         Field::EthType(0x800),
         Field::EthType(0x86dd),
     );
-    let (udp, icmpv6) = (Field::IpProto(17), Field::IpProto(58));
+    let (icmp, udp, icmpv6) = (Field::IpProto(1), Field::IpProto(17), Field::IpProto(58));
     let ip4 = [10, 0, 0, 1].into();
     let ip6 = "fd00::1".parse().unwrap();
     let solicitation = [ipv6, icmpv6, Field::Icmpv6Type(135), Field::Icmpv6Code(0)];
@@ -87,6 +88,12 @@ async fn every_field_and_action_is_read_by_the_switch_as_it_was_meant() {
         flow(1, 8, &[ipv6, Field::Ipv6Src(ip6)], Action::Drop),
         flow(
             1,
+            12,
+            &[ipv4, Field::Ipv4Dst(ip4), icmp, Field::Icmpv4Type(5)],
+            Action::Drop,
+        ),
+        flow(
+            1,
             9,
             &with(&solicitation, &[Field::NdTarget(ip6), Field::NdSll(MAC)]),
             Action::Drop,
@@ -119,6 +126,7 @@ async fn every_field_and_action_is_read_by_the_switch_as_it_was_meant() {
          nd_sll=0a:58:0a:00:00:01,actions=drop",
         "priority=10,icmp6,icmp_type=136,icmp_code=0,nd_tll=0a:58:0a:00:00:01,actions=drop",
         "priority=11,actions=LOCAL,output:8,output:9",
+        "priority=12,icmp,nw_dst=10.0.0.1,icmp_type=5,actions=drop",
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
@@ -143,6 +151,30 @@ async fn a_deletion_by_cookie_leaves_the_flows_of_others() {
     let text = flows(&server).await;
     let left = |priority: u16| text.contains(&format!("priority={priority},actions=drop"));
     assert_eq!([1, 2, 3, 4].map(left), [false, false, true, true], "{text}");
+}
+
+#[tokio::test]
+async fn a_flow_tells_of_its_deletion_by_whomever_but_not_of_its_replacement() {
+    let server = Server::start();
+    let (_vswitchd, mut connection) = connection(&server).await;
+    let telling = |cookie| match flow(cookie, 1, &[], Action::Drop) {
+        FlowMod::Add(flow) => FlowMod::Add(Flow {
+            tells_removal: true,
+            ..flow
+        }),
+        other => other,
+    };
+    let first = [telling(0xaa01), flow(0xaa02, 2, &[], Action::Drop)];
+    connection.commit(&first).await.unwrap();
+    connection.commit(&[telling(0xaa03)]).await.unwrap();
+    let socket = management_socket(server.path(), "br-int");
+    let mut other = Connection::open(socket).await.unwrap();
+    let everything = Cookie { value: 0, mask: 0 };
+    other.commit(&[FlowMod::Delete(everything)]).await.unwrap();
+    for connection in [&mut connection, &mut other] {
+        let removed = tokio::time::timeout_at(soon(), connection.removed()).await;
+        assert_eq!(removed.unwrap().unwrap(), 0xaa03);
+    }
 }
 
 #[tokio::test]
@@ -173,7 +205,7 @@ async fn the_end_of_the_switch_ends_the_connection() {
     let server = Server::start();
     let (vswitchd, mut connection) = connection(&server).await;
     drop(vswitchd);
-    let error = connection.closed().await;
+    let error = connection.removed().await.unwrap_err();
     assert!(matches!(error, OpenFlowError::Io { .. }), "{error}");
     let socket = management_socket(server.path(), "br-int");
     let error = Connection::open(socket).await.unwrap_err();

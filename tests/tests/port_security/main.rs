@@ -285,6 +285,21 @@ fn a_secured_network_on_a_node_without_port_security_needs_flows_as_well() {
     agent.await_ready(false);
 }
 
+#[test]
+fn flows_that_somebody_deletes_are_sent_again() {
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
+    let web = wired(&node, "web");
+    node.run("ovs-ofctl", "del-flows br-int");
+    agent.await_log("they are sent again");
+    // The fence: this ADD's flows are committed with those of all ports, or after them.
+    let db = wired(&node, "db");
+    assert_eq!([&web, &db].map(|it| secured(&node, &it.mac)), [1, 1]);
+    for to in [IpAddr::V4(db.v4), IpAddr::V6(db.v6)] {
+        traffic::ping(web.place(), to, 2).unwrap();
+    }
+}
+
 /// What `ovs-ctl restart` does about flows: it saves them, and replaces those of the new
 /// ovs-vswitchd by them.
 #[test]
