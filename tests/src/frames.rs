@@ -4,10 +4,12 @@
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use nix::errno::Errno;
+use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn6, recv, sendto,
-    setsockopt, socket, sockopt,
+    AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn6, bind, recv,
+    sendto, setsockopt, socket, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 
@@ -17,7 +19,7 @@ use crate::failure::{Failure, Step};
 /// All nodes of a link (RFC 4291 §2.7.1).
 pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// Every frame that passes a place's links from now on.
+/// Every frame that passes a place's links, or packet that its stack accepts, from now on.
 #[derive(Debug)]
 pub struct Capture(OwnedFd);
 
@@ -30,15 +32,47 @@ impl Capture {
     /// # Errors
     /// No packet socket could be opened there.
     pub fn of(place: &Place) -> Result<Capture, Failure> {
+        Self::open(place, AddressFamily::Packet, SockProtocol::EthAll)
+    }
+
+    /// Of one link of a place.
+    ///
+    /// # Errors
+    /// There is no such link, or no packet socket could be opened there.
+    pub fn on(place: &Place, link: &str) -> Result<Capture, Failure> {
+        let capture = Self::of(place)?;
+        let address = place.run(|| link_address(link));
+        let bound = address.and_then(|address| bind(capture.0.as_raw_fd(), &address));
+        let bound = bound.map_err(std::io::Error::from);
+        bound.step(|| format!("listen on {link}")).map(|()| capture)
+    }
+
+    /// Of the packets of one protocol and family that a place's own stack accepts, after its
+    /// packet filter (`ip_local_deliver_finish`), whether or not anybody listens.
+    ///
+    /// # Errors
+    /// No raw socket could be opened there.
+    pub fn of_stack(
+        place: &Place,
+        family: AddressFamily,
+        protocol: SockProtocol,
+    ) -> Result<Capture, Failure> {
+        Self::open(place, family, protocol)
+    }
+
+    fn open(
+        place: &Place,
+        family: AddressFamily,
+        protocol: SockProtocol,
+    ) -> Result<Capture, Failure> {
         let open = || {
-            let (family, flags) = (AddressFamily::Packet, SockFlag::SOCK_CLOEXEC);
-            let socket = socket(family, SockType::Raw, flags, SockProtocol::EthAll)?;
+            let socket = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
             let patience = TimeVal::seconds(Self::PATIENCE);
             setsockopt(&socket, sockopt::ReceiveTimeout, &patience)?;
             Ok::<_, nix::Error>(socket)
         };
         let socket = place.run(open).map_err(std::io::Error::from);
-        Ok(Capture(socket.step(|| "open a packet socket")?))
+        Ok(Capture(socket.step(|| "open a raw socket")?))
     }
 
     /// What came before, and without, the frame that `last` takes.
@@ -58,6 +92,32 @@ impl Capture {
             frames.push(frame[..length].to_vec());
         }
     }
+}
+
+/// The address of a link for packet sockets, in the calling thread's namespace.
+fn link_address(link: &str) -> nix::Result<LinkAddr> {
+    let mut links = getifaddrs()?.filter(|it| it.interface_name == link);
+    let address = links.find_map(|it| it.address?.as_link_addr().copied());
+    address.ok_or(Errno::ENODEV)
+}
+
+/// Sends frames out of a link as they are, in order.
+///
+/// # Errors
+/// There is no such link, or the kernel refused one.
+pub fn send(place: &Place, link: &str, frames: &[Vec<u8>]) -> Result<(), Failure> {
+    let send = || {
+        let (family, flags) = (AddressFamily::Packet, SockFlag::SOCK_CLOEXEC);
+        // Without a protocol it receives nothing.
+        let socket = socket(family, SockType::Raw, flags, None)?;
+        let to = link_address(link)?;
+        for frame in frames {
+            sendto(socket.as_raw_fd(), frame, &to, MsgFlags::empty())?;
+        }
+        Ok::<_, Errno>(())
+    };
+    let sent = place.run(send).map_err(std::io::Error::from);
+    sent.step(|| format!("send frames out of {link}"))
 }
 
 /// Whether a frame is IPv4.

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use podwire_tests::apiserver::{self, ApiServer};
+use podwire_tests::apiserver::ApiServer;
 use podwire_tests::machine::await_well;
 use podwire_tests::ovn::{Central, OvnNode};
 use podwire_tests::{Agent, AgentOptions, NodeRun, Pod, addresses, traffic};
@@ -18,40 +18,6 @@ struct Cluster<'n> {
     pods: Vec<(Pod<'n>, Vec<IpAddr>)>,
 }
 
-/// The Node as kube-controller-manager and kubelet leave it.
-fn api_object(node: &OvnNode) -> Value {
-    let mut object = apiserver::node(&node.name, &node.tunnel_address());
-    let number = node.number;
-    object["spec"]["podCIDRs"] = json!([
-        format!("10.244.{number}.0/24"),
-        format!("fd00:10:244:{number}::/64")
-    ]);
-    let addresses = object["status"]["addresses"].as_array_mut().unwrap();
-    addresses.push(json!({"type": "InternalIP", "address": node.underlay_ipv6()}));
-    addresses.push(json!({"type": "Hostname", "address": node.name}));
-    object
-}
-
-fn arguments(verb: &str, node: &OvnNode, server: &ApiServer) -> String {
-    let (name, uplink, url) = (&node.name, node.uplink(), server.url());
-    format!(
-        "node {verb} --mode plain --node-name {name} --interface {uplink} --k8s-apiserver {url}"
-    )
-}
-
-/// As an operator gets it, whose bridge the agent makes.
-fn bare(node: &OvnNode) {
-    node.vsctl("--if-exists del-br br-int");
-    let usual = "echo 0 >/proc/sys/net/ipv4/conf/default/arp_ignore";
-    node.run("sh", ["-c", usual]);
-    if node.uplink() != "eth0" {
-        // The userspace datapath's own port answers ARP for the bridge's address, as a tap would
-        // not.
-        let quiet = "echo 8 >/proc/sys/net/ipv4/conf/eth0/arp_ignore";
-        node.run("sh", ["-c", quiet]);
-    }
-}
-
 impl<'n> Cluster<'n> {
     fn start(nodes: &'n [OvnNode]) -> Self {
         let mut cluster = Self {
@@ -62,20 +28,20 @@ impl<'n> Cluster<'n> {
             pods: Vec::new(),
         };
         for node in nodes {
-            bare(node);
+            node.without_bridge();
             let server = ApiServer::start_in(node.place());
-            for object in nodes.iter().map(api_object) {
+            for object in nodes.iter().map(OvnNode::plain_object) {
                 server.apply(object);
             }
             // Ready before the agent starts, whose unit waits for it.
-            let run = NodeRun::start(node, arguments("run", node, &server));
+            let run = NodeRun::start(node, node.plain_arguments("run", &server));
             let options = AgentOptions::default().with("--subnet node");
             cluster.agents.push(node.start_agent(&options));
             cluster.runs.push(run);
             cluster.servers.push(server);
         }
         for (node, server) in nodes.iter().zip(&cluster.servers) {
-            await_well(node, arguments("show", node, server));
+            await_well(node, node.plain_arguments("show", server));
             let pod = node.pod(&format!("on-{}", node.name));
             let result = pod.add().success();
             let addresses = addresses(&result).unwrap();
@@ -167,17 +133,17 @@ fn pods_of_nodes_without_a_controller_reach_each_other_by_routes_and_tunnels() {
     }
 
     // A node that moves to another network, and back; one that goes.
-    let mut moved = api_object(&nodes[1]);
+    let mut moved = nodes[1].plain_object();
     moved["status"]["addresses"] = json!([{"type": "InternalIP", "address": "172.31.9.9"}]);
     cluster.apply(&moved);
     cluster.runs[0].await_log(
         "changed with the machine: route 10.244.2.0/24 via 10.244.2.1",
         1,
     );
-    let show = arguments("show", &nodes[0], &cluster.servers[0]);
+    let show = nodes[0].plain_arguments("show", &cluster.servers[0]);
     await_well(&nodes[0], &show);
     assert!(nodes[0].vsctl("list interface").contains("172.31.9.9"));
-    cluster.apply(&api_object(&nodes[1]));
+    cluster.apply(&nodes[1].plain_object());
     let (a, b) = (&cluster.pods[0], &cluster.pods[1]);
     for address in &b.1 {
         traffic::ping_until_answered(a.0.place(), *address).unwrap();
@@ -190,7 +156,7 @@ fn pods_of_nodes_without_a_controller_reach_each_other_by_routes_and_tunnels() {
     cluster.runs[0].await_log("changed with the machine: bridge podwire-tun", 2);
     await_well(&nodes[0], &show);
     assert!(!cluster.routes(0).contains("10.244.3.0/24"));
-    cluster.apply(&api_object(&nodes[2]));
+    cluster.apply(&nodes[2].plain_object());
     for address in &cluster.pods[2].1 {
         traffic::ping_until_answered(a.0.place(), *address).unwrap();
     }
@@ -212,19 +178,19 @@ fn pods_of_nodes_without_a_controller_reach_each_other_by_routes_and_tunnels() {
 fn two_nodes_with_one_subnet_are_refused() {
     let central = Central::start();
     let node = central.bare_node("node-a", 1);
-    bare(&node);
+    node.without_bridge();
     let server = ApiServer::start_in(node.place());
-    server.apply(api_object(&node));
-    let mut twin = api_object(&node);
+    server.apply(node.plain_object());
+    let mut twin = node.plain_object();
     twin["metadata"]["name"] = json!("node-b");
     twin["spec"]["podCIDRs"] = json!(["10.244.0.0/16"]);
     server.apply(twin);
     let said = "subnet 10.244.1.0/24 of node node-a overlaps 10.244.0.0/16 of node node-b: give \
                 each node podCIDRs of its own";
-    let refused = node.podwire(arguments("plan", &node, &server));
+    let refused = node.podwire(node.plain_arguments("plan", &server));
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(refused.stderr, format!("podwire node: {said}\n"));
-    let run = NodeRun::launch(&node, arguments("run", &node, &server));
+    let run = NodeRun::launch(&node, node.plain_arguments("run", &server));
     run.await_state(said);
     // The agent gives no pod an address that may be another's.
     let options = AgentOptions::default().with("--subnet node");

@@ -166,6 +166,46 @@ impl OvnNode {
         object
     }
 
+    /// The Node in the API of a cluster in plain mode, as kube-controller-manager and kubelet leave
+    /// it.
+    pub fn plain_object(&self) -> Value {
+        let number = self.number;
+        let mut object = apiserver::node(&self.name, &self.tunnel_address());
+        object["spec"]["podCIDRs"] = json!([
+            format!("10.244.{number}.0/24"),
+            format!("fd00:10:244:{number}::/64"),
+        ]);
+        let addresses = object["status"]["addresses"].as_array_mut();
+        addresses.into_iter().for_each(|addresses| {
+            addresses.push(json!({"type": "InternalIP", "address": self.underlay_ipv6()}));
+            addresses.push(json!({"type": "Hostname", "address": self.name}));
+        });
+        object
+    }
+
+    /// As an operator gets it for plain mode, where the agent makes the pods' bridge.
+    #[track_caller]
+    pub fn without_bridge(&self) {
+        self.vsctl("--if-exists del-br br-int");
+        let usual = "echo 0 >/proc/sys/net/ipv4/conf/default/arp_ignore";
+        self.run("sh", ["-c", usual]);
+        if self.uplink() != "eth0" {
+            // The userspace datapath's own port answers ARP for the bridge's address, as a tap
+            // would not.
+            let quiet = "echo 8 >/proc/sys/net/ipv4/conf/eth0/arp_ignore";
+            self.run("sh", ["-c", quiet]);
+        }
+    }
+
+    /// The command line of `podwire node VERB` here in plain mode.
+    pub fn plain_arguments(&self, verb: &str, server: &ApiServer) -> String {
+        let (name, uplink, url) = (&self.name, self.uplink(), server.url());
+        format!(
+            "node {verb} --mode plain --node-name {name} --interface {uplink} \
+             --k8s-apiserver {url}"
+        )
+    }
+
     /// The command line of `podwire node VERB` here. It takes the node's subnets from `server`, or
     /// without one by flags.
     pub fn host_arguments(&self, verb: &str, server: Option<&ApiServer>) -> Vec<String> {
